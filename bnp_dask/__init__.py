@@ -1,0 +1,1 @@
+"""Bayesian nonparametric clustering of data that no single machine holds."""

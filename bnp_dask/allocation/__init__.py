@@ -1,0 +1,1 @@
+"""Allocation models: one file is one way to assign atoms to clusters."""

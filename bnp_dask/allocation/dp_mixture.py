@@ -1,0 +1,97 @@
+"""Dirichlet process mixture with stick-breaking weights (thesis Ch. 3), nested truncation (3.4.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import numpy as np
+from scipy.special import betaln, psi
+
+from bnp_dask.allocation.base import LocalStep
+from bnp_dask.allocation.mixture import check_top, mixture_local_step, mixture_tiles
+from bnp_dask.batch import Batch
+from bnp_dask.errors import SettingError
+from bnp_dask.summary import Field, Summary
+
+
+@dataclass(frozen=True, eq=False)
+class StickParams:
+    """q(u_k) = Beta(eta1_k, eta0_k) (eq. 3.14) and the log stick lengths in use; all ``(K,)``."""
+
+    eta1: np.ndarray
+    eta0: np.ndarray
+    log_u: np.ndarray
+    log_not_u: np.ndarray
+
+
+@dataclass(frozen=True)
+class DPMixture:
+    """Mixture with an unbounded number of clusters; only those in use are represented.
+
+    Parameters
+    ----------
+    gamma
+        Concentration of the Dirichlet process, > 0: larger expects more clusters.
+    top
+        Clusters kept per atom (L of thesis 7.1), or None for all.
+
+    References
+    ----------
+    Thesis Ch. 3: sticks (3.14), objective (3.31), global step (3.43; its second line needs N_k^>).
+    """
+
+    gamma: float = 1.0
+    top: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.gamma < np.inf:
+            raise SettingError(f"gamma={self.gamma!r}: needs a positive finite concentration")
+        check_top(self.top)
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        return MappingProxyType({"H": Field(("cluster",), merge="tracked")})
+
+    def tiles(self, batch: Batch, n_clusters: int) -> Iterator[Batch]:
+        return mixture_tiles(batch, n_clusters)
+
+    def local_step(self, params: StickParams, log_lik: np.ndarray, batch: Batch, pairs: np.ndarray) -> LocalStep:
+        return mixture_local_step(self.log_weights(params), log_lik, batch, pairs, self.top)
+
+    def global_step(self, summary: Summary) -> StickParams:
+        eta1 = 1.0 + summary["N"]
+        eta0 = self.gamma + _mass_after(summary["N"])
+        total = psi(eta1 + eta0)
+        return StickParams(eta1, eta0, psi(eta1) - total, psi(eta0) - total)
+
+    def at_mode(self, params: StickParams) -> StickParams:
+        total = np.log(params.eta1 + params.eta0)
+        return replace(params, log_u=np.log(params.eta1) - total, log_not_u=np.log(params.eta0) - total)
+
+    def log_weights(self, params: StickParams) -> np.ndarray:
+        before = np.concatenate([[0.0], np.cumsum(params.log_not_u)[:-1]])
+        return params.log_u + before
+
+    def weights(self, params: StickParams) -> np.ndarray:
+        u = params.eta1 / (params.eta1 + params.eta0)
+        before = np.concatenate([[1.0], np.cumprod(1.0 - u)[:-1]])
+        return u * before
+
+    def elbo(self, params: StickParams, summary: Summary) -> dict[str, float]:
+        n = summary["N"]
+        # betaln is minus the thesis' c_Beta; the prior's is betaln(1, gamma) = -log gamma
+        constant = np.sum(betaln(params.eta1, params.eta0) + np.log(self.gamma))
+        slack = (n + 1.0 - params.eta1) @ params.log_u + (_mass_after(n) + self.gamma - params.eta0) @ params.log_not_u
+        return {"entropy": float(summary["H"].sum()), "allocation": float(constant + slack)}
+
+    def log_joint(self, params: StickParams, summary: Summary) -> dict[str, float]:
+        n = summary["N"]
+        value = (n + 1.0) @ params.log_u + (_mass_after(n) + self.gamma) @ params.log_not_u
+        return {"entropy": float(summary["H"].sum()), "allocation": float(value)}
+
+
+def _mass_after(n: np.ndarray) -> np.ndarray:
+    """N_k^>, the mass of all clusters after k in stick order, ``(K,)``."""
+    return np.concatenate([np.cumsum(n[::-1])[::-1][1:], [0.0]])

@@ -1,0 +1,83 @@
+"""Finite mixture with a symmetric Dirichlet prior on its weights (thesis 2.4-2.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import numpy as np
+from scipy.special import gammaln, psi
+
+from bnp_dask.allocation.base import LocalStep
+from bnp_dask.allocation.mixture import check_top, mixture_local_step, mixture_tiles
+from bnp_dask.batch import Batch
+from bnp_dask.errors import SettingError
+from bnp_dask.summary import Field, Summary
+
+
+@dataclass(frozen=True, eq=False)
+class DirichletParams:
+    """q(pi) = Dirichlet(theta) and the log weights in use; both ``(K,)``."""
+
+    theta: np.ndarray
+    log_pi: np.ndarray
+
+
+@dataclass(frozen=True)
+class FiniteMixture:
+    """Mixture of a fixed number of clusters.
+
+    Parameters
+    ----------
+    gamma
+        Total prior mass of the symmetric Dirichlet, > 0; each of K clusters has gamma / K (eq. 2.68).
+    top
+        Clusters kept per atom (L of thesis 7.1), or None for all.  ``top=1`` is hard assignment.
+
+    References
+    ----------
+    Thesis 2.6: objective (2.102), global step (2.93), point estimate (2.77).
+    """
+
+    gamma: float = 1.0
+    top: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.gamma < np.inf:
+            raise SettingError(f"gamma={self.gamma!r}: needs a positive finite prior mass")
+        check_top(self.top)
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        return MappingProxyType({"H": Field(("cluster",), merge="tracked")})
+
+    def tiles(self, batch: Batch, n_clusters: int) -> Iterator[Batch]:
+        return mixture_tiles(batch, n_clusters)
+
+    def local_step(self, params: DirichletParams, log_lik: np.ndarray, batch: Batch, pairs: np.ndarray) -> LocalStep:
+        return mixture_local_step(params.log_pi, log_lik, batch, pairs, self.top)
+
+    def global_step(self, summary: Summary) -> DirichletParams:
+        theta = summary["N"] + self.gamma / summary.n_clusters
+        return DirichletParams(theta, psi(theta) - psi(theta.sum()))
+
+    def at_mode(self, params: DirichletParams) -> DirichletParams:
+        return replace(params, log_pi=np.log(params.theta) - np.log(params.theta.sum()))
+
+    def log_weights(self, params: DirichletParams) -> np.ndarray:
+        return params.log_pi
+
+    def weights(self, params: DirichletParams) -> np.ndarray:
+        return params.theta / params.theta.sum()
+
+    def elbo(self, params: DirichletParams, summary: Summary) -> dict[str, float]:
+        k = summary.n_clusters
+        prior = gammaln(self.gamma) - k * gammaln(self.gamma / k)
+        posterior = gammaln(params.theta.sum()) - gammaln(params.theta).sum()
+        slack = (summary["N"] + self.gamma / k - params.theta) @ params.log_pi
+        return {"entropy": float(summary["H"].sum()), "allocation": float(prior - posterior + slack)}
+
+    def log_joint(self, params: DirichletParams, summary: Summary) -> dict[str, float]:
+        value = (summary["N"] + self.gamma / summary.n_clusters) @ params.log_pi
+        return {"entropy": float(summary["H"].sum()), "allocation": float(value)}

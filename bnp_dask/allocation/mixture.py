@@ -1,0 +1,59 @@
+"""The local step that all mixtures share (thesis 2.6.1, 3.4.2, 7.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from bnp_dask.allocation.base import LocalStep
+from bnp_dask.batch import Batch
+from bnp_dask.errors import SettingError
+from bnp_dask.kernels import resp as kernel
+
+TILE_NUMBERS = 2**19
+"""Numbers in an (n, K) tile: 4 MB, so that a tile and its copies stay in cache and small beside a batch."""
+
+
+def check_top(top: int | None) -> None:
+    """Raise SettingError unless ``top`` is None or a positive whole number."""
+    if top is not None and (not isinstance(top, (int, np.integer)) or top < 1):
+        raise SettingError(f"top={top!r}: needs a whole number of clusters per atom, at least 1, or None for all")
+
+
+def mixture_tiles(batch: Batch, n_clusters: int) -> Iterator[Batch]:
+    """Rows in blocks whose size depends on K and D only, so that sums are added in one order everywhere."""
+    width = n_clusters if batch.is_sparse else max(n_clusters, batch.n_features)
+    size = int(np.clip(TILE_NUMBERS // width, 256, 8192))
+    for start in range(0, batch.n_atoms, size):
+        yield batch.rows(start, min(start + size, batch.n_atoms))
+
+
+def mixture_local_step(
+    log_weights: np.ndarray, log_lik: np.ndarray, batch: Batch, pairs: np.ndarray, top: int | None
+) -> LocalStep:
+    """Responsibilities and their entropy for atoms that are independent given the weights.
+
+    Parameters
+    ----------
+    log_weights
+        ``(K,)`` nats.
+    log_lik
+        ``(n, K)`` nats; overwritten.
+    batch
+        For the atoms' weights.
+    pairs
+        Positions whose union is tracked, ``(M, 2)``.
+    top
+        Clusters kept per atom (L), or None for all.
+    """
+    log_lik += log_weights
+    resp: kernel.Resp
+    if top is None or top >= log_lik.shape[1]:
+        resp, log_resp = kernel.resp_from_weights(log_lik)
+    else:
+        resp, log_resp = kernel.top_resp_from_weights(log_lik, top)
+    weighted = kernel.scale_rows(resp, batch.weights)
+    values = {"H": kernel.cluster_entropy(weighted, log_resp)}
+    pair_values = {"H": kernel.pair_entropy(resp, batch.weights, pairs)}
+    return LocalStep(weighted, values, pair_values)

@@ -1,0 +1,82 @@
+"""A batch: the atoms that one task holds in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy import sparse
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Some atoms of the data set, with where they came from.
+
+    Parameters
+    ----------
+    x
+        Atoms, ``(n, D)``: a float64 array, or counts as a ``scipy.sparse.csr_array`` of float64
+        (one row per document, one column per word; never made dense).
+    weights
+        How often each atom counts, ``(n,)`` float64, or None for once each.
+    name
+        Where the batch came from, for error messages: ``"patches.zarr batch 7 (rows 7000-7999)"``.
+    """
+
+    x: np.ndarray | sparse.csr_array
+    weights: np.ndarray | None = None
+    name: str = "batch"
+
+    @property
+    def n_atoms(self) -> int:
+        """Number of atoms n."""
+        return int(self.x.shape[0])
+
+    @property
+    def n_features(self) -> int:
+        """Number of features D (columns), or words V."""
+        return int(self.x.shape[1])
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the atoms are sparse counts."""
+        return sparse.issparse(self.x)
+
+    @property
+    def total_weight(self) -> float:
+        """Sum of the weights; the number of atoms when there are none."""
+        return float(self.n_atoms if self.weights is None else self.weights.sum())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by the atoms and their weights."""
+        held = 0 if self.weights is None else self.weights.nbytes
+        if isinstance(self.x, np.ndarray):
+            return held + self.x.nbytes
+        return held + self.x.data.nbytes + self.x.indices.nbytes + self.x.indptr.nbytes
+
+    def rows(self, start: int, stop: int) -> Batch:
+        """The atoms ``start:stop`` (a view for dense rows)."""
+        weights = None if self.weights is None else self.weights[start:stop]
+        return replace(self, x=self.x[start:stop], weights=weights)
+
+    def take(self, index: np.ndarray) -> Batch:
+        """The atoms at the positions ``index``, ``(m,)``, in that order."""
+        weights = None if self.weights is None else self.weights[index]
+        return replace(self, x=self.x[index], weights=weights)
+
+    def columns(self, index: np.ndarray) -> Batch:
+        """All atoms, restricted to the columns ``index``."""
+        return replace(self, x=self.x[:, index])
+
+
+def concatenate(batches: list[Batch], name: str = "sample") -> Batch:
+    """Atoms of several batches as one; weights are made explicit when any batch has them."""
+    if any(b.is_sparse for b in batches):
+        x = sparse.csr_array(sparse.vstack([b.x for b in batches], format="csr"))
+    else:
+        x = np.concatenate([b.x for b in batches])
+    weights = None
+    if any(b.weights is not None for b in batches):
+        weights = np.concatenate([np.ones(b.n_atoms) if b.weights is None else b.weights for b in batches])
+    return Batch(x, weights, name)

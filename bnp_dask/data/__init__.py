@@ -1,0 +1,1 @@
+"""Sources of batches: files, arrays and collections, and what is known about them."""

@@ -1,0 +1,27 @@
+"""The errors that users meet.  Each says what was found, what is needed, and what to call."""
+
+from __future__ import annotations
+
+
+class BnpDaskError(Exception):
+    """Base of all errors that this package raises on purpose."""
+
+
+class DataError(BnpDaskError, ValueError):
+    """Data that a source cannot read or a likelihood cannot have produced."""
+
+
+class SettingError(BnpDaskError, ValueError):
+    """A setting that is unknown, misspelt, or outside its range."""
+
+
+class StoreError(BnpDaskError, RuntimeError):
+    """A run directory, checkpoint or saved model that cannot be used as asked."""
+
+
+class SummaryError(BnpDaskError, ValueError):
+    """A verb of the summary algebra applied where it has no meaning."""
+
+
+class BatchError(BnpDaskError, RuntimeError):
+    """A task failed; names the batch, its source, and the error behind it."""

@@ -1,0 +1,1 @@
+"""Executors: run pure tasks here, in threads, or on a Dask cluster."""

@@ -1,0 +1,1 @@
+"""Observation models: one file is one likelihood with its conjugate prior."""

@@ -1,0 +1,89 @@
+"""What an observation model provides, and notes for authors of new ones.
+
+An observation model is a frozen dataclass of prior hyperparameters (any of them None until the data are known).
+Its parameters are another frozen dataclass of arrays with the cluster axis first.  Two kinds of numbers live in
+the parameters: the hyperparameters of q(phi_k) (thesis eq. 3.13), and the *coefficients* of the log likelihood,
+which is linear in the statistics of an atom: either expectations under q (variational inference) or a plug-in
+point estimate (:meth:`Observation.at_mode`).  Everything that looks at data reads the coefficients only.
+
+The objective of one model is assembled in ``model.py`` from the pieces below:
+
+    variational  sum_k score_k - sum_k kl_k        (thesis eq. 3.25)
+    point        sum_k score_k + sum_k log_prior_k (thesis eq. 2.74)
+
+plus the summary's ``log_base`` where the likelihood has a base measure h(x) (thesis eq. 2.21).
+
+Subclass ``bnp_dask.testing.ObservationSuite`` to test a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, Self
+
+import numpy as np
+
+from bnp_dask.batch import Batch
+from bnp_dask.kernels.resp import Resp
+from bnp_dask.summary import Field, Summary
+from bnp_dask.survey import Survey
+
+Params = Any
+"""A frozen dataclass of arrays ``(K, ...)``; each observation model has its own."""
+
+LOG_BASE = "log_base"
+"""Name of the summary field that holds the weighted sum of log h(x), nats."""
+
+
+class Observation(Protocol):
+    """A likelihood of the exponential family with its conjugate prior."""
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        """Summary fields besides the count ``N``, which the model itself provides."""
+        ...
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Length of every axis other than ``"cluster"`` that the fields name; known once the prior is."""
+        ...
+
+    def with_prior(self, survey: Survey) -> Self:
+        """The same with every None replaced by a value computed from the data; checks those that were given."""
+        ...
+
+    def check(self, batch: Batch) -> None:
+        """Raise DataError when the likelihood cannot have produced this batch."""
+        ...
+
+    def summarize(self, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:
+        """Values of :attr:`fields`; ``resp`` is already multiplied by the atoms' weights."""
+        ...
+
+    def global_step(self, summary: Summary) -> Params:
+        """Optimal q(phi) given a summary (thesis eq. 3.41), with coefficients of E_q[log p(x | phi)]."""
+        ...
+
+    def at_mode(self, params: Params) -> Params:
+        """The same q(phi) with coefficients of log p(x | phi-hat) at the point estimate of Algorithm 2.1."""
+        ...
+
+    def expected_log_lik(self, params: Params, batch: Batch) -> np.ndarray:
+        """C, ``(n, K)`` nats: log likelihood at the coefficients, without log h(x) (it is the same for all k)."""
+        ...
+
+    def score(self, params: Params, summary: Summary) -> np.ndarray:
+        """Sum of C over the atoms of a summary, ``(K,)`` nats: the coefficients times the statistics."""
+        ...
+
+    def kl(self, params: Params) -> np.ndarray:
+        """KL(q(phi_k) || p(phi_k)), ``(K,)`` nats."""
+        ...
+
+    def log_prior(self, params: Params) -> np.ndarray:
+        """Log prior at the point estimate of :meth:`at_mode`, up to a constant, ``(K,)`` nats."""
+        ...
+
+    def log_predictive(self, params: Params, batch: Batch) -> np.ndarray:
+        """Log of the integral of p(x | phi) over q(phi), with h(x), ``(n, K)`` nats."""
+        ...

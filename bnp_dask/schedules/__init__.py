@@ -1,0 +1,1 @@
+"""Schedules: generators of states, each written like its algorithm in the thesis."""
