@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from types import MappingProxyType
-from typing import Any, Literal
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from bnp_dask.allocation.base import Allocation, LocalStep
 from bnp_dask.batch import Batch
 from bnp_dask.errors import SettingError
-from bnp_dask.kernels.resp import Resp, cluster_sums
+from bnp_dask.kernels.resp import Resp, cluster_sums, column_sums
 from bnp_dask.observation.base import LOG_BASE, Observation
 from bnp_dask.summary import Field, Summary
 from bnp_dask.survey import Survey
+
+if TYPE_CHECKING:
+    import xarray
 
 NO_PAIRS = np.zeros((0, 2), np.int64)
 
@@ -52,9 +55,65 @@ class Posterior:
         """Expected share of each cluster, ``(K,)``."""
         return self.model.allocation.weights(self.allocation)
 
+    def positions(self, ids: np.ndarray) -> np.ndarray:
+        """Positions of cluster ids, in the shape of ``ids``."""
+        place = {int(c): k for k, c in enumerate(self.ids)}
+        return np.array([place[int(c)] for c in np.ravel(ids)], np.int64).reshape(np.shape(ids))
+
     def light(self) -> Posterior:
         """The same without its summary: half the bytes to send."""
         return replace(self, summary=None)
+
+    # The rest is for users at a prompt.  Files, tables and labels are made by modules that build on this one, so they
+    # are imported when asked for.
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write as Zarr and JSON; see :func:`bnp_dask.save`.  :func:`bnp_dask.load` reads it."""
+        from bnp_dask.results import save
+
+        save(self, path)
+
+    def to_xarray(self) -> xarray.Dataset:
+        """Weights, counts and parameters as labelled arrays; see :func:`bnp_dask.results.to_xarray`."""
+        from bnp_dask.results import to_xarray
+
+        return to_xarray(self)
+
+    def __repr__(self) -> str:
+        parts = f"{type(self.model.allocation).__name__} of {type(self.model.observation).__name__}"
+        atoms = "" if self.summary is None else f", {self.summary['N'].sum():.6g} atoms"
+        return f"Posterior({parts}, {self.n_clusters} clusters{atoms})"
+
+    def _repr_html_(self) -> str:
+        from bnp_dask.report import posterior_html
+
+        return posterior_html(self)
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """A proposal to assign the atoms of some clusters otherwise, carried out beside the normal local step.
+
+    Parameters
+    ----------
+    name
+        Unique in a run.
+    donors
+        Ids of the clusters whose mass is assigned anew.
+    beliefs
+        Posterior over the clusters that receive it: some of the donors, or new ones, or both.
+    """
+
+    name: str
+    donors: tuple[int, ...]
+    beliefs: Posterior
+
+
+@dataclass(frozen=True, eq=False)
+class Visit:
+    """What a task found in one batch: its summary, and for each trial the statistics of its receivers."""
+
+    summary: Summary
+    parts: Mapping[str, Summary]
 
 
 @dataclass(frozen=True)
@@ -84,7 +143,7 @@ class Model:
     def fields(self) -> Mapping[str, Field]:
         """All fields of this model's summaries."""
         count = {"N": Field(("cluster",))}
-        return MappingProxyType({**count, **self.allocation.fields, **self.observation.fields})
+        return {**count, **self.allocation.fields, **self.observation.fields}
 
     def with_prior(self, survey: Survey) -> Model:
         """The same with every prior setting that was None computed from the data."""
@@ -103,14 +162,36 @@ class Model:
         pairs
             Ids of cluster pairs whose union is tracked, ``(M, 2)``.
         """
-        position = {int(c): k for k, c in enumerate(posterior.ids)}
-        places = np.array([[position[int(a)], position[int(b)]] for a, b in pairs], np.int64).reshape(-1, 2)
-        total: Summary | None = None
+        return self.visit(posterior, batch, pairs).summary
+
+    def visit(
+        self, posterior: Posterior, batch: Batch, pairs: np.ndarray = NO_PAIRS, trials: Sequence[Trial] = ()
+    ) -> Visit:
+        """Local step on a batch that also carries out trials on its atoms (restricted local steps)."""
+        places = posterior.positions(pairs).reshape(-1, 2)
+        total = self.empty_summary(posterior.ids, pairs)
+        parts = {trial.name: self.empty_summary(trial.beliefs.ids) for trial in trials}
         for tile in self.allocation.tiles(batch, posterior.n_clusters):
             step = self.assign(posterior, tile, places)
-            part = self._summary(posterior.ids, tile, step, pairs)
-            total = part if total is None else _add_in_place(total, part)
-        return self.empty_summary(posterior.ids, pairs) if total is None else total
+            _add_in_place(total, self._summary(posterior.ids, tile, step, pairs))
+            for trial in trials:
+                mass = column_sums(step.resp, posterior.positions(np.array(trial.donors)))
+                self._reassign(parts[trial.name], trial, tile, mass)
+        return Visit(total, parts)
+
+    def _reassign(self, part: Summary, trial: Trial, batch: Batch, mass: np.ndarray) -> None:
+        """Give the mass ``(n,)`` of a trial's donors to its receivers, and add their statistics to ``part``."""
+        index = np.flatnonzero(mass)
+        if len(index) == 0:
+            return
+        atoms = batch.take(index)
+        log_lik = self.observation.expected_log_lik(trial.beliefs.observation, atoms)
+        step = self.allocation.reassign(trial.beliefs.allocation, log_lik, atoms, mass[index])
+        new = self._summary(trial.beliefs.ids, atoms, step, NO_PAIRS)
+        _add_in_place(part, new)
+        for name, declared in self.fields.items():
+            if declared.n_cluster_axes == 0:  # belongs to the atoms, which the batch's own summary has already
+                part.values[name][...] = 0.0
 
     def assign(self, posterior: Posterior, batch: Batch, places: np.ndarray = NO_PAIRS) -> LocalStep:
         """Local step on atoms that fit one tile."""
@@ -139,31 +220,48 @@ class Model:
     # -- the global side ------------------------------------------------------------------------------------
     def global_step(self, summary: Summary) -> Posterior:
         """Optimal parameters given whole-data statistics."""
-        allocation = self.allocation.global_step(summary)
-        observation = self.observation.global_step(summary)
-        if self.estimate == "map":
-            allocation = self.allocation.at_mode(allocation)
-            observation = self.observation.at_mode(observation)
-        return Posterior(self, summary.ids, allocation, observation, summary)
+        allocation = self.allocation_step(summary)
+        return Posterior(self, summary.ids, allocation, self.observation_step(summary), summary)
+
+    def observation_step(self, summary: Summary) -> Any:
+        """Optimal parameters of the observation model."""
+        params = self.observation.global_step(summary)
+        return self.observation.at_mode(params) if self.estimate == "map" else params
+
+    def allocation_step(self, summary: Summary) -> Any:
+        """Optimal parameters of the allocation model."""
+        params = self.allocation.global_step(summary)
+        return self.allocation.at_mode(params) if self.estimate == "map" else params
 
     def elbo(self, posterior: Posterior, summary: Summary) -> dict[str, float]:
         """Terms of the whole-data objective, nats; exact for any parameters and any summary (slack included).
 
         For ``estimate="map"`` the terms of the log joint (thesis eq. 2.74), up to constants of the prior.
         """
-        data = self.observation.score(posterior.observation, summary).sum()
+        data = self.data_terms(posterior.observation, summary).sum()
         if LOG_BASE in summary:
             data += summary[LOG_BASE]
+        return {"data": float(data), **self._allocation_terms(posterior.allocation, summary)}
+
+    def data_terms(self, params: Any, summary: Summary) -> np.ndarray:
+        """Each cluster's share of the data term, ``(K,)`` nats, without the base measure."""
+        score = self.observation.score(params, summary)
         if self.estimate == "map":
-            data += self.observation.log_prior(posterior.observation).sum()
-            return {"data": float(data), **self.allocation.log_joint(posterior.allocation, summary)}
-        data -= self.observation.kl(posterior.observation).sum()
-        return {"data": float(data), **self.allocation.elbo(posterior.allocation, summary)}
+            return score + self.observation.log_prior(params)
+        return score - self.observation.kl(params)
+
+    def allocation_terms(self, summary: Summary) -> dict[str, float]:
+        """Entropy and allocation term at the parameters that are optimal for the summary."""
+        return self._allocation_terms(self.allocation_step(summary), summary)
+
+    def _allocation_terms(self, params: Any, summary: Summary) -> dict[str, float]:
+        if self.estimate == "map":
+            return self.allocation.log_joint(params, summary)
+        return self.allocation.elbo(params, summary)
 
 
-def _add_in_place(total: Summary, part: Summary) -> Summary:
+def _add_in_place(total: Summary, part: Summary) -> None:
     for name, value in part.values.items():
         total.values[name][...] += value
-    for name, value in part.pair_values.items():
+    for name, value in part.pair_values.items() if part.n_pairs else ():
         total.pair_values[name][...] += value
-    return total

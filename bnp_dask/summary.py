@@ -8,10 +8,9 @@ is brought up to date by replaying the edits it has not seen (:func:`replay`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -39,6 +38,8 @@ class Field:
     merge: Literal["sum", "tracked"] = "sum"
 
     def __post_init__(self) -> None:
+        if self.merge not in ("sum", "tracked"):
+            raise SummaryError(f'merge={self.merge!r}: needs "sum" or "tracked"')
         if CLUSTER in self.dims[self.n_cluster_axes :]:
             raise SummaryError(f"cluster axes must come first, got dims {self.dims}")
         if self.merge == "tracked" and self.n_cluster_axes != 1:
@@ -60,7 +61,7 @@ def _no_pairs() -> np.ndarray:
 
 
 def _nothing() -> Mapping[str, np.ndarray]:
-    return MappingProxyType({})
+    return {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +108,11 @@ class Summary:
     def __getitem__(self, name: str) -> np.ndarray:
         return self.values[name]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # read-only mappings cannot be pickled; as plain dicts a summary travels without cloudpickle
+        parts = (self.ids, dict(self.fields), dict(self.values), self.pairs, dict(self.pair_values))
+        return Summary, parts
+
     def __contains__(self, name: str) -> bool:
         return name in self.values
 
@@ -116,10 +122,16 @@ class Summary:
 
     def position(self, cluster_id: int) -> int:
         """Position of a cluster id; SummaryError when there is none."""
-        found = np.flatnonzero(self.ids == cluster_id)
-        if len(found) == 0:
-            raise SummaryError(f"no cluster {cluster_id}; clusters are {self.ids.tolist()}")
-        return int(found[0])
+        return int(self._positions(np.array([cluster_id], np.int64))[0])
+
+    def _positions(self, wanted: np.ndarray) -> np.ndarray:
+        order = np.argsort(self.ids)
+        place = np.searchsorted(self.ids, wanted, sorter=order)
+        found = np.append(order, 0)[place]
+        known = np.isin(wanted, self.ids)
+        if not known.all():
+            raise SummaryError(f"no cluster {wanted[~known][0]}; clusters are {self.ids.tolist()}")
+        return found
 
     # -- verbs of a vector space ----------------------------------------------------------------------------
     def __add__(self, other: Summary) -> Summary:
@@ -147,14 +159,28 @@ class Summary:
 
     @staticmethod
     def from_arrays(fields: Mapping[str, Field], arrays: Mapping[str, np.ndarray]) -> Summary:
-        """Inverse of :meth:`to_arrays`."""
+        """Inverse of :meth:`to_arrays`; SummaryError when the arrays are not those of these fields."""
+        needed = ["ids", "pairs", *(f"value.{n}" for n in fields)]
+        if len(arrays.get("pairs", _no_pairs())):
+            needed += [f"pair.{n}" for n, f in fields.items() if f.merge == "tracked"]
+        missing = [name for name in needed if name not in arrays]
+        if missing:
+            raise SummaryError(f"arrays {missing} are missing; found {sorted(arrays)}")
         values = {n: arrays[f"value.{n}"] for n in fields}
+        n_clusters = len(arrays["ids"])
+        for name, declared in fields.items():
+            shape = np.shape(values[name])
+            axes = declared.n_cluster_axes
+            if len(shape) != len(declared.dims) or shape[:axes] != (n_clusters,) * axes:
+                raise SummaryError(f"value.{name} has shape {shape}; needs {declared.dims} with {n_clusters} clusters")
         pair_values = {n: arrays[f"pair.{n}"] for n in fields if f"pair.{n}" in arrays}
         return Summary(arrays["ids"], fields, values, arrays["pairs"], pair_values)
 
-    def _mapped(self, function, other: Summary) -> Summary:
-        values = {n: function(n, a, other.values[n]) for n, a in self.values.items()}
-        pair_values = {n: function(n, a, other.pair_values[n]) for n, a in self.pair_values.items()}
+    def _mapped(self, function: Callable[[str, Any, Any], Any], other: Summary) -> Summary:
+        # asarray, because numpy makes a scalar of an expression in 0-d arrays
+        values = {n: np.asarray(function(n, a, other.values[n])) for n, a in self.values.items()}
+        mine = self.pair_values.items() if self.n_pairs else ()
+        pair_values = {n: np.asarray(function(n, a, other.pair_values[n])) for n, a in mine}
         return replace(self, values=values, pair_values=pair_values)
 
     def _require_aligned(self, other: Summary) -> None:
@@ -173,16 +199,18 @@ class Summary:
         """The same statistics with no tracked pairs."""
         return replace(self, pairs=_no_pairs(), pair_values=_nothing())
 
+    def with_pairs(self, pairs: np.ndarray) -> Summary:
+        """The same statistics with these pairs tracked, all their values zero."""
+        tracked = {n: v for n, v in self.values.items() if self.fields[n].merge == "tracked"}
+        pair_values = {n: np.zeros((len(pairs), *v.shape[1:])) for n, v in tracked.items()}
+        return replace(self, pairs=np.asarray(pairs, np.int64).reshape(-1, 2), pair_values=pair_values)
+
     def insert_empty(self, new_ids: Sequence[int]) -> Summary:
         """Append clusters that hold no atom.  Ids must be new."""
         new = np.asarray(new_ids, np.int64)
         if len(np.unique(np.concatenate([self.ids, new]))) < len(self.ids) + len(new):
             raise SummaryError(f"ids {new.tolist()} are not all new; clusters are {self.ids.tolist()}")
-        values = {}
-        for name, value in self.values.items():
-            grow = self.fields[name].n_cluster_axes
-            width = [(0, len(new))] * grow + [(0, 0)] * (value.ndim - grow)
-            values[name] = np.pad(value, width)
+        values = {n: _grow(v, len(new), self.fields[n].n_cluster_axes) for n, v in self.values.items()}
         return replace(self, ids=np.concatenate([self.ids, new]), values=values)
 
     def take(self, ids: Sequence[int]) -> Summary:
@@ -190,12 +218,8 @@ class Summary:
         wanted = np.asarray(ids, np.int64)
         if len(np.unique(wanted)) < len(wanted):
             raise SummaryError(f"ids {wanted.tolist()} name a cluster twice")
-        index = np.array([self.position(i) for i in wanted], np.int64)
-        values = {}
-        for name, value in self.values.items():
-            for axis in range(self.fields[name].n_cluster_axes):
-                value = np.take(value, index, axis=axis)
-            values[name] = value
+        index = self._positions(wanted)
+        values = {n: _select(v, index, self.fields[n].n_cluster_axes) for n, v in self.values.items()}
         kept = np.isin(self.pairs, wanted).all(axis=1)
         return replace(self, ids=wanted, values=values)._keep_pairs(kept)
 
@@ -221,6 +245,30 @@ class Summary:
         kept = ~np.isin(self.pairs, [keep, drop]).any(axis=1)
         return replace(self, ids=np.delete(self.ids, b), values=values)._keep_pairs(kept)
 
+    def exchange(self, donors: Sequence[int], part: Summary) -> Summary:
+        """Replace the clusters ``donors`` by the clusters of ``part``: the same atoms, assigned otherwise.
+
+        A cluster that is in both keeps its position; others of ``part`` are appended.  Values without a cluster
+        axis stay; tracked pairs that name any of these clusters are forgotten.
+        """
+        gone = np.asarray(donors, np.int64)
+        self._positions(gone)
+        new = part.ids[~np.isin(part.ids, gone)]
+        if np.isin(new, self.ids).any():
+            raise SummaryError(f"clusters {new[np.isin(new, self.ids)].tolist()} are in both and give nothing away")
+        stay = self.ids[~np.isin(self.ids, np.setdiff1d(gone, part.ids))]
+        final = np.concatenate([stay, new])
+        rest = self.take(self.ids[~np.isin(self.ids, gone)])
+        values = {}
+        for name, value in rest.values.items():
+            axes = self.fields[name].n_cluster_axes
+            if axes == 2:
+                raise SummaryError(f"field {name} has two cluster axes; its clusters cannot be exchanged")
+            values[name] = value if axes == 0 else np.concatenate([value, part.values[name]])
+        kept = ~np.isin(rest.pairs, part.ids).any(axis=1)
+        both = replace(rest, ids=np.concatenate([rest.ids, part.ids]), values=values)
+        return both._keep_pairs(kept).take(final)
+
     def _keep_pairs(self, kept: np.ndarray) -> Summary:
         pair_values = {n: v[kept] for n, v in self.pair_values.items()}
         return replace(self, pairs=self.pairs[kept], pair_values=pair_values)
@@ -236,15 +284,32 @@ class Summary:
         return int(found[0])
 
 
+def _grow(value: np.ndarray, count: int, n_axes: int) -> np.ndarray:
+    """A copy with ``count`` zeros appended to each of the leading ``n_axes``."""
+    out = np.zeros([size + count * (axis < n_axes) for axis, size in enumerate(value.shape)])
+    out[tuple(slice(size) for size in value.shape)] = value
+    return out
+
+
+def _select(value: np.ndarray, index: np.ndarray, n_axes: int) -> np.ndarray:
+    """A copy with the positions ``index`` of each of the leading ``n_axes``."""
+    return value[np.ix_(*[index] * n_axes)] if n_axes else value.copy()
+
+
 def _absorb(value: np.ndarray, a: int, b: int, n_axes: int) -> np.ndarray:
-    """Add position ``b`` to ``a`` along each of the leading ``n_axes``, then remove ``b``."""
-    value = value.copy()
-    for axis in range(n_axes):
-        moved = np.moveaxis(value, axis, 0)
-        moved[a] += moved[b]
-    for axis in range(n_axes):
-        value = np.delete(value, b, axis=axis)
-    return value
+    """Add position ``b`` to ``a`` along each of the leading ``n_axes``, and leave ``b`` out; one copy."""
+    if n_axes == 0:
+        return value.copy()
+    rest = np.delete(np.arange(len(value)), b)
+    new_a = a - (b < a)
+    out = _select(value, rest, n_axes)
+    if n_axes == 1:
+        out[new_a] += value[b]
+    else:
+        out[new_a] += value[b, rest]
+        out[:, new_a] += value[rest, b]
+        out[new_a, new_a] += value[b, b]
+    return out
 
 
 # -- edits: verbs as data -----------------------------------------------------------------------------------
@@ -254,7 +319,7 @@ class InsertEmpty:
 
     ids: tuple[int, ...]
 
-    def apply(self, summary: Summary) -> Summary:
+    def apply(self, summary: Summary, parts: Mapping[str, Summary]) -> Summary:
         return summary.insert_empty(self.ids)
 
 
@@ -264,7 +329,7 @@ class Take:
 
     ids: tuple[int, ...]
 
-    def apply(self, summary: Summary) -> Summary:
+    def apply(self, summary: Summary, parts: Mapping[str, Summary]) -> Summary:
         return summary.take(self.ids)
 
 
@@ -275,17 +340,43 @@ class Merge:
     keep: int
     drop: int
 
-    def apply(self, summary: Summary) -> Summary:
+    def apply(self, summary: Summary, parts: Mapping[str, Summary]) -> Summary:
         return summary.merge(self.keep, self.drop)
 
 
-Edit = InsertEmpty | Take | Merge
+@dataclass(frozen=True)
+class Exchange:
+    """Recorded :meth:`Summary.exchange`; each summary has its own part, found by the name of the trial."""
+
+    trial: str
+    donors: tuple[int, ...]
+
+    def apply(self, summary: Summary, parts: Mapping[str, Summary]) -> Summary:
+        if self.trial not in parts:
+            raise SummaryError(f"trial {self.trial} was not accumulated beside this summary")
+        return summary.exchange(self.donors, parts[self.trial])
 
 
-def replay(summary: Summary, edits: Iterable[Edit]) -> Summary:
-    """Apply recorded edits in order: brings a stored summary up to date."""
+@dataclass(frozen=True)
+class Forget:
+    """Recorded :meth:`Summary.without_pairs`: a lap ended, and what was tracked during it is void."""
+
+    def apply(self, summary: Summary, parts: Mapping[str, Summary]) -> Summary:
+        return summary.without_pairs()
+
+
+Edit = InsertEmpty | Take | Merge | Exchange | Forget
+
+NO_PARTS: Mapping[str, Summary] = {}
+
+
+def replay(summary: Summary, edits: Iterable[Edit], parts: Mapping[str, Summary] = NO_PARTS) -> Summary:
+    """Apply recorded edits in order: brings a stored summary up to date.
+
+    ``parts`` are the statistics that trials would give some clusters, by the name of the trial.
+    """
     for edit in edits:
-        summary = edit.apply(summary)
+        summary = edit.apply(summary, parts)
     return summary
 
 
@@ -295,11 +386,16 @@ class RunningTotal:
     Every value is held as an unevaluated sum ``high + low`` of two doubles and updated by Knuth's error-free
     TwoSum, so the rounding error of one visit is about 1e-32 of the total instead of 1e-16.  All verbs of the
     summary algebra are linear or a selection, so they apply to both parts.
+
+    Parameters
+    ----------
+    high, low
+        Start of the sum; copied, so that summaries handed in are never overwritten.
     """
 
     def __init__(self, high: Summary, low: Summary | None = None) -> None:
-        self.high = high
-        self.low = high.zeros() if low is None else low
+        self.high = _contiguous(high.scale(1.0))
+        self.low = _contiguous(high.zeros() if low is None else low.scale(1.0))
 
     def value(self) -> Summary:
         """The total as a summary."""
@@ -310,17 +406,26 @@ class RunningTotal:
         self._accumulate(summary, 1.0)
 
     def subtract(self, summary: Summary) -> None:
-        """Exclude statistics that were added before."""
+        """Exclude statistics that were added before; pairs tracked only since then are left as they are."""
+        if not np.array_equal(summary.pairs, self.high.pairs):
+            summary = summary.with_pairs(self.high.pairs)
         self._accumulate(summary, -1.0)
 
-    def apply(self, edits: Iterable[Edit]) -> None:
-        """Change clusters in the total."""
+    def apply(self, edits: Iterable[Edit], parts: Mapping[str, RunningTotal] | None = None) -> None:
+        """Change clusters in the total; ``parts`` are the totals of trials."""
         edits = list(edits)
-        self.high, self.low = replay(self.high, edits), replay(self.low, edits)
+        high = {name: part.high for name, part in (parts or {}).items()}
+        low = {name: part.low for name, part in (parts or {}).items()}
+        self.high = _contiguous(replay(self.high, edits, high))
+        self.low = _contiguous(replay(self.low, edits, low))
+
+    def track(self, pairs: np.ndarray) -> None:
+        """Start to track pairs: what is added from now on has them, what is subtracted need not."""
+        self.high, self.low = self.high.with_pairs(pairs), self.low.with_pairs(pairs)
 
     def copy(self) -> RunningTotal:
         """An independent total of the same value."""
-        return RunningTotal(self.high.scale(1.0), self.low.scale(1.0))
+        return RunningTotal(self.high, self.low)
 
     def _accumulate(self, summary: Summary, sign: float) -> None:
         self.high._require_aligned(summary)
@@ -329,4 +434,13 @@ class RunningTotal:
             (self.high.pair_values, self.low.pair_values, summary.pair_values),
         ):
             for name, total in mine.items():
+                if mine is self.high.pair_values and not self.high.n_pairs:
+                    continue
                 two_sum_into(total, rest[name], np.ascontiguousarray(new[name], np.float64), sign)
+
+
+def _contiguous(summary: Summary) -> Summary:
+    """The same in C-contiguous float64 arrays, which can be updated in place through a flat view."""
+    values = {n: np.asarray(v, np.float64, order="C") for n, v in summary.values.items()}
+    pair_values = {n: np.asarray(v, np.float64, order="C") for n, v in summary.pair_values.items()}
+    return replace(summary, values=values, pair_values=pair_values)

@@ -51,6 +51,10 @@ class Allocation(Protocol):
         """Optimal q(z) for atoms with log likelihoods ``(n, K)``; tracks unions of the positions ``pairs``."""
         ...
 
+    def reassign(self, params: Params, log_lik: np.ndarray, batch: Batch, mass: np.ndarray) -> LocalStep:
+        """Restricted local step (thesis 4.2.1, 4.3.1): share out ``mass (n,)``, which includes the atoms' weights."""
+        ...
+
     def global_step(self, summary: Summary) -> Params:
         """Optimal q(u) given a summary, with expected log weights."""
         ...

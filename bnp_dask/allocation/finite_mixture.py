@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import gammaln, psi
 
 from bnp_dask.allocation.base import LocalStep
-from bnp_dask.allocation.mixture import check_top, mixture_local_step, mixture_tiles
+from bnp_dask.allocation.mixture import check_top, mixture_local_step, mixture_reassign, mixture_tiles
 from bnp_dask.batch import Batch
 from bnp_dask.errors import SettingError
 from bnp_dask.summary import Field, Summary
@@ -57,6 +57,9 @@ class FiniteMixture:
 
     def local_step(self, params: DirichletParams, log_lik: np.ndarray, batch: Batch, pairs: np.ndarray) -> LocalStep:
         return mixture_local_step(params.log_pi, log_lik, batch, pairs, self.top)
+
+    def reassign(self, params: DirichletParams, log_lik: np.ndarray, batch: Batch, mass: np.ndarray) -> LocalStep:
+        return mixture_reassign(params.log_pi, log_lik, batch, mass, self.top)
 
     def global_step(self, summary: Summary) -> DirichletParams:
         theta = summary["N"] + self.gamma / summary.n_clusters

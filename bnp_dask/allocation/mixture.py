@@ -57,3 +57,34 @@ def mixture_local_step(
     values = {"H": kernel.cluster_entropy(weighted, log_resp)}
     pair_values = {"H": kernel.pair_entropy(resp, batch.weights, pairs)}
     return LocalStep(weighted, values, pair_values)
+
+
+def mixture_reassign(
+    log_weights: np.ndarray, log_lik: np.ndarray, batch: Batch, mass: np.ndarray, top: int | None
+) -> LocalStep:
+    """Share out the mass that some clusters hold of each atom among others (thesis eqs. 4.12-4.19, 4.25).
+
+    Parameters
+    ----------
+    log_weights
+        Of the receivers, ``(J,)`` nats; only their differences matter.
+    log_lik
+        Of the atoms under the receivers, ``(n, J)`` nats; overwritten.
+    batch
+        For the atoms' weights.
+    mass
+        Responsibility times weight to share out, ``(n,)``, positive.
+    top
+        When the model keeps only some clusters per atom, all mass goes to the best receiver, so that no atom gets
+        more clusters than it may have.
+    """
+    log_lik += log_weights
+    if top is None:
+        share, log_share = kernel.resp_from_weights(log_lik)
+    else:
+        best, log_best = kernel.top_resp_from_weights(log_lik, 1)
+        share, log_share = best.to_dense(), np.broadcast_to(log_best, log_lik.shape)
+    unweighted = mass if batch.weights is None else mass / batch.weights
+    weighted = share * mass[:, None]
+    log_resp = log_share + np.log(unweighted)[:, None]
+    return LocalStep(weighted, {"H": kernel.cluster_entropy(weighted, log_resp)})

@@ -20,6 +20,22 @@ def _two_sum_flat(high, low, x, sign):
 def two_sum_into(high: np.ndarray, low: np.ndarray, x: np.ndarray, sign: float) -> None:
     """Add ``sign * x`` to the unevaluated sum ``high + low``, in place (Knuth's TwoSum).
 
-    ``high`` and ``low`` are contiguous float64 arrays that this function overwrites; ``x`` has their shape.
+    Parameters
+    ----------
+    high, low
+        C-contiguous float64 arrays of one shape; overwritten.
+    x
+        What is added, of the same shape; finite.
+    sign
+        1.0 to add, -1.0 to subtract.
+
+    Raises
+    ------
+    ValueError
+        When an array has another layout or shape: its flat view would be a copy, and the sum would be lost.
     """
+    if not (high.flags.c_contiguous and low.flags.c_contiguous and x.flags.c_contiguous):
+        raise ValueError("two_sum_into needs C-contiguous arrays; call np.ascontiguousarray first")
+    if high.size != low.size or high.size != x.size:
+        raise ValueError(f"two_sum_into needs one shape, got {high.shape}, {low.shape} and {x.shape}")
     _two_sum_flat(high.reshape(-1), low.reshape(-1), x.reshape(-1), sign)

@@ -1,1 +1,21 @@
 """Schedules: generators of states, each written like its algorithm in the thesis."""
+
+from bnp_dask.schedules.base import Schedule, Step
+from bnp_dask.schedules.full import FullBatch
+from bnp_dask.schedules.memoized import Memoized
+from bnp_dask.schedules.saved import state_from_saved, state_to_arrays, state_to_json
+from bnp_dask.schedules.state import State, Work
+from bnp_dask.schedules.stochastic import Stochastic
+
+__all__ = [
+    "FullBatch",
+    "Memoized",
+    "Schedule",
+    "State",
+    "Step",
+    "Stochastic",
+    "Work",
+    "state_from_saved",
+    "state_to_arrays",
+    "state_to_json",
+]

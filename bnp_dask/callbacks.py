@@ -1,0 +1,109 @@
+"""What may watch a run: progress bars, logs, early stops.  A callback sees rows of the history and cannot change a run
+but by stopping it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from tqdm.auto import tqdm
+
+from bnp_dask.model import Posterior
+
+logger = logging.getLogger("bnp_dask")
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """What is known when a run starts.
+
+    ``n_batches`` per lap, ``n_atoms`` in all, ``laps`` at most, ``first_lap`` and ``first_batch`` completed before
+    (a resumed run), ``where`` it runs.
+    """
+
+    n_batches: int
+    n_atoms: int
+    laps: int
+    first_lap: int
+    first_batch: int
+    where: str
+
+
+class Callback(Protocol):
+    """Hooks that ``train`` calls, all in the process that called it."""
+
+    def on_start(self, info: RunInfo) -> None:
+        """Before the first step."""
+        ...
+
+    def on_batch(self, done: int) -> None:
+        """After each batch was folded; ``done`` of this lap so far."""
+        ...
+
+    def on_lap(self, row: Mapping[str, Any], posterior: Posterior) -> bool | None:
+        """After each lap, with its last history row; True stops the run."""
+        ...
+
+    def on_end(self, reason: str) -> None:
+        """After the last step, also when the run failed."""
+        ...
+
+
+def lap_line(row: Mapping[str, Any]) -> str:
+    """One lap in one line."""
+    return (
+        f"lap {row['lap']}: objective {row['elbo']:.6g} ({row['elbo'] / max(row['atoms'], 1.0):.5g} per atom), "
+        f"{row['n_clusters']} clusters, {row['seconds']:.1f} s"
+    )
+
+
+@dataclass
+class Progress:
+    """A progress bar over the batches of each lap, with the objective and the number of clusters beside it."""
+
+    _bar: Any = field(default=None, repr=False)
+    _info: RunInfo | None = field(default=None, repr=False)
+    _after: dict[str, str] = field(default_factory=dict, repr=False)
+
+    def on_start(self, info: RunInfo) -> None:
+        self._info = info
+        self._bar = tqdm(total=info.n_batches, initial=info.first_batch, unit="batch", leave=True)
+        self._bar.set_description(f"lap {info.first_lap + 1}/{info.laps}")
+
+    def on_batch(self, done: int) -> None:
+        self._bar.n = done
+        self._bar.update(0)
+
+    def on_lap(self, row: Mapping[str, Any], posterior: Posterior) -> bool | None:
+        assert self._info is not None
+        self._bar.set_postfix(clusters=row["n_clusters"], objective=f"{row['elbo']:.6g}", refresh=False)
+        if row["lap"] < self._info.laps:
+            self._bar.n = 0
+            self._bar.set_description(f"lap {row['lap'] + 1}/{self._info.laps}")
+        return None
+
+    def on_end(self, reason: str) -> None:
+        if self._bar is not None:
+            self._bar.n = self._bar.total
+            self._bar.set_description(reason)
+            self._bar.close()
+
+
+@dataclass(frozen=True)
+class LogLaps:
+    """One INFO line per lap on the logger ``bnp_dask``; ``train`` always adds it."""
+
+    def on_start(self, info: RunInfo) -> None:
+        logger.info("%d atoms in %d batches, %s", info.n_atoms, info.n_batches, info.where)
+
+    def on_batch(self, done: int) -> None:
+        """Batches are too many to log."""
+
+    def on_lap(self, row: Mapping[str, Any], posterior: Posterior) -> bool | None:
+        logger.info("%s", lap_line(row))
+        return None
+
+    def on_end(self, reason: str) -> None:
+        logger.info("stopped: %s", reason)

@@ -1,0 +1,176 @@
+"""Proposals, the plan of a lap, what is remembered of failures, and what a move is given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from bnp_dask.data.base import Source
+from bnp_dask.execute.base import Executor
+from bnp_dask.model import NO_PAIRS, Model, Posterior, Trial
+from bnp_dask.summary import Exchange, Merge, Summary
+from bnp_dask.survey import Survey
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A change of clusters that one lap tries out.
+
+    Parameters
+    ----------
+    kind
+        ``"birth"``, ``"merge"`` or ``"delete"``.
+    targets
+        Ids of the clusters that would vanish or be split; for a merge the pair, the one that stays first.
+    others
+        Ids that would take over: newborn clusters, or the absorbing set.
+    edit
+        What would be done.
+    sweeps
+        In how many laps it may be tried with re-estimated clusters before it counts as failed.
+    """
+
+    kind: str
+    targets: tuple[int, ...]
+    others: tuple[int, ...]
+    edit: Merge | Exchange
+    sweeps: int = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What one lap tries out: pairs of ids to track ``(M, 2)``, trials to carry out, proposals to decide."""
+
+    pairs: np.ndarray = field(default_factory=lambda: NO_PAIRS)
+    trials: tuple[Trial, ...] = ()
+    proposals: tuple[Proposal, ...] = ()
+    given_up: tuple[dict[str, Any], ...] = ()
+    """History rows of proposals that were dropped while they were made."""
+
+
+@dataclass
+class Memory:
+    """What earlier laps taught about proposals; survives a checkpoint.
+
+    ``failures`` maps (kind, targets) to the counts N of the targets when they failed; ``sweeps`` holds the
+    statistics of rejected deletes that are still improving, with how often they were tried; ``next_id`` is the
+    next cluster id that was never used.
+    """
+
+    next_id: int
+    failures: dict[tuple[str, tuple[int, ...]], tuple[float, ...]] = field(default_factory=dict)
+    sweeps: dict[int, Sweep] = field(default_factory=dict)
+
+    def new_ids(self, count: int) -> tuple[int, ...]:
+        """Ids that no cluster ever had."""
+        first = self.next_id
+        self.next_id += count
+        return tuple(range(first, first + count))
+
+    def failed(self, kind: str, targets: tuple[int, ...], counts: Iterable[float], change: float) -> bool:
+        """Whether this was rejected when the targets had about these counts (within a share ``change``)."""
+        before = self.failures.get((kind, targets))
+        if before is None:
+            return False
+        return all(abs(now - then) <= change * max(then, 1.0) for now, then in zip(counts, before, strict=True))
+
+    def remember_failure(self, kind: str, targets: tuple[int, ...], counts: Iterable[float]) -> None:
+        """Note a rejection."""
+        self.failures[kind, targets] = tuple(float(c) for c in counts)
+
+    def forget_dead(self, alive: np.ndarray) -> None:
+        """Drop what concerns clusters that are gone."""
+        living = {int(i) for i in alive}
+        self.failures = {key: counts for key, counts in self.failures.items() if living.issuperset(key[1])}
+        self.sweeps = {t: s for t, s in self.sweeps.items() if living.issuperset((t, *s.receivers))}
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """A delete that was not accepted yet: who absorbs, the statistics it would give them, gain, times tried."""
+
+    receivers: tuple[int, ...]
+    part: Summary
+    gain: float
+    tried: int
+
+
+@dataclass
+class PlanContext:
+    """What a move may use to plan.
+
+    ``value`` is the exact whole-data summary behind ``posterior``; ``free`` are the ids that no proposal of this
+    lap names yet.
+    """
+
+    model: Model
+    posterior: Posterior
+    value: Summary
+    source: Source
+    survey: Survey
+    executor: Executor
+    memory: Memory
+    lap: int
+    seed: int
+    free: set[int]
+    trials: list[Trial] = field(default_factory=list)
+    pairs: list[tuple[int, int]] = field(default_factory=list)
+    proposals: list[Proposal] = field(default_factory=list)
+    given_up: list[dict[str, Any]] = field(default_factory=list)
+
+    def count(self, cluster: int) -> float:
+        """N of a cluster."""
+        return float(self.value["N"][self.value.position(cluster)])
+
+    def counts(self, clusters: Iterable[int]) -> list[float]:
+        """N of several clusters."""
+        return [self.count(c) for c in clusters]
+
+    def free_ids(self) -> np.ndarray:
+        """Ids that no proposal names yet, in cluster order."""
+        return np.array([int(i) for i in self.value.ids if int(i) in self.free], np.int64)
+
+    def rng(self, *key: int) -> np.random.Generator:
+        """Random numbers keyed by seed, lap and ``key``."""
+        return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(self.lap, 7, *key)))
+
+    def give_up(self, kind: str, targets: tuple[int, ...], why: str) -> None:
+        """Drop a proposal that was never tried on the whole data, and remember that."""
+        self.memory.remember_failure(kind, targets, self.counts(targets))
+        self.given_up.append(record(kind, targets, (), None, False, why))
+
+    def plan(self) -> Plan:
+        """Everything that was proposed."""
+        pairs = np.array(self.pairs, np.int64).reshape(-1, 2)
+        return Plan(pairs, tuple(self.trials), tuple(self.proposals), tuple(self.given_up))
+
+
+class Move(Protocol):
+    """A way to propose changes of clusters."""
+
+    kind: str
+
+    def plan(self, context: PlanContext) -> None:
+        """Add pairs, trials and proposals to the context, and take the clusters they name out of ``free``."""
+        ...
+
+
+def record(
+    kind: str, targets: tuple[int, ...], others: tuple[int, ...], gain: float | None, accepted: bool, why: str
+) -> dict[str, Any]:
+    """A proposal as the history keeps it; ``gain`` in nats, None where it was never evaluated on the whole data."""
+    return {
+        "kind": kind,
+        "targets": list(targets),
+        "others": list(others),
+        "gain": gain,
+        "accepted": accepted,
+        "why": why,
+    }
+
+
+Parts = Mapping[str, Summary]
+"""Whole-data statistics of trials, by name."""

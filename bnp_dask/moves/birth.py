@@ -1,0 +1,200 @@
+"""Birth moves: a cluster is replaced by several new ones (thesis 4.2; supplement of Hughes & Sudderth 2013, sec. 2).
+
+Collect, create, adopt: atoms of the target are collected from a few batches, new clusters are created by a small run
+on them, and during one lap all atoms of the target are shared out among the new clusters, beside the normal local
+step.  The exact whole-data objective then decides.  Many targets are tried in one lap, each by a task of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bnp_dask.batch import Batch, concatenate
+from bnp_dask.data.base import Reader
+from bnp_dask.errors import SettingError
+from bnp_dask.execute.ordered import in_order
+from bnp_dask.initialize.context import child_rng, summarize_assigned
+from bnp_dask.initialize.kmeans import cluster_atoms
+from bnp_dask.kernels.resp import column_sums
+from bnp_dask.model import Model, Posterior, Trial
+from bnp_dask.moves.base import PlanContext, Proposal
+from bnp_dask.moves.scores import all_pairs, data_gains
+from bnp_dask.summary import Exchange, Summary
+
+THRESHOLD = 0.1
+"""Responsibility above which an atom is taken to belong to a target (eq. 23 of the supplement)."""
+
+
+@dataclass(frozen=True)
+class Birth:
+    """Propose to split clusters.
+
+    Parameters
+    ----------
+    per_lap
+        Targets per lap.
+    fresh
+        New clusters tried for each target at most.
+    sample
+        Atoms collected for each target at most.
+    share
+        Share of the batches read to collect them, in one lap.
+    min_atoms
+        Clusters with fewer atoms are not split.
+    change
+        A cluster that could not be split is tried again when its count has changed by this share.
+    refine
+        Local and global steps of the small run on the collected atoms.
+    """
+
+    per_lap: int = 8
+    fresh: int = 8
+    sample: int = 2500
+    share: float = 0.15
+    min_atoms: float = 20.0
+    change: float = 0.1
+    refine: int = 12
+    kind = "birth"
+
+    def __post_init__(self) -> None:
+        if min(self.per_lap, self.sample, self.refine) < 1 or self.fresh < 2 or not 0 < self.share <= 1:
+            raise SettingError(f"{self}: needs per_lap, sample, refine >= 1, fresh >= 2 and 0 < share <= 1")
+
+    def plan(self, context: PlanContext) -> None:
+        targets = self._targets(context)
+        if not targets:
+            return
+        samples = self._collect(context, targets)
+        settings = (self.fresh, self.refine)
+        tasks = []
+        for target in targets:
+            if samples[target].n_atoms < self.min_atoms:
+                continue
+            key = (context.seed, (context.lap, 11, target))
+            args = (context.model, samples[target], context.count(target), settings, key)
+            tasks.append((f"create-lap{context.lap}-cluster{target}", create, args))
+        tried = [t for t in targets if samples[t].n_atoms >= self.min_atoms]
+        results = in_order(context.executor, tasks, 2 * context.executor.n_workers)
+        for target, found in zip(tried, results, strict=True):
+            if found is None:
+                context.give_up(self.kind, (target,), "no split of the collected atoms is better than none")
+                continue
+            self._propose(context, target, found)
+
+    def _propose(self, context: PlanContext, target: int, found: Summary) -> None:
+        ids = context.memory.new_ids(found.n_clusters)
+        basis = Summary(np.array(ids, np.int64), found.fields, found.values)
+        name = f"birth-lap{context.lap}-cluster{target}"
+        context.trials.append(Trial(name, (target,), context.model.global_step(basis)))
+        context.proposals.append(Proposal(self.kind, (target,), ids, Exchange(name, (target,))))
+        context.free.discard(target)
+
+    def _targets(self, context: PlanContext) -> list[int]:
+        """Clusters to split: large enough, not known to fail; those that fit their atoms worst first (4.2.4)."""
+        score = context.model.data_terms(context.posterior.observation, context.value)
+        ids, counts = context.value.ids, context.value["N"]
+        eligible = [
+            (score[k] / counts[k], int(i))
+            for k, i in enumerate(ids)
+            if int(i) in context.free
+            and counts[k] >= self.min_atoms
+            and not context.memory.failed(self.kind, (int(i),), [counts[k]], self.change)
+        ]
+        return [i for _, i in sorted(eligible)[: self.per_lap]]
+
+    def _collect(self, context: PlanContext, targets: list[int]) -> dict[int, Batch]:
+        """Atoms of each target, from batches drawn at random."""
+        n_batches = context.source.n_batches
+        order = context.rng(1).permutation(n_batches)
+        chosen = order[: max(1, round(self.share * n_batches))]
+        limit = -(-self.sample // len(chosen))
+        posterior = context.executor.share(f"collect-posterior-lap{context.lap}", context.posterior.light())
+        places = context.posterior.positions(np.array(targets))
+        tasks = [
+            (
+                f"collect-lap{context.lap}-batch{b}",
+                collect,
+                (posterior, context.source.reader(int(b)), places, limit, (context.seed, (context.lap, 13, int(b)))),
+            )
+            for b in chosen
+        ]
+        found = list(in_order(context.executor, tasks, 2 * context.executor.n_workers))
+        return {target: concatenate([batches[i] for batches in found]) for i, target in enumerate(targets)}
+
+
+def collect(
+    posterior: Posterior, reader: Reader, places: np.ndarray, limit: int, key: tuple[int, tuple[int, ...]]
+) -> list[Batch]:
+    """Task: for each target position up to ``limit`` atoms of one batch that mostly belong to it."""
+    batch = reader()
+    model = posterior.model
+    rng = child_rng(key[0], *key[1])
+    chosen: list[list[np.ndarray]] = [[] for _ in places]
+    start = 0
+    for tile in model.allocation.tiles(batch, posterior.n_clusters):
+        resp = model.assign(posterior, tile).resp
+        weights = np.ones(tile.n_atoms) if tile.weights is None else tile.weights
+        for i, place in enumerate(places):
+            mass = column_sums(resp, np.array([place]))
+            chosen[i].append(start + np.flatnonzero(mass > THRESHOLD * weights))
+        start += tile.n_atoms
+    out = []
+    for parts in chosen:
+        index = np.concatenate(parts) if parts else np.zeros(0, np.int64)
+        if len(index) > limit:
+            index = np.sort(rng.choice(index, limit, replace=False))
+        out.append(batch.take(index))
+    return out
+
+
+def create(
+    model: Model, atoms: Batch, mass: float, settings: tuple[int, int], key: tuple[int, tuple[int, ...]]
+) -> Summary | None:
+    """Task: new clusters for a sample of one cluster's atoms, or None when they are better left together.
+
+    Bregman k-means++, then full-batch steps on the sample, uniting newborn clusters while that raises the sample's
+    objective.  The statistics returned are scaled to the target's ``mass``.
+    """
+    fresh, refine = settings
+    rng = child_rng(key[0], *key[1])
+    labels, found = cluster_atoms(model, atoms, fresh, rng, None, 3)
+    if found < 2:
+        return None
+    together = summarize_assigned(model, atoms, np.zeros(atoms.n_atoms, np.int64), 1)
+    least = sum(model.elbo(model.global_step(together), together).values())
+    summary = summarize_assigned(model, atoms, labels, found)
+    for step in range(refine):
+        posterior = model.global_step(summary)
+        summary = model.local_step(posterior, atoms, all_pairs(summary.ids))
+        if step >= refine // 3:
+            summary = _unite(model, summary)
+        summary = summary.take([int(i) for i, n in zip(summary.ids, summary["N"], strict=True) if n >= 1.0])
+        if summary.n_clusters < 2:
+            return None
+        summary = summary.without_pairs()
+    summary = model.local_step(model.global_step(summary), atoms)
+    if sum(model.elbo(model.global_step(summary), summary).values()) <= least:
+        return None
+    order = np.argsort(-summary["N"], kind="stable")
+    return summary.take(summary.ids[order].tolist()).scale(mass / max(float(summary["N"].sum()), 1e-300))
+
+
+def _unite(model: Model, summary: Summary) -> Summary:
+    """Merge pairs, best first, while the objective of these atoms rises; all pairs are tracked."""
+    current = sum(model.elbo(model.global_step(summary), summary).values())
+    while summary.n_pairs:
+        posterior = model.global_step(summary)
+        entropy = summary["H"]
+        place = posterior.positions(summary.pairs)
+        gains = data_gains(model, posterior, summary, summary.pairs)
+        gains = gains + summary.pair_values["H"] - entropy[place[:, 0]] - entropy[place[:, 1]]
+        best = int(np.argmax(gains))
+        a, b = (int(i) for i in summary.pairs[best])
+        candidate = summary.merge(a, b)
+        value = sum(model.elbo(model.global_step(candidate), candidate).values())
+        if value <= current:
+            return summary
+        summary, current = candidate, value
+    return summary

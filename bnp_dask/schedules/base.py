@@ -1,0 +1,91 @@
+"""What schedules share: steps, the stopping rule, and the checks of their settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from bnp_dask.errors import SettingError
+from bnp_dask.schedules.pipeline import Pipeline
+from bnp_dask.schedules.state import State, Work
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a schedule yields: the state may be looked at and saved now.
+
+    Parameters
+    ----------
+    state
+        The state after this step.
+    pipeline
+        The lap's batches in flight; settle it before saving the state.
+    row
+        A history row, or None when nothing changed that a user would look at.
+    lap_end
+        Whether this step completed a lap.
+    """
+
+    state: State
+    pipeline: Pipeline
+    row: dict[str, Any] | None
+    lap_end: bool
+
+
+class Schedule(Protocol):
+    """In which order batches are visited and when global steps are taken."""
+
+    laps: int
+    window: int
+
+    def run(self, work: Work, state: State) -> Iterator[Step]:
+        """Go on from ``state`` until it is finished, changing it in place."""
+        ...
+
+
+def check_common(laps: int, window: int, tolerance: float, count_tolerance: float) -> None:
+    """Raise SettingError for laps, windows or tolerances out of range."""
+    for name, value in (("laps", laps), ("window", window)):
+        if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
+            raise SettingError(f"{name}={value!r}: needs a whole number, at least 1")
+    for name, value in (("tolerance", tolerance), ("count_tolerance", count_tolerance)):
+        if not value >= 0:
+            raise SettingError(f"{name}={value!r}: needs a number, at least 0")
+
+
+def end_lap(work: Work, state: State, laps: int, tolerance: float, count_tolerance: float, n_proposed: int) -> None:
+    """Count the lap and decide whether to stop.
+
+    Converged when over one lap the objective changed by less than ``tolerance`` nats per unit of weight and no
+    N_k by more than ``count_tolerance`` of the total weight, and the moves found nothing new to propose.
+    """
+    quiet = not work.moves or (state.lap > 0 and n_proposed == 0)
+    state.lap += 1
+    state.position = 0
+    counts = state.total.value()["N"]
+    weight = work.survey.total_weight
+    if state.lap_elbo is not None and state.lap_counts is not None and len(counts) == len(state.lap_counts):
+        gain = abs(state.elbo - state.lap_elbo)
+        moved = np.abs(counts - state.lap_counts).max(initial=0.0)
+        if quiet and gain <= tolerance * weight and moved <= count_tolerance * weight:
+            state.finished = "converged"
+    state.lap_elbo, state.lap_counts = state.elbo, counts
+    if state.finished is None and state.lap >= laps:
+        state.finished = "laps"
+
+
+def history_row(state: State, lap: int, batch: int | None, **extra: Any) -> dict[str, Any]:
+    """One row of the history, from the state after a step of 0-based lap ``lap``."""
+    return {
+        "step": state.step,
+        "lap": lap + 1,
+        "batch": batch,
+        "elbo": state.elbo,
+        **state.terms,
+        "n_clusters": state.posterior.n_clusters,
+        "atoms": float(state.total.value()["N"].sum()),
+        **extra,
+    }

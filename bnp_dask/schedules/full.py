@@ -1,0 +1,69 @@
+"""Full-batch variational coordinate ascent (thesis Alg. 3.1): one global step per lap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from bnp_dask.schedules.base import Step, check_common, end_lap, history_row
+from bnp_dask.schedules.laps import add_trials, begin_lap, settle_lap
+from bnp_dask.schedules.memoized import lap_order
+from bnp_dask.schedules.pipeline import Pipeline
+from bnp_dask.schedules.state import State, Work
+from bnp_dask.summary import RunningTotal
+
+
+@dataclass(frozen=True)
+class FullBatch:
+    """Assign all batches with one posterior, add their summaries, take one global step.
+
+    Parameters
+    ----------
+    laps
+        Passes over the data at most.
+    window
+        Batches in flight; here it changes nothing but how busy workers are.
+    tolerance, count_tolerance
+        As in :class:`~bnp_dask.schedules.memoized.Memoized`.
+    """
+
+    laps: int = 100
+    window: int = 8
+    tolerance: float = 1e-6
+    count_tolerance: float = 1e-4
+
+    def __post_init__(self) -> None:
+        check_common(self.laps, self.window, self.tolerance, self.count_tolerance)
+
+    def run(self, work: Work, state: State) -> Iterator[Step]:
+        n_batches = work.source.n_batches
+        while state.finished is None:
+            lap = state.lap
+            if state.partial is None:
+                state.partial = RunningTotal(work.model.empty_summary(state.posterior.ids))
+                begin_lap(work, state, state.partial)
+            order = lap_order(work, lap, "fixed")
+            pipeline = Pipeline(work, lap, order, self.window, state.position, state.pending, state.plan)
+            state.pending = []
+            pipeline.fill(state.posterior)
+            for _ in range(state.position, n_batches):
+                _, new = pipeline.take()
+                state.partial.add(new.summary)
+                add_trials(state, new)
+                state.position = pipeline.position
+                pipeline.fill(state.posterior)
+                if pipeline.position < n_batches:
+                    yield Step(state, pipeline, None, lap_end=False)
+            self._global_step(work, state)
+            moves = settle_lap(work, state)
+            end_lap(work, state, self.laps, self.tolerance, self.count_tolerance, len(moves))
+            row = history_row(state, lap, None, exact=True, action="folded", moves=moves)
+            yield Step(state, pipeline, row, lap_end=True)
+
+    def _global_step(self, work: Work, state: State) -> None:
+        assert state.partial is not None
+        state.total, state.partial = state.partial, None
+        value = state.total.value()
+        state.posterior = work.model.global_step(value)
+        state.terms = work.model.elbo(state.posterior, value)
+        state.step += 1

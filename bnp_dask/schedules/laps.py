@@ -1,0 +1,80 @@
+"""A lap with moves: plan at its start, gather trials during it, decide at its end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bnp_dask.model import Visit
+from bnp_dask.moves.base import Plan, PlanContext, record
+from bnp_dask.moves.engine import decide, plan_lap
+from bnp_dask.schedules.state import State, Work
+from bnp_dask.summary import Edit, Forget, RunningTotal
+
+
+def begin_lap(work: Work, state: State, total: RunningTotal) -> None:
+    """Plan the lap's proposals, once whole-data statistics exist, and start their sums beside ``total``."""
+    state.plan = _plan(work, state) if work.moves and state.lap > 0 else Plan()
+    state.void = False
+    total.track(state.plan.pairs)
+    state.trials = {t.name: RunningTotal(work.model.empty_summary(t.beliefs.ids)) for t in state.plan.trials}
+
+
+def add_trials(state: State, found: Visit) -> None:
+    """Add what a batch found for the lap's trials."""
+    for name, part in found.parts.items():
+        state.trials[name].add(part)
+
+
+def settle_lap(work: Work, state: State) -> list[dict[str, Any]]:
+    """Decide the lap's proposals on ``state.total``; history rows, one per proposal."""
+    plan = state.plan
+    if not work.moves:
+        return []
+    if state.void:
+        why = "not decided: a batch of this lap kept its older summary"
+        records = [record(p.kind, p.targets, p.others, None, False, why) for p in plan.proposals]
+        _end(work, state, [])
+        return records
+    parts = {name: trial.value() for name, trial in state.trials.items()}
+    decision = decide(work.model, state.total.value(), parts, plan, state.memory)
+    _end(work, state, decision.edits)
+    return decision.records
+
+
+def _end(work: Work, state: State, edits: list[Edit]) -> None:
+    edits = [*edits, Forget()] if len(state.plan.pairs) else edits
+    state.total.apply(edits, state.trials)
+    state.edits.extend(edits)
+    if edits:
+        value = state.total.value()
+        state.posterior = work.model.global_step(value)
+        state.terms = work.model.elbo(state.posterior, value)
+    state.plan, state.trials, state.void = Plan(), {}, False
+    _trim(state)
+
+
+def _trim(state: State) -> None:
+    """Drop edits that every stored summary has seen."""
+    done = int(np.min(state.seen, initial=len(state.edits)))
+    del state.edits[:done]
+    state.seen -= done
+
+
+def _plan(work: Work, state: State) -> Plan:
+    value = state.posterior.summary
+    assert value is not None
+    context = PlanContext(
+        model=work.model,
+        posterior=state.posterior,
+        value=value.without_pairs(),
+        source=work.source,
+        survey=work.survey,
+        executor=work.executor,
+        memory=state.memory,
+        lap=state.lap,
+        seed=work.seed,
+        free={int(i) for i in value.ids},
+    )
+    return plan_lap(work.moves, context)

@@ -1,0 +1,127 @@
+"""A state as plain numbers and named arrays, for checkpoints; loading it runs no code and gives the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from bnp_dask.errors import StoreError
+from bnp_dask.model import Model, Trial, Visit
+from bnp_dask.moves.base import Memory, Plan, Proposal, Sweep
+from bnp_dask.schedules.state import State
+from bnp_dask.summary import Edit, Exchange, Forget, InsertEmpty, Merge, RunningTotal, Summary, Take
+
+Arrays = dict[str, np.ndarray]
+
+EDITS: dict[str, type[Edit]] = {e.__name__: e for e in (InsertEmpty, Take, Merge, Exchange, Forget)}
+
+NUMBERS = ("lap", "position", "step", "terms", "lap_elbo", "finished", "void")
+
+
+def state_to_json(state: State) -> dict[str, Any]:
+    """Everything that is not an array."""
+    memory = state.memory
+    return {
+        **{name: getattr(state, name) for name in NUMBERS},
+        "edits": [_edit_to_json(e) for e in state.edits],
+        "proposals": [{**asdict(p), "edit": _edit_to_json(p.edit)} for p in state.plan.proposals],
+        "given_up": list(state.plan.given_up),
+        "trials": [[t.name, list(t.donors)] for t in state.plan.trials],
+        "next_id": memory.next_id,
+        "failures": [[kind, list(targets), list(counts)] for (kind, targets), counts in memory.failures.items()],
+        "sweeps": [[t, list(s.receivers), s.gain, s.tried] for t, s in memory.sweeps.items()],
+        "pending": [list(found.parts) for found in state.pending],
+        "has_partial": state.partial is not None,
+    }
+
+
+def state_to_arrays(state: State) -> Arrays:
+    """All arrays, named."""
+    out: Arrays = {"visits": state.visits, "seen": state.seen, "pairs": state.plan.pairs}
+    if state.lap_counts is not None:
+        out["lap_counts"] = state.lap_counts
+    assert state.posterior.summary is not None
+    _pack(out, "posterior", state.posterior.summary)
+    _pack_total(out, "total", state.total)
+    if state.partial is not None:
+        _pack_total(out, "partial", state.partial)
+    for i, trial in enumerate(state.plan.trials):
+        assert trial.beliefs.summary is not None
+        _pack(out, f"basis{i}", trial.beliefs.summary)
+        _pack_total(out, f"trial{i}", state.trials[trial.name])
+    for target, sweep in state.memory.sweeps.items():
+        _pack(out, f"sweep{target}", sweep.part)
+    for i, found in enumerate(state.pending):
+        _pack(out, f"pending{i}", found.summary)
+        for j, part in enumerate(found.parts.values()):
+            _pack(out, f"pending{i}.{j}", part)
+    return out
+
+
+def state_from_saved(model: Model, numbers: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> State:
+    """Inverse of :func:`state_to_json` and :func:`state_to_arrays`."""
+
+    def summary(name: str) -> Summary:
+        own = {key.removeprefix(name + "/"): a for key, a in arrays.items() if key.startswith(name + "/")}
+        return Summary.from_arrays(model.fields, own)
+
+    def total(name: str) -> RunningTotal:
+        return RunningTotal(summary(f"{name}.high"), summary(f"{name}.low"))
+
+    trials = [
+        Trial(name, tuple(donors), model.global_step(summary(f"basis{i}")))
+        for i, (name, donors) in enumerate(numbers["trials"])
+    ]
+    proposals = tuple(_proposal_from_json(p) for p in numbers["proposals"])
+    failures = {(kind, tuple(t)): tuple(counts) for kind, t, counts in numbers["failures"]}
+    sweeps = {t: Sweep(tuple(r), summary(f"sweep{t}"), gain, tried) for t, r, gain, tried in numbers["sweeps"]}
+    pending = [
+        Visit(summary(f"pending{i}"), {name: summary(f"pending{i}.{j}") for j, name in enumerate(names)})
+        for i, names in enumerate(numbers["pending"])
+    ]
+    return State(
+        posterior=model.global_step(summary("posterior")),
+        total=total("total"),
+        visits=np.array(arrays["visits"]),
+        seen=np.array(arrays["seen"]),
+        memory=Memory(numbers["next_id"], failures, sweeps),
+        edits=[_edit_from_json(e) for e in numbers["edits"]],
+        plan=Plan(np.array(arrays["pairs"]), tuple(trials), proposals, tuple(numbers["given_up"])),
+        trials={t.name: total(f"trial{i}") for i, t in enumerate(trials)},
+        pending=pending,
+        lap_counts=arrays.get("lap_counts"),
+        partial=total("partial") if numbers["has_partial"] else None,
+        **{name: numbers[name] for name in NUMBERS},
+    )
+
+
+def _pack(out: Arrays, name: str, summary: Summary) -> None:
+    for key, value in summary.to_arrays().items():
+        out[f"{name}/{key}"] = value
+
+
+def _pack_total(out: Arrays, name: str, total: RunningTotal) -> None:
+    _pack(out, f"{name}.high", total.high)
+    _pack(out, f"{name}.low", total.low)
+
+
+def _edit_to_json(edit: Edit) -> list[Any]:
+    return [type(edit).__name__, {key: list(v) if isinstance(v, tuple) else v for key, v in asdict(edit).items()}]
+
+
+def _edit_from_json(saved: list[Any]) -> Edit:
+    name, values = saved
+    if name not in EDITS:
+        raise StoreError(
+            f"the checkpoint holds a change of clusters of an unknown kind, {name!r}; it needs a newer version"
+        )
+    return EDITS[name](**{key: tuple(v) if isinstance(v, list) else v for key, v in values.items()})
+
+
+def _proposal_from_json(saved: Mapping[str, Any]) -> Proposal:
+    edit = _edit_from_json(saved["edit"])
+    assert isinstance(edit, (Merge, Exchange))
+    return Proposal(saved["kind"], tuple(saved["targets"]), tuple(saved["others"]), edit, saved["sweeps"])

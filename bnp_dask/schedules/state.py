@@ -1,0 +1,136 @@
+"""The state of a run between two steps: all that a schedule needs to go on, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from bnp_dask.data.base import Source
+from bnp_dask.execute.base import Executor
+from bnp_dask.model import Model, Posterior, Visit
+from bnp_dask.moves.base import Memory, Move, Plan
+from bnp_dask.summary import Edit, RunningTotal, Summary, replay
+from bnp_dask.survey import Survey
+
+
+class Memo(Protocol):
+    """Where summaries of batches wait for the next visit."""
+
+    def put_summary(
+        self, batch: int, visit: int, arrays: Mapping[str, np.ndarray], meta: dict[str, Any] | None = None
+    ) -> None: ...
+
+    def get_summary(self, batch: int, visit: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]: ...
+
+
+@dataclass(frozen=True)
+class Work:
+    """What does not change during a run."""
+
+    model: Model
+    source: Source
+    survey: Survey
+    executor: Executor
+    memo: Memo
+    seed: int
+    moves: tuple[Move, ...] = ()
+
+    def rng(self, lap: int, purpose: str) -> np.random.Generator:
+        """Random numbers that depend on the seed, the lap and what they are for, and on nothing else."""
+        key = (lap, *purpose.encode())
+        return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=key))
+
+
+@dataclass
+class State:
+    """Where a run stands.
+
+    Parameters
+    ----------
+    posterior
+        Current beliefs; its summary says what they were computed from.
+    total
+        Sum of the latest summary of every batch visited so far.
+    visits
+        Visit number of each batch's latest summary, ``(B,)``; -1 before the first.
+    lap, position, step
+        Laps completed; batches folded in the current lap; steps taken in all.
+    terms
+        Terms of the objective after the last step, nats.
+    edits, seen
+        Changes of clusters so far, and how many of them each batch's latest summary has seen, ``(B,)``.
+    plan, trials, void
+        What the current lap tries out, the sums of its trials so far, and whether they are void because a batch
+        kept an older summary.
+    memory
+        What earlier laps taught the moves.
+    pending
+        What was found in the next batches of this lap, already computed when the state was saved.
+    lap_elbo, lap_counts
+        Objective and N_k at the end of the last lap, for the stopping rule.
+    partial
+        Sum of the new summaries of an unfinished full-batch lap.
+    finished
+        Why the run stopped: ``"converged"``, ``"laps"``, or None while it goes on.
+    """
+
+    posterior: Posterior
+    total: RunningTotal
+    visits: np.ndarray
+    seen: np.ndarray
+    memory: Memory
+    lap: int = 0
+    position: int = 0
+    step: int = 0
+    terms: dict[str, float] = field(default_factory=dict)
+    edits: list[Edit] = field(default_factory=list)
+    plan: Plan = field(default_factory=Plan)
+    trials: dict[str, RunningTotal] = field(default_factory=dict)
+    void: bool = False
+    pending: list[Visit] = field(default_factory=list)
+    lap_elbo: float | None = None
+    lap_counts: np.ndarray | None = None
+    partial: RunningTotal | None = None
+    finished: str | None = None
+
+    @classmethod
+    def start(cls, model: Model, initial: Summary, n_batches: int) -> State:
+        """The state before the first step, from the summary that an initialisation gave."""
+        return cls(
+            posterior=model.global_step(initial),
+            total=RunningTotal(model.empty_summary(initial.ids)),
+            visits=np.full(n_batches, -1),
+            seen=np.zeros(n_batches, np.int64),
+            memory=Memory(next_id=int(initial.ids.max(initial=-1)) + 1),
+        )
+
+    @property
+    def elbo(self) -> float:
+        """The objective after the last step, nats."""
+        return float(sum(self.terms.values()))
+
+
+def remember(work: Work, state: State, batch: int, found: Visit) -> None:
+    """Keep what was found in a batch for its next visit."""
+    state.visits[batch] += 1
+    state.seen[batch] = len(state.edits)
+    arrays = dict(found.summary.to_arrays())
+    for name, part in found.parts.items():
+        arrays.update({f"part/{name}/{key}": value for key, value in part.to_arrays().items()})
+    work.memo.put_summary(batch, int(state.visits[batch]), arrays)
+
+
+def recall(work: Work, state: State, batch: int) -> Summary:
+    """The batch's latest summary, brought up to date with all changes of clusters since."""
+    arrays, _ = work.memo.get_summary(batch, int(state.visits[batch]))
+    fields = work.model.fields
+    parts: dict[str, dict[str, np.ndarray]] = {}
+    for key, value in arrays.items():
+        if key.startswith("part/"):
+            _, name, rest = key.split("/")
+            parts.setdefault(name, {})[rest] = value
+    restored = {name: Summary.from_arrays(fields, own) for name, own in parts.items()}
+    return replay(Summary.from_arrays(fields, arrays), state.edits[int(state.seen[batch]) :], restored)

@@ -1,0 +1,104 @@
+"""Stochastic variational inference (thesis Alg. 3.2): noisy global steps from one batch at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from bnp_dask.errors import SettingError
+from bnp_dask.model import Posterior
+from bnp_dask.schedules.base import Step, check_common, end_lap, history_row
+from bnp_dask.schedules.memoized import lap_order, swap
+from bnp_dask.schedules.pipeline import Pipeline
+from bnp_dask.schedules.state import State, Work, recall, remember
+from bnp_dask.summary import Summary
+
+
+@dataclass(frozen=True)
+class Stochastic:
+    """Move the posterior a little towards what each batch, taken for the whole data set, says.
+
+    Step t = 1, 2, ... has learning rate ``(delay + t) ** -decay``.  Offered for comparison: it needs tuning, and
+    its objective goes up and down; :class:`~bnp_dask.schedules.memoized.Memoized` does neither.
+
+    Parameters
+    ----------
+    laps
+        Passes over the data at most.
+    window
+        Batches in flight; 1 is the textbook algorithm.
+    delay
+        delta >= 0: larger gives early batches less weight.
+    decay
+        kappa in (0.5, 1]: how fast the learning rate falls.
+    order
+        ``"shuffled"`` or ``"fixed"``.
+    tolerance, count_tolerance
+        As in :class:`~bnp_dask.schedules.memoized.Memoized`.
+
+    Notes
+    -----
+    All natural parameters are the prior's plus a summary, so blending parameters is blending summaries.  The
+    objective in the history is that of the latest assignments of all batches under the current posterior; it is
+    exact once every batch was visited.
+    """
+
+    laps: int = 20
+    window: int = 8
+    delay: float = 1.0
+    decay: float = 0.6
+    order: Literal["shuffled", "fixed"] = "shuffled"
+    tolerance: float = 1e-6
+    count_tolerance: float = 1e-4
+
+    def __post_init__(self) -> None:
+        check_common(self.laps, self.window, self.tolerance, self.count_tolerance)
+        if not self.delay >= 0:
+            raise SettingError(f"delay={self.delay!r}: needs a number, at least 0")
+        if not 0.5 < self.decay <= 1:
+            raise SettingError(f"decay={self.decay!r}: needs a number above 0.5, at most 1, or it does not converge")
+        if self.order not in ("shuffled", "fixed"):
+            raise SettingError(f'order={self.order!r}: needs "shuffled" or "fixed"')
+
+    def learning_rate(self, step: int) -> float:
+        """xi of the step after ``step`` steps."""
+        return (self.delay + step + 1) ** -self.decay
+
+    def run(self, work: Work, state: State) -> Iterator[Step]:
+        n_batches = work.source.n_batches
+        while state.finished is None:
+            lap = state.lap
+            order = lap_order(work, lap, self.order)
+            pipeline = Pipeline(work, lap, order, self.window, state.position, state.pending)
+            state.pending = []
+            pipeline.fill(state.posterior)
+            for _ in range(state.position, n_batches):
+                batch, found = pipeline.take()
+                new = found.summary
+                old = recall(work, state, batch) if state.visits[batch] >= 0 else None
+                swap(state.total, old, new)
+                remember(work, state, batch, found)
+                rate = self.learning_rate(state.step)
+                state.posterior = self._blend(work, state, new, rate)
+                state.terms = work.model.elbo(state.posterior, state.total.value())
+                state.position, state.step = pipeline.position, state.step + 1
+                last = pipeline.position == n_batches
+                if last:
+                    end_lap(work, state, self.laps, self.tolerance, self.count_tolerance, 0)
+                else:
+                    pipeline.fill(state.posterior)
+                row = history_row(
+                    state, lap, batch, exact=lap > 0 or last, action="folded", moves=[], learning_rate=rate
+                )
+                yield Step(state, pipeline, row, lap_end=last)
+
+    def _blend(self, work: Work, state: State, new: Summary, rate: float) -> Posterior:
+        """Global step on ``(1 - rate)`` of what was believed plus ``rate`` of the batch scaled to the data."""
+        believed = state.posterior.summary
+        assert believed is not None
+        mass = float(new["N"].sum())
+        if mass <= 0:
+            return state.posterior
+        scaled = new.scale(rate * work.survey.total_weight / mass)
+        return work.model.global_step(believed.scale(1.0 - rate) + scaled)

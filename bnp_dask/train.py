@@ -1,0 +1,312 @@
+"""``train``: from data and a model to a posterior; joins sources, executors, schedules and the run directory."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+import warnings
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from distributed import Client, default_client
+
+from bnp_dask.callbacks import Callback, LogLaps, RunInfo
+from bnp_dask.data import as_source
+from bnp_dask.data.base import Source
+from bnp_dask.errors import DataError, SettingError, StoreError
+from bnp_dask.execute.base import Executor
+from bnp_dask.execute.blas import one_blas_thread
+from bnp_dask.execute.dask import DaskExecutor
+from bnp_dask.execute.ordered import in_order
+from bnp_dask.execute.serial import SerialExecutor
+from bnp_dask.initialize import BregmanKMeans, InitContext, Initialization
+from bnp_dask.model import Model
+from bnp_dask.results import History, TrainResult, save
+from bnp_dask.schedules import (
+    Memoized,
+    Schedule,
+    State,
+    Step,
+    Work,
+    state_from_saved,
+    state_to_arrays,
+    state_to_json,
+)
+from bnp_dask.serialize import to_spec
+from bnp_dask.store import MemoryStore, RunStore
+from bnp_dask.survey import Survey, combine, survey_batch
+
+SURVEY_WINDOW = 16
+
+
+class ConvergenceWarning(UserWarning):
+    """A run stopped at its limit of laps before it converged."""
+
+
+def train(
+    model: Model,
+    data: Any,
+    *,
+    init: Initialization | None = None,
+    schedule: Schedule | None = None,
+    client: Client | Executor | None = None,
+    store: str | Path | None = None,
+    resume: bool = False,
+    callbacks: Sequence[Callback] = (),
+    rng: int | np.random.Generator = 0,
+    weights: Any = None,
+    batch_size: int | None = None,
+    checkpoint_minutes: float = 5.0,
+) -> TrainResult:
+    """Learn the posterior of a model from data of any size.
+
+    Parameters
+    ----------
+    model
+        Allocation times observation model; prior settings that are None are set from the data.
+    data
+        Path or URL (Zarr, Parquet, .npy), NumPy array, ``scipy.sparse`` counts, dask Array or DataFrame, pandas
+        DataFrame, or a Source.
+    init
+        Where to start; default ``BregmanKMeans(25)``.
+    schedule
+        ``Memoized()`` (default), ``FullBatch()`` or ``Stochastic()``.
+    client
+        A ``distributed.Client`` or an executor; None is the current client, or this thread when there is none.
+        Nothing is started here.
+    store
+        Run directory for checkpoints; it ends with the posterior in ``posterior.zarr``.  None keeps nothing.
+    resume
+        Go on from the last checkpoint in ``store``, to the same bits as an uninterrupted run; starts anew where
+        the directory holds none.  All other arguments must be those of the first call, but ``laps`` may grow.
+    callbacks
+        What watches the run, such as ``Progress()``.
+    rng
+        Seed, or a Generator from which one is drawn.
+    weights
+        One weight per atom: array, or column name for tables.
+    batch_size
+        Atoms per batch; default: as the data are chunked, or batches of about 32 MB.
+    checkpoint_minutes
+        Longest time between checkpoints within a lap.
+
+    Returns
+    -------
+    TrainResult
+        Posterior, history, and whether the run converged.
+
+    Raises
+    ------
+    DataError
+        Data that cannot be read, or that the likelihood cannot have produced.
+    StoreError
+        A run directory that is in use, holds another run, or belongs to other data or settings.
+    """
+    schedule = Memoized() if schedule is None else schedule
+    init = BregmanKMeans(25) if init is None else init
+    _check_arguments(model, init, schedule, store, resume, checkpoint_minutes)
+    source = as_source(data, batch_size=batch_size, weights=weights)
+    seed = int(rng.integers(2**63)) if isinstance(rng, np.random.Generator) else int(rng)
+    with one_blas_thread(), open_executor(client) as executor:
+        survey = take_survey(model, source, executor)
+        ready = model.with_prior(survey)
+        settings = _settings(model, init, schedule, seed, source, survey)
+        with contextlib.closing(_open_store(store, resume, settings)) as memo:
+            work = Work(ready, source, survey, executor, memo, seed)
+            run = _Run(work, init, schedule, memo, [*callbacks, LogLaps()], checkpoint_minutes * 60)
+            result = run.go(_where(executor))
+        if store is not None:
+            save(result.posterior, Path(store) / "posterior.zarr")
+        return result
+
+
+@contextlib.contextmanager
+def open_executor(client: Client | Executor | None) -> Iterator[Executor]:
+    """The executor behind ``client``; closed at the end if it was made here."""
+    if client is None:
+        try:
+            client = default_client()
+        except ValueError:
+            client = SerialExecutor()
+    if not isinstance(client, Client):
+        yield client
+        return
+    executor = DaskExecutor(client, uuid.uuid4().hex[:6])
+    try:
+        yield executor
+    finally:
+        executor.close()
+
+
+def survey_task(model: Model, reader: Any) -> Survey:
+    """The task: read a batch, let the likelihood check it, and note what it holds."""
+    batch = reader()
+    model.observation.check(batch)
+    return survey_batch(batch)
+
+
+def take_survey(model: Model, source: Source, executor: Executor) -> Survey:
+    """One pass over the data: sizes, moments, checksums, and every check that the likelihood makes."""
+    tasks = ((f"survey-batch{b}", survey_task, (model, source.reader(b))) for b in range(source.n_batches))
+    return combine(list(in_order(executor, tasks, SURVEY_WINDOW)))
+
+
+@dataclass
+class _Run:
+    """One call of :func:`train`, from its first or restored state to its result."""
+
+    work: Work
+    init: Initialization
+    schedule: Schedule
+    memo: RunStore | MemoryStore
+    callbacks: list[Callback]
+    checkpoint_seconds: float
+
+    def go(self, where: str) -> TrainResult:
+        started = time.perf_counter()
+        state, rows = self._first_state()
+        before = rows[-1]["seconds"] if rows else 0.0
+        info = RunInfo(
+            self.work.source.n_batches, self.work.survey.n_atoms, self.schedule.laps, state.lap, state.position, where
+        )
+        for callback in self.callbacks:
+            callback.on_start(info)
+        reason = "failed"
+        try:
+            reason = self._loop(state, rows, before - started)
+        finally:
+            for callback in self.callbacks:
+                callback.on_end(reason)
+        seconds = before + time.perf_counter() - started
+        return TrainResult(state.posterior, History(rows), reason == "converged", reason, seconds)
+
+    def _loop(self, state: State, rows: list[dict[str, Any]], clock: float) -> str:
+        saved_rows, saved_at = len(rows), time.perf_counter()
+        stopped = False
+        for step in self.schedule.run(self.work, state):
+            if step.row is not None:
+                rows.append({**step.row, "seconds": clock + time.perf_counter()})
+            stopped = self._tell(step, rows)
+            if step.lap_end or stopped or time.perf_counter() - saved_at > self.checkpoint_seconds:
+                self._checkpoint(step, rows[saved_rows:])
+                saved_rows, saved_at = len(rows), time.perf_counter()
+            if stopped:
+                break
+        if stopped:
+            return "stopped by a callback"
+        if state.finished == "laps":
+            warnings.warn(
+                f"stopped at the limit of {self.schedule.laps} laps before it converged; "
+                "give the schedule more laps, or resume with more",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+        return "converged" if state.finished == "converged" else f"limit of {self.schedule.laps} laps"
+
+    def _tell(self, step: Step, rows: list[dict[str, Any]]) -> bool:
+        done = self.work.source.n_batches if step.lap_end else step.state.position
+        for callback in self.callbacks:
+            callback.on_batch(done)
+        if not step.lap_end:
+            return False
+        return any([callback.on_lap(rows[-1], step.state.posterior) is True for callback in self.callbacks])
+
+    def _checkpoint(self, step: Step, new_rows: list[dict[str, Any]]) -> None:
+        if isinstance(self.memo, MemoryStore):
+            self.memo.forget({(int(b), int(v)) for b, v in enumerate(step.state.visits)})
+            return
+        step.state.pending = step.pipeline.settle()
+        visited = [(b, int(v)) for b, v in enumerate(step.state.visits) if v >= 0]
+        self.memo.commit(state_to_json(step.state), state_to_arrays(step.state), new_rows, visited)
+        step.state.pending = []
+
+    def _first_state(self) -> tuple[State, list[dict[str, Any]]]:
+        checkpoint = self.memo.load() if isinstance(self.memo, RunStore) else None
+        if checkpoint is None:
+            context = InitContext(
+                self.work.model, self.work.source, self.work.survey, self.work.executor, self.work.rng(0, "init")
+            )
+            initial = self.init.start(context)
+            return State.start(self.work.model, initial, self.work.source.n_batches), []
+        state = state_from_saved(self.work.model, checkpoint.state, checkpoint.arrays)
+        if state.finished == "laps" and state.lap < self.schedule.laps:
+            state = replace(state, finished=None)
+        return state, list(checkpoint.history)
+
+
+def _check_arguments(model, init, schedule, store, resume, checkpoint_minutes) -> None:
+    if not isinstance(model, Model):
+        raise SettingError(
+            f"model is a {type(model).__name__}; needs a Model, such as Model(DPMixture(gamma=1.0), Gaussian())"
+        )
+    for name, value, method in (("init", init, "start"), ("schedule", schedule, "run")):
+        if isinstance(value, type) or not callable(getattr(value, method, None)):
+            raise SettingError(f"{name}={value!r}: needs an instance with a method {method}()")
+    if resume and store is None:
+        raise SettingError("resume=True needs store=, the run directory to resume from")
+    if not checkpoint_minutes > 0:
+        raise SettingError(f"checkpoint_minutes={checkpoint_minutes!r}: needs a positive number of minutes")
+
+
+def _settings(model, init, schedule, seed, source, survey) -> dict[str, Any]:
+    """What a run is: compared when it is resumed.  The limit of laps may change."""
+    model_spec, model_arrays = to_spec(model)
+    init_spec, init_arrays = to_spec(init)
+    schedule_spec, _ = to_spec(schedule)
+    return {
+        "model": [model_spec, _digest(model_arrays)],
+        "init": [init_spec, _digest(init_arrays)],
+        "schedule": schedule_spec,
+        "seed": seed,
+        "data": source.describe(),
+        "checksums": zlib.crc32(np.array(survey.checksums, np.int64).tobytes()),
+        "n_atoms": survey.n_atoms,
+        "n_batches": survey.n_batches,
+    }
+
+
+def _digest(arrays: dict[str, np.ndarray]) -> dict[str, int]:
+    return {name: zlib.crc32(np.ascontiguousarray(a).tobytes()) for name, a in sorted(arrays.items())}
+
+
+def _open_store(path: str | Path | None, resume: bool, settings: dict[str, Any]) -> RunStore | MemoryStore:
+    if path is None:
+        return MemoryStore()
+    if not (resume and RunStore.exists(path)):
+        return RunStore.create(path, settings)
+    found = RunStore.open(path)
+    try:
+        _compare_settings(found.settings, settings, path)
+    except StoreError:
+        found.close()
+        raise
+    return found
+
+
+def _compare_settings(old: dict[str, Any], new: dict[str, Any], path: str | Path) -> None:
+    def comparable(settings: dict[str, Any]) -> dict[str, Any]:
+        schedule = {k: v for k, v in settings["schedule"].items() if k != "laps"}
+        return {**settings, "schedule": schedule}
+
+    a, b = comparable(old), comparable(new)
+    for name in a:
+        if a[name] != b.get(name):
+            what = "the data changed" if name in ("data", "checksums", "n_atoms", "n_batches") else "settings differ"
+            raise StoreError(
+                f"cannot resume {path}: {what} ({name}: the run has {a[name]!r}, this call {b.get(name)!r}). "
+                "Resume with what the run was started with, or start a new run in another directory"
+            )
+
+
+def _where(executor: Executor) -> str:
+    if isinstance(executor, SerialExecutor):
+        return "in this thread"
+    return f"on {executor.n_workers} workers"
+
+
+__all__ = ["ConvergenceWarning", "DataError", "open_executor", "take_survey", "train"]
