@@ -26,6 +26,7 @@ from bnp_dask.execute.ordered import in_order
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.initialize import BregmanKMeans, InitContext, Initialization
 from bnp_dask.model import Model
+from bnp_dask.moves import Move
 from bnp_dask.results import History, TrainResult, save
 from bnp_dask.schedules import (
     Memoized,
@@ -54,6 +55,7 @@ def train(
     *,
     init: Initialization | None = None,
     schedule: Schedule | None = None,
+    moves: Sequence[Move] = (),
     client: Client | Executor | None = None,
     store: str | Path | None = None,
     resume: bool = False,
@@ -76,6 +78,9 @@ def train(
         Where to start; default ``BregmanKMeans(25)``.
     schedule
         ``Memoized()`` (default), ``FullBatch()`` or ``Stochastic()``.
+    moves
+        Proposals that change the number of clusters, such as ``[Birth(), Merge(), Delete()]``; decided by the exact
+        whole-data objective.  None: the number of clusters stays as initialised.
     client
         A ``distributed.Client`` or an executor; None is the current client, or this thread when there is none.
         Nothing is started here.
@@ -109,15 +114,15 @@ def train(
     """
     schedule = Memoized() if schedule is None else schedule
     init = BregmanKMeans(25) if init is None else init
-    _check_arguments(model, init, schedule, store, resume, checkpoint_minutes)
+    _check_arguments(model, init, schedule, moves, store, resume, checkpoint_minutes)
     source = as_source(data, batch_size=batch_size, weights=weights)
     seed = int(rng.integers(2**63)) if isinstance(rng, np.random.Generator) else int(rng)
     with one_blas_thread(), open_executor(client) as executor:
         survey = take_survey(model, source, executor)
         ready = model.with_prior(survey)
-        settings = _settings(model, init, schedule, seed, source, survey)
+        settings = _settings(model, init, schedule, moves, seed, source, survey)
         with contextlib.closing(_open_store(store, resume, settings)) as memo:
-            work = Work(ready, source, survey, executor, memo, seed)
+            work = Work(ready, source, survey, executor, memo, seed, tuple(moves))
             run = _Run(work, init, schedule, memo, [*callbacks, LogLaps()], checkpoint_minutes * 60)
             result = run.go(_where(executor))
         if store is not None:
@@ -239,12 +244,13 @@ class _Run:
         return state, list(checkpoint.history)
 
 
-def _check_arguments(model, init, schedule, store, resume, checkpoint_minutes) -> None:
+def _check_arguments(model, init, schedule, moves, store, resume, checkpoint_minutes) -> None:
     if not isinstance(model, Model):
         raise SettingError(
             f"model is a {type(model).__name__}; needs a Model, such as Model(DPMixture(gamma=1.0), Gaussian())"
         )
-    for name, value, method in (("init", init, "start"), ("schedule", schedule, "run")):
+    parts = [("init", init, "start"), ("schedule", schedule, "run"), *(("moves", move, "plan") for move in moves)]
+    for name, value, method in parts:
         if isinstance(value, type) or not callable(getattr(value, method, None)):
             raise SettingError(f"{name}={value!r}: needs an instance with a method {method}()")
     if resume and store is None:
@@ -253,7 +259,7 @@ def _check_arguments(model, init, schedule, store, resume, checkpoint_minutes) -
         raise SettingError(f"checkpoint_minutes={checkpoint_minutes!r}: needs a positive number of minutes")
 
 
-def _settings(model, init, schedule, seed, source, survey) -> dict[str, Any]:
+def _settings(model, init, schedule, moves, seed, source, survey) -> dict[str, Any]:
     """What a run is: compared when it is resumed.  The limit of laps may change."""
     model_spec, model_arrays = to_spec(model)
     init_spec, init_arrays = to_spec(init)
@@ -262,6 +268,7 @@ def _settings(model, init, schedule, seed, source, survey) -> dict[str, Any]:
         "model": [model_spec, _digest(model_arrays)],
         "init": [init_spec, _digest(init_arrays)],
         "schedule": schedule_spec,
+        "moves": [to_spec(move)[0] for move in moves],
         "seed": seed,
         "data": source.describe(),
         "checksums": zlib.crc32(np.array(survey.checksums, np.int64).tobytes()),

@@ -40,15 +40,50 @@ class Proposal:
     sweeps: int = 1
 
 
+@dataclass(frozen=True)
+class Split:
+    """An attempt of one task to split a cluster using its own batch alone.
+
+    ``target`` is the id of the cluster; ``fresh``, ``refine``, ``sample`` and ``min_atoms`` are as in ``Birth``;
+    ``key`` seeds the random numbers.
+    """
+
+    target: int
+    fresh: int
+    refine: int
+    sample: int
+    min_atoms: float
+    key: tuple[int, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What one lap tries out: pairs of ids to track ``(M, 2)``, trials to carry out, proposals to decide."""
+    """What one lap tries out.
+
+    Parameters
+    ----------
+    pairs
+        Pairs of ids to track, ``(M, 2)``.
+    trials
+        To carry out in every batch.
+    proposals
+        To decide at the end of the lap.
+    splits
+        Attempts to split a cluster at one batch, by batch; decided when that batch is folded.
+    given_up
+        History rows of proposals that were dropped while they were made.
+    """
 
     pairs: np.ndarray = field(default_factory=lambda: NO_PAIRS)
     trials: tuple[Trial, ...] = ()
     proposals: tuple[Proposal, ...] = ()
+    splits: Mapping[int, Split] = field(default_factory=dict)
     given_up: tuple[dict[str, Any], ...] = ()
-    """History rows of proposals that were dropped while they were made."""
+
+    @property
+    def n_proposed(self) -> int:
+        """How many proposals this lap makes, with those dropped while they were made."""
+        return len(self.proposals) + len(self.splits) + len(self.given_up)
 
 
 @dataclass
@@ -119,6 +154,7 @@ class PlanContext:
     trials: list[Trial] = field(default_factory=list)
     pairs: list[tuple[int, int]] = field(default_factory=list)
     proposals: list[Proposal] = field(default_factory=list)
+    splits: dict[int, Split] = field(default_factory=dict)
     given_up: list[dict[str, Any]] = field(default_factory=list)
 
     def count(self, cluster: int) -> float:
@@ -145,13 +181,18 @@ class PlanContext:
     def plan(self) -> Plan:
         """Everything that was proposed."""
         pairs = np.array(self.pairs, np.int64).reshape(-1, 2)
-        return Plan(pairs, tuple(self.trials), tuple(self.proposals), tuple(self.given_up))
+        return Plan(pairs, tuple(self.trials), tuple(self.proposals), self.splits, tuple(self.given_up))
 
 
 class Move(Protocol):
     """A way to propose changes of clusters."""
 
     kind: str
+
+    @property
+    def at_batch(self) -> bool:
+        """Whether it changes clusters within a lap, which needs the memoized schedule."""
+        ...
 
     def plan(self, context: PlanContext) -> None:
         """Add pairs, trials and proposals to the context, and take the clusters they name out of ``free``."""

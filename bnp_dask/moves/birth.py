@@ -7,7 +7,8 @@ step.  The exact whole-data objective then decides.  Many targets are tried in o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -18,8 +19,8 @@ from bnp_dask.execute.ordered import in_order
 from bnp_dask.initialize.context import child_rng, summarize_assigned
 from bnp_dask.initialize.kmeans import cluster_atoms
 from bnp_dask.kernels.resp import column_sums
-from bnp_dask.model import Model, Posterior, Trial
-from bnp_dask.moves.base import PlanContext, Proposal
+from bnp_dask.model import Model, Posterior, Trial, Visit
+from bnp_dask.moves.base import PlanContext, Proposal, Split
 from bnp_dask.moves.scores import all_pairs, data_gains
 from bnp_dask.summary import Exchange, Summary
 
@@ -47,6 +48,10 @@ class Birth:
         A cluster that could not be split is tried again when its count has changed by this share.
     refine
         Local and global steps of the small run on the collected atoms.
+    where
+        ``"data"``: collect atoms from several batches, adopt in all of them, decide once per lap.  ``"batch"``
+        (thesis 4.2.3): each of some batches splits a target using its own atoms only and the decision falls when
+        it is folded; other batches follow on their next visit.  Needs batches large enough to show a cluster.
     """
 
     per_lap: int = 8
@@ -56,24 +61,50 @@ class Birth:
     min_atoms: float = 20.0
     change: float = 0.1
     refine: int = 12
+    where: Literal["data", "batch"] = "data"
     kind = "birth"
 
     def __post_init__(self) -> None:
         if min(self.per_lap, self.sample, self.refine) < 1 or self.fresh < 2 or not 0 < self.share <= 1:
             raise SettingError(f"{self}: needs per_lap, sample, refine >= 1, fresh >= 2 and 0 < share <= 1")
+        if self.where not in ("data", "batch"):
+            raise SettingError(f'where={self.where!r}: needs "data" or "batch"')
+
+    @property
+    def at_batch(self) -> bool:
+        return self.where == "batch"
 
     def plan(self, context: PlanContext) -> None:
         targets = self._targets(context)
         if not targets:
             return
+        if self.where == "batch":
+            self._plan_splits(context, targets)
+        else:
+            self._plan_trials(context, targets)
+
+    def _plan_splits(self, context: PlanContext, targets: list[int]) -> None:
+        for i, b in enumerate(self._batches(context)):
+            target = targets[i % len(targets)]
+            key = (context.lap, 17, int(b))
+            context.splits[int(b)] = Split(target, self.fresh, self.refine, self.sample, self.min_atoms, key)
+        context.free -= {split.target for split in context.splits.values()}
+
+    def _batches(self, context: PlanContext) -> np.ndarray:
+        """Batches to look into in this lap, drawn at random."""
+        n_batches = context.source.n_batches
+        order = context.rng(1).permutation(n_batches)
+        return order[: max(1, round(self.share * n_batches))]
+
+    def _plan_trials(self, context: PlanContext, targets: list[int]) -> None:
         samples = self._collect(context, targets)
         settings = (self.fresh, self.refine)
         tasks = []
         for target in targets:
             if samples[target].n_atoms < self.min_atoms:
                 continue
-            key = (context.seed, (context.lap, 11, target))
-            args = (context.model, samples[target], context.count(target), settings, key)
+            key = (context.lap, 11, target)
+            args = (context.model, samples[target], context.count(target), settings, context.seed, key)
             tasks.append((f"create-lap{context.lap}-cluster{target}", create, args))
         tried = [t for t in targets if samples[t].n_atoms >= self.min_atoms]
         results = in_order(context.executor, tasks, 2 * context.executor.n_workers)
@@ -106,9 +137,7 @@ class Birth:
 
     def _collect(self, context: PlanContext, targets: list[int]) -> dict[int, Batch]:
         """Atoms of each target, from batches drawn at random."""
-        n_batches = context.source.n_batches
-        order = context.rng(1).permutation(n_batches)
-        chosen = order[: max(1, round(self.share * n_batches))]
+        chosen = self._batches(context)
         limit = -(-self.sample // len(chosen))
         posterior = context.executor.share(f"collect-posterior-lap{context.lap}", context.posterior.light())
         places = context.posterior.positions(np.array(targets))
@@ -116,7 +145,7 @@ class Birth:
             (
                 f"collect-lap{context.lap}-batch{b}",
                 collect,
-                (posterior, context.source.reader(int(b)), places, limit, (context.seed, (context.lap, 13, int(b)))),
+                (posterior, context.source.reader(int(b)), places, limit, context.seed, (context.lap, 13, int(b))),
             )
             for b in chosen
         ]
@@ -125,16 +154,20 @@ class Birth:
 
 
 def collect(
-    posterior: Posterior, reader: Reader, places: np.ndarray, limit: int, key: tuple[int, tuple[int, ...]]
+    posterior: Posterior, reader: Reader, places: np.ndarray, limit: int, seed: int, key: tuple[int, ...]
 ) -> list[Batch]:
     """Task: for each target position up to ``limit`` atoms of one batch that mostly belong to it."""
-    batch = reader()
-    model = posterior.model
-    rng = child_rng(key[0], *key[1])
-    chosen: list[list[np.ndarray]] = [[] for _ in places]
+    return targeted_atoms(posterior, reader(), places, limit, child_rng(seed, *key))
+
+
+def targeted_atoms(
+    posterior: Posterior, batch: Batch, places: np.ndarray, limit: int, rng: np.random.Generator
+) -> list[Batch]:
+    """For each target position up to ``limit`` atoms of a batch that mostly belong to it."""
+    chosen: list[list[np.ndarray]] = [[np.zeros(0, np.int64)] for _ in places]
     start = 0
-    for tile in model.allocation.tiles(batch, posterior.n_clusters):
-        resp = model.assign(posterior, tile).resp
+    for tile in posterior.model.allocation.tiles(batch, posterior.n_clusters):
+        resp = posterior.model.assign(posterior, tile).resp
         weights = np.ones(tile.n_atoms) if tile.weights is None else tile.weights
         for i, place in enumerate(places):
             mass = column_sums(resp, np.array([place]))
@@ -142,15 +175,35 @@ def collect(
         start += tile.n_atoms
     out = []
     for parts in chosen:
-        index = np.concatenate(parts) if parts else np.zeros(0, np.int64)
+        index = np.concatenate(parts)
         if len(index) > limit:
             index = np.sort(rng.choice(index, limit, replace=False))
         out.append(batch.take(index))
     return out
 
 
+def visit_and_split(
+    posterior: Posterior, batch: Batch, pairs: np.ndarray, trials: tuple[Trial, ...], split: Split, seed: int
+) -> Visit:
+    """Local step on a batch that also tries to split one cluster, using the atoms of this batch alone."""
+    model = posterior.model
+    rng = child_rng(seed, *split.key)
+    atoms = targeted_atoms(posterior, batch, posterior.positions(np.array([split.target])), split.sample, rng)[0]
+    fresh = None
+    if atoms.n_atoms >= split.min_atoms:
+        mass = atoms.total_weight
+        fresh = create(model, atoms, mass, (split.fresh, split.refine), seed, (*split.key, 1))
+    if fresh is None:
+        return replace(model.visit(posterior, batch, pairs, trials), split=split.target)
+    basis = replace(fresh, ids=-1 - np.arange(fresh.n_clusters))
+    trial = Trial("split", (split.target,), model.global_step(basis))
+    found = model.visit(posterior, batch, pairs, (*trials, trial))
+    parts = {name: part for name, part in found.parts.items() if name != "split"}
+    return Visit(found.summary, parts, split.target, found.parts["split"])
+
+
 def create(
-    model: Model, atoms: Batch, mass: float, settings: tuple[int, int], key: tuple[int, tuple[int, ...]]
+    model: Model, atoms: Batch, mass: float, settings: tuple[int, int], seed: int, key: tuple[int, ...]
 ) -> Summary | None:
     """Task: new clusters for a sample of one cluster's atoms, or None when they are better left together.
 
@@ -158,7 +211,7 @@ def create(
     objective.  The statistics returned are scaled to the target's ``mass``.
     """
     fresh, refine = settings
-    rng = child_rng(key[0], *key[1])
+    rng = child_rng(seed, *key)
     labels, found = cluster_atoms(model, atoms, fresh, rng, None, 3)
     if found < 2:
         return None

@@ -40,6 +40,10 @@ class Delete:
         if min(self.per_lap, self.absorbers, self.sweeps) < 1 or not self.change >= 0:
             raise SettingError(f"{self}: needs at least one target, absorber and sweep, and change >= 0")
 
+    @property
+    def at_batch(self) -> bool:
+        return False
+
     def plan(self, context: PlanContext) -> None:
         left = self.per_lap
         for target in sorted(context.memory.sweeps):

@@ -40,6 +40,10 @@ class Merge:
         if self.per_lap < 1 or self.per_cluster < 1 or not self.change >= 0:
             raise SettingError(f"{self}: needs at least one pair per lap and per cluster, and change >= 0")
 
+    @property
+    def at_batch(self) -> bool:
+        return False
+
     def plan(self, context: PlanContext) -> None:
         ids = context.free_ids()
         pairs = all_pairs(ids)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from bnp_dask.errors import SettingError
 from bnp_dask.schedules.base import Step, check_common, end_lap, history_row
 from bnp_dask.schedules.laps import add_trials, begin_lap, settle_lap
 from bnp_dask.schedules.memoized import lap_order
@@ -37,6 +38,9 @@ class FullBatch:
 
     def run(self, work: Work, state: State) -> Iterator[Step]:
         n_batches = work.source.n_batches
+        for move in work.moves:
+            if move.at_batch:
+                raise SettingError(f"{move}: changes clusters within a lap; use Memoized(), or where='data'")
         while state.finished is None:
             lap = state.lap
             if state.partial is None:
@@ -55,8 +59,9 @@ class FullBatch:
                 if pipeline.position < n_batches:
                     yield Step(state, pipeline, None, lap_end=False)
             self._global_step(work, state)
+            n_proposed = state.plan.n_proposed
             moves = settle_lap(work, state)
-            end_lap(work, state, self.laps, self.tolerance, self.count_tolerance, len(moves))
+            end_lap(work, state, self.laps, self.tolerance, self.count_tolerance, n_proposed)
             row = history_row(state, lap, None, exact=True, action="folded", moves=moves)
             yield Step(state, pipeline, row, lap_end=True)
 

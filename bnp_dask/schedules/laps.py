@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,9 @@ import numpy as np
 from bnp_dask.model import Visit
 from bnp_dask.moves.base import Plan, PlanContext, record
 from bnp_dask.moves.engine import decide, plan_lap
+from bnp_dask.moves.reconcile import consider_split
 from bnp_dask.schedules.state import State, Work
-from bnp_dask.summary import Edit, Forget, RunningTotal
+from bnp_dask.summary import Edit, Forget, InsertEmpty, RunningTotal
 
 
 def begin_lap(work: Work, state: State, total: RunningTotal) -> None:
@@ -25,6 +27,48 @@ def add_trials(state: State, found: Visit) -> None:
     """Add what a batch found for the lap's trials."""
     for name, part in found.parts.items():
         state.trials[name].add(part)
+
+
+def with_newer_clusters(state: State, found: Visit) -> Visit:
+    """What a batch found, with empty rows for clusters born after its posterior was sent out."""
+    missing = newer_clusters(state, found)
+    return replace(found, summary=found.summary.insert_empty(missing)) if missing else found
+
+
+def newer_clusters(state: State, found: Visit) -> list[int]:
+    """Ids of clusters that the posterior behind ``found`` did not know: its batch holds no mass of them."""
+    ids = state.total.high.ids
+    return [int(i) for i in ids[~np.isin(ids, found.summary.ids)]]
+
+
+def try_split(work: Work, state: State, found: Visit) -> tuple[Visit, list[dict[str, Any]]]:
+    """Decide a birth at the batch just folded; the batch's statistics after it, and its history row."""
+    recent = newer_clusters(state, found)
+    found = with_newer_clusters(state, found)
+    if found.split is None:
+        return found, []
+    target = found.split
+    if found.newborn is None:
+        state.memory.remember_failure("birth", (target,), _counts(state, target))
+        why = "no split of this batch's atoms is better than none"
+        return found, [record("birth", (target,), (), None, False, why)]
+    born, gain = consider_split(
+        work.model, state.total, state.terms, found.summary, target, found.newborn, recent, state.memory
+    )
+    if born is None:
+        state.memory.remember_failure("birth", (target,), _counts(state, target))
+        return found, [record("birth", (target,), (), gain, False, "the objective would fall")]
+    state.memory.failures.pop(("birth", (target,)), None)
+    state.total, state.posterior, state.terms = born.total, born.posterior, born.terms
+    state.edits.append(InsertEmpty(born.new_ids))
+    why = "the objective rises" + (f"; united with {list(born.united)} of other batches" if born.united else "")
+    row = record("birth", (target,), (*born.new_ids, *born.united), gain, True, why)
+    return replace(found, summary=born.summary), [row]
+
+
+def _counts(state: State, cluster: int) -> list[float]:
+    value = state.total.value()
+    return [float(value["N"][value.position(cluster)])]
 
 
 def settle_lap(work: Work, state: State) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ import numpy as np
 from bnp_dask.errors import SettingError
 from bnp_dask.model import Visit
 from bnp_dask.schedules.base import Step, check_common, end_lap, history_row
-from bnp_dask.schedules.laps import add_trials, begin_lap, settle_lap
+from bnp_dask.schedules.laps import add_trials, begin_lap, settle_lap, try_split, with_newer_clusters
 from bnp_dask.schedules.pipeline import Pipeline
 from bnp_dask.schedules.state import State, Work, recall, remember
 from bnp_dask.summary import RunningTotal, Summary
@@ -73,20 +73,25 @@ class Memoized:
             pipeline.fill(state.posterior)
             for _ in range(state.position, n_batches):
                 batch, new = pipeline.take()
-                action = self._fold(work, state, pipeline, batch, new)
+                action, moves = self._fold(work, state, pipeline, batch, new)
                 state.position, state.step = pipeline.position, state.step + 1
                 last = pipeline.position == n_batches
-                moves: list[dict[str, Any]] = []
                 if last:
-                    moves = settle_lap(work, state)
-                    end_lap(work, state, self.laps, self.tolerance, self.count_tolerance, len(moves))
+                    n_proposed = state.plan.n_proposed
+                    moves = [*moves, *settle_lap(work, state)]
+                    end_lap(work, state, self.laps, self.tolerance, self.count_tolerance, n_proposed)
                 else:
                     pipeline.fill(state.posterior)
                 row = history_row(state, lap, batch, exact=lap > 0 or last, action=action, moves=moves)
                 yield Step(state, pipeline, row, lap_end=last)
 
-    def _fold(self, work: Work, state: State, pipeline: Pipeline, batch: int, new: Visit) -> str:
-        """Replace the batch's summary, take the global step, and see that the objective does not fall."""
+    def _fold(
+        self, work: Work, state: State, pipeline: Pipeline, batch: int, new: Visit
+    ) -> tuple[str, list[dict[str, Any]]]:
+        """Replace the batch's summary, take the global step, and see that the objective does not fall.
+
+        Returns what was done, and history rows of births at this batch.
+        """
         if state.lap == 0:
             state.total.add(new.summary)
             seen = (state.position + 1) / work.source.n_batches
@@ -94,17 +99,20 @@ class Memoized:
                 state.posterior = work.model.global_step(state.total.value())
             state.terms = work.model.elbo(state.posterior, state.total.value())
             remember(work, state, batch, new)
-            return "folded"
+            return "folded", []
         old = recall(work, state, batch)
-        if self._try(work, state, batch, old, new):
-            return "folded"
-        fresh = pipeline.open(batch, pipeline.submit(state.posterior.light(), batch))
-        if self._try(work, state, batch, old, fresh):
-            return "recomputed"
-        state.void = True
-        return "kept"  # only rounding separates the two: the old summary is as good
+        found, action = new, "folded"
+        if not self._try(work, state, old, with_newer_clusters(state, found)):
+            found, action = pipeline.open(batch, pipeline.submit(state.posterior.light(), batch)), "recomputed"
+            if not self._try(work, state, old, found):
+                state.void = True
+                return "kept", []  # only rounding separates the two: the old summary is as good
+        add_trials(state, found)
+        found, rows = try_split(work, state, found)
+        remember(work, state, batch, found)
+        return action, rows
 
-    def _try(self, work: Work, state: State, batch: int, old: Summary, new: Visit) -> bool:
+    def _try(self, work: Work, state: State, old: Summary, new: Visit) -> bool:
         total = state.total.copy()
         swap(total, old, new.summary)
         value = total.value()
@@ -114,8 +122,6 @@ class Memoized:
         if sum(terms.values()) < state.elbo - slack:
             return False
         state.total, state.posterior, state.terms = total, posterior, terms
-        add_trials(state, new)
-        remember(work, state, batch, new)
         return True
 
 

@@ -16,13 +16,23 @@ from bnp_dask.data.base import Reader
 from bnp_dask.errors import BatchError
 from bnp_dask.execute.base import Handle
 from bnp_dask.model import Posterior, Trial, Visit
-from bnp_dask.moves.base import Plan
+from bnp_dask.moves.base import Plan, Split
+from bnp_dask.moves.birth import visit_and_split
 from bnp_dask.schedules.state import Work
 
 
-def visit(posterior: Posterior, reader: Reader, pairs: np.ndarray, trials: tuple[Trial, ...]) -> Visit:
+def visit(
+    posterior: Posterior,
+    reader: Reader,
+    pairs: np.ndarray,
+    trials: tuple[Trial, ...],
+    split: Split | None,
+    seed: int,
+) -> Visit:
     """The task: read one batch, assign its atoms, summarize them, and carry out the lap's trials."""
-    return posterior.model.visit(posterior, reader(), pairs, trials)
+    if split is None:
+        return posterior.model.visit(posterior, reader(), pairs, trials)
+    return visit_and_split(posterior, reader(), pairs, trials, split, seed)
 
 
 @dataclass
@@ -74,7 +84,8 @@ class Pipeline:
 
     def submit(self, posterior: Any, batch: int) -> Handle:
         """Start the local step of one batch."""
-        args = (posterior, self.work.source.reader(batch), self.plan.pairs, self._trials)
+        split = self.plan.splits.get(batch)
+        args = (posterior, self.work.source.reader(batch), self.plan.pairs, self._trials, split, self.work.seed)
         return self.work.executor.submit(f"local_step-lap{self.lap}-batch{batch}", visit, *args)
 
     def take(self) -> tuple[int, Visit]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from bnp_dask.errors import StoreError
 from bnp_dask.model import Model, Trial, Visit
-from bnp_dask.moves.base import Memory, Plan, Proposal, Sweep
+from bnp_dask.moves.base import Memory, Plan, Proposal, Split, Sweep
 from bnp_dask.schedules.state import State
 from bnp_dask.summary import Edit, Exchange, Forget, InsertEmpty, Merge, RunningTotal, Summary, Take
 
@@ -33,7 +33,8 @@ def state_to_json(state: State) -> dict[str, Any]:
         "next_id": memory.next_id,
         "failures": [[kind, list(targets), list(counts)] for (kind, targets), counts in memory.failures.items()],
         "sweeps": [[t, list(s.receivers), s.gain, s.tried] for t, s in memory.sweeps.items()],
-        "pending": [list(found.parts) for found in state.pending],
+        "splits": [[b, asdict(split)] for b, split in state.plan.splits.items()],
+        "pending": [[list(found.parts), found.split, found.newborn is not None] for found in state.pending],
         "has_partial": state.partial is not None,
     }
 
@@ -58,6 +59,8 @@ def state_to_arrays(state: State) -> Arrays:
         _pack(out, f"pending{i}", found.summary)
         for j, part in enumerate(found.parts.values()):
             _pack(out, f"pending{i}.{j}", part)
+        if found.newborn is not None:
+            _pack(out, f"pending{i}.newborn", found.newborn)
     return out
 
 
@@ -76,11 +79,17 @@ def state_from_saved(model: Model, numbers: Mapping[str, Any], arrays: Mapping[s
         for i, (name, donors) in enumerate(numbers["trials"])
     ]
     proposals = tuple(_proposal_from_json(p) for p in numbers["proposals"])
+    splits = {b: Split(**{**split, "key": tuple(split["key"])}) for b, split in numbers["splits"]}
     failures = {(kind, tuple(t)): tuple(counts) for kind, t, counts in numbers["failures"]}
     sweeps = {t: Sweep(tuple(r), summary(f"sweep{t}"), gain, tried) for t, r, gain, tried in numbers["sweeps"]}
     pending = [
-        Visit(summary(f"pending{i}"), {name: summary(f"pending{i}.{j}") for j, name in enumerate(names)})
-        for i, names in enumerate(numbers["pending"])
+        Visit(
+            summary(f"pending{i}"),
+            {name: summary(f"pending{i}.{j}") for j, name in enumerate(names)},
+            split,
+            summary(f"pending{i}.newborn") if has_newborn else None,
+        )
+        for i, (names, split, has_newborn) in enumerate(numbers["pending"])
     ]
     return State(
         posterior=model.global_step(summary("posterior")),
@@ -89,7 +98,7 @@ def state_from_saved(model: Model, numbers: Mapping[str, Any], arrays: Mapping[s
         seen=np.array(arrays["seen"]),
         memory=Memory(numbers["next_id"], failures, sweeps),
         edits=[_edit_from_json(e) for e in numbers["edits"]],
-        plan=Plan(np.array(arrays["pairs"]), tuple(trials), proposals, tuple(numbers["given_up"])),
+        plan=Plan(np.array(arrays["pairs"]), tuple(trials), proposals, splits, tuple(numbers["given_up"])),
         trials={t.name: total(f"trial{i}") for i, t in enumerate(trials)},
         pending=pending,
         lap_counts=arrays.get("lap_counts"),

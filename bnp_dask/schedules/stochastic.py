@@ -67,6 +67,10 @@ class Stochastic:
 
     def run(self, work: Work, state: State) -> Iterator[Step]:
         n_batches = work.source.n_batches
+        if work.moves:
+            raise SettingError(
+                "Stochastic() has no exact objective to decide moves with; use Memoized() or FullBatch()"
+            )
         while state.finished is None:
             lap = state.lap
             order = lap_order(work, lap, self.order)
