@@ -1,1 +1,96 @@
-"""Bayesian nonparametric clustering of data that no single machine holds."""
+"""Bayesian nonparametric clustering of data that no single machine holds.
+
+A model is an allocation times an observation model; :func:`train` learns its posterior, here or on a Dask cluster::
+
+    import bnp_dask as bnp
+
+    model = bnp.Model(bnp.DPMixture(gamma=10.0), bnp.ZeroMeanGaussian())
+    result = bnp.train(model, "patches.zarr", callbacks=[bnp.Progress()])
+    bnp.save(result.posterior, "posterior.zarr")
+    labels = bnp.predict(result.posterior, "patches.zarr")
+
+Names are looked up when they are first used, so ``import bnp_dask`` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from bnp_dask._names import PUBLIC as _PUBLIC
+
+if TYPE_CHECKING:
+    from bnp_dask._version import __version__ as __version__
+    from bnp_dask.allocation import DPMixture as DPMixture
+    from bnp_dask.allocation import FiniteMixture as FiniteMixture
+    from bnp_dask.batch import Batch as Batch
+    from bnp_dask.callbacks import Progress as Progress
+    from bnp_dask.data import as_source as as_source
+    from bnp_dask.data import ingest as ingest
+    from bnp_dask.data.base import Source as Source
+    from bnp_dask.errors import BnpDaskError as BnpDaskError
+    from bnp_dask.estimator import DirichletProcessMixture as DirichletProcessMixture
+    from bnp_dask.initialize import BregmanKMeans as BregmanKMeans
+    from bnp_dask.initialize import FromPosterior as FromPosterior
+    from bnp_dask.initialize import KMeansParallel as KMeansParallel
+    from bnp_dask.initialize import RandomExamples as RandomExamples
+    from bnp_dask.initialize import Responsibilities as Responsibilities
+    from bnp_dask.model import Model as Model
+    from bnp_dask.model import Posterior as Posterior
+    from bnp_dask.observation import Bernoulli as Bernoulli
+    from bnp_dask.observation import DiagGaussian as DiagGaussian
+    from bnp_dask.observation import FixedVarianceGaussian as FixedVarianceGaussian
+    from bnp_dask.observation import Gaussian as Gaussian
+    from bnp_dask.observation import Multinomial as Multinomial
+    from bnp_dask.observation import Poisson as Poisson
+    from bnp_dask.observation import Product as Product
+    from bnp_dask.observation import ZeroMeanGaussian as ZeroMeanGaussian
+    from bnp_dask.predict import predict as predict
+    from bnp_dask.predict import score as score
+    from bnp_dask.report import inspect as inspect
+    from bnp_dask.report import report as report
+    from bnp_dask.results import History as History
+    from bnp_dask.results import TrainResult as TrainResult
+    from bnp_dask.results import load as load
+    from bnp_dask.results import save as save
+    from bnp_dask.schedules import FullBatch as FullBatch
+    from bnp_dask.schedules import Memoized as Memoized
+    from bnp_dask.schedules import Stochastic as Stochastic
+    from bnp_dask.train import ConvergenceWarning as ConvergenceWarning
+    from bnp_dask.train import train as train
+
+
+class _Package(ModuleType):
+    """This package: importing the file ``bnp_dask/train.py`` must not hide the function ``bnp_dask.train``."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _PUBLIC and isinstance(value, ModuleType):
+            return
+        super().__setattr__(name, value)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        value = getattr(importlib.import_module(_PUBLIC[name]), name)
+        globals()[name] = value
+        return value
+    message = f"module 'bnp_dask' has no attribute {name!r}"
+    if not name.startswith("_"):
+        from difflib import get_close_matches
+
+        # case is forgiven first: a wrong capital is the commonest slip
+        folded = {known.lower(): known for known in _PUBLIC}
+        near = get_close_matches(name.lower(), folded, n=1)
+        message += f"; did you mean {folded[near[0]]!r}?" if near else "; see dir(bnp_dask)"
+    raise AttributeError(message, name=name)
+
+
+def __dir__() -> list[str]:
+    return sorted(_PUBLIC)
+
+
+__all__ = sorted(set(_PUBLIC) - {"DirichletProcessMixture"})  # a star import must not need scikit-learn
+
+sys.modules[__name__].__class__ = _Package

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import sparse
 
+from bnp_dask.errors import DataError
+
 
 @dataclass(frozen=True, eq=False)
 class Batch:
@@ -80,3 +82,18 @@ def concatenate(batches: list[Batch], name: str = "sample") -> Batch:
     if any(b.weights is not None for b in batches):
         weights = np.concatenate([np.ones(b.n_atoms) if b.weights is None else b.weights for b in batches])
     return Batch(x, weights, name)
+
+
+def check_weights(weights: np.ndarray, n_atoms: int, name: str) -> np.ndarray:
+    """Weights as float64 ``(n_atoms,)``; DataError unless there is one finite, non-negative number per atom."""
+    array = np.asarray(weights)
+    if array.dtype.kind not in "biuf":
+        raise DataError(f"{name}: weights have dtype {array.dtype}; needs real numbers")
+    if array.shape != (n_atoms,):
+        raise DataError(f"{name}: weights have shape {array.shape}; needs one per atom, ({n_atoms},)")
+    array = np.ascontiguousarray(array, np.float64)
+    wrong = ~(np.isfinite(array) & (array >= 0))
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise DataError(f"{name}: weight of row {row} is {array[row]}; needs finite weights >= 0")
+    return array

@@ -25,3 +25,11 @@ class SummaryError(BnpDaskError, ValueError):
 
 class BatchError(BnpDaskError, RuntimeError):
     """A task failed; names the batch, its source, and the error behind it."""
+
+
+class NumericalError(BnpDaskError, ArithmeticError):
+    """A computation that double precision cannot carry out for these data and this prior."""
+
+
+class ExecutionError(BnpDaskError, RuntimeError):
+    """Tasks cannot run: a lost or closed cluster, workers that keep dying, a void handle."""

@@ -205,7 +205,7 @@ class Summary:
         pair_values = {n: np.zeros((len(pairs), *v.shape[1:])) for n, v in tracked.items()}
         return replace(self, pairs=np.asarray(pairs, np.int64).reshape(-1, 2), pair_values=pair_values)
 
-    def insert_empty(self, new_ids: Sequence[int]) -> Summary:
+    def insert_empty(self, new_ids: Sequence[int] | np.ndarray) -> Summary:
         """Append clusters that hold no atom.  Ids must be new."""
         new = np.asarray(new_ids, np.int64)
         if len(np.unique(np.concatenate([self.ids, new]))) < len(self.ids) + len(new):
@@ -213,14 +213,14 @@ class Summary:
         values = {n: _grow(v, len(new), self.fields[n].n_cluster_axes) for n, v in self.values.items()}
         return replace(self, ids=np.concatenate([self.ids, new]), values=values)
 
-    def take(self, ids: Sequence[int]) -> Summary:
+    def take(self, ids: Sequence[int] | np.ndarray) -> Summary:
         """Only the clusters ``ids``, in that order: reorders, and deletes those left out."""
         wanted = np.asarray(ids, np.int64)
         if len(np.unique(wanted)) < len(wanted):
             raise SummaryError(f"ids {wanted.tolist()} name a cluster twice")
         index = self._positions(wanted)
         values = {n: _select(v, index, self.fields[n].n_cluster_axes) for n, v in self.values.items()}
-        kept = np.isin(self.pairs, wanted).all(axis=1)
+        kept = np.all(np.isin(self.pairs, wanted), axis=1)
         return replace(self, ids=wanted, values=values)._keep_pairs(kept)
 
     def merge(self, keep: int, drop: int) -> Summary:
@@ -242,7 +242,7 @@ class Summary:
             else:
                 value = _absorb(value, a, b, self.fields[name].n_cluster_axes)
             values[name] = value
-        kept = ~np.isin(self.pairs, [keep, drop]).any(axis=1)
+        kept = ~np.any(np.isin(self.pairs, [keep, drop]), axis=1)
         return replace(self, ids=np.delete(self.ids, b), values=values)._keep_pairs(kept)
 
     def exchange(self, donors: Sequence[int], part: Summary) -> Summary:
@@ -265,11 +265,11 @@ class Summary:
             if axes == 2:
                 raise SummaryError(f"field {name} has two cluster axes; its clusters cannot be exchanged")
             values[name] = value if axes == 0 else np.concatenate([value, part.values[name]])
-        kept = ~np.isin(rest.pairs, part.ids).any(axis=1)
+        kept = ~np.any(np.isin(rest.pairs, part.ids), axis=1)
         both = replace(rest, ids=np.concatenate([rest.ids, part.ids]), values=values)
         return both._keep_pairs(kept).take(final)
 
-    def _keep_pairs(self, kept: np.ndarray) -> Summary:
+    def _keep_pairs(self, kept: Any) -> Summary:
         pair_values = {n: v[kept] for n, v in self.pair_values.items()}
         return replace(self, pairs=self.pairs[kept], pair_values=pair_values)
 

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy import sparse
+
+from bnp_dask.batch import Batch, check_weights
+from bnp_dask.errors import DataError
+
+_TILE_BYTES = 2**20
+"""Dense rows are looked at in tiles of this size: temporaries stay small beside the batch."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,7 +29,7 @@ class Survey:
     mean, variance
         Weighted moments of each feature, ``(D,)``; the variance is the population one.
     minimum, maximum
-        Range of each feature, ``(D,)``.
+        Range of each feature, ``(D,)``; +inf and -inf where there is no atom.
     is_sparse
         Whether the atoms are sparse counts.
     nbytes
@@ -31,6 +40,8 @@ class Survey:
         Bytes of each batch when loaded.
     checksums
         CRC-32 of each batch's content, in batch order.
+    name
+        Name of the (first) batch, for error messages.
     """
 
     n_atoms: int
@@ -44,6 +55,7 @@ class Survey:
     batch_atoms: tuple[int, ...]
     batch_bytes: tuple[int, ...]
     checksums: tuple[int, ...]
+    name: str = "batch"
 
     @property
     def n_features(self) -> int:
@@ -54,3 +66,192 @@ class Survey:
     def n_batches(self) -> int:
         """Number of batches B."""
         return len(self.batch_atoms)
+
+
+@dataclass(frozen=True, eq=False)
+class _Moments:
+    """Weight ``()``, mean, variance, minimum and maximum ``(D,)`` of some atoms."""
+
+    weight: float
+    mean: np.ndarray
+    variance: np.ndarray
+    minimum: np.ndarray
+    maximum: np.ndarray
+
+
+def survey_batch(batch: Batch) -> Survey:
+    """Survey of one batch; a batch without atoms counts as zero atoms.
+
+    Raises
+    ------
+    DataError
+        A value is NaN or infinite, or a weight is missing, NaN, infinite or negative; names batch, row and column.
+    """
+    weights = None if batch.weights is None else check_weights(batch.weights, batch.n_atoms, batch.name)
+    if isinstance(batch.x, np.ndarray):
+        moments = _dense_moments(batch.x, weights, batch.name)
+    else:
+        moments = _sparse_moments(batch.x, weights, batch.name)
+    return Survey(
+        n_atoms=batch.n_atoms,
+        total_weight=moments.weight,
+        mean=moments.mean,
+        variance=moments.variance,
+        minimum=moments.minimum,
+        maximum=moments.maximum,
+        is_sparse=batch.is_sparse,
+        nbytes=batch.nbytes,
+        batch_atoms=(batch.n_atoms,),
+        batch_bytes=(batch.nbytes,),
+        checksums=(checksum(batch),),
+        name=batch.name,
+    )
+
+
+def combine(surveys: Iterable[Survey]) -> Survey:
+    """One survey of all batches, folded in the order given; takes a generator and holds one survey at a time.
+
+    Means and variances are combined by the update of Chan, Golub and LeVeque (1983), which does not cancel however
+    far the data lie from zero.
+
+    Raises
+    ------
+    DataError
+        Batches disagree in their features, there is no atom at all, or all weights are zero.
+    """
+    total: Survey | None = None
+    atoms: list[int] = []
+    sizes: list[int] = []
+    checksums: list[int] = []
+    for survey in surveys:
+        total = survey if total is None else _combine_two(total, survey)
+        atoms += survey.batch_atoms
+        sizes += survey.batch_bytes
+        checksums += survey.checksums
+    if total is None or total.n_atoms == 0:
+        where = "there are no batches" if total is None else f"{total.name} and all other batches are empty"
+        raise DataError(f"the data set has no atoms: {where}")
+    if not total.total_weight > 0:
+        raise DataError(f"all {total.n_atoms} atoms have weight 0; at least one needs a positive weight")
+    return replace(total, batch_atoms=tuple(atoms), batch_bytes=tuple(sizes), checksums=tuple(checksums))
+
+
+def checksum(batch: Batch) -> int:
+    """CRC-32 of shape, kind, values and weights of a batch."""
+    if isinstance(batch.x, np.ndarray):
+        parts = [np.ascontiguousarray(batch.x)]
+    else:
+        # index arrays may be 32 or 64 bit, depending on where the batch came from
+        parts = [batch.x.data, batch.x.indices.astype(np.int64), batch.x.indptr.astype(np.int64)]
+    if batch.weights is not None:
+        parts.append(np.ascontiguousarray(batch.weights))
+    value = zlib.crc32(repr((batch.x.shape, batch.is_sparse, [str(p.dtype) for p in parts])).encode())
+    for part in parts:
+        value = zlib.crc32(part.data.cast("B") if part.size else b"", value)
+    return value
+
+
+def _combine_two(a: Survey, b: Survey) -> Survey:
+    if a.n_features != b.n_features:
+        raise DataError(
+            f"{b.name} has {b.n_features} features, but {a.name} has {a.n_features}; all batches need the same columns"
+        )
+    if a.is_sparse != b.is_sparse:
+        kinds = {True: "sparse counts", False: "dense rows"}
+        raise DataError(f"{b.name} holds {kinds[b.is_sparse]}, but {a.name} holds {kinds[a.is_sparse]}")
+    moments = _combine_moments(
+        _Moments(a.total_weight, a.mean, a.variance, a.minimum, a.maximum),
+        _Moments(b.total_weight, b.mean, b.variance, b.minimum, b.maximum),
+    )
+    return replace(
+        a,
+        n_atoms=a.n_atoms + b.n_atoms,
+        total_weight=moments.weight,
+        mean=moments.mean,
+        variance=moments.variance,
+        minimum=moments.minimum,
+        maximum=moments.maximum,
+        nbytes=a.nbytes + b.nbytes,
+    )
+
+
+def _combine_moments(a: _Moments, b: _Moments) -> _Moments:
+    weight = a.weight + b.weight
+    minimum = np.minimum(a.minimum, b.minimum)
+    maximum = np.maximum(a.maximum, b.maximum)
+    if b.weight == 0 or a.weight == 0:
+        heavy = a if b.weight == 0 else b
+        return _Moments(weight, heavy.mean, heavy.variance, minimum, maximum)
+    share_a, share_b = a.weight / weight, b.weight / weight
+    shift = b.mean - a.mean
+    mean = a.mean + share_b * shift
+    variance = share_a * a.variance + share_b * b.variance + (share_a * share_b) * shift**2
+    return _Moments(weight, mean, variance, minimum, maximum)
+
+
+def _no_moments(n_features: int) -> _Moments:
+    zero = np.zeros(n_features)
+    return _Moments(0.0, zero, zero, np.full(n_features, np.inf), np.full(n_features, -np.inf))
+
+
+def _dense_moments(x: np.ndarray, weights: np.ndarray | None, name: str) -> _Moments:
+    total = _no_moments(x.shape[1])
+    if x.shape[1] == 0:
+        return replace(total, weight=float(len(x) if weights is None else weights.sum()))
+    rows = max(1, _TILE_BYTES // (8 * x.shape[1]))
+    for start in range(0, len(x), rows):
+        tile = x[start : start + rows]
+        finite = np.isfinite(tile)
+        if not finite.all():
+            row, column = np.argwhere(~finite)[0]
+            raise _not_finite(name, start + row, column, tile[row, column])
+        part = None if weights is None else weights[start : start + rows]
+        total = _combine_moments(total, _tile_moments(tile, part))
+    return total
+
+
+def _tile_moments(tile: np.ndarray, weights: np.ndarray | None) -> _Moments:
+    share = np.full(len(tile), 1.0 / len(tile))
+    weight = float(len(tile))
+    if weights is not None:
+        weight = float(weights.sum())
+        share = weights / weight if weight > 0 else np.zeros(len(tile))
+    origin = tile[0]
+    deviation = tile - origin
+    shift = share @ deviation
+    deviation -= shift
+    variance = share @ deviation**2
+    return _Moments(weight, origin + shift, variance, tile.min(axis=0), tile.max(axis=0))
+
+
+def _sparse_moments(x: sparse.csr_array, weights: np.ndarray | None, name: str) -> _Moments:
+    n, v = x.shape
+    if n == 0:
+        return _no_moments(v)
+    finite = np.isfinite(x.data)
+    if not finite.all():
+        entry = int(np.argmax(~finite))
+        row = int(np.searchsorted(x.indptr, entry, side="right")) - 1
+        raise _not_finite(name, row, int(x.indices[entry]), x.data[entry])
+    per_entry = np.ones(x.nnz) if weights is None else np.repeat(weights, np.diff(x.indptr))
+    total = float(n if weights is None else weights.sum())
+    minimum, maximum = np.full(v, np.inf), np.full(v, -np.inf)
+    np.minimum.at(minimum, x.indices, x.data)
+    np.maximum.at(maximum, x.indices, x.data)
+    has_zero = np.bincount(x.indices, minlength=v) < n
+    minimum[has_zero] = np.minimum(minimum[has_zero], 0.0)
+    maximum[has_zero] = np.maximum(maximum[has_zero], 0.0)
+    if total == 0:
+        return _Moments(0.0, np.zeros(v), np.zeros(v), minimum, maximum)
+    mean = np.bincount(x.indices, weights=per_entry * x.data, minlength=v) / total
+    present = np.bincount(x.indices, weights=per_entry, minlength=v)
+    square = np.bincount(x.indices, weights=per_entry * (x.data - mean[x.indices]) ** 2, minlength=v)
+    # the entries that are not stored are zeros, each at squared distance mean**2
+    variance = (square + np.maximum(total - present, 0.0) * mean**2) / total
+    return _Moments(total, mean, variance, minimum, maximum)
+
+
+def _not_finite(name: str, row: int, column: int, value: float) -> DataError:
+    return DataError(
+        f"{name}: row {row}, column {column} is {value}; needs finite values. Drop or impute such rows before training"
+    )

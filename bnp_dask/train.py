@@ -219,7 +219,10 @@ class _Run:
             callback.on_batch(done)
         if not step.lap_end:
             return False
-        return any([callback.on_lap(rows[-1], step.state.posterior) is True for callback in self.callbacks])
+        stop = False
+        for callback in self.callbacks:  # every one is told, also after one that stops the run
+            stop = callback.on_lap(rows[-1], step.state.posterior) is True or stop
+        return stop
 
     def _checkpoint(self, step: Step, new_rows: list[dict[str, Any]]) -> None:
         if isinstance(self.memo, MemoryStore):
@@ -297,8 +300,9 @@ def _open_store(path: str | Path | None, resume: bool, settings: dict[str, Any])
 
 def _compare_settings(old: dict[str, Any], new: dict[str, Any], path: str | Path) -> None:
     def comparable(settings: dict[str, Any]) -> dict[str, Any]:
-        schedule = {k: v for k, v in settings["schedule"].items() if k != "laps"}
-        return {**settings, "schedule": schedule}
+        schedule = settings["schedule"]
+        rest = {name: value for name, value in schedule["fields"].items() if name != "laps"}
+        return {**settings, "schedule": {**schedule, "fields": rest}}
 
     a, b = comparable(old), comparable(new)
     for name in a:

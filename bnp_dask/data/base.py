@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from bnp_dask.batch import Batch
 
@@ -11,16 +11,37 @@ Reader = Callable[[], Batch]
 """Reads one batch; small and picklable, so that it can travel to a worker, which reads the data itself."""
 
 
+@runtime_checkable
 class Source(Protocol):
     """A data set cut into batches that never change.
 
-    ``name`` is what the user passed (path, URL or "array"); ``n_atoms`` may be None where only reading tells.
+    ``name`` is what the user passed (path, URL or "array").
     """
 
-    name: str
-    n_batches: int
-    n_features: int
-    is_sparse: bool
+    @property
+    def name(self) -> str:
+        """What the user passed: path, URL, or the kind of object."""
+        ...
+
+    @property
+    def n_batches(self) -> int:
+        """Number of batches B."""
+        ...
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns D, or words V."""
+        ...
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether batches are sparse counts."""
+        ...
+
+    @property
+    def n_atoms(self) -> int | None:
+        """Number of atoms, or None where only reading tells."""
+        ...
 
     def reader(self, index: int) -> Reader:
         """How to read batch ``index``."""

@@ -1,1 +1,8 @@
-"""Executors: run pure tasks here, in threads, or on a Dask cluster."""
+"""Executors: run pure tasks here, in threads, or on a Dask cluster (``execute.dask``, alone in importing it)."""
+
+from bnp_dask.execute.base import Executor, Handle
+from bnp_dask.execute.blas import one_blas_thread
+from bnp_dask.execute.serial import SerialExecutor
+from bnp_dask.execute.threads import ThreadExecutor
+
+__all__ = ["Executor", "Handle", "SerialExecutor", "ThreadExecutor", "one_blas_thread"]

@@ -2,37 +2,168 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-Handle = Any
-"""A value that is somewhere else, or will be; only its executor can open it."""
+from bnp_dask.errors import ExecutionError, SettingError
+from bnp_dask.execute.blas import one_blas_thread
+
+logger = logging.getLogger("bnp_dask.execute")
+
+DEFAULT_RETRIES = 3
+"""How often a failing task is tried again: data behind a URL are not always there at the first try."""
+
+
+class Handle:
+    """A value that is somewhere else, or will be; only its executor can open it.
+
+    Dropping the last reference to a handle releases what it stands for.
+    """
+
+    __slots__ = ("__weakref__", "_content", "_owner", "name")
+
+    def __init__(self, name: str, owner: Executor, content: Any) -> None:
+        self.name = name
+        self._owner: Executor | None = owner
+        self._content = content
+
+    def __repr__(self) -> str:
+        return f"Handle({self.name!r}{'' if self._owner is not None else ', void'})"
+
+    def content(self, owner: Executor) -> Any:
+        """What ``owner`` put in; ExecutionError when the handle is void or belongs to another executor."""
+        if self._owner is None:
+            raise ExecutionError(
+                f"the handle of {self.name!r} is void: result() or close() was already called; "
+                "keep the value that result() gave, or submit the task again"
+            )
+        if self._owner is not owner:
+            raise ExecutionError(
+                f"the handle of {self.name!r} belongs to another executor; submit the task to this one"
+            )
+        return self._content
+
+    def void(self) -> None:
+        """Forget the content; the handle cannot be used again."""
+        self._owner = self._content = None
 
 
 class Executor(Protocol):
     """Runs pure functions of their arguments, here or elsewhere.
 
-    Tasks may be run again when a machine is lost, so they must not have effects other than writing files whose
-    name is made of what they compute.
+    Tasks may be run again, because they failed or because a machine was lost.  So they must not change their
+    arguments, and must have no effects other than writing files whose name is made of what they compute.  Every
+    task runs inside :func:`~bnp_dask.execute.blas.one_blas_thread`.
     """
 
-    n_workers: int
+    @property
+    def n_workers(self) -> int:
+        """How many tasks can run at the same time, now.  Results must never depend on it."""
+        ...
 
     def share(self, name: str, value: Any) -> Handle:
         """Put a value where tasks can use it as an argument, once for many tasks."""
         ...
 
     def submit(self, name: str, function: Callable[..., Any], *args: Any) -> Handle:
-        """Start ``function(*args)``; handles among ``args`` stand for their values.
+        """Start ``function(*args)``; handles among ``args`` (not inside them) stand for their values.
 
-        ``name`` is what the dashboard shows, such as ``local_step-lap3-batch17``; unique in one run.
+        ``name`` is what the dashboard shows, such as ``local_step-lap3-batch17``: tasks are grouped by the words
+        before the first one with a digit in it.  A name may be used again.
         """
         ...
 
     def result(self, handle: Handle) -> Any:
-        """Wait for a task and give its value, or raise its error; forgets the handle."""
+        """Wait for a task and give its value, or raise its error with a note that names the task.
+
+        The handle is void afterwards; tasks that were submitted with it before keep its value.
+        """
         ...
 
     def close(self) -> None:
         """Cancel what is still running and give back what was taken; handles are void afterwards."""
         ...
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where the value of the ``position``-th handle goes among the arguments of a task."""
+
+    position: int
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One task as it travels.
+
+    Dask looks into lists, tuples and dicts that it is handed, but not into this: arguments arrive as they were.
+
+    Parameters
+    ----------
+    name
+        Name of the task, put on errors as a note.
+    function
+        What to run.
+    args
+        Its arguments, with a :class:`Slot` where the value of a handle goes.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+
+    def run(self, values: Sequence[Any] = ()) -> Any:
+        """Run the function with ``values`` in the slots, on one BLAS thread."""
+        args = [values[a.position] if isinstance(a, Slot) else a for a in self.args]
+        try:
+            with one_blas_thread():
+                return self.function(*args)
+        except Exception as error:
+            add_task_note(error, self.name)
+            raise
+
+    def run_with_retries(self, values: Sequence[Any], retries: int) -> Any:
+        """The same, tried up to ``1 + retries`` times; the error of the last try is raised."""
+        for left in range(retries, -1, -1):
+            try:
+                return self.run(values)
+            except Exception as error:
+                if left == 0:
+                    raise
+                logger.warning("task %s failed, %d tries left: %r", self.name, left, error)
+        raise ExecutionError(f"retries={retries}: needs 0 or more")
+
+
+def make_call(owner: Executor, name: str, function: Callable[..., Any], args: Sequence[Any]) -> tuple[Call, list[Any]]:
+    """The task as a :class:`Call`, and the contents of the handles among its arguments, in slot order."""
+    filled: list[Any] = []
+    contents: list[Any] = []
+    for arg in args:
+        if isinstance(arg, Handle):
+            filled.append(Slot(len(contents)))
+            contents.append(arg.content(owner))
+        else:
+            filled.append(arg)
+    return Call(name, function, tuple(filled)), contents
+
+
+TASK_NOTE = "raised by task "
+
+
+def add_task_note(error: BaseException, name: str) -> None:
+    """Note on an error which task raised it."""
+    if TASK_NOTE + name not in getattr(error, "__notes__", ()):
+        error.add_note(TASK_NOTE + name)
+
+
+def has_task_note(error: BaseException) -> bool:
+    """Whether an error says which task raised it."""
+    return any(note.startswith(TASK_NOTE) for note in getattr(error, "__notes__", ()))
+
+
+def check_retries(retries: int) -> None:
+    """SettingError unless ``retries`` is a whole number, 0 or more."""
+    if not isinstance(retries, int) or isinstance(retries, bool) or retries < 0:
+        raise SettingError(f"retries={retries!r}: needs a whole number, 0 or more")

@@ -24,7 +24,7 @@ BUFFER = 2**18
 """Numbers in a feature buffer (2 MB) when the shapes leave a choice: it should stay in the cache of a core."""
 
 LOCAL_BLOCK = 2304
-"""Features per matrix product of the local step; 64 data columns fit one, so nothing is added up."""
+"""Features that the local step takes in one matrix product: all of those of 64 data columns."""
 
 SPARSE_SHARE = 1 / 8
 """Dense responsibilities with a smaller share of non-zeros are summed like L-sparse ones."""
@@ -81,7 +81,8 @@ def quadratic_log_lik(x: np.ndarray, center: np.ndarray | None, coefficients: np
         ``(n, K)``.
     """
     n, d = x.shape
-    blocks = list(_blocks(d, LOCAL_BLOCK))
+    # more than that are added up anyway, so in pieces that stay in cache
+    blocks = list(_blocks(d, LOCAL_BLOCK if n_packed(d) <= LOCAL_BLOCK else 512))
     widest = max(stop - start for _, _, start, stop in blocks)
     rows = min(max(BUFFER // coefficients.shape[1], 512), max(n, 1))
     buffer = np.empty((d + 1 + widest) * rows)
@@ -142,8 +143,10 @@ def moment_sums(x: np.ndarray, center: np.ndarray | None, resp: Resp) -> tuple[n
         if len(atom) * n_packed(d) < GROUP_WORK * resp.n_clusters and n * n_packed(d) <= 8 * BUFFER:
             return _scattered_sums(x, center, atom, group, value, resp.n_clusters)
         return _grouped_sums(x, center, atom, group, value, resp.n_clusters)
-    # below this size one product for all clusters is always cheaper than one for each
-    if n * d * d >= 4 * BUFFER and np.count_nonzero(resp) < SPARSE_SHARE * resp.size:
+    # below this size one product for all clusters is always cheaper than one for each; far above it, when the
+    # clusters are few, writing the features costs more than multiplying them
+    few = 8 * resp.shape[1] <= d or np.count_nonzero(resp) < SPARSE_SHARE * resp.size
+    if few and n * d * d >= 4 * BUFFER:
         atom, group = np.nonzero(resp)
         return _grouped_sums(x, center, atom, group, resp[atom, group], resp.shape[1])
     return _dense_sums(x, center, resp)

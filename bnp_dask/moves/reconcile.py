@@ -66,7 +66,7 @@ def consider_split(
         The accepted birth or None, and the gain in nats of the best way found.
     """
     judge = _Judge(model, total, terms, summary, target, newborn)
-    owner = [None] * newborn.n_clusters
+    owner: list[int | None] = [None] * newborn.n_clusters
     best = judge.evaluate(owner)
     for j, candidates in enumerate(judge.likely_homes(recent)):
         for home in candidates:

@@ -1,1 +1,50 @@
 """Observation models: one file is one likelihood with its conjugate prior."""
+
+from bnp_dask.observation.bernoulli import Bernoulli, BetaBits
+from bnp_dask.observation.diag_gaussian import DiagGaussian, NormalGamma
+from bnp_dask.observation.fixed_variance_gaussian import FixedVarianceGaussian, NormalMean
+from bnp_dask.observation.gaussian import Gaussian, NormalWishart
+from bnp_dask.observation.multinomial import DirichletWords, Multinomial
+from bnp_dask.observation.poisson import GammaRates, Poisson
+from bnp_dask.observation.product import Product, ProductParams
+from bnp_dask.observation.zero_mean_gaussian import WishartParams, ZeroMeanGaussian
+
+OBSERVATIONS = (
+    Bernoulli,
+    BetaBits,
+    DiagGaussian,
+    NormalGamma,
+    FixedVarianceGaussian,
+    NormalMean,
+    Gaussian,
+    NormalWishart,
+    Multinomial,
+    DirichletWords,
+    Poisson,
+    GammaRates,
+    Product,
+    ProductParams,
+    ZeroMeanGaussian,
+    WishartParams,
+)
+"""Every class that a saved model may hold: likelihoods, and the parameters of each."""
+
+__all__ = [
+    "OBSERVATIONS",
+    "Bernoulli",
+    "BetaBits",
+    "DiagGaussian",
+    "DirichletWords",
+    "FixedVarianceGaussian",
+    "GammaRates",
+    "Gaussian",
+    "Multinomial",
+    "NormalGamma",
+    "NormalMean",
+    "NormalWishart",
+    "Poisson",
+    "Product",
+    "ProductParams",
+    "WishartParams",
+    "ZeroMeanGaussian",
+]

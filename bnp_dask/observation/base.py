@@ -53,7 +53,7 @@ class Observation(Protocol):
         ...
 
     def check(self, batch: Batch) -> None:
-        """Raise DataError when the likelihood cannot have produced this batch."""
+        """Raise DataError when the likelihood cannot have produced this batch; works before the prior is set."""
         ...
 
     def summarize(self, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:

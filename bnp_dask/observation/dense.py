@@ -19,12 +19,17 @@ With kappa equal to it, cluster means are expected to spread exactly as the data
 """
 
 
-def check_dense(model: object, batch: Batch, n_features: int) -> None:
-    """Raise DataError unless the batch holds finite dense rows of the right width."""
+def width(value: np.ndarray | float | None) -> int | None:
+    """Features that a prior setting was given for; None for one that fits any number, or waits for the data."""
+    return None if value is None or np.ndim(value) == 0 else len(np.asarray(value))
+
+
+def check_dense(model: object, batch: Batch, n_features: int | None) -> None:
+    """Raise DataError unless the batch holds finite dense rows, of the right width where that is known."""
     name = type(model).__name__
     if batch.is_sparse:
         raise DataError(f"{batch.name}: sparse counts, but {name} needs dense rows; use Multinomial for counts")
-    if batch.n_features != n_features:
+    if n_features is not None and batch.n_features != n_features:
         raise DataError(f"{batch.name}: {batch.n_features} features, but {name} was set up for {n_features}")
     finite = np.isfinite(batch.x)
     if not finite.all():
@@ -44,11 +49,20 @@ def positive(name: str, value):
 
 
 def vector(name: str, value, n_features: int) -> np.ndarray:
-    """A number or a vector as ``(n_features,)``; SettingError for other shapes."""
+    """A number or a vector as ``(n_features,)``; SettingError for other shapes and for values not finite."""
     array = np.asarray(value, np.float64)
     if array.ndim > 1 or array.size not in (1, n_features):
         raise SettingError(f"{name} has shape {array.shape}; needs a number or shape ({n_features},)")
+    if not np.isfinite(array).all():
+        raise SettingError(f"{name}={value!r}: needs finite values")
     return np.ascontiguousarray(np.broadcast_to(array, (n_features,)))
+
+
+def known(name: str, value: np.ndarray | float | None) -> np.ndarray:
+    """A prior setting as an array; SettingError while it waits for the data."""
+    if value is None:
+        raise SettingError(f"{name} is not set yet; call with_prior(survey) to set it from the data")
+    return np.asarray(value, np.float64)
 
 
 def default_location(survey: Survey) -> np.ndarray:

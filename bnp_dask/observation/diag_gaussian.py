@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from scipy.special import gammaln, psi
@@ -18,8 +18,10 @@ from bnp_dask.observation.dense import (
     check_dense,
     default_location,
     default_variance,
+    known,
     positive,
     vector,
+    width,
 )
 from bnp_dask.summary import Field, Summary
 from bnp_dask.survey import Survey
@@ -79,7 +81,7 @@ class DiagGaussian:
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        return {"feature": len(self.center)}
+        return {"feature": self._prior.center.size}
 
     def with_prior(self, survey: Survey) -> Self:
         d = survey.n_features
@@ -92,32 +94,33 @@ class DiagGaussian:
         return replace(self, nu=nu, beta=positive("beta", beta), m=m, kappa=kappa, center=center)
 
     def check(self, batch: Batch) -> None:
-        check_dense(self, batch, len(self.center))
+        check_dense(self, batch, width(self.center))
 
     def summarize(self, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:
-        y = batch.x - self.center
+        y = batch.x - self._prior.center
         return {"x": cluster_sums(resp, y), "xx": cluster_sums(resp, y**2)}
 
     def global_step(self, summary: Summary) -> NormalGamma:
-        n = summary["N"]
-        prior = self.m - self.center
-        kappa = self.kappa + n
-        m = (self.kappa * prior + summary["x"]) / kappa[:, None]
-        # sum of r (y - ybar)^2 + shrinkage, written so that nothing large cancels when m is near the data
-        beta = self.beta + summary["xx"] + self.kappa * prior**2 - kappa[:, None] * m**2
-        nu = self.nu + n
+        prior, n = self._prior, summary["N"]
+        shift = prior.m - prior.center
+        kappa = prior.kappa + n
+        m = (prior.kappa * shift + summary["x"]) / kappa[:, None]
+        # what the data add is a sum of squares; for a tight cluster 1e8 spreads away it may round below zero
+        squares = summary["xx"] + prior.kappa * shift**2 - kappa[:, None] * m**2
+        beta = prior.beta + np.maximum(squares, 0.0)
+        nu = prior.nu + n
         expected = nu[:, None] / beta
         log_lam = psi(nu / 2)[:, None] - np.log(beta / 2)
         const = 0.5 * np.sum(log_lam - LOG_2PI - expected * m**2 - 1.0 / kappa[:, None], axis=1)
-        return NormalGamma(nu, beta, m + self.center, kappa, const, expected * m, expected)
+        return NormalGamma(nu, beta, m + prior.center, kappa, const, expected * m, expected)
 
     def at_mode(self, params: NormalGamma) -> NormalGamma:
-        m = params.m - self.center
+        m = _centred(params)
         const = 0.5 * np.sum(np.log(params.precision) - LOG_2PI - params.precision * m**2, axis=1)
         return replace(params, const=const)
 
     def expected_log_lik(self, params: NormalGamma, batch: Batch) -> np.ndarray:
-        y = batch.x - self.center
+        y = batch.x - self._prior.center
         return y @ params.linear.T - 0.5 * (y**2 @ params.precision.T) + params.const
 
     def score(self, params: NormalGamma, summary: Summary) -> np.ndarray:
@@ -128,32 +131,59 @@ class DiagGaussian:
         )
 
     def kl(self, params: NormalGamma) -> np.ndarray:
+        prior = self._prior
         nu, kappa = params.nu[:, None], params.kappa[:, None]
-        shift = params.m - self.m
+        shift = _centred(params) - (prior.m - prior.center)
         gamma = (
-            0.5 * (nu - self.nu) * psi(nu / 2)
+            0.5 * (nu - prior.nu) * psi(nu / 2)
             - gammaln(nu / 2)
-            + gammaln(self.nu / 2)
-            + 0.5 * self.nu * (np.log(params.beta) - np.log(self.beta))
-            + 0.5 * nu * (self.beta / params.beta - 1.0)
+            + gammaln(prior.nu / 2)
+            + 0.5 * prior.nu * (np.log(params.beta) - np.log(prior.beta))
+            + 0.5 * nu * (prior.beta / params.beta - 1.0)
         )
-        normal = 0.5 * (
-            np.log(kappa / self.kappa) + self.kappa / kappa - 1.0 + self.kappa * params.precision * shift**2
-        )
+        ratio = prior.kappa / kappa
+        normal = 0.5 * (ratio - 1.0 - np.log(ratio) + prior.kappa * params.precision * shift**2)
         return np.sum(gamma + normal, axis=1)
 
     def log_prior(self, params: NormalGamma) -> np.ndarray:
-        shift = params.m - self.m
-        spread = self.beta + self.kappa * shift**2
-        return 0.5 * np.sum(self.nu * np.log(params.precision) - spread * params.precision, axis=1)
+        prior = self._prior
+        shift = _centred(params) - (prior.m - prior.center)
+        spread = prior.beta + prior.kappa * shift**2
+        return 0.5 * np.sum(prior.nu * np.log(params.precision) - spread * params.precision, axis=1)
 
     def log_predictive(self, params: NormalGamma, batch: Batch) -> np.ndarray:
         """Product over features of Student t with nu degrees of freedom."""
         nu = params.nu[:, None]
         scale = params.beta * (1.0 + 1.0 / params.kappa[:, None])
         const = np.sum(gammaln((nu + 1) / 2) - gammaln(nu / 2) - 0.5 * np.log(np.pi * scale), axis=1)
+        y, m = batch.x - self._prior.center, _centred(params)
         out = np.empty((batch.n_atoms, len(params.nu)))
         for k in range(len(params.nu)):
-            square = (batch.x - params.m[k]) ** 2 / scale[k]
+            square = (y - m[k]) ** 2 / scale[k]
             out[:, k] = const[k] - 0.5 * (params.nu[k] + 1) * np.log1p(square).sum(axis=1)
         return out
+
+    @property
+    def _prior(self) -> _Prior:
+        return _Prior(
+            nu=float(known("nu", self.nu)),
+            beta=known("beta", self.beta),
+            m=known("m", self.m),
+            kappa=float(known("kappa", self.kappa)),
+            center=known("center", self.center),
+        )
+
+
+class _Prior(NamedTuple):
+    """Settings that are all known: ``beta, m, center (D,)``."""
+
+    nu: float
+    beta: np.ndarray
+    m: np.ndarray
+    kappa: float
+    center: np.ndarray
+
+
+def _centred(params: NormalGamma) -> np.ndarray:
+    """Posterior means about the center, ``(K, D)``, without the rounding that a large offset costs ``m``."""
+    return params.linear / params.precision

@@ -1,0 +1,82 @@
+"""Where every public name lives: the package looks them up when they are used, job files when they name them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+Group = Mapping[str, str]
+"""Public names and the modules that define them."""
+
+ALLOCATIONS: Group = MappingProxyType(
+    {
+        "DPMixture": "bnp_dask.allocation",
+        "FiniteMixture": "bnp_dask.allocation",
+    }
+)
+
+OBSERVATIONS: Group = MappingProxyType(
+    {
+        "Bernoulli": "bnp_dask.observation",
+        "DiagGaussian": "bnp_dask.observation",
+        "FixedVarianceGaussian": "bnp_dask.observation",
+        "Gaussian": "bnp_dask.observation",
+        "Multinomial": "bnp_dask.observation",
+        "Poisson": "bnp_dask.observation",
+        "Product": "bnp_dask.observation",
+        "ZeroMeanGaussian": "bnp_dask.observation",
+    }
+)
+
+SCHEDULES: Group = MappingProxyType(
+    {
+        "FullBatch": "bnp_dask.schedules",
+        "Memoized": "bnp_dask.schedules",
+        "Stochastic": "bnp_dask.schedules",
+    }
+)
+
+INITIALIZATIONS: Group = MappingProxyType(
+    {
+        "BregmanKMeans": "bnp_dask.initialize",
+        "FromPosterior": "bnp_dask.initialize",
+        "KMeansParallel": "bnp_dask.initialize",
+        "RandomExamples": "bnp_dask.initialize",
+        "Responsibilities": "bnp_dask.initialize",
+    }
+)
+
+VERBS: Group = MappingProxyType(
+    {
+        "as_source": "bnp_dask.data",
+        "ingest": "bnp_dask.data",
+        "inspect": "bnp_dask.report",
+        "load": "bnp_dask.results",
+        "predict": "bnp_dask.predict",
+        "report": "bnp_dask.report",
+        "save": "bnp_dask.results",
+        "score": "bnp_dask.predict",
+        "train": "bnp_dask.train",
+    }
+)
+
+OTHERS: Group = MappingProxyType(
+    {
+        "Batch": "bnp_dask.batch",
+        "BnpDaskError": "bnp_dask.errors",
+        "ConvergenceWarning": "bnp_dask.train",
+        "DirichletProcessMixture": "bnp_dask.estimator",
+        "History": "bnp_dask.results",
+        "Model": "bnp_dask.model",
+        "Posterior": "bnp_dask.model",
+        "Progress": "bnp_dask.callbacks",
+        "Source": "bnp_dask.data.base",
+        "TrainResult": "bnp_dask.results",
+        "__version__": "bnp_dask._version",
+    }
+)
+
+PUBLIC: Group = MappingProxyType(
+    {**OTHERS, **ALLOCATIONS, **OBSERVATIONS, **SCHEDULES, **INITIALIZATIONS, **VERBS},
+)
+"""All of them."""

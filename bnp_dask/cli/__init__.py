@@ -1,0 +1,135 @@
+"""The command line: ``bnp-dask demo | ingest | train | resume | predict | score | inspect | report``."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import re
+import signal
+import sys
+import traceback
+import warnings
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from types import FrameType
+from typing import NoReturn
+
+from bnp_dask._version import __version__
+from bnp_dask.cli import data, demos, look, run
+from bnp_dask.errors import BnpDaskError
+
+EXIT_ERROR, EXIT_INTERRUPT, EXIT_TERMINATED = 2, 130, 143
+
+GROUPS = (demos, data, run, look)
+"""Modules that each add some commands."""
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, as an exception: everything that is open gets closed."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that names the nearest right word when it does not know one."""
+
+    def error(self, message: str) -> NoReturn:
+        found = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
+        if found:
+            known = re.findall(r"[\w-]+", found[2])
+            near = get_close_matches(found[1], known, n=1, cutoff=0.5)
+            message = f"there is no {found[1]!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+            message += f" (there are {', '.join(known)})"
+        elif message.startswith("unrecognized arguments:"):
+            word = message.split()[2].split("=")[0]
+            near = get_close_matches(word, sorted(_options(self)), n=1)
+            message += f"; did you mean {near[0]!r}?" if near and near[0] != word else ""
+        self.exit(EXIT_ERROR, f"{self.prog}: error: {message}\n")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of all commands; each sets ``run``, a function of the parsed arguments."""
+    parser = _Parser(
+        prog="bnp-dask",
+        description="Bayesian nonparametric clustering of data that no single machine holds.",
+        epilog="'bnp-dask COMMAND --help' explains a command; 'bnp-dask demo' shows what this is about.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"bnp-dask {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
+    for group in GROUPS:
+        group.add(commands)
+    for command in commands.choices.values():
+        command.add_argument("--debug", action="store_true", help="show the traceback of an error")
+        command.add_argument("--quiet", action="store_true", help="print errors, warnings and results only")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Returns
+    -------
+    int
+        0; 2 after an error, which is one line on stderr; 130 after Ctrl-C; 143 after SIGTERM.
+    """
+    args = build_parser().parse_args(argv)
+    with _sigterm_raises(), _plain_warnings():
+        try:
+            args.run(args)
+        except KeyboardInterrupt as stop:
+            what, code = (
+                ("terminated", EXIT_TERMINATED) if isinstance(stop, Terminated) else ("stopped", EXIT_INTERRUPT)
+            )
+            print(f"\nbnp-dask: {what}{run.how_to_resume(args)}", file=sys.stderr)
+            return code
+        except BrokenPipeError:
+            # the reader of our output, such as head, has enough; nothing may be written to it at exit
+            sys.stdout = None
+            return 0
+        except (BnpDaskError, ImportError) as error:
+            if args.debug:
+                traceback.print_exc()
+            else:
+                print(f"bnp-dask: error: {' '.join(str(error).split())}", file=sys.stderr)
+            return EXIT_ERROR
+    return 0
+
+
+@contextlib.contextmanager
+def _sigterm_raises() -> Iterator[None]:
+    """SIGTERM raises Terminated inside the block, where signals can be caught (the main thread)."""
+
+    def stop(signum: int, frame: FrameType | None) -> NoReturn:
+        raise Terminated
+
+    try:
+        before = signal.signal(signal.SIGTERM, stop)
+    except ValueError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """Warnings in one line without the place in the source that raised them."""
+
+    def show(message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: object) -> None:
+        print(f"bnp-dask: warning: {message}", file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show  # type: ignore[assignment]
+        yield
+
+
+def _options(parser: argparse.ArgumentParser) -> set[str]:
+    """Option names of a parser and of its commands."""
+    found = set()
+    for action in parser._actions:
+        found.update(action.option_strings)
+        if isinstance(action, argparse._SubParsersAction):
+            for child in action.choices.values():
+                found |= _options(child)
+    return found

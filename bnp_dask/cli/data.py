@@ -1,0 +1,160 @@
+"""``bnp-dask ingest``, ``predict`` and ``score``: commands that read data."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from bnp_dask.console import (
+    add_client_options,
+    client_spec,
+    log_lines,
+    open_client,
+    positive_int,
+    posterior_of,
+    say,
+    show_bar,
+)
+
+if TYPE_CHECKING:
+    from bnp_dask.execute.base import Executor
+
+
+def add(commands: argparse._SubParsersAction) -> None:
+    """Add the commands of this file."""
+    _add_ingest(commands)
+    _add_predict(commands)
+    _add_score(commands)
+
+
+def _add_ingest(commands: argparse._SubParsersAction) -> None:
+    parser = commands.add_parser(
+        "ingest",
+        help="turn files into a batched store",
+        description="Turn a file or folder into a store of batches, which is what training reads fastest.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("source", metavar="SOURCE", help="file, folder or URL")
+    parser.add_argument("out", metavar="OUT", help="store to make, such as data.zarr")
+    parser.add_argument("--format", help="what the source is; default: what its name and content say")
+    parser.add_argument("--batch-size", type=positive_int, metavar="N", help="atoms per batch")
+    parser.add_argument("--columns", metavar="A,B,...", help="columns of a table to take")
+    parser.add_argument("--weights", metavar="COLUMN|FILE", help="how often each atom counts: a column, or a .npy file")
+    parser.add_argument("--vocabulary", metavar="FILE", help="words, one per line, to keep beside counts")
+    parser.add_argument(
+        "--project", metavar="N|STORE", help="project on N principal components, or as STORE was projected"
+    )
+    parser.add_argument("--dtype", help="how dense values are stored, such as float32; default: as in the source")
+    parser.add_argument("--overwrite", action="store_true", help="replace what is at OUT")
+    parser.set_defaults(run=ingest_command)
+
+
+def _add_predict(commands: argparse._SubParsersAction) -> None:
+    parser = commands.add_parser(
+        "predict",
+        help="assign atoms to the clusters of a posterior",
+        description="Write the cluster of every atom, or its responsibilities, for data of any size.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("posterior", metavar="POSTERIOR", help="a saved posterior, or a run directory")
+    parser.add_argument("data", metavar="DATA", help="path or URL")
+    parser.add_argument("out", metavar="OUT", help="labels.zarr or labels.parquet")
+    parser.add_argument("--soft", action="store_true", help="responsibilities instead of labels")
+    parser.add_argument("--top", type=positive_int, metavar="L", help="only the L largest responsibilities")
+    parser.add_argument("--batch-size", type=positive_int, metavar="N", help="atoms per batch")
+    add_client_options(parser)
+    parser.set_defaults(run=predict_command)
+
+
+def _add_score(commands: argparse._SubParsersAction) -> None:
+    parser = commands.add_parser(
+        "score",
+        help="mean log likelihood of held-out atoms",
+        description="Print the mean log likelihood per atom under the posterior predictive, in nats.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("posterior", metavar="POSTERIOR", help="a saved posterior, or a run directory")
+    parser.add_argument("data", metavar="DATA", help="path or URL")
+    parser.add_argument("--batch-size", type=positive_int, metavar="N", help="atoms per batch")
+    add_client_options(parser)
+    parser.set_defaults(run=score_command)
+
+
+def ingest_command(args: argparse.Namespace) -> None:
+    """Make a store and say what was found."""
+    from bnp_dask.data import ingest
+
+    columns = None if args.columns is None else [c.strip() for c in args.columns.split(",")]
+    project = int(args.project) if args.project is not None and args.project.isdecimal() else args.project
+    with log_lines(args.quiet), _share_bar(show_bar(args.quiet)) as progress:
+        report = ingest(
+            args.source,
+            args.out,
+            format=args.format,
+            batch_size=args.batch_size,
+            columns=columns,
+            weights=args.weights,
+            vocabulary=args.vocabulary,
+            project=project,
+            dtype=args.dtype,
+            progress=progress,
+            overwrite=args.overwrite,
+        )
+    say(str(report))
+
+
+@contextlib.contextmanager
+def _share_bar(wanted: bool) -> Iterator[Callable[[float, int], None] | None]:
+    """A progress bar over the share of the source that was read, with the atoms so far beside it."""
+    if not wanted:
+        yield None
+        return
+    from tqdm.auto import tqdm
+
+    with tqdm(total=100, unit="%", bar_format="{l_bar}{bar}| {elapsed}<{remaining}{postfix}") as bar:
+
+        def progress(share: float, atoms: int) -> None:
+            bar.n = 100 * share
+            bar.set_postfix_str(f"{atoms:,} atoms")
+
+        yield progress
+
+
+def predict_command(args: argparse.Namespace) -> None:
+    """Write labels or responsibilities."""
+    from bnp_dask.predict import predict
+
+    posterior = posterior_of(args.posterior)
+    # the L largest responsibilities are asked for by --top alone, or by both
+    soft = args.soft and args.top is None
+    with _executor(args) as executor:
+        predict(
+            posterior,
+            args.data,
+            out=args.out,
+            soft=soft,
+            top=args.top,
+            batch_size=args.batch_size,
+            executor=executor,
+        )
+    say(f"wrote {args.out}", args.quiet)
+
+
+def score_command(args: argparse.Namespace) -> None:
+    """Print the held-out log likelihood."""
+    from bnp_dask.predict import score
+
+    posterior = posterior_of(args.posterior)
+    with _executor(args) as executor:
+        value = score(posterior, args.data, batch_size=args.batch_size, executor=executor)
+    say(f"{value:.10g} nats per atom")
+
+
+@contextlib.contextmanager
+def _executor(args: argparse.Namespace) -> Iterator[Executor]:
+    from bnp_dask.train import open_executor
+
+    with open_client(client_spec(args), args.quiet) as client, log_lines(args.quiet), open_executor(client) as executor:
+        yield executor

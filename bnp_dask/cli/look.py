@@ -1,0 +1,73 @@
+"""``bnp-dask inspect`` and ``report``: what was learned."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from bnp_dask.console import positive_int, say
+from bnp_dask.errors import DataError
+
+
+def add(commands: argparse._SubParsersAction) -> None:
+    """Add the commands of this file."""
+    inspect = commands.add_parser(
+        "inspect",
+        help="print the clusters of a posterior or a run",
+        description="Print the clusters, ranked by weight, with their parameters.",
+        allow_abbrev=False,
+    )
+    inspect.add_argument("what", metavar="POSTERIOR|RUNDIR", help="a saved posterior, or a run directory")
+    inspect.add_argument("--limit", type=positive_int, metavar="N", help="clusters to list at most")
+    _add_vocabulary(inspect)
+    inspect.set_defaults(run=inspect_command)
+
+    report = commands.add_parser(
+        "report",
+        help="write a page about a run",
+        description="Write an HTML page: settings, clusters, and the objective over the run.",
+        allow_abbrev=False,
+    )
+    report.add_argument("rundir", metavar="RUNDIR", help="run directory")
+    report.add_argument("out", metavar="OUT.HTML", help="page to write")
+    _add_vocabulary(report)
+    report.set_defaults(run=report_command)
+
+
+def inspect_command(args: argparse.Namespace) -> None:
+    """Print the clusters."""
+    from bnp_dask.report import LIMIT, inspect
+
+    say(inspect(args.what, _vocabulary(args), LIMIT if args.limit is None else args.limit))
+
+
+def report_command(args: argparse.Namespace) -> None:
+    """Write the page."""
+    from bnp_dask.report import report
+
+    report(args.rundir, args.out, _vocabulary(args))
+    say(f"wrote {args.out}", args.quiet)
+
+
+def _add_vocabulary(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--vocabulary", metavar="FILE|STORE", help="names of words or features: one per line, or a store that has them"
+    )
+
+
+def _vocabulary(args: argparse.Namespace) -> list[str] | None:
+    """Names of words or features, if they are given."""
+    if args.vocabulary is None:
+        return None
+    path = Path(args.vocabulary)
+    if not path.is_file():
+        from bnp_dask.data import read_vocabulary
+
+        words = read_vocabulary(args.vocabulary)
+        if words is None:
+            raise DataError(f"{path} has no vocabulary; give a text file with one word per line")
+        return list(words)
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"cannot read the vocabulary {path}: {error}") from error

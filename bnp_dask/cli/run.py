@@ -1,0 +1,177 @@
+"""``bnp-dask train`` and ``bnp-dask resume``."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bnp_dask.console import (
+    POSTERIOR_NAME,
+    add_client_options,
+    client_spec,
+    log_lines,
+    open_client,
+    positive_int,
+    say,
+    show_bar,
+    table,
+)
+from bnp_dask.errors import SettingError, StoreError
+
+if TYPE_CHECKING:
+    from bnp_dask.callbacks import RunInfo
+    from bnp_dask.jobfile import ClientSpec, Job
+    from bnp_dask.model import Posterior
+
+SHOWN_CLUSTERS = 10
+
+
+def add(commands: argparse._SubParsersAction) -> None:
+    """Add the commands of this file."""
+    train = commands.add_parser(
+        "train",
+        help="train a model as a job file (YAML) says",
+        description="Train a model as a job file says; bnp_dask.jobfile and examples/run.yaml show what it may hold.",
+        allow_abbrev=False,
+    )
+    train.add_argument("job", metavar="RUN.YAML", help="the job file")
+    train.add_argument("--store", metavar="DIR", help="run directory, instead of the job file's")
+    train.add_argument("--laps", type=positive_int, metavar="N", help="limit of laps, instead of the job file's")
+    add_client_options(train)
+    train.set_defaults(run=train_command)
+
+    resume = commands.add_parser(
+        "resume",
+        help="go on with a run that stopped",
+        description="Go on with a run from its last checkpoint, to the same bits as if it had never stopped.",
+        allow_abbrev=False,
+    )
+    resume.add_argument("rundir", metavar="RUNDIR", help="run directory: 'store' in the job file")
+    resume.add_argument("--laps", type=positive_int, metavar="N", help="limit of laps, also more than before")
+    add_client_options(resume)
+    resume.set_defaults(run=resume_command)
+
+
+def train_command(args: argparse.Namespace) -> None:
+    """Train as a job file says."""
+    from bnp_dask.jobfile import COPY_NAME, read_job, with_laps, with_store
+    from bnp_dask.store import RunStore
+
+    job = read_job(args.job)
+    if args.laps is not None:
+        job = with_laps(job, args.laps)
+    if args.store is not None:
+        job = with_store(job, args.store)
+    args.rundir = job.store
+    if job.store is None:
+        say("no 'store' is given: nothing will be kept of this run, and it cannot be resumed", args.quiet)
+    elif (Path(job.store) / COPY_NAME).exists():
+        raise StoreError(
+            f"{job.store} holds a run already: go on with 'bnp-dask resume {_shown(job.store)}', or choose another "
+            "directory with --store"
+        )
+    # a run that was stopped before its first lap left a directory with nothing in it to go on from
+    started = job.store is not None and RunStore.exists(job.store)
+    go(job, client_spec(args, job.client), resume=started, quiet=args.quiet)
+
+
+def resume_command(args: argparse.Namespace) -> None:
+    """Go on with a run."""
+    from bnp_dask.jobfile import COPY_NAME, read_job, with_laps, with_store
+
+    copy = Path(args.rundir) / COPY_NAME
+    if not copy.exists():
+        raise StoreError(
+            f"{args.rundir} has no {COPY_NAME}: it is not the run directory of 'bnp-dask train', or nothing was saved "
+            "yet. A run started in Python is resumed there, with train(..., resume=True)"
+        )
+    job = with_store(read_job(copy), args.rundir)
+    if args.laps is not None:
+        job = with_laps(job, args.laps)
+    go(job, client_spec(args, job.client), resume=True, quiet=args.quiet)
+
+
+def go(job: Job, where: ClientSpec, resume: bool, quiet: bool) -> None:
+    """Run a job and print what came out."""
+    from bnp_dask.callbacks import Callback, Progress
+    from bnp_dask.train import train
+
+    callbacks: list[Callback] = [KeepJob(job)] if job.store is not None else []
+    if show_bar(quiet):
+        callbacks.append(Progress())
+    with open_client(where, quiet) as client, log_lines(quiet):
+        result = train(
+            job.model,
+            job.data.open(),
+            init=job.init,
+            schedule=job.schedule,
+            client=client,
+            store=job.store,
+            resume=resume,
+            callbacks=callbacks,
+            rng=job.rng,
+            checkpoint_minutes=job.checkpoint_minutes,
+        )
+    posterior, last = result.posterior, result.history[-1]
+    say(f"{result.reason}: lap {last['lap']}, {result.seconds:.1f} s, objective {last['elbo']:.10g} nats")
+    say(weights_table(posterior))
+    if job.store is not None:
+        say(f"posterior: {Path(job.store) / POSTERIOR_NAME}")
+        say(f"next: bnp-dask inspect {_shown(job.store)}; bnp-dask report {_shown(job.store)} report.html")
+
+
+def weights_table(posterior: Posterior, limit: int = SHOWN_CLUSTERS) -> str:
+    """The largest clusters and their share."""
+    weights = posterior.weights
+    order = weights.argsort(kind="stable")[::-1]
+    rows = [(str(int(posterior.ids[k])), float(weights[k])) for k in order[:limit]]
+    more = f"\n... and {len(order) - limit} more" if len(order) > limit else ""
+    return f"{posterior.n_clusters} clusters\n" + table(("cluster", "weight"), rows) + more
+
+
+def how_to_resume(args: argparse.Namespace) -> str:
+    """What to type to go on, when a command that trains was stopped."""
+    from bnp_dask.jobfile import COPY_NAME
+
+    rundir = getattr(args, "rundir", None) if args.command in ("train", "resume") else None
+    if rundir is None:
+        return ""
+    if not (Path(rundir) / COPY_NAME).exists():
+        return "; nothing was saved yet"
+    return f"; go on with: bnp-dask resume {_shown(rundir)}"
+
+
+def _shown(path: str) -> str:
+    """A path as it is typed in a shell, relative where that is shorter."""
+    full = Path(path).absolute()
+    near = full.relative_to(Path.cwd()) if full.is_relative_to(Path.cwd()) else full
+    return shlex.quote(str(near))
+
+
+@dataclass(frozen=True)
+class KeepJob:
+    """Callback: keeps the job file in the run directory as soon as that exists."""
+
+    job: Job
+
+    def on_start(self, info: RunInfo) -> None:
+        """Write the copy."""
+        from bnp_dask.jobfile import write_copy
+
+        if self.job.store is None:
+            raise SettingError("a job without a store has nowhere to keep its file")
+        write_copy(self.job, self.job.store)
+
+    def on_batch(self, done: int) -> None:
+        """Nothing."""
+
+    def on_lap(self, row: Mapping[str, Any], posterior: Posterior) -> bool | None:
+        """Nothing."""
+        return None
+
+    def on_end(self, reason: str) -> None:
+        """Nothing."""

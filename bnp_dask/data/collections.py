@@ -1,0 +1,266 @@
+"""Dask collections: batches are their blocks and partitions, computed inside the task that uses them.
+
+The only file under ``data`` that imports dask.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+import dask
+import dask.array as da
+import numpy as np
+from dask._task_spec import convert_legacy_graph
+from dask.local import get_sync
+from scipy import sparse
+
+from bnp_dask.batch import Batch
+from bnp_dask.data.base import Reader
+from bnp_dask.data.checks import (
+    BATCH_BYTES,
+    Span,
+    batch_name,
+    check_batch_size,
+    check_dtype,
+    check_index,
+    csr_counts,
+    float_rows,
+)
+from bnp_dask.data.frames import frame_batch, frame_columns
+from bnp_dask.errors import DataError
+
+
+def is_dask(data: Any) -> bool:
+    """Whether data are a dask collection."""
+    return bool(dask.is_dask_collection(data))
+
+
+def _small_graph(collection: Any, name: str) -> tuple[Mapping[Hashable, Any], Hashable]:
+    """The tasks that one block needs, and the key of that block.
+
+    Raises DataError when they need a value that lives on a cluster: then they hold a future, or name a task that
+    is not in the graph.
+    """
+    if isinstance(collection, da.Array):
+        (best,) = dask.optimize(collection)
+    else:
+        # dask.optimize gives frames a graph in which every partition is the first (dask 2026.8)
+        best = collection.optimize()
+    key = best.__dask_keys__()
+    while isinstance(key, list):
+        key = key[0]
+    graph = dict(best.__dask_graph__())
+    tasks = convert_legacy_graph({k: task for k, task in graph.items() if not _is_future(task)})
+    needed: dict[Hashable, Any] = {}
+    todo = [key]
+    while todo:
+        wanted = todo.pop()
+        if wanted in needed:
+            continue
+        if wanted not in tasks:
+            raise DataError(
+                f"{name} was persisted on a cluster: its values are futures, which tasks cannot open. Train on the "
+                "collection as it was before persist(), or write it with x.to_zarr(path) or df.to_parquet(path) and "
+                "pass that path"
+            )
+        needed[wanted] = tasks[wanted]
+        todo.extend(tasks[wanted].dependencies)
+    return needed, key
+
+
+def _is_future(task: Any) -> bool:
+    # known by name: importing distributed is slow and not needed otherwise
+    return type(task).__name__ == "Future" and type(task).__module__.startswith("distributed.")
+
+
+def _compute(payload: bytes) -> Any:
+    """Run a graph in this thread; it was packed by this process's client, never read from a disk."""
+    graph, key = pickle.loads(payload)
+    return get_sync(graph, key)
+
+
+@dataclass(frozen=True)
+class BlockReader:
+    """Computes one block of a dask array.
+
+    ``payload`` is the packed graph: as bytes, so that no scheduler takes it for a collection of its own.
+    """
+
+    payload: bytes
+    n_features: int
+    name: str
+
+    def __call__(self) -> Batch:
+        block = _compute(self.payload)
+        if block.ndim != 2 or block.shape[1] != self.n_features:
+            raise DataError(f"{self.name}: computed a block of shape {block.shape}; needs {self.n_features} columns")
+        if sparse.issparse(block):
+            return Batch(csr_counts(block, self.name), None, self.name)
+        return Batch(float_rows(np.asarray(block), self.name), None, self.name)
+
+
+@dataclass(frozen=True)
+class PartitionReader:
+    """Computes one partition of a dask DataFrame."""
+
+    payload: bytes
+    columns: tuple[Any, ...]
+    weights: str | None
+    name: str
+
+    def __call__(self) -> Batch:
+        return frame_batch(_compute(self.payload), self.columns, self.weights, self.name)
+
+
+@dataclass(frozen=True, eq=False)
+class DaskArraySource:
+    """A dask array ``(n, D)`` chunked along rows; lengths of chunks need not be known."""
+
+    name: str
+    x: da.Array
+    spans: tuple[Span, ...] | None
+    is_sparse: bool
+
+    @staticmethod
+    def of(x: da.Array, batch_size: int | None = None) -> DaskArraySource:
+        """Check the array; small chunks are put together, ``batch_size`` re-cuts rows."""
+        name = "dask array"
+        if x.ndim != 2:
+            raise DataError(f"{name} has shape {x.shape}; needs two axes: x.reshape(len(x), -1)")
+        check_dtype(x.dtype, name)
+        if np.isnan(x.shape[1]):
+            raise DataError(f"{name} has an unknown number of columns (shape {x.shape}); call x.compute_chunk_sizes()")
+        if len(x.chunks[1]) > 1:
+            raise DataError(
+                f"{name} is chunked along columns ({len(x.chunks[1])} chunks of a row); an atom must lie in one chunk: "
+                "x.rechunk((rows, -1)), for example x.rechunk((10_000, -1))"
+            )
+        rows = x.chunks[0]
+        if np.isnan(rows).any():
+            if batch_size is not None:
+                raise DataError(
+                    f"{name} has chunks of unknown length, so batch_size cannot cut it; call x.compute_chunk_sizes(), "
+                    "or leave batch_size out: each chunk is a batch"
+                )
+            return DaskArraySource(name, x, None, sparse.issparse(x._meta))
+        if not sum(rows) or not x.shape[1]:
+            raise DataError(f"{name} has no {'columns' if sum(rows) else 'rows'} (shape {x.shape})")
+        is_sparse = sparse.issparse(x._meta)
+        if batch_size is not None:
+            x = x.rechunk((check_batch_size(batch_size), -1))
+        elif not is_sparse:
+            x = x.rechunk((_grouped(rows, max(1, BATCH_BYTES // (8 * x.shape[1]))), -1))
+        ends = np.cumsum(x.chunks[0]).tolist()
+        return DaskArraySource(name, x, tuple(zip([0, *ends[:-1]], ends, strict=True)), is_sparse)
+
+    @property
+    def n_batches(self) -> int:
+        return int(self.x.numblocks[0])
+
+    @property
+    def n_features(self) -> int:
+        return int(self.x.shape[1])
+
+    @property
+    def n_atoms(self) -> int | None:
+        return None if self.spans is None else self.spans[-1][1]
+
+    def reader(self, index: int) -> Reader:
+        check_index(index, self.n_batches, self.name)
+        name = batch_name(self.name, index, None if self.spans is None else self.spans[index])
+        payload = cloudpickle.dumps(_small_graph(self.x.blocks[index], name))
+        return BlockReader(payload, self.n_features, name)
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "kind": "dask array",
+            "path": self.name,
+            "n_atoms": self.n_atoms,
+            "n_features": self.n_features,
+            "n_batches": self.n_batches,
+            "dtype": str(self.x.dtype),
+        }
+
+
+def _grouped(rows: Sequence[int], most: int) -> tuple[int, ...]:
+    """Neighbouring chunks put together while they hold at most ``most`` rows; no chunk is cut."""
+    out: list[int] = []
+    for size in rows:
+        if out and out[-1] + size <= most:
+            out[-1] += int(size)
+        else:
+            out.append(int(size))
+    return tuple(out)
+
+
+@dataclass(frozen=True, eq=False)
+class DaskFrameSource:
+    """A dask DataFrame; each partition is a batch, whose length need not be known."""
+
+    name: str
+    frame: Any
+    columns: tuple[Any, ...]
+    weights: str | None
+
+    @staticmethod
+    def of(
+        frame: Any, batch_size: int | None = None, columns: Sequence[str] | None = None, weights: str | None = None
+    ) -> DaskFrameSource:
+        """Check the columns."""
+        name = "dask DataFrame"
+        if batch_size is not None:
+            raise DataError(f"{name}: its partitions are the batches; call df.repartition(...) instead of batch_size")
+        chosen = frame_columns(frame._meta, columns, weights, name)
+        used = [*chosen, *([weights] if weights is not None else [])]
+        return DaskFrameSource(name, frame[used], tuple(chosen), weights)
+
+    @property
+    def n_batches(self) -> int:
+        return int(self.frame.npartitions)
+
+    @property
+    def n_features(self) -> int:
+        return len(self.columns)
+
+    @property
+    def n_atoms(self) -> None:
+        return None
+
+    @property
+    def is_sparse(self) -> bool:
+        return False
+
+    def reader(self, index: int) -> Reader:
+        name = batch_name(self.name, check_index(index, self.n_batches, self.name), None)
+        payload = cloudpickle.dumps(_small_graph(self.frame.partitions[index], name))
+        return PartitionReader(payload, self.columns, self.weights, name)
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "kind": "dask dataframe",
+            "path": self.name,
+            "n_atoms": None,
+            "n_features": self.n_features,
+            "n_batches": self.n_batches,
+            "columns": [str(c) for c in self.columns],
+            "weights": self.weights,
+        }
+
+
+def open_collection(
+    data: Any, batch_size: int | None, columns: Sequence[str] | None, weights: str | None
+) -> DaskArraySource | DaskFrameSource:
+    """A dask array or DataFrame as a source; DataError for other collections."""
+    if isinstance(data, da.Array):
+        if columns is not None or weights is not None:
+            raise DataError(
+                "dask array: has no named columns; choose columns as x[:, [0, 2]], give weights as an array"
+            )
+        return DaskArraySource.of(data, batch_size)
+    if "dataframe" in type(data).__module__.lower() and type(data).__name__ == "DataFrame":
+        return DaskFrameSource.of(data, batch_size, columns, weights)
+    raise DataError(f"{type(data).__name__} is a dask collection without rows; needs a dask Array or DataFrame")

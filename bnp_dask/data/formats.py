@@ -1,0 +1,182 @@
+"""Which format a file has, and files that can only be read from front to back."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import re
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import IO, Any, Literal, get_args
+
+import fsspec
+import numpy as np
+from fsspec.compression import compr
+from scipy import sparse
+
+from bnp_dask.data import tables, text
+from bnp_dask.data.checks import nearest
+from bnp_dask.data.files import Location
+from bnp_dask.data.parquet import SUFFIXES
+from bnp_dask.errors import DataError, SettingError
+
+Format = Literal["zarr", "parquet", "npy", "npz", "csv", "tsv", "idx", "docword", "ldac", "svmlight", "svmlight0"]
+FORMATS: tuple[str, ...] = get_args(Format)
+
+STREAMED = ("csv", "tsv", "idx", "docword", "ldac", "svmlight", "svmlight0")
+"""Formats that can only be read from front to back."""
+
+COUNTS = ("docword", "ldac", "svmlight", "svmlight0")
+"""Streamed formats of sparse counts."""
+
+_ENDINGS = {
+    ".zarr": "zarr",
+    ".npy": "npy",
+    ".npz": "npz",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".ldac": "ldac",
+    ".lda-c": "ldac",
+    ".svm": "svmlight",
+    ".svmlight": "svmlight",
+    ".libsvm": "svmlight",
+    ".idx": "idx",
+    **dict.fromkeys(SUFFIXES, "parquet"),
+}
+_PACKED = (".gz", ".bz2", ".xz", ".zst", ".zip")
+
+Piece = tuple[np.ndarray | sparse.csr_array, np.ndarray | None]
+"""Some atoms and their weights."""
+
+
+def check_format(name: str) -> str:
+    """The format; SettingError, with the nearest right one, when unknown."""
+    if name not in FORMATS:
+        hint = nearest(name, FORMATS, "; did you mean ")
+        raise SettingError(f"format={name!r} is unknown{hint}; formats are {', '.join(FORMATS)}")
+    return name
+
+
+def detect(location: Location) -> str:
+    """Format of a file or folder, by name and then by its first bytes; DataError when neither tells."""
+    location.require()
+    if location.is_dir():
+        names = location.names()
+        if {"zarr.json", ".zarray", ".zgroup"} & set(names):
+            return "zarr"
+        if location.files(SUFFIXES):
+            return "parquet"
+        if location.basename.endswith(".zarr"):
+            raise DataError(f"{location.name}: a Zarr folder without metadata; was its writing cut short? Ingest again")
+        raise DataError(
+            f"{location.name}: a folder with neither Parquet files ({', '.join(SUFFIXES)}) nor a Zarr store"
+            f" (it has {', '.join(names[:5]) or 'nothing'})"
+        )
+    if location.size() == 0:
+        raise DataError(f"{location.name}: an empty file")
+    base = location.basename.lower()
+    for packed in _PACKED:
+        base = base.removesuffix(packed)
+    if base.endswith("-ubyte"):
+        return "idx"
+    if base.startswith("docword."):
+        return "docword"
+    for ending, kind in _ENDINGS.items():
+        if base.endswith(ending):
+            return kind
+    return _sniff(location)
+
+
+def _sniff(location: Location) -> str:
+    with open_packed(location)[0] as file:
+        head = file.read(4096)
+    if head.startswith(b"PAR1"):
+        return "parquet"
+    if head.startswith(b"\x93NUMPY"):
+        return "npy"
+    if head.startswith(b"PK\3\4"):
+        return "npz"
+    if head[:2] == b"\0\0" and len(head) > 3 and head[2] in range(8, 15):
+        return "idx"
+    lines = [line.strip() for line in head.split(b"\n")[:6]]
+    if len(lines) > 3 and all(re.fullmatch(rb"\d+", line) for line in lines[:3]) and len(lines[3].split()) == 3:
+        return "docword"
+    # documents without words tell nothing
+    told = next((line for line in head.split(b"\n") if b":" in line and not line.startswith(b"#")), b"").strip()
+    pairs = rb"(\s+[-+\d.eE]+:[-+\d.eE]+)*"
+    if re.fullmatch(rb"\d+" + pairs, told) and int(told.split()[0]) == told.count(b":"):
+        return "ldac"
+    if re.fullmatch(rb"[-+\d.eE]+(\s+qid:\d+)?" + pairs + rb"\s*(#.*)?", told):
+        return "svmlight"
+    raise DataError(
+        f"{location.name}: its name and first bytes tell no format; say format=... with one of {', '.join(FORMATS)}"
+    )
+
+
+def open_packed(location: Location) -> tuple[IO[bytes], IO[bytes]]:
+    """The unpacked file (by suffix), and the file as it lies there, whose position tells the progress."""
+    raw = location.open()
+    kind = fsspec.utils.infer_compression(location.url)
+    return (raw if kind is None else compr[kind](raw, mode="rb")), raw
+
+
+@dataclass(eq=False)
+class Stream:
+    """A file read once, from front to back.
+
+    Parameters
+    ----------
+    location, format
+        What to read.
+    columns, weights
+        Names of columns (tables of text only).
+    """
+
+    location: Location
+    format: str
+    columns: Sequence[str] | None = None
+    weights: str | None = None
+    _raw: list[IO[bytes]] = field(default_factory=list)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether pieces are counts."""
+        return self.format in COUNTS
+
+    def fraction(self) -> float:
+        """Share of the file that was read."""
+        if not self._raw or self._raw[-1].closed:
+            return 1.0
+        return min(1.0, self._raw[-1].tell() / max(1, self.location.size()))
+
+    def pieces(self) -> Iterator[Piece]:
+        """The atoms, piece by piece; DataError when the file is cut short or damaged."""
+        try:
+            yield from self._parse()
+        except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
+            raise DataError(f"{self.location.name}: cut short or damaged ({error})") from error
+
+    def _open(self) -> IO[bytes]:
+        file, raw = open_packed(self.location)
+        self._raw.append(raw)
+        return file
+
+    def _parse(self) -> Iterator[Piece]:
+        name = self.location.name
+        if self.format in ("csv", "tsv"):
+            sep = "\t" if self.format == "tsv" else ","
+            yield from tables.csv(self._open, name, self.columns, self.weights, sep)
+            return
+        if self.columns is not None or self.weights is not None:
+            raise DataError(f"{name}: format {self.format} has no named columns; leave out columns and weights")
+        parsers: dict[str, Callable[[IO[bytes], str], Iterator[Any]]] = {
+            "idx": tables.idx,
+            "docword": text.docword,
+            "ldac": text.ldac,
+            "svmlight": text.svmlight,
+            "svmlight0": lambda file, name: text.svmlight(file, name, first=0),
+        }
+        with self._open() as file:
+            for x in parsers[self.format](file, name):
+                yield x, None

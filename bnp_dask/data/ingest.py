@@ -1,0 +1,347 @@
+"""``ingest``: any supported file into a batched Zarr store, as a stream."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from bnp_dask.data.checks import BATCH_BYTES, ENTRY_BYTES, PIECE_BYTES, batch_rows, check_batch_size, check_dtype
+from bnp_dask.data.files import Location
+from bnp_dask.data.formats import STREAMED, Piece, Stream, check_format, detect
+from bnp_dask.data.npy import NpySource
+from bnp_dask.data.open import open_path
+from bnp_dask.data.parquet import ParquetSource
+from bnp_dask.data.project import Projection, fit_projection, load_projection
+from bnp_dask.data.zarr_rows import ZarrRowsSource
+from bnp_dask.data.zarr_write import CountsWriter, RowsWriter, write_vector
+from bnp_dask.errors import DataError, SettingError
+
+Progress = Callable[[float, int], None]
+"""Called with the share of the source that was read, 0 to 1, and the number of atoms written so far."""
+
+_UNBATCHED = 2**62
+
+
+@dataclass(frozen=True)
+class IngestReport:
+    """What an ingest found and wrote.
+
+    Parameters
+    ----------
+    source, out
+        Names of both ends.
+    format
+        Format of the source.
+    kind
+        ``"rows"`` or ``"counts"``.
+    n_atoms, n_features, n_batches
+        Sizes: atoms, columns or words, batches.
+    nbytes
+        Bytes of all batches once loaded (float64).
+    stored_bytes
+        Bytes on disk.
+    dtype
+        How values are stored.
+    n_entries, n_tokens, n_empty
+        Counts only: entries, sum of counts, documents without words.
+    notes
+        What a reader of the report should know.
+    """
+
+    source: str
+    out: str
+    format: str
+    kind: str
+    n_atoms: int
+    n_features: int
+    n_batches: int
+    nbytes: int
+    stored_bytes: int
+    dtype: str
+    n_entries: int = 0
+    n_tokens: float = 0.0
+    n_empty: int = 0
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        what = "documents" if self.kind == "counts" else "atoms"
+        width = "words" if self.kind == "counts" else "features"
+        lines = [
+            f"{self.source} ({self.format}) -> {self.out}",
+            f"  {self.n_atoms:,} {what}, {self.n_features:,} {width}, {self.n_batches:,} batches, "
+            f"{self.nbytes / 2**20:,.1f} MB in memory, {self.stored_bytes / 2**20:,.1f} MB stored as {self.dtype}",
+        ]
+        if self.kind == "counts":
+            lines.append(f"  {self.n_entries:,} entries, {self.n_tokens:,.0f} tokens, {self.n_empty:,} empty documents")
+        return "\n".join(lines + [f"  note: {note}" for note in self.notes])
+
+
+@dataclass(frozen=True, eq=False)
+class _Input:
+    """The source as a stream that can be read several times."""
+
+    location: Location
+    format: str
+    columns: Sequence[str] | None
+    weights: Any
+
+    def pieces(self) -> Iterator[tuple[Piece, float]]:
+        """Atoms with weights, in the stored dtype, and the share read."""
+        if self.format in STREAMED:
+            stream = Stream(self.location, self.format, self.columns, self.weights)
+            for piece in stream.pieces():
+                yield piece, stream.fraction()
+            return
+        source: Any = open_path(self.location, None, self.weights, self.columns, self.format)
+        if isinstance(source, NpySource):
+            # a file that can be cut anywhere is read in small pieces
+            rows = batch_rows(source.n_features, None, PIECE_BYTES)
+            source = open_path(self.location, rows, self.weights, self.columns, self.format)
+        for index in range(source.n_batches):
+            if isinstance(source, NpySource | ZarrRowsSource | ParquetSource):
+                x, weights = source.load_reader(index).load(source.dtype.newbyteorder("="))
+            else:
+                batch = source.reader(index)()
+                x, weights = batch.x, batch.weights
+            yield (x, weights), (index + 1) / source.n_batches
+
+
+def ingest(
+    source_path: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    batch_size: int | None = None,
+    batch_bytes: int = BATCH_BYTES,
+    columns: Sequence[str] | None = None,
+    weights: Any = None,
+    vocabulary: str | os.PathLike[str] | None = None,
+    project: int | str | os.PathLike[str] | None = None,
+    dtype: str | None = None,
+    progress: Progress | None = None,
+    overwrite: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> IngestReport:
+    """Turn a file into a batched Zarr store; holds one batch at a time.
+
+    Parameters
+    ----------
+    source_path
+        Path or URL: Zarr, Parquet, .npy, .npz, CSV, IDX, UCI docword, LDA-C or svmlight; text may be packed (.gz, ...).
+    out
+        Path or URL of the store.  A local one appears under this name when it is complete, never before.
+    format
+        Format of the source, where its name and first bytes do not tell.
+    batch_size, batch_bytes
+        Atoms per batch, else bytes per batch in memory (float64).
+    columns, weights
+        As in :func:`as_source`.
+    vocabulary
+        Text file with one word per line, stored beside counts.
+    project
+        Number of principal components to project dense rows on (two passes), or the path of a store that was
+        projected, to use its projection (for held-out data).
+    dtype
+        How dense values are stored: ``"float32"``, ``"float64"``, ``"uint8"``, ...  Default: as in the source;
+        projected rows as float64.  Refused where it would change an integer.
+    progress
+        Called after every piece with the share read and the atoms so far.
+    overwrite
+        Replace what is at ``out``.
+    storage_options
+        Passed to fsspec for URLs (both ends).
+
+    Raises
+    ------
+    DataError
+        The source cannot be read, or something is at ``out``.
+    """
+    location, target = Location.of(source_path, storage_options), Location.of(out, storage_options)
+    location.require()
+    kind = check_format(format) if format is not None else detect(location)
+    if target.exists() and not overwrite:
+        raise DataError(f"{target.name} exists; pass overwrite=True (--overwrite) to replace it, or another name")
+    if target.url == location.url:
+        raise DataError(f"{target.name}: source and target are the same")
+    if batch_size is not None:
+        check_batch_size(batch_size)
+    if batch_bytes < 1:
+        raise SettingError(f"batch_bytes={batch_bytes!r}: needs a positive number of bytes")
+    # a local store gets its name at the end; elsewhere the group's metadata, written last, makes it complete
+    building = target.sibling(f".{target.basename}.{uuid.uuid4().hex[:12]}") if target.is_local else target
+    if overwrite and not target.is_local and target.exists():
+        target.remove()
+    given = _Input(location, kind, columns, weights)
+    plan = _Plan(given, building, target, batch_size, batch_bytes, vocabulary, project, dtype, progress)
+    try:
+        report = _write(plan)
+        if target.is_local:
+            _put_in_place(building, target)
+        return report
+    except BaseException:
+        if building.exists():
+            building.remove()
+        raise
+
+
+@dataclass(frozen=True, eq=False)
+class _Plan:
+    given: _Input
+    building: Location
+    target: Location
+    batch_size: int | None
+    batch_bytes: int
+    vocabulary: str | os.PathLike[str] | None
+    project: int | str | os.PathLike[str] | None
+    dtype: str | None
+    progress: Progress | None
+
+    def tell(self, fraction: float, n_atoms: int) -> None:
+        if self.progress is not None:
+            self.progress(fraction, n_atoms)
+
+
+def _write(plan: _Plan) -> IngestReport:
+    pieces = plan.given.pieces()
+    first = next(pieces, None)
+    if first is None:
+        raise DataError(f"{plan.given.location.name} has no rows")
+    if isinstance(first[0][0], np.ndarray):
+        if plan.vocabulary is not None:
+            raise DataError(f"{plan.given.location.name} holds dense rows, which have no vocabulary")
+        return _write_rows(plan, _chain(first, pieces), first[0][0])
+    if plan.project is not None or plan.dtype is not None:
+        raise DataError(f"{plan.given.location.name} holds counts; project= and dtype= are for dense rows")
+    return _write_counts(plan, _chain(first, pieces), first[0][0])
+
+
+def _chain(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
+    yield first
+    yield from rest
+
+
+def _write_rows(plan: _Plan, pieces: Iterator[tuple[Piece, float]], sample: np.ndarray) -> IngestReport:
+    name = plan.given.location.name
+    projection = _projection(plan, sample.shape[1])
+    kind = np.dtype(plan.dtype or (np.float64 if projection is not None else sample.dtype))
+    kind = check_dtype(kind, f"dtype={plan.dtype!r}")
+    d = sample.shape[1] if projection is None else projection.n_components
+    rows = batch_rows(d, plan.batch_size, plan.batch_bytes)
+    writer = RowsWriter(plan.building, d, kind, rows)
+    begin = 0.5 if isinstance(plan.project, int) else 0.0
+    for (x, weights), fraction in pieces:
+        done = projection.apply(x, name) if projection is not None else x
+        writer.add(_convert(done, kind, name, writer.n_atoms), weights)
+        plan.tell(begin + (1 - begin) * fraction, writer.n_atoms)
+    facts: dict[str, Any] = {}
+    notes: list[str] = []
+    if projection is not None:
+        write_vector(plan.building.child("projection_mean"), projection.mean)
+        write_vector(plan.building.child("projection_components"), projection.components)
+        facts["projected"] = {"from": projection.n_features, "explained": projection.explained}
+        share = projection.explained
+        kept = "" if share is None else f", which keep {100 * share:.1f} % of the variance"
+        notes.append(f"{projection.n_features} features projected on {d} principal components{kept}")
+    writer.close(facts, name)
+    plan.tell(1.0, writer.n_atoms)
+    loaded = 8 * writer.n_atoms * d
+    return IngestReport(
+        name, plan.target.name, plan.given.format, "rows", writer.n_atoms, d, writer.n_batches, loaded,
+        _stored(plan.building), str(kind), notes=tuple(notes),
+    )  # fmt: skip
+
+
+def _projection(plan: _Plan, n_features: int) -> Projection | None:
+    if plan.project is None:
+        return None
+    if isinstance(plan.project, int):
+        name = plan.given.location.name
+        pieces = (_told(plan, piece, share) for piece, share in plan.given.pieces())
+        return fit_projection(pieces, plan.project, n_features, name)
+    return load_projection(Location.of(plan.project), n_features)
+
+
+def _told(plan: _Plan, piece: Piece, share: float) -> Piece:
+    plan.tell(0.5 * share, 0)
+    return piece
+
+
+def _convert(x: np.ndarray, kind: np.dtype, name: str, row: int) -> np.ndarray:
+    """Values in the stored dtype; DataError where an integer dtype would change one."""
+    check_dtype(x.dtype, name)
+    if x.dtype == kind:
+        return x
+    with np.errstate(invalid="ignore", over="ignore"):
+        out = x.astype(kind)
+    if kind.kind in "biu" and not np.array_equal(out.astype(np.float64), x.astype(np.float64)):
+        raise DataError(
+            f"{name}: dtype {kind} cannot hold the values of rows {row} and after; store as float32 or float64"
+        )
+    if kind.kind == "f" and np.isinf(out).any() and not np.isinf(x).any():
+        raise DataError(f"{name}: rows {row} and after hold values too large for {kind}; store as float64")
+    return out
+
+
+def _write_counts(plan: _Plan, pieces: Iterator[tuple[Piece, float]], sample: sparse.csr_array) -> IngestReport:
+    name = plan.given.location.name
+    words = None if plan.vocabulary is None else _read_vocabulary(plan.vocabulary)
+    # counts of these two are whole by definition; other sources may hold anything
+    whole = plan.given.format in ("docword", "ldac")
+    kind = np.dtype(np.uint32 if whole else np.float64)
+    entries = _UNBATCHED if plan.batch_size is not None else max(1, plan.batch_bytes // ENTRY_BYTES)
+    writer = CountsWriter(plan.building, kind, entries, plan.batch_size)
+    for (x, weights), fraction in pieces:
+        if whole and x.nnz and x.data.max() > np.iinfo(np.uint32).max:
+            raise DataError(f"{name}: a count of {x.data.max():.0f}, more than 2**32 - 1")
+        writer.add(x, weights)
+        plan.tell(fraction, writer.n_atoms)
+    notes: list[str] = []
+    if words is not None:
+        if len(words) < writer.n_words:
+            raise DataError(f"vocabulary {plan.vocabulary} has {len(words)} words, but {name} has {writer.n_words}")
+        writer.n_words = len(words)
+        _write_vocabulary(plan.building, words)
+    if writer.n_empty:
+        notes.append(f"{writer.n_empty} documents have no words; they are kept as rows without entries")
+    if plan.given.format.startswith("svmlight"):
+        notes.append("labels of the file are not kept")
+    writer.close({"vocabulary": words is not None}, name)
+    plan.tell(1.0, writer.n_atoms)
+    loaded = ENTRY_BYTES * writer.n_entries + 4 * (writer.n_atoms + writer.n_batches)
+    return IngestReport(
+        name, plan.target.name, plan.given.format, "counts", writer.n_atoms, writer.n_words, writer.n_batches, loaded,
+        _stored(plan.building), str(kind), writer.n_entries, writer.total, writer.n_empty, tuple(notes),
+    )  # fmt: skip
+
+
+def _read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
+    location = Location.of(path)
+    location.require()
+    with location.open("infer") as file:
+        return file.read().decode("utf-8", "replace").splitlines()
+
+
+def _write_vocabulary(store: Location, words: list[str]) -> None:
+    """Words as UTF-8 bytes joined by newlines: array ``vocabulary`` of uint8."""
+    write_vector(store.child("vocabulary"), np.frombuffer("\n".join(words).encode(), np.uint8))
+
+
+def _stored(location: Location) -> int:
+    fs, path = location.filesystem()
+    return int(fs.du(path))
+
+
+def _put_in_place(building: Location, target: Location) -> None:
+    """Give a finished local store its name; what was there is moved aside first and deleted last."""
+    old = target.sibling(f".{target.basename}.{uuid.uuid4().hex[:12]}.old")
+    if target.exists():
+        os.rename(target.url, old.url)
+    os.rename(building.url, target.url)
+    if old.exists():
+        old.remove()

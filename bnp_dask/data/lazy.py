@@ -1,0 +1,57 @@
+"""Dask arrays in, lazy Dask arrays out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+
+from bnp_dask.data.frames import frame_columns
+from bnp_dask.errors import DataError
+
+
+def map_rows(
+    function: Callable[[Any, Any], np.ndarray], shared: Any, data: Any, width: int | None, dtype: Any
+) -> da.Array:
+    """Lazy result of ``function(shared, rows)`` for every block of rows.
+
+    Parameters
+    ----------
+    function
+        Gives ``(n,)``, or ``(n, width)``, for ``n`` rows.
+    shared
+        Goes into the graph once.
+    data
+        Dask array ``(n, D)`` (row chunks may have unknown sizes), or DataFrame of numbers.
+    width
+        Columns of the result, or None for a vector.
+    dtype
+        Of the result.
+    """
+    if isinstance(data, da.Array):
+        rows = data
+    elif type(data).__name__ == "DataFrame":
+        chosen = frame_columns(data._meta, None, None, "dask DataFrame")
+        rows = data[chosen].to_dask_array()
+    else:
+        raise DataError(f"a Dask {type(data).__name__}; needs an Array or a DataFrame, one row per atom")
+    if rows.ndim != 2:
+        raise DataError(f"a Dask array with shape {rows.shape}; needs two axes, one row per atom: x.reshape(-1, 1)")
+    if rows.numblocks[1] > 1:
+        rows = rows.rechunk({1: -1})
+    # a task of its own: taken as an argument it would travel with every block
+    held = dask.delayed(shared, traverse=False, pure=True)
+    if width is None:
+        meta = np.empty((0,), dtype)
+        return da.map_blocks(predict_rows, rows, function=function, shared=held, drop_axis=1, dtype=dtype, meta=meta)
+    chunks = (rows.chunks[0], (width,))
+    meta = np.empty((0, 0), dtype)
+    return da.map_blocks(predict_rows, rows, function=function, shared=held, chunks=chunks, dtype=dtype, meta=meta)
+
+
+def predict_rows(rows: Any, function: Callable[[Any, Any], np.ndarray], shared: Any) -> np.ndarray:
+    """One block; named for the dashboard."""
+    return function(shared, rows)

@@ -1,0 +1,243 @@
+"""``as_source``: whatever the user has, as a source of batches."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+import zarr
+from scipy import sparse
+
+from bnp_dask.data.arrays import ArraySource, with_weights
+from bnp_dask.data.base import Source
+from bnp_dask.data.collections import is_dask, open_collection
+from bnp_dask.data.files import Location
+from bnp_dask.data.formats import STREAMED, Stream, check_format, detect
+from bnp_dask.data.frames import TableSource
+from bnp_dask.data.npy import NpyFile, NpySource
+from bnp_dask.data.parquet import ParquetSource, open_file, parquet_files
+from bnp_dask.data.parquet_counts import ParquetCountsSource, counts_shape
+from bnp_dask.data.zarr_counts import ZarrCountsSource, open_zarr_counts
+from bnp_dask.data.zarr_rows import ZarrArray, ZarrRowsSource, open_zarr, open_zarr_rows, store_facts
+from bnp_dask.errors import DataError
+
+READ_WHOLE = 256 * 2**20
+"""Text files up to this size (four times the packed size, for packed ones) may be read into memory."""
+
+Data = Any
+"""Path or URL, NumPy array, scipy.sparse matrix, dask Array or DataFrame, pandas DataFrame, Arrow Table, or Source."""
+
+FileSource = NpySource | ZarrRowsSource | ZarrCountsSource | ParquetSource | ParquetCountsSource | ArraySource
+
+
+def as_source(
+    data: Data,
+    *,
+    batch_size: int | None = None,
+    weights: str | os.PathLike[str] | np.ndarray | Sequence[float] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    columns: Sequence[str] | None = None,
+    format: str | None = None,
+) -> Source:
+    """A source of batches from a path, URL, array, table or dask collection.
+
+    Parameters
+    ----------
+    data
+        Path or URL of a Zarr store, Parquet file or folder, .npy or .npz file, or of a small text file; a NumPy array
+        ``(n, D)``; scipy.sparse counts ``(n, V)``; a dask Array or DataFrame; a pandas DataFrame; an Arrow Table; or a
+        source, which is returned as it is.
+    batch_size
+        Atoms per batch.  Default: as the data are chunked, or about 32 MB.
+    weights
+        How often each atom counts: an array ``(n,)``, the path of a .npy file, or (Parquet, DataFrame, CSV) the name of
+        a column.
+    storage_options
+        Passed to fsspec for URLs.
+    columns
+        Columns to use, in that order (Parquet, DataFrame, CSV).  Default: all numeric ones.
+    format
+        Format of a file, where its name and first bytes do not tell.
+
+    Raises
+    ------
+    DataError
+        The data cannot be read as rows of numbers or counts; says what was found and what to call.
+    """
+    if isinstance(data, (str, os.PathLike)):
+        location = Location.of(data, storage_options)
+        return open_path(location, batch_size, weights, columns, format)
+    if format is not None or storage_options is not None:
+        raise DataError(f"format and storage_options are for paths and URLs, but data is {type(data).__name__}")
+    if isinstance(data, zarr.Array | zarr.Group):
+        raise DataError("data is an open Zarr node, which workers cannot open; pass its path or URL")
+    if is_dask(data):
+        column, apart = _split_weights(weights)
+        source = open_collection(data, batch_size, columns, column)
+        return _weighted(source, None if apart is None else source.spans if _has_spans(source) else None, apart)
+    if isinstance(data, Source):
+        if batch_size is not None or weights is not None or columns is not None:
+            raise DataError("data is already a source; give batch_size, weights and columns where it is made")
+        return data
+    return _from_memory(data, batch_size, weights, columns)
+
+
+def _has_spans(source: Any) -> bool:
+    from bnp_dask.data.collections import DaskArraySource
+
+    return isinstance(source, DaskArraySource)
+
+
+def _from_memory(data: Data, batch_size: int | None, weights: Any, columns: Sequence[str] | None) -> Source:
+    column, apart = _split_weights(weights)
+    if isinstance(data, pa.Table):
+        table = TableSource.of_table(data, batch_size, columns, column)
+        return _weighted(table, table.spans, apart)
+    if _is_frame(data):
+        table = TableSource.of_frame(data, batch_size, columns, column)
+        return _weighted(table, table.spans, apart)
+    if not sparse.issparse(data) and not isinstance(data, (np.ndarray, list, tuple)):
+        raise DataError(
+            f"data is {type(data).__name__}; needs a path or URL, a NumPy array, scipy.sparse counts, a dask Array or "
+            "DataFrame, a pandas DataFrame, an Arrow Table, or a source"
+        )
+    if columns is not None or column is not None:
+        raise DataError("an array has no named columns; choose columns as x[:, [0, 2]], give weights as an array")
+    try:
+        held = data if sparse.issparse(data) else np.asanyarray(data)
+    except ValueError as error:
+        raise DataError(f"data is a {type(data).__name__} that is no array: {error}") from error
+    source = ArraySource.of(held, batch_size)
+    return _weighted(source, source.spans, apart)
+
+
+def _is_frame(data: Any) -> bool:
+    """Whether data is a pandas DataFrame; pandas itself is imported only when it must have been."""
+    kind = type(data)
+    return kind.__module__.split(".")[0] == "pandas" and kind.__name__ == "DataFrame"
+
+
+def _split_weights(weights: Any) -> tuple[str | None, np.ndarray | NpyFile | None]:
+    """Weights as a column name, or as an array or file beside the data."""
+    if weights is None:
+        return None, None
+    if isinstance(weights, (str, os.PathLike)):
+        text = os.fspath(weights)
+        if text.endswith(".npy"):
+            location = Location.of(text)
+            location.require()
+            return None, NpyFile.open(location, vector=True)
+        return text, None
+    return None, np.asarray(weights)
+
+
+def _weighted(source: Any, cut: Sequence[tuple[int, int]] | None, weights: np.ndarray | NpyFile | None) -> Source:
+    if weights is None:
+        return source
+    if cut is None:
+        raise DataError(f"{source.name}: the lengths of its batches are unknown, so weights must be a column of it")
+    return with_weights(source, tuple(cut), weights)
+
+
+def open_path(
+    location: Location,
+    batch_size: int | None = None,
+    weights: Any = None,
+    columns: Sequence[str] | None = None,
+    format: str | None = None,
+) -> Source:
+    """Source of a file, folder or URL."""
+    column, apart = _split_weights(weights)
+    location.require()
+    kind = check_format(format) if format is not None else detect(location)
+    source: FileSource
+    if kind in STREAMED:
+        return _read_whole(location, kind, batch_size, column, apart, columns)
+    if kind == "parquet":
+        source = _open_parquet(location, batch_size, columns, column)
+    elif columns is not None or column is not None:
+        what = f"weights={column!r}" if column is not None else "columns="
+        raise DataError(f"{location.name}: {what} needs named columns, which format {kind} does not have")
+    elif kind == "zarr":
+        source = _open_zarr(location, batch_size)
+    elif kind == "npy":
+        source = NpySource.of(location, batch_size)
+    else:
+        source = _open_npz(location, batch_size)
+    return _weighted(source, source.spans, apart)
+
+
+def _open_zarr(location: Location, batch_size: int | None) -> ZarrRowsSource | ZarrCountsSource:
+    node = open_zarr(location)
+    if isinstance(node, zarr.Array):
+        return ZarrRowsSource.of_array(location, ZarrArray.of(location, node), None, batch_size)
+    kind = store_facts(node, location.name).get("kind", "rows")
+    if kind == "counts":
+        return open_zarr_counts(location, node, batch_size)
+    if kind != "rows":
+        raise DataError(f"{location.name}: a store of kind {kind!r}; needs rows or counts")
+    return open_zarr_rows(location, node, batch_size)
+
+
+def _open_parquet(
+    location: Location, batch_size: int | None, columns: Sequence[str] | None, weights: str | None
+) -> ParquetSource | ParquetCountsSource:
+    with open_file(parquet_files(location)[0]) as file:
+        shape = counts_shape(file.schema_arrow)
+    if shape is None or columns is not None:
+        return ParquetSource.of(location, batch_size, columns, weights)
+    if weights is not None:
+        raise DataError(f"{location.name}: a table of counts takes weights as an array or .npy file, not a column")
+    return ParquetCountsSource.of(location, batch_size)
+
+
+def _open_npz(location: Location, batch_size: int | None) -> ArraySource:
+    """An .npz file is packed, so it is read whole: a scipy.sparse matrix, or its only array, or the one named x."""
+    _check_small(location, "npz")
+    with location.open() as file, np.load(file, allow_pickle=False) as members:
+        if "format" in members.files and "shape" in members.files:
+            file.seek(0)
+            return ArraySource.of(sparse.load_npz(file), batch_size, location.name, "npz")
+        names = members.files
+        wanted = "x" if "x" in names else names[0] if len(names) == 1 else None
+        if wanted is None:
+            raise DataError(
+                f"{location.name} has arrays {', '.join(names) or 'none'}; needs one, or one named x. Pass the array "
+                f"itself: np.load({location.name!r})[{names[0] if names else 'x'!r}]"
+            )
+        return ArraySource.of(members[wanted], batch_size, location.name, "npz")
+
+
+def _check_small(location: Location, kind: str) -> None:
+    packed = 1 if fsspec.utils.infer_compression(location.url) is None and kind != "npz" else 4
+    size = location.size()
+    if size * packed > READ_WHOLE:
+        raise DataError(
+            f"{location.name}: {size / 2**20:.0f} MB of {kind} can only be read from front to back; turn it into a "
+            f"batched store first: bnp-dask ingest {location.name} OUT.zarr"
+        )
+
+
+def _read_whole(
+    location: Location, kind: str, batch_size: int | None, column: str | None, apart: Any, columns: Sequence[str] | None
+) -> Source:
+    """A small file of a streamed format, read into memory."""
+    _check_small(location, kind)
+    held = list(Stream(location, kind, columns, column).pieces())
+    if not held:
+        raise DataError(f"{location.name} has no rows")
+    if kind in ("csv", "tsv", "idx"):
+        x: Any = np.concatenate([piece for piece, _ in held])
+    else:
+        n_words = max(piece.shape[1] for piece, _ in held)
+        for piece, _ in held:
+            piece.resize(piece.shape[0], n_words)
+        x = sparse.csr_array(sparse.vstack([piece for piece, _ in held], format="csr"))
+    if column is not None:
+        apart = np.concatenate([w for _, w in held if w is not None])
+    source = ArraySource.of(x, batch_size, location.name, kind)
+    return _weighted(source, source.spans, apart)

@@ -1,0 +1,342 @@
+"""Dense rows in Parquet: numeric columns, or one column ``x`` of fixed-size lists."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bnp_dask.batch import Batch, check_weights
+from bnp_dask.data.base import Reader
+from bnp_dask.data.checks import PIECE_BYTES, batch_name, batch_rows, check_index, nearest, spans
+from bnp_dask.data.files import Location
+from bnp_dask.errors import DataError
+
+COLUMNS_AT_ONCE = 8
+"""Each column being read holds a page or two of about a megabyte, so a wide table is read in strips."""
+
+SUFFIXES = (".parquet", ".pq", ".parq")
+
+
+@dataclass(frozen=True)
+class RowGroups:
+    """A run of rows in one file: row groups ``first`` to ``last``, of their rows ``skip`` to ``skip + take``."""
+
+    file: Location
+    first: int
+    last: int
+    skip: int
+    take: int
+
+
+def parquet_files(location: Location) -> list[Location]:
+    """The files of a data set: the file itself, or all Parquet files in a folder, by name."""
+    if not location.is_dir():
+        return [location]
+    found = location.files(SUFFIXES)
+    if not found:
+        raise DataError(
+            f"{location.name}: a folder with neither Parquet files ({', '.join(SUFFIXES)}) nor a Zarr store"
+        )
+    return found
+
+
+def open_file(location: Location) -> pq.ParquetFile:
+    """Open one file; DataError when it is damaged.  Row groups are not read ahead."""
+    try:
+        if location.is_local:
+            return pq.ParquetFile(location.url, pre_buffer=False, buffer_size=2**16)
+        return pq.ParquetFile(location.open(), pre_buffer=False, buffer_size=2**20)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise DataError(f"{location.name}: no Parquet file, or one that is cut short ({error})") from error
+
+
+def read_pieces(part: RowGroups, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+    """The rows of a part, ``rows`` at a time; DataError names the file and its row groups."""
+    with open_file(part.file) as file:
+        done, stop = 0, part.skip + part.take
+        try:
+            groups = list(range(part.first, part.last))
+            for batch in file.iter_batches(batch_size=rows, row_groups=groups, columns=list(columns)):
+                low, high = max(part.skip - done, 0), min(stop - done, batch.num_rows)
+                if high > low:
+                    yield batch.slice(low, high - low)
+                done += batch.num_rows
+                if done >= stop:
+                    break
+        except (pa.ArrowInvalid, OSError) as error:
+            raise DataError(
+                f"{part.file.name}: row groups {part.first}-{part.last - 1} are damaged ({error}); write the file again"
+            ) from error
+
+
+def is_numeric(kind: pa.DataType) -> bool:
+    """Whether values of an Arrow type are real numbers."""
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+
+
+def numbers(array: pa.Array) -> np.ndarray:
+    """Values of a numeric Arrow array; nulls become NaN, which a survey names and refuses."""
+    values = array.to_numpy(zero_copy_only=False)
+    return values.astype(np.float64) if values.dtype == object else values
+
+
+def choose_columns(schema: pa.Schema, columns: Sequence[str] | None, weights: str | None, name: str) -> tuple[str, ...]:
+    """Names of the feature columns: those chosen, else ``x`` of fixed-size lists, else every numeric one."""
+    known = schema.names
+    for wanted in [*(columns or ()), *([weights] if weights else [])]:
+        if wanted not in known:
+            raise DataError(f"{name}: no column {wanted!r}{nearest(wanted, known)}; it has {_few(known)}")
+    if columns is not None:
+        for column in columns:
+            kind = schema.field(column).type
+            if not is_numeric(kind) and not _is_vector(kind):
+                raise DataError(f"{name}: column {column!r} is {kind}; needs numbers")
+        if not columns:
+            raise DataError(f"{name}: columns=[] chooses nothing; columns are {_few(known)}")
+        return tuple(columns)
+    if "x" in known and _is_vector(schema.field("x").type):
+        return ("x",)
+    index = _index_columns(schema)
+    chosen = tuple(f.name for f in schema if is_numeric(f.type) and f.name != weights and f.name not in index)
+    left = [f.name for f in schema if f.name not in chosen and f.name != weights and f.name not in index]
+    if not chosen:
+        raise DataError(f"{name}: no numeric columns among {_few(known)}")
+    if left:
+        warnings.warn(
+            f"{name}: columns {_few(left)} are not numeric and are left out; choose with columns=", stacklevel=2
+        )
+    return chosen
+
+
+def _is_vector(kind: pa.DataType) -> bool:
+    return pa.types.is_fixed_size_list(kind) and is_numeric(kind.value_type)
+
+
+def _index_columns(schema: pa.Schema) -> set[str]:
+    """Columns in which pandas stored a row index."""
+    noted = (schema.pandas_metadata or {}).get("index_columns", [])
+    return {name for name in noted if isinstance(name, str)}
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:12])) + (", ..." if len(names) > 12 else "")
+
+
+def feature_layout(schema: pa.Schema, columns: Sequence[str]) -> list[tuple[str, int]]:
+    """Column names and how many features each gives."""
+    kinds = [schema.field(c).type for c in columns]
+    return [(c, k.list_size if _is_vector(k) else 1) for c, k in zip(columns, kinds, strict=True)]
+
+
+def fill_rows(out: np.ndarray, batch: pa.RecordBatch, layout: Sequence[tuple[str, int]]) -> None:
+    """Copy the feature columns of a record batch ``(n rows)`` into ``out (n, D)``."""
+    place = 0
+    for column, width in layout:
+        array = batch.column(column)
+        if pa.types.is_fixed_size_list(array.type):
+            if array.null_count:
+                raise DataError(f"column {column!r} has rows without a list")
+            out[:, place : place + width] = numbers(array.flatten()).reshape(-1, width)
+        else:
+            out[:, place] = numbers(array)
+        place += width
+
+
+@dataclass(frozen=True)
+class ParquetReader:
+    """Reads the rows of one batch, piece by piece."""
+
+    parts: tuple[RowGroups, ...]
+    layout: tuple[tuple[str, int], ...]
+    weights: str | None
+    name: str
+
+    def load(self, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray | None]:
+        """Rows in the wanted dtype, and weights."""
+        n, d = sum(p.take for p in self.parts), sum(width for _, width in self.layout)
+        out = np.empty((n, d), dtype)
+        weights = None if self.weights is None else np.empty(n)
+        column = 0
+        for first in range(0, len(self.layout), COLUMNS_AT_ONCE):
+            group = self.layout[first : first + COLUMNS_AT_ONCE]
+            width = sum(w for _, w in group)
+            for start, stop, batch in self._pieces([c for c, _ in group], max(1, PIECE_BYTES // (8 * width))):
+                fill_rows(out[start:stop, column : column + width], batch, group)
+            column += width
+        if weights is not None and self.weights is not None:
+            for start, stop, batch in self._pieces([self.weights], PIECE_BYTES // 8):
+                weights[start:stop] = numbers(batch.column(0))
+            weights = check_weights(weights, n, self.name)
+        return out, weights
+
+    def _pieces(self, columns: Sequence[str], rows: int) -> Iterator[tuple[int, int, pa.RecordBatch]]:
+        """Some columns of all parts, with their place in the batch."""
+        place = 0
+        for part in self.parts:
+            start = place
+            for batch in read_pieces(part, columns, rows):
+                yield place, place + batch.num_rows, batch
+                place += batch.num_rows
+            if place - start != part.take:
+                raise DataError(
+                    f"{self.name}: {place - start} rows where the footer of {part.file.name} announces {part.take}"
+                )
+
+    def __call__(self) -> Batch:
+        x, weights = self.load(np.dtype(np.float64))
+        return Batch(x, weights, self.name)
+
+
+@dataclass(frozen=True)
+class ParquetSource:
+    """Rows of one or more Parquet files with the same columns."""
+
+    name: str
+    layout: tuple[tuple[str, int], ...]
+    weights: str | None
+    dtype: np.dtype
+    batches: tuple[tuple[RowGroups, ...], ...]
+    spans: tuple[tuple[int, int], ...]
+
+    @staticmethod
+    def of(
+        location: Location,
+        batch_size: int | None = None,
+        columns: Sequence[str] | None = None,
+        weights: str | None = None,
+    ) -> ParquetSource:
+        """Read all footers, compare columns, and group row groups into batches."""
+        files = parquet_files(location)
+        with open_file(files[0]) as first:
+            schema = first.schema_arrow
+        chosen = choose_columns(schema, columns, weights, location.name)
+        layout = tuple(feature_layout(schema, chosen))
+        d = sum(width for _, width in layout)
+        batches = _plan(
+            files,
+            schema,
+            [*chosen, *([weights] if weights else [])],
+            columns is not None,
+            batch_rows(d, batch_size),
+            batch_size,
+        )
+        if not batches:
+            raise DataError(f"{location.name} has no rows")
+        ends = np.cumsum([sum(p.take for p in b) for b in batches]).tolist()
+        cut = tuple(zip([0, *ends[:-1]], ends, strict=True))
+        return ParquetSource(location.name, layout, weights, _common_dtype(schema, chosen), tuple(batches), cut)
+
+    @property
+    def n_batches(self) -> int:
+        return len(self.batches)
+
+    @property
+    def n_features(self) -> int:
+        return sum(width for _, width in self.layout)
+
+    @property
+    def n_atoms(self) -> int:
+        return self.spans[-1][1]
+
+    @property
+    def is_sparse(self) -> bool:
+        return False
+
+    def load_reader(self, index: int) -> ParquetReader:
+        """Reader that can also give the stored dtype."""
+        parts = self.batches[check_index(index, self.n_batches, self.name)]
+        return ParquetReader(parts, self.layout, self.weights, batch_name(self.name, index, self.spans[index]))
+
+    def reader(self, index: int) -> Reader:
+        return self.load_reader(index)
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "kind": "parquet",
+            "path": self.name,
+            "n_atoms": self.n_atoms,
+            "n_features": self.n_features,
+            "n_batches": self.n_batches,
+            "columns": [c for c, _ in self.layout],
+            "weights": self.weights,
+        }
+
+
+def _common_dtype(schema: pa.Schema, columns: Sequence[str]) -> np.dtype:
+    """The smallest dtype that holds all columns without loss; float64 where nulls may be."""
+    dtypes = []
+    for column in columns:
+        kind = schema.field(column).type
+        kind = kind.value_type if _is_vector(kind) else kind
+        dtypes.append(np.dtype(kind.to_pandas_dtype()))
+    dtype = np.result_type(*dtypes)
+    # a null becomes NaN, which integers cannot say: it has to reach the survey, which refuses it by name
+    return dtype if dtype.kind == "f" else np.dtype(np.float64)
+
+
+def _plan(
+    files: Sequence[Location], schema: pa.Schema, used: Sequence[str], chosen: bool, rows: int, batch_size: int | None
+) -> list[tuple[RowGroups, ...]]:
+    """Cut all files into batches.
+
+    Whole row groups are put together up to ``rows``; a row group of more than twice that is cut.  With a
+    ``batch_size`` every batch but the last of a file has just so many rows.
+    """
+    out: list[tuple[RowGroups, ...]] = []
+    held: list[RowGroups] = []
+    for location in files:
+        with open_file(location) as file:
+            _compare(file.schema_arrow, schema, used, chosen, location, files[0])
+            sizes = [file.metadata.row_group(g).num_rows for g in range(file.metadata.num_row_groups)]
+        starts = np.concatenate([[0], np.cumsum(sizes)]).astype(int)
+        if batch_size is not None:
+            out += [(_rows_of(location, starts, a, b),) for a, b in spans(int(starts[-1]), rows)]
+            continue
+        for g, size in enumerate(sizes):
+            if held and sum(p.take for p in held) + size > rows:
+                out.append(tuple(held))
+                held = []
+            if size > 2 * rows:
+                even = -(-size // -(-size // rows))
+                out += [(RowGroups(location, g, g + 1, a, b - a),) for a, b in spans(size, even)]
+            elif size:
+                held.append(RowGroups(location, g, g + 1, 0, size))
+    return [*out, tuple(held)] if held else out
+
+
+def _rows_of(location: Location, starts: np.ndarray, a: int, b: int) -> RowGroups:
+    first = int(np.searchsorted(starts, a, side="right")) - 1
+    last = int(np.searchsorted(starts, b, side="left"))
+    return RowGroups(location, first, last, a - int(starts[first]), b - a)
+
+
+def _compare(
+    found: pa.Schema, wanted: pa.Schema, used: Sequence[str], chosen: bool, here: Location, there: Location
+) -> None:
+    """DataError when a used column is missing or of another kind in one of the files; when none was chosen, also when
+    there is one more."""
+    for column in used:
+        if column not in found.names:
+            raise DataError(
+                f"{here.name} has no column {column!r}, which {there.name} has; all files need the same columns"
+                f"{nearest(column, found.names)}"
+            )
+        a, b = found.field(column).type, wanted.field(column).type
+        if (is_numeric(a) != is_numeric(b)) or (_is_vector(a) and a.list_size != b.list_size):
+            raise DataError(f"column {column!r} is {a} in {here.name}, but {b} in {there.name}")
+        if not is_numeric(a) and not _is_vector(a):
+            raise DataError(f"{here.name}: column {column!r} is {a}; needs numbers")
+    if chosen:
+        return
+    extra = [f.name for f in found if is_numeric(f.type) and f.name not in wanted.names]
+    if extra:
+        raise DataError(
+            f"{here.name} has numeric column(s) {_few(extra)} that {there.name} lacks; all files need the same "
+            "columns, or choose with columns="
+        )

@@ -1,0 +1,90 @@
+"""Dense rows in files that can only be read from front to back: CSV, and IDX (the format of MNIST)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import IO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+
+from bnp_dask.data.checks import PIECE_BYTES
+from bnp_dask.data.parquet import choose_columns, is_numeric, numbers
+from bnp_dask.errors import DataError
+
+_IDX_DTYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+
+
+def idx(file: IO[bytes], name: str) -> Iterator[np.ndarray]:
+    """IDX: big-endian array of any number of axes; all axes after the first become columns."""
+    head = file.read(4)
+    if len(head) < 4 or head[:2] != b"\0\0" or head[2] not in _IDX_DTYPES or head[3] == 0:
+        raise DataError(f"{name}: {head!r} at the start; not an IDX file")
+    dtype = np.dtype(_IDX_DTYPES[head[2]])
+    shape = np.frombuffer(_exactly(file, 4 * head[3], name), ">u4").astype(int)
+    n, d = int(shape[0]), int(np.prod(shape[1:], dtype=np.int64))
+    if n == 0 or d == 0:
+        raise DataError(f"{name}: shape {tuple(shape.tolist())} holds no rows")
+    rows = max(1, PIECE_BYTES // (8 * d))
+    for start in range(0, n, rows):
+        count = min(rows, n - start)
+        data = _exactly(file, count * d * dtype.itemsize, name)
+        yield np.frombuffer(data, dtype).reshape(count, d).astype(dtype.newbyteorder("="), copy=False)
+
+
+def _exactly(file: IO[bytes], size: int, name: str) -> bytes:
+    """So many bytes; a compressed file may give them in several reads."""
+    parts, left = [], size
+    while left:
+        part = file.read(left)
+        if not part:
+            raise DataError(f"{name}: cut short, {left} bytes are missing")
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
+
+
+def csv(
+    open_file: Callable[[], IO[bytes]],
+    name: str,
+    columns: Sequence[str] | None = None,
+    weights: str | None = None,
+    sep: str = ",",
+) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+    """Numeric columns of a text table as float64, and weights; a first row of numbers is data, not names.
+
+    The file is opened twice: its first block tells which columns are numeric.
+    """
+    parsing = pyarrow.csv.ParseOptions(delimiter=sep)
+    try:
+        with pyarrow.csv.open_csv(open_file(), parse_options=parsing) as first:
+            schema = first.schema
+    except (pa.ArrowInvalid, StopIteration, ValueError) as error:
+        raise DataError(f"{name}: no table of text with separator {sep!r} ({error})") from error
+    headless = all(_is_number(column) for column in schema.names)
+    if headless:
+        names = [f"column{i}" for i in range(len(schema.names))]
+        schema = pa.schema([(n, f.type) for n, f in zip(names, schema, strict=True)])
+    chosen = choose_columns(schema, columns, weights, name)
+    used = [*chosen, *([weights] if weights else [])]
+    # every numeric column as float: the first block may hold whole numbers only
+    types = {f.name: pa.float64() for f in schema if is_numeric(f.type) or f.name in used}
+    reading = pyarrow.csv.ReadOptions(column_names=schema.names if headless else None)
+    converting = pyarrow.csv.ConvertOptions(column_types=types, include_columns=used)
+    try:
+        with pyarrow.csv.open_csv(open_file(), reading, parsing, converting) as table:
+            for batch in table:
+                x = np.column_stack([numbers(batch.column(c)) for c in chosen]).astype(np.float64)
+                if len(x):
+                    yield x, numbers(batch.column(weights)) if weights else None
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise DataError(f"{name}: {error}") from error
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

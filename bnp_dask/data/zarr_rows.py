@@ -1,0 +1,247 @@
+"""Dense rows in Zarr: any two-dimensional array, or a store that ``ingest`` wrote (a group with array ``x``)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import zarr
+
+from bnp_dask.batch import Batch, check_weights
+from bnp_dask.data.base import Reader
+from bnp_dask.data.checks import (
+    BATCH_BYTES,
+    PIECE_BYTES,
+    Span,
+    batch_name,
+    check_batch_size,
+    check_dtype,
+    check_index,
+    check_matrix,
+    spans,
+)
+from bnp_dask.data.files import Location
+from bnp_dask.errors import DataError
+
+ATTRIBUTE = "bnp_dask"
+"""Attribute of a group that ``ingest`` wrote: format version, kind and sizes."""
+
+FORMAT_VERSION = 1
+
+
+def open_zarr(location: Location) -> zarr.Array | zarr.Group:
+    """The array or group at a location; DataError when it is neither."""
+    try:
+        return zarr.open(location.zarr_store(), mode="r")
+    except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"{location.name}: no Zarr array or group, or one whose writing was cut short ({error})"
+        ) from error
+
+
+@dataclass(frozen=True)
+class ZarrArray:
+    """One array of a store, read so that a missing or damaged chunk is an error and never a row of zeros.
+
+    Parameters
+    ----------
+    location
+        Folder of the array.
+    shape, dtype
+        As stored.
+    """
+
+    location: Location
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    chunk_rows: int
+
+    @staticmethod
+    def open(location: Location) -> ZarrArray:
+        """Read the metadata of an array."""
+        node = open_zarr(location)
+        if not isinstance(node, zarr.Array):
+            raise DataError(f"{location.name} is a Zarr group; needs an array")
+        return ZarrArray.of(location, node)
+
+    @staticmethod
+    def of(location: Location, array: zarr.Array) -> ZarrArray:
+        """Take over the metadata of an open array."""
+        grid = array.shards or array.chunks
+        return ZarrArray(location, tuple(array.shape), np.dtype(array.dtype), int(grid[0]) if grid else 1)
+
+    def read(self, span: Span, dtype: np.dtype) -> np.ndarray:
+        """Rows ``span`` as C-contiguous ``dtype``, ``(n, ...)``; DataError names a missing or damaged chunk."""
+        out = np.empty((span[1] - span[0], *self.shape[1:]), dtype)
+        array = zarr.open_array(self.location.zarr_store(), mode="r")
+        row_bytes = max(1, int(np.prod(self.shape[1:], dtype=np.int64)) * self.dtype.itemsize)
+        rows = self.chunk_rows * max(1, PIECE_BYTES // (self.chunk_rows * row_bytes))
+        # pieces end where chunks end, so that no chunk is decoded twice
+        edges = [span[0], *range((span[0] // rows + 1) * rows, span[1], rows), span[1]]
+        for start, stop in itertools.pairwise(edges):
+            if start == stop:
+                continue
+            out[start - span[0] : stop - span[0]] = self._piece(array, start, stop)
+        return out
+
+    def _piece(self, array: zarr.Array, start: int, stop: int) -> np.ndarray:
+        keys = self._chunk_keys(array, start, stop)
+        for key in keys:
+            size = self.location.child(key).size_if_any()
+            if size == 0:
+                # zarr takes an empty shard for one without chunks, and gives fill values
+                raise DataError(
+                    f"{self.location.name}: chunk {key} (rows {start}-{stop - 1}) is truncated or damaged (0 bytes); "
+                    "write it again"
+                )
+            if size is None:
+                raise DataError(
+                    f"{self.location.name}: chunk {key} (rows {start}-{stop - 1}) is missing. If it was left out on "
+                    f"purpose because all its values are {array.fill_value}, read it with dask.array.from_zarr, or "
+                    "write it with zarr's write_empty_chunks"
+                )
+        try:
+            return np.asarray(array[start:stop])
+        except Exception as error:  # every codec has its own errors
+            if len(keys) > 1:
+                for row in range(start // self.chunk_rows, -(-stop // self.chunk_rows)):
+                    first, last = max(start, row * self.chunk_rows), min(stop, (row + 1) * self.chunk_rows)
+                    if last - first < stop - start:
+                        self._piece(array, first, last)
+            raise DataError(
+                f"{self.location.name}: chunk {' or '.join(keys)} (rows {start}-{stop - 1}) is truncated or damaged "
+                f"({type(error).__name__}: {error}); write it again"
+            ) from error
+
+    def _chunk_keys(self, array: zarr.Array, start: int, stop: int) -> list[str]:
+        grid = array.shards or array.chunks
+        rows = range(start // grid[0], -(-stop // grid[0]))
+        rest = [range(-(-size // chunk)) for size, chunk in zip(array.shape[1:], grid[1:], strict=True)]
+        return [array.metadata.encode_chunk_key(place) for place in itertools.product(rows, *rest)]
+
+
+@dataclass(frozen=True)
+class ZarrRowsReader:
+    """Reads some rows of a Zarr array, and their weights."""
+
+    x: ZarrArray
+    weights: ZarrArray | None
+    span: Span
+    name: str
+
+    def load(self, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray | None]:
+        """Rows in the wanted dtype, and weights."""
+        weights = None
+        if self.weights is not None:
+            weights = self.weights.read(self.span, np.dtype(np.float64))
+            weights = check_weights(weights, self.span[1] - self.span[0], self.name)
+        return self.x.read(self.span, dtype), weights
+
+    def __call__(self) -> Batch:
+        x, weights = self.load(np.dtype(np.float64))
+        return Batch(x, weights, self.name)
+
+
+@dataclass(frozen=True)
+class ZarrRowsSource:
+    """Rows of a Zarr array ``(n, D)``, with optional weights ``(n,)``."""
+
+    name: str
+    x: ZarrArray
+    weights: ZarrArray | None
+    spans: tuple[Span, ...]
+
+    @staticmethod
+    def of_array(
+        location: Location,
+        x: ZarrArray,
+        weights: ZarrArray | None = None,
+        batch_size: int | None = None,
+        usual: int | None = None,
+    ) -> ZarrRowsSource:
+        """Check the array and cut it: ``batch_size`` rows, else ``usual``, else whole chunks up to 32 MB."""
+        name = location.name
+        check_dtype(x.dtype, name)
+        n, d = check_matrix(x.shape, name)
+        if weights is not None and weights.shape != (n,):
+            raise DataError(f"{name}: array weights has shape {weights.shape}; needs one per row of x, ({n},)")
+        if batch_size is not None:
+            size = check_batch_size(batch_size)
+        elif usual is not None:
+            size = usual
+        else:
+            size = x.chunk_rows * max(1, BATCH_BYTES // (8 * d * x.chunk_rows))
+        return ZarrRowsSource(name, x, weights, tuple(spans(n, size)))
+
+    @property
+    def n_batches(self) -> int:
+        return len(self.spans)
+
+    @property
+    def n_features(self) -> int:
+        return self.x.shape[1]
+
+    @property
+    def n_atoms(self) -> int:
+        return self.x.shape[0]
+
+    @property
+    def is_sparse(self) -> bool:
+        return False
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Dtype in the store."""
+        return self.x.dtype
+
+    def load_reader(self, index: int) -> ZarrRowsReader:
+        """Reader that can also give the stored dtype."""
+        span = self.spans[check_index(index, self.n_batches, self.name)]
+        return ZarrRowsReader(self.x, self.weights, span, batch_name(self.name, index, span))
+
+    def reader(self, index: int) -> Reader:
+        return self.load_reader(index)
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "kind": "zarr",
+            "path": self.name,
+            "n_atoms": self.n_atoms,
+            "n_features": self.n_features,
+            "n_batches": self.n_batches,
+            "dtype": str(self.x.dtype),
+            "weights": None if self.weights is None else self.weights.location.basename,
+        }
+
+
+def store_facts(group: zarr.Group, name: str) -> Mapping[str, Any]:
+    """What ``ingest`` noted in a store; empty for stores of other origin."""
+    facts = group.attrs.get(ATTRIBUTE, {})
+    if not isinstance(facts, Mapping) or facts.get("format", FORMAT_VERSION) != FORMAT_VERSION:
+        raise DataError(
+            f"{name}: attribute {ATTRIBUTE!r} is {facts!r}; this version reads format {FORMAT_VERSION}. "
+            "Ingest the data again, or install the version that wrote them"
+        )
+    return facts
+
+
+def open_zarr_rows(location: Location, group: zarr.Group, batch_size: int | None) -> ZarrRowsSource:
+    """A group that holds rows as array ``x``, and maybe ``weights``."""
+    members = sorted(group.array_keys())
+    if "x" not in members:
+        others = ", ".join(members[:10]) or "no arrays"
+        raise DataError(
+            f"{location.name}: a Zarr group without array 'x' (it has {others}); "
+            f"pass the path of the array itself{', such as ' + location.child(members[0]).name if members else ''}"
+        )
+    x = ZarrArray.open(location.child("x"))
+    weights = ZarrArray.open(location.child("weights")) if "weights" in members else None
+    facts = store_facts(group, location.name)
+    n, d = facts.get("n_atoms"), facts.get("n_features")
+    if facts and x.shape != (n, d):
+        raise DataError(f"{location.name}: array x has shape {x.shape}, but the store was written with ({n}, {d})")
+    usual = int(facts["batch_rows"]) if facts else None
+    return ZarrRowsSource.of_array(location, x, weights, batch_size, usual)

@@ -1,0 +1,243 @@
+"""The scikit-learn face: :class:`DirichletProcessMixture` over exactly ``train``, ``predict`` and ``score``."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from scipy import sparse
+
+from bnp_dask.allocation import DPMixture
+from bnp_dask.errors import SettingError
+from bnp_dask.initialize import BregmanKMeans, Initialization
+from bnp_dask.model import Model, Posterior
+from bnp_dask.observation import (
+    Bernoulli,
+    DiagGaussian,
+    FixedVarianceGaussian,
+    Gaussian,
+    Multinomial,
+    Poisson,
+    ZeroMeanGaussian,
+)
+from bnp_dask.observation.base import Observation
+from bnp_dask.predict import predict, score, score_samples
+from bnp_dask.results import TrainResult
+from bnp_dask.schedules import Memoized, Schedule
+from bnp_dask.train import ConvergenceWarning, open_executor, train
+
+try:
+    from sklearn.base import BaseEstimator, ClusterMixin
+    from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
+    from sklearn.utils import Tags, check_random_state
+    from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+except ImportError as error:
+    raise ImportError('DirichletProcessMixture needs scikit-learn: pip install "bnp-dask[sklearn]"') from error
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+OBSERVATIONS = {
+    "bernoulli": Bernoulli,
+    "diag_gaussian": DiagGaussian,
+    "fixed_variance_gaussian": FixedVarianceGaussian,
+    "gaussian": Gaussian,
+    "multinomial": Multinomial,
+    "poisson": Poisson,
+    "zero_mean_gaussian": ZeroMeanGaussian,
+}
+"""What ``observation`` may be called; each with its prior set from the data."""
+
+SPARSE = (Multinomial,)
+"""Observation models of sparse counts."""
+
+
+class DirichletProcessMixture(ClusterMixin, BaseEstimator):
+    """Dirichlet process mixture for data in memory, as a scikit-learn estimator.
+
+    For data on disk or on a cluster, and for all settings, use :func:`bnp_dask.train`; this class calls it.
+
+    Parameters
+    ----------
+    observation
+        What a cluster generates: ``"gaussian"`` (full covariance), ``"zero_mean_gaussian"``, ``"diag_gaussian"``,
+        ``"fixed_variance_gaussian"``, ``"bernoulli"``, ``"multinomial"``, ``"poisson"``, or an observation model
+        with the prior you choose, such as ``bnp_dask.Gaussian(nu=10)``.
+    n_clusters
+        Clusters to start with; those without use lose their weight.
+    gamma
+        Concentration of the Dirichlet process, > 0: larger expects more clusters.
+    max_laps
+        Passes over the data at most.
+    tol
+        Stop when a lap changes the objective by less, in nats per unit of weight.
+    init
+        Where to start; default ``BregmanKMeans(n_clusters)``.
+    schedule
+        Default ``Memoized(laps=max_laps, tolerance=tol)``; another one's own settings win over these two.
+    batch_size
+        Atoms per batch; default about 32 MB.
+    random_state
+        Seed, RandomState or None.
+    client
+        A ``distributed.Client`` to compute on; None for the current one, or this process.
+
+    Attributes
+    ----------
+    labels_
+        Cluster of each training atom, ``(n,)``: 0 to ``n_clusters_ - 1``, the heaviest cluster first.
+    n_clusters_
+        Clusters that have at least one training atom.
+    weights_
+        Expected share of each cluster, ``(K,)``; clusters without training atoms come last.
+    posterior_, history_
+        What ``train`` gave; ``order_ (K,)`` are the positions of this class's clusters in it.
+    lower_bound_
+        The objective (ELBO) after the last lap, nats, for all atoms together.
+    lower_bounds_
+        The same after each lap.
+    n_iter_
+        Laps.
+    converged_
+        Whether the objective and the counts stopped changing.
+    n_features_in_
+        Features seen in fit.
+
+    Examples
+    --------
+    >>> from bnp_dask import DirichletProcessMixture
+    >>> X = [[0.0], [0.1], [0.2], [9.0], [9.1], [9.2]]
+    >>> DirichletProcessMixture(n_clusters=2, random_state=0).fit(X).n_clusters_
+    2
+    """
+
+    def __init__(
+        self,
+        observation: str | Observation = "gaussian",
+        *,
+        n_clusters: int = 10,
+        gamma: float = 1.0,
+        max_laps: int = 100,
+        tol: float = 1e-6,
+        init: Initialization | None = None,
+        schedule: Schedule | None = None,
+        batch_size: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        client: Client | None = None,
+    ) -> None:
+        self.observation = observation
+        self.n_clusters = n_clusters
+        self.gamma = gamma
+        self.max_laps = max_laps
+        self.tol = tol
+        self.init = init
+        self.schedule = schedule
+        self.batch_size = batch_size
+        self.random_state = random_state
+        self.client = client
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Learn the clusters of ``X (n, D)``; ``sample_weight (n,)`` says how often each row counts."""
+        model = Model(DPMixture(self.gamma), self._observation())
+        X = self._checked(X, reset=True)
+        weights = None if sample_weight is None else _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        with warnings.catch_warnings():
+            # told below, as scikit-learn's own warning
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            result = train(
+                model,
+                X,
+                init=BregmanKMeans(self.n_clusters) if self.init is None else self.init,
+                schedule=Memoized(laps=self.max_laps, tolerance=self.tol) if self.schedule is None else self.schedule,
+                client=self.client,
+                rng=int(check_random_state(self.random_state).randint(2**31 - 1)),
+                weights=weights,
+                batch_size=self.batch_size,
+            )
+        self._keep(result, X)
+        if not result.converged:
+            warnings.warn(
+                f"{result.reason}: not converged; increase max_laps or tol", SklearnConvergenceWarning, stacklevel=2
+            )
+        return self
+
+    def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> np.ndarray:
+        """Learn the clusters of ``X`` and give the cluster of each row, ``(n,)``."""
+        return self.fit(X, y, sample_weight).labels_
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Most probable cluster of each row, ``(n,)``."""
+        return self._rank[_places(self.posterior_, self._compute(predict, X))]
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probability of each cluster for each row, ``(n, K)``."""
+        return self._compute(partial(predict, soft=True), X)[:, self.order_]
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Mean log likelihood per row under the posterior predictive, nats."""
+        return self._compute(score, X)
+
+    def score_samples(self, X: Any) -> np.ndarray:
+        """Log likelihood of each row under the posterior predictive, ``(n,)`` nats."""
+        return self._compute(score_samples, X)
+
+    def _compute(self, task: Callable[..., Any], X: Any) -> Any:
+        """What predict, score or score_samples say about rows, computed where this estimator computes."""
+        check_is_fitted(self)
+        X = self._checked(X, reset=False)
+        with open_executor(self.client) as executor:
+            return task(self.posterior_, X, batch_size=self.batch_size, executor=executor)
+
+    def _keep(self, result: TrainResult, X: Any) -> None:
+        posterior, history = result.posterior, result.history
+        self.posterior_, self.history_ = posterior, history
+        self.converged_ = result.converged
+        self.n_iter_ = int(history[-1]["lap"])
+        # the last row of each lap
+        ends = [row for row, after in zip(history, [*history[1:], None]) if after is None or after["lap"] != row["lap"]]
+        self.lower_bounds_ = [float(row["elbo"]) for row in ends]
+        self.lower_bound_ = self.lower_bounds_[-1]
+        with open_executor(self.client) as executor:
+            labels = predict(posterior, X, batch_size=self.batch_size, executor=executor)
+        places = _places(posterior, labels)
+        alive = np.bincount(places, minlength=posterior.n_clusters) > 0
+        # clusters with atoms first, so that labels are 0, 1, ... without gaps; among them the heaviest first
+        self.order_ = np.lexsort((-posterior.weights, ~alive))
+        self._rank = np.argsort(self.order_)
+        self.weights_ = posterior.weights[self.order_]
+        self.n_clusters_ = int(alive.sum())
+        self.labels_ = self._rank[places]
+
+    def _observation(self) -> Observation:
+        if not isinstance(self.observation, str):
+            return self.observation
+        if self.observation not in OBSERVATIONS:
+            raise SettingError(f"observation={self.observation!r}: needs one of {', '.join(OBSERVATIONS)}, or a model")
+        return OBSERVATIONS[self.observation]()
+
+    def _checked(self, X: Any, reset: bool) -> Any:
+        """Rows that are finite float64 of the right width, or sparse counts where the likelihood takes them."""
+        takes_sparse = "csr" if self._takes_sparse() else False
+        X = validate_data(
+            self, X, reset=reset, accept_sparse=takes_sparse, dtype=np.float64, ensure_min_samples=2 if reset else 1
+        )
+        return sparse.csr_array(X) if sparse.issparse(X) or takes_sparse else X
+
+    def _takes_sparse(self) -> bool:
+        named = OBSERVATIONS.get(self.observation) if isinstance(self.observation, str) else type(self.observation)
+        return named in SPARSE
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = self._takes_sparse()
+        tags.input_tags.positive_only = self._takes_sparse()
+        return tags
+
+
+def _places(posterior: Posterior, labels: np.ndarray) -> np.ndarray:
+    """Positions in the posterior of cluster ids ``(n,)``."""
+    order = np.argsort(posterior.ids)
+    return order[np.searchsorted(posterior.ids, labels, sorter=order)]

@@ -1,0 +1,215 @@
+"""Runs tasks on a Dask cluster."""
+
+from __future__ import annotations
+
+import time
+import uuid
+import warnings
+import weakref
+from asyncio import CancelledError as AsyncCancelledError
+from collections.abc import Callable
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from typing import Any
+
+from distributed import Client, Future
+from distributed.client import ClosedClientError
+from distributed.scheduler import KilledWorker, NoValidWorkerError
+
+from bnp_dask.errors import ExecutionError, SettingError
+from bnp_dask.execute.base import (
+    DEFAULT_RETRIES,
+    Call,
+    Handle,
+    add_task_note,
+    check_retries,
+    has_task_note,
+    logger,
+    make_call,
+)
+
+POLL_SECONDS = 2.0
+WARN_SECONDS = 60.0
+GONE = (OSError, ClosedClientError, CancelledError, AsyncCancelledError)
+"""Errors of a connection that broke."""
+RESUME = "What was committed to the run directory is safe: start a cluster and call train(..., resume=True)."
+
+
+class DaskExecutor:
+    """Runs tasks on the workers of a client's cluster.
+
+    Tasks are never pinned to a worker and shared values are results of tasks, so that whatever dies with a
+    worker is computed again on another.  The client must stay open while the executor is used.
+
+    Parameters
+    ----------
+    client
+        A synchronous client.
+    run_name
+        Put at the end of every key, to tell apart the runs on one cluster.
+    retries
+        How often a failing task is tried again.
+    direct
+        Whether results come straight from the workers instead of through the scheduler: two to three times
+        faster, where this process can reach the workers.  None: as the client is set.
+    worker_timeout
+        Seconds without a single worker after which :meth:`result` gives up; a warning is logged every minute.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        run_name: str,
+        retries: int = DEFAULT_RETRIES,
+        direct: bool | None = None,
+        worker_timeout: float = 3600.0,
+    ) -> None:
+        if not isinstance(client, Client):
+            raise SettingError(f"client={client!r}: needs a distributed.Client, for example Client(LocalCluster())")
+        if client.asynchronous:
+            raise SettingError("the client is asynchronous; needs one made with Client(address), asynchronous=False")
+        check_retries(retries)
+        self._client = client
+        # The token keeps the keys of two executors apart that were given the same name.
+        self._suffix = f"{run_name}-{uuid.uuid4().hex[:8]}"
+        self._retries = retries
+        self._direct = direct
+        self._worker_timeout = worker_timeout
+        self._count = 0
+        self._handles: weakref.WeakSet[Handle] = weakref.WeakSet()
+        self._closed = False
+
+    @property
+    def n_workers(self) -> int:
+        """Worker threads that are connected now."""
+        return sum(self._client.nthreads().values())
+
+    def share(self, name: str, value: Any) -> Handle:
+        """Make a value the result of a task; what a dead worker held is made again from the scheduler's copy."""
+        with warnings.catch_warnings():
+            # Dask advises against large arguments; this is the one place where one is meant.
+            warnings.filterwarnings("ignore", message="Sending large graph")
+            return self._submit(name, Call(name, _identity, (value,)), [])
+
+    def submit(self, name: str, function: Callable[..., Any], *args: Any) -> Handle:
+        """Send a task to the scheduler."""
+        call, needed = make_call(self, name, function, args)
+        return self._submit(name, call, needed)
+
+    def result(self, handle: Handle) -> Any:
+        """Wait for a task, bring its value here and release it on the cluster, or raise its error.
+
+        Raises
+        ------
+        ExecutionError
+            The scheduler or the client is gone, there are no workers, or the task's workers keep dying.
+        """
+        future = handle.content(self)
+        handle.void()
+        try:
+            self._wait(handle.name, future)
+            return self._client.gather(future, direct=self._direct)
+        except ExecutionError:
+            raise
+        except (KilledWorker, NoValidWorkerError) as error:
+            raise _no_survivors(handle.name, error) from error
+        except GONE as error:
+            if future.status != "error":
+                raise _lost(handle.name, error) from error
+            _note(error, handle.name)  # the task itself met such an error
+            raise
+        except Exception as error:
+            _note(error, handle.name)
+            raise
+        finally:
+            future.release()
+
+    def close(self) -> None:
+        """Cancel all tasks whose handles are alive; tasks that are running come to their end unheard."""
+        if self._closed:
+            return
+        self._closed = True
+        futures = []
+        for handle in list(self._handles):
+            # A handle may have become void since, by result().
+            with suppress(ExecutionError):
+                futures.append(handle.content(self))
+            handle.void()
+        # A client that lost its cluster has cancelled everything itself.
+        with suppress(*GONE):
+            if futures and self._client.status == "running":
+                self._client.cancel(futures)
+
+    def _submit(self, name: str, call: Call, needed: list[Future]) -> Handle:
+        if self._closed:
+            raise ExecutionError(f"cannot take {name!r}: this executor was closed; make a new one")
+        # Dask groups keys by the words before the first that is not purely letters: the number must come first.
+        self._count += 1
+        key = f"{name}-{self._count}-{self._suffix}"
+        try:
+            # Without a timeout of 0, Dask gives all tasks of the last 100 ms one priority and runs them in any order;
+            # results are asked for in the order of submission.
+            future = self._client.submit(
+                _run, call, *needed, key=key, retries=self._retries, pure=False, fifo_timeout=0
+            )
+        except GONE as error:
+            raise _lost(name, error) from error
+        handle = Handle(name, self, future)
+        self._handles.add(handle)
+        return handle
+
+    def _wait(self, name: str, future: Future) -> None:
+        last_seen = last_warned = time.monotonic()
+        while not future.done():
+            with suppress(TimeoutError):
+                future.exception(timeout=POLL_SECONDS)
+                return
+            now = time.monotonic()
+            if self._client.status not in ("running", "connecting"):
+                raise _lost(name, None)
+            if self._has_workers():
+                last_seen = last_warned = now
+            elif now - last_seen > self._worker_timeout:
+                raise ExecutionError(
+                    f"no worker has been connected for {now - last_seen:.0f} s, so task {name} cannot run; "
+                    f"look at the workers' logs. {RESUME}"
+                )
+            elif now - last_warned > WARN_SECONDS:
+                last_warned = now
+                logger.warning("task %s waits: no worker has been connected for %.0f s", name, now - last_seen)
+
+    def _has_workers(self) -> bool:
+        try:
+            return bool(self._client.nthreads())
+        except GONE:
+            return False  # the connection is going; the future or the client's status will tell
+
+
+def _run(call: Call, *values: Any) -> Any:
+    return call.run(values)
+
+
+def _identity(value: Any) -> Any:
+    return value
+
+
+def _note(error: BaseException, name: str) -> None:
+    # The worker has put its note on; an error that pickles itself may have left it behind.
+    if not has_task_note(error):
+        add_task_note(error, name)
+
+
+def _no_survivors(name: str, error: KilledWorker | NoValidWorkerError) -> ExecutionError:
+    if isinstance(error, NoValidWorkerError):
+        return ExecutionError(f"no worker took task {name}: {error} {RESUME}")
+    return ExecutionError(
+        f"{error.allowed_failures + 1} workers died while they ran task {name}; most often the batch and the model "
+        "do not fit a worker's memory. Give workers more memory or the data smaller batches, or raise "
+        f"distributed.scheduler.allowed-failures if machines come and go. {RESUME}"
+    )
+
+
+def _lost(name: str, error: BaseException | None) -> ExecutionError:
+    text = "" if error is None else " ".join(str(error).split()).rstrip(".")
+    reason = f" ({text})" if text else ""
+    return ExecutionError(f"lost the Dask cluster while task {name} was out{reason}. {RESUME}")

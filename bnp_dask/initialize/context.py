@@ -1,0 +1,170 @@
+"""What an initialisation is given, and how it reads atoms through the executor."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from bnp_dask.batch import Batch, concatenate
+from bnp_dask.data.base import Reader, Source
+from bnp_dask.errors import DataError, SettingError
+from bnp_dask.execute.base import Executor, Handle
+from bnp_dask.kernels.resp import Resp, SparseResp, scale_rows
+from bnp_dask.model import Model
+from bnp_dask.observation.base import Observation
+from bnp_dask.summary import Summary
+from bnp_dask.survey import Survey
+
+
+@dataclass(frozen=True, eq=False)
+class InitContext:
+    """Everything an initialisation may use.
+
+    Parameters
+    ----------
+    model
+        The model, with all priors set.
+    source
+        The data set.
+    survey
+        What a pass over it told; ``batch_atoms`` locates each atom in its batch.
+    executor
+        Runs the tasks.
+    rng
+        The only source of randomness.
+    """
+
+    model: Model
+    source: Source
+    survey: Survey
+    executor: Executor
+    rng: np.random.Generator
+
+
+class Initialization(Protocol):
+    """Where training starts."""
+
+    def start(self, context: InitContext) -> Summary:
+        """Statistics from which ``Model.global_step`` gives the first posterior."""
+        ...
+
+
+# -- settings -----------------------------------------------------------------------------------------------
+def whole_number(name: str, value: object, least: int) -> None:
+    """Raise SettingError unless ``value`` is a whole number, at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise SettingError(f"{name}={value!r}: needs a whole number, at least {least}")
+
+
+def require_enough_atoms(n_clusters: int, context: InitContext, called: str) -> None:
+    """Raise DataError when there are fewer atoms than clusters."""
+    found = context.survey.n_atoms
+    if n_clusters > found:
+        raise DataError(
+            f"{called}(n_clusters={n_clusters}): {context.source.name} has {found} atoms, and every cluster starts "
+            f"from an atom of its own; ask for at most {found} clusters"
+        )
+
+
+# -- randomness ---------------------------------------------------------------------------------------------
+def child_rng(root: int, *key: int) -> np.random.Generator:
+    """Random numbers that depend on ``root`` and the key (round, batch, ...) alone, not on who asks first."""
+    return np.random.default_rng(np.random.SeedSequence(root, spawn_key=key))
+
+
+def new_root(rng: np.random.Generator) -> int:
+    """Entropy for :func:`child_rng`."""
+    return int(rng.integers(2**63))
+
+
+# -- reading atoms ------------------------------------------------------------------------------------------
+def read_checked(reader: Reader, observation: Observation, expected: int) -> Batch:
+    """Task part: a batch, checked by the likelihood and against the survey's number of atoms."""
+    batch = reader()
+    if batch.n_atoms != expected:
+        raise DataError(
+            f"{batch.name}: {batch.n_atoms} atoms, but {expected} when it was surveyed; the data must not change "
+            "during a run"
+        )
+    observation.check(batch)
+    return batch
+
+
+def take_atoms(reader: Reader, model: Model, expected: int, positions: np.ndarray) -> Batch:
+    """Task: the atoms of one batch at the given positions, ``(m,)``."""
+    return read_checked(reader, model.observation, expected).take(positions)
+
+
+def locate(survey: Survey, index: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Batch and positions in it of global atom numbers ``(m,)``, ascending; only batches concerned."""
+    ends = np.cumsum(survey.batch_atoms)
+    index = np.sort(index)
+    batch = np.searchsorted(ends, index, side="right")
+    for b in np.unique(batch):
+        yield int(b), index[batch == b] - (int(ends[b]) - survey.batch_atoms[b])
+
+
+def submit_atoms(context: InitContext, model: Handle, index: np.ndarray) -> list[Handle]:
+    """One task for each batch that holds some of the atoms ``index``; results are batches in batch order."""
+    survey, source = context.survey, context.source
+    return [
+        context.executor.submit(
+            f"init-atoms-batch{b}", take_atoms, source.reader(b), model, survey.batch_atoms[b], positions
+        )
+        for b, positions in locate(survey, index)
+    ]
+
+
+def choose_atoms(context: InitContext, size: int) -> np.ndarray:
+    """Distinct global atom numbers ``(size,)``, uniform over the data set, ascending."""
+    return np.sort(context.rng.choice(context.survey.n_atoms, size, replace=False, shuffle=False))
+
+
+def gather(parts: tuple[Batch, ...]) -> Batch:
+    """Sampled atoms as one batch, without those of weight zero: they belong to no cluster."""
+    sample = concatenate(list(parts))
+    if sample.weights is None:
+        return sample
+    if not (sample.weights > 0).any():
+        raise DataError("all sampled atoms have weight zero; give larger weights, or sample more atoms")
+    return sample if (sample.weights > 0).all() else sample.take(np.flatnonzero(sample.weights > 0))
+
+
+def each_batch(context: InitContext, submit: Callable[[int], Handle]) -> Iterator[Any]:
+    """Results of one task per batch that holds atoms, in batch order, with a few of them under way at once.
+
+    ``submit`` is called as late as that allows.  Tasks are pure, so how many are under way changes no result.
+    """
+    ahead = 2 * context.executor.n_workers + 2
+    pending: deque[Handle] = deque()
+    for b, atoms in enumerate(context.survey.batch_atoms):
+        if atoms == 0:
+            continue
+        if len(pending) == ahead:
+            yield context.executor.result(pending.popleft())
+        pending.append(submit(b))
+    while pending:
+        yield context.executor.result(pending.popleft())
+
+
+# -- summaries of assigned atoms ----------------------------------------------------------------------------
+def hard_resp(labels: np.ndarray, n_clusters: int) -> SparseResp:
+    """Each atom in the cluster at position ``labels``, ``(n,)``."""
+    return SparseResp(labels.astype(np.int64)[:, None], np.ones((len(labels), 1)), n_clusters)
+
+
+def summarize_assigned(model: Model, batch: Batch, resp: np.ndarray, n_clusters: int) -> Summary:
+    """Statistics of atoms with given labels ``(n,)`` or responsibilities ``(n, K)``, times weights; ids 0..K-1."""
+    ids = np.arange(n_clusters, dtype=np.int64)
+    total = model.empty_summary(ids)
+    start = 0
+    for tile in model.allocation.tiles(batch, n_clusters):
+        rows = resp[start : start + tile.n_atoms]
+        start += tile.n_atoms
+        part: Resp = hard_resp(rows, n_clusters) if rows.ndim == 1 else np.ascontiguousarray(rows, np.float64)
+        total = total + model.summarize(ids, tile, scale_rows(part, tile.weights))
+    return total

@@ -1,0 +1,128 @@
+"""The smoothed Bregman divergence of thesis Algorithm 2.2, for any observation model.
+
+Write J(x, phi) = log p(x | phi) + log p(phi), without the terms that no phi changes, and phi-hat(x) for its maximum:
+the point estimate of a cluster that holds the atom x alone.  For an exponential family with conjugate prior
+(thesis eqs. 2.33-2.36, 2.62)
+
+    J(x, phi-hat(x)) - J(x, phi) = (1 + nu) D(mu(s(x)), mu),      mu(s) = (s + tau) / (1 + nu),
+
+the divergence between smoothed means that line 6 of the algorithm asks for.  The factor 1 + nu is the same for all
+atoms and centres, so it is left in; the unit is nats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bnp_dask.batch import Batch
+from bnp_dask.initialize.context import hard_resp
+from bnp_dask.model import Model
+from bnp_dask.observation.base import Observation, Params
+from bnp_dask.summary import CLUSTER, Summary
+
+TILE_NUMBERS = 2**17
+"""Numbers in the statistics of one tile of single-atom clusters (1 MB): D x D each for full covariances."""
+
+ROUNDING = 1e-13
+"""Divergences below this share of the numbers they are differences of are rounding errors, and count as zero."""
+
+
+def numbers_per_cluster(observation: Observation) -> int:
+    """How many numbers the statistics of one cluster hold."""
+    sizes = observation.sizes
+    shapes = [[sizes[d] for d in field.dims if d != CLUSTER] for field in observation.fields.values()]
+    return 1 + int(sum(np.prod(shape) for shape in shapes))
+
+
+def _tiles(model: Model, batch: Batch) -> Iterator[Batch]:
+    size = int(np.clip(TILE_NUMBERS // numbers_per_cluster(model.observation), 1, 1024))
+    for start in range(0, batch.n_atoms, size):
+        yield batch.rows(start, min(start + size, batch.n_atoms))
+
+
+@dataclass(frozen=True, eq=False)
+class Centres:
+    """Point estimates of some clusters: their parameters and log prior ``(K,)``."""
+
+    params: Params
+    log_prior: np.ndarray
+
+
+def single_atoms(model: Model, atoms: Batch) -> Centres:
+    """phi-hat of each atom, as K = n clusters that hold one atom each, counted once."""
+    summary = single_summary(model, atoms)
+    params = model.observation.at_mode(model.observation.global_step(summary))
+    return Centres(params, model.observation.log_prior(params))
+
+
+def single_summary(model: Model, atoms: Batch) -> Summary:
+    """Summary in which each atom, counted once, is a cluster of its own; ids 0..n-1."""
+    n = atoms.n_atoms
+    return model.summarize(np.arange(n), replace(atoms, weights=None), hard_resp(np.arange(n), n))
+
+
+def log_joint(model: Model, centres: Centres, batch: Batch) -> np.ndarray:
+    """J(x, phi), ``(n, K)`` nats."""
+    return model.observation.expected_log_lik(centres.params, batch) + centres.log_prior
+
+
+@dataclass(frozen=True, eq=False)
+class Best:
+    """J(x, phi-hat(x)) of each atom and the size of its rounding error, both ``(n,)`` nats."""
+
+    value: np.ndarray
+    rounding: np.ndarray
+
+
+def best_joint(model: Model, batch: Batch) -> Best:
+    """The largest J that each atom can reach, tile by tile."""
+    observation = model.observation
+    nobody = observation.at_mode(observation.global_step(model.empty_summary(np.zeros(1, np.int64))))
+    prior = Centres(nobody, observation.log_prior(nobody))
+    values, sizes = [], []
+    for tile in _tiles(model, batch):
+        summary = single_summary(model, tile)
+        params = observation.at_mode(observation.global_step(summary))
+        score, log_prior = observation.score(params, summary), observation.log_prior(params)
+        values.append(score + log_prior)
+        # J at the prior's own mode shows how large the terms are that cancel in an atom far from the origin
+        sizes.append(1.0 + np.abs(score) + np.abs(log_prior) + np.abs(log_joint(model, prior, tile)[:, 0]))
+    return Best(np.concatenate(values), ROUNDING * np.concatenate(sizes))
+
+
+def divergence(best: Best, joint: np.ndarray) -> np.ndarray:
+    """(1 + nu) D of every atom from every centre, ``(n, K)`` nats, from J ``(n, K)``; never negative."""
+    gap = best.value[:, None] - joint
+    return np.where(gap > best.rounding[:, None], gap, 0.0)
+
+
+def nearest(model: Model, batch: Batch, atoms: Batch) -> tuple[np.ndarray, np.ndarray]:
+    """The closest of the centres phi-hat(atoms) to each atom of the batch: the one with the largest J.
+
+    Centres are made in tiles, so that many of them take no more memory than few.
+
+    Returns
+    -------
+    labels, joint
+        Position among ``atoms`` (the lowest of equals) and J in nats, both ``(n,)``.
+    """
+    labels = np.zeros(batch.n_atoms, np.int64)
+    joint = np.full(batch.n_atoms, -np.inf)
+    first = 0
+    for tile in _tiles(model, atoms):
+        centres = single_atoms(model, tile)
+        start = 0
+        for rows in model.allocation.tiles(batch, tile.n_atoms):
+            here = slice(start, start + rows.n_atoms)
+            start += rows.n_atoms
+            new = log_joint(model, centres, rows)
+            place = new.argmax(axis=1)
+            value = np.take_along_axis(new, place[:, None], axis=1)[:, 0]
+            closer = value > joint[here]
+            labels[here][closer] = first + place[closer]
+            joint[here][closer] = value[closer]
+        first += tile.n_atoms
+    return labels, joint

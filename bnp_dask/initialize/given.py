@@ -1,0 +1,225 @@
+"""Starts from what the user gives: single atoms, responsibilities, or another posterior."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bnp_dask.batch import Batch, concatenate
+from bnp_dask.data.base import Reader
+from bnp_dask.errors import DataError, SettingError
+from bnp_dask.execute.base import Handle
+from bnp_dask.initialize.context import (
+    InitContext,
+    choose_atoms,
+    each_batch,
+    read_checked,
+    require_enough_atoms,
+    submit_atoms,
+    summarize_assigned,
+    take_atoms,
+    whole_number,
+)
+from bnp_dask.initialize.divergence import single_summary
+from bnp_dask.model import Model, Posterior
+from bnp_dask.summary import Summary
+
+SUM_TOLERANCE = 1e-6
+"""How far the responsibilities of an atom may be from summing to one: float32 keeps seven digits."""
+
+
+@dataclass(frozen=True)
+class RandomExamples:
+    """K distinct atoms drawn uniformly from the whole data set, each a cluster that holds this one atom.
+
+    Only the batches that hold them are read.  Every atom is as likely as every other, and counts once, whatever
+    its weight.
+
+    Parameters
+    ----------
+    n_clusters
+        Clusters to start with, K; at most the number of atoms.
+    """
+
+    n_clusters: int
+
+    def __post_init__(self) -> None:
+        whole_number("n_clusters", self.n_clusters, 1)
+
+    def start(self, context: InitContext) -> Summary:
+        """Statistics of K clusters of one atom each.
+
+        Raises
+        ------
+        DataError
+            More clusters than atoms, or atoms that the likelihood cannot have produced.
+        """
+        require_enough_atoms(self.n_clusters, context, "RandomExamples")
+        executor = context.executor
+        model = executor.share("init-model", context.model)
+        parts = submit_atoms(context, model, choose_atoms(context, self.n_clusters))
+        return executor.result(executor.submit("init-examples", _one_atom_each, model, *parts))
+
+
+def _one_atom_each(model: Model, *parts: Batch) -> Summary:
+    """Task: every atom a cluster; the order of atoms in the data is that of the clusters."""
+    return single_summary(model, concatenate(list(parts)))
+
+
+@dataclass(frozen=True, eq=False)
+class Responsibilities:
+    """Statistics of the whole data under responsibilities or labels that are known.
+
+    Parameters
+    ----------
+    resp
+        In the order of the atoms in the data set: responsibilities ``(n, K)``, rows that sum to one, or labels
+        ``(n,)``, whole numbers >= 0.  Labels that no atom has make no cluster: cluster 0 is the lowest label in use,
+        and so on.
+    """
+
+    resp: Any
+
+    def start(self, context: InitContext) -> Summary:
+        """Exact statistics of all atoms.
+
+        Raises
+        ------
+        DataError
+            Not one row per atom, labels that are negative or no whole numbers, rows that are no probabilities.
+        """
+        resp, n_clusters = self._checked(context)
+        executor, source, atoms = context.executor, context.source, context.survey.batch_atoms
+        model = executor.share("init-model", context.model)
+        ends = np.cumsum(atoms)
+
+        def submit(b: int) -> Handle:
+            rows = resp[ends[b] - atoms[b] : ends[b]]
+            return executor.submit(f"init-resp-batch{b}", _summarize, source.reader(b), model, rows, n_clusters)
+
+        total: Summary | None = None
+        for part in each_batch(context, submit):
+            total = part if total is None else total + part
+        assert total is not None  # an empty data set was refused by the check
+        return total
+
+    def _checked(self, context: InitContext) -> tuple[np.ndarray, int]:
+        resp, n = np.asarray(self.resp), context.survey.n_atoms
+        if resp.ndim not in (1, 2) or resp.dtype.kind not in "biuf":
+            raise DataError(
+                f"Responsibilities of shape {resp.shape} and type {resp.dtype}: needs labels ({n},) or "
+                f"responsibilities ({n}, K)"
+            )
+        if len(resp) != n or n == 0:
+            raise DataError(
+                f"Responsibilities has {len(resp)} rows, but {context.source.name} has {n} atoms; give one row per "
+                "atom, in the order of the data"
+            )
+        if resp.ndim == 1:
+            return _checked_labels(resp)
+        return _checked_rows(resp), resp.shape[1]
+
+
+def _checked_labels(labels: np.ndarray) -> tuple[np.ndarray, int]:
+    wrong = ~np.isfinite(labels) | (labels < 0) | (labels != np.floor(labels))
+    if wrong.any():
+        n = int(wrong.argmax())
+        raise DataError(
+            f"label of atom {n} is {labels[n]}: labels are whole numbers >= 0; an atom without a cluster (such as the "
+            "-1 of some clusterings) must be given one, or be left out of the data"
+        )
+    used, position = np.unique(labels, return_inverse=True)
+    return position.astype(np.int64), len(used)
+
+
+def _checked_rows(resp: np.ndarray) -> np.ndarray:
+    if resp.shape[1] == 0:
+        raise DataError("Responsibilities has no column: needs one for each cluster, at least one")
+    # a block at a time, so that checking takes no memory beside the array
+    for start in range(0, len(resp), 2**16):
+        block = resp[start : start + 2**16].astype(np.float64)
+        ok = (block >= 0).all(axis=1) & (np.abs(block.sum(axis=1) - 1.0) <= SUM_TOLERANCE)
+        if not ok.all():
+            n = int((~ok).argmax())
+            raise DataError(
+                f"responsibilities of atom {start + n} are {block[n][:8]}, with sum {block[n].sum()}: "
+                "need numbers >= 0 that sum to one"
+            )
+    return resp
+
+
+def _summarize(reader: Reader, model: Model, rows: np.ndarray, n_clusters: int) -> Summary:
+    """Task: statistics of one batch with given labels or responsibilities."""
+    batch = read_checked(reader, model.observation, len(rows))
+    return summarize_assigned(model, batch, rows, n_clusters)
+
+
+@dataclass(frozen=True, eq=False)
+class FromPosterior:
+    """The clusters of another posterior, with their ids.
+
+    Parameters
+    ----------
+    posterior
+        A posterior that still has its summary, of the same kinds of models and the same features.  Its statistics
+        must be taken about the same centre, which is sure when both runs train one model:
+        ``train(posterior.model, data, init=FromPosterior(posterior))``.
+    """
+
+    posterior: Posterior
+
+    def start(self, context: InitContext) -> Summary:
+        """The posterior's own summary, without tracked pairs.
+
+        Raises
+        ------
+        SettingError
+            No summary, or a model whose statistics mean something else.
+        """
+        summary = self.posterior.summary
+        if summary is None:
+            raise SettingError(
+                "FromPosterior: this posterior has no summary (it is a light copy); give the one of a training result, "
+                "`result.posterior`, or one that bnp.load read from a saved model"
+            )
+        theirs = self.posterior.model
+        _require_same_kind(theirs, context.model)
+        _require_same_statistics(theirs, context)
+        return summary.without_pairs()
+
+
+def _require_same_kind(theirs: Model, ours: Model) -> None:
+    for part, a, b in (
+        ("allocation", theirs.allocation, ours.allocation),
+        ("observation", theirs.observation, ours.observation),
+    ):
+        if type(a) is not type(b):
+            raise SettingError(
+                f"FromPosterior: the posterior's {part} model is {type(a).__name__}, but {type(b).__name__} is to be "
+                "trained; train the posterior's own model, `posterior.model`"
+            )
+    sizes, wanted = dict(theirs.observation.sizes), dict(ours.observation.sizes)
+    if sizes != wanted or theirs.fields.keys() != ours.fields.keys():
+        raise SettingError(
+            f"FromPosterior: the posterior's statistics are {sorted(theirs.fields)} of sizes {sizes}, but "
+            f"{sorted(ours.fields)} of sizes {wanted} are needed; both must have the same features"
+        )
+
+
+def _require_same_statistics(theirs: Model, context: InitContext) -> None:
+    """One atom of the data must have the same statistics in both models: they may be taken about some centre."""
+    executor = context.executor
+    b = int(np.flatnonzero(context.survey.batch_atoms)[0])
+    reader, expected = context.source.reader(b), context.survey.batch_atoms[b]
+    task = executor.submit("init-probe", take_atoms, reader, context.model, expected, np.zeros(1, np.int64))
+    probe = executor.result(task)
+    ours = single_summary(context.model, probe)
+    for name, value in single_summary(theirs, probe).values.items():
+        size = max(float(np.abs(value).max(initial=0.0)), float(np.abs(ours[name]).max(initial=0.0)))
+        if not np.allclose(value, ours[name], rtol=1e-6, atol=1e-6 * size):
+            raise SettingError(
+                f"FromPosterior: the statistic {name!r} of an atom differs between the posterior's model and the one "
+                "to be trained (it is taken about another centre); train the posterior's own model, `posterior.model`"
+            )

@@ -1,0 +1,184 @@
+"""Bregman k-means++ and Bregman k-means (thesis Algorithms 2.1 and 2.2) on atoms held in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bnp_dask.allocation.finite_mixture import FiniteMixture
+from bnp_dask.batch import Batch
+from bnp_dask.initialize.context import summarize_assigned
+from bnp_dask.initialize.divergence import Best, best_joint, divergence, log_joint, single_atoms
+from bnp_dask.model import Model, Posterior
+
+
+@dataclass(frozen=True, eq=False)
+class Seeds:
+    """Result of k-means++.
+
+    Parameters
+    ----------
+    centres
+        Positions of the chosen atoms, ``(K,)``; fewer than asked for when no other atom differs from them.
+    labels
+        Closest centre of each atom, ``(n,)``.
+    distance
+        Divergence from it, ``(n,)`` nats.
+    """
+
+    centres: np.ndarray
+    labels: np.ndarray
+    distance: np.ndarray
+
+
+def plus_plus(
+    model: Model, batch: Batch, n_clusters: int, rng: np.random.Generator, candidates: int | None = None
+) -> Seeds:
+    """Distance-biased choice of centres (thesis Algorithm 2.2).
+
+    Each next centre is an atom drawn with probability proportional to its weight times its divergence from the
+    closest centre so far (line 6 wants this minimum itself, not where it is attained).
+
+    Parameters
+    ----------
+    model
+        Model with priors set; only its observation model matters.
+    batch
+        Atoms with positive weights.
+    n_clusters
+        Centres wanted, K.
+    rng
+        Random numbers.
+    candidates
+        Atoms drawn at each step, of which the one that lowers the total divergence most is kept (greedy
+        k-means++).  1 is the plain algorithm; None means 2 + log K, as scikit-learn does.
+    """
+    weights = np.ones(batch.n_atoms) if batch.weights is None else batch.weights
+    tries = 2 + int(np.log(n_clusters)) if candidates is None else candidates
+    best = best_joint(model, batch)
+    first = _draw(weights, 1, rng)
+    centres = [int(first[0])]
+    distance = _distances(model, batch, best, first)[:, 0]
+    distance[first] = 0.0
+    labels = np.zeros(batch.n_atoms, np.int64)
+    while len(centres) < n_clusters:
+        bias = weights * distance
+        if not bias.any():
+            break
+        drawn = np.unique(_draw(bias, tries, rng))
+        reach = np.minimum(_distances(model, batch, best, drawn), distance[:, None])
+        choice = int((weights @ reach).argmin())
+        closer = reach[:, choice] < distance
+        closer[drawn[choice]] = True
+        labels[closer] = len(centres)
+        distance = reach[:, choice]
+        # its own divergence is zero but for rounding, and must be, or an atom could be drawn twice
+        distance[drawn[choice]] = 0.0
+        centres.append(int(drawn[choice]))
+    return Seeds(np.array(centres), labels, distance)
+
+
+def _draw(bias: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
+    """Positions ``(size,)`` drawn with probability proportional to ``bias``; never one whose bias is zero."""
+    total = np.cumsum(bias)
+    place = np.searchsorted(total, rng.random(size) * total[-1], side="right")
+    return np.minimum(place, np.flatnonzero(bias)[-1])
+
+
+def _distances(model: Model, batch: Batch, best: Best, index: np.ndarray) -> np.ndarray:
+    """Divergences of all atoms from the centres at the atoms ``index``, ``(n, m)`` nats."""
+    centres = single_atoms(model, batch.take(index))
+    joint = [log_joint(model, centres, tile) for tile in model.allocation.tiles(batch, len(index))]
+    return divergence(best, np.concatenate(joint))
+
+
+def hard_model(model: Model) -> Model:
+    """The model of Algorithm 2.1 with the same observation model: hard assignment, point estimates."""
+    return Model(FiniteMixture(top=1), model.observation, estimate="map")
+
+
+def hard_kmeans(model: Model, batch: Batch, labels: np.ndarray, n_clusters: int, laps: int) -> np.ndarray:
+    """Better labels by hard assignment (thesis Algorithm 2.1); the log joint never falls.
+
+    A cluster is never emptied: the atom that gains least by leaving stays.
+
+    Parameters
+    ----------
+    model
+        Model with priors set; only its observation model matters.
+    batch
+        Atoms.
+    labels
+        First assignment, ``(n,)``, with no cluster empty.
+    n_clusters
+        K.
+    laps
+        Iterations at most; ends earlier when no label changes.
+    """
+    hard = hard_model(model)
+    for _ in range(laps if n_clusters > 1 else 0):
+        posterior = hard.global_step(summarize_assigned(hard, batch, labels, n_clusters))
+        wanted, gain = _reassign(posterior, batch, labels)
+        wanted = _keep_all_clusters(wanted, labels, gain, n_clusters)
+        if np.array_equal(wanted, labels):
+            break
+        labels = wanted
+    return labels
+
+
+def most_likely(posterior: Posterior, batch: Batch) -> np.ndarray:
+    """Cluster under which each atom is most likely, ``(n,)``, the lowest of equals; weights of clusters set aside."""
+    model = posterior.model
+    tiles = model.allocation.tiles(batch, posterior.n_clusters)
+    labels = [model.observation.expected_log_lik(posterior.observation, tile).argmax(axis=1) for tile in tiles]
+    return np.concatenate(labels)
+
+
+def _reassign(posterior: Posterior, batch: Batch, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Most probable cluster of each atom (eq. 2.76) and what it gains over ``labels``, both ``(n,)``."""
+    model = posterior.model
+    log_weights = model.allocation.log_weights(posterior.allocation)
+    wanted, gain = np.empty_like(labels), np.empty(len(labels))
+    start = 0
+    for tile in model.allocation.tiles(batch, posterior.n_clusters):
+        here = slice(start, start + tile.n_atoms)
+        start += tile.n_atoms
+        weight = model.observation.expected_log_lik(posterior.observation, tile) + log_weights
+        wanted[here] = weight.argmax(axis=1)
+        row = np.arange(tile.n_atoms)
+        gain[here] = weight[row, wanted[here]] - weight[row, labels[here]]
+    return wanted, gain
+
+
+def _keep_all_clusters(wanted: np.ndarray, labels: np.ndarray, gain: np.ndarray, n_clusters: int) -> np.ndarray:
+    wanted = wanted.copy()
+    # an atom that goes back may leave its new cluster empty in turn; at worst all go back
+    while True:
+        empty = np.flatnonzero(np.bincount(wanted, minlength=n_clusters) == 0)
+        if len(empty) == 0:
+            return wanted
+        for k in empty:
+            members = np.flatnonzero(labels == k)
+            stays = members[gain[members].argmin()]
+            wanted[stays] = k
+
+
+def largest_first(labels: np.ndarray, weights: np.ndarray | None, n_clusters: int) -> np.ndarray:
+    """Labels renumbered by falling mass: the order that stick-breaking prefers."""
+    mass = np.bincount(labels, weights, minlength=n_clusters)
+    rank = np.empty(n_clusters, np.int64)
+    rank[np.argsort(-mass, kind="stable")] = np.arange(n_clusters)
+    return rank[labels]
+
+
+def cluster_atoms(
+    model: Model, batch: Batch, n_clusters: int, rng: np.random.Generator, candidates: int | None, laps: int
+) -> tuple[np.ndarray, int]:
+    """Labels ``(n,)`` by k-means++ and ``laps`` of k-means, largest cluster first, and how many clusters there are."""
+    if n_clusters == 1:
+        return np.zeros(batch.n_atoms, np.int64), 1
+    seeds = plus_plus(model, batch, n_clusters, rng, candidates)
+    found = len(seeds.centres)
+    labels = hard_kmeans(model, batch, seeds.labels, found, laps)
+    return largest_first(labels, batch.weights, found), found

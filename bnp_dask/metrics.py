@@ -1,0 +1,91 @@
+"""How well labels agree with labels that are known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.optimize import linear_sum_assignment
+
+from bnp_dask.errors import DataError
+
+
+def contingency(truth: Any, labels: Any) -> sparse.csr_array:
+    """How many atoms have each pair of labels.
+
+    Parameters
+    ----------
+    truth, labels
+        One label per atom, ``(n,)``: whole numbers, strings or whatever numpy can sort.
+
+    Returns
+    -------
+    scipy.sparse.csr_array
+        ``(C, K)`` counts: rows are the sorted distinct true labels, columns the sorted distinct labels.
+    """
+    a, b = np.asarray(truth), np.asarray(labels)
+    if a.ndim != 1 or a.shape != b.shape:
+        raise DataError(f"labels have shapes {a.shape} and {b.shape}; needs two vectors of one length")
+    if len(a) == 0:
+        raise DataError("there are no labels to compare")
+    rows, i = np.unique(a, return_inverse=True)
+    columns, j = np.unique(b, return_inverse=True)
+    ones = np.ones(len(a), np.int64)
+    table = sparse.coo_array((ones, (i, j)), shape=(len(rows), len(columns))).tocsr()
+    table.sum_duplicates()
+    return table
+
+
+def adjusted_rand_index(truth: Any, labels: Any) -> float:
+    """Share of pairs of atoms on which both agree, corrected for chance (Hubert and Arabie 1985).
+
+    1 for equal partitions, about 0 for independent ones; ``(n,)`` labels each.
+    """
+    table = contingency(truth, labels)
+    n = int(table.sum())
+
+    # Python integers: pairs of a billion atoms do not fit 64 bits when multiplied
+    def pairs(counts: np.ndarray) -> int:
+        return sum(int(c) * (int(c) - 1) // 2 for c in counts.ravel())
+
+    both = pairs(table.data)
+    first, second = pairs(np.asarray(table.sum(axis=1))), pairs(np.asarray(table.sum(axis=0)))
+    total = n * (n - 1) // 2
+    if total == 0:
+        return 1.0
+    expected = first * second / total
+    most = (first + second) / 2
+    return 1.0 if most == expected else (both - expected) / (most - expected)
+
+
+def normalized_mutual_information(truth: Any, labels: Any) -> float:
+    """Mutual information over the mean of the two entropies, in [0, 1]; ``(n,)`` labels each."""
+    table = contingency(truth, labels)
+    joint = table.data / table.sum()
+    p, q = np.asarray(table.sum(axis=1)) / table.sum(), np.asarray(table.sum(axis=0)) / table.sum()
+    i, j = table.tocoo().coords
+    information = float(joint @ (np.log(joint) - np.log(p[i]) - np.log(q[j])))
+    mean_entropy = float(-(p @ np.log(p) + q @ np.log(q)) / 2)
+    if mean_entropy == 0:
+        return 1.0
+    return float(np.clip(information / mean_entropy, 0.0, 1.0))
+
+
+def majority_accuracy(truth: Any, labels: Any) -> float:
+    """Share of atoms whose true label is the most frequent one of their cluster (purity); ``(n,)`` labels each.
+
+    Many clusters per true label cost nothing; one cluster per atom gives 1.
+    """
+    table = contingency(truth, labels)
+    return float(table.max(axis=0).toarray().sum() / table.sum())
+
+
+def aligned_accuracy(truth: Any, labels: Any) -> float:
+    """Share of atoms labelled right under the best one-to-one match of clusters to true labels.
+
+    The match is found by the Hungarian method; clusters left over are wrong altogether.  ``(n,)`` labels each.
+    """
+    table = contingency(truth, labels).toarray()
+    rows, columns = linear_sum_assignment(table, maximize=True)
+    return float(table[rows, columns].sum() / table.sum())

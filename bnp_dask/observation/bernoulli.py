@@ -1,0 +1,127 @@
+"""Independent bits with a Beta prior per feature (thesis 2.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Self
+
+import numpy as np
+from scipy.special import betaln, psi
+
+from bnp_dask.batch import Batch
+from bnp_dask.errors import DataError
+from bnp_dask.kernels.resp import Resp
+from bnp_dask.observation.counts import check_width, cluster_fastest, product, stored, sums, where_first
+from bnp_dask.observation.dense import known, positive, vector, width
+from bnp_dask.summary import Field, Summary
+from bnp_dask.survey import Survey
+
+DEFAULT_LAM = 0.5
+"""Prior pseudo-count of ones and of zeros, when the user gives none (Jeffreys' prior)."""
+
+
+@dataclass(frozen=True, eq=False)
+class BetaBits:
+    """q(phi) = Beta(lam1, lam0) and the coefficients in use.
+
+    ``lam1, lam0, log_odds (K, D)``; log likelihood is ``log_odds . x + log_zero``, where ``log_zero (K,)`` is the
+    log probability of a row of zeros.
+    """
+
+    lam1: np.ndarray
+    lam0: np.ndarray
+    log_odds: np.ndarray
+    log_zero: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Bernoulli:
+    """Rows of zeros and ones: x_d ~ Bernoulli(phi_d), phi_d ~ Beta(lam1_d, lam0_d).
+
+    Parameters
+    ----------
+    lam1, lam0
+        Prior pseudo-counts of ones and of zeros, > 0, a number or ``(D,)``.  Default 0.5 each.
+
+    Notes
+    -----
+    Data are exact zeros and ones, dense or sparse (CSR; never made dense).
+    Statistic ``x``: sum of r x, ``(K, D)``.
+    """
+
+    lam1: np.ndarray | float | None = None
+    lam0: np.ndarray | float | None = None
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        return MappingProxyType({"x": Field(("cluster", "feature"))})
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        return {"feature": known("lam1", self.lam1).size}
+
+    def with_prior(self, survey: Survey) -> Self:
+        d = survey.n_features
+        lam1 = vector("lam1", DEFAULT_LAM if self.lam1 is None else self.lam1, d)
+        lam0 = vector("lam0", DEFAULT_LAM if self.lam0 is None else self.lam0, d)
+        return replace(self, lam1=positive("lam1", lam1), lam0=positive("lam0", lam0))
+
+    def check(self, batch: Batch) -> None:
+        check_width(self, batch, width(self.lam1))
+        x = stored(batch)
+        wrong = (x != 0) & (x != 1)
+        if wrong.any():
+            row, column, value = where_first(batch, wrong)
+            raise DataError(
+                f"{batch.name}: row {row}, column {column} is {value}; Bernoulli needs zeros and ones. "
+                "Threshold the data, such as x > 0, or use Poisson or Multinomial for counts"
+            )
+
+    def summarize(self, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:
+        return {"x": sums(batch, resp)}
+
+    def global_step(self, summary: Summary) -> BetaBits:
+        prior1, prior0 = self._prior
+        lam1 = prior1 + summary["x"]
+        # rounding of the two sums may leave a tiny negative number of zeros
+        lam0 = prior0 + np.maximum(summary["N"][:, None] - summary["x"], 0.0)
+        total = psi(lam1 + lam0)
+        return _with_coefficients(lam1, lam0, psi(lam1) - total, psi(lam0) - total)
+
+    def at_mode(self, params: BetaBits) -> BetaBits:
+        lam1, lam0 = params.lam1, params.lam0
+        total = np.log(lam1 + lam0)
+        return _with_coefficients(lam1, lam0, np.log(lam1) - total, np.log(lam0) - total)
+
+    def expected_log_lik(self, params: BetaBits, batch: Batch) -> np.ndarray:
+        return product(batch, params.log_odds) + params.log_zero
+
+    def score(self, params: BetaBits, summary: Summary) -> np.ndarray:
+        return np.einsum("kd,kd->k", params.log_odds, summary["x"]) + params.log_zero * summary["N"]
+
+    def kl(self, params: BetaBits) -> np.ndarray:
+        prior1, prior0 = self._prior
+        lam1, lam0 = params.lam1, params.lam0
+        total = psi(lam1 + lam0)
+        ones = (lam1 - prior1) * (psi(lam1) - total)
+        zeros = (lam0 - prior0) * (psi(lam0) - total)
+        return np.sum(betaln(prior1, prior0) - betaln(lam1, lam0) + ones + zeros, axis=1)
+
+    def log_prior(self, params: BetaBits) -> np.ndarray:
+        prior1, prior0 = self._prior
+        total = np.log(params.lam1 + params.lam0)
+        return (np.log(params.lam1) - total) @ prior1 + (np.log(params.lam0) - total) @ prior0
+
+    def log_predictive(self, params: BetaBits, batch: Batch) -> np.ndarray:
+        """Bernoulli with the posterior mean of phi."""
+        return self.expected_log_lik(self.at_mode(params), batch)
+
+    @property
+    def _prior(self) -> tuple[np.ndarray, np.ndarray]:
+        return known("lam1", self.lam1), known("lam0", self.lam0)
+
+
+def _with_coefficients(lam1: np.ndarray, lam0: np.ndarray, log_one: np.ndarray, log_zero: np.ndarray) -> BetaBits:
+    return BetaBits(lam1, lam0, cluster_fastest(log_one - log_zero), log_zero.sum(axis=1))

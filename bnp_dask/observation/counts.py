@@ -1,0 +1,90 @@
+"""What observation models of counts and bits share: checks, products and sums of dense or sparse rows."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import sparse
+
+from bnp_dask.batch import Batch
+from bnp_dask.errors import DataError
+from bnp_dask.kernels.counts import count_sums, table_product, transposed
+from bnp_dask.kernels.resp import Resp, SparseResp, cluster_sums
+
+
+def check_width(model: object, batch: Batch, n_features: int | None) -> None:
+    """Raise DataError unless the batch has the columns that the model was set up for, where that is known."""
+    if n_features is not None and batch.n_features != n_features:
+        raise DataError(
+            f"{batch.name}: {batch.n_features} columns, but {type(model).__name__} was set up for {n_features}; "
+            "all batches, and the data to predict, need the same columns in the same order"
+        )
+
+
+def check_counts(model: object, batch: Batch, n_features: int | None) -> None:
+    """Raise DataError unless the batch holds finite whole numbers >= 0, dense or sparse, of the right width."""
+    check_width(model, batch, n_features)
+    x = stored(batch)
+    name = type(model).__name__
+    for wrong, what, advice in (
+        (~np.isfinite(x), "not a finite number", "Drop or impute such rows"),
+        (x < 0, "negative", "Counts start at zero; data that can be negative need a Gaussian"),
+        (x != np.floor(x), "not a whole number", "Give the raw counts, not frequencies or tf-idf"),
+    ):
+        if wrong.any():
+            row, column, value = where_first(batch, wrong)
+            raise DataError(
+                f"{batch.name}: row (document) {row}, column (word) {column} is {value}, which is {what}; "
+                f"{name} needs counts. {advice}"
+            )
+    if not isinstance(batch.x, np.ndarray) and not batch.x.has_canonical_format:
+        merged = batch.x.copy()
+        merged.sum_duplicates()
+        if merged.nnz < batch.x.nnz:
+            raise DataError(
+                f"{batch.name}: {batch.x.nnz - merged.nnz} counts are given in several pieces (the same row and "
+                "column twice); call counts.sum_duplicates() first"
+            )
+
+
+def stored(batch: Batch) -> np.ndarray:
+    """The numbers that a batch stores: all of a dense one, the nonzero counts of a sparse one."""
+    return batch.x if isinstance(batch.x, np.ndarray) else batch.x.data
+
+
+def where_first(batch: Batch, wrong: np.ndarray) -> tuple[int, int, float]:
+    """Row, column and value of the first true entry of a mask over :func:`stored`."""
+    if isinstance(batch.x, np.ndarray):
+        row, column = np.argwhere(wrong)[0]
+        return int(row), int(column), float(batch.x[row, column])
+    place = int(np.flatnonzero(wrong)[0])
+    row = int(np.searchsorted(batch.x.indptr, place, side="right")) - 1
+    return row, int(batch.x.indices[place]), float(batch.x.data[place])
+
+
+def as_csr(batch: Batch) -> sparse.csr_array:
+    """The counts of a batch as sparse rows."""
+    return sparse.csr_array(batch.x)
+
+
+def product(batch: Batch, table: np.ndarray) -> np.ndarray:
+    """Atoms times ``table (K, D)`` transposed: ``(n, K)``."""
+    if isinstance(batch.x, np.ndarray):
+        return batch.x @ table.T
+    return table_product(batch.x, table)
+
+
+def sums(batch: Batch, resp: Resp) -> np.ndarray:
+    """Sum over atoms of responsibility times atom: ``(K, D)``."""
+    if isinstance(batch.x, np.ndarray):
+        return cluster_sums(resp, batch.x)
+    return count_sums(resp, batch.x)
+
+
+def atom_mass(resp: Resp) -> np.ndarray:
+    """Total responsibility of each atom, its weight, ``(n,)``."""
+    return (resp.value if isinstance(resp, SparseResp) else resp).sum(axis=1)
+
+
+def cluster_fastest(table: np.ndarray) -> np.ndarray:
+    """A ``(K, V)`` table stored with the cluster axis fastest, as the sparse products read it."""
+    return transposed(np.ascontiguousarray(table)).T

@@ -1,0 +1,165 @@
+"""Gaussian with known variance per feature and a Normal prior on its mean (thesis 2.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from bnp_dask.batch import Batch
+from bnp_dask.kernels.resp import Resp, cluster_sums
+from bnp_dask.observation.base import LOG_BASE
+from bnp_dask.observation.counts import atom_mass
+from bnp_dask.observation.dense import (
+    LOG_2PI,
+    PRIOR_SCALE,
+    check_dense,
+    default_location,
+    default_variance,
+    known,
+    positive,
+    vector,
+    width,
+)
+from bnp_dask.summary import Field, Summary
+from bnp_dask.survey import Survey
+
+
+@dataclass(frozen=True, eq=False)
+class NormalMean:
+    """q(mu) = N(m, variance / kappa) and the coefficients in use.
+
+    ``m (K, D)``, ``kappa (K,)``; log likelihood is ``linear . y + const`` for centred atoms y, up to log h(x):
+    ``linear (K, D)``, ``const (K,)``.
+    """
+
+    m: np.ndarray
+    kappa: np.ndarray
+    linear: np.ndarray
+    const: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class FixedVarianceGaussian:
+    """Gaussian features of known variance: x_d ~ N(mu_d, variance_d), mu_d ~ N(m_d, variance_d / kappa).
+
+    With ``FiniteMixture(top=1)`` and ``estimate="map"`` this is k-means.
+
+    Parameters
+    ----------
+    variance
+        Variance within clusters, ``(D,)`` or a number, squared data units.  Default: a tenth of the data's.
+    m
+        Prior mean, ``(D,)`` or a number.  Default: mean of the data.
+    kappa
+        Pseudo-count of the prior mean, > 0.  Default 0.1: cluster means are expected to spread as the data do.
+    center
+        Point about which statistics are taken, ``(D,)``, so that large offsets cost no precision.  Default: mean
+        of the data.
+
+    References
+    ----------
+    Thesis 2.2; statistic ``x`` is the sum of r y with y = x - center.  What depends on y**2 alone is the base
+    measure h(x), the same for all clusters.
+    """
+
+    variance: np.ndarray | float | None = None
+    m: np.ndarray | float | None = None
+    kappa: float | None = None
+    center: np.ndarray | float | None = None
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        return MappingProxyType({"x": Field(("cluster", "feature")), LOG_BASE: Field()})
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        return {"feature": self._prior.center.size}
+
+    def with_prior(self, survey: Survey) -> Self:
+        d = survey.n_features
+        location = default_location(survey)
+        variance = default_variance(survey) if self.variance is None else vector("variance", self.variance, d)
+        m = location if self.m is None else vector("m", self.m, d)
+        center = location if self.center is None else vector("center", self.center, d)
+        kappa = positive("kappa", PRIOR_SCALE if self.kappa is None else self.kappa)
+        return replace(self, variance=positive("variance", variance), m=m, kappa=kappa, center=center)
+
+    def check(self, batch: Batch) -> None:
+        check_dense(self, batch, width(self.center))
+
+    def summarize(self, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:
+        y = batch.x - self._prior.center
+        return {"x": cluster_sums(resp, y), LOG_BASE: np.asarray(atom_mass(resp) @ self._log_base(y))}
+
+    def global_step(self, summary: Summary) -> NormalMean:
+        prior = self._prior
+        kappa = prior.kappa + summary["N"]
+        y = (prior.kappa * (prior.m - prior.center) + summary["x"]) / kappa[:, None]
+        return _with_coefficients(prior, y, kappa, prior.center.size / kappa)
+
+    def at_mode(self, params: NormalMean) -> NormalMean:
+        return _with_coefficients(self._prior, _centred(self._prior, params), params.kappa, 0.0)
+
+    def expected_log_lik(self, params: NormalMean, batch: Batch) -> np.ndarray:
+        return (batch.x - self._prior.center) @ params.linear.T + params.const
+
+    def score(self, params: NormalMean, summary: Summary) -> np.ndarray:
+        return np.einsum("kd,kd->k", params.linear, summary["x"]) + params.const * summary["N"]
+
+    def kl(self, params: NormalMean) -> np.ndarray:
+        ratio = self._prior.kappa / params.kappa
+        return 0.5 * self._prior.center.size * (ratio - 1.0 - np.log(ratio)) - self.log_prior(params)
+
+    def log_prior(self, params: NormalMean) -> np.ndarray:
+        prior = self._prior
+        shift = _centred(prior, params) - (prior.m - prior.center)
+        return -0.5 * prior.kappa * np.sum(shift**2 / prior.variance, axis=1)
+
+    def log_predictive(self, params: NormalMean, batch: Batch) -> np.ndarray:
+        """Gaussian with variance (1 + 1 / kappa_k) times that of the likelihood."""
+        prior = self._prior
+        wider = 1.0 + 1.0 / params.kappa
+        const = -0.5 * (np.sum(LOG_2PI + np.log(prior.variance)) + prior.center.size * np.log(wider))
+        y, m = batch.x - prior.center, _centred(prior, params)
+        out = np.empty((batch.n_atoms, len(wider)))
+        for k in range(len(wider)):
+            square = (y - m[k]) ** 2 / prior.variance
+            out[:, k] = const[k] - 0.5 * square.sum(axis=1) / wider[k]
+        return out
+
+    def _log_base(self, y: np.ndarray) -> np.ndarray:
+        """log h, ``(n,)``: the density of centred atoms under mean zero."""
+        variance = self._prior.variance
+        return -0.5 * (y**2 @ (1.0 / variance) + np.sum(LOG_2PI + np.log(variance)))
+
+    @property
+    def _prior(self) -> _Prior:
+        return _Prior(
+            variance=known("variance", self.variance),
+            m=known("m", self.m),
+            kappa=float(known("kappa", self.kappa)),
+            center=known("center", self.center),
+        )
+
+
+class _Prior(NamedTuple):
+    """Settings that are all known: ``variance, m, center (D,)``."""
+
+    variance: np.ndarray
+    m: np.ndarray
+    kappa: float
+    center: np.ndarray
+
+
+def _centred(prior: _Prior, params: NormalMean) -> np.ndarray:
+    """Posterior means about the center, ``(K, D)``, without the rounding that a large offset costs ``m``."""
+    return params.linear * prior.variance
+
+
+def _with_coefficients(prior: _Prior, y: np.ndarray, kappa: np.ndarray, spread: np.ndarray | float) -> NormalMean:
+    linear = y / prior.variance
+    return NormalMean(y + prior.center, kappa, linear, -0.5 * (np.einsum("kd,kd->k", linear, y) + spread))

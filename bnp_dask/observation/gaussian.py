@@ -1,0 +1,232 @@
+"""Gaussian with full covariance and a Normal-Wishart prior (thesis 2.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Self
+
+import numpy as np
+
+from bnp_dask.batch import Batch
+from bnp_dask.kernels.quadratic import (
+    moment_sums,
+    n_packed,
+    pack,
+    quadratic_coefficients,
+    quadratic_log_lik,
+    unpack,
+    whitened_squares,
+)
+from bnp_dask.kernels.resp import Resp
+from bnp_dask.observation import wishart
+from bnp_dask.observation.dense import (
+    LOG_2PI,
+    PRIOR_SCALE,
+    check_dense,
+    default_location,
+    default_variance,
+    positive,
+    vector,
+    width,
+)
+from bnp_dask.summary import Field, Summary
+from bnp_dask.survey import Survey
+
+
+@dataclass(frozen=True, eq=False)
+class NormalWishart:
+    """q(mu, Lam) per cluster, and the coefficients of the log likelihood.
+
+    Parameters
+    ----------
+    nu, kappa
+        Degrees of freedom and pseudo-count of the mean, ``(K,)``.
+    B, m
+        Scale matrix ``(K, D, D)`` and mean ``(K, D)``.
+    shift
+        ``m`` minus the center of the statistics, ``(K, D)``, exact where ``m`` is large.
+    log_det
+        ``log|B|``, ``(K,)``.
+    level
+        Log likelihood of an atom at ``m``, ``(K,)`` nats.
+    theta
+        Coefficients of ``[y, 1, y_i y_j (i <= j)]`` for centred atoms y, ``(K, D + 1 + D (D + 1) / 2)``.
+    whiten
+        Clusters whose log likelihoods are computed by whitening, because ``theta`` would lose digits, ``(K,)``.
+    """
+
+    nu: np.ndarray
+    B: np.ndarray
+    m: np.ndarray
+    kappa: np.ndarray
+    shift: np.ndarray
+    log_det: np.ndarray
+    level: np.ndarray
+    theta: np.ndarray
+    whiten: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Gaussian:
+    """Gaussian of full covariance: Lam ~ Wishart(nu, B^-1), mu | Lam ~ Normal(m, (kappa Lam)^-1).
+
+    Parameters
+    ----------
+    nu
+        Degrees of freedom, > D - 1.  Default D + 2.
+    B
+        Scale matrix: a number, its diagonal ``(D,)``, or ``(D, D)`` symmetric positive definite; squared data
+        units.  Default: diagonal, E[covariance] = B / (nu - D - 1) is a tenth of the data's variance.
+    m
+        Prior mean, ``(D,)`` or a number.  Default: mean of the data.
+    kappa
+        Pseudo-count of the prior mean, > 0.  Default 0.1: cluster means are expected to spread as the data do.
+    center
+        Point about which statistics are taken, ``(D,)``, so that large offsets cost no precision.  Default: mean
+        of the data.
+
+    References
+    ----------
+    Thesis 2.2; statistics ``x`` and ``xx`` are sums of r y and r y y' (packed) with y = x - center.
+    """
+
+    nu: float | None = None
+    B: np.ndarray | float | None = None
+    m: np.ndarray | float | None = None
+    kappa: float | None = None
+    center: np.ndarray | float | None = None
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        return MappingProxyType({"x": Field(("cluster", "feature")), "xx": Field(("cluster", "packed"))})
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        return {"feature": len(self.center), "packed": n_packed(len(self.center))}
+
+    def with_prior(self, survey: Survey) -> Self:
+        d = survey.n_features
+        nu = wishart.degrees_of_freedom(self.nu, d)
+        kappa = positive("kappa", PRIOR_SCALE if self.kappa is None else self.kappa)
+        if self.B is None:
+            scale = wishart.default_scale(default_variance(survey), nu)
+        else:
+            scale = wishart.scale_matrix(self.B, d)
+        m = default_location(survey) if self.m is None else vector("m", self.m, d)
+        center = default_location(survey) if self.center is None else vector("center", self.center, d)
+        return replace(self, nu=nu, B=scale, m=m, kappa=kappa, center=center)
+
+    def check(self, batch: Batch) -> None:
+        check_dense(self, batch, width(self.center))
+
+    def summarize(self, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:
+        first, second = moment_sums(batch.x, self.center, resp)
+        return {"x": first, "xx": second}
+
+    def global_step(self, summary: Summary) -> NormalWishart:
+        d = len(self.center)
+        n = summary["N"]
+        prior = self.m - self.center
+        nu, kappa = self.nu + n, self.kappa + n
+        shift = (self.kappa * prior + summary["x"]) / kappa[:, None]
+        scale = self._posterior_scale(n, summary["x"], summary["xx"], kappa)
+        root, log_det = wishart.factor(scale, summary.ids, type(self).__name__)
+        precision = nu[:, None, None] * (root.transpose(0, 2, 1) @ root)
+        spread = np.sqrt(np.diagonal(scale, axis1=1, axis2=2) / nu[:, None] + shift**2)
+        params = NormalWishart(
+            nu=nu,
+            B=scale,
+            m=shift + self.center,
+            kappa=kappa,
+            shift=shift,
+            log_det=log_det,
+            level=np.empty(len(nu)),
+            theta=np.empty((len(nu), d + 1 + n_packed(d))),
+            whiten=wishart.needs_whitening(precision, spread),
+        )
+        params.theta[:, :d] = np.einsum("kij,kj->ki", precision, shift)
+        params.theta[:, d + 1 :] = quadratic_coefficients(precision)
+        return _at_level(params, 0.5 * (wishart.expected_log_det(nu, log_det, d) - d * LOG_2PI - d / kappa))
+
+    def _posterior_scale(self, n: np.ndarray, x: np.ndarray, xx: np.ndarray, kappa: np.ndarray) -> np.ndarray:
+        """B of the posterior, ``(K, D, D)``: prior + scatter about the cluster's own mean + shrinkage of the mean.
+
+        Only the scatter is a difference; sums that include the prior mean would cancel when it is far away.
+        """
+        mass = np.where(n > 0, n, 1.0)[:, None]
+        mean = np.where(n[:, None] > 0, x / mass, 0.0)
+        away = mean - (self.m - self.center)
+        shrinkage = np.maximum(n, 0.0) * self.kappa / kappa
+        scatter = unpack(xx - _packed_outer(x, mean), x.shape[1])
+        return self.B + scatter + shrinkage[:, None, None] * (away[:, :, None] * away[:, None, :])
+
+    def at_mode(self, params: NormalWishart) -> NormalWishart:
+        d = len(self.center)
+        return _at_level(params, 0.5 * (d * np.log(params.nu) - params.log_det - d * LOG_2PI))
+
+    def expected_log_lik(self, params: NormalWishart, batch: Batch) -> np.ndarray:
+        if params.whiten.all():
+            out = np.empty((batch.n_atoms, len(params.nu)))
+        else:
+            out = quadratic_log_lik(batch.x, self.center, params.theta)
+        if params.whiten.any():
+            y = batch.x - self.center
+            for k in np.flatnonzero(params.whiten):
+                squares = whitened_squares(y, params.shift[k], wishart.root(params.B[k]))
+                out[:, k] = params.level[k] - 0.5 * params.nu[k] * squares
+        return out
+
+    def score(self, params: NormalWishart, summary: Summary) -> np.ndarray:
+        d = len(self.center)
+        return (
+            params.theta[:, d] * summary["N"]
+            + np.einsum("kd,kd->k", params.theta[:, :d], summary["x"])
+            + np.einsum("kp,kp->k", params.theta[:, d + 1 :], summary["xx"])
+        )
+
+    def kl(self, params: NormalWishart) -> np.ndarray:
+        d = len(self.center)
+        quadratic = params.theta[:, d + 1 :]
+        wishart_part = wishart.wishart_kl(params.nu, params.log_det, self.nu, self.B, quadratic)
+        ratio = self.kappa / params.kappa
+        normal = 0.5 * d * (ratio - 1.0 - np.log(ratio)) + self._pull(params)
+        return wishart_part + normal
+
+    def log_prior(self, params: NormalWishart) -> np.ndarray:
+        """``nu/2 log|Lam| - tr(B Lam)/2 - kappa/2 (mu - m)' Lam (mu - m)``: the density for which the point estimate
+        of :meth:`at_mode` is the mode, that is, with respect to ``|Lam|^(-D/2) dLam dmu``."""
+        d = len(self.center)
+        log_det = d * np.log(params.nu) - params.log_det
+        return 0.5 * self.nu * log_det + params.theta[:, d + 1 :] @ pack(self.B) - self._pull(params)
+
+    def _pull(self, params: NormalWishart) -> np.ndarray:
+        """``kappa / 2 (m_k - m)' E[Lam_k] (m_k - m)`` with the prior's kappa and m, ``(K,)``."""
+        away = params.shift - (self.m - self.center)
+        quadratic = params.theta[:, len(self.center) + 1 :]
+        return -self.kappa * np.einsum("kp,kp->k", quadratic, _packed_outer(away, away))
+
+    def log_predictive(self, params: NormalWishart, batch: Batch) -> np.ndarray:
+        """Student t with nu - D + 1 degrees of freedom."""
+        y = batch.x - self.center
+        out = np.empty((batch.n_atoms, len(params.nu)))
+        for k in range(len(params.nu)):
+            squares = whitened_squares(y, params.shift[k], wishart.root(params.B[k]))
+            stretch = 1.0 + 1.0 / params.kappa[k]
+            out[:, k] = wishart.student_log_density(squares, params.nu[k], params.log_det[k], stretch, y.shape[1])
+        return out
+
+
+def _packed_outer(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Packed upper triangles of ``a_k b_k'``, ``(K, D (D + 1) / 2)`` from two ``(K, D)``."""
+    i, j = np.triu_indices(a.shape[1])
+    return a[:, i] * b[:, j]
+
+
+def _at_level(params: NormalWishart, level: np.ndarray) -> NormalWishart:
+    """The same with another log likelihood at the mean, ``(K,)``, from which the constant follows."""
+    d = params.shift.shape[1]
+    theta = params.theta.copy()
+    theta[:, d] = level - 0.5 * np.einsum("kd,kd->k", theta[:, :d], params.shift)
+    return replace(params, level=level, theta=theta)

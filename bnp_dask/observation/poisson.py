@@ -1,0 +1,130 @@
+"""Independent Poisson counts with a Gamma prior per feature."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Self
+
+import numpy as np
+from scipy.special import gammaln, psi
+
+from bnp_dask.batch import Batch
+from bnp_dask.kernels.counts import rising_sums, row_log_factorials
+from bnp_dask.kernels.resp import Resp
+from bnp_dask.observation.base import LOG_BASE
+from bnp_dask.observation.counts import as_csr, atom_mass, check_counts, cluster_fastest, product, sums
+from bnp_dask.observation.dense import known, positive, vector, width
+from bnp_dask.summary import Field, Summary
+from bnp_dask.survey import Survey
+
+
+@dataclass(frozen=True, eq=False)
+class GammaRates:
+    """q(rate) = Gamma(a, rate b) and the coefficients in use.
+
+    ``a, b, log_rate (K, D)``; log likelihood is ``log_rate . x - total``, with ``total (K,)`` the sum of rates.
+    """
+
+    a: np.ndarray
+    b: np.ndarray
+    log_rate: np.ndarray
+    total: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Poisson:
+    """Counts per feature: x_d ~ Poisson(rate_d), rate_d ~ Gamma(a_d, rate b_d), so E[rate] = a / b.
+
+    Parameters
+    ----------
+    a
+        Shape, > 0, a number or ``(D,)``.  Default 1: rates of clusters vary by as much as their mean.
+    b
+        Rate of the Gamma, > 0, one over counts, a number or ``(D,)``.  Default: a divided by the data's mean, so
+        that clusters are expected to have the mean rate of the data.  A column of zeros has no mean; it is taken
+        to have one count in the whole data set, with a warning.
+
+    Notes
+    -----
+    Data are whole numbers >= 0, dense or sparse (CSR; never made dense).  Unlike for ``Multinomial`` an all-zero
+    row is an observation like any other.  Statistic ``x``: sum of r x, ``(K, D)``.
+    """
+
+    a: np.ndarray | float | None = None
+    b: np.ndarray | float | None = None
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        return MappingProxyType({"x": Field(("cluster", "feature")), LOG_BASE: Field()})
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        return {"feature": known("a", self.a).size}
+
+    def with_prior(self, survey: Survey) -> Self:
+        d = survey.n_features
+        a = positive("a", vector("a", 1.0 if self.a is None else self.a, d))
+        b = a / _mean_rate(survey) if self.b is None else vector("b", self.b, d)
+        return replace(self, a=a, b=positive("b", b))
+
+    def check(self, batch: Batch) -> None:
+        check_counts(self, batch, width(self.a))
+
+    def summarize(self, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:
+        log_base = -row_log_factorials(as_csr(batch))
+        return {"x": sums(batch, resp), LOG_BASE: np.asarray(atom_mass(resp) @ log_base)}
+
+    def global_step(self, summary: Summary) -> GammaRates:
+        prior_a, prior_b = self._prior
+        a = prior_a + summary["x"]
+        b = prior_b + summary["N"][:, None]
+        return GammaRates(a, b, cluster_fastest(psi(a) - np.log(b)), np.sum(a / b, axis=1))
+
+    def at_mode(self, params: GammaRates) -> GammaRates:
+        return replace(params, log_rate=cluster_fastest(np.log(params.a) - np.log(params.b)))
+
+    def expected_log_lik(self, params: GammaRates, batch: Batch) -> np.ndarray:
+        return product(batch, params.log_rate) - params.total
+
+    def score(self, params: GammaRates, summary: Summary) -> np.ndarray:
+        return np.einsum("kd,kd->k", params.log_rate, summary["x"]) - params.total * summary["N"]
+
+    def kl(self, params: GammaRates) -> np.ndarray:
+        prior_a, prior_b = self._prior
+        a, b = params.a, params.b
+        shape = (a - prior_a) * psi(a) - gammaln(a) + gammaln(prior_a)
+        scale = prior_a * (np.log(b) - np.log(prior_b)) + a * (prior_b - b) / b
+        return np.sum(shape + scale, axis=1)
+
+    def log_prior(self, params: GammaRates) -> np.ndarray:
+        prior_a, prior_b = self._prior
+        return params.log_rate @ prior_a - (params.a / params.b) @ prior_b
+
+    def log_predictive(self, params: GammaRates, batch: Batch) -> np.ndarray:
+        """Product over features of negative binomials."""
+        counts = as_csr(batch)
+        none = -np.sum(params.a * np.log1p(1.0 / params.b), axis=1)
+        log_base = -row_log_factorials(counts)
+        return rising_sums(counts, params.a) - product(batch, np.log1p(params.b)) + none + log_base[:, None]
+
+    @property
+    def _prior(self) -> tuple[np.ndarray, np.ndarray]:
+        return known("a", self.a), known("b", self.b)
+
+
+def _mean_rate(survey: Survey) -> np.ndarray:
+    mean = np.array(survey.mean, np.float64)
+    # negative means come from data that check() will refuse by row and column
+    zero = ~(mean > 0)
+    if zero.any():
+        columns = np.flatnonzero(zero)
+        warnings.warn(
+            f"{len(columns)} column(s) hold only zeros (first: {columns[:10].tolist()}): they carry no information "
+            "about clusters; consider dropping them",
+            stacklevel=3,
+        )
+        mean[zero] = 1.0 / max(survey.total_weight, 1.0)
+    return mean

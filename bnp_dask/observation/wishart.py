@@ -1,0 +1,186 @@
+"""The Wishart distribution of a precision matrix, shared by Gaussians of full covariance.
+
+Lam ~ W(nu, B^-1) has log density ``(nu - D - 1) / 2 log|Lam| - tr(B Lam) / 2 - log_normalizer``, ``E[Lam] = nu
+B^-1``, and ``E[Lam^-1] = B / (nu - D - 1)`` (thesis 2.2).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.linalg import lapack
+from scipy.special import gammaln, multigammaln, psi
+
+from bnp_dask.errors import NumericalError, SettingError
+from bnp_dask.kernels.quadratic import pack
+from bnp_dask.observation.dense import positive
+
+LOG_2 = float(np.log(2.0))
+
+WHITEN_ABOVE = 1e9
+"""Size of the cancelling terms of a quadratic form, nats, above which atoms are whitened instead.
+
+Rounding leaves an error of about 1e-16 of it in each log likelihood; with 64 features this is a condition number
+of the correlations of about 1e7.
+"""
+
+
+# -- settings -------------------------------------------------------------------------------------------------
+def degrees_of_freedom(nu: float | None, n_features: int) -> float:
+    """The setting ``nu``, or D + 2, the least whole number for which E[covariance] exists."""
+    if nu is None:
+        return n_features + 2.0
+    value = np.asarray(nu, np.float64)
+    if value.ndim > 0 or not n_features - 1 < value < np.inf:
+        raise SettingError(
+            f"nu={nu!r}: the Wishart prior of {n_features} features needs a number above {n_features - 1}, "
+            f"and one above {n_features + 1} if covariances are to have a mean"
+        )
+    return float(value)
+
+
+def default_scale(variance: np.ndarray, nu: float) -> np.ndarray:
+    """B ``(D, D)`` for which E[covariance] is diagonal with the given ``variance (D,)``."""
+    return np.diag(variance * max(nu - len(variance) - 1.0, 1.0))
+
+
+def scale_matrix(value: np.ndarray | float, n_features: int) -> np.ndarray:
+    """The setting ``B``, a number, ``(D,)`` or ``(D, D)``, as a symmetric positive definite ``(D, D)`` matrix."""
+    array = np.asarray(value, np.float64)
+    if array.shape in ((), (n_features,)):
+        return np.diag(np.broadcast_to(positive("B", array), (n_features,)))
+    if array.shape != (n_features, n_features):
+        raise SettingError(
+            f"B has shape {array.shape}; needs a number, shape ({n_features},) or ({n_features}, {n_features})"
+        )
+    if not np.isfinite(array).all():
+        raise SettingError("B has entries that are not finite; needs a symmetric positive definite matrix")
+    size = np.sqrt(np.abs(np.outer(np.diag(array), np.diag(array))))
+    if (np.abs(array - array.T) > 1e-10 * size).any():
+        i, j = np.argwhere(np.abs(array - array.T) > 1e-10 * size)[0]
+        raise SettingError(
+            f"B is not symmetric: B[{i}, {j}]={array[i, j]!r}, B[{j}, {i}]={array[j, i]!r}; pass (B + B.T) / 2"
+        )
+    symmetric = 0.5 * (array + array.T)
+    _, info = lapack.dpotrf(symmetric, lower=1)
+    if info != 0:
+        raise SettingError(
+            f"B is not positive definite (condition number {condition_number(symmetric):.1e}); "
+            "add a positive number to its diagonal"
+        )
+    return symmetric
+
+
+# -- factors --------------------------------------------------------------------------------------------------
+def condition_number(matrix: np.ndarray) -> float:
+    """Condition number of a symmetric matrix scaled to a unit diagonal; infinite when it has none."""
+    diagonal = np.diag(matrix)
+    if not (np.isfinite(matrix).all() and (diagonal > 0).all()):
+        return float("inf")
+    values = np.linalg.eigvalsh(matrix / np.sqrt(np.outer(diagonal, diagonal)))
+    return float(values[-1] / values[0]) if values[0] > 0 else float("inf")
+
+
+def factor(scale: np.ndarray, ids: np.ndarray, model: str) -> tuple[np.ndarray, np.ndarray]:
+    """Inverse Cholesky factors of posterior scale matrices.
+
+    Parameters
+    ----------
+    scale
+        B, ``(K, D, D)``.
+    ids, model
+        Cluster ids ``(K,)`` and name of the model, for the error message.
+
+    Returns
+    -------
+    root
+        Lower triangular R_k with ``B_k^-1 = R_k' R_k``, ``(K, D, D)``.
+    log_det
+        ``log|B_k|``, ``(K,)``.
+
+    Raises
+    ------
+    NumericalError
+        A matrix is not positive definite in double precision.
+    """
+    root = np.empty_like(scale)
+    log_det = np.empty(len(scale))
+    for k, matrix in enumerate(scale):
+        lower, info = lapack.dpotrf(matrix, lower=1, clean=1)
+        if info != 0 or not np.isfinite(lower).all():
+            raise NumericalError(_not_positive_definite(matrix, int(ids[k]), model))
+        log_det[k] = 2.0 * np.log(np.diag(lower)).sum()
+        root[k], _ = lapack.dtrtri(lower, lower=1)
+    return root, log_det
+
+
+def root(scale: np.ndarray) -> np.ndarray:
+    """Inverse Cholesky factor of one matrix that :func:`factor` has accepted before, ``(D, D)``."""
+    lower, _ = lapack.dpotrf(scale, lower=1, clean=1)
+    return lapack.dtrtri(lower, lower=1)[0]
+
+
+def _not_positive_definite(matrix: np.ndarray, cluster: int, model: str) -> str:
+    if not np.isfinite(matrix).all():
+        return (
+            f"cluster {cluster}: the scale matrix B of its {model} posterior is not finite; the data hold NaN, "
+            "inf or values whose squares overflow. Clean or rescale the columns before training"
+        )
+    return (
+        f"cluster {cluster}: the scale matrix B of its {model} posterior is not positive definite in double "
+        f"precision (condition number {condition_number(matrix):.1e} after scaling to a unit diagonal). The prior is "
+        f"too weak against collinear columns or a very distant cluster: pass a larger {model}(B=...), drop columns "
+        "that others determine, or project the data to fewer dimensions"
+    )
+
+
+def needs_whitening(precision: np.ndarray, spread: np.ndarray) -> np.ndarray:
+    """Which clusters lose digits in quadratic features, ``(K,)`` bool.
+
+    Compares the sum of the absolute terms of ``y' precision y`` for a typical atom, whose root mean square about
+    the center is ``spread (K, D)``, with :data:`WHITEN_ABOVE`: it sees both the conditioning and the offset.
+    """
+    terms = np.einsum("kij,ki,kj->k", np.abs(precision), spread, spread, optimize=True)
+    return ~(terms < WHITEN_ABOVE)
+
+
+# -- expectations ---------------------------------------------------------------------------------------------
+def expected_log_det(nu: np.ndarray, log_det: np.ndarray, n_features: int) -> np.ndarray:
+    """``E[log|Lam|]``, ``(K,)``, for degrees of freedom ``nu (K,)`` and ``log|B| (K,)``."""
+    halves = (nu[:, None] - np.arange(n_features)) / 2
+    return psi(halves).sum(axis=1) + n_features * LOG_2 - log_det
+
+
+def log_normalizer(nu: np.ndarray | float, log_det: np.ndarray | float, n_features: int) -> np.ndarray:
+    """Log of the integral of ``|Lam|^((nu - D - 1) / 2) exp(-tr(B Lam) / 2)``."""
+    return 0.5 * nu * (n_features * LOG_2 - log_det) + multigammaln(0.5 * np.asarray(nu), n_features)
+
+
+def wishart_kl(
+    nu: np.ndarray, log_det: np.ndarray, prior_nu: float, prior_scale: np.ndarray, quadratic: np.ndarray
+) -> np.ndarray:
+    """KL of W(nu, B^-1) from the prior, ``(K,)`` nats.
+
+    ``quadratic (K, D (D + 1) / 2)`` are the packed coefficients of ``-y' E[Lam] y / 2``, so that their product
+    with a packed matrix M is ``-tr(M E[Lam]) / 2``.
+    """
+    d = len(prior_scale)
+    prior_log_det = np.linalg.slogdet(prior_scale)[1]
+    return (
+        0.5 * (nu - prior_nu) * expected_log_det(nu, log_det, d)
+        - 0.5 * nu * d
+        - quadratic @ pack(prior_scale)
+        + log_normalizer(prior_nu, prior_log_det, d)
+        - log_normalizer(nu, log_det, d)
+    )
+
+
+def student_log_density(squares: np.ndarray, nu: float, log_det: float, stretch: float, n_features: int) -> np.ndarray:
+    """Log of the integral of N(x | mu, Lam^-1) over a Normal-Wishart, for atoms of one cluster, ``(n,)``.
+
+    A Student t with nu - D + 1 degrees of freedom; ``squares = (x - m)' B^-1 (x - m)``, and ``stretch`` is
+    1 + 1 / kappa (1 when the mean is known).
+    """
+    d = n_features
+    constant = gammaln((nu + 1) / 2) - gammaln((nu - d + 1) / 2)
+    constant -= 0.5 * (d * np.log(np.pi * stretch) + log_det)
+    return constant - 0.5 * (nu + 1) * np.log1p(squares / stretch)

@@ -1,0 +1,286 @@
+"""Tables and pages about what was learned."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bnp_dask._version import __version__
+from bnp_dask.describe import ClusterRow, check_names, cluster_rows
+from bnp_dask.errors import SettingError, StoreError
+from bnp_dask.model import Posterior
+from bnp_dask.results import History, TrainResult, load
+from bnp_dask.store import read_history
+
+LIMIT = 30
+"""Clusters that a table shows."""
+
+POSTERIOR_NAME = "posterior.zarr"
+"""Where a run directory keeps its posterior."""
+
+RANGES = "of many numbers: least .. median .. largest"
+
+Subject = TrainResult | Posterior | str | os.PathLike[str]
+"""What can be reported on: a result, a posterior, a saved posterior, a run directory."""
+
+
+# -- text -----------------------------------------------------------------------------------------------------
+def inspect(what: Subject, vocabulary: Sequence[str] | None = None, limit: int | None = LIMIT) -> str:
+    """A table of the clusters, heaviest first, as text.
+
+    Parameters
+    ----------
+    what
+        Posterior or result, or the path of a saved posterior or a run directory.
+    vocabulary
+        Names of the words or features, ``(D,)``.
+    limit
+        Most clusters listed, or None for all.
+
+    Returns
+    -------
+    str
+        Per cluster: id, expected share of atoms, atoms, and its parameters in a few words.
+    """
+    posterior, _ = _open(what)
+    rows = cluster_rows(posterior, check_names(posterior, vocabulary), limit)
+    head = ("cluster", "weight", "atoms", f"parameters ({RANGES})")
+    cells = [(str(r.id), f"{r.weight:.4f}", _count(r), r.text) for r in rows]
+    widths = [max(len(row[i]) for row in (head, *cells)) for i in range(3)]
+    lines = [_title(posterior), ""]
+    for row in (head, *cells):
+        aligned = [cell.rjust(w) for cell, w in zip(row[:3], widths, strict=True)]
+        lines.append("  ".join([*aligned, row[3]]))
+    lines.insert(3, "  ".join("-" * w for w in (*widths, len(head[3]))))
+    rest = _rest(posterior, len(rows))
+    return "\n".join([*lines, *([rest] if rest else [])])
+
+
+def _title(posterior: Posterior) -> str:
+    model = posterior.model
+    kind = "" if model.estimate == "posterior" else ", point estimates"
+    atoms = "" if posterior.summary is None else f", {posterior.summary['N'].sum():,.6g} atoms"
+    clusters = f"{posterior.n_clusters} cluster{'s' if posterior.n_clusters != 1 else ''}"
+    return f"{type(model.allocation).__name__} of {type(model.observation).__name__}{kind}: {clusters}{atoms}"
+
+
+def _rest(posterior: Posterior, shown: int) -> str:
+    if shown >= posterior.n_clusters:
+        return ""
+    share = 1.0 - np.sort(posterior.weights)[::-1][:shown].sum()
+    return f"... and {posterior.n_clusters - shown} lighter clusters with {share:.2%} of the weight"
+
+
+def _count(row: ClusterRow) -> str:
+    return "?" if row.count is None else _number(row.count)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.1f}"
+
+
+def _open(what: Subject) -> tuple[Posterior, TrainResult | None]:
+    if isinstance(what, Posterior):
+        return what, None
+    if isinstance(what, TrainResult):
+        return what.posterior, what
+    if not isinstance(what, (str, os.PathLike)):
+        raise SettingError(
+            f"{type(what).__name__}: needs a posterior, a result, or the path of a saved one or of a run"
+        )
+    inside = Path(what) / POSTERIOR_NAME
+    if not inside.exists():
+        return load(what), None
+    posterior, rows = load(inside), read_history(what)
+    seconds = float(rows[-1].get("seconds", 0.0)) if rows else 0.0
+    return posterior, TrainResult(posterior, History(rows), reason=f"run directory {os.fspath(what)}", seconds=seconds)
+
+
+# -- page -----------------------------------------------------------------------------------------------------
+def report(what: Subject, path: str | os.PathLike[str], vocabulary: Sequence[str] | None = None) -> None:
+    """Write an HTML page about a result: settings, clusters, and pictures; one file, nothing loaded from elsewhere.
+
+    Parameters
+    ----------
+    what
+        Result or posterior, or the path of a run directory or a saved posterior.  Only results and run directories
+        have a history to draw.
+    path
+        File to write; replaced in one step.
+    vocabulary
+        Names of the words or features, ``(D,)``.
+
+    Raises
+    ------
+    SettingError
+        matplotlib is not installed.
+    StoreError
+        The file cannot be written.
+    """
+    posterior, result = _open(what)
+    page = page_html(posterior, result, check_names(posterior, vocabulary))
+    target = Path(path)
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        partial.write_text(page, encoding="utf-8")
+        partial.replace(target)
+    except OSError as error:
+        raise StoreError(f"{target}: cannot write a report there: {error}") from error
+
+
+def page_html(posterior: Posterior, result: TrainResult | None, names: Sequence[str] | None) -> str:
+    """The page of :func:`report` as text."""
+    from bnp_dask import plots
+
+    parts = [f"<h1>{html.escape(_title(posterior))}</h1>"]
+    if result is not None:
+        parts += ["<h2>Run</h2>", _table_of(_run_facts(result))]
+        if len(result.history):
+            parts.append(_image(plots.plot_run(result.history), "Objective and number of clusters over the run"))
+    parts += ["<h2>Clusters</h2>", clusters_html(cluster_rows(posterior, names, LIMIT)), _note(posterior)]
+    parts.append(_image(plots.plot_weights(posterior).figure, "Expected share of each cluster"))
+    try:
+        images = plots.plot_clusters(posterior)
+    except SettingError:  # atoms that are no images
+        images = None
+    if images is not None:
+        caption = "Clusters as images (id: share); for zero-mean Gaussians the four directions of largest variance"
+        parts += ["<h2>Images</h2>", f"<p>{caption}</p>", _image(images.figure, caption)]
+    parts += ["<h2>Settings</h2>", _table_of(_settings(posterior))]
+    return _PAGE.format(title=html.escape(_title(posterior)), body="\n".join(parts), version=html.escape(__version__))
+
+
+def _note(posterior: Posterior) -> str:
+    rest = _rest(posterior, LIMIT)
+    return f"<p class='note'>{html.escape(rest)}</p>" if rest else ""
+
+
+def _run_facts(result: TrainResult) -> dict[str, str]:
+    facts = {"Ended": f"{'converged' if result.converged else result.reason or 'not converged'}"}
+    if result.converged and result.reason not in ("", "converged"):
+        facts["Reason"] = result.reason
+    facts["Time"] = f"{result.seconds:.1f} s"
+    facts["Steps"] = f"{len(result.history)}"
+    if len(result.history):
+        last = result.history[-1]
+        if "lap" in last:
+            facts["Laps"] = f"{last['lap']}"
+        if "elbo" in last:
+            facts["Objective"] = f"{last['elbo']:.8g} nats"
+        terms = [n for n in ("data", "entropy", "allocation") if n in last]
+        if terms:
+            facts["Its terms"] = ", ".join(f"{n} {last[n]:.6g}" for n in terms)
+    return facts
+
+
+def _settings(posterior: Posterior) -> dict[str, str]:
+    model = posterior.model
+    found = {"estimate": model.estimate}
+    for part, value in (("allocation", model.allocation), ("observation", model.observation)):
+        found[part] = type(value).__name__
+        found |= _flat(value, part)
+    return found
+
+
+def _flat(value: Any, name: str) -> dict[str, str]:
+    """Settings of a model part, one line each; arrays by their shape and range."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {k: v for f in fields(value) for k, v in _flat(getattr(value, f.name), f"{name}.{f.name}").items()}
+    if isinstance(value, np.ndarray) and value.size > 4:
+        if np.min(value) == np.max(value):
+            return {name: f"{value.flat[0]:.6g} everywhere, shape {value.shape}"}
+        return {name: f"{np.min(value):.4g} to {np.max(value):.4g}, shape {value.shape}"}
+    if isinstance(value, np.ndarray):
+        return {name: ", ".join(f"{v:.6g}" for v in value.ravel())}
+    if isinstance(value, (tuple, list)) and any(is_dataclass(v) or isinstance(v, (tuple, list)) for v in value):
+        items = [(f"{name}[{i}]", v) for i, v in enumerate(value)]
+        return {k: v for key, item in items for k, v in ({key: type(item).__name__} | _flat(item, key)).items()}
+    return {name: f"{value:.6g}" if isinstance(value, float) else str(value)}
+
+
+# -- pieces of HTML -------------------------------------------------------------------------------------------
+def clusters_html(rows: Sequence[ClusterRow]) -> str:
+    """The table of clusters."""
+    largest = max((row.weight for row in rows), default=1.0) or 1.0
+    lines = ["<table class='clusters'><thead><tr><th>cluster</th><th>weight</th><th></th><th>atoms</th>"]
+    lines.append(f"<th class='text'>parameters ({RANGES})</th></tr></thead><tbody>")
+    for row in rows:
+        bar = f"<div class='bar' style='width:{100 * row.weight / largest:.1f}px'></div>"
+        lines.append(
+            f"<tr><td>{row.id}</td><td>{row.weight:.4f}</td><td class='cell'>{bar}</td><td>{_count(row)}</td>"
+            f"<td class='text'>{html.escape(row.text)}</td></tr>"
+        )
+    return "\n".join([*lines, "</tbody></table>"])
+
+
+def posterior_html(posterior: Posterior) -> str:
+    """A posterior for notebooks."""
+    table = clusters_html(cluster_rows(posterior, None, 12))
+    rest = _rest(posterior, 12)
+    tail = f"<p>{html.escape(rest)}</p>" if rest else ""
+    return (
+        f"<style>{_NOTEBOOK_STYLE}</style><div class='bnp'><b>{html.escape(_title(posterior))}</b>{table}{tail}</div>"
+    )
+
+
+def result_html(result: TrainResult) -> str:
+    """A result for notebooks."""
+    facts = _table_of(_run_facts(result))
+    return f"<div class='bnp'>{facts}</div>{posterior_html(result.posterior)}"
+
+
+def _table_of(facts: Mapping[str, str]) -> str:
+    rows = [f"<tr><th>{html.escape(k)}</th><td class='text'>{html.escape(v)}</td></tr>" for k, v in facts.items()]
+    return "<table class='facts'><tbody>" + "\n".join(rows) + "</tbody></table>"
+
+
+def _image(figure: Any, text: str) -> str:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=110, metadata={"Software": None})
+    data = base64.b64encode(buffer.getvalue()).decode()
+    return f"<img alt='{html.escape(text)}' src='data:image/png;base64,{data}'>"
+
+
+_STYLE = """
+table { border-collapse: collapse; margin: 0.6em 0; font-size: 14px; }
+th { font-weight: 600; color: #4a5568; text-align: right; padding: 3px 12px 3px 0; vertical-align: top; }
+td { text-align: right; padding: 3px 12px 3px 0; font-variant-numeric: tabular-nums; vertical-align: top; }
+.clusters tbody tr { border-top: 1px solid #e2e8f0; }
+.facts th, .text { text-align: left; }
+.cell { width: 110px; }
+.bar { background: #2b6cb0; height: 10px; margin-top: 5px; min-width: 1px; }
+.note { color: #718096; }
+"""
+
+_NOTEBOOK_STYLE = "".join(f".bnp {line}\n" for line in _STYLE.strip().splitlines()).replace(", .text", ", .bnp .text")
+
+_PAGE = (
+    """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+body {{ font-family: system-ui, sans-serif; color: #1a202c; max-width: 1100px; margin: 2em auto; padding: 0 1em; }}
+h1 {{ font-size: 24px; }} h2 {{ font-size: 18px; margin-top: 1.6em; border-bottom: 1px solid #e2e8f0; }}
+img {{ max-width: 100%; display: block; margin: 0.8em 0; }} footer {{ color: #718096; margin: 2em 0; }}
+"""
+    + _STYLE.replace("{", "{{").replace("}", "}}")
+    + """</style>
+</head>
+<body>
+{body}
+<footer>bnp-dask {version}</footer>
+</body>
+</html>
+"""
+)

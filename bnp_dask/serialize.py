@@ -1,0 +1,248 @@
+"""Objects to JSON and named arrays, and back, without running code that a file names.
+
+What can be written is data: numbers, strings, None, lists, tuples, mappings with string keys, arrays, sparse
+matrices, and dataclasses whose class stands in a registry.  A file holds class *names*; reading looks them up in
+the registry of the reader and refuses every other name, so that a file can only ever make objects of classes that
+the reader listed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+from scipy import sparse
+
+from bnp_dask.allocation import ALLOCATIONS
+from bnp_dask.errors import StoreError
+from bnp_dask.model import Model, Posterior
+from bnp_dask.observation import OBSERVATIONS
+from bnp_dask.summary import Field as SummaryField
+from bnp_dask.summary import Summary
+
+Spec = Any
+"""What JSON can hold: None, bool, int, float, str, list, dict."""
+
+Registry = Mapping[str, type]
+"""Class names that may be read, and what they stand for."""
+
+_ARRAY_KINDS = "biuf"
+_SCALARS: Mapping[str, type] = MappingProxyType(
+    {t.__name__: t for t in (np.bool_, np.int8, np.int16, np.int32, np.int64)}
+    | {t.__name__: t for t in (np.uint8, np.uint16, np.uint32, np.uint64)}
+    | {t.__name__: t for t in (np.float16, np.float32, np.float64)}
+)
+
+
+def registry(classes: Iterable[type]) -> Registry:
+    """Registry of some dataclasses by name; two classes of one name are refused.
+
+    Parameters
+    ----------
+    classes
+        Dataclasses, such as ``(*MODEL_CLASSES, Memoized, FullBatch)``.
+    """
+    known: dict[str, type] = {}
+    for cls in classes:
+        if not is_dataclass(cls):
+            raise StoreError(f"{cls!r} is not a dataclass; only dataclasses can be registered for files")
+        if known.setdefault(cls.__name__, cls) is not cls:
+            raise StoreError(f"two classes are named {cls.__name__}: {cls!r} and {known[cls.__name__]!r}; rename one")
+    return MappingProxyType(known)
+
+
+MODEL_CLASSES: tuple[type, ...] = (Model, Posterior, Summary, SummaryField, *ALLOCATIONS, *OBSERVATIONS)
+"""Every class that a saved posterior may hold."""
+
+MODEL_REGISTRY: Registry = registry(MODEL_CLASSES)
+
+
+def to_spec(obj: object, classes: Registry | None = None) -> tuple[Spec, dict[str, np.ndarray]]:
+    """Take an object apart into JSON and arrays.
+
+    Parameters
+    ----------
+    obj
+        Anything built of dataclasses, numbers, strings, None, lists, tuples, mappings with string keys,
+        arrays and sparse CSR matrices.
+    classes
+        Refuse other dataclasses than these (see :func:`registry`), so that what is written can be read again; None
+        takes any, for what is written to be compared.
+
+    Returns
+    -------
+    spec
+        JSON-able (no NaN or infinity: those are written as words).
+    arrays
+        Arrays by name; names are paths through the object such as ``"observation.m"`` and safe as file names.
+
+    Raises
+    ------
+    StoreError
+        Something in the object is not data, or its class is not registered; says where it is.
+    """
+    arrays: dict[str, np.ndarray] = {}
+    return _encode(obj, (), classes, arrays), arrays
+
+
+def from_spec(spec: Spec, arrays: Mapping[str, np.ndarray], classes: Registry = MODEL_REGISTRY) -> Any:
+    """Inverse of :func:`to_spec`.
+
+    Raises
+    ------
+    StoreError
+        A class that is not registered, a setting that the class does not have, a missing array, or anything that
+        :func:`to_spec` does not write.
+    """
+    return _decode(spec, arrays, classes)
+
+
+def _encode(obj: Any, path: tuple[str, ...], classes: Registry | None, arrays: dict[str, np.ndarray]) -> Spec:
+    if obj is None or isinstance(obj, (bool, str)) or type(obj) is int:
+        return obj
+    if type(obj) is float:
+        return obj if math.isfinite(obj) else {"$float": repr(obj)}
+    if isinstance(obj, np.generic):
+        return _encode_scalar(obj, path)
+    if isinstance(obj, np.ndarray):
+        name = _keep(obj, path, arrays)
+        # files hold rows; the order in memory is kept because it decides how matrix products round
+        by_column = obj.flags.f_contiguous and not obj.flags.c_contiguous
+        return {"$array": name, "order": "F"} if by_column else {"$array": name}
+    if sparse.issparse(obj):
+        csr = sparse.csr_array(obj)
+        parts = {n: _keep(a, (*path, n), arrays) for n, a in _csr_parts(csr).items()}
+        return {"$csr": parts, "shape": [int(n) for n in csr.shape]}
+    if isinstance(obj, (list, tuple)):
+        items = [_encode(v, (*path, str(i)), classes, arrays) for i, v in enumerate(obj)]
+        return items if isinstance(obj, list) else {"$tuple": items}
+    if isinstance(obj, Mapping):
+        _check_keys(obj, path)
+        return {"$map": [[k, _encode(v, (*path, k), classes, arrays)] for k, v in obj.items()]}
+    if is_dataclass(obj) and not isinstance(obj, type):
+        return _encode_dataclass(obj, path, classes, arrays)
+    raise StoreError(
+        f"{_where(path)} is a {type(obj).__name__}, which cannot be written to a file: only numbers, strings, None, "
+        "arrays, lists, tuples, mappings and registered dataclasses can"
+    )
+
+
+def _encode_dataclass(obj: Any, path: tuple[str, ...], classes: Registry | None, arrays: dict[str, np.ndarray]) -> Spec:
+    name = type(obj).__name__
+    if classes is not None and classes.get(name) is not type(obj):
+        raise StoreError(
+            f"{_where(path)} is a {name}, which is not registered for files; add the class to OBSERVATIONS or "
+            "ALLOCATIONS of its package, or pass it to serialize.registry()"
+        )
+    values = {f.name: getattr(obj, f.name) for f in fields(obj) if f.init}
+    return {"$class": name, "fields": {n: _encode(v, (*path, n), classes, arrays) for n, v in values.items()}}
+
+
+def _encode_scalar(obj: np.generic, path: tuple[str, ...]) -> Spec:
+    kind = type(obj).__name__
+    if kind == "bool":
+        kind = "bool_"
+    if kind not in _SCALARS and np.dtype(type(obj)).name in _SCALARS:
+        kind = np.dtype(type(obj)).name
+    if kind not in _SCALARS:
+        raise StoreError(f"{_where(path)} is a number of type {kind}, which cannot be written to a file")
+    value = obj.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        value = repr(value)
+    return {"$scalar": kind, "value": value}
+
+
+def _csr_parts(csr: sparse.csr_array) -> dict[str, np.ndarray]:
+    return {"data": csr.data, "indices": csr.indices, "indptr": csr.indptr}
+
+
+def _keep(array: np.ndarray, path: tuple[str, ...], arrays: dict[str, np.ndarray]) -> str:
+    if array.dtype.kind not in _ARRAY_KINDS:
+        raise StoreError(
+            f"{_where(path)} is an array of {array.dtype}; only arrays of numbers can be written to a file"
+        )
+    name = ".".join(_safe(part) for part in path) or "array"
+    arrays[name] = array
+    return name
+
+
+def _safe(key: str) -> str:
+    return quote(key, safe="").replace(".", "%2E")
+
+
+def _check_keys(obj: Mapping[Any, Any], path: tuple[str, ...]) -> None:
+    wrong = [k for k in obj if not isinstance(k, str)]
+    if wrong:
+        raise StoreError(f"{_where(path)} is a mapping with the key {wrong[0]!r}; keys in files must be strings")
+
+
+def _where(path: tuple[str, ...]) -> str:
+    return "the object" if not path else ".".join(path)
+
+
+def _decode(spec: Spec, arrays: Mapping[str, np.ndarray], classes: Registry) -> Any:
+    if spec is None or isinstance(spec, (bool, int, float, str)):
+        return spec
+    if isinstance(spec, list):
+        return [_decode(v, arrays, classes) for v in spec]
+    if not isinstance(spec, dict):
+        raise StoreError(f"found a {type(spec).__name__} where JSON was expected")
+    kind = next(iter(spec), None)
+    if kind == "$class":
+        return _decode_dataclass(spec, arrays, classes)
+    try:
+        if kind == "$array":
+            array = _array(spec["$array"], arrays)
+            return np.asfortranarray(array) if spec.get("order") == "F" else array
+        if kind == "$tuple":
+            return tuple(_decode(v, arrays, classes) for v in spec["$tuple"])
+        if kind == "$map":
+            return {str(k): _decode(v, arrays, classes) for k, v in spec["$map"]}
+        if kind == "$csr":
+            parts = {n: _array(spec["$csr"][n], arrays) for n in ("data", "indices", "indptr")}
+            return sparse.csr_array((parts["data"], parts["indices"], parts["indptr"]), shape=tuple(spec["shape"]))
+        if kind == "$float":
+            return float(spec["$float"])
+        if kind == "$scalar":
+            return _SCALARS[spec["$scalar"]](spec["value"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise StoreError(f"damaged description of a {kind}: {str(spec)[:200]}") from error
+    raise StoreError(f"unknown kind of value {kind!r} in a file; was it written by a newer version?")
+
+
+def _array(name: str, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    if name not in arrays:
+        raise StoreError(f"array {name!r} is missing; the file has {', '.join(sorted(arrays)) or 'none'}")
+    return arrays[name]
+
+
+def _decode_dataclass(spec: dict[str, Spec], arrays: Mapping[str, np.ndarray], classes: Registry) -> Any:
+    name, written = spec["$class"], spec.get("fields")
+    if not isinstance(name, str) or name not in classes:
+        raise StoreError(
+            f"class {name!r} is not one that may be read from a file; known are {', '.join(sorted(classes))}. "
+            "A file of a newer version, or of a likelihood that is not registered?"
+        )
+    if not isinstance(written, dict):
+        raise StoreError(f"damaged description of a {name}: no fields")
+    known = {f.name: f for f in fields(classes[name]) if f.init}
+    unknown = sorted(set(written) - set(known))
+    if unknown:
+        raise StoreError(f"{name} has no setting {', '.join(unknown)}; was the file written by a newer version?")
+    missing = [n for n, f in known.items() if n not in written and _required(f)]
+    if missing:
+        raise StoreError(f"{name} needs {', '.join(missing)}, which the file does not give")
+    values = {n: _decode(v, arrays, classes) for n, v in written.items()}
+    try:
+        return classes[name](**values)
+    except (TypeError, ValueError) as error:
+        raise StoreError(f"the file describes a {name} that cannot be: {error}") from error
+
+
+def _required(field: Field[Any]) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING

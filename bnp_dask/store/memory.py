@@ -1,0 +1,115 @@
+"""Summaries of a run that has no directory."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bnp_dask.errors import StoreError
+from bnp_dask.store.files import dump_json
+from bnp_dask.store.summaries import SummaryFiles
+
+_Entry = tuple[dict[str, np.ndarray], dict[str, Any]]
+
+
+class MemoryStore:
+    """Holds summaries in memory up to a limit, and those beyond it in a temporary directory.
+
+    Of every batch the two newest visits are kept, so that memory and disk do not grow from lap to lap.
+
+    Parameters
+    ----------
+    max_bytes
+        Bytes of arrays held in memory; 256 MB when not given.
+    """
+
+    def __init__(self, max_bytes: int = 256_000_000) -> None:
+        self._max_bytes = max_bytes
+        self._held = 0
+        # Batch -> visit -> what is held, or None when it is on the disk.
+        self._entries: dict[int, dict[int, _Entry | None]] = {}
+        self._directory: tempfile.TemporaryDirectory[str] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of arrays held in memory."""
+        return self._held
+
+    def put_summary(
+        self, batch: int, visit: int, arrays: Mapping[str, np.ndarray], meta: dict[str, Any] | None = None
+    ) -> None:
+        """Keep a copy of a summary."""
+        dump_json(meta or {})  # refuses what a run directory would refuse
+        visits = self._entries.setdefault(batch, {})
+        self._drop(batch, visit)
+        size = sum(np.asarray(a).nbytes for a in arrays.values())
+        if self._held + size <= self._max_bytes:
+            visits[visit] = (_copies(arrays), dict(meta or {}))
+            self._held += size
+        else:
+            self._files().put(batch, visit, arrays, meta)
+            visits[visit] = None
+        for old in sorted(visits)[:-2]:
+            self._drop(batch, old)
+
+    def get_summary(self, batch: int, visit: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """A copy of a summary, and its meta data."""
+        visits = self._entries.get(batch, {})
+        if visit not in visits:
+            raise StoreError(f"no summary of batch {batch} at visit {visit}; this batch has visits {sorted(visits)}")
+        entry = visits[visit]
+        if entry is None:
+            return self._files().get(batch, visit)
+        return _copies(entry[0]), dict(entry[1])
+
+    def commit(
+        self,
+        state: Mapping[str, Any],
+        arrays: Mapping[str, np.ndarray],
+        history: list[dict[str, Any]],
+        summaries: Iterable[tuple[int, int]],
+    ) -> None:
+        """Nothing is saved; older summaries than those in ``summaries`` are forgotten."""
+        self.forget(summaries)
+
+    def forget(self, keep: Iterable[tuple[int, int]]) -> None:
+        """Forget, of the batches in ``keep``, the visits before the one that is named there."""
+        for batch, visit in keep:
+            for old in [v for v in self._entries.get(batch, ()) if v < visit]:
+                self._drop(batch, old)
+
+    def load(self) -> None:
+        """There is never a checkpoint."""
+        return None
+
+    def close(self) -> None:
+        """Forget everything and remove the temporary directory."""
+        self._entries.clear()
+        self._held = 0
+        if self._directory is not None:
+            self._directory.cleanup()
+            self._directory = None
+
+    def _drop(self, batch: int, visit: int) -> None:
+        visits = self._entries[batch]
+        if visit not in visits:
+            return
+        entry = visits.pop(visit)
+        if entry is None:
+            self._files().path(batch, visit).unlink(missing_ok=True)
+        else:
+            self._held -= sum(a.nbytes for a in entry[0].values())
+
+    def _files(self) -> SummaryFiles:
+        if self._directory is None:
+            self._directory = tempfile.TemporaryDirectory(prefix="bnp-dask-", ignore_cleanup_errors=True)
+        return SummaryFiles(Path(self._directory.name))
+
+
+def _copies(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    # In C order, as a file would give them back: the order of a sum, and so its last bits, depend on the layout.
+    return {name: np.array(a, order="C", copy=True) for name, a in arrays.items()}

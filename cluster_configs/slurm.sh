@@ -1,0 +1,42 @@
+#!/bin/bash
+# One Slurm job: scheduler and coordinator on its first node, a worker for every task.
+#   sbatch slurm.sh run.yaml
+# Run it again after a time limit: it goes on from the last checkpoint.
+#SBATCH --job-name=bnp-dask
+#SBATCH --nodes=4
+#SBATCH --ntasks-per-node=16
+#SBATCH --cpus-per-task=1
+#SBATCH --mem-per-cpu=4G
+#SBATCH --time=08:00:00
+#SBATCH --signal=B:TERM@120
+set -euo pipefail
+
+job=${1:?usage: sbatch slurm.sh RUN.YAML}
+run=${BNP_RUN_DIR:-$SLURM_SUBMIT_DIR/runs/$(basename "${job%.*}")}
+contact=$SLURM_SUBMIT_DIR/scheduler-$SLURM_JOB_ID.json
+export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
+
+dask scheduler --scheduler-file "$contact" &
+scheduler=$!
+srun dask worker --scheduler-file "$contact" --nthreads 1 --memory-limit 3.5GB --death-timeout 120 \
+    --local-directory "${TMPDIR:-/tmp}" &
+workers=$!
+coordinator=
+# two minutes before the time limit: stop the coordinator cleanly; its last checkpoint stays
+trap '[ -z "$coordinator" ] || kill -TERM "$coordinator" 2>/dev/null || true' TERM
+trap 'kill "$workers" "$scheduler" 2>/dev/null || true; rm -f "$contact"' EXIT
+
+for _ in $(seq 120); do [ -s "$contact" ] && break; sleep 1; done
+
+# the coordinator: in this batch script, hence on the node of the scheduler
+if [ -e "$run/job.yaml" ]; then
+    bnp-dask resume "$run" --scheduler-file "$contact" &
+else
+    bnp-dask train "$job" --store "$run" --scheduler-file "$contact" &
+fi
+coordinator=$!
+status=0
+wait "$coordinator" || status=$?
+# a signal ends the first wait at once; the second waits for the coordinator to close what is open
+if kill -0 "$coordinator" 2>/dev/null; then status=0; wait "$coordinator" || status=$?; fi
+exit "$status"

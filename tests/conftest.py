@@ -1,0 +1,55 @@
+"""Fixtures that several folders of tests use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+from distributed import Client, LocalCluster
+
+DaskClient = Callable[..., Client]
+
+
+@pytest.fixture(scope="session")
+def dask_client() -> Iterator[DaskClient]:
+    """``dask_client(n_workers, processes=True)``: a client of a local cluster of one-thread workers.
+
+    Clusters are started when first asked for, shared by the whole session, and closed at its end.  Do not harm
+    them: a test that kills workers starts its own.  The client is never the default one.
+    """
+    clients: dict[tuple[int, bool], Client] = {}
+    with ExitStack() as stack:
+
+        def make(n_workers: int = 2, processes: bool = True) -> Client:
+            key = (n_workers, processes)
+            if key not in clients:
+                cluster = stack.enter_context(_local_cluster(n_workers, processes))
+                clients[key] = stack.enter_context(Client(cluster, set_as_default=False))
+            return clients[key]
+
+        yield make
+
+
+@pytest.fixture
+def own_cluster() -> Iterator[DaskClient]:
+    """``own_cluster(n_workers)``: like ``dask_client``, with a cluster of the test's own that it may harm."""
+    with ExitStack() as stack:
+
+        def make(n_workers: int, processes: bool = True) -> Client:
+            cluster = stack.enter_context(_local_cluster(n_workers, processes))
+            return stack.enter_context(Client(cluster, set_as_default=False))
+
+        yield make
+
+
+def _local_cluster(n_workers: int, processes: bool = True) -> LocalCluster:
+    """A cluster on the loopback interface, without a dashboard or memory limits."""
+    return LocalCluster(
+        n_workers=n_workers,
+        threads_per_worker=1,
+        processes=processes,
+        host="127.0.0.1" if processes else None,
+        dashboard_address=None,
+        memory_limit=0,
+    )

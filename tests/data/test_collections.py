@@ -1,0 +1,103 @@
+"""Dask collections: each block or partition is a batch, computed where it is used."""
+
+import json
+import pickle
+
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+
+from bnp_dask.data import as_source
+from bnp_dask.errors import DataError
+from tests.data.reading import read_all, rows, weights
+
+X = np.random.default_rng(0).normal(size=(200, 3))
+
+
+def test_array():
+    source = as_source(da.from_array(X, chunks=(30, 3)) * 2, batch_size=50)
+    assert source.n_batches == 4 and source.n_atoms == 200
+    np.testing.assert_array_equal(rows(source), 2 * X)
+    json.dumps(source.describe())
+
+
+def test_small_chunks_are_put_together_and_large_ones_kept():
+    assert as_source(da.from_array(X, chunks=(1, 3))).n_batches == 1
+    large = da.zeros((3_000_000, 4), chunks=(1_500_000, 4))
+    assert as_source(large).spans == ((0, 1_500_000), (1_500_000, 3_000_000))
+
+
+def test_a_reader_holds_the_graph_of_its_block_only():
+    x = da.from_array(np.zeros((100_000, 10)), chunks=(100, 10)).map_blocks(lambda b: b + 1)
+    source = as_source(x, batch_size=100)
+    assert len(pickle.dumps(source.reader(7))) < 30_000
+    assert source.reader(7)().x.sum() == 1000
+
+
+def test_chunked_by_columns_is_refused_with_the_fix():
+    with pytest.raises(DataError, match=r"x.rechunk\(\(rows, -1\)\)"):
+        as_source(da.from_array(X, chunks=(50, 2)))
+    fixed = da.from_array(X, chunks=(50, 2)).rechunk((50, -1))
+    np.testing.assert_array_equal(rows(as_source(fixed)), X)
+
+
+def test_unknown_chunk_sizes():
+    x = da.from_array(X, chunks=(50, 3))
+    some = x[x[:, 0] > 0]
+    source = as_source(some)
+    assert source.n_atoms is None and source.n_batches == 4
+    np.testing.assert_array_equal(rows(source), X[X[:, 0] > 0])
+    with pytest.raises(DataError, match=r"compute_chunk_sizes\(\)"):
+        as_source(some, batch_size=10)
+    with pytest.raises(DataError, match="lengths of its batches are unknown"):
+        as_source(some, weights=np.ones(200))
+
+
+def test_dtypes_weights_and_sparse_blocks():
+    x = da.from_array((10 * X).astype("i2"), chunks=(50, 3))
+    w = np.arange(200.0)
+    source = as_source(x, weights=w, batch_size=40)
+    np.testing.assert_array_equal(rows(source), (10 * X).astype("i2"))
+    np.testing.assert_array_equal(weights(source), w)
+    with pytest.raises(DataError, match="complex"):
+        as_source(x.astype(complex))
+    with pytest.raises(DataError, match="needs two axes"):
+        as_source(x[:, 0])
+    counts = x.map_blocks(lambda b: sparse.csr_array(abs(b)), meta=sparse.csr_array((0, 0), dtype="i2"))
+    source = as_source(counts)
+    assert source.is_sparse
+    np.testing.assert_array_equal(rows(source), abs((10 * X).astype("i2")))
+
+
+def test_frame():
+    frame = pd.DataFrame(X, columns=list("abc")).assign(name="x", w=np.arange(200))
+    lazy = dd.from_pandas(frame, npartitions=4)
+    with pytest.warns(UserWarning, match="'name'"):
+        source = as_source(lazy, weights="w")
+    assert source.n_batches == 4 and source.n_atoms is None
+    np.testing.assert_array_equal(rows(source), X)
+    np.testing.assert_array_equal(weights(source), np.arange(200))
+    some = as_source(lazy[lazy.a > 0], columns=["b"])
+    np.testing.assert_array_equal(rows(some)[:, 0], frame.b[frame.a > 0])
+    with pytest.raises(DataError, match="repartition"):
+        as_source(lazy, batch_size=10)
+    with pytest.raises(DataError, match="dask collection without rows"):
+        as_source(lazy.a)
+
+
+def test_persisted_here_works_and_on_a_cluster_is_refused_with_the_fix():
+    np.testing.assert_array_equal(rows(as_source(da.from_array(X, chunks=(50, 3)).persist(scheduler="synchronous"))), X)
+    from distributed import Client
+
+    with Client(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as client:
+        x = (da.from_array(X, chunks=(200, 3)) + 1).persist()
+        with pytest.raises(DataError, match=r"persisted on a cluster.*x.to_zarr"):
+            as_source(x).reader(0)
+        source = as_source(da.from_array(X, chunks=(50, 3)), batch_size=50)
+        future = client.submit(lambda read: read().x.sum(), source.reader(1))
+        assert future.result() == pytest.approx(X[50:100].sum())
+        # reading runs inside the task, not as more tasks of the cluster
+        assert len(read_all(source)) == 4

@@ -1,0 +1,273 @@
+"""The command line, in this process through ``main``, and as a program where that matters."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import yaml
+import zarr
+
+import bnp_dask as bnp
+from bnp_dask import cli
+from bnp_dask.cli import main
+from bnp_dask.console import client_spec, size, table
+
+pytestmark = pytest.mark.filterwarnings("ignore::bnp_dask.train.ConvergenceWarning")
+
+CENTRES = np.array([[0.0, 0.0], [8.0, 0.0], [0.0, 8.0]])
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A working directory with 300 atoms of three clusters and a job that trains on them."""
+    rng = np.random.default_rng(0)
+    atoms = np.repeat(CENTRES, 100, axis=0) + rng.standard_normal((300, 2))
+    np.save(tmp_path / "atoms.npy", rng.permutation(atoms))
+    job = {
+        "model": {"allocation": "DPMixture", "observation": "DiagGaussian"},
+        "data": {"path": "atoms.npy", "batch_size": 60},
+        "init": {"type": "BregmanKMeans", "n_clusters": 3},
+        "schedule": {"type": "Memoized", "laps": 6},
+        "store": "run",
+    }
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(job))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def edit_job(folder, **parts):
+    path = folder / "run.yaml"
+    path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), **parts}))
+
+
+# -- words ----------------------------------------------------------------------------------------------------
+def test_version(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["--version"])
+    assert stop.value.code == 0
+    assert capsys.readouterr().out == f"bnp-dask {bnp.__version__}\n"
+
+
+@pytest.mark.parametrize("command", ["demo", "ingest", "train", "resume", "predict", "score", "inspect", "report"])
+def test_every_command_explains_itself(command, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([command, "--help"])
+    assert stop.value.code == 0
+    assert command in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["trian"], "there is no 'trian'; did you mean 'train'?"),
+        (["demo", "digit"], "there is no 'digit'; did you mean 'digits'?"),
+        (["train", "run.yaml", "--lap", "3"], "unrecognized arguments: --lap 3; did you mean '--laps'?"),
+        (["train", "run.yaml", "--laps", "0"], "--laps: found '0', needs a whole number, at least 1"),
+        (["train", "run.yaml", "--workers", "2", "--scheduler", "tcp://a:1"], "not allowed with argument --workers"),
+        (["train"], "required: RUN.YAML"),
+        ([], "required: COMMAND"),
+    ],
+)
+def test_wrong_words_exit_2_with_one_line(words, message, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(words)
+    assert stop.value.code == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["train", "none.yaml"], "cannot read the job file none.yaml"),
+        (["resume", "."], "has no job.yaml"),
+        (["inspect", "none.zarr"], "none.zarr"),
+        (["score", "none.zarr", "atoms.npy"], "none.zarr"),
+        (["ingest", "atom.npy", "x.zarr"], "atoms.npy"),
+        (["train", "run.yaml", "--scheduler-file", "none.json"], "there is no scheduler file none.json"),
+    ],
+)
+def test_errors_are_one_line_and_exit_2(folder, words, message, capsys):
+    assert main(words) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("bnp-dask: error: ")
+    assert message in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_debug_shows_the_traceback(folder, capsys):
+    assert main(["train", "none.yaml", "--debug"]) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_misspelt_setting_is_an_error_before_anything_starts(folder, capsys):
+    edit_job(folder, model={"allocation": {"type": "DPMixture", "gama": 3}, "observation": "DiagGaussian"})
+    assert main(["train", "run.yaml"]) == 2
+    assert "model.allocation.gama: there is no such setting; did you mean 'gamma'?" in capsys.readouterr().err
+    assert not (folder / "run").exists()
+
+
+# -- the whole way --------------------------------------------------------------------------------------------
+def test_ingest_train_inspect_score_predict_report(folder, capsys):
+    assert main(["ingest", "atoms.npy", "atoms.zarr", "--batch-size", "50"]) == 0
+    out = capsys.readouterr().out
+    assert "300 atoms, 2 features, 6 batches" in out
+
+    edit_job(folder, data="atoms.zarr")
+    assert main(["train", "run.yaml"]) == 0
+    out = capsys.readouterr().out
+    assert "3 clusters" in out
+    assert "bnp-dask inspect run" in out
+
+    assert main(["inspect", "run"]) == 0
+    assert "DPMixture of DiagGaussian: 3 clusters, 300 atoms" in capsys.readouterr().out
+    assert main(["inspect", "run/posterior.zarr", "--limit", "1"]) == 0
+    assert "mean" in capsys.readouterr().out
+
+    posterior = bnp.load("run/posterior.zarr")
+    assert main(["score", "run", "atoms.npy"]) == 0
+    assert float(capsys.readouterr().out.split()[0]) == pytest.approx(
+        bnp.score(posterior, np.load("atoms.npy")), rel=1e-9
+    )
+
+    assert main(["predict", "run", "atoms.npy", "labels.zarr", "--batch-size", "70"]) == 0
+    labels = zarr.open_group("labels.zarr", mode="r")["label"][:]
+    np.testing.assert_array_equal(labels, bnp.predict(posterior, np.load("atoms.npy")))
+    truth = ((np.load("atoms.npy")[:, None] - CENTRES) ** 2).sum(axis=2).argmin(axis=1)
+    assert all(len(np.unique(truth[labels == k])) == 1 for k in np.unique(labels))
+
+    assert main(["predict", "run", "atoms.npy", "top.zarr", "--soft", "--top", "2"]) == 0
+    assert zarr.open_group("top.zarr", mode="r")["resp"].shape == (300, 2)
+
+    assert main(["predict", "run", "atoms.npy", "labels.zarr"]) == 2  # never overwritten
+    capsys.readouterr()
+    assert main(["report", "run", "report.html"]) == 0
+    assert "<img" in (folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_resume_gives_the_same_bits_as_one_run(folder, capsys):
+    edit_job(folder, schedule={"type": "Memoized", "laps": 6, "tolerance": 0, "count_tolerance": 0})
+    assert main(["train", "run.yaml", "--store", "whole"]) == 0
+    assert main(["train", "run.yaml", "--laps", "2", "--store", "parts"]) == 0
+    assert main(["resume", "parts", "--laps", "6"]) == 0
+    whole, parts = bnp.load("whole/posterior.zarr"), bnp.load("parts/posterior.zarr")
+    for name, value in whole.summary.values.items():
+        np.testing.assert_array_equal(parts.summary[name], value)
+    capsys.readouterr()
+
+
+def test_training_twice_into_one_directory_names_resume(folder, capsys):
+    assert main(["train", "run.yaml"]) == 0
+    capsys.readouterr()
+    assert main(["train", "run.yaml"]) == 2
+    assert "go on with 'bnp-dask resume run'" in capsys.readouterr().err
+
+
+def test_a_run_stopped_before_its_first_lap_can_be_started_again(folder, monkeypatch, capsys):
+    def stop(self, context):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bnp.BregmanKMeans, "start", stop)
+        assert main(["train", "run.yaml"]) == 130
+    assert "nothing was saved yet" in capsys.readouterr().err
+    assert main(["train", "run.yaml"]) == 0
+    assert "3 clusters" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("stop", "code"), [(KeyboardInterrupt, 130), (cli.Terminated, 143)])
+def test_a_stopped_run_says_how_to_go_on(folder, monkeypatch, capsys, stop, code):
+    from bnp_dask.cli.run import KeepJob
+
+    def interrupt(self, row, posterior):
+        if row["lap"] == 2:
+            raise stop
+
+    edit_job(folder, schedule={"type": "Memoized", "laps": 5, "tolerance": 0, "count_tolerance": 0})
+    with monkeypatch.context() as patch:
+        patch.setattr(KeepJob, "on_lap", interrupt)
+        assert main(["train", "run.yaml"]) == code
+    assert "go on with: bnp-dask resume run" in capsys.readouterr().err
+    assert main(["resume", "run"]) == 0
+    assert "lap 5" in capsys.readouterr().out
+
+
+def test_a_moved_run_directory_is_resumed_where_it_is(folder, capsys):
+    assert main(["train", "run.yaml", "--laps", "1"]) == 0
+    (folder / "run").rename(folder / "moved")
+    assert main(["resume", "moved", "--laps", "3"]) == 0
+    assert (folder / "moved" / "posterior.zarr").exists()
+    assert not (folder / "run").exists()
+    capsys.readouterr()
+
+
+def test_sigterm_handler_is_put_back(folder, capsys):
+    before = signal.getsignal(signal.SIGTERM)
+    main(["inspect", "none.zarr"])
+    assert signal.getsignal(signal.SIGTERM) is before
+    capsys.readouterr()
+
+
+# -- as a program ---------------------------------------------------------------------------------------------
+def run_program(*words, **options):
+    command = [sys.executable, "-m", "bnp_dask", *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+
+
+def test_workers_train_to_the_same_bits(folder, capsys):
+    assert main(["train", "run.yaml", "--store", "here"]) == 0
+    with run_program("train", "run.yaml", "--store", "there", "--workers", "2") as program:
+        out, err = program.communicate(timeout=100)
+    assert program.returncode == 0, err
+    assert "2 workers, dashboard: http://127.0.0.1:" in out
+    here, there = bnp.load("here/posterior.zarr"), bnp.load("there/posterior.zarr")
+    for name, value in here.summary.values.items():
+        np.testing.assert_array_equal(there.summary[name], value)
+    capsys.readouterr()
+
+
+def test_sigterm_ends_a_program_cleanly(folder):
+    edit_job(folder, schedule={"type": "Memoized", "laps": 100_000, "tolerance": 0, "count_tolerance": 0})
+    with run_program("train", "run.yaml", env={**os.environ, "PYTHONUNBUFFERED": "1"}) as program:
+        for line in program.stderr:
+            if line.startswith("lap 2"):
+                break
+        program.send_signal(signal.SIGTERM)
+        rest = program.stderr.read()
+        deadline = time.monotonic() + 30
+        while program.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+    assert program.returncode == 143
+    assert "terminated; go on with: bnp-dask resume run" in rest
+    assert "Traceback" not in rest
+
+
+# -- small things ---------------------------------------------------------------------------------------------
+def test_options_win_over_the_job_file():
+    from argparse import Namespace
+
+    from bnp_dask.jobfile import ClientSpec
+
+    none = Namespace(workers=None, scheduler=None, scheduler_file=None, memory_limit=None)
+    default = ClientSpec(workers=2, memory_limit="1GB")
+    assert client_spec(none, default) == default
+    assert client_spec(Namespace(**{**vars(none), "workers": 4}), default) == ClientSpec(workers=4, memory_limit="1GB")
+    assert client_spec(Namespace(**{**vars(none), "scheduler": "tcp://a:1"}), default) == ClientSpec(
+        scheduler="tcp://a:1"
+    )
+    assert client_spec(Namespace(**{**vars(none), "memory_limit": "2GB"}), default) == ClientSpec(2, memory_limit="2GB")
+
+
+def test_table_lines_up():
+    text = table(("name", "share"), [("a", 0.25), ("long", 12.0)])
+    assert text.splitlines() == ["name  share", "----  -----", "a      0.25", "long     12"]
+
+
+@pytest.mark.parametrize(("n", "text"), [(0, "0 B"), (999, "999 B"), (51_200_000, "51.2 MB"), (2.5e15, "2.5e+03 TB")])
+def test_sizes(n, text):
+    assert size(n) == text

@@ -1,0 +1,140 @@
+"""The scikit-learn estimator: scikit-learn's own checks, and that it says what train, predict and score say."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("sklearn")
+
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import bnp_dask as bnp
+from bnp_dask import DirichletProcessMixture
+
+EXPECTED_FAILURES = {
+    "check_sample_weight_equivalence_on_dense_data": (
+        "a row of weight 2 is one atom that counts twice: k-means++ draws other atoms than from two rows; the objective "
+        "itself is tested below"
+    ),
+}
+
+
+@parametrize_with_checks(
+    [DirichletProcessMixture(n_clusters=3, max_laps=20)],
+    expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
+)
+@pytest.mark.filterwarnings("ignore")
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def blobs():
+    rng = np.random.default_rng(3)
+    truth = rng.integers(3, size=600)
+    return np.array([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0]])[truth] + rng.standard_normal((600, 2)), truth
+
+
+@pytest.fixture(scope="module")
+def fitted(blobs):
+    estimator = DirichletProcessMixture("diag_gaussian", n_clusters=3, batch_size=100, random_state=5)
+    return estimator.fit(blobs[0])
+
+
+def test_it_is_train_predict_and_score(blobs, fitted):
+    x, _ = blobs
+    seed = int(np.random.RandomState(5).randint(2**31 - 1))
+    result = bnp.train(
+        bnp.Model(bnp.DPMixture(1.0), bnp.DiagGaussian()),
+        x,
+        init=bnp.BregmanKMeans(3),
+        schedule=bnp.Memoized(laps=100, tolerance=1e-6),
+        rng=seed,
+        batch_size=100,
+    )
+    assert fitted.history_["elbo"].tolist() == result.history["elbo"].tolist()
+    resp = bnp.predict(result.posterior, x, soft=True)
+    np.testing.assert_array_equal(fitted.predict_proba(x), resp[:, fitted.order_])
+    assert fitted.score(x) == bnp.score(result.posterior, x)
+    assert fitted.score_samples(x).mean() == pytest.approx(fitted.score(x), rel=1e-12)
+
+
+def test_attributes(blobs, fitted):
+    x, truth = blobs
+    assert fitted.n_clusters_ == 3
+    assert fitted.n_features_in_ == 2
+    assert fitted.converged_
+    assert fitted.n_iter_ == len(fitted.lower_bounds_)
+    assert np.all(np.diff(fitted.lower_bounds_[1:]) >= -1e-9 * abs(fitted.lower_bound_))
+    assert fitted.weights_.sum() == pytest.approx(1.0, abs=0.01)
+    assert np.all(np.diff(fitted.weights_) <= 0)
+    table = np.zeros((3, 3), int)
+    np.add.at(table, (fitted.labels_, truth), 1)
+    assert (table > 0).sum() == 3
+
+
+def test_labels_agree_with_predict_and_probabilities(blobs, fitted):
+    x, _ = blobs
+    np.testing.assert_array_equal(fitted.predict(x), fitted.labels_)
+    np.testing.assert_array_equal(fitted.predict_proba(x).argmax(axis=1), fitted.labels_)
+    np.testing.assert_array_equal(clone(fitted).fit_predict(x), fitted.labels_)
+
+
+def test_labels_count_clusters_with_atoms_only(blobs):
+    x, _ = blobs
+    with pytest.warns(ConvergenceWarning):
+        estimator = DirichletProcessMixture(n_clusters=30, max_laps=5, random_state=0).fit(x)
+    used = np.unique(estimator.labels_)
+    np.testing.assert_array_equal(used, np.arange(estimator.n_clusters_))
+    assert len(estimator.weights_) == estimator.posterior_.n_clusters
+
+
+def test_too_few_laps_warn(blobs):
+    with pytest.warns(ConvergenceWarning, match="increase max_laps or tol"):
+        DirichletProcessMixture(n_clusters=5, max_laps=1, random_state=0).fit(blobs[0])
+
+
+def test_sample_weights_count(blobs):
+    """Whole-number weights and repeated rows have the same fixed point: start both from the same statistics."""
+    x, truth = blobs
+    x, truth = x[:200], truth[:200]
+    weight = np.random.default_rng(0).integers(0, 4, size=200)
+    model = bnp.Gaussian(nu=5.0, B=np.eye(2), m=np.zeros(2), kappa=0.1, center=np.zeros(2))
+    one = DirichletProcessMixture(model, init=bnp.Responsibilities(truth)).fit(x, sample_weight=weight)
+    repeated = np.repeat(x, weight, axis=0)
+    other = DirichletProcessMixture(model, init=bnp.Responsibilities(np.repeat(truth, weight))).fit(repeated)
+    assert one.lower_bound_ == pytest.approx(other.lower_bound_, rel=1e-9)
+    np.testing.assert_allclose(one.predict_proba(x), other.predict_proba(x), atol=1e-9)
+
+
+def test_sparse_counts():
+    rng = np.random.default_rng(0)
+    truth = rng.integers(2, size=100)
+    words = rng.multinomial(40, np.array([[0.4, 0.4, 0.05, 0.05, 0.1], [0.05, 0.05, 0.4, 0.4, 0.1]])[truth])
+    estimator = DirichletProcessMixture("multinomial", n_clusters=2, random_state=0)
+    labels = estimator.fit(sparse.csr_array(words)).labels_
+    assert max(np.mean(labels == truth), np.mean(labels != truth)) > 0.97
+    np.testing.assert_array_equal(clone(estimator).fit(words).labels_, labels)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"observation": "gausian"}, "observation='gausian': needs one of bernoulli"),
+        ({"gamma": -1.0}, "gamma=-1.0: needs a positive"),
+        ({"max_laps": 0}, "laps=0: needs a whole number"),
+        ({"n_clusters": 1000}, "ask for at most 600 clusters"),
+    ],
+)
+def test_wrong_settings_are_found_in_fit(blobs, options, message):
+    estimator = DirichletProcessMixture(**options)
+    with pytest.raises(ValueError, match=message):
+        estimator.fit(blobs[0])
+
+
+def test_parameters_round_trip():
+    estimator = DirichletProcessMixture("poisson", n_clusters=4)
+    assert estimator.get_params()["observation"] == "poisson"
+    assert estimator.set_params(gamma=3.0).gamma == 3.0

@@ -1,0 +1,181 @@
+"""Job files: what they build, and what they say about every kind of mistake."""
+
+import numpy as np
+import pytest
+import yaml
+
+import bnp_dask as bnp
+from bnp_dask.errors import SettingError
+from bnp_dask.jobfile import COPY_NAME, ClientSpec, parse_job, read_job, with_laps, with_store, write_copy
+
+BASE = """
+model:
+  allocation: {type: DPMixture, gamma: 10}
+  observation: {type: DiagGaussian, nu: 4}
+data: atoms.npy
+"""
+
+
+def job_of(tmp_path, text):
+    path = tmp_path / "run.yaml"
+    path.write_text(text, encoding="utf-8")
+    return read_job(path)
+
+
+def changed(**parts):
+    return yaml.safe_dump({**yaml.safe_load(BASE), **parts})
+
+
+def test_a_full_job(tmp_path):
+    job = job_of(
+        tmp_path,
+        """
+model:
+  allocation: {type: FiniteMixture, gamma: 2.5, top: 3}
+  observation: {type: Gaussian, nu: 5, B: [[1, 0], [0, 2]], m: 0}
+  estimate: map
+data: {path: sub/atoms.npy, batch_size: 100}
+init: {type: RandomExamples, n_clusters: 4}
+schedule: {type: Stochastic, decay: 0.7, tolerance: 1e-3}
+client: {workers: 3, memory_limit: 2GB}
+store: ~/run
+rng: 7
+checkpoint_minutes: 1
+""",
+    )
+    assert job.model.allocation == bnp.FiniteMixture(2.5, top=3)
+    assert job.model.estimate == "map"
+    np.testing.assert_array_equal(job.model.observation.B, [[1.0, 0.0], [0.0, 2.0]])
+    assert job.init == bnp.RandomExamples(4)
+    assert job.schedule == bnp.Stochastic(decay=0.7, tolerance=1e-3)
+    assert job.client == ClientSpec(workers=3, memory_limit="2GB")
+    assert job.data.path == str(tmp_path / "sub" / "atoms.npy")
+    assert job.data.batch_size == 100
+    assert job.store is not None
+    assert "~" not in job.store
+    assert (job.rng, job.checkpoint_minutes) == (7, 1.0)
+
+
+def test_what_is_left_out_is_left_to_train(tmp_path):
+    job = job_of(tmp_path, BASE)
+    assert (job.init, job.schedule, job.store, job.rng) == (None, None, None, 0)
+    assert job.client == ClientSpec()
+
+
+def test_product_of_likelihoods_and_arrays_from_files(tmp_path):
+    np.save(tmp_path / "lam.npy", np.array([0.5, 2.0]))
+    job = job_of(
+        tmp_path,
+        changed(
+            model={
+                "allocation": "DPMixture",
+                "observation": {
+                    "type": "Product",
+                    "groups": {"0:3": "Gaussian", "3,4": {"type": "Bernoulli", "lam1": "lam.npy"}},
+                },
+            }
+        ),
+    )
+    columns, parts = zip(*job.model.observation.groups)
+    assert columns == ("0:3", "3,4")
+    assert isinstance(parts[0], bnp.Gaussian)
+    np.testing.assert_array_equal(parts[1].lam1, [0.5, 2.0])
+
+
+def test_labels_as_a_start(tmp_path):
+    job = job_of(tmp_path, changed(init={"type": "Responsibilities", "resp": [0, 1, 1]}))
+    np.testing.assert_array_equal(job.init.resp, [0, 1, 1])
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"schedul": "Memoized"}, r"run\.yaml: schedul: there is no such setting; did you mean 'schedule'"),
+        ({"model": {"allocation": {"type": "DPMixture", "gama": 1}, "observation": "Gaussian"}},
+         r"model\.allocation\.gama: there is no such setting; did you mean 'gamma'"),
+        ({"model": {"allocation": "DPMixtur", "observation": "Gaussian"}}, "allocation: .* did you mean 'DPMixture'"),
+        ({"model": {"allocation": "DPMixture", "observation": "gausian"}}, "observation: .* did you mean 'Gaussian'"),
+        ({"model": {"allocation": "DPMixture"}}, r"model\.observation: is missing"),
+        ({"model": {"allocation": {"gamma": 1}, "observation": "Gaussian"}}, r"model\.allocation: needs 'type'"),
+        ({"model": {"allocation": {"type": "DPMixture", "gamma": "ten"}, "observation": "Gaussian"}},
+         r"model\.allocation\.gamma: found 'ten', needs a number"),
+        ({"model": {"allocation": {"type": "DPMixture", "gamma": -1}, "observation": "Gaussian"}},
+         r"model\.allocation: gamma=-1\.0: needs a positive"),
+        ({"model": {"allocation": "DPMixture", "observation": {"type": "Gaussian", "B": "B.npy"}}},
+         r"model\.observation\.B: cannot read 'B\.npy'"),
+        ({"model": {"allocation": "DPMixture", "observation": {"type": "Gaussian", "m": ["a"]}}},
+         r"model\.observation\.m: found \['a'\], needs numbers"),
+        ({"schedule": {"type": "Memoized", "laps": 2.5}}, r"schedule\.laps: found 2\.5, needs a whole number"),
+        ({"schedule": {"type": "Memoized", "laps": True}}, r"schedule\.laps: found True, needs a whole number"),
+        ({"schedule": {"type": "Memoized", "laps": 0}}, r"schedule: laps=0: needs a whole number, at least 1"),
+        ({"schedule": {"type": "Memoized", "order": "shufled"}}, r"schedule\.order: .* did you mean 'shuffled'"),
+        ({"data": {"path": "x.npy", "batchsize": 3}}, r"data\.batchsize: .* did you mean 'batch_size'"),
+        ({"data": {"path": "x.npy", "columns": "a"}}, r"data\.columns: found 'a', needs a list"),
+        ({"data": 3}, "data: found 3, needs settings"),
+        ({"client": {"workers": 2, "scheduler": "tcp://a:1"}}, "workers and scheduler are given; needs one place"),
+        ({"client": {"memory_limit": "2GB"}}, "give workers too"),
+        ({"client": {"wokers": 2}}, r"client\.wokers: .* did you mean 'workers'"),
+        ({"rng": 1.5}, r"rng: found 1\.5, needs a whole number"),
+        ({"store": 5}, r"store: found 5, needs text"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_named_by_their_path(tmp_path, parts, message):
+    with pytest.raises(SettingError, match=message):
+        job_of(tmp_path, changed(**parts))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("model: [", "not valid YAML"),
+        ("- 1", "the job: found .* needs settings"),
+        ("", "the job: found None"),
+        (BASE + "data: other.npy\n", "'data' is given twice"),
+        ("a: !!python/object/apply:os.getcwd []", "not valid YAML"),
+    ],
+)
+def test_files_that_are_no_jobs(tmp_path, text, message):
+    with pytest.raises(SettingError, match=message):
+        job_of(tmp_path, text)
+
+
+def test_a_missing_file(tmp_path):
+    with pytest.raises(SettingError, match="cannot read the job file"):
+        read_job(tmp_path / "nothing.yaml")
+
+
+def test_environment_variables_are_not_expanded(tmp_path, monkeypatch):
+    monkeypatch.setenv("SECRET", "value")
+    job = job_of(tmp_path, changed(store="$SECRET/run", data="${SECRET}.npy"))
+    assert job.store == str(tmp_path / "$SECRET" / "run")
+    assert job.data.path == str(tmp_path / "${SECRET}.npy")
+
+
+def test_urls_are_left_alone(tmp_path):
+    assert job_of(tmp_path, changed(data="s3://bucket/x.zarr")).data.path == "s3://bucket/x.zarr"
+
+
+def test_a_copy_elsewhere_means_the_same(tmp_path):
+    np.save(tmp_path / "beta.npy", np.array([0.5, 2.0]))
+    observation = {"type": "DiagGaussian", "beta": "beta.npy"}
+    job = job_of(tmp_path, changed(store="run", model={"allocation": "DPMixture", "observation": observation}))
+    other = tmp_path / "somewhere" / "else"
+    other.mkdir(parents=True)
+    write_copy(job, other)
+    copy = read_job(other / COPY_NAME)
+    assert (copy.data, copy.store) == (job.data, job.store)
+    np.testing.assert_array_equal(copy.model.observation.beta, [0.5, 2.0])
+
+
+def test_laps_and_store_can_be_replaced(tmp_path):
+    job = job_of(tmp_path, changed(schedule={"type": "FullBatch", "window": 2}))
+    assert with_laps(job, 7).schedule == bnp.FullBatch(laps=7, window=2)
+    assert with_laps(job_of(tmp_path, BASE), 7).schedule == bnp.Memoized(laps=7)
+    assert with_store(job, tmp_path / "x").store == str(tmp_path / "x")
+    assert with_store(job, tmp_path / "x").data == job.data
+
+
+def test_a_posterior_as_a_start_must_exist(tmp_path):
+    content = yaml.safe_load(changed(init={"type": "FromPosterior", "posterior": "none.zarr"}))
+    with pytest.raises(bnp.BnpDaskError, match=r"none\.zarr"):
+        parse_job(content, tmp_path)

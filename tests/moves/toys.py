@@ -1,0 +1,161 @@
+"""Toy data sets of the thesis with known clusters, and runs on them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+from scipy.optimize import linear_sum_assignment
+
+from bnp_dask.allocation import DPMixture
+from bnp_dask.batch import Batch
+from bnp_dask.execute import SerialExecutor
+from bnp_dask.initialize import BregmanKMeans, InitContext, RandomExamples
+from bnp_dask.model import Model
+from bnp_dask.moves import Birth, Delete, Merge
+from bnp_dask.moves.base import Move
+from bnp_dask.observation import Multinomial, ZeroMeanGaussian
+from bnp_dask.schedules import Memoized, State, Work
+from bnp_dask.survey import combine, survey_batch
+from tests.moves.parts import Batches, DictMemo
+
+FONT = {
+    "A": "7C1211127C", "B": "7F49494936", "C": "3E41414122", "D": "7F4141413E", "E": "7F49494941", "F": "7F09090901",
+    "G": "3E41415173", "H": "7F0808087F", "I": "00417F4100", "J": "2040413F01", "K": "7F08142241", "L": "7F40404040",
+    "M": "7F021C027F", "N": "7F0408107F", "O": "3E4141413E", "P": "7F09090906", "Q": "3E4151215E", "R": "7F09192946",
+    "S": "2649494932", "T": "03017F0103", "U": "3F4040403F", "V": "1F2040201F", "W": "3F4038403F", "X": "6314081463",
+    "Y": "0304780403", "Z": "6159494D43",
+}  # fmt: skip
+"""Letters of 5 x 7 pixels: one byte per column, lowest bit on top."""
+
+
+@dataclass(frozen=True, eq=False)
+class Toy:
+    """A data set: its batches, the model for it, the cluster that each atom came from ``(n,)`` and how many."""
+
+    model: Model
+    batches: list[Batch]
+    labels: np.ndarray
+    n_true: int
+
+
+def letter_pictures() -> np.ndarray:
+    """26 pictures of 8 x 8 pixels, 0 and 1, ``(26, 64)``."""
+    pictures = np.zeros((26, 8, 8))
+    for picture, code in zip(pictures, FONT.values(), strict=True):
+        for column, byte in enumerate(bytes.fromhex(code)):
+            picture[:7, column + 1] = (byte >> np.arange(7)) & 1
+    return pictures.reshape(26, 64)
+
+
+def letters(n: int = 50_000, n_batches: int = 50, seed: int = 0, noise: float = 0.2) -> Toy:
+    """Thesis 3.6.1: patches that show a letter at a random contrast; each letter 95 % as frequent as the one before."""
+    covariances = [np.outer(p, p) + noise**2 * np.eye(64) for p in letter_pictures()]
+    weights = 0.95 ** np.arange(26)
+    return gaussian_toy(covariances, weights / weights.sum(), n, n_batches, seed)
+
+
+def edges(n: int = 100_000, n_batches: int = 100, seed: int = 0) -> Toy:
+    """Thesis 4.4.2: 5 x 5 patches with a strong edge in one of 8 directions."""
+    rows, columns = np.mgrid[0:5, 0:5] - 2
+    covariances = []
+    for j in range(8):
+        rng = np.random.default_rng(100 + j)
+        across = np.cos(np.pi * j / 8) * columns + np.sin(np.pi * j / 8) * rows
+        sides = rng.normal(size=(400, 2))
+        steps = [np.where(across > rng.uniform(-1.5, 1.5), a, b).ravel() for a, b in sides]
+        covariances.append(np.cov(np.array(steps).T, bias=True) + 0.05 * np.eye(25))
+    return gaussian_toy(covariances, np.full(8, 1 / 8), n, n_batches, seed)
+
+
+def gaussian_toy(covariances: Sequence[np.ndarray], weights: np.ndarray, n: int, n_batches: int, seed: int) -> Toy:
+    """Atoms of zero-mean Gaussians."""
+    rng = np.random.default_rng(seed)
+    labels = rng.choice(len(weights), size=n, p=weights)
+    x = rng.normal(size=(n, len(covariances[0])))
+    for k, covariance in enumerate(covariances):
+        x[labels == k] = x[labels == k] @ np.linalg.cholesky(covariance).T
+    batches = [Batch(part, name=f"toy batch {b}") for b, part in enumerate(np.array_split(x, n_batches))]
+    return Toy(Model(DPMixture(5.0), ZeroMeanGaussian()), batches, labels, len(weights))
+
+
+def bars(n: int = 1000, length: int = 100, n_batches: int = 10, seed: int = 0) -> Toy:
+    """Toy bars: 30 x 30 words, 5 horizontal and 5 vertical bars 6 wide, one bar per document, 5 % of words anywhere."""
+    rng = np.random.default_rng(seed)
+    topics = np.zeros((10, 30, 30))
+    for j in range(5):
+        topics[j, 6 * j : 6 * j + 6] = 1
+        topics[5 + j, :, 6 * j : 6 * j + 6] = 1
+    share = 0.95 * topics.reshape(10, 900) / 180 + 0.05 / 900
+    labels = rng.integers(10, size=n)
+    counts = np.array([rng.multinomial(length, share[k] / share[k].sum()) for k in labels], np.float64)
+    batches = [Batch(sparse.csr_array(part), name=f"toy batch {b}") for b, part in enumerate(
+        np.array_split(counts, n_batches)
+    )]  # fmt: skip
+    return Toy(Model(DPMixture(1.0), Multinomial()), batches, labels, 10)
+
+
+@dataclass(frozen=True, eq=False)
+class Solved:
+    """How a run ended: clusters, how many true ones have a cluster of their own, laps, seconds, proposals."""
+
+    n_clusters: int
+    found: int
+    laps: int
+    seconds: float
+    proposed: int
+    accepted: int
+    finished: str | None
+    rows: list[dict]
+    state: State
+    work: Work
+
+    @property
+    def why(self) -> str:
+        """For the message of an assertion."""
+        return f"{self.n_clusters} clusters, {self.found} found, {self.laps} laps, {self.finished}"
+
+
+def solve(
+    toy: Toy, n_clusters: int, seed: int = 0, laps: int = 60, moves: tuple[Move, ...] | None = None, window: int = 8
+) -> Solved:
+    """Train from ``n_clusters`` clusters with all moves, and match what was found with what is true."""
+    moves = (Birth(), Merge(), Delete()) if moves is None else moves
+    source = Batches(toy.batches)
+    survey = combine([survey_batch(b) for b in toy.batches])
+    work = Work(toy.model.with_prior(survey), source, survey, SerialExecutor(), DictMemo(), seed, moves)
+    init = RandomExamples(n_clusters) if n_clusters > 1 else BregmanKMeans(1)
+    initial = init.start(InitContext(work.model, source, survey, work.executor, np.random.default_rng(seed)))
+    state = State.start(work.model, initial, source.n_batches)
+    start, rows = time.perf_counter(), []
+    for step in Memoized(laps=laps, window=window).run(work, state):
+        rows.append(step.row)
+    seconds = time.perf_counter() - start
+    proposals = [m for row in rows for m in row["moves"]]
+    accepted = sum(m["accepted"] for m in proposals)
+    return Solved(
+        state.posterior.n_clusters,
+        own_clusters(toy, work, state),
+        state.lap,
+        seconds,
+        len(proposals),
+        accepted,
+        state.finished,
+        rows,
+        state,
+        work,
+    )
+
+
+def own_clusters(toy: Toy, work: Work, state: State) -> int:
+    """How many true clusters have a cluster of their own: most of its atoms are theirs, most of theirs are its."""
+    labels = [work.model.assign(state.posterior, t).resp.argmax(axis=1) for b in toy.batches
+              for t in work.model.allocation.tiles(b, state.posterior.n_clusters)]  # fmt: skip
+    table = np.zeros((toy.n_true, state.posterior.n_clusters))
+    np.add.at(table, (toy.labels, np.concatenate(labels)), 1.0)
+    true, own = linear_sum_assignment(-table)
+    shared = table[true, own]
+    return int(((shared > 0.5 * table.sum(axis=1)[true]) & (shared > 0.5 * table.sum(axis=0)[own])).sum())

@@ -1,0 +1,167 @@
+"""Product: the shipped suite over several mixes, and equality with its parts."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+
+from bnp_dask.batch import Batch
+from bnp_dask.errors import DataError, SettingError
+from bnp_dask.observation.bernoulli import Bernoulli
+from bnp_dask.observation.diag_gaussian import DiagGaussian
+from bnp_dask.observation.fixed_variance_gaussian import FixedVarianceGaussian
+from bnp_dask.observation.multinomial import Multinomial
+from bnp_dask.observation.poisson import Poisson
+from bnp_dask.observation.product import Product
+from bnp_dask.testing import ObservationSuite, random_resp, survey_of
+from tests.observation.test_bernoulli import TestBernoulli as Bits
+from tests.observation.test_diag_gaussian import TestDiagGaussian as Diagonal
+from tests.observation.test_multinomial import TestMultinomial as Words
+from tests.observation.test_poisson import TestPoisson as Rates
+
+
+class TestProduct(ObservationSuite):
+    """Gaussian columns on both sides of bits and counts; one of the groups is not consecutive."""
+
+    groups = (((0, 6), DiagGaussian()), (range(1, 5), Bernoulli()), ("5,7:9", Poisson()))
+    n_draws = 600
+
+    def model(self):
+        return Product(self.groups)
+
+    def batch(self, rng, n_atoms):
+        x = np.empty((n_atoms, 9))
+        x[:, [0, 6]] = Diagonal().batch(rng, n_atoms).x
+        x[:, 1:5] = Bits().batch(rng, n_atoms).x
+        x[:, [5, 7, 8]] = Rates().batch(rng, n_atoms).x
+        return Batch(x)
+
+    def draw(self, params, k, rng):
+        suites = (Diagonal(), Bits(), Rates())
+        return [suite.draw(part, k, rng) for suite, part in zip(suites, params.parts, strict=True)]
+
+    def log_density(self, phi, x):
+        parts = ((Diagonal(), [0, 6]), (Bits(), [1, 2, 3, 4]), (Rates(), [5, 7, 8]))
+        return sum(suite.log_density(own, x[:, c]) for (suite, c), own in zip(parts, phi, strict=True))
+
+
+class TestSparseProduct(ObservationSuite):
+    """Words of a document and bits of its author, as one sparse matrix."""
+
+    n_draws = 600
+
+    def model(self):
+        return Product({"4:": Multinomial(lam=0.5), ":4": Bernoulli()})
+
+    def batch(self, rng, n_atoms):
+        bits, words = Bits().batch(rng, n_atoms), Words().batch(rng, n_atoms)
+        return Batch(sparse.csr_array(sparse.hstack([bits.x, words.x], format="csr")))
+
+    def draw(self, params, k, rng):
+        return Words().draw(params.parts[0], k, rng), Bits().draw(params.parts[1], k, rng)
+
+    def log_density(self, phi, x):
+        return Words().log_density(phi[0], x[:, 4:]) + Bits().log_density(phi[1], x[:, :4].toarray())
+
+
+class TestNestedProduct(TestProduct):
+    def model(self):
+        inner = Product({"0:4": Bernoulli(), "4:7": Poisson()})
+        return Product({"0,6": DiagGaussian(), "1:6,7:9": inner})
+
+    def draw(self, params, k, rng):
+        bits, rates = params.parts[1].parts
+        return Diagonal().draw(params.parts[0], k, rng), Bits().draw(bits, k, rng), Rates().draw(rates, k, rng)
+
+
+def test_is_the_sum_of_its_parts():
+    suite = TestProduct()
+    model, batch, resp, summary, params = suite.fitted()
+    expected = np.zeros((batch.n_atoms, 3))
+    predictive, kl = expected.copy(), np.zeros(3)
+    base = 0.0
+    for (columns, part), own in zip(suite.groups, model.parts, strict=True):
+        index = {"5,7:9": [5, 7, 8]}.get(columns, columns) if isinstance(columns, str) else list(columns)
+        view = batch.columns(np.array(index))
+        alone = part.with_prior(survey_of(view))
+        assert type(alone) is type(own)
+        fields = suite.summary(alone, view, resp)
+        phi = alone.global_step(fields)
+        expected += alone.expected_log_lik(phi, view)
+        predictive += alone.log_predictive(phi, view)
+        kl += alone.kl(phi)
+        base += suite.log_base(alone, view) @ resp.sum(axis=1)
+    assert_allclose(model.expected_log_lik(params, batch), expected)
+    assert_allclose(model.log_predictive(params, batch), predictive)
+    assert_allclose(model.kl(params), kl)
+    assert_allclose(summary["log_base"], base)
+    assert list(model.fields) == ["0.x", "0.xx", "1.x", "2.x", "log_base"]
+    assert model.sizes == {"0.feature": 2, "1.feature": 4, "2.feature": 3}
+
+
+def test_no_base_measure_no_field():
+    model = Product({(0,): DiagGaussian(), (1,): Bernoulli()})
+    assert "log_base" not in model.fields
+
+
+def test_columns_in_every_notation_are_the_same():
+    x = np.random.default_rng(0).normal(size=(20, 6))
+    notations = ["0:3", range(3), (0, 1, 2), slice(3), slice(0, 3), ":3", "0, 1:3", np.arange(3), [0, 1, 2]]
+    for columns in notations:
+        model = Product([(columns, DiagGaussian()), (slice(3, None), FixedVarianceGaussian())])
+        model = model.with_prior(survey_of(Batch(x)))
+        assert [text for text, _ in model.groups] == ["0:3", "3:6"]
+        assert json.loads(json.dumps(model.groups[0][0])) == "0:3"
+    assert Product({5: Bernoulli()}).groups[0][0] == "5"
+    strided = Product({"::2": DiagGaussian(), "1::2": DiagGaussian()}).with_prior(survey_of(Batch(x)))
+    assert [text for text, _ in strided.groups] == ["0,2,4", "1,3,5"]
+
+
+def test_order_of_columns_within_a_group_is_kept():
+    x = np.random.default_rng(0).normal(size=(20, 3))
+    model = Product({(2, 0): DiagGaussian(), 1: DiagGaussian()}).with_prior(survey_of(Batch(x)))
+    assert_allclose(model.parts[0].m, x[:, [2, 0]].mean(axis=0))
+    values = model.summarize(Batch(x), np.ones((20, 1)))
+    assert_allclose(values["0.x"][0] + 20 * model.parts[0].center, x[:, [2, 0]].sum(axis=0))
+
+
+def test_refuses_groups_that_do_not_cover_the_columns_once():
+    survey = survey_of(Batch(np.random.default_rng(0).normal(size=(20, 6))))
+    for groups, message in (
+        ({"0:4": DiagGaussian(), "3:6": DiagGaussian()}, r"columns \[3\] are named twice"),
+        ({"0:4": DiagGaussian(), "5": DiagGaussian()}, r"1 of 6 columns belong to no group.*\[4\]"),
+        ({"0:7": DiagGaussian()}, "have 6 columns"),
+        ({(0, 9): DiagGaussian()}, "have 6 columns"),
+        ({"age": DiagGaussian()}, '"age".*notation of slices'),
+        ({"": DiagGaussian()}, "notation of slices"),
+        ({"3:3": DiagGaussian()}, "name none"),
+        ({(0, 0, 1, 2, 3, 4, 5): DiagGaussian()}, r"\[0\] are named twice"),
+    ):
+        with pytest.raises(SettingError, match=message):
+            Product(groups).with_prior(survey)
+    for groups in ({}, {(): DiagGaussian()}, {(-1,): DiagGaussian()}, {(0.5,): DiagGaussian()}, {None: DiagGaussian()}):
+        with pytest.raises(SettingError):
+            Product(groups)
+
+
+def test_check_names_the_group():
+    suite = TestProduct()
+    model, batch, _ = suite.ready()
+    x = batch.x.copy()
+    x[7, 3] = 2.0
+    with pytest.raises(DataError, match=r"part-1, columns 1:5 .*row 7, column 2 is 2.0; Bernoulli"):
+        model.check(replace(batch, x=x, name="part-1"))
+    with pytest.raises(SettingError, match="with_prior"):
+        suite.model().check(batch)
+
+
+def test_global_step_uses_each_parts_own_statistics():
+    suite = TestProduct()
+    model, batch, _ = suite.ready()
+    resp = random_resp(np.random.default_rng(2), batch.n_atoms, 2)
+    params = model.global_step(suite.summary(model, batch, resp))
+    assert_array_equal(params.parts[1].lam1, 0.5 + resp.T @ batch.x[:, 1:5])
+    assert_allclose(params.parts[2].a, 1.0 + resp.T @ batch.x[:, [5, 7, 8]])

@@ -1,0 +1,488 @@
+"""The run directory: what a commit saves, and what is left after a kill, damage, or a second writer."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+
+from bnp_dask.errors import StoreError
+from bnp_dask.store import RunStore, read_history
+from bnp_dask.store.files import seal
+
+B = 3
+
+
+class Killed(BaseException):
+    """What a kill would do: no handler sees it."""
+
+
+def arrays_of(batch, visit):
+    return {"value.N": np.array([batch + 0.1, visit / 3]), "part/a/ids": np.arange(batch)}
+
+
+def put_all(store, visit):
+    for b in range(B):
+        store.put_summary(b, visit, arrays_of(b, visit), {"seen": visit})
+
+
+def commit(store, lap):
+    """Checkpoint ``lap``: every batch at visit ``lap``, and two rows."""
+    rows = [{"lap": lap, "elbo": -1 / (lap + 3)}, {"lap": lap, "elbo": float("nan")}]
+    store.commit({"lap": lap}, {"x": np.full(4, lap / 7)}, rows, [(b, lap) for b in range(B)])
+
+
+def run_laps(path, laps):
+    store = RunStore.create(path, {"seed": 1})
+    for lap in range(laps):
+        put_all(store, lap)
+        commit(store, lap)
+    store.close()
+
+
+def lap_of(path, pass_over=False):
+    """Load as a reader would, check that all parts are of one lap, and give it; -1 when there is no checkpoint."""
+    store = RunStore.view(path)
+    if pass_over:
+        with pytest.warns(UserWarning, match="going on from checkpoint"):
+            found = store.load()
+    else:
+        found = store.load()
+    if found is None:
+        return -1
+    lap = found.state["lap"]
+    np.testing.assert_array_equal(found.arrays["x"], np.full(4, lap / 7))
+    assert set(found.arrays) == {"x"}
+    assert [row["lap"] for row in found.history] == [i for i in range(lap + 1) for _ in range(2)]
+    assert [row["elbo"] for row in found.history[::2]] == [-1 / (i + 3) for i in range(lap + 1)]
+    assert found.summaries.tolist() == [[b, lap] for b in range(B)]
+    for b in range(B):
+        arrays, meta = store.get_summary(b, lap)
+        np.testing.assert_array_equal(arrays["value.N"], arrays_of(b, lap)["value.N"])
+        assert meta == {"seen": lap}
+    return lap
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "run"
+
+
+# -- the plain way ------------------------------------------------------------------------------------------------
+def test_laps_come_back(path):
+    run_laps(path, 4)
+    assert lap_of(path) == 3
+    assert RunStore.view(path).settings == {"seed": 1}
+    assert RunStore.exists(path)
+    assert not RunStore.exists(path.parent)
+    assert len(read_history(path)) == 8
+
+
+def test_no_checkpoint_yet(path):
+    RunStore.create(path, {}).close()
+    assert RunStore.open(path).load() is None
+    assert read_history(path) == []
+
+
+def test_only_two_checkpoints_are_kept(path):
+    run_laps(path, 5)
+    assert sorted(p.name for p in (path / "checkpoints").iterdir()) == [
+        "00000004.json", "00000004.npz", "00000005.json", "00000005.npz",
+    ]  # fmt: skip
+    assert sorted(RunStore.view(path).summaries.keys()) == [(b, v) for b in range(B) for v in (3, 4)]
+
+
+def test_resume_goes_on(path):
+    run_laps(path, 2)
+    store = RunStore.open(path)
+    assert store.load().state == {"lap": 1}
+    put_all(store, 2)
+    commit(store, 2)
+    store.close()
+    assert lap_of(path) == 2
+
+
+def test_resume_cuts_what_the_checkpoint_does_not_know(path):
+    """A run killed after it appended to the history and put summaries: a resumed run ends in the same files."""
+    run_laps(path, 2)
+    with open(path / "history.jsonl", "a") as file:
+        file.write('{"lap":2,"half a li')
+    store = RunStore.open(path)
+    put_all(store, 2)  # as the killed run did
+    store.close()
+    store = RunStore.open(path)
+    store.load()
+    put_all(store, 2)
+    commit(store, 2)
+    store.close()
+    run_laps(path.parent / "whole", 3)
+    for name in ("history.jsonl", "checkpoints/00000003.npz", "checkpoints/00000003.json"):
+        assert (path / name).read_bytes() == (path.parent / "whole" / name).read_bytes()
+
+
+def test_commit_in_the_middle_of_a_lap(path):
+    """Some batches have their new summary, some their old one; newer ones that nobody refers to yet stay."""
+    run_laps(path, 1)
+    store = RunStore.open(path)
+    store.load()
+    store.put_summary(0, 1, arrays_of(0, 1))
+    store.put_summary(2, 1, arrays_of(2, 1))
+    for _ in range(2):
+        store.commit({}, {}, [], [(0, 1), (1, 0), (2, 0)])
+    assert sorted(store.summaries.keys()) == [(0, 1), (1, 0), (2, 0), (2, 1)]
+
+
+def test_commit_before_load_is_refused(path):
+    run_laps(path, 1)
+    with pytest.raises(StoreError, match="call load"):
+        commit(RunStore.open(path), 1)
+
+
+def test_summary_that_was_not_put(path):
+    store = RunStore.create(path, {})
+    with pytest.raises(StoreError, match=r"not put: .*00000007-000001.npz is missing"):
+        store.commit({}, {}, [], [(7, 1)])
+    with pytest.raises(StoreError, match="batch 7 at visit 1"):
+        store.get_summary(7, 1)
+
+
+def test_put_again(path):
+    """The same bytes again change nothing; other bytes are refused once a checkpoint refers to them."""
+    run_laps(path, 1)
+    store = RunStore.open(path)
+    store.load()
+    file = store.summaries.path(1, 0)
+    before = file.read_bytes(), file.stat().st_mtime_ns
+    store.put_summary(1, 0, arrays_of(1, 0), {"seen": 0})
+    assert (file.read_bytes(), file.stat().st_mtime_ns) == before
+    with pytest.raises(StoreError, match="belongs to a checkpoint"):
+        store.put_summary(1, 0, arrays_of(2, 0))
+    store.put_summary(1, 1, arrays_of(1, 1))
+    store.put_summary(1, 1, arrays_of(2, 1))
+    assert store.get_summary(1, 1)[0]["value.N"][0] == 2.1
+
+
+@pytest.mark.parametrize("state", [{"x": np.zeros(2)}, {"x": object()}, {"x": {1, 2}}])
+def test_state_that_is_not_plain(path, state):
+    store = RunStore.create(path, {})
+    with pytest.raises(StoreError, match="JSON-able"):
+        store.commit(state, {}, [], [])
+    assert RunStore.view(path).load() is None
+
+
+def test_numbers_keep_all_bits(path):
+    store = RunStore.create(path, {})
+    values = [0.1, 1 / 3, -0.0, 5e-324, 1.7976931348623157e308, float("inf")]
+    store.commit({"v": values, "n": np.int64(3), "f": np.float64(0.1)}, {}, [{"a": np.float32(0.1)}], [])
+    found = RunStore.view(path).load()
+    assert [v.hex() for v in found.state["v"]] == [v.hex() for v in values]
+    assert (found.state["n"], found.state["f"]) == (3, 0.1)
+    assert found.history == [{"a": float(np.float32(0.1))}]
+
+
+# -- kills ----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", ["replace", "fsync", "unlink"])
+@pytest.mark.parametrize("after", [False, True])
+def test_killed_at_every_call(tmp_path, monkeypatch, name, after):
+    """Kill lap 2 before (or after) the n-th call of a function, for every n: load gives lap 1 or lap 2, whole."""
+    original, seen = getattr(os, name), set()
+    for n in range(100):
+        path = tmp_path / f"run{n}"
+        run_laps(path, 2)
+        calls = [0]
+
+        def call(*args, calls=calls, n=n, **kwargs):
+            calls[0] += 1
+            if calls[0] > n:
+                if after and calls[0] == n + 1:
+                    original(*args, **kwargs)
+                raise Killed
+            return original(*args, **kwargs)
+
+        store = RunStore.open(path)
+        store.load()
+        with monkeypatch.context() as patch:
+            patch.setattr(os, name, call)
+            try:
+                put_all(store, 2)
+                commit(store, 2)
+                finished = True
+            except Killed:
+                finished = False
+        store.close()
+        found = lap_of(path)
+        assert found in (1, 2)
+        seen.add(found)
+        # The run goes on from there and ends as if nothing had happened.
+        store = RunStore.open(path)
+        store.load()
+        for lap in range(found + 1, 4):
+            put_all(store, lap)
+            commit(store, lap)
+        store.close()
+        assert lap_of(path) == 3
+        assert not list(path.rglob(".tmp-*"))
+        if finished:
+            break
+    assert finished
+    assert n >= 3
+    assert 2 in seen
+
+
+def test_killed_in_the_first_commit(tmp_path, monkeypatch):
+    original = os.replace
+    for n in range(B + 2):
+        path = tmp_path / f"run{n}"
+        store = RunStore.create(path, {})
+        calls = [0]
+
+        def call(*args, calls=calls, n=n):
+            calls[0] += 1
+            if calls[0] > n:
+                raise Killed
+            original(*args)
+
+        with monkeypatch.context() as patch, pytest.raises(Killed):
+            patch.setattr(os, "replace", call)
+            put_all(store, 0)
+            commit(store, 0)
+        store.close()
+        assert lap_of(path) == -1
+
+
+def test_killed_while_it_was_created(path, monkeypatch):
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(os, "replace", lambda *args: (_ for _ in ()).throw(Killed))
+        RunStore.create(path, {})
+    assert not RunStore.exists(path)
+    with pytest.raises(StoreError, match="holds no run"):
+        RunStore.open(path)
+    run_laps(path, 1)
+    assert lap_of(path) == 0
+
+
+@pytest.mark.parametrize("name", ["replace", "fsync"])
+def test_full_disk(path, monkeypatch, name):
+    """The error names a file in the run; the previous checkpoint stays; the same store can commit later."""
+    run_laps(path, 2)
+    store = RunStore.open(path)
+    store.load()
+    put_all(store, 2)
+
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, name, full)
+        with pytest.raises(StoreError, match=rf"{path}.*No space left on device.*last checkpoint is unharmed"):
+            commit(store, 2)
+    assert lap_of(path) == 1
+    commit(store, 2)
+    assert lap_of(path) == 2
+
+
+# -- damage ---------------------------------------------------------------------------------------------------------
+DAMAGES = {
+    "cut off": lambda data: data[: len(data) // 2],
+    "empty": lambda data: b"",
+    "one bit": lambda data: data[:40] + bytes([data[40] ^ 4]) + data[41:],
+    "last bit": lambda data: data[:-3] + bytes([data[-3] ^ 1]) + data[-2:],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("file", ["checkpoints/00000003.json", "checkpoints/00000003.npz", "history.jsonl"])
+def test_damaged_newest_checkpoint(path, file, damage):
+    run_laps(path, 3)
+    target = path / file
+    data = target.read_bytes()
+    if file == "history.jsonl":  # damage what only the newest checkpoint refers to
+        start = data.index(b'{"lap":2')
+        target.write_bytes(data[:start] + DAMAGES[damage](data[start:]))
+    else:
+        target.write_bytes(DAMAGES[damage](data))
+    store = RunStore.open(path)
+    with pytest.warns(UserWarning, match=f"{target.name} is damaged .*; going on from checkpoint 2"):
+        assert store.load().state == {"lap": 1}
+    put_all(store, 2)
+    commit(store, 2)
+    store.close()
+    assert lap_of(path) == 2
+    assert sorted(p.stem for p in (path / "checkpoints").glob("*.json")) == ["00000002", "00000004"]
+
+
+def test_missing_files_of_the_newest(path):
+    for file in ("checkpoints/00000003.npz", "summaries/00000/00000001-000002.npz"):
+        run_laps(path, 3)
+        (path / file).unlink()
+        assert lap_of(path, pass_over=True) == 1
+        path = path.parent / (path.name + "x")
+
+
+def test_cut_off_summary(path):
+    run_laps(path, 3)
+    file = path / "summaries/00000/00000001-000002.npz"
+    file.write_bytes(file.read_bytes()[:-5])
+    with pytest.warns(UserWarning, match="00000001-000002.npz is damaged"):
+        assert RunStore.view(path).load().state == {"lap": 1}
+
+
+def test_both_checkpoints_damaged(path):
+    run_laps(path, 3)
+    for number in (2, 3):
+        (path / f"checkpoints/0000000{number}.npz").write_bytes(b"")
+    with pytest.raises(StoreError, match=r"no checkpoint in .* is whole: .*00000003.npz.*00000002.npz"):
+        RunStore.view(path).load()
+
+
+def test_any_flipped_bit_of_a_summary(path):
+    """Every byte of the file, one bit: an error that names the file."""
+    store = RunStore.create(path, {})
+    store.put_summary(4, 0, {"a": np.arange(3.0), "b": np.array([[1, 2]], np.int16)}, {"k": 1})
+    file = store.summaries.path(4, 0)
+    data = file.read_bytes()
+    for i in range(len(data)):
+        file.write_bytes(data[:i] + bytes([data[i] ^ (1 << i % 8)]) + data[i + 1 :])
+        with pytest.raises(StoreError, match=f"{file.name} is damaged"):
+            store.get_summary(4, 0)
+
+
+def test_newer_version(path):
+    run_laps(path, 1)
+    for name, kind in (("RUN.json", "bnp-dask run"), ("checkpoints/00000001.json", "bnp-dask checkpoint")):
+        file = path / name
+        old = file.read_bytes()
+        content = json.loads(old)["content"]
+        file.write_bytes(seal({**content, "format": kind, "version": 99}))
+        with pytest.raises(StoreError, match=r"format version 99, this bnp-dask reads up to 1; upgrade"):
+            RunStore.view(path).load()
+        file.write_bytes(old)
+
+
+# -- who may write ----------------------------------------------------------------------------------------------------
+def test_second_writer_in_another_process(path):
+    run_laps(path, 2)
+    code = (
+        "import sys, time\n"
+        "from bnp_dask.store import RunStore\n"
+        "store = RunStore.open(sys.argv[1])\n"
+        "print('open', flush=True)\n"
+        "time.sleep(100)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout.readline() == "open\n"
+            with pytest.raises(StoreError, match=rf"being written by process {process.pid} on .* since 20"):
+                RunStore.open(path)
+            assert lap_of(path) == 1  # reading is allowed
+        finally:
+            process.kill()
+    store = RunStore.open(path)  # the lock died with its process
+    assert store.load().state == {"lap": 1}
+
+
+def test_second_writer_in_this_process(path):
+    store = RunStore.create(path, {})
+    with pytest.raises(StoreError, match="is being written by process"):
+        RunStore.open(path)
+    store.close()
+    store.close()
+    RunStore.open(path).close()
+
+
+def test_reader_cannot_write(path):
+    run_laps(path, 1)
+    store = RunStore.view(path)
+    store.load()
+    for use in (lambda: put_all(store, 1), lambda: commit(store, 1)):
+        with pytest.raises(StoreError, match="opened for reading or closed"):
+            use()
+
+
+def test_reading_while_it_is_written(path):
+    """A reader that meets a checkpoint just as the writer removes it looks again."""
+    store = RunStore.create(path, {"seed": 1})
+    for lap in range(3):
+        put_all(store, lap)
+        commit(store, lap)
+    reader = RunStore.view(path)
+    original, laps = reader._read, iter((3, 4))
+
+    def read_late(number):
+        for lap in laps:  # two commits between the listing and the reading
+            put_all(store, lap)
+            commit(store, lap)
+        return original(number)
+
+    reader._read = read_late
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert reader.load().state == {"lap": 4}
+
+
+# -- where ------------------------------------------------------------------------------------------------------------
+def test_directory_that_holds_a_run(path):
+    run_laps(path, 1)
+    with pytest.raises(StoreError, match="already holds a run; .*resume=True"):
+        RunStore.create(path, {})
+    assert lap_of(path) == 0
+
+
+def test_foreign_directory(path):
+    path.mkdir()
+    (path / "thesis.tex").touch()
+    with pytest.raises(StoreError, match=r"is not empty \(thesis.tex\)"):
+        RunStore.create(path, {})
+    assert sorted(os.listdir(path)) == ["thesis.tex"]
+    with pytest.raises(StoreError, match="holds no run"):
+        RunStore.open(path)
+
+
+def test_file_instead_of_a_directory(path):
+    path.touch()
+    with pytest.raises(StoreError, match="is a file"):
+        RunStore.create(path, {})
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/run", "gs://b/r", "https://host/run"])
+def test_urls_are_refused(url):
+    for use in (lambda: RunStore.create(url, {}), lambda: RunStore.open(url), lambda: RunStore.exists(url)):
+        with pytest.raises(StoreError, match="local or shared file system"):
+            use()
+
+
+@pytest.mark.skipif(os.name == "nt" or os.getuid() == 0, reason="root may write anywhere")
+def test_directory_without_permission(path):
+    path.parent.chmod(0o500)
+    with pytest.raises(StoreError, match=f"cannot make directory {path}: Permission denied"):
+        RunStore.create(path, {})
+    path.parent.chmod(0o700)
+
+
+def test_directory_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="run"):
+        RunStore.create(tmp_path / "file" / "run", {})
+
+
+# -- size -----------------------------------------------------------------------------------------------------------
+def test_many_summaries(path):
+    """2,000 batches: no directory grows large, the checkpoint stays compact, a second lap removes nothing needed."""
+    n = 2_000
+    store = RunStore.create(path, {})
+    for visit in range(2):
+        for b in range(n):
+            store.put_summary(b, visit, {"a": np.array([b, visit])})
+        store.commit({}, {}, [], ((b, visit) for b in range(n)))
+    assert max(len(list(d.iterdir())) for d in (path / "summaries").iterdir()) <= 2 * 256
+    assert (path / "checkpoints/00000002.npz").stat().st_size < 24 * n + 2000
+    assert len(list(store.summaries.keys())) == 2 * n
+    store.close()
+    store = RunStore.open(path)
+    assert len(store.load().summaries) == n
+    np.testing.assert_array_equal(store.get_summary(1_999, 1)[0]["a"], [1_999, 1])

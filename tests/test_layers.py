@@ -1,0 +1,121 @@
+"""The rules of the house: who imports whom, how the code looks, what its types say."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import grimp
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "bnp_dask"
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+
+MAX_FILE_LINES = 450
+MAX_FUNCTION_LINES = 60
+
+DASK_DOORS = {"bnp_dask.execute.dask", "bnp_dask.train", "bnp_dask.cli", "bnp_dask.console"}
+"""Who may import Dask, besides the modules of ``data`` that read and write its collections."""
+
+DASK_COLLECTIONS = {"bnp_dask.data.collections", "bnp_dask.data.lazy"}
+
+OPTIONAL = {"bokeh", "matplotlib", "pandas", "PIL", "sklearn", "xarray"}
+"""Packages of the extras."""
+
+
+PICKLING = {f"{m}.{f}" for m in ("pickle", "cloudpickle", "joblib", "dill") for f in ("dump", "load")}
+
+
+def run(*command: str) -> None:
+    """Run a tool in the root of the tree; its output is the message when it complains."""
+    where = shutil.which(command[0], path=sysconfig.get_path("scripts")) or shutil.which(command[0])
+    assert where is not None, f'{command[0]} is not installed; run: pip install ".[test]"'
+    done = subprocess.run([where, *command[1:]], cwd=ROOT, capture_output=True, text=True, check=False, timeout=110)
+    if done.returncode != 0:
+        pytest.fail(f"{' '.join(command)}\n{done.stdout}{done.stderr}", pytrace=False)
+
+
+# -- tools ----------------------------------------------------------------------------------------------------
+def test_import_contracts():
+    run("lint-imports", "--no-cache")
+
+
+def test_ruff_check():
+    run("ruff", "check", "--no-cache", ".")
+
+
+def test_ruff_format():
+    run("ruff", "format", "--check", "--no-cache", ".")
+
+
+def test_mypy(tmp_path):
+    run("mypy", "--cache-dir", str(tmp_path), "--no-error-summary")
+
+
+# -- rules that no tool knows -----------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def imports() -> dict[str, set[str]]:
+    """Top-level packages that each module imports when it runs, in functions too."""
+    graph = grimp.build_graph(
+        "bnp_dask", include_external_packages=True, exclude_type_checking_imports=True, cache_dir=None
+    )
+    ours = [m for m in graph.modules if m.split(".")[0] == "bnp_dask"]
+    return {m: {x.split(".")[0] for x in graph.find_modules_directly_imported_by(m)} for m in ours}
+
+
+def test_dask_has_few_doors(imports):
+    using = {m for m, names in imports.items() if names & {"dask", "distributed"}}
+    allowed = {m for m in using if m in DASK_DOORS | DASK_COLLECTIONS or m.startswith("bnp_dask.cli.")}
+    assert using == allowed, f"{sorted(using - allowed)} import Dask; only {sorted(DASK_DOORS | DASK_COLLECTIONS)} may"
+    assert "bnp_dask.execute.dask" in using
+
+
+def test_kernels_import_only_arrays(imports):
+    allowed = {"bnp_dask", "numpy", "scipy", "numba", *sys.stdlib_module_names}
+    found = {m: names - allowed for m, names in imports.items() if m.startswith("bnp_dask.kernels")}
+    assert not any(found.values()), found
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_nobody_pickles_to_files(path):
+    """What lies on disk is loaded without running code."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call):
+            assert ast.unparse(node.func) not in PICKLING, f"{path}:{node.lineno}"
+            allowing = [k for k in node.keywords if k.arg == "allow_pickle" and ast.unparse(k.value) != "False"]
+            assert not allowing, f"{path}:{node.lineno}"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_size_and_imports_of(path):
+    """Short files and functions; optional packages are imported by those who need them, when they do."""
+    text = path.read_text()
+    tree = ast.parse(text)
+    assert len(text.splitlines()) <= MAX_FILE_LINES
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = function_lines(node)
+            assert length <= MAX_FUNCTION_LINES, f"{path}:{node.lineno}: {node.name} has {length} lines"
+    eager = {name.split(".")[0] for node in tree.body for name in imported_names(node)}
+    assert not eager & OPTIONAL, f"{path} imports {sorted(eager & OPTIONAL)} at module level"
+
+
+def function_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines from ``def`` to the end, without the docstring."""
+    length = node.end_lineno - node.lineno + 1
+    if ast.get_docstring(node) is not None:
+        length -= node.body[0].end_lineno - node.body[0].lineno + 1
+    return length
+
+
+def imported_names(node: ast.stmt) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom) and node.level == 0:
+        return [node.module or ""]
+    return []

@@ -1,0 +1,502 @@
+"""The summary algebra against a naive model that keeps all responsibilities and data."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from bnp_dask.errors import SummaryError
+from bnp_dask.summary import Edit, Exchange, Field, Forget, InsertEmpty, Merge, RunningTotal, Summary, Take, replay
+
+D = 2
+FIELDS = {
+    "n": Field(),  # no cluster axis: how many atoms
+    "base": Field(("feature",)),  # the same with an axis of its own
+    "N": Field(("cluster",)),
+    "S": Field(("cluster", "feature")),
+    "T": Field(("cluster", "cluster")),  # transitions
+    "U": Field(("cluster", "cluster", "feature")),
+    "H": Field(("cluster",), merge="tracked"),
+}
+
+
+# -- the naive model ------------------------------------------------------------------------------------------
+@dataclass
+class Atoms:
+    """Responsibilities by cluster id, and data."""
+
+    resp: dict[int, np.ndarray]
+    x: np.ndarray
+
+    def edited(self, edit: Edit) -> Atoms:
+        resp = dict(self.resp)
+        if isinstance(edit, InsertEmpty):
+            resp.update({i: np.zeros(len(self.x)) for i in edit.ids})
+        elif isinstance(edit, Take):
+            resp = {i: resp[i] for i in edit.ids}
+        else:
+            resp[edit.keep] = resp[edit.keep] + resp.pop(edit.drop)
+        return Atoms(resp, self.x)
+
+    def summary(self, ids: list[int], pairs: list[tuple[int, int]]) -> Summary:
+        r = np.array([self.resp[i] for i in ids]).reshape(len(ids), len(self.x))
+        values = {
+            "n": np.array(float(len(self.x))),
+            "base": self.x.sum(axis=0),
+            "N": r.sum(axis=1),
+            "S": r @ self.x,
+            "T": r[:, :-1] @ r[:, 1:].T,
+            "U": np.einsum("an,bn,nd->abd", r[:, :-1], r[:, 1:], self.x[1:]),
+            "H": np.array([entropy(row) for row in r]),
+        }
+        union = np.array([entropy(self.resp[a] + self.resp[b]) for a, b in pairs])
+        return Summary(np.array(ids, np.int64), FIELDS, values, pair_array(pairs), {"H": union})
+
+
+def entropy(r: np.ndarray) -> float:
+    return -float(np.sum(r * np.log(np.where(r > 0, r, 1.0))))
+
+
+def pair_array(pairs: list[tuple[int, int]]) -> np.ndarray:
+    return np.array(pairs, np.int64).reshape(-1, 2)
+
+
+def fresh_atoms(ids: list[int], seed: int, n: int = 4) -> Atoms:
+    rng = np.random.default_rng(seed)
+    resp = rng.dirichlet(np.full(len(ids), 0.3), n)
+    return Atoms({i: resp[:, k] for k, i in enumerate(ids)}, rng.normal(size=(n, D)) * 10.0 ** rng.integers(-3, 4))
+
+
+def weighted_sum(parts: list[tuple[float, Atoms]], ids: list[int], pairs: list[tuple[int, int]]) -> Summary:
+    total = Atoms({i: np.zeros(0) for i in ids}, np.zeros((0, D))).summary(ids, pairs)
+    for weight, atoms in parts:
+        total = total + atoms.summary(ids, pairs).scale(weight)
+    return total
+
+
+def assert_same(got: Summary, want: Summary, rtol: float = 1e-10, atol: float = 1e-9) -> None:
+    np.testing.assert_array_equal(got.ids, want.ids)
+    np.testing.assert_array_equal(got.pairs, want.pairs)
+    assert got.values.keys() == want.values.keys()
+    for name, value in want.values.items():
+        assert isinstance(got[name], np.ndarray)
+        assert got[name].shape == value.shape
+        np.testing.assert_allclose(got[name], value, rtol=rtol, atol=atol, err_msg=name)
+    for name, value in want.pair_values.items() if want.n_pairs else ():
+        np.testing.assert_allclose(got.pair_values[name], value, rtol=rtol, atol=atol, err_msg=f"pairs of {name}")
+
+
+# -- the state machine ----------------------------------------------------------------------------------------
+seeds = st.integers(0, 2**20)
+
+
+class SummaryMachine(RuleBasedStateMachine):
+    """A memoized run: a running total, stale summaries of batches, and a log of edits."""
+
+    @initialize(k=st.integers(1, 5))
+    def start(self, k: int) -> None:
+        self.ids = list(range(k))
+        self.next_id = k
+        self.pairs: list[tuple[int, int]] = []
+        self.edits: list[Edit] = []
+        self.atoms: list[Atoms] = []  # the naive model, always up to date
+        self.stored: list[tuple[Summary, int]] = []  # summary of each batch, and how many edits it has seen
+        self.total = RunningTotal(weighted_sum([], self.ids, self.pairs))
+        self.blended: list[tuple[float, Atoms]] = []
+        self.blend = weighted_sum([], self.ids, self.pairs)
+
+    def edit(self, edit: Edit) -> None:
+        self.edits.append(edit)
+        self.total.apply([edit])
+        self.blend = replay(self.blend, [edit])
+        self.atoms = [a.edited(edit) for a in self.atoms]
+        self.blended = [(w, a.edited(edit)) for w, a in self.blended]
+
+    def up_to_date(self, b: int) -> Summary:
+        summary, seen = self.stored[b]
+        return replay(summary, self.edits[seen:])
+
+    @rule(seed=seeds, n=st.integers(0, 6))
+    def add_batch(self, seed: int, n: int) -> None:
+        atoms = fresh_atoms(self.ids, seed, n)
+        summary = atoms.summary(self.ids, self.pairs)
+        self.atoms.append(atoms)
+        self.stored.append((summary, len(self.edits)))
+        self.total.add(summary)
+
+    @precondition(lambda self: self.atoms)
+    @rule(seed=seeds, data=st.data())
+    def visit_batch(self, seed: int, data: st.DataObject) -> None:
+        b = data.draw(st.integers(0, len(self.atoms) - 1))
+        atoms = fresh_atoms(self.ids, seed, len(self.atoms[b].x))
+        new = Atoms(atoms.resp, self.atoms[b].x)
+        summary = new.summary(self.ids, self.pairs)
+        self.total.subtract(self.up_to_date(b))
+        self.total.add(summary)
+        self.atoms[b] = new
+        self.stored[b] = (summary, len(self.edits))
+
+    @precondition(lambda self: self.atoms)
+    @rule(data=st.data())
+    def drop_batch(self, data: st.DataObject) -> None:
+        b = data.draw(st.integers(0, len(self.atoms) - 1))
+        self.total.subtract(self.up_to_date(b))
+        del self.atoms[b], self.stored[b]
+
+    @precondition(lambda self: len(self.ids) > 1)
+    @rule(data=st.data())
+    def track_pairs(self, data: st.DataObject) -> None:
+        """A lap that tracks pairs visits every batch."""
+        one = st.sampled_from(self.ids)
+        drawn = data.draw(st.lists(st.tuples(one, one), max_size=4))
+        self.pairs = list(dict.fromkeys((a, b) for a, b in drawn if a != b))
+        self.total = RunningTotal(weighted_sum([], self.ids, self.pairs))
+        self.blend = weighted_sum(self.blended, self.ids, self.pairs)
+        for b, atoms in enumerate(self.atoms):
+            summary = atoms.summary(self.ids, self.pairs)
+            self.total.add(summary)
+            self.stored[b] = (summary, len(self.edits))
+
+    @precondition(lambda self: self.pairs)
+    @rule(data=st.data(), swap=st.booleans())
+    def merge_tracked(self, data: st.DataObject, swap: bool) -> None:
+        pair = data.draw(st.sampled_from(self.pairs))
+        keep, drop = pair[::-1] if swap else pair
+        self.edit(Merge(keep, drop))
+        self.ids.remove(drop)
+        self.pairs = [p for p in self.pairs if keep not in p and drop not in p]
+
+    @precondition(lambda self: len(self.ids) > 1)
+    @rule(data=st.data())
+    def refuse_untracked(self, data: st.DataObject) -> None:
+        keep, drop = data.draw(st.permutations(self.ids))[:2]
+        tracked = {frozenset(p) for p in self.pairs}
+        if frozenset((keep, drop)) not in tracked:
+            with pytest.raises(SummaryError, match="was not tracked"):
+                self.total.value().merge(keep, drop)
+
+    @rule(count=st.integers(0, 2))
+    def insert_empty(self, count: int) -> None:
+        new = tuple(range(self.next_id, self.next_id + count))
+        if len(self.ids) + count <= 8:
+            self.edit(InsertEmpty(new))
+            self.ids += new
+            self.next_id += count
+
+    @rule(data=st.data(), delete=st.booleans())
+    def take(self, data: st.DataObject, delete: bool) -> None:
+        order = data.draw(st.permutations(self.ids))
+        wanted = order[:-1] if delete and len(order) > 1 else order
+        self.edit(Take(tuple(wanted)))
+        self.ids = list(wanted)
+        self.pairs = [p for p in self.pairs if set(p) <= set(wanted)]
+
+    @rule(seed=seeds, rate=st.floats(0.0, 1.0), share=st.floats(1.0, 50.0))
+    def stochastic_step(self, seed: int, rate: float, share: float) -> None:
+        atoms = fresh_atoms(self.ids, seed)
+        self.blend = self.blend.scale(1.0 - rate) + atoms.summary(self.ids, self.pairs).scale(share).scale(rate)
+        old = [(w * (1.0 - rate), a) for w, a in self.blended]
+        self.blended = [*old, (rate * share, atoms)]
+
+    @rule()
+    def through_files_and_pickles(self) -> None:
+        blend = Summary.from_arrays(FIELDS, {n: a.copy() for n, a in self.blend.to_arrays().items()})
+        assert_same(blend, self.blend, rtol=0, atol=0)
+        self.blend = pickle.loads(pickle.dumps(blend))
+        self.total = self.total.copy()
+
+    @invariant()
+    def total_is_the_fresh_sum(self) -> None:
+        want = weighted_sum([(1.0, a) for a in self.atoms], self.ids, self.pairs)
+        assert_same(self.total.value(), want)
+
+    @invariant()
+    def replay_commutes_with_addition(self) -> None:
+        """Bringing each batch up to date and adding is editing the sum."""
+        summed = weighted_sum([], self.ids, self.pairs)
+        for b, atoms in enumerate(self.atoms):
+            part = self.up_to_date(b)
+            assert_same(part, atoms.summary(self.ids, self.pairs))
+            summed = summed + part
+        assert_same(summed, self.total.value())
+
+    @invariant()
+    def blend_is_the_weighted_sum(self) -> None:
+        assert_same(self.blend, weighted_sum(self.blended, self.ids, self.pairs))
+
+
+TestSummaryMachine = SummaryMachine.TestCase
+TestSummaryMachine.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
+
+
+# -- a thousand laps ------------------------------------------------------------------------------------------
+def test_a_thousand_laps_do_not_drift():
+    """Replacing batches whose values differ by orders of magnitude; plain sums lose digits here."""
+    rng = np.random.default_rng(0)
+    ids, batches = list(range(6)), 2
+    parts = [fresh_atoms(ids, b).summary(ids, []) for b in range(batches)]
+    total, plain = RunningTotal(parts[0].zeros()), parts[0].zeros()
+    for part in parts:
+        total.add(part)
+        plain = plain + part
+    for lap in range(1000):
+        for b in rng.permutation(batches):
+            last = lap == 999
+            new = fresh_atoms(ids, 10 * lap + b).summary(ids, []).scale(1.0 if last else 10.0 ** rng.integers(0, 9))
+            total.subtract(parts[b])
+            total.add(new)
+            plain = plain - parts[b] + new
+            parts[b] = new
+    want = parts[0] + parts[1]
+    got = total.value()
+    for name in FIELDS:
+        size = sum(np.abs(part[name]) for part in parts)
+        assert (np.abs(got[name] - want[name]) <= 1e-12 * size).all(), name
+    assert (np.abs(plain["S"] - want["S"]) > 1e-10 * sum(np.abs(p["S"]) for p in parts)).any()
+
+
+def test_laps_with_merges_births_and_reordering_do_not_drift():
+    rng = np.random.default_rng(1)
+    ids = list(range(8))
+    atoms = [fresh_atoms(ids, b) for b in range(3)]
+    parts = [a.summary(ids, []) for a in atoms]
+    total = RunningTotal(parts[0].zeros())
+    for part in parts:
+        total.add(part)
+    for lap in range(200):
+        pair = tuple(int(i) for i in rng.choice(ids, 2, replace=False))
+        # a lap that tracks one pair, whose merge is then accepted; a newcomer keeps K
+        total.track(pair_array([pair]))
+        for b, part in enumerate(parts):
+            new = fresh_atoms(ids, 3 * lap + b).summary(ids, [pair])
+            total.subtract(part)
+            total.add(new)
+            parts[b] = new
+        edits: list[Edit] = [Merge(*pair), InsertEmpty((100 + lap,))]
+        ids = [i for i in ids if i != pair[1]] + [100 + lap]
+        ids = [int(i) for i in rng.permutation(ids)]
+        edits.append(Take(tuple(ids)))
+        total.apply(edits)
+        parts = [replay(p, edits) for p in parts]
+    want, got = parts[0] + parts[1] + parts[2], total.value()
+    for name in FIELDS:
+        size = sum(np.abs(part[name]) for part in parts).max()
+        assert np.abs(got[name] - want[name]).max() <= 1e-11 * size, name
+
+
+# -- trials: the same atoms, assigned otherwise -----------------------------------------------------------------
+ONE_AXIS = {n: f for n, f in FIELDS.items() if f.n_cluster_axes < 2}
+
+
+def one_axis(summary: Summary) -> Summary:
+    """Without the fields that cannot be exchanged."""
+    return Summary(summary.ids, ONE_AXIS, {n: summary[n] for n in ONE_AXIS}, summary.pairs, dict(summary.pair_values))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_exchange_in_stale_batches_commutes_with_addition(seed):
+    """Some donors give their atoms to newcomers and to one that stays; then edits go on."""
+    rng = np.random.default_rng(seed)
+    ids = list(range(6))
+    donors = [int(i) for i in rng.choice(ids, 3, replace=False)]
+    receivers = [donors[0], 20, 21]
+    batches = [fresh_atoms(ids, 100 * seed + b) for b in range(3)]
+    pairs = [(0, 1), (3, 2)]
+    edits: list[Edit] = [
+        Exchange("trial", tuple(donors)),
+        InsertEmpty((30,)),
+        Take((21, 30, 20, *(i for i in ids if i not in donors[1:]))),
+    ]
+    total, trial, stale, parts, want = None, None, [], [], []
+    for atoms in batches:
+        given = np.sum([atoms.resp[i] for i in donors], axis=0)
+        shares = rng.dirichlet(np.ones(3), len(atoms.x)).T * given
+        moved = Atoms(dict(zip(receivers, shares, strict=True)), atoms.x)
+        stale.append(one_axis(atoms.summary(ids, pairs)))
+        parts.append(one_axis(moved.summary(receivers, [])))
+        total = total or RunningTotal(stale[0].zeros())
+        trial = trial or RunningTotal(parts[0].zeros())
+        total.add(stale[-1])
+        trial.add(parts[-1])
+        after = {i: r for i, r in atoms.resp.items() if i not in donors} | moved.resp | {30: np.zeros(len(atoms.x))}
+        final = Atoms({i: after[i] for i in edits[2].ids}, atoms.x)
+        kept = [p for p in pairs if not set(p) & set(donors)]
+        want.append(one_axis(final.summary(list(edits[2].ids), kept)))
+    total.apply(edits, {"trial": trial})
+    updated = [replay(s, edits, {"trial": p}) for s, p in zip(stale, parts, strict=True)]
+    for got, right in zip(updated, want, strict=True):
+        assert_same(got, right)
+    assert_same(total.value(), want[0] + want[1] + want[2])
+    assert total.value()["N"].sum() == pytest.approx(sum(len(b.x) for b in batches))
+
+
+def test_exchange_errors(summary):
+    plain = one_axis(summary.without_pairs())
+    with pytest.raises(SummaryError, match="trial t was not accumulated"):
+        replay(plain, [Exchange("t", (4,))])
+    with pytest.raises(SummaryError, match="no cluster 5"):
+        plain.exchange([5], plain.take([4]))
+    with pytest.raises(SummaryError, match=r"clusters \[7\] are in both"):
+        plain.exchange([4], plain.take([7]))
+    with pytest.raises(SummaryError, match="two cluster axes"):
+        summary.exchange([4], summary.take([4]))
+
+
+def test_pairs_tracked_from_the_middle_of_a_run(summary):
+    """Batches of the last lap leave without pairs, batches of this lap enter with them."""
+    old, new = fresh_atoms(IDS, 1), fresh_atoms(IDS, 2)
+    total = RunningTotal(old.summary(IDS, [(7, 9)]))
+    total.apply([Forget()])
+    total.track(summary.pairs)
+    total.subtract(old.summary(IDS, [(7, 9)]))
+    total.add(new.summary(IDS, [(4, 7), (9, 4)]))
+    assert_same(total.value(), new.summary(IDS, [(4, 7), (9, 4)]))
+    assert_same(replay(summary, [Forget()]), summary.without_pairs(), rtol=0, atol=0)
+
+
+# -- one verb at a time ---------------------------------------------------------------------------------------
+IDS = [4, 7, 9]
+
+
+@pytest.fixture
+def summary() -> Summary:
+    return fresh_atoms(IDS, 0).summary(IDS, [(4, 7), (9, 4)])
+
+
+def test_sizes_and_names(summary):
+    assert (summary.n_clusters, summary.n_pairs) == (3, 2)
+    assert summary.nbytes == 8 * (1 + 2 + 3 + 6 + 9 + 18 + 3 + 2)
+    assert "S" in summary
+    assert "missing" not in summary
+    assert summary.position(9) == 2
+    assert repr(summary).startswith("Summary(K=3, M=2, n(), base(2,), N(3,)")
+
+
+def test_no_verb_changes_its_operands(summary):
+    before = {n: a.copy() for n, a in summary.to_arrays().items()}
+    results = [
+        summary + summary,
+        summary - summary,
+        summary.scale(3.0),
+        summary.zeros(),
+        summary.insert_empty([1]),
+        summary.take([9, 4]),
+        summary.take(IDS),
+        summary.merge(4, 7),
+        summary.without_pairs().insert_empty([1]),
+    ]
+    total = RunningTotal(summary)
+    total.add(summary)
+    total.apply([Take((9, 4, 7))])
+    total.subtract(summary.take([9, 4, 7]))
+    for result in results[:-1]:
+        for value in result.values.values():
+            value[...] = -1.0
+    for name, array in summary.to_arrays().items():
+        np.testing.assert_array_equal(array, before[name], err_msg=name)
+
+
+def test_a_merge_changes_nothing_but_its_clusters(summary):
+    merged = summary.merge(7, 4)
+    assert merged.ids.tolist() == [7, 9]
+    assert merged["H"].tolist() == [summary.pair_values["H"][0], summary["H"][2]]
+    assert merged["T"][0, 0] == pytest.approx(summary["T"][:2, :2].sum(), rel=1e-15)
+    assert merged["n"] == summary["n"]
+    assert merged.n_pairs == 0  # (9, 4) names a cluster that is no more
+
+
+def test_totals_accept_any_memory_layout(summary):
+    values = {n: np.asarray(v, order="F") for n, v in summary.values.items()}
+    other = Summary(summary.ids, FIELDS, values, summary.pairs, summary.pair_values)
+    total = RunningTotal(other)
+    total.apply([Take((9, 7, 4))])
+    total.add(other.take([9, 7, 4]))
+    assert_same(total.value(), summary.take([9, 7, 4]).scale(2.0))
+
+
+def test_a_copied_total_is_independent(summary):
+    total = RunningTotal(summary)
+    total.copy().add(summary)
+    assert_same(total.value(), summary, rtol=0, atol=0)
+
+
+def test_scalars_stay_arrays_and_are_counted(summary):
+    twice = summary + summary
+    assert isinstance(twice["n"], np.ndarray)
+    total = RunningTotal(twice)
+    total.add(summary)
+    assert total.value()["n"] == 12.0
+
+
+def test_pickled_summaries_need_no_cloudpickle(summary):
+    assert_same(pickle.loads(pickle.dumps(summary.without_pairs())), summary.without_pairs(), rtol=0, atol=0)
+
+
+def test_edits_are_data():
+    assert Merge(1, 2) == Merge(1, 2)
+    assert len({Take((1, 2)), Take((1, 2)), InsertEmpty((1, 2))}) == 2
+
+
+# -- errors ---------------------------------------------------------------------------------------------------
+def test_field_errors():
+    with pytest.raises(SummaryError, match="cluster axes must come first"):
+        Field(("feature", "cluster"))
+    with pytest.raises(SummaryError, match="cluster axes must come first"):
+        Field(("cluster", "cluster", "cluster"))
+    with pytest.raises(SummaryError, match="exactly one cluster axis"):
+        Field(("cluster", "cluster"), merge="tracked")
+    with pytest.raises(SummaryError, match="merge='max'"):
+        Field(("cluster",), merge="max")
+
+
+@pytest.mark.parametrize(
+    ("verb", "message"),
+    [
+        (lambda s: s.merge(4, 4), "cannot absorb itself"),
+        (lambda s: s.merge(7, 9), r"pair \(7, 9\) was not tracked.*local step"),
+        (lambda s: s.merge(4, 5), r"no cluster 5; clusters are \[4, 7, 9\]"),
+        (lambda s: s.take([4, 4]), "name a cluster twice"),
+        (lambda s: s.take([4, 99]), r"no cluster 99; clusters are \[4, 7, 9\]"),
+        (lambda s: s.take([-1]), "no cluster -1"),
+        (lambda s: s.position(8), "no cluster 8"),
+        (lambda s: s.insert_empty([4]), "not all new"),
+        (lambda s: s.insert_empty([1, 1]), "not all new"),
+        (lambda s: s + s.take([7, 4, 9]), r"different clusters: \[4, 7, 9\] and \[7, 4, 9\].*replay"),
+        (lambda s: s - s.without_pairs(), "different pairs; drop them with without_pairs"),
+        (lambda s: RunningTotal(s).add(s.take([4, 7])), "different clusters"),
+    ],
+)
+def test_verbs_without_meaning(summary, verb, message):
+    with pytest.raises(SummaryError, match=message):
+        verb(summary)
+
+
+def test_summaries_of_other_models_do_not_add(summary):
+    bare = summary.without_pairs()
+    other = Summary(bare.ids, {"N": FIELDS["N"]}, {"N": bare["N"]})
+    with pytest.raises(SummaryError, match=r"different models: \['H', 'N'"):
+        bare + other
+
+
+def test_arrays_of_other_models_are_refused(summary):
+    arrays = summary.to_arrays()
+    with pytest.raises(SummaryError, match=r"arrays \['value.S'\] are missing"):
+        Summary.from_arrays(FIELDS, {n: a for n, a in arrays.items() if n != "value.S"})
+    with pytest.raises(SummaryError, match=r"arrays \['pair.H'\] are missing"):
+        Summary.from_arrays(FIELDS, {n: a for n, a in arrays.items() if n != "pair.H"})
+    with pytest.raises(SummaryError, match=r"value.T has shape \(3, 2\); needs .* with 3 clusters"):
+        Summary.from_arrays(FIELDS, {**arrays, "value.T": np.zeros((3, 2))})
+
+
+def test_no_clusters_is_a_summary_too():
+    none = weighted_sum([], [], [])
+    grown = none.insert_empty([5, 6])
+    assert grown["U"].shape == (2, 2, D)
+    assert grown.take([])["S"].shape == (0, D)
+    assert_same(replay(none, [InsertEmpty((5,)), Take(())]), none)
