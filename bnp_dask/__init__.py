@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from bnp_dask.initialize import Responsibilities as Responsibilities
     from bnp_dask.model import Model as Model
     from bnp_dask.model import Posterior as Posterior
+    from bnp_dask.moves import Birth as Birth
+    from bnp_dask.moves import Delete as Delete
+    from bnp_dask.moves import Merge as Merge
     from bnp_dask.observation import Bernoulli as Bernoulli
     from bnp_dask.observation import DiagGaussian as DiagGaussian
     from bnp_dask.observation import FixedVarianceGaussian as FixedVarianceGaussian

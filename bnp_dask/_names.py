@@ -46,6 +46,14 @@ INITIALIZATIONS: Group = MappingProxyType(
     }
 )
 
+MOVES: Group = MappingProxyType(
+    {
+        "Birth": "bnp_dask.moves",
+        "Delete": "bnp_dask.moves",
+        "Merge": "bnp_dask.moves",
+    }
+)
+
 VERBS: Group = MappingProxyType(
     {
         "as_source": "bnp_dask.data",
@@ -77,6 +85,6 @@ OTHERS: Group = MappingProxyType(
 )
 
 PUBLIC: Group = MappingProxyType(
-    {**OTHERS, **ALLOCATIONS, **OBSERVATIONS, **SCHEDULES, **INITIALIZATIONS, **VERBS},
+    {**OTHERS, **ALLOCATIONS, **OBSERVATIONS, **SCHEDULES, **INITIALIZATIONS, **MOVES, **VERBS},
 )
 """All of them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -78,7 +78,7 @@ def variances(observation: Any, params: Any) -> np.ndarray | None:
         case DiagGaussian():
             return params.beta / np.where(params.nu > 2, params.nu - 2, params.nu)[:, None]
         case FixedVarianceGaussian():
-            return np.broadcast_to(observation.variance, params.m.shape)
+            return np.broadcast_to(np.asarray(observation.variance), params.m.shape)
         case _:
             return None
 
@@ -102,24 +102,29 @@ def describe(observation: Any, params: Any, k: int, names: Sequence[str] | None 
         case Product():
             return _describe_product(observation, params, k, names)
         case Gaussian() | DiagGaussian() | FixedVarianceGaussian():
-            return f"mean {_vector(means(observation, params)[k])}; sd {_deviations(observation, params, k)}"
+            return f"mean {_vector(_mean(observation, params, k))}; sd {_deviations(observation, params, k)}"
         case ZeroMeanGaussian():
             values = np.linalg.eigvalsh(params.B[k])
             share = values[-1] / values.sum()
             return f"sd {_deviations(observation, params, k)}; {share:.0%} of variance in one direction"
         case Multinomial():
-            return ", ".join(_largest(means(observation, params)[k], names, "word"))
+            return ", ".join(_largest(_mean(observation, params, k), names, "word"))
         case Bernoulli():
-            return "ones: " + ", ".join(_largest(means(observation, params)[k], names, "column"))
+            return "ones: " + ", ".join(_largest(_mean(observation, params, k), names, "column"))
         case Poisson():
-            return "rates: " + ", ".join(_largest(means(observation, params)[k], names, "column"))
+            return "rates: " + ", ".join(_largest(_mean(observation, params, k), names, "column"))
         case _:
             return _describe_any(params, k)
 
 
+def _mean(observation: Any, params: Any, k: int) -> np.ndarray:
+    return np.asarray(means(observation, params))[k]
+
+
 def _describe_product(observation: Product, params: Any, k: int, names: Sequence[str] | None) -> str:
     texts = []
-    for (columns, part), own in zip(observation.groups, params.parts, strict=True):
+    for group, own in zip(observation.groups, params.parts, strict=True):
+        columns, part = cast(tuple[str, Any], group)  # in this form once Product is made
         named = None if names is None else [names[i] for i in _positions(columns)]
         texts.append(f"[{columns}] {describe(part, own, k, named)}")
     return "; ".join(texts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,6 +14,7 @@ from bnp_dask.allocation import DPMixture
 from bnp_dask.errors import SettingError
 from bnp_dask.initialize import BregmanKMeans, Initialization
 from bnp_dask.model import Model, Posterior
+from bnp_dask.moves import Move
 from bnp_dask.observation import (
     Bernoulli,
     DiagGaussian,
@@ -78,6 +79,8 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         Where to start; default ``BregmanKMeans(n_clusters)``.
     schedule
         Default ``Memoized(laps=max_laps, tolerance=tol)``; another one's own settings win over these two.
+    moves
+        Proposals that change the number of clusters, such as ``[Birth(), Merge(), Delete()]``; None for none.
     batch_size
         Atoms per batch; default about 32 MB.
     random_state
@@ -124,6 +127,7 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         tol: float = 1e-6,
         init: Initialization | None = None,
         schedule: Schedule | None = None,
+        moves: Sequence[Move] | None = None,
         batch_size: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         client: Client | None = None,
@@ -135,6 +139,7 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         self.tol = tol
         self.init = init
         self.schedule = schedule
+        self.moves = moves
         self.batch_size = batch_size
         self.random_state = random_state
         self.client = client
@@ -152,6 +157,7 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
                 X,
                 init=BregmanKMeans(self.n_clusters) if self.init is None else self.init,
                 schedule=Memoized(laps=self.max_laps, tolerance=self.tol) if self.schedule is None else self.schedule,
+                moves=() if self.moves is None else self.moves,
                 client=self.client,
                 rng=int(check_random_state(self.random_state).randint(2**31 - 1)),
                 weights=weights,
@@ -170,11 +176,13 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """Most probable cluster of each row, ``(n,)``."""
-        return self._rank[_places(self.posterior_, self._compute(predict, X))]
+        labels = self._compute(predict, X)
+        return self._rank[_places(self.posterior_, labels)]
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probability of each cluster for each row, ``(n, K)``."""
-        return self._compute(partial(predict, soft=True), X)[:, self.order_]
+        resp = self._compute(partial(predict, soft=True), X)
+        return resp[:, self.order_]
 
     def score(self, X: Any, y: Any = None) -> float:
         """Mean log likelihood per row under the posterior predictive, nats."""

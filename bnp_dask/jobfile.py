@@ -8,6 +8,7 @@
     data: patches.zarr                       # or {path: ..., batch_size: ..., columns: [...]}
     init: {type: BregmanKMeans, n_clusters: 25}
     schedule: {type: Memoized, laps: 50}
+    moves: [Birth, Merge, {type: Delete, per_lap: 3}]
     client: {workers: 4}                     # or {scheduler: tcp://...} or {scheduler_file: ...}; left out: no Dask
     store: runs/patches
     rng: 0
@@ -33,7 +34,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 import numpy as np
 import yaml
 
-from bnp_dask._names import ALLOCATIONS, INITIALIZATIONS, OBSERVATIONS, SCHEDULES, Group
+from bnp_dask._names import ALLOCATIONS, INITIALIZATIONS, MOVES, OBSERVATIONS, SCHEDULES, Group
 from bnp_dask.allocation.base import Allocation
 from bnp_dask.data import Source, as_source
 from bnp_dask.errors import SettingError
@@ -120,6 +121,7 @@ class Job:
     data: DataSpec
     init: Any
     schedule: Any
+    moves: tuple[Any, ...]
     client: ClientSpec
     store: str | None
     rng: int
@@ -135,6 +137,7 @@ class _Top:
     data: object
     init: object = None
     schedule: object = None
+    moves: object = None
     client: object = None
     store: str | None = None
     rng: int = 0
@@ -183,6 +186,7 @@ def parse_job(content: Any, folder: Path) -> Job:
         data=dataclasses.replace(data, path=_absolute(data.path, folder), weights=weights),
         init=_one_of(INITIALIZATIONS, top["init"], "init", folder) if top.get("init") is not None else None,
         schedule=_one_of(SCHEDULES, top["schedule"], "schedule", folder) if top.get("schedule") is not None else None,
+        moves=_moves(top.get("moves"), folder),
         client=client,
         store=None if values.get("store") is None else _absolute(values["store"], folder),
         rng=values.get("rng", 0),
@@ -209,6 +213,14 @@ def write_copy(job: Job, folder: str | os.PathLike[str]) -> None:
     partial = target.with_suffix(".partial")
     partial.write_text(yaml.safe_dump(dict(job.raw), sort_keys=False), encoding="utf-8")
     partial.replace(target)
+
+
+def _moves(value: Any, folder: Path) -> tuple[Any, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise SettingError(f"moves: found {value!r}, needs a list, such as [Birth, Merge, Delete]")
+    return tuple(_one_of(MOVES, move, f"moves[{i}]", folder) for i, move in enumerate(value))
 
 
 # -- from text to objects -------------------------------------------------------------------------------------

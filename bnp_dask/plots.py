@@ -46,6 +46,8 @@ def plot_history(history: History, column: str = "elbo", ax: Axes | None = None)
     The objective is shown once it is that of the whole data set: not while the first lap still goes on.
     """
     ax = new_figure().add_subplot() if ax is None else ax
+    from matplotlib.ticker import MaxNLocator
+
     _tidy(ax)
     titles = {"elbo": "Objective (nats)", "n_clusters": "Clusters"}
     ax.set_title(titles.get(column, column.replace("_", " ")), loc="left", fontsize=11)
@@ -67,7 +69,7 @@ def plot_history(history: History, column: str = "elbo", ax: Axes | None = None)
     ax.set_xlim(left=0)
     for axis, whole in ((ax.yaxis, counts), (ax.xaxis, x.max(initial=0) >= 4)):
         if whole:
-            axis.get_major_locator().set_params(integer=True, min_n_ticks=1)
+            axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     ax.ticklabel_format(axis="y", useOffset=False, style="plain")
     return ax
 

@@ -183,7 +183,7 @@ def _run_facts(result: TrainResult) -> dict[str, str]:
 
 def _settings(posterior: Posterior) -> dict[str, str]:
     model = posterior.model
-    found = {"estimate": model.estimate}
+    found: dict[str, str] = {"estimate": model.estimate}
     for part, value in (("allocation", model.allocation), ("observation", model.observation)):
         found[part] = type(value).__name__
         found |= _flat(value, part)

@@ -241,7 +241,7 @@ def _missing_chunks(place: Location, array: zarr.Array[Any], folder: str) -> lis
 
 
 def _crc(array: np.ndarray) -> int:
-    return zlib.crc32(np.ascontiguousarray(array))
+    return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
 def _canonical(obj: Any) -> bytes:

@@ -28,6 +28,7 @@ def main() -> None:
             job.data.open(),
             init=job.init,
             schedule=job.schedule,
+            moves=job.moves,
             client=client,
             store=job.store,
             resume=job.store is not None,

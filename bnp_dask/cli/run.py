@@ -109,6 +109,7 @@ def go(job: Job, where: ClientSpec, resume: bool, quiet: bool) -> None:
             job.data.open(),
             init=job.init,
             schedule=job.schedule,
+            moves=job.moves,
             client=client,
             store=job.store,
             resume=resume,

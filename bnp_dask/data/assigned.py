@@ -179,11 +179,11 @@ def put(location: Location, content: bytes) -> None:
         fs, path = location.filesystem()
         fs.pipe_file(path, content)
         return
-    path = Path(location.url)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
+    target = Path(location.url)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".{target.name}.{uuid.uuid4().hex[:12]}")
     partial.write_bytes(content)
-    partial.replace(path)
+    partial.replace(target)
 
 
 # -- Zarr -----------------------------------------------------------------------------------------------------

@@ -231,6 +231,11 @@ class DaskFrameSource:
         return None
 
     @property
+    def spans(self) -> None:
+        """Unknown: only computing a partition tells its length."""
+        return None
+
+    @property
     def is_sparse(self) -> bool:
         return False
 

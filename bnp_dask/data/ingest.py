@@ -296,7 +296,8 @@ def _write_counts(plan: _Plan, pieces: Iterator[tuple[Piece, float]], sample: sp
     kind = np.dtype(np.uint32 if whole else np.float64)
     entries = _UNBATCHED if plan.batch_size is not None else max(1, plan.batch_bytes // ENTRY_BYTES)
     writer = CountsWriter(plan.building, kind, entries, plan.batch_size)
-    for (x, weights), fraction in pieces:
+    for (held, weights), fraction in pieces:
+        x = sparse.csr_array(held)
         if whole and x.nnz and x.data.max() > np.iinfo(np.uint32).max:
             raise DataError(f"{name}: a count of {x.data.max():.0f}, more than 2**32 - 1")
         writer.add(x, weights)

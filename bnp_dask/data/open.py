@@ -78,18 +78,12 @@ def as_source(
     if is_dask(data):
         column, apart = _split_weights(weights)
         source = open_collection(data, batch_size, columns, column)
-        return _weighted(source, None if apart is None else source.spans if _has_spans(source) else None, apart)
+        return _weighted(source, source.spans, apart)
     if isinstance(data, Source):
         if batch_size is not None or weights is not None or columns is not None:
             raise DataError("data is already a source; give batch_size, weights and columns where it is made")
         return data
     return _from_memory(data, batch_size, weights, columns)
-
-
-def _has_spans(source: Any) -> bool:
-    from bnp_dask.data.collections import DaskArraySource
-
-    return isinstance(source, DaskArraySource)
 
 
 def _from_memory(data: Data, batch_size: int | None, weights: Any, columns: Sequence[str] | None) -> Source:

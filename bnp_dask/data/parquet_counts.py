@@ -205,13 +205,13 @@ def _open_long(
     else:
         budget, held, cuts = BATCH_BYTES // ENTRY_BYTES, 0, [least]
         for part, (low, high) in zip(groups, ranges, strict=True):
-            parts = max(1, round(part.take / budget))
+            cuts_of_part = max(1, round(part.take / budget))
             if held + part.take > budget and held:
                 cuts.append(low + (low == cuts[-1]))
                 held = 0
             # a row group of several batches is cut evenly in its range of documents
-            cuts += [low + (high + 1 - low) * p // parts for p in range(1, parts)]
-            held = held + part.take if parts == 1 else part.take // parts
+            cuts += [low + (high + 1 - low) * p // cuts_of_part for p in range(1, cuts_of_part)]
+            held = held + part.take if cuts_of_part == 1 else part.take // cuts_of_part
         cuts = sorted(set(cuts))
     edges = [*cuts, largest + 1]
     readers = []

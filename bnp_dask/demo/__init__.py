@@ -15,6 +15,7 @@ from bnp_dask.console import log_lines, open_client, say, show_bar, size
 from bnp_dask.errors import SettingError, StoreError
 from bnp_dask.jobfile import ClientSpec
 from bnp_dask.model import Model
+from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.results import TrainResult
 
 MARK = ".made-by-bnp-dask-demo"
@@ -70,6 +71,7 @@ class Stage:
                 store,
                 init=init,
                 schedule=schedule,
+                moves=[Birth(), Merge(), Delete()],
                 client=client,
                 store=self.path("run"),
                 callbacks=callbacks,

@@ -207,36 +207,47 @@ def create(
 ) -> Summary | None:
     """Task: new clusters for a sample of one cluster's atoms, or None when they are better left together.
 
-    Bregman k-means++, then full-batch steps on the sample, uniting newborn clusters while that raises the sample's
-    objective.  The statistics returned are scaled to the target's ``mass``.
+    For several numbers of new clusters up to ``settings[0]``: Bregman k-means++, then full-batch steps on the sample,
+    uniting newborn clusters while that raises the sample's objective.  The best of them must beat one cluster.
+    Starting from few as well as from many matters: uniting cannot undo a split into overlapping parts (4.4.1).
+    The statistics returned are scaled to the target's ``mass``.
     """
     fresh, refine = settings
-    rng = child_rng(seed, *key)
-    labels, found = cluster_atoms(model, atoms, fresh, rng, None, 3)
+    best, most = None, _objective(model, summarize_assigned(model, atoms, np.zeros(atoms.n_atoms, np.int64), 1))
+    for width in sorted({2, max(2, fresh // 2), fresh}):
+        summary = _small_run(model, atoms, width, refine, child_rng(seed, *key, width))
+        if summary is not None and _objective(model, summary) > most:
+            best, most = summary, _objective(model, summary)
+    if best is None:
+        return None
+    order = np.argsort(-best["N"], kind="stable")
+    return best.take(best.ids[order].tolist()).scale(mass / max(float(best["N"].sum()), 1e-300))
+
+
+def _small_run(model: Model, atoms: Batch, width: int, refine: int, rng: np.random.Generator) -> Summary | None:
+    """Statistics of at most ``width`` clusters of the atoms, or None when they become one."""
+    labels, found = cluster_atoms(model, atoms, width, rng, None, 3)
     if found < 2:
         return None
-    together = summarize_assigned(model, atoms, np.zeros(atoms.n_atoms, np.int64), 1)
-    least = sum(model.elbo(model.global_step(together), together).values())
     summary = summarize_assigned(model, atoms, labels, found)
     for step in range(refine):
-        posterior = model.global_step(summary)
-        summary = model.local_step(posterior, atoms, all_pairs(summary.ids))
+        summary = model.local_step(model.global_step(summary), atoms, all_pairs(summary.ids))
         if step >= refine // 3:
             summary = _unite(model, summary)
         summary = summary.take([int(i) for i, n in zip(summary.ids, summary["N"], strict=True) if n >= 1.0])
         if summary.n_clusters < 2:
             return None
         summary = summary.without_pairs()
-    summary = model.local_step(model.global_step(summary), atoms)
-    if sum(model.elbo(model.global_step(summary), summary).values()) <= least:
-        return None
-    order = np.argsort(-summary["N"], kind="stable")
-    return summary.take(summary.ids[order].tolist()).scale(mass / max(float(summary["N"].sum()), 1e-300))
+    return model.local_step(model.global_step(summary), atoms)
+
+
+def _objective(model: Model, summary: Summary) -> float:
+    return sum(model.elbo(model.global_step(summary), summary).values())
 
 
 def _unite(model: Model, summary: Summary) -> Summary:
     """Merge pairs, best first, while the objective of these atoms rises; all pairs are tracked."""
-    current = sum(model.elbo(model.global_step(summary), summary).values())
+    current = _objective(model, summary)
     while summary.n_pairs:
         posterior = model.global_step(summary)
         entropy = summary["H"]
@@ -246,7 +257,7 @@ def _unite(model: Model, summary: Summary) -> Summary:
         best = int(np.argmax(gains))
         a, b = (int(i) for i in summary.pairs[best])
         candidate = summary.merge(a, b)
-        value = sum(model.elbo(model.global_step(candidate), candidate).values())
+        value = _objective(model, candidate)
         if value <= current:
             return summary
         summary, current = candidate, value

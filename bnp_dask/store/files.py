@@ -151,7 +151,7 @@ def pack(arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any] | None = None
                 raise StoreError(f"array {name!r} holds Python objects; a store takes numbers, text and booleans")
             with archive.open(zipfile.ZipInfo(f"{ARRAY}{name}.npy"), "w", force_zip64=True) as member:
                 np.lib.format.write_array_header_2_0(member, np.lib.format.header_data_from_array_1_0(array))
-                member.write(memoryview(array.reshape(-1).view(np.uint8)) if array.nbytes else b"")
+                member.write(array.reshape(-1).view(np.uint8).data if array.nbytes else b"")
         archive.comment = b"crc32:" + bytes(_CRC_DIGITS)
     view = buffer.getbuffer()
     view[-_CRC_DIGITS:] = _hex_crc(view[:-_CRC_DIGITS])
