@@ -8,11 +8,10 @@ from __future__ import annotations
 import pickle
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 import dask
-import dask.array as da
 import numpy as np
 from dask._task_spec import convert_legacy_graph
 from dask.local import get_sync
@@ -33,6 +32,10 @@ from bnp_dask.data.checks import (
 from bnp_dask.data.frames import frame_batch, frame_columns
 from bnp_dask.errors import DataError
 
+if TYPE_CHECKING:
+    # imported where it is needed: it brings pandas along, 80 MB in each worker that reads plain files
+    import dask.array as da
+
 
 def is_dask(data: Any) -> bool:
     """Whether data are a dask collection."""
@@ -45,6 +48,8 @@ def _small_graph(collection: Any, name: str) -> tuple[Mapping[Hashable, Any], Ha
     Raises DataError when they need a value that lives on a cluster: then they hold a future, or name a task that
     is not in the graph.
     """
+    import dask.array as da
+
     if isinstance(collection, da.Array):
         (best,) = dask.optimize(collection)
     else:
@@ -260,6 +265,8 @@ def open_collection(
     data: Any, batch_size: int | None, columns: Sequence[str] | None, weights: str | None
 ) -> DaskArraySource | DaskFrameSource:
     """A dask array or DataFrame as a source; DataError for other collections."""
+    import dask.array as da
+
     if isinstance(data, da.Array):
         if columns is not None or weights is not None:
             raise DataError(

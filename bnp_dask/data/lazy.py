@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dask
-import dask.array as da
 import numpy as np
 
 from bnp_dask.data.frames import frame_columns
 from bnp_dask.errors import DataError
+
+if TYPE_CHECKING:
+    # imported where it is needed: it brings pandas along, 80 MB in each worker that predicts for plain files
+    import dask.array as da
 
 
 def map_rows(
@@ -31,6 +34,8 @@ def map_rows(
     dtype
         Of the result.
     """
+    import dask.array as da
+
     if isinstance(data, da.Array):
         rows = data
     elif type(data).__name__ == "DataFrame":

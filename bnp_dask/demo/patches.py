@@ -24,12 +24,12 @@ SIDE = 8
 PATCHES = 200_000
 BATCHES = 20
 CLUSTERS = 40
-LAPS = 25
+LAPS = 15
 PHOTOGRAPHS = ("china.jpg", "flower.jpg")
 SHOWN = 24
 FLAT = 0.02
 """Contrast below which a cluster is called flat, in shares of white."""
-ORIENTED = 0.5
+ORIENTED = 0.4
 """Coherence above which a cluster is called an edge."""
 
 

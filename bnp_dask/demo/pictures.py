@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bnp_dask.plots import new_figure, plot_history
+from bnp_dask.plots import lap_positions, new_figure, plot_history
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,11 +59,23 @@ def patches_picture(
         ax.set_axis_off()
     _look_cards(middle, looks)
     left, right = bottom.subplots(1, 2, width_ratios=(3, 2))
-    plot_history(history, "elbo", left)
-    left.set_title(f"Objective of all {n_atoms:,} patches (nats)", loc="left", fontsize=11)
+    _objective(left, history, n_atoms)
+    left.set_title(
+        f"Objective over all {n_atoms:,} patches, from the end of lap 2 (nats per patch)", loc="left", fontsize=11
+    )
     _shares(right, [look.share for look in looks], [look.color for look in looks])
     figure.savefig(path, dpi=DPI)
     return path
+
+
+def _objective(ax: Axes, history: History, n_atoms: int) -> None:
+    """The objective per atom after the end of lap 2: what comes before is the climb out of a random start."""
+    x, _ = lap_positions(history)
+    shown = x >= min(2.0, x.max())
+    ax.plot(x[shown], history["elbo"][shown] / n_atoms, color="#2b6cb0", linewidth=1.8)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(axis="y", color="#e2e8f0", linewidth=0.8)
+    ax.set_xlabel("lap")
 
 
 def _look_cards(figure: Any, looks: Sequence[Look]) -> None:

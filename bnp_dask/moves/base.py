@@ -11,8 +11,12 @@ import numpy as np
 from bnp_dask.data.base import Source
 from bnp_dask.execute.base import Executor
 from bnp_dask.model import NO_PAIRS, Model, Posterior, Trial
+from bnp_dask.moves.scores import gain_matrix
 from bnp_dask.summary import Exchange, Merge, Summary
 from bnp_dask.survey import Survey
+
+HOPELESS = 1.0
+"""A delete that lacks more nats than this per atom of its target is not refined, nor begun."""
 
 
 @dataclass(frozen=True)
@@ -156,6 +160,13 @@ class PlanContext:
     proposals: list[Proposal] = field(default_factory=list)
     splits: dict[int, Split] = field(default_factory=dict)
     given_up: list[dict[str, Any]] = field(default_factory=list)
+    _gains: np.ndarray | None = None
+
+    def pair_gains(self) -> np.ndarray:
+        """Exact change of the data term if two clusters were united, ``(K, K)`` nats; computed once a lap."""
+        if self._gains is None:
+            self._gains = gain_matrix(self.model, self.posterior, self.value)
+        return self._gains
 
     def count(self, cluster: int) -> float:
         """N of a cluster."""

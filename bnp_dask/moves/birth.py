@@ -17,9 +17,10 @@ from bnp_dask.data.base import Reader
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.ordered import in_order
 from bnp_dask.initialize.context import child_rng, summarize_assigned
+from bnp_dask.initialize.divergence import numbers_per_cluster
 from bnp_dask.initialize.kmeans import cluster_atoms
 from bnp_dask.kernels.resp import column_sums
-from bnp_dask.model import Model, Posterior, Trial, Visit
+from bnp_dask.model import NO_PAIRS, Model, Posterior, Trial, Visit
 from bnp_dask.moves.base import PlanContext, Proposal, Split
 from bnp_dask.moves.scores import all_pairs, data_gains
 from bnp_dask.summary import Exchange, Summary
@@ -207,58 +208,76 @@ def create(
 ) -> Summary | None:
     """Task: new clusters for a sample of one cluster's atoms, or None when they are better left together.
 
-    For several numbers of new clusters up to ``settings[0]``: Bregman k-means++, then full-batch steps on the sample,
-    uniting newborn clusters while that raises the sample's objective.  The best of them must beat one cluster.
-    Starting from few as well as from many matters: uniting cannot undo a split into overlapping parts (4.4.1).
-    The statistics returned are scaled to the target's ``mass``.
+    Bregman k-means++, then full-batch steps on the sample, uniting newborn clusters while that raises the
+    objective expected for all of the target.  The statistics returned are scaled to the target's ``mass``.
     """
     fresh, refine = settings
-    best, most = None, _objective(model, summarize_assigned(model, atoms, np.zeros(atoms.n_atoms, np.int64), 1))
-    for width in sorted({2, max(2, fresh // 2), fresh}):
-        summary = _small_run(model, atoms, width, refine, child_rng(seed, *key, width))
-        if summary is not None and _objective(model, summary) > most:
-            best, most = summary, _objective(model, summary)
-    if best is None:
-        return None
-    order = np.argsort(-best["N"], kind="stable")
-    return best.take(best.ids[order].tolist()).scale(mass / max(float(best["N"].sum()), 1e-300))
-
-
-def _small_run(model: Model, atoms: Batch, width: int, refine: int, rng: np.random.Generator) -> Summary | None:
-    """Statistics of at most ``width`` clusters of the atoms, or None when they become one."""
-    labels, found = cluster_atoms(model, atoms, width, rng, None, 3)
+    rng = child_rng(seed, *key)
+    labels, found = cluster_atoms(model, atoms, fresh, rng, None, 3)
     if found < 2:
         return None
+    forecast = _Forecast(model, mass / atoms.total_weight)
+    together = summarize_assigned(model, atoms, np.zeros(atoms.n_atoms, np.int64), 1)
     summary = summarize_assigned(model, atoms, labels, found)
     for step in range(refine):
-        summary = model.local_step(model.global_step(summary), atoms, all_pairs(summary.ids))
-        if step >= refine // 3:
-            summary = _unite(model, summary)
+        unite = step >= refine // 3
+        posterior = model.global_step(summary)
+        summary = model.local_step(posterior, atoms, all_pairs(summary.ids) if unite else NO_PAIRS)
+        if unite:
+            summary = forecast.unite(summary)
         summary = summary.take([int(i) for i, n in zip(summary.ids, summary["N"], strict=True) if n >= 1.0])
         if summary.n_clusters < 2:
             return None
         summary = summary.without_pairs()
-    return model.local_step(model.global_step(summary), atoms)
+    summary = model.local_step(model.global_step(summary), atoms)
+    if forecast.value(summary) <= forecast.value(together):
+        return None
+    order = np.argsort(-summary["N"], kind="stable")
+    return summary.take(summary.ids[order].tolist()).scale(mass / max(float(summary["N"].sum()), 1e-300))
 
 
-def _objective(model: Model, summary: Summary) -> float:
-    return sum(model.elbo(model.global_step(summary), summary).values())
+@dataclass(frozen=True)
+class _Forecast:
+    """The objective that all atoms of a target would have, judged from a sample of them.
 
+    A sample of few atoms does not warrant clusters that ten times as many do, so its statistics count ``factor``
+    times.  They fit the sample better than the other atoms, though, by half a nat for each number that is estimated
+    from it (as in Akaike's criterion), and that is taken off for each atom that was not seen.  Where this
+    correction is larger than what is gained, the plain objective of the sample may still tell.
+    """
 
-def _unite(model: Model, summary: Summary) -> Summary:
-    """Merge pairs, best first, while the objective of these atoms rises; all pairs are tracked."""
-    current = _objective(model, summary)
-    while summary.n_pairs:
-        posterior = model.global_step(summary)
-        entropy = summary["H"]
+    model: Model
+    factor: float
+
+    def value(self, summary: Summary) -> float:
+        """The forecast, nats."""
+        return self._objective(summary.without_pairs().scale(self.factor)) - self._optimism() * summary.n_clusters
+
+    def unite(self, summary: Summary) -> Summary:
+        """Merge pairs, best first, while neither the forecast nor the sample itself wants both; all are tracked."""
+        while summary.n_pairs:
+            best = int(np.argmax(self._gains(summary)))
+            candidate = summary.merge(int(summary.pairs[best, 0]), int(summary.pairs[best, 1]))
+            if self.value(candidate) <= self.value(summary) or (
+                self._objective(candidate) <= self._objective(summary)
+            ):
+                return summary
+            summary = candidate
+        return summary
+
+    def _gains(self, summary: Summary) -> np.ndarray:
+        """What merging each tracked pair would give on the sample, but for the allocation term, ``(M,)`` nats."""
+        posterior = self.model.global_step(summary)
         place = posterior.positions(summary.pairs)
-        gains = data_gains(model, posterior, summary, summary.pairs)
-        gains = gains + summary.pair_values["H"] - entropy[place[:, 0]] - entropy[place[:, 1]]
-        best = int(np.argmax(gains))
-        a, b = (int(i) for i in summary.pairs[best])
-        candidate = summary.merge(a, b)
-        value = _objective(model, candidate)
-        if value <= current:
-            return summary
-        summary, current = candidate, value
-    return summary
+        entropy = sum(
+            summary.pair_values[name] - summary[name][place].sum(axis=1)
+            for name, field in summary.fields.items()
+            if field.merge == "tracked"
+        )
+        return data_gains(self.model, posterior, summary, summary.pairs) + entropy
+
+    def _objective(self, summary: Summary) -> float:
+        return sum(self.model.elbo(self.model.global_step(summary), summary).values())
+
+    def _optimism(self) -> float:
+        return 0.5 * max(self.factor - 1.0, 0.0) * numbers_per_cluster(self.model.observation)

@@ -8,8 +8,8 @@ import numpy as np
 
 from bnp_dask.errors import SettingError
 from bnp_dask.model import Trial
-from bnp_dask.moves.base import PlanContext, Proposal
-from bnp_dask.moves.scores import data_gains
+from bnp_dask.moves.base import HOPELESS, PlanContext, Proposal
+from bnp_dask.moves.scores import rough_allocation_gains
 from bnp_dask.summary import Exchange, Summary
 
 
@@ -62,15 +62,19 @@ class Delete:
             return False
         if context.memory.failed(self.kind, (target,), [context.count(target)], self.change):
             return False
-        rest = np.array([i for i in context.free_ids() if i != target], np.int64)
-        if len(rest) == 0:
-            return False
-        pairs = np.stack([np.full(len(rest), target), rest], axis=1)
-        gains = data_gains(context.model, context.posterior, context.value, pairs)
+        value = context.value
+        place = value.position(target)
+        gains = np.where(np.isin(value.ids, context.free_ids()), context.pair_gains()[place], -np.inf)
         best = np.argsort(-gains, kind="stable")[: self.absorbers]
-        chosen = set(rest[best].tolist())
-        receivers = [int(i) for i in context.value.ids if int(i) in chosen]
-        self._propose(context, target, _absorbed(context.value, target, int(rest[best[0]]), receivers))
+        best = best[np.isfinite(gains[best])]
+        if len(best) == 0:
+            return False
+        bound = gains[best[0]] + rough_allocation_gains(value["N"])[place, best[0]]
+        if bound < -HOPELESS * context.count(target):
+            return False
+        chosen = set(value.ids[best].tolist())
+        receivers = [int(i) for i in value.ids if int(i) in chosen]
+        self._propose(context, target, _absorbed(value, target, int(value.ids[best[0]]), receivers))
         return True
 
     def _propose(self, context: PlanContext, target: int, basis: Summary) -> None:

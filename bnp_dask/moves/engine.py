@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from bnp_dask.errors import SummaryError
-from bnp_dask.model import Model, Posterior
-from bnp_dask.moves.base import Memory, Move, Parts, Plan, PlanContext, Proposal, Sweep, record
-from bnp_dask.summary import Edit, Exchange, Summary, Take
+from bnp_dask.model import Model
+from bnp_dask.moves.base import HOPELESS, Memory, Move, Parts, Plan, PlanContext, Proposal, Sweep, record
+from bnp_dask.summary import Edit, Exchange, Merge, Summary, Take
 
 ROUNDING = 1e-12
 """Share of the objective's terms below which a gain is rounding."""
 
 SMALL_GAIN = 0.1
 """A rejected delete is refined further while a sweep makes up at least this share of what it lacks."""
-
-HOPELESS = 1.0
-"""A delete that lacks more nats than this per atom of its target is not refined."""
 
 
 def plan_lap(moves: Sequence[Move], context: PlanContext) -> Plan:
@@ -35,15 +32,11 @@ def plan_lap(moves: Sequence[Move], context: PlanContext) -> Plan:
 class Decision:
     """What a lap's proposals came to.
 
-    ``edits`` bring any summary of the lap up to date; ``posterior`` and ``terms`` belong to the new whole-data
-    summary; ``records`` are history rows, one per proposal; ``n_accepted`` counts.
+    ``edits`` bring any summary of the lap up to date; ``records`` are history rows, one per proposal.
     """
 
     edits: list[Edit]
-    posterior: Posterior
-    terms: dict[str, float]
     records: list[dict[str, Any]]
-    n_accepted: int
 
 
 def decide(model: Model, value: Summary, parts: Parts, plan: Plan, memory: Memory) -> Decision:
@@ -65,56 +58,74 @@ def decide(model: Model, value: Summary, parts: Parts, plan: Plan, memory: Memor
     judge = _Judge(model, value, parts)
     records = [*plan.given_up, *[judge.consider(proposal, memory) for proposal in plan.proposals]]
     judge.sort()
-    n_accepted = sum(r["accepted"] for r in records)
     memory.forget_dead(judge.value.ids)
-    return Decision(judge.edits, judge.posterior, judge.terms, records, n_accepted)
+    return Decision(judge.edits, records)
 
 
 class _Judge:
-    """The state between decisions: the summary so far, its posterior and objective."""
+    """The state between decisions: the summary so far, and the terms of its objective.
+
+    The data term is a sum over clusters, of which a proposal touches few, so only those are computed again.
+    """
 
     def __init__(self, model: Model, value: Summary, parts: Parts) -> None:
         self.model, self.parts = model, parts
         self.edits: list[Edit] = []
         self.value = value
-        self.posterior = model.global_step(value)
-        self.terms = model.elbo(self.posterior, value)
+        self.light = _light(model, value)
+        self.light_parts = {name: _light(model, part) for name, part in parts.items()}
+        self.data = self._data_terms(value)
+        self.terms = model.allocation_terms(self.light)
 
     def consider(self, proposal: Proposal, memory: Memory) -> dict[str, Any]:
         """Try one proposal on the statistics as they are now; its history row."""
-        counts = self._counts(proposal.targets)
-        if counts is None:
-            return self._row(proposal, None, False, "a cluster it names was changed by another move of this lap")
+        if not np.isin(proposal.targets, self.value.ids).all():
+            return _row(proposal, None, False, "a cluster it names was changed by another move of this lap")
+        counts = [float(self.value["N"][self.value.position(t)]) for t in proposal.targets]
         try:
-            candidate = proposal.edit.apply(self.value, self.parts)
+            gain, accepted = self._try(proposal.edit, *self._touched(proposal.edit))
         except SummaryError:
-            return self._row(proposal, None, False, "a cluster it names was changed by another move of this lap")
-        gain, accepted = self._try(proposal.edit, candidate)
+            return _row(proposal, None, False, "a cluster it names was changed by another move of this lap")
         if accepted:
             memory.sweeps.pop(proposal.targets[0], None)
-            return self._row(proposal, gain, True, "the objective rises")
+            return _row(proposal, gain, True, "the objective rises")
         if self._sweep_again(proposal, gain, counts, memory):
-            return self._row(proposal, gain, False, "the objective would fall; tried again with re-estimated clusters")
+            return _row(proposal, gain, False, "the objective would fall; tried again with re-estimated clusters")
         memory.remember_failure(proposal.kind, proposal.targets, counts)
-        return self._row(proposal, gain, False, "the objective would fall")
+        return _row(proposal, gain, False, "the objective would fall")
 
     def sort(self) -> None:
         """Largest cluster first, where that raises the objective (sticks are broken in order)."""
         order = np.argsort(-self.value["N"], kind="stable")
-        if np.array_equal(order, np.arange(len(order))):
-            return
-        edit = Take(tuple(int(i) for i in self.value.ids[order]))
-        self._try(edit, edit.apply(self.value, self.parts))
+        if not np.array_equal(order, np.arange(len(order))):
+            self._try(Take(tuple(int(i) for i in self.value.ids[order])), (), None)
 
-    def _try(self, edit: Edit, candidate: Summary) -> tuple[float, bool]:
-        posterior = self.model.global_step(candidate)
-        terms = self.model.elbo(posterior, candidate)
+    def _touched(self, edit: Merge | Exchange) -> tuple[tuple[int, ...], Summary]:
+        """Clusters whose statistics an edit replaces, and the new ones with theirs."""
+        if isinstance(edit, Exchange):
+            return edit.donors, self.parts[edit.trial]
+        pair = self.value.without_pairs().take([edit.keep, edit.drop])
+        return (edit.keep, edit.drop), pair.with_pairs(np.array([[edit.keep, edit.drop]])).merge(edit.keep, edit.drop)
+
+    def _try(self, edit: Edit, gone: tuple[int, ...], new: Summary | None) -> tuple[float, bool]:
+        light = edit.apply(self.light, self.light_parts)
+        terms = self.model.allocation_terms(light)
+        data = {} if new is None else self._data_terms(new)
         gain = sum(terms[name] - self.terms[name] for name in terms)
-        if gain <= ROUNDING * sum(abs(t) for t in terms.values()):
+        gain += sum(data.values()) - sum(self.data[i] for i in gone)
+        size = sum(abs(t) for t in terms.values()) + abs(sum(self.data.values()))
+        if gain <= ROUNDING * size:
             return gain, False
         self.edits.append(edit)
-        self.value, self.posterior, self.terms = candidate, posterior, terms
+        self.value, self.light, self.terms = edit.apply(self.value, self.parts), light, terms
+        for i in gone:
+            del self.data[i]
+        self.data.update(data)
         return gain, True
+
+    def _data_terms(self, summary: Summary) -> dict[int, float]:
+        terms = self.model.data_terms(self.model.observation_step(summary), summary)
+        return {int(i): float(t) for i, t in zip(summary.ids, terms, strict=True)}
 
     def _sweep_again(self, proposal: Proposal, gain: float, counts: list[float], memory: Memory) -> bool:
         if proposal.sweeps == 1 or not isinstance(proposal.edit, Exchange):
@@ -131,10 +142,13 @@ class _Judge:
         memory.sweeps[target] = Sweep(proposal.others, self.parts[proposal.edit.trial], gain, tried)
         return True
 
-    def _counts(self, targets: tuple[int, ...]) -> list[float] | None:
-        if not np.isin(targets, self.value.ids).all():
-            return None
-        return [float(self.value["N"][self.value.position(t)]) for t in targets]
 
-    def _row(self, proposal: Proposal, gain: float | None, accepted: bool, why: str) -> dict[str, Any]:
-        return record(proposal.kind, proposal.targets, proposal.others, gain, accepted, why)
+def _light(model: Model, summary: Summary) -> Summary:
+    """The summary without the statistics of the observation model."""
+    names = ("N", *model.allocation.fields)
+    fields = {name: summary.fields[name] for name in names}
+    return replace(summary, fields=fields, values={name: summary[name] for name in names})
+
+
+def _row(proposal: Proposal, gain: float | None, accepted: bool, why: str) -> dict[str, Any]:
+    return record(proposal.kind, proposal.targets, proposal.others, gain, accepted, why)

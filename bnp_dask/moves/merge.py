@@ -8,8 +8,11 @@ import numpy as np
 
 from bnp_dask.errors import SettingError
 from bnp_dask.moves.base import PlanContext, Proposal
-from bnp_dask.moves.scores import all_pairs, allocation_gains, data_gains
+from bnp_dask.moves.scores import allocation_gains, rough_allocation_gains
 from bnp_dask.summary import Merge as MergeEdit
+
+DOUBT = 10.0
+"""Nats per cluster by which the rough allocation term may be wrong."""
 
 
 @dataclass(frozen=True)
@@ -45,21 +48,11 @@ class Merge:
         return False
 
     def plan(self, context: PlanContext) -> None:
-        ids = context.free_ids()
-        pairs = all_pairs(ids)
-        if len(pairs) == 0:
-            return
-        value = context.value
-        score = data_gains(context.model, context.posterior, value, pairs)
-        # the allocation term is worth at most a few nats per cluster: look only at pairs it could save
-        near = np.argsort(-score, kind="stable")[: 8 * self.per_lap]
-        pairs = pairs[near]
-        score = score[near] + allocation_gains(context.model, context.posterior, value, pairs)
+        pairs, score = self._ranked(context)
         used: dict[int, int] = {}
         taken = 0
-        for m in np.argsort(-score, kind="stable"):
-            a, b = int(pairs[m, 0]), int(pairs[m, 1])
-            if score[m] <= 0 or taken == self.per_lap:
+        for (a, b), gain in zip(pairs.tolist(), score, strict=True):
+            if gain <= 0 or taken == self.per_lap:
                 break
             if max(used.get(a, 0), used.get(b, 0)) >= self.per_cluster:
                 continue
@@ -70,3 +63,20 @@ class Merge:
             context.pairs.append((a, b))
             context.proposals.append(Proposal(self.kind, (a, b), (), MergeEdit(a, b)))
         context.free -= set(used)
+
+    def _ranked(self, context: PlanContext) -> tuple[np.ndarray, np.ndarray]:
+        """Pairs of ids that may be worth tracking, ``(M, 2)``, and their m-scores, best first."""
+        value = context.value
+        free = np.isin(value.ids, context.free_ids())
+        score = context.pair_gains() + rough_allocation_gains(value["N"])
+        score[~free] = -np.inf
+        score[:, ~free] = -np.inf
+        first, second = np.triu_indices(value.n_clusters, 1)
+        rough = score[first, second]
+        # the exact allocation term is computed only where it can decide
+        near = np.argsort(-rough, kind="stable")[: 2 * self.per_lap]
+        near = near[rough[near] > -DOUBT * len(value.ids)]
+        pairs = np.stack([value.ids[first[near]], value.ids[second[near]]], axis=1)
+        exact = context.pair_gains()[first[near], second[near]] + allocation_gains(context.model, value, pairs)
+        order = np.argsort(-exact, kind="stable")
+        return pairs[order], exact[order]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from scipy.special import xlogy
 
 from bnp_dask.model import Model, Posterior
 from bnp_dask.summary import Summary
@@ -33,7 +36,7 @@ def data_gains(model: Model, posterior: Posterior, value: Summary, pairs: np.nda
     return gains
 
 
-def _unions(model: Model, value: Summary, a: np.ndarray, b: np.ndarray):
+def _unions(model: Model, value: Summary, a: np.ndarray, b: np.ndarray) -> tuple[Any, Summary]:
     values = {
         name: v[a] + v[b] if value.fields[name].n_cluster_axes == 1 else v
         for name, v in value.values.items()
@@ -43,11 +46,43 @@ def _unions(model: Model, value: Summary, a: np.ndarray, b: np.ndarray):
     return model.observation_step(summary), summary
 
 
-def allocation_gains(model: Model, posterior: Posterior, value: Summary, pairs: np.ndarray) -> np.ndarray:
+def gain_matrix(model: Model, posterior: Posterior, value: Summary) -> np.ndarray:
+    """The same for all pairs of positions, symmetric ``(K, K)`` nats; -inf on the diagonal."""
+    n_clusters = value.n_clusters
+    gains = np.full((n_clusters, n_clusters), -np.inf)
+    first, second = np.triu_indices(n_clusters, 1)
+    gains[first, second] = data_gains(model, posterior, value, all_pairs(value.ids))
+    gains[second, first] = gains[first, second]
+    return gains
+
+
+def rough_allocation_gains(counts: np.ndarray) -> np.ndarray:
+    """About what :func:`allocation_gains` gives, for all pairs of positions, ``(K, K)`` nats, from counts alone.
+
+    Weights at their most likely values: ``N_ab log N_ab - N_a log N_a - N_b log N_b``.
+    """
+    alone = xlogy(counts, counts)
+    both = counts[:, None] + counts
+    return xlogy(both, both) - alone[:, None] - alone
+
+
+def allocation_gains(model: Model, value: Summary, pairs: np.ndarray) -> np.ndarray:
     """Exact change of the allocation term without the entropy, for each pair of ids, ``(M,)`` nats."""
-    before = model.allocation_terms(value)["allocation"]
-    counts = {name: value[name] for name in value.values if value.fields[name].n_cluster_axes == 1}
-    slim = Summary(value.ids, value.fields, {name: counts[name] for name in ("N", *model.allocation.fields)})
-    slim = slim.with_pairs(pairs)
-    gains = [model.allocation_terms(slim.merge(int(a), int(b)))["allocation"] - before for a, b in pairs]
-    return np.array(gains)
+    names = ("N", *model.allocation.fields)
+    slim = Summary(value.ids, {n: value.fields[n] for n in names}, {n: value[n] for n in names})
+    before = model.allocation_terms(slim)["allocation"]
+    if any(field.n_cluster_axes != 1 for field in slim.fields.values()):
+        unions = (slim.with_pairs(pairs).merge(int(a), int(b)) for a, b in pairs)
+    else:
+        unions = (_united(slim, slim.position(a), slim.position(b)) for a, b in pairs)
+    return np.array([model.allocation_terms(union)["allocation"] - before for union in unions])
+
+
+def _united(slim: Summary, a: int, b: int) -> Summary:
+    """Position ``a`` absorbs ``b``, entropies aside; the verb of the summary algebra is slower."""
+    values = {}
+    for name, value in slim.values.items():
+        new = np.delete(value, b, axis=0)
+        new[a - (b < a)] += value[b]
+        values[name] = new
+    return Summary(np.delete(slim.ids, b), slim.fields, values)

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from bnp_dask.allocation.dp_mixture import DPMixture
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.schedules import FullBatch, Memoized, State, Stochastic, Work, full, memoized, stochastic
 from tests.golden.cases import Case, load, survey_of

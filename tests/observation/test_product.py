@@ -154,8 +154,9 @@ def test_check_names_the_group():
     x[7, 3] = 2.0
     with pytest.raises(DataError, match=r"part-1, columns 1:5 .*row 7, column 2 is 2.0; Bernoulli"):
         model.check(replace(batch, x=x, name="part-1"))
-    with pytest.raises(SettingError, match="with_prior"):
-        suite.model().check(batch)
+    suite.model().check(batch)
+    with pytest.raises(DataError, match=r"row 7, column 2 is 2.0; Bernoulli"):
+        suite.model().check(replace(batch, x=x))
 
 
 def test_global_step_uses_each_parts_own_statistics():
