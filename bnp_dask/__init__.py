@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from bnp_dask.allocation import FiniteMixture as FiniteMixture
     from bnp_dask.batch import Batch as Batch
     from bnp_dask.callbacks import Progress as Progress
+    from bnp_dask.data import Patches as Patches
     from bnp_dask.data import as_source as as_source
     from bnp_dask.data import ingest as ingest
     from bnp_dask.data.base import Source as Source

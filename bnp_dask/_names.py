@@ -76,6 +76,7 @@ OTHERS: Group = MappingProxyType(
         "DirichletProcessMixture": "bnp_dask.estimator",
         "History": "bnp_dask.results",
         "Model": "bnp_dask.model",
+        "Patches": "bnp_dask.data",
         "Posterior": "bnp_dask.model",
         "Progress": "bnp_dask.callbacks",
         "Source": "bnp_dask.data.base",

@@ -58,9 +58,15 @@ class Batch:
         return held + self.x.data.nbytes + self.x.indices.nbytes + self.x.indptr.nbytes
 
     def rows(self, start: int, stop: int) -> Batch:
-        """The atoms ``start:stop`` (a view for dense rows)."""
+        """The atoms ``start:stop``: views, nothing is copied but the row pointers of sparse rows."""
         weights = None if self.weights is None else self.weights[start:stop]
-        return replace(self, x=self.x[start:stop], weights=weights)
+        if isinstance(self.x, np.ndarray):
+            return replace(self, x=self.x[start:stop], weights=weights)
+        indptr = self.x.indptr[start : stop + 1]
+        entries = slice(int(indptr[0]), int(indptr[-1]))
+        shape = (len(indptr) - 1, self.n_features)
+        x = sparse.csr_array((self.x.data[entries], self.x.indices[entries], indptr - indptr[0]), shape=shape)
+        return replace(self, x=x, weights=weights)
 
     def take(self, index: np.ndarray) -> Batch:
         """The atoms at the positions ``index``, ``(m,)``, in that order."""

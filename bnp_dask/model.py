@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     import xarray
 
 NO_PAIRS = np.zeros((0, 2), np.int64)
+
+MOSTLY = 0.1
+"""Responsibility above which an atom is taken to belong to a cluster (Hughes & Sudderth 2013, supplement, eq. 23)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,12 +117,16 @@ class Visit:
 
     ``newborn`` are the statistics of clusters that the task made from this batch alone (ids are negative until they
     are accepted), in place of what the summary gives the cluster ``split``; both None where there was no attempt.
+    ``members`` are rows of the batch that mostly belong to clusters whose atoms were asked for, and ``atoms`` those
+    of them that were gathered.
     """
 
     summary: Summary
     parts: Mapping[str, Summary]
     split: int | None = None
     newborn: Summary | None = None
+    members: Mapping[int, np.ndarray] = field(default_factory=dict)
+    atoms: Mapping[int, Batch] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -171,19 +178,34 @@ class Model:
         return self.visit(posterior, batch, pairs).summary
 
     def visit(
-        self, posterior: Posterior, batch: Batch, pairs: np.ndarray = NO_PAIRS, trials: Sequence[Trial] = ()
+        self,
+        posterior: Posterior,
+        batch: Batch,
+        pairs: np.ndarray = NO_PAIRS,
+        trials: Sequence[Trial] = (),
+        sought: Sequence[int] = (),
     ) -> Visit:
-        """Local step on a batch that also carries out trials on its atoms (restricted local steps)."""
+        """Local step on a batch that also carries out trials on its atoms (restricted local steps).
+
+        For the ids ``sought`` it notes which rows mostly belong to them.
+        """
         places = posterior.positions(pairs).reshape(-1, 2)
         total = self.empty_summary(posterior.ids, pairs)
         parts = {trial.name: self.empty_summary(trial.beliefs.ids) for trial in trials}
+        members: dict[int, list[np.ndarray]] = {int(i): [] for i in sought}
+        start = 0
         for tile in self.allocation.tiles(batch, posterior.n_clusters):
             step = self.assign(posterior, tile, places)
             _add_in_place(total, self._summary(posterior.ids, tile, step, pairs))
             for trial in trials:
                 mass = column_sums(step.resp, posterior.positions(np.array(trial.donors)))
                 self._reassign(parts[trial.name], trial, tile, mass)
-        return Visit(total, parts)
+            for cluster, rows in members.items():
+                mass = column_sums(step.resp, posterior.positions(np.array([cluster])))
+                rows.append(start + np.flatnonzero(mass > MOSTLY * (1.0 if tile.weights is None else tile.weights)))
+            start += tile.n_atoms
+        found = {cluster: np.concatenate([np.zeros(0, np.int64), *rows]) for cluster, rows in members.items()}
+        return Visit(total, parts, members=found)
 
     def _reassign(self, part: Summary, trial: Trial, batch: Batch, mass: np.ndarray) -> None:
         """Give the mass ``(n,)`` of a trial's donors to its receivers, and add their statistics to ``part``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -139,15 +139,19 @@ def combine(surveys: Iterable[Survey]) -> Survey:
 def checksum(batch: Batch) -> int:
     """CRC-32 of shape, kind, values and weights of a batch."""
     if isinstance(batch.x, np.ndarray):
-        parts = [np.ascontiguousarray(batch.x)]
+        parts = [batch.x]
     else:
-        # index arrays may be 32 or 64 bit, depending on where the batch came from
-        parts = [batch.x.data, batch.x.indices.astype(np.int64), batch.x.indptr.astype(np.int64)]
+        parts = [batch.x.data, batch.x.indices, batch.x.indptr]
     if batch.weights is not None:
-        parts.append(np.ascontiguousarray(batch.weights))
-    value = zlib.crc32(repr((batch.x.shape, batch.is_sparse, [str(p.dtype) for p in parts])).encode())
-    for part in parts:
-        value = zlib.crc32(part.data.cast("B") if part.size else b"", value)
+        parts.append(batch.weights)
+    # index arrays may be 32 or 64 bit, depending on where the batch came from
+    kinds = [np.dtype(np.int64) if p.dtype.kind == "i" else p.dtype for p in parts]
+    value = zlib.crc32(repr((batch.x.shape, batch.is_sparse, [str(kind) for kind in kinds])).encode())
+    for part, kind in zip(parts, kinds, strict=True):
+        rows = max(1, _TILE_BYTES // (8 * max(1, part[:1].size)))
+        for start in range(0, len(part) if part.size else 0, rows):
+            tile = np.ascontiguousarray(part[start : start + rows], kind)
+            value = zlib.crc32(tile.data.cast("B"), value)
     return value
 
 
@@ -228,27 +232,46 @@ def _sparse_moments(x: sparse.csr_array, weights: np.ndarray | None, name: str) 
     n, v = x.shape
     if n == 0:
         return _no_moments(v)
-    finite = np.isfinite(x.data)
-    if not finite.all():
-        entry = int(np.argmax(~finite))
-        row = int(np.searchsorted(x.indptr, entry, side="right")) - 1
-        raise _not_finite(name, row, int(x.indices[entry]), x.data[entry])
-    per_entry = np.ones(x.nnz) if weights is None else np.repeat(weights, np.diff(x.indptr))
     total = float(n if weights is None else weights.sum())
     minimum, maximum = np.full(v, np.inf), np.full(v, -np.inf)
-    np.minimum.at(minimum, x.indices, x.data)
-    np.maximum.at(maximum, x.indices, x.data)
-    has_zero = np.bincount(x.indices, minlength=v) < n
+    stored, present, first = np.zeros(v, np.int64), np.zeros(v), np.zeros(v)
+    for word, count, weight in _entries(x, weights):
+        _check_entries(x, count, name)
+        np.minimum.at(minimum, word, count)
+        np.maximum.at(maximum, word, count)
+        stored += np.bincount(word, minlength=v)
+        present += np.bincount(word, weight, minlength=v)
+        first += np.bincount(word, weight * count, minlength=v)
+    has_zero = stored < n
     minimum[has_zero] = np.minimum(minimum[has_zero], 0.0)
     maximum[has_zero] = np.maximum(maximum[has_zero], 0.0)
     if total == 0:
         return _Moments(0.0, np.zeros(v), np.zeros(v), minimum, maximum)
-    mean = np.bincount(x.indices, weights=per_entry * x.data, minlength=v) / total
-    present = np.bincount(x.indices, weights=per_entry, minlength=v)
-    square = np.bincount(x.indices, weights=per_entry * (x.data - mean[x.indices]) ** 2, minlength=v)
+    mean, square = first / total, np.zeros(v)
+    for word, count, weight in _entries(x, weights):
+        square += np.bincount(word, weight * (count - mean[word]) ** 2, minlength=v)
     # the entries that are not stored are zeros, each at squared distance mean**2
     variance = (square + np.maximum(total - present, 0.0) * mean**2) / total
     return _Moments(total, mean, variance, minimum, maximum)
+
+
+def _entries(x: sparse.csr_array, weights: np.ndarray | None) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Columns, counts and weights of the stored entries, a tile at a time; tiles are not small beside a row."""
+    size = max(_TILE_BYTES // 8, x.shape[1])
+    for start in range(0, x.nnz, size):
+        stop = min(start + size, x.nnz)
+        weight = np.ones(stop - start)
+        if weights is not None:
+            weight = weights[np.searchsorted(x.indptr, np.arange(start, stop), side="right") - 1]
+        yield x.indices[start:stop], x.data[start:stop], weight
+
+
+def _check_entries(x: sparse.csr_array, count: np.ndarray, name: str) -> None:
+    if np.isfinite(count).all():
+        return
+    entry = int(np.argmax(~np.isfinite(x.data)))
+    row = int(np.searchsorted(x.indptr, entry, side="right")) - 1
+    raise _not_finite(name, row, int(x.indices[entry]), x.data[entry])
 
 
 def _not_finite(name: str, row: int, column: int, value: float) -> DataError:

@@ -158,7 +158,7 @@ def survey_task(model: Model, reader: Any) -> Survey:
 def take_survey(model: Model, source: Source, executor: Executor) -> Survey:
     """One pass over the data: sizes, moments, checksums, and every check that the likelihood makes."""
     tasks = ((f"survey-batch{b}", survey_task, (model, source.reader(b))) for b in range(source.n_batches))
-    return combine(list(in_order(executor, tasks, SURVEY_WINDOW)))
+    return combine(in_order(executor, tasks, SURVEY_WINDOW))
 
 
 @dataclass

@@ -19,6 +19,7 @@ from bnp_dask.console import (
 )
 
 if TYPE_CHECKING:
+    from bnp_dask.data import Patches
     from bnp_dask.execute.base import Executor
 
 
@@ -46,7 +47,19 @@ def _add_ingest(commands: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--project", metavar="N|STORE", help="project on N principal components, or as STORE was projected"
     )
-    parser.add_argument("--dtype", help="how dense values are stored, such as float32; default: as in the source")
+    images = parser.add_argument_group("images", "an image, or a folder of images, becomes grey patches")
+    images.add_argument("--patch", type=positive_int, metavar="PIXELS", help="side of a patch; default 8")
+    images.add_argument("--number", type=positive_int, metavar="N", help="patches at random places; default: all")
+    images.add_argument("--seed", type=int, metavar="N", help="of places and order; default 0")
+    images.add_argument(
+        "--remove-mean",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="take the mean of each patch from it (the default)",
+    )
+    parser.add_argument(
+        "--dtype", help="how dense values are stored, such as float32; default: as in the source, patches as float32"
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace what is at OUT")
     parser.set_defaults(run=ingest_command)
 
@@ -98,11 +111,21 @@ def ingest_command(args: argparse.Namespace) -> None:
             weights=args.weights,
             vocabulary=args.vocabulary,
             project=project,
+            patches=_patches(args),
             dtype=args.dtype,
             progress=progress,
             overwrite=args.overwrite,
         )
     say(str(report))
+
+
+def _patches(args: argparse.Namespace) -> Patches | None:
+    """How to cut images, when any of it was said."""
+    from bnp_dask.data import Patches
+
+    said = {"side": args.patch, "number": args.number, "seed": args.seed, "remove_mean": args.remove_mean}
+    given = {name: value for name, value in said.items() if value is not None}
+    return Patches(**given) if given else None
 
 
 @contextlib.contextmanager

@@ -19,12 +19,15 @@ from bnp_dask.data import tables, text
 from bnp_dask.data.checks import nearest
 from bnp_dask.data.files import Location
 from bnp_dask.data.parquet import SUFFIXES
+from bnp_dask.data.patches import Patches, PatchStream, images_in, is_image
 from bnp_dask.errors import DataError, SettingError
 
-Format = Literal["zarr", "parquet", "npy", "npz", "csv", "tsv", "idx", "docword", "ldac", "svmlight", "svmlight0"]
+Format = Literal[
+    "zarr", "parquet", "npy", "npz", "csv", "tsv", "idx", "images", "docword", "ldac", "svmlight", "svmlight0"
+]
 FORMATS: tuple[str, ...] = get_args(Format)
 
-STREAMED = ("csv", "tsv", "idx", "docword", "ldac", "svmlight", "svmlight0")
+STREAMED = ("csv", "tsv", "idx", "images", "docword", "ldac", "svmlight", "svmlight0")
 """Formats that can only be read from front to back."""
 
 COUNTS = ("docword", "ldac", "svmlight", "svmlight0")
@@ -69,12 +72,16 @@ def detect(location: Location) -> str:
             return "parquet"
         if location.basename.endswith(".zarr"):
             raise DataError(f"{location.name}: a Zarr folder without metadata; was its writing cut short? Ingest again")
+        if images_in(location):
+            return "images"
         raise DataError(
-            f"{location.name}: a folder with neither Parquet files ({', '.join(SUFFIXES)}) nor a Zarr store"
+            f"{location.name}: a folder with neither Parquet files ({', '.join(SUFFIXES)}), images, nor a Zarr store"
             f" (it has {', '.join(names[:5]) or 'nothing'})"
         )
     if location.size() == 0:
         raise DataError(f"{location.name}: an empty file")
+    if is_image(location.basename):
+        return "images"
     base = location.basename.lower()
     for packed in _PACKED:
         base = base.removesuffix(packed)
@@ -131,13 +138,20 @@ class Stream:
         What to read.
     columns, weights
         Names of columns (tables of text only).
+    patches
+        How images are cut.
+    notes
+        What a report should say, once all was read.
     """
 
     location: Location
     format: str
     columns: Sequence[str] | None = None
     weights: str | None = None
+    patches: Patches = field(default_factory=Patches)
+    notes: tuple[str, ...] = ()
     _raw: list[IO[bytes]] = field(default_factory=list)
+    _images: PatchStream | None = None
 
     @property
     def is_sparse(self) -> bool:
@@ -146,6 +160,8 @@ class Stream:
 
     def fraction(self) -> float:
         """Share of the file that was read."""
+        if self._images is not None:
+            return self._images.share
         if not self._raw or self._raw[-1].closed:
             return 1.0
         return min(1.0, self._raw[-1].tell() / max(1, self.location.size()))
@@ -170,6 +186,12 @@ class Stream:
             return
         if self.columns is not None or self.weights is not None:
             raise DataError(f"{name}: format {self.format} has no named columns; leave out columns and weights")
+        if self.format == "images":
+            self._images = PatchStream(self.location, self.patches)
+            for patches in self._images.pieces():
+                yield patches, None
+            self.notes = self._images.notes()
+            return
         parsers: dict[str, Callable[[IO[bytes], str], Iterator[Any]]] = {
             "idx": tables.idx,
             "docword": text.docword,

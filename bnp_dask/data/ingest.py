@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from bnp_dask.data.formats import STREAMED, Piece, Stream, check_format, detect
 from bnp_dask.data.npy import NpySource
 from bnp_dask.data.open import open_path
 from bnp_dask.data.parquet import ParquetSource
+from bnp_dask.data.patches import Patches
 from bnp_dask.data.project import Projection, fit_projection, load_projection
 from bnp_dask.data.zarr_rows import ZarrRowsSource
 from bnp_dask.data.zarr_write import CountsWriter, RowsWriter, write_vector
@@ -90,13 +91,16 @@ class _Input:
     format: str
     columns: Sequence[str] | None
     weights: Any
+    patches: Patches
+    notes: list[str] = field(default_factory=list)
 
     def pieces(self) -> Iterator[tuple[Piece, float]]:
         """Atoms with weights, in the stored dtype, and the share read."""
         if self.format in STREAMED:
-            stream = Stream(self.location, self.format, self.columns, self.weights)
+            stream = Stream(self.location, self.format, self.columns, self.weights, self.patches)
             for piece in stream.pieces():
                 yield piece, stream.fraction()
+            self.notes[:] = stream.notes
             return
         source: Any = open_path(self.location, None, self.weights, self.columns, self.format)
         if isinstance(source, NpySource):
@@ -123,6 +127,7 @@ def ingest(
     weights: Any = None,
     vocabulary: str | os.PathLike[str] | None = None,
     project: int | str | os.PathLike[str] | None = None,
+    patches: Patches | None = None,
     dtype: str | None = None,
     progress: Progress | None = None,
     overwrite: bool = False,
@@ -134,6 +139,7 @@ def ingest(
     ----------
     source_path
         Path or URL: Zarr, Parquet, .npy, .npz, CSV, IDX, UCI docword, LDA-C or svmlight; text may be packed (.gz, ...).
+        An image or a folder of images becomes grey patches.
     out
         Path or URL of the store.  A local one appears under this name when it is complete, never before.
     format
@@ -147,9 +153,11 @@ def ingest(
     project
         Number of principal components to project dense rows on (two passes), or the path of a store that was
         projected, to use its projection (for held-out data).
+    patches
+        How images are cut; default: every 8x8 patch, less its mean.
     dtype
         How dense values are stored: ``"float32"``, ``"float64"``, ``"uint8"``, ...  Default: as in the source;
-        projected rows as float64.  Refused where it would change an integer.
+        projected rows as float64, patches of images as float32.  Refused where it would change an integer.
     progress
         Called after every piece with the share read and the atoms so far.
     overwrite
@@ -177,7 +185,9 @@ def ingest(
     building = target.sibling(f".{target.basename}.{uuid.uuid4().hex[:12]}") if target.is_local else target
     if overwrite and not target.is_local and target.exists():
         target.remove()
-    given = _Input(location, kind, columns, weights)
+    if patches is not None and kind != "images":
+        raise SettingError(f"{location.name} is no image or folder of images (format {kind}), and has no patches")
+    given = _Input(location, kind, columns, weights, patches or Patches())
     plan = _Plan(given, building, target, batch_size, batch_bytes, vocabulary, project, dtype, progress)
     try:
         report = _write(plan)
@@ -229,7 +239,8 @@ def _chain(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
 def _write_rows(plan: _Plan, pieces: Iterator[tuple[Piece, float]], sample: np.ndarray) -> IngestReport:
     name = plan.given.location.name
     projection = _projection(plan, sample.shape[1])
-    kind = np.dtype(plan.dtype or (np.float64 if projection is not None else sample.dtype))
+    usual = np.float32 if plan.given.format == "images" else sample.dtype
+    kind = np.dtype(plan.dtype or (np.float64 if projection is not None else usual))
     kind = check_dtype(kind, f"dtype={plan.dtype!r}")
     d = sample.shape[1] if projection is None else projection.n_components
     rows = batch_rows(d, plan.batch_size, plan.batch_bytes)
@@ -240,7 +251,9 @@ def _write_rows(plan: _Plan, pieces: Iterator[tuple[Piece, float]], sample: np.n
         writer.add(_convert(done, kind, name, writer.n_atoms), weights)
         plan.tell(begin + (1 - begin) * fraction, writer.n_atoms)
     facts: dict[str, Any] = {}
-    notes: list[str] = []
+    notes = list(plan.given.notes)
+    if plan.given.format == "images":
+        facts["patches"] = asdict(plan.given.patches)
     if projection is not None:
         write_vector(plan.building.child("projection_mean"), projection.mean)
         write_vector(plan.building.child("projection_components"), projection.components)

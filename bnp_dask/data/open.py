@@ -207,6 +207,10 @@ def _open_npz(location: Location, batch_size: int | None) -> ArraySource:
 
 
 def _check_small(location: Location, kind: str) -> None:
+    if kind == "images":
+        raise DataError(
+            f"{location.name}: images are cut into patches first: bnp-dask ingest {location.name} OUT.zarr --patch 8"
+        )
     packed = 1 if fsspec.utils.infer_compression(location.url) is None and kind != "npz" else 4
     size = location.size()
     if size * packed > READ_WHOLE:

@@ -10,7 +10,9 @@ import numpy as np
 
 from bnp_dask.allocation import DPMixture
 from bnp_dask.console import say, table
-from bnp_dask.data import ingest
+from bnp_dask.data import Patches, ingest
+from bnp_dask.data.files import Location
+from bnp_dask.data.patches import cut, read_grey
 from bnp_dask.demo import Stage
 from bnp_dask.demo.pictures import patches_picture
 from bnp_dask.describe import covariance
@@ -21,10 +23,10 @@ from bnp_dask.predict import predict
 from bnp_dask.schedules import Memoized
 
 SIDE = 8
-PATCHES = 200_000
+PATCHES = 100_000
 BATCHES = 20
 CLUSTERS = 40
-LAPS = 15
+LAPS = 12
 PHOTOGRAPHS = ("china.jpg", "flower.jpg")
 SHOWN = 24
 FLAT = 0.02
@@ -74,16 +76,15 @@ class Look:
 def play(stage: Stage, n_patches: int | None) -> Path:
     """Cut, train, look."""
     photographs = load_photographs()
-    wanted = PATCHES if n_patches is None else n_patches
-    cut = cut_patches(photographs, wanted)
-    stage.say(f"{len(cut):,} grey patches of 8x8 pixels, cut from the photographs {' and '.join(PHOTOGRAPHS)}")
-    np.save(stage.folder / "patches.npy", cut)
+    there = sum((p.shape[0] - SIDE + 1) * (p.shape[1] - SIDE + 1) for p in photographs)
+    wanted = min(PATCHES if n_patches is None else n_patches, there)
+    stage.say(f"{wanted:,} grey patches of 8x8 pixels, cut from the photographs {' and '.join(PHOTOGRAPHS)}")
     store = stage.path("patches.zarr")
-    found = ingest(stage.path("patches.npy"), store, batch_size=-(-len(cut) // BATCHES))
+    found = ingest(photograph_folder(), store, patches=Patches(SIDE, wanted), batch_size=-(-wanted // BATCHES))
     stage.say(str(found))
     model = Model(DPMixture(gamma=10.0), ZeroMeanGaussian())
     laps = LAPS if stage.laps is None else stage.laps
-    result = stage.train(model, store, RandomExamples(min(CLUSTERS, len(cut))), Memoized(laps=laps, tolerance=1e-3))
+    result = stage.train(model, store, RandomExamples(min(CLUSTERS, wanted)), Memoized(laps=laps, tolerance=1e-3))
     posterior = result.posterior
     say(f"{result.reason}, {result.seconds:.0f} s, {posterior.n_clusters} clusters; the largest:")
     order = np.argsort(-posterior.weights, kind="stable")
@@ -98,30 +99,27 @@ def play(stage: Stage, n_patches: int | None) -> Path:
         [np.array([look.color for look in looks])[image] for image in labels],
         [looks[k] for k in order[:SHOWN]],
         result.history,
-        len(cut),
+        wanted,
     )
 
 
 # -- data ------------------------------------------------------------------------------------------------------
+def photograph_folder() -> Path:
+    """Where scikit-learn keeps its sample photographs, which are all the images there."""
+    import sklearn.datasets
+
+    return Path(sklearn.datasets.__file__).parent / "images"
+
+
 def load_photographs() -> list[np.ndarray]:
     """Scikit-learn's two sample photographs in grey, ``(427, 640)`` each, 0 to 1."""
-    from sklearn.datasets import load_sample_image
-
-    luma = np.array([0.299, 0.587, 0.114])
-    return [load_sample_image(name) @ luma / 255.0 for name in PHOTOGRAPHS]
+    folder = photograph_folder()
+    return [read_grey(Location.of(folder / name)) for name in PHOTOGRAPHS]
 
 
 def all_patches(photograph: np.ndarray) -> np.ndarray:
     """Every 8x8 patch, row by row, less its own mean, ``(n, 64)``."""
-    windows = np.lib.stride_tricks.sliding_window_view(photograph, (SIDE, SIDE)).reshape(-1, SIDE * SIDE)
-    return windows - windows.mean(axis=1, keepdims=True)
-
-
-def cut_patches(photographs: list[np.ndarray], n_patches: int) -> np.ndarray:
-    """Different patches at random places, ``(n, 64)`` float32; all there are, if more are asked for."""
-    rng = np.random.default_rng(0)
-    every = np.concatenate([all_patches(photograph).astype(np.float32) for photograph in photographs])
-    return every[rng.permutation(len(every))[:n_patches]]
+    return cut(photograph, SIDE)
 
 
 def label_image(posterior: Posterior, photograph: np.ndarray) -> np.ndarray:
@@ -155,9 +153,11 @@ def _look(share: float, matrix: np.ndarray, contrast: float, brightness: float, 
 
 def edge_direction(matrix: np.ndarray) -> tuple[float, float]:
     """Direction of edges in degrees and its coherence, from the expected products of pixel differences."""
+    # differences of 2 x 2 pixels, both taken about the centre of the four, or diagonals would be told apart worse
     pixels = np.eye(SIDE * SIDE).reshape(SIDE, SIDE, -1)
-    down = (pixels[1:, :-1] - pixels[:-1, :-1]).reshape(-1, SIDE * SIDE)
-    right = (pixels[:-1, 1:] - pixels[:-1, :-1]).reshape(-1, SIDE * SIDE)
+    a, b, c, d = pixels[:-1, :-1], pixels[:-1, 1:], pixels[1:, :-1], pixels[1:, 1:]
+    right = (b - a + d - c).reshape(-1, SIDE * SIDE)
+    down = (c - a + d - b).reshape(-1, SIDE * SIDE)
     xx, yy, xy = (np.sum((a @ matrix) * b) for a, b in ((right, right), (down, down), (right, down)))
     gradient = 0.5 * np.arctan2(2.0 * xy, xx - yy)
     coherence = np.hypot(xx - yy, 2.0 * xy) / (xx + yy)

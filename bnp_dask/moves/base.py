@@ -8,12 +8,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from bnp_dask.batch import Batch
 from bnp_dask.data.base import Source
 from bnp_dask.execute.base import Executor
 from bnp_dask.model import NO_PAIRS, Model, Posterior, Trial
 from bnp_dask.moves.scores import gain_matrix
 from bnp_dask.summary import Exchange, Merge, Summary
 from bnp_dask.survey import Survey
+
+SAME = 0.1
+"""Share by which a count may change while failures in a row are still counted together."""
 
 HOPELESS = 1.0
 """A delete that lacks more nats than this per atom of its target is not refined, nor begun."""
@@ -60,6 +64,15 @@ class Split:
     key: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class Gather:
+    """Which atoms a task brings along: of each cluster id in ``targets`` up to ``limit``, drawn with ``key``."""
+
+    targets: tuple[int, ...]
+    limit: int
+    key: tuple[int, ...] = ()
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     """What one lap tries out.
@@ -76,6 +89,8 @@ class Plan:
         Attempts to split a cluster at one batch, by batch; decided when that batch is folded.
     given_up
         History rows of proposals that were dropped while they were made.
+    gather
+        Clusters whose atoms are gathered from every batch, for births in the next lap.
     """
 
     pairs: np.ndarray = field(default_factory=lambda: NO_PAIRS)
@@ -83,18 +98,20 @@ class Plan:
     proposals: tuple[Proposal, ...] = ()
     splits: Mapping[int, Split] = field(default_factory=dict)
     given_up: tuple[dict[str, Any], ...] = ()
+    gather: Gather = Gather((), 0)
 
     @property
     def n_proposed(self) -> int:
-        """How many proposals this lap makes, with those dropped while they were made."""
-        return len(self.proposals) + len(self.splits) + len(self.given_up)
+        """How many proposals this lap makes or prepares, with those dropped while they were made."""
+        return len(self.proposals) + len(self.splits) + len(self.given_up) + len(self.gather.targets)
 
 
 @dataclass
 class Memory:
     """What earlier laps taught about proposals; survives a checkpoint.
 
-    ``failures`` maps (kind, targets) to the counts N of the targets when they failed; ``sweeps`` holds the
+    ``failures`` maps (kind, targets) to the counts N of the targets when they failed and, last, how often in a row they
+    failed with about these counts; ``sweeps`` holds the
     statistics of rejected deletes that are still improving, with how often they were tried; ``next_id`` is the
     next cluster id that was never used.
     """
@@ -109,16 +126,18 @@ class Memory:
         self.next_id += count
         return tuple(range(first, first + count))
 
-    def failed(self, kind: str, targets: tuple[int, ...], counts: Iterable[float], change: float) -> bool:
-        """Whether this was rejected when the targets had about these counts (within a share ``change``)."""
+    def failed(self, kind: str, targets: tuple[int, ...], counts: Iterable[float], change: float) -> int:
+        """How often this was rejected when the targets had about these counts (within a share ``change``)."""
         before = self.failures.get((kind, targets))
         if before is None:
-            return False
-        return all(abs(now - then) <= change * max(then, 1.0) for now, then in zip(counts, before, strict=True))
+            return 0
+        same = all(abs(now - then) <= change * max(then, 1.0) for now, then in zip(counts, before[:-1], strict=True))
+        return int(before[-1]) if same else 0
 
     def remember_failure(self, kind: str, targets: tuple[int, ...], counts: Iterable[float]) -> None:
         """Note a rejection."""
-        self.failures[kind, targets] = tuple(float(c) for c in counts)
+        now = tuple(float(c) for c in counts)
+        self.failures[kind, targets] = (*now, 1.0 + self.failed(kind, targets, now, SAME))
 
     def forget_dead(self, alive: np.ndarray) -> None:
         """Drop what concerns clusters that are gone."""
@@ -142,7 +161,7 @@ class PlanContext:
     """What a move may use to plan.
 
     ``value`` is the exact whole-data summary behind ``posterior``; ``free`` are the ids that no proposal of this
-    lap names yet.
+    lap names yet; ``atoms`` were gathered in the lap before, by cluster.
     """
 
     model: Model
@@ -155,6 +174,8 @@ class PlanContext:
     lap: int
     seed: int
     free: set[int]
+    atoms: Mapping[int, Batch] = field(default_factory=dict)
+    gather: Gather = Gather((), 0)
     trials: list[Trial] = field(default_factory=list)
     pairs: list[tuple[int, int]] = field(default_factory=list)
     proposals: list[Proposal] = field(default_factory=list)
@@ -192,7 +213,7 @@ class PlanContext:
     def plan(self) -> Plan:
         """Everything that was proposed."""
         pairs = np.array(self.pairs, np.int64).reshape(-1, 2)
-        return Plan(pairs, tuple(self.trials), tuple(self.proposals), self.splits, tuple(self.given_up))
+        return Plan(pairs, tuple(self.trials), tuple(self.proposals), self.splits, tuple(self.given_up), self.gather)
 
 
 class Move(Protocol):
@@ -207,6 +228,10 @@ class Move(Protocol):
 
     def plan(self, context: PlanContext) -> None:
         """Add pairs, trials and proposals to the context, and take the clusters they name out of ``free``."""
+        ...
+
+    def prepare(self, context: PlanContext) -> None:
+        """Ask for atoms to be gathered in this lap, for proposals of the next."""
         ...
 
 

@@ -1,32 +1,38 @@
 """Birth moves: a cluster is replaced by several new ones (thesis 4.2; supplement of Hughes & Sudderth 2013, sec. 2).
 
-Collect, create, adopt: atoms of the target are collected from a few batches, new clusters are created by a small run
-on them, and during one lap all atoms of the target are shared out among the new clusters, beside the normal local
-step.  The exact whole-data objective then decides.  Many targets are tried in one lap, each by a task of its own.
+Collect, create, adopt: atoms of the target are gathered during one lap, new clusters are created by a small run on
+them, and during the next lap all atoms of the target are shared out among the new clusters; both beside the normal
+local step.  The exact whole-data objective then decides.  Many targets are tried in one lap, each by a task of its
+own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
-from bnp_dask.batch import Batch, concatenate
-from bnp_dask.data.base import Reader
+from bnp_dask.batch import Batch
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.ordered import in_order
 from bnp_dask.initialize.context import child_rng, summarize_assigned
 from bnp_dask.initialize.divergence import numbers_per_cluster
 from bnp_dask.initialize.kmeans import cluster_atoms
-from bnp_dask.kernels.resp import column_sums
 from bnp_dask.model import NO_PAIRS, Model, Posterior, Trial, Visit
-from bnp_dask.moves.base import PlanContext, Proposal, Split
+from bnp_dask.moves.base import Gather, PlanContext, Proposal, Split
 from bnp_dask.moves.scores import all_pairs, data_gains
 from bnp_dask.summary import Exchange, Summary
 
-THRESHOLD = 0.1
-"""Responsibility above which an atom is taken to belong to a target (eq. 23 of the supplement)."""
+CREATION = 640
+"""Atoms that small runs may use in a lap: one for this many atom-cluster pairs of the lap (and two full samples)."""
+
+SEEDED = 80
+"""Atoms per new cluster among which k-means++ chooses."""
+
+SWEEPS = 2
+"""Local steps after a cluster was taken out of a small run."""
 
 
 @dataclass(frozen=True)
@@ -40,34 +46,38 @@ class Birth:
     fresh
         New clusters tried for each target at most.
     sample
-        Atoms collected for each target at most.
-    share
-        Share of the batches read to collect them, in one lap.
+        Atoms gathered for each target at most.
     min_atoms
         Clusters with fewer atoms are not split.
     change
         A cluster that could not be split is tried again when its count has changed by this share.
+    tries
+        Attempts on a cluster that does not change.
     refine
-        Local and global steps of the small run on the collected atoms.
+        Local and global steps of the small run on the gathered atoms.
     where
-        ``"data"``: collect atoms from several batches, adopt in all of them, decide once per lap.  ``"batch"``
-        (thesis 4.2.3): each of some batches splits a target using its own atoms only and the decision falls when
-        it is folded; other batches follow on their next visit.  Needs batches large enough to show a cluster.
+        ``"data"``: gather atoms from all batches during one lap, adopt in all of them during the next, decide at its
+        end.  ``"batch"`` (thesis 4.2.3): each of some batches splits a target using its own atoms only and the
+        decision falls when it is folded; other batches follow on their next visit.  Needs batches large enough to
+        show a cluster.
+    share
+        For ``"batch"``: share of the batches that try, in one lap.
     """
 
     per_lap: int = 8
     fresh: int = 8
     sample: int = 2500
-    share: float = 0.15
     min_atoms: float = 20.0
     change: float = 0.1
+    tries: int = 2
     refine: int = 12
     where: Literal["data", "batch"] = "data"
+    share: float = 0.15
     kind = "birth"
 
     def __post_init__(self) -> None:
-        if min(self.per_lap, self.sample, self.refine) < 1 or self.fresh < 2 or not 0 < self.share <= 1:
-            raise SettingError(f"{self}: needs per_lap, sample, refine >= 1, fresh >= 2 and 0 < share <= 1")
+        if min(self.per_lap, self.sample, self.refine, self.tries) < 1 or self.fresh < 2 or not 0 < self.share <= 1:
+            raise SettingError(f"{self}: needs per_lap, sample, refine, tries >= 1, fresh >= 2 and 0 < share <= 1")
         if self.where not in ("data", "batch"):
             raise SettingError(f'where={self.where!r}: needs "data" or "batch"')
 
@@ -76,15 +86,33 @@ class Birth:
         return self.where == "batch"
 
     def plan(self, context: PlanContext) -> None:
-        targets = self._targets(context)
-        if not targets:
-            return
         if self.where == "batch":
-            self._plan_splits(context, targets)
+            self._plan_splits(context, self._targets(context))
         else:
-            self._plan_trials(context, targets)
+            self._plan_trials(context)
+
+    def prepare(self, context: PlanContext) -> None:
+        if self.where == "batch":
+            return
+        chosen: list[int] = []
+        left = max(2.0 * self.sample, context.survey.n_atoms * context.value.n_clusters / CREATION)
+        planned = {
+            target for proposal in context.proposals for target in proposal.targets if proposal.kind == self.kind
+        }
+        for target in self._targets(context, planned):
+            if chosen and left <= 0:
+                break
+            chosen.append(target)
+            left -= min(float(self.sample), context.count(target))
+        # twice what an even share would be, for clusters that some batches lack
+        limit = -(-2 * self.sample // context.source.n_batches)
+        known = context.gather
+        targets = tuple(dict.fromkeys((*known.targets, *chosen)))
+        context.gather = Gather(targets, max(limit, known.limit))
 
     def _plan_splits(self, context: PlanContext, targets: list[int]) -> None:
+        if not targets:
+            return
         for i, b in enumerate(self._batches(context)):
             target = targets[i % len(targets)]
             key = (context.lap, 17, int(b))
@@ -97,23 +125,35 @@ class Birth:
         order = context.rng(1).permutation(n_batches)
         return order[: max(1, round(self.share * n_batches))]
 
-    def _plan_trials(self, context: PlanContext, targets: list[int]) -> None:
-        samples = self._collect(context, targets)
-        settings = (self.fresh, self.refine)
-        tasks = []
-        for target in targets:
-            if samples[target].n_atoms < self.min_atoms:
+    def _plan_trials(self, context: PlanContext) -> None:
+        tasks, tried = [], []
+        for target, atoms in context.atoms.items():
+            wanted = target in context.free and context.count(target) >= self.min_atoms
+            if not wanted or context.memory.failed(self.kind, (target,), [context.count(target)], self.change) >= self.tries:
+                continue
+            if atoms.n_atoms < self.min_atoms:
+                context.give_up(self.kind, (target,), "too few atoms belong to it")
                 continue
             key = (context.lap, 11, target)
-            args = (context.model, samples[target], context.count(target), settings, context.seed, key)
+            sample = _at_most(atoms, self.sample, child_rng(context.seed, *key, 1))
+            again = context.memory.failed(self.kind, (target,), [context.count(target)], self.change) > 0
+            args = (context.model, sample, context.count(target), self._widths(again), self.refine, context.seed, key)
             tasks.append((f"create-lap{context.lap}-cluster{target}", create, args))
-        tried = [t for t in targets if samples[t].n_atoms >= self.min_atoms]
+            tried.append(target)
         results = in_order(context.executor, tasks, 2 * context.executor.n_workers)
         for target, found in zip(tried, results, strict=True):
             if found is None:
-                context.give_up(self.kind, (target,), "no split of the collected atoms is better than none")
-                continue
-            self._propose(context, target, found)
+                context.give_up(self.kind, (target,), "no split of the gathered atoms is better than none")
+            else:
+                self._propose(context, target, found)
+
+    def _widths(self, again: bool) -> tuple[int, ...]:
+        """Numbers of new clusters to start small runs with.
+
+        Starting from few as well as from many matters: uniting cannot undo a split into overlapping parts (4.4.1).
+        """
+        widths = sorted({2, max(2, self.fresh // 2), self.fresh}, reverse=not again)
+        return tuple(widths)
 
     def _propose(self, context: PlanContext, target: int, found: Summary) -> None:
         ids = context.memory.new_ids(found.n_clusters)
@@ -123,64 +163,38 @@ class Birth:
         context.proposals.append(Proposal(self.kind, (target,), ids, Exchange(name, (target,))))
         context.free.discard(target)
 
-    def _targets(self, context: PlanContext) -> list[int]:
-        """Clusters to split: large enough, not known to fail; those that fit their atoms worst first (4.2.4)."""
+    def _targets(self, context: PlanContext, planned: Collection[int] = ()) -> list[int]:
+        """Clusters to split: large enough, not known to fail; those that never failed first, then the worst fit.
+
+        What counts as fit is the data term per atom (4.2.4).
+        """
         score = context.model.data_terms(context.posterior.observation, context.value)
-        ids, counts = context.value.ids, context.value["N"]
-        eligible = [
-            (score[k] / counts[k], int(i))
-            for k, i in enumerate(ids)
-            if int(i) in context.free
-            and counts[k] >= self.min_atoms
-            and not context.memory.failed(self.kind, (int(i),), [counts[k]], self.change)
-        ]
-        return [i for _, i in sorted(eligible)[: self.per_lap]]
-
-    def _collect(self, context: PlanContext, targets: list[int]) -> dict[int, Batch]:
-        """Atoms of each target, from batches drawn at random."""
-        chosen = self._batches(context)
-        limit = -(-self.sample // len(chosen))
-        posterior = context.executor.share(f"collect-posterior-lap{context.lap}", context.posterior.light())
-        places = context.posterior.positions(np.array(targets))
-        tasks = [
-            (
-                f"collect-lap{context.lap}-batch{b}",
-                collect,
-                (posterior, context.source.reader(int(b)), places, limit, context.seed, (context.lap, 13, int(b))),
-            )
-            for b in chosen
-        ]
-        found = list(in_order(context.executor, tasks, 2 * context.executor.n_workers))
-        return {target: concatenate([batches[i] for batches in found]) for i, target in enumerate(targets)}
+        eligible = []
+        for k, (i, count) in enumerate(zip(context.value.ids.tolist(), context.value["N"], strict=True)):
+            if count < self.min_atoms or i in planned or (self.where == "batch" and i not in context.free):
+                continue
+            failed = context.memory.failed(self.kind, (i,), [count], self.change)
+            if failed < self.tries:
+                eligible.append((failed, score[k] / count, i))
+        return [i for _, _, i in sorted(eligible)[: self.per_lap]]
 
 
-def collect(
-    posterior: Posterior, reader: Reader, places: np.ndarray, limit: int, seed: int, key: tuple[int, ...]
-) -> list[Batch]:
-    """Task: for each target position up to ``limit`` atoms of one batch that mostly belong to it."""
-    return targeted_atoms(posterior, reader(), places, limit, child_rng(seed, *key))
+def gather_atoms(found: Visit, batch: Batch, gather: Gather, seed: int) -> Visit:
+    """What was found in a batch, with up to ``limit`` atoms of each cluster whose atoms were asked for."""
+    rng = child_rng(seed, *gather.key)
+    atoms = {}
+    for target, index in found.members.items():
+        if len(index) > gather.limit:
+            index = np.sort(rng.choice(index, gather.limit, replace=False))
+        atoms[target] = batch.take(index)
+    return replace(found, members={}, atoms=atoms)
 
 
-def targeted_atoms(
-    posterior: Posterior, batch: Batch, places: np.ndarray, limit: int, rng: np.random.Generator
-) -> list[Batch]:
-    """For each target position up to ``limit`` atoms of a batch that mostly belong to it."""
-    chosen: list[list[np.ndarray]] = [[np.zeros(0, np.int64)] for _ in places]
-    start = 0
-    for tile in posterior.model.allocation.tiles(batch, posterior.n_clusters):
-        resp = posterior.model.assign(posterior, tile).resp
-        weights = np.ones(tile.n_atoms) if tile.weights is None else tile.weights
-        for i, place in enumerate(places):
-            mass = column_sums(resp, np.array([place]))
-            chosen[i].append(start + np.flatnonzero(mass > THRESHOLD * weights))
-        start += tile.n_atoms
-    out = []
-    for parts in chosen:
-        index = np.concatenate(parts)
-        if len(index) > limit:
-            index = np.sort(rng.choice(index, limit, replace=False))
-        out.append(batch.take(index))
-    return out
+def _at_most(atoms: Batch, size: int, rng: np.random.Generator) -> Batch:
+    """``size`` of the atoms, or all."""
+    if atoms.n_atoms <= size:
+        return atoms
+    return atoms.take(np.sort(rng.choice(atoms.n_atoms, size, replace=False)))
 
 
 def visit_and_split(
@@ -188,52 +202,61 @@ def visit_and_split(
 ) -> Visit:
     """Local step on a batch that also tries to split one cluster, using the atoms of this batch alone."""
     model = posterior.model
+    found = model.visit(posterior, batch, pairs, trials, (split.target,))
     rng = child_rng(seed, *split.key)
-    atoms = targeted_atoms(posterior, batch, posterior.positions(np.array([split.target])), split.sample, rng)[0]
+    atoms = _at_most(batch.take(found.members[split.target]), split.sample, rng)
+    mass = batch.take(found.members[split.target]).total_weight
+    found = replace(found, members={}, split=split.target)
     fresh = None
     if atoms.n_atoms >= split.min_atoms:
-        mass = atoms.total_weight
-        fresh = create(model, atoms, mass, (split.fresh, split.refine), seed, (*split.key, 1))
+        fresh = create(model, atoms, mass, (split.fresh, 2), split.refine, seed, (*split.key, 1))
     if fresh is None:
-        return replace(model.visit(posterior, batch, pairs, trials), split=split.target)
+        return found
     basis = replace(fresh, ids=-1 - np.arange(fresh.n_clusters))
     trial = Trial("split", (split.target,), model.global_step(basis))
-    found = model.visit(posterior, batch, pairs, (*trials, trial))
-    parts = {name: part for name, part in found.parts.items() if name != "split"}
-    return Visit(found.summary, parts, split.target, found.parts["split"])
+    newborn = model.visit(posterior, batch, trials=(trial,)).parts["split"]
+    return replace(found, newborn=newborn)
 
 
 def create(
-    model: Model, atoms: Batch, mass: float, settings: tuple[int, int], seed: int, key: tuple[int, ...]
+    model: Model, atoms: Batch, mass: float, widths: Sequence[int], refine: int, seed: int, key: tuple[int, ...]
 ) -> Summary | None:
     """Task: new clusters for a sample of one cluster's atoms, or None when they are better left together.
 
-    Bregman k-means++, then full-batch steps on the sample, uniting newborn clusters while that raises the
-    objective expected for all of the target.  The statistics returned are scaled to the target's ``mass``.
+    For each number of clusters in ``widths``, until one helps: Bregman k-means++, then full-batch steps on the
+    sample, uniting newborn clusters while that raises the objective expected for all of the target.  The statistics
+    returned are scaled to the target's ``mass``.
     """
-    fresh, refine = settings
-    rng = child_rng(seed, *key)
-    labels, found = cluster_atoms(model, atoms, fresh, rng, None, 3)
+    forecast = _Forecast(model, mass / atoms.total_weight)
+    together = forecast.value(summarize_assigned(model, atoms, np.zeros(atoms.n_atoms, np.int64), 1))
+    for width in dict.fromkeys(widths):
+        summary = _small_run(forecast, atoms, width, refine, child_rng(seed, *key, width))
+        if summary is not None and forecast.value(summary) > together:
+            order = np.argsort(-summary["N"], kind="stable")
+            return summary.take(summary.ids[order].tolist()).scale(mass / max(float(summary["N"].sum()), 1e-300))
+    return None
+
+
+def _small_run(forecast: _Forecast, atoms: Batch, width: int, refine: int, rng: np.random.Generator) -> Summary | None:
+    """Statistics of at most ``width`` clusters of the atoms, or None when they become one."""
+    model = forecast.model
+    # k-means++ looks at a likelihood of every atom alone, which for full covariances costs more than all the rest
+    few = _at_most(atoms, SEEDED * width, rng)
+    labels, found = cluster_atoms(model, few, width, rng, None, 3)
     if found < 2:
         return None
-    forecast = _Forecast(model, mass / atoms.total_weight)
-    together = summarize_assigned(model, atoms, np.zeros(atoms.n_atoms, np.int64), 1)
-    summary = summarize_assigned(model, atoms, labels, found)
+    summary = summarize_assigned(model, few, labels, found)
     for step in range(refine):
         unite = step >= refine // 3
-        posterior = model.global_step(summary)
-        summary = model.local_step(posterior, atoms, all_pairs(summary.ids) if unite else NO_PAIRS)
+        summary = model.local_step(model.global_step(summary), atoms, all_pairs(summary.ids) if unite else NO_PAIRS)
         if unite:
             summary = forecast.unite(summary)
         summary = summary.take([int(i) for i, n in zip(summary.ids, summary["N"], strict=True) if n >= 1.0])
         if summary.n_clusters < 2:
             return None
         summary = summary.without_pairs()
-    summary = model.local_step(model.global_step(summary), atoms)
-    if forecast.value(summary) <= forecast.value(together):
-        return None
-    order = np.argsort(-summary["N"], kind="stable")
-    return summary.take(summary.ids[order].tolist()).scale(mass / max(float(summary["N"].sum()), 1e-300))
+    summary = forecast.thin_out(model.local_step(model.global_step(summary), atoms), atoms)
+    return summary if summary.n_clusters > 1 else None
 
 
 @dataclass(frozen=True)
@@ -258,11 +281,23 @@ class _Forecast:
         while summary.n_pairs:
             best = int(np.argmax(self._gains(summary)))
             candidate = summary.merge(int(summary.pairs[best, 0]), int(summary.pairs[best, 1]))
-            if self.value(candidate) <= self.value(summary) or (
-                self._objective(candidate) <= self._objective(summary)
-            ):
+            if self.value(candidate) <= self.value(summary) or (self._objective(candidate) <= self._objective(summary)):
                 return summary
             summary = candidate
+        return summary
+
+    def thin_out(self, summary: Summary, atoms: Batch) -> Summary:
+        """Do without clusters, smallest first, where the others can take over their atoms (a delete on the sample)."""
+        best = self.value(summary)
+        for i in summary.ids[np.argsort(summary["N"], kind="stable")].tolist():
+            if summary.n_clusters == 1:
+                break
+            candidate = summary.take(summary.ids[summary.ids != i])
+            for _ in range(SWEEPS):
+                candidate = self.model.local_step(self.model.global_step(candidate), atoms)
+            value = self.value(candidate)
+            if value > best:
+                summary, best = candidate, value
         return summary
 
     def _gains(self, summary: Summary) -> np.ndarray:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from bnp_dask.errors import SettingError
 from bnp_dask.model import Trial
 from bnp_dask.moves.base import HOPELESS, PlanContext, Proposal
-from bnp_dask.moves.scores import rough_allocation_gains
+from bnp_dask.moves.scores import rough_allocation_gain
 from bnp_dask.summary import Exchange, Summary
+
+SAMPLE = 500
+"""Atoms of a target from which its absorbing set is chosen."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,8 @@ class Delete:
     per_lap
         Targets per lap; their absorbing sets are disjoint.
     absorbers
-        Clusters that take over a target's atoms: those whose union with it costs the data term least.
+        Clusters that take over a target's atoms: those that would get most of them if it were not there, judged from
+        a sample gathered in the lap before.
     sweeps
         Laps that a delete is refined for before it is given up: each re-estimates the absorbing clusters from the
         assignments of the one before (4.4.1 shows that one is not enough).  Stops early when a sweep gains little.
@@ -44,6 +48,12 @@ class Delete:
     def at_batch(self) -> bool:
         return False
 
+    def prepare(self, context: PlanContext) -> None:
+        wanted = [i for i in self._targets(context) if i not in context.memory.sweeps][: self.per_lap]
+        known = context.gather
+        limit = max(known.limit, -(-SAMPLE // context.source.n_batches))
+        context.gather = replace(known, targets=tuple(dict.fromkeys((*known.targets, *wanted))), limit=limit)
+
     def plan(self, context: PlanContext) -> None:
         left = self.per_lap
         for target in sorted(context.memory.sweeps):
@@ -51,31 +61,48 @@ class Delete:
             if left and context.free.issuperset((target, *sweep.receivers)):
                 self._propose(context, target, sweep.part)
                 left -= 1
-        ids = context.free_ids()
-        for target in sorted(ids, key=lambda i: context.count(int(i))):
+        for target in self._targets(context):
             if left == 0:
                 return
-            left -= self._start(context, int(target))
+            if target in context.atoms and target in context.free:
+                left -= self._start(context, target)
+
+    def _targets(self, context: PlanContext) -> list[int]:
+        """Clusters that no attempt failed on since they changed, smallest first."""
+        counts = dict(zip(context.value.ids.tolist(), context.value["N"], strict=True))
+        if len(counts) < 2:
+            return []
+        eligible = [i for i in counts if not context.memory.failed(self.kind, (i,), [counts[i]], self.change)]
+        return sorted(eligible, key=lambda i: counts[i])
 
     def _start(self, context: PlanContext, target: int) -> bool:
-        if target not in context.free:
+        value, atoms = context.value, context.atoms[target]
+        free = np.array([int(i) for i in context.free_ids() if i != target], np.int64)
+        if len(free) == 0:
             return False
-        if context.memory.failed(self.kind, (target,), [context.count(target)], self.change):
-            return False
-        value = context.value
-        place = value.position(target)
-        gains = np.where(np.isin(value.ids, context.free_ids()), context.pair_gains()[place], -np.inf)
-        best = np.argsort(-gains, kind="stable")[: self.absorbers]
-        best = best[np.isfinite(gains[best])]
-        if len(best) == 0:
-            return False
-        bound = gains[best[0]] + rough_allocation_gains(value["N"])[place, best[0]]
+        alone = value.take([target])
+        if atoms.n_atoms == 0:
+            heirs = value.take(free[:1])
+        else:
+            # who would take over the target's atoms if it were not there, judged from a sample of them
+            rest = context.model.global_step(value.take(free))
+            share = context.model.local_step(rest, atoms.take(np.arange(min(atoms.n_atoms, SAMPLE))))
+            share = share.scale(context.count(target) / max(float(share["N"].sum()), 1e-300))
+            best = np.argsort(-share["N"], kind="stable")[: self.absorbers]
+            chosen = set(free[best[share["N"][best] > 0]].tolist())
+            receivers = [int(i) for i in value.ids if int(i) in chosen]
+            heirs = value.take(receivers) + share.take(receivers)
+        terms = [self._data(context, part) for part in (heirs, value.take(heirs.ids), alone)]
+        bound = terms[0] - terms[1] - terms[2] + rough_allocation_gain(alone["N"], heirs["N"])
         if bound < -HOPELESS * context.count(target):
+            context.memory.remember_failure(self.kind, (target,), [context.count(target)])
             return False
-        chosen = set(value.ids[best].tolist())
-        receivers = [int(i) for i in value.ids if int(i) in chosen]
-        self._propose(context, target, _absorbed(value, target, int(value.ids[best[0]]), receivers))
+        self._propose(context, target, heirs)
         return True
+
+    @staticmethod
+    def _data(context: PlanContext, part: Summary) -> float:
+        return float(context.model.data_terms(context.model.observation_step(part), part).sum())
 
     def _propose(self, context: PlanContext, target: int, basis: Summary) -> None:
         receivers = tuple(int(i) for i in basis.ids)
@@ -84,9 +111,3 @@ class Delete:
         context.trials.append(Trial(name, donors, context.model.global_step(basis)))
         context.proposals.append(Proposal(self.kind, (target,), receivers, Exchange(name, donors), self.sweeps))
         context.free -= set(donors)
-
-
-def _absorbed(value: Summary, target: int, nearest: int, receivers: list[int]) -> Summary:
-    """First guess of the receivers' statistics: the nearest one takes all that the target has."""
-    tracked = value.with_pairs(np.array([[nearest, target]]))
-    return tracked.merge(nearest, target).take(receivers).without_pairs()

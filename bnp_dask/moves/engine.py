@@ -21,10 +21,16 @@ SMALL_GAIN = 0.1
 
 
 def plan_lap(moves: Sequence[Move], context: PlanContext) -> Plan:
-    """Ask every move; which one chooses its clusters first alternates from lap to lap."""
+    """Ask every move: births first, whose atoms are gathered already; which of the others is first alternates.
+
+    In the first lap there are no whole-data statistics yet, so it only prepares the next.
+    """
     order = list(moves) if context.lap % 2 else list(reversed(moves))
+    if context.lap > 0:
+        for move in sorted(order, key=lambda m: m.kind != "birth"):
+            move.plan(context)
     for move in order:
-        move.plan(context)
+        move.prepare(context)
     return context.plan()
 
 

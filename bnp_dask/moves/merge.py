@@ -47,6 +47,9 @@ class Merge:
     def at_batch(self) -> bool:
         return False
 
+    def prepare(self, context: PlanContext) -> None:
+        """Needs no atoms."""
+
     def plan(self, context: PlanContext) -> None:
         pairs, score = self._ranked(context)
         used: dict[int, int] = {}

@@ -10,6 +10,9 @@ from bnp_dask.errors import DataError
 from bnp_dask.kernels.counts import count_sums, table_product, transposed
 from bnp_dask.kernels.resp import Resp, SparseResp, cluster_sums
 
+PIECE_NUMBERS = 2**17
+"""Numbers that are checked at a time (1 MB)."""
+
 
 def check_width(model: object, batch: Batch, n_features: int | None) -> None:
     """Raise DataError unless the batch has the columns that the model was set up for, where that is known."""
@@ -24,18 +27,8 @@ def check_counts(model: object, batch: Batch, n_features: int | None) -> None:
     """Raise DataError unless the batch holds finite whole numbers >= 0, dense or sparse, of the right width."""
     check_width(model, batch, n_features)
     x = stored(batch)
-    name = type(model).__name__
-    for wrong, what, advice in (
-        (~np.isfinite(x), "not a finite number", "Drop or impute such rows"),
-        (x < 0, "negative", "Counts start at zero; data that can be negative need a Gaussian"),
-        (x != np.floor(x), "not a whole number", "Give the raw counts, not frequencies or tf-idf"),
-    ):
-        if wrong.any():
-            row, column, value = where_first(batch, wrong)
-            raise DataError(
-                f"{batch.name}: row (document) {row}, column (word) {column} is {value}, which is {what}; "
-                f"{name} needs counts. {advice}"
-            )
+    for start in range(0, len(x), _step(x)):  # in pieces: masks of a whole batch would be a good part of its size
+        _check_piece(model, batch, x[start : start + _step(x)], start)
     if not isinstance(batch.x, np.ndarray) and not batch.x.has_canonical_format:
         merged = batch.x.copy()
         merged.sum_duplicates()
@@ -46,17 +39,38 @@ def check_counts(model: object, batch: Batch, n_features: int | None) -> None:
             )
 
 
+def _step(x: np.ndarray) -> int:
+    """Rows, or stored counts, of a piece."""
+    return max(1, PIECE_NUMBERS // int(np.prod(x.shape[1:], dtype=np.int64) or 1))
+
+
+def _check_piece(model: object, batch: Batch, piece: np.ndarray, start: int) -> None:
+    """Check some of the stored numbers of a batch, from row or entry ``start`` on."""
+    for test, what, advice in (
+        (lambda: ~np.isfinite(piece), "not a finite number", "Drop or impute such rows"),
+        (lambda: piece < 0, "negative", "Counts start at zero; data that can be negative need a Gaussian"),
+        (lambda: piece != np.floor(piece), "not a whole number", "Give the raw counts, not frequencies or tf-idf"),
+    ):
+        wrong = test()
+        if wrong.any():
+            row, column, value = where_first(batch, wrong, start)
+            raise DataError(
+                f"{batch.name}: row (document) {row}, column (word) {column} is {value}, which is {what}; "
+                f"{type(model).__name__} needs counts. {advice}"
+            )
+
+
 def stored(batch: Batch) -> np.ndarray:
     """The numbers that a batch stores: all of a dense one, the nonzero counts of a sparse one."""
     return batch.x if isinstance(batch.x, np.ndarray) else batch.x.data
 
 
-def where_first(batch: Batch, wrong: np.ndarray) -> tuple[int, int, float]:
-    """Row, column and value of the first true entry of a mask over :func:`stored`."""
+def where_first(batch: Batch, wrong: np.ndarray, start: int = 0) -> tuple[int, int, float]:
+    """Row, column and value of the first true entry of a mask over :func:`stored` from row or entry ``start`` on."""
     if isinstance(batch.x, np.ndarray):
-        row, column = np.argwhere(wrong)[0]
+        row, column = np.argwhere(wrong)[0] + (start, 0)
         return int(row), int(column), float(batch.x[row, column])
-    place = int(np.flatnonzero(wrong)[0])
+    place = start + int(np.flatnonzero(wrong)[0])
     row = int(np.searchsorted(batch.x.indptr, place, side="right")) - 1
     return row, int(batch.x.indices[place]), float(batch.x.data[place])
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from bnp_dask.batch import concatenate
 from bnp_dask.model import Visit
 from bnp_dask.moves.base import Plan, PlanContext, record
 from bnp_dask.moves.engine import decide, plan_lap
@@ -17,7 +18,8 @@ from bnp_dask.summary import Edit, Forget, InsertEmpty, RunningTotal
 
 def begin_lap(work: Work, state: State, total: RunningTotal) -> None:
     """Plan the lap's proposals, once whole-data statistics exist, and start their sums beside ``total``."""
-    state.plan = _plan(work, state) if work.moves and state.lap > 0 else Plan()
+    state.plan = _plan(work, state) if work.moves else Plan()
+    state.gathered = {}
     state.void = False
     total.track(state.plan.pairs)
     state.trials = {t.name: RunningTotal(work.model.empty_summary(t.beliefs.ids)) for t in state.plan.trials}
@@ -27,6 +29,8 @@ def add_trials(state: State, found: Visit) -> None:
     """Add what a batch found for the lap's trials."""
     for name, part in found.parts.items():
         state.trials[name].add(part)
+    for target, atoms in found.atoms.items():
+        state.gathered.setdefault(target, []).append(atoms)
 
 
 def with_newer_clusters(state: State, found: Visit) -> Visit:
@@ -120,5 +124,6 @@ def _plan(work: Work, state: State) -> Plan:
         lap=state.lap,
         seed=work.seed,
         free={int(i) for i in value.ids},
+        atoms={target: concatenate(parts) for target, parts in state.gathered.items()},
     )
     return plan_lap(work.moves, context)

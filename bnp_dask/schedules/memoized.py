@@ -94,6 +94,7 @@ class Memoized:
         """
         if state.lap == 0:
             state.total.add(new.summary)
+            add_trials(state, new)
             seen = (state.position + 1) / work.source.n_batches
             if seen >= self.delay:
                 state.posterior = work.model.global_step(state.total.value())

@@ -16,8 +16,8 @@ from bnp_dask.data.base import Reader
 from bnp_dask.errors import BatchError
 from bnp_dask.execute.base import Handle
 from bnp_dask.model import Posterior, Trial, Visit
-from bnp_dask.moves.base import Plan, Split
-from bnp_dask.moves.birth import visit_and_split
+from bnp_dask.moves.base import Gather, Plan, Split
+from bnp_dask.moves.birth import gather_atoms, visit_and_split
 from bnp_dask.schedules.state import Work
 
 
@@ -27,12 +27,15 @@ def visit(
     pairs: np.ndarray,
     trials: tuple[Trial, ...],
     split: Split | None,
+    gather: Gather,
     seed: int,
 ) -> Visit:
     """The task: read one batch, assign its atoms, summarize them, and carry out the lap's trials."""
-    if split is None:
-        return posterior.model.visit(posterior, reader(), pairs, trials)
-    return visit_and_split(posterior, reader(), pairs, trials, split, seed)
+    batch = reader()
+    if split is not None:
+        return visit_and_split(posterior, batch, pairs, trials, split, seed)
+    found = posterior.model.visit(posterior, batch, pairs, trials, gather.targets)
+    return gather_atoms(found, batch, gather, seed)
 
 
 @dataclass
@@ -85,7 +88,9 @@ class Pipeline:
     def submit(self, posterior: Any, batch: int) -> Handle:
         """Start the local step of one batch."""
         split = self.plan.splits.get(batch)
-        args = (posterior, self.work.source.reader(batch), self.plan.pairs, self._trials, split, self.work.seed)
+        gather = replace(self.plan.gather, key=(self.lap, 13, batch))
+        reader = self.work.source.reader(batch)
+        args = (posterior, reader, self.plan.pairs, self._trials, split, gather, self.work.seed)
         return self.work.executor.submit(f"local_step-lap{self.lap}-batch{batch}", visit, *args)
 
     def take(self) -> tuple[int, Visit]:

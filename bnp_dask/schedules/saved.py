@@ -7,10 +7,12 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
+from bnp_dask.batch import Batch, concatenate
 from bnp_dask.errors import StoreError
 from bnp_dask.model import Model, Trial, Visit
-from bnp_dask.moves.base import Memory, Plan, Proposal, Split, Sweep
+from bnp_dask.moves.base import Gather, Memory, Plan, Proposal, Split, Sweep
 from bnp_dask.schedules.state import State
 from bnp_dask.summary import Edit, Exchange, Forget, InsertEmpty, Merge, RunningTotal, Summary, Take
 
@@ -35,6 +37,9 @@ def state_to_json(state: State) -> dict[str, Any]:
         "sweeps": [[t, list(s.receivers), s.gain, s.tried] for t, s in memory.sweeps.items()],
         "splits": [[b, asdict(split)] for b, split in state.plan.splits.items()],
         "pending": [[list(found.parts), found.split, found.newborn is not None] for found in state.pending],
+        "gather": [list(state.plan.gather.targets), state.plan.gather.limit],
+        "gathered": list(state.gathered),
+        "pending_atoms": [list(found.atoms) for found in state.pending],
         "has_partial": state.partial is not None,
     }
 
@@ -61,6 +66,10 @@ def state_to_arrays(state: State) -> Arrays:
             _pack(out, f"pending{i}.{j}", part)
         if found.newborn is not None:
             _pack(out, f"pending{i}.newborn", found.newborn)
+        for target, atoms in found.atoms.items():
+            _pack_atoms(out, f"pending{i}.atoms{target}", atoms)
+    for target, parts in state.gathered.items():
+        _pack_atoms(out, f"gathered{target}", concatenate(parts))
     return out
 
 
@@ -80,6 +89,7 @@ def state_from_saved(model: Model, numbers: Mapping[str, Any], arrays: Mapping[s
     ]
     proposals = tuple(_proposal_from_json(p) for p in numbers["proposals"])
     splits = {b: Split(**{**split, "key": tuple(split["key"])}) for b, split in numbers["splits"]}
+    gather = Gather(tuple(numbers["gather"][0]), numbers["gather"][1])
     failures = {(kind, tuple(t)): tuple(counts) for kind, t, counts in numbers["failures"]}
     sweeps = {t: Sweep(tuple(r), summary(f"sweep{t}"), gain, tried) for t, r, gain, tried in numbers["sweeps"]}
     pending = [
@@ -88,6 +98,7 @@ def state_from_saved(model: Model, numbers: Mapping[str, Any], arrays: Mapping[s
             {name: summary(f"pending{i}.{j}") for j, name in enumerate(names)},
             split,
             summary(f"pending{i}.newborn") if has_newborn else None,
+            atoms={t: _atoms(arrays, f"pending{i}.atoms{t}") for t in numbers["pending_atoms"][i]},
         )
         for i, (names, split, has_newborn) in enumerate(numbers["pending"])
     ]
@@ -98,10 +109,11 @@ def state_from_saved(model: Model, numbers: Mapping[str, Any], arrays: Mapping[s
         seen=np.array(arrays["seen"]),
         memory=Memory(numbers["next_id"], failures, sweeps),
         edits=[_edit_from_json(e) for e in numbers["edits"]],
-        plan=Plan(np.array(arrays["pairs"]), tuple(trials), proposals, splits, tuple(numbers["given_up"])),
+        plan=Plan(np.array(arrays["pairs"]), tuple(trials), proposals, splits, tuple(numbers["given_up"]), gather),
         trials={t.name: total(f"trial{i}") for i, t in enumerate(trials)},
         pending=pending,
         lap_counts=arrays.get("lap_counts"),
+        gathered={t: [_atoms(arrays, f"gathered{t}")] for t in numbers["gathered"]},
         partial=total("partial") if numbers["has_partial"] else None,
         **{name: numbers[name] for name in NUMBERS},
     )
@@ -115,6 +127,25 @@ def _pack(out: Arrays, name: str, summary: Summary) -> None:
 def _pack_total(out: Arrays, name: str, total: RunningTotal) -> None:
     _pack(out, f"{name}.high", total.high)
     _pack(out, f"{name}.low", total.low)
+
+
+def _pack_atoms(out: Arrays, name: str, batch: Batch) -> None:
+    if isinstance(batch.x, np.ndarray):
+        out[f"{name}/x"] = batch.x
+    else:
+        out.update({f"{name}/{part}": np.asarray(getattr(batch.x, part)) for part in ("data", "indices", "indptr")})
+        out[f"{name}/shape"] = np.array(batch.x.shape)
+    if batch.weights is not None:
+        out[f"{name}/weights"] = batch.weights
+
+
+def _atoms(arrays: Mapping[str, np.ndarray], name: str) -> Batch:
+    if f"{name}/x" in arrays:
+        x: Any = arrays[f"{name}/x"]
+    else:
+        parts = tuple(arrays[f"{name}/{part}"] for part in ("data", "indices", "indptr"))
+        x = sparse.csr_array(parts, shape=tuple(int(n) for n in arrays[f"{name}/shape"]))
+    return Batch(x, arrays.get(f"{name}/weights"), name)
 
 
 def _edit_to_json(edit: Edit) -> list[Any]:

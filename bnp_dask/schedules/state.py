@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from bnp_dask.batch import Batch
 from bnp_dask.data.base import Source
 from bnp_dask.execute.base import Executor
 from bnp_dask.model import Model, Posterior, Visit
@@ -71,6 +72,8 @@ class State:
         What was found in the next batches of this lap, already computed when the state was saved.
     lap_elbo, lap_counts
         Objective and N_k at the end of the last lap, for the stopping rule.
+    gathered
+        Atoms of some clusters, gathered so far in this lap for births in the next.
     partial
         Sum of the new summaries of an unfinished full-batch lap.
     finished
@@ -93,6 +96,7 @@ class State:
     pending: list[Visit] = field(default_factory=list)
     lap_elbo: float | None = None
     lap_counts: np.ndarray | None = None
+    gathered: dict[int, list[Batch]] = field(default_factory=dict)
     partial: RunningTotal | None = None
     finished: str | None = None
 

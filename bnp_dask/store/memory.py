@@ -19,7 +19,7 @@ _Entry = tuple[dict[str, np.ndarray], dict[str, Any]]
 class MemoryStore:
     """Holds summaries in memory up to a limit, and those beyond it in a temporary directory.
 
-    Of every batch the two newest visits are kept, so that memory and disk do not grow from lap to lap.
+    Of every batch the newest visit is kept: without a directory there is no older checkpoint to go back to.
 
     Parameters
     ----------
@@ -45,7 +45,8 @@ class MemoryStore:
         """Keep a copy of a summary."""
         dump_json(meta or {})  # refuses what a run directory would refuse
         visits = self._entries.setdefault(batch, {})
-        self._drop(batch, visit)
+        for known in [v for v in visits if v <= visit]:
+            self._drop(batch, known)
         size = sum(np.asarray(a).nbytes for a in arrays.values())
         if self._held + size <= self._max_bytes:
             visits[visit] = (_copies(arrays), dict(meta or {}))
@@ -53,8 +54,6 @@ class MemoryStore:
         else:
             self._files().put(batch, visit, arrays, meta)
             visits[visit] = None
-        for old in sorted(visits)[:-2]:
-            self._drop(batch, old)
 
     def get_summary(self, batch: int, visit: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """A copy of a summary, and its meta data."""

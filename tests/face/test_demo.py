@@ -1,0 +1,118 @@
+"""The demonstrations, small; and that they overwrite nothing but what they made."""
+
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("sklearn")
+pytest.importorskip("PIL")
+pytest.importorskip("matplotlib")
+
+import bnp_dask as bnp
+from bnp_dask.cli import main
+from bnp_dask.demo import MARK, own_folder, patches, run_demo
+from bnp_dask.demo.patches import all_patches, edge_direction, label_image, load_photographs
+from bnp_dask.errors import SettingError, StoreError
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+PNG = b"\x89PNG"
+
+
+def test_patches_twice(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    crops = [photograph[150:250, 200:330] for photograph in load_photographs()]
+    monkeypatch.setattr(patches, "load_photographs", lambda: crops)
+    for _ in range(2):
+        assert main(["demo", "--patches", "2000", "--laps", "2", "--workers", "1"]) == 0
+        out = capsys.readouterr().out
+        assert "dashboard: http://127.0.0.1:" in out
+        assert "cluster" in out
+        assert "picture: bnp-dask-demo/patches.png" in out
+    assert (tmp_path / "bnp-dask-demo" / "patches.png").read_bytes().startswith(PNG)
+    assert bnp.as_source("bnp-dask-demo/patches.zarr").n_atoms == 2000
+    assert bnp.load("bnp-dask-demo/run/posterior.zarr").summary["N"].sum() == pytest.approx(2000)
+
+
+def test_digits(tmp_path, capsys):
+    assert main(["demo", "digits", "--laps", "2", "--workers", "1", "--dir", str(tmp_path / "d"), "--quiet"]) == 0
+    out = capsys.readouterr().out
+    assert "never shown to the model" in out
+    assert "dashboard" not in out
+    assert (tmp_path / "d" / "digits.png").read_bytes().startswith(PNG)
+
+
+def test_other_directories_are_left_alone(tmp_path):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(StoreError, match="nothing in it was touched"):
+        own_folder(tmp_path)
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+    with pytest.raises(StoreError, match="is a file"):
+        own_folder(tmp_path / "thesis.txt")
+
+
+def test_a_link_in_the_own_directory_is_removed_and_not_followed(tmp_path):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "keep.txt").touch()
+    own = own_folder(tmp_path / "own")
+    (own / "link").symlink_to(tmp_path / "other")
+    own_folder(own)
+    assert [p.name for p in own.iterdir()] == [MARK]
+    assert (tmp_path / "other" / "keep.txt").exists()
+
+
+def test_wrong_words(tmp_path):
+    with pytest.raises(SettingError, match="there are patches, digits"):
+        run_demo("faces", tmp_path / "x")
+    with pytest.raises(SettingError, match="cuts no patches"):
+        run_demo("digits", tmp_path / "x", patches=3)
+    assert not (tmp_path / "x").exists()
+
+
+def test_without_scikit_learn_it_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(SettingError, match=r"bnp-dask\[all\]"):
+        run_demo("patches", tmp_path / "x")
+
+
+def test_patches_are_pieces_less_their_mean():
+    photograph = np.arange(100.0).reshape(10, 10) ** 2
+    every = all_patches(photograph)
+    assert every.shape == (9, 64)
+    piece = photograph[1:9, 2:10]
+    np.testing.assert_allclose(every[1 * 3 + 2], (piece - piece.mean()).ravel())
+
+
+def test_photographs_are_grey_and_between_black_and_white():
+    for photograph in load_photographs():
+        assert photograph.shape == (427, 640)
+        assert 0.0 <= photograph.min() < 0.1 < 0.8 < photograph.max() <= 1.0
+
+
+@pytest.mark.parametrize(("angle", "wave"), [(0, (0, 1)), (90, (1, 0)), (45, (1, 1)), (135, (1, -1))])
+def test_direction_of_edges(angle, wave):
+    """Stripes that run at a known angle: 45 degrees is from bottom left to top right."""
+    rows, columns = np.mgrid[0:8, 0:8]
+    phases = np.linspace(0, 2 * np.pi, 16, endpoint=False)
+    stripes = np.array([np.cos(wave[0] * columns + wave[1] * rows + p).ravel() for p in phases])
+    found, coherence = edge_direction(stripes.T @ stripes)
+    assert abs((found - angle + 90) % 180 - 90) < 1
+    assert coherence > 0.95
+
+
+def test_label_image_gives_positions_of_clusters():
+    photograph = np.zeros((20, 30))
+    photograph[:, 15:] = np.random.default_rng(0).random((20, 15))
+    x = all_patches(photograph)
+    busy = (x.std(axis=1) > 0.05).astype(int)
+    result = bnp.train(
+        bnp.Model(bnp.FiniteMixture(), bnp.ZeroMeanGaussian()),
+        x,
+        init=bnp.Responsibilities(busy),
+        schedule=bnp.FullBatch(laps=3),
+    )
+    image = label_image(result.posterior, photograph)
+    assert image.shape == (13, 23)
+    assert (image[:, :5] == 0).all()
+    assert (image[:, 16:] == 1).all()

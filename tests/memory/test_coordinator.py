@@ -1,0 +1,41 @@
+"""The process that trains does not grow with the number of batches."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.memory.measure import MB, can_measure
+
+pytestmark = pytest.mark.skipif(not can_measure(), reason="needs /proc/self/clear_refs")
+ROOT = Path(__file__).resolve().parents[2]
+
+ROW = 2048
+"""Bytes that a batch may cost: a row of the history at each visit, and a few numbers in tables."""
+
+IN_MEMORY = 256 * 10**6
+"""Bytes of summaries that a run without a directory holds before it writes them to a temporary one."""
+
+
+def run(n_batches: int, store: str) -> tuple[int, int]:
+    """Highest memory beside the baseline, and bytes of the summaries of all batches."""
+    command = [sys.executable, "-m", "tests.memory.coordinator", str(n_batches), store]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    high, _, summaries = map(int, done.stdout.split())
+    return high, summaries
+
+
+def test_with_a_run_directory(tmp_path):
+    few, _ = run(50, str(tmp_path / "few"))
+    many, summaries = run(1000, str(tmp_path / "many"))
+    assert summaries > 200 * MB
+    assert many < few + 950 * 2 * ROW + 4 * MB
+
+
+def test_without_one():
+    high, summaries = run(2000, "-")
+    assert summaries > 1.5 * IN_MEMORY
+    assert high < IN_MEMORY + 2000 * 2 * ROW + 24 * MB

@@ -1,0 +1,77 @@
+"""A data set of six times the memory of the workers trains and predicts; a worker holds a batch or two."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+from distributed import Client, LocalCluster
+
+import bnp_dask as bnp
+from bnp_dask.execute.dask import DaskExecutor
+from bnp_dask.observation import DiagGaussian, Gaussian
+from bnp_dask.train import ConvergenceWarning
+from tests.memory import measure
+from tests.memory.measure import MB, can_measure
+from tests.memory.parts import N_FEATURES, write_rows
+
+pytestmark = [
+    pytest.mark.skipif(not can_measure(), reason="needs /proc/self/clear_refs"),
+    pytest.mark.filterwarnings(f"ignore::{ConvergenceWarning.__module__}.{ConvergenceWarning.__name__}"),
+]
+N_CLUSTERS = 8
+
+
+def train(client: Client, data: object, observation: object) -> bnp.TrainResult:
+    """Two laps."""
+    model = bnp.Model(bnp.DPMixture(1.0), observation)
+    init = bnp.BregmanKMeans(N_CLUSTERS, sample=2000)
+    return bnp.train(model, data, init=init, schedule=bnp.Memoized(laps=2, window=4), client=client)
+
+
+def over(client: Client, before: dict[str, int]) -> int:
+    """Most that any worker held beside what it held when :func:`measure.start` ran."""
+    after = client.run(measure.highest)
+    assert after.keys() == before.keys(), "a worker died"
+    return max(after[worker] - before[worker] for worker in before)
+
+
+def check(tmp_path: Path, n_workers: int, limit: int, batch_bytes: int, observation: object) -> None:
+    """Write, train, predict, and look at what the workers held."""
+    n_batches = -(-6 * n_workers * limit // batch_bytes)
+    size = write_rows(tmp_path / "x.zarr", n_batches, batch_bytes)
+    assert size >= 6 * n_workers * limit
+    cluster = LocalCluster(
+        n_workers=n_workers, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, memory_limit=limit
+    )
+    with cluster, Client(cluster, set_as_default=False) as client:
+        # imports and compiled code belong to the baseline
+        small = bnp.as_source(np.random.default_rng(0).normal(size=(8000, N_FEATURES)), batch_size=1000)
+        executor = DaskExecutor(client, "predict")
+        warm = train(client, small, observation)
+        bnp.predict(warm.posterior, small, out=tmp_path / "small.zarr", executor=executor)
+        before = client.run(measure.start)
+        result = train(client, str(tmp_path / "x.zarr"), observation)
+        bound = 2 * batch_bytes + measure.model_bytes(result.posterior)
+        assert over(client, before) < bound
+        before = client.run(measure.start)
+        bnp.predict(result.posterior, str(tmp_path / "x.zarr"), out=tmp_path / "labels.zarr", executor=executor)
+        assert over(client, before) < bound
+        executor.close()
+    label = zarr.open_array(tmp_path / "labels.zarr" / "label", mode="r")[:]
+    assert label.shape == (size // (8 * N_FEATURES),)
+    counts = np.array([(label == i).sum() for i in result.posterior.ids])
+    np.testing.assert_allclose(counts, result.posterior.summary["N"], atol=0.01 * len(label))
+
+
+@pytest.mark.timeout(300)
+def test_one_worker(tmp_path):
+    check(tmp_path, 1, 400 * 10**6, 24 * MB, DiagGaussian())
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_two_workers_and_full_covariances(tmp_path):
+    check(tmp_path, 2, 500 * 10**6, 40 * MB, Gaussian())
