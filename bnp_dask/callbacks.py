@@ -73,20 +73,18 @@ class Progress:
         self._bar.set_description(f"lap {info.first_lap + 1}/{info.laps}")
 
     def on_batch(self, done: int) -> None:
-        self._bar.n = done
-        self._bar.update(0)
+        self._bar.update(done - self._bar.n)
 
     def on_lap(self, row: Mapping[str, Any], posterior: Posterior) -> bool | None:
         assert self._info is not None
         self._bar.set_postfix(clusters=row["n_clusters"], objective=f"{row['elbo']:.6g}", refresh=False)
         if row["lap"] < self._info.laps:
-            self._bar.n = 0
+            self._bar.reset()
             self._bar.set_description(f"lap {row['lap'] + 1}/{self._info.laps}")
         return None
 
     def on_end(self, reason: str) -> None:
         if self._bar is not None:
-            self._bar.n = self._bar.total
             self._bar.set_description(reason)
             self._bar.close()
 

@@ -28,7 +28,7 @@ from bnp_dask.observation.base import Observation
 from bnp_dask.predict import predict, score, score_samples
 from bnp_dask.results import TrainResult
 from bnp_dask.schedules import Memoized, Schedule
-from bnp_dask.train import ConvergenceWarning, open_executor, train
+from bnp_dask.train import ConvergenceWarning, train
 
 try:
     from sklearn.base import BaseEstimator, ClusterMixin
@@ -196,8 +196,7 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         """What predict, score or score_samples say about rows, computed where this estimator computes."""
         check_is_fitted(self)
         X = self._checked(X, reset=False)
-        with open_executor(self.client) as executor:
-            return task(self.posterior_, X, batch_size=self.batch_size, executor=executor)
+        return task(self.posterior_, X, batch_size=self.batch_size, client=self.client)
 
     def _keep(self, result: TrainResult, X: Any) -> None:
         posterior, history = result.posterior, result.history
@@ -208,8 +207,7 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         ends = [row for row, after in zip(history, [*history[1:], None]) if after is None or after["lap"] != row["lap"]]
         self.lower_bounds_ = [float(row["elbo"]) for row in ends]
         self.lower_bound_ = self.lower_bounds_[-1]
-        with open_executor(self.client) as executor:
-            labels = predict(posterior, X, batch_size=self.batch_size, executor=executor)
+        labels = predict(posterior, X, batch_size=self.batch_size, client=self.client)
         places = _places(posterior, labels)
         alive = np.bincount(places, minlength=posterior.n_clusters) > 0
         # clusters with atoms first, so that labels are 0, 1, ... without gaps; among them the heaviest first

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
@@ -20,10 +20,14 @@ from bnp_dask.data.checks import csr_counts, float_rows
 from bnp_dask.data.collections import is_dask
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import Executor
+from bnp_dask.execute.blas import one_blas_thread
+from bnp_dask.execute.dask import open_executor
 from bnp_dask.execute.ordered import in_order
-from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.kernels.resp import SparseResp
 from bnp_dask.model import Posterior
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 WINDOW = 8
 """Batches in flight."""
@@ -71,7 +75,7 @@ def predict(
     soft: bool = False,
     top: int | None = None,
     batch_size: int | None = None,
-    executor: Executor | None = None,
+    client: Client | Executor | None = None,
 ) -> Any:
     """Cluster of each atom, or its responsibilities.
 
@@ -91,8 +95,8 @@ def predict(
         The ``top`` most likely clusters instead of labels.
     batch_size
         Atoms per batch; None for a size that fits memory.
-    executor
-        Where to run; None runs here.
+    client
+        A ``distributed.Client`` or an executor; None is the current client, or this thread when there is none.
 
     Returns
     -------
@@ -118,18 +122,23 @@ def predict(
         return _predict_lazy(posterior, data, mode)
     source = as_source(data, batch_size=batch_size)
     _check_width(posterior, source)
-    runner = SerialExecutor() if executor is None else executor
     readers = [source.reader(i) for i in range(source.n_batches)]
     compute = _Assign(mode)
-    if out is not None:
-        facts = {"ids": [int(i) for i in posterior.ids], "source": source.name}
-        layouts = mode.layouts(posterior.n_clusters)
-        write(out, layouts, compute, posterior.light(), readers, runner, WINDOW, facts)
-        return None
-    shared = runner.share("posterior", posterior.light())
-    tasks = ((f"predict-batch{i}", compute, (shared, reader)) for i, reader in enumerate(readers))
-    parts = list(in_order(runner, tasks, WINDOW))
-    joined = {x.name: np.concatenate([p[x.name] for p in parts]) for x in mode.layouts(posterior.n_clusters)}
+    with one_blas_thread(), open_executor(client) as runner:
+        if out is not None:
+            facts = {"ids": [int(i) for i in posterior.ids], "source": source.name}
+            layouts = mode.layouts(posterior.n_clusters)
+            write(out, layouts, compute, posterior.light(), readers, runner, WINDOW, facts)
+            return None
+        shared = runner.share("posterior", posterior.light())
+        tasks = ((f"predict-batch{i}", compute, (shared, reader)) for i, reader in enumerate(readers))
+        parts = list(in_order(runner, tasks, WINDOW))
+    return _join(parts, mode, posterior.n_clusters)
+
+
+def _join(parts: list[dict[str, np.ndarray]], mode: _Mode, n_clusters: int) -> np.ndarray | TopResponsibilities:
+    """What the batches say, as one."""
+    joined = {x.name: np.concatenate([p[x.name] for p in parts]) for x in mode.layouts(n_clusters)}
     if mode.top is not None:
         return TopResponsibilities(joined["label"], joined["resp"])
     return joined["resp"] if mode.soft else joined["label"]
@@ -209,7 +218,9 @@ class _Block:
 
 
 # -- score ----------------------------------------------------------------------------------------------------
-def score(posterior: Posterior, data: Any, *, batch_size: int | None = None, executor: Executor | None = None) -> float:
+def score(
+    posterior: Posterior, data: Any, *, batch_size: int | None = None, client: Client | Executor | None = None
+) -> float:
     """Mean log likelihood per atom under the posterior predictive, nats; larger is better.
 
     The density of an atom is ``sum_k E[pi_k] p(x | cluster k)`` with each cluster's parameters integrated over
@@ -222,7 +233,7 @@ def score(posterior: Posterior, data: Any, *, batch_size: int | None = None, exe
         Trained clusters.
     data
         Held-out atoms; weights, where the source has them, weigh the mean.
-    batch_size, executor
+    batch_size, client
         As in :func:`predict`.
 
     Raises
@@ -232,7 +243,7 @@ def score(posterior: Posterior, data: Any, *, batch_size: int | None = None, exe
         weight of zero.
     """
     source = as_source(data, batch_size=batch_size)
-    parts = _for_batches(posterior, source, executor, score_batch, "score")
+    parts = _for_batches(posterior, source, client, score_batch, "score")
     weight = math.fsum(w for _, w in parts)
     if weight <= 0:
         raise DataError(f"{source.name}: the atoms' weights sum to {weight}; a mean needs a positive sum")
@@ -240,25 +251,25 @@ def score(posterior: Posterior, data: Any, *, batch_size: int | None = None, exe
 
 
 def score_samples(
-    posterior: Posterior, data: Any, *, batch_size: int | None = None, executor: Executor | None = None
+    posterior: Posterior, data: Any, *, batch_size: int | None = None, client: Client | Executor | None = None
 ) -> np.ndarray:
     """Log likelihood of each atom under the posterior predictive, ``(n,)`` nats; see :func:`score`."""
     source = as_source(data, batch_size=batch_size)
-    return np.concatenate(_for_batches(posterior, source, executor, density_of, "score"))
+    return np.concatenate(_for_batches(posterior, source, client, density_of, "score"))
 
 
 def _for_batches(
     posterior: Posterior,
     source: Source,
-    executor: Executor | None,
+    client: Client | Executor | None,
     function: Callable[[Posterior, Reader], Any],
     verb: str,
 ) -> list[Any]:
     _check_width(posterior, source)
-    runner = SerialExecutor() if executor is None else executor
-    shared = runner.share("posterior", posterior.light())
-    tasks = ((f"{verb}-batch{i}", function, (shared, source.reader(i))) for i in range(source.n_batches))
-    return list(in_order(runner, tasks, WINDOW))
+    with one_blas_thread(), open_executor(client) as runner:
+        shared = runner.share("posterior", posterior.light())
+        tasks = ((f"{verb}-batch{i}", function, (shared, source.reader(i))) for i in range(source.n_batches))
+        return list(in_order(runner, tasks, WINDOW))
 
 
 def density_of(posterior: Posterior, reader: Reader) -> np.ndarray:

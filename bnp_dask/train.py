@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import time
-import uuid
 import warnings
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from distributed import Client, default_client
+from distributed import Client
 
 from bnp_dask.callbacks import Callback, LogLaps, RunInfo
 from bnp_dask.data import as_source
@@ -21,7 +20,7 @@ from bnp_dask.data.base import Source
 from bnp_dask.errors import DataError, SettingError, StoreError
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.blas import one_blas_thread
-from bnp_dask.execute.dask import DaskExecutor
+from bnp_dask.execute.dask import open_executor
 from bnp_dask.execute.ordered import in_order
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.initialize import BregmanKMeans, InitContext, Initialization
@@ -127,25 +126,15 @@ def train(
             result = run.go(_where(executor))
         if store is not None:
             save(result.posterior, Path(store) / "posterior.zarr")
-        return result
-
-
-@contextlib.contextmanager
-def open_executor(client: Client | Executor | None) -> Iterator[Executor]:
-    """The executor behind ``client``; closed at the end if it was made here."""
-    if client is None:
-        try:
-            client = default_client()
-        except ValueError:
-            client = SerialExecutor()
-    if not isinstance(client, Client):
-        yield client
-        return
-    executor = DaskExecutor(client, uuid.uuid4().hex[:6])
-    try:
-        yield executor
-    finally:
-        executor.close()
+    if result.reason.startswith("limit"):
+        # after everything is saved: a warning may be turned into an error
+        warnings.warn(
+            f"stopped at the limit of {schedule.laps} laps before it converged; "
+            "give the schedule more laps, or resume with more",
+            ConvergenceWarning,
+            stacklevel=2,
+        )
+    return result
 
 
 def survey_task(model: Model, reader: Any) -> Survey:
@@ -204,13 +193,6 @@ class _Run:
                 break
         if stopped:
             return "stopped by a callback"
-        if state.finished == "laps":
-            warnings.warn(
-                f"stopped at the limit of {self.schedule.laps} laps before it converged; "
-                "give the schedule more laps, or resume with more",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
         return "converged" if state.finished == "converged" else f"limit of {self.schedule.laps} laps"
 
     def _tell(self, step: Step, rows: list[dict[str, Any]]) -> bool:

@@ -19,8 +19,9 @@ from bnp_dask.console import (
 )
 
 if TYPE_CHECKING:
+    from distributed import Client
+
     from bnp_dask.data import Patches
-    from bnp_dask.execute.base import Executor
 
 
 def add(commands: argparse._SubParsersAction) -> None:
@@ -152,7 +153,7 @@ def predict_command(args: argparse.Namespace) -> None:
     posterior = posterior_of(args.posterior)
     # the L largest responsibilities are asked for by --top alone, or by both
     soft = args.soft and args.top is None
-    with _executor(args) as executor:
+    with _client(args) as client:
         predict(
             posterior,
             args.data,
@@ -160,7 +161,7 @@ def predict_command(args: argparse.Namespace) -> None:
             soft=soft,
             top=args.top,
             batch_size=args.batch_size,
-            executor=executor,
+            client=client,
         )
     say(f"wrote {args.out}", args.quiet)
 
@@ -170,14 +171,12 @@ def score_command(args: argparse.Namespace) -> None:
     from bnp_dask.predict import score
 
     posterior = posterior_of(args.posterior)
-    with _executor(args) as executor:
-        value = score(posterior, args.data, batch_size=args.batch_size, executor=executor)
+    with _client(args) as client:
+        value = score(posterior, args.data, batch_size=args.batch_size, client=client)
     say(f"{value:.10g} nats per atom")
 
 
 @contextlib.contextmanager
-def _executor(args: argparse.Namespace) -> Iterator[Executor]:
-    from bnp_dask.train import open_executor
-
-    with open_client(client_spec(args), args.quiet) as client, log_lines(args.quiet), open_executor(client) as executor:
-        yield executor
+def _client(args: argparse.Namespace) -> Iterator[Client | None]:
+    with open_client(client_spec(args), args.quiet) as client, log_lines(args.quiet):
+        yield client

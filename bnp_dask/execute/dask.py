@@ -7,12 +7,12 @@ import uuid
 import warnings
 import weakref
 from asyncio import CancelledError as AsyncCancelledError
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from distributed import Client, Future
+from distributed import Client, Future, default_client
 from distributed.client import ClosedClientError
 from distributed.scheduler import KilledWorker, NoValidWorkerError
 
@@ -20,6 +20,7 @@ from bnp_dask.errors import ExecutionError, SettingError
 from bnp_dask.execute.base import (
     DEFAULT_RETRIES,
     Call,
+    Executor,
     Handle,
     add_task_note,
     check_retries,
@@ -27,12 +28,31 @@ from bnp_dask.execute.base import (
     logger,
     make_call,
 )
+from bnp_dask.execute.serial import SerialExecutor
 
 POLL_SECONDS = 2.0
 WARN_SECONDS = 60.0
 GONE = (OSError, ClosedClientError, CancelledError, AsyncCancelledError)
 """Errors of a connection that broke."""
 RESUME = "What was committed to the run directory is safe: start a cluster and call train(..., resume=True)."
+
+
+@contextmanager
+def open_executor(client: Client | Executor | None) -> Iterator[Executor]:
+    """The executor behind ``client``; closed at the end if it was made here."""
+    if client is None:
+        try:
+            client = default_client()
+        except ValueError:
+            client = SerialExecutor()
+    if not isinstance(client, Client):
+        yield client
+        return
+    executor = DaskExecutor(client, uuid.uuid4().hex[:6])
+    try:
+        yield executor
+    finally:
+        executor.close()
 
 
 class DaskExecutor:

@@ -12,6 +12,7 @@ Coefficients are laid out as ``[linear (D), constant, packed quadratic]``; model
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -39,24 +40,68 @@ def n_packed(n_features: int) -> int:
     return n_features * (n_features + 1) // 2
 
 
+@njit(nogil=True, cache=True)
+def _pack(matrices, out):
+    # numpy's fancy indexing takes five to ten times as long, at every global step
+    d = matrices.shape[1]
+    for k in range(len(matrices)):
+        at = 0
+        for i in range(d):
+            for j in range(i, d):
+                out[k, at] = matrices[k, i, j]
+                at += 1
+
+
+@njit(nogil=True, cache=True)
+def _unpack(packed, out):
+    d = out.shape[1]
+    for k in range(len(packed)):
+        at = 0
+        for i in range(d):
+            for j in range(i, d):
+                out[k, i, j] = packed[k, at]
+                out[k, j, i] = packed[k, at]
+                at += 1
+
+
+@njit(nogil=True, cache=True)
+def _packed_outer(a, b, out):
+    d = a.shape[1]
+    for k in range(len(a)):
+        at = 0
+        for i in range(d):
+            for j in range(i, d):
+                out[k, at] = a[k, i] * b[k, j]
+                at += 1
+
+
 def pack(matrices: np.ndarray) -> np.ndarray:
     """Upper triangles ``(..., D (D + 1) / 2)`` of symmetric matrices ``(..., D, D)``."""
-    i, j = np.triu_indices(matrices.shape[-1])
-    return matrices[..., i, j]
+    *lead, d, _ = matrices.shape
+    out = np.empty((math.prod(lead), n_packed(d)))
+    _pack(np.ascontiguousarray(matrices, np.float64).reshape(-1, d, d), out)
+    return out.reshape(*lead, n_packed(d))
 
 
 def unpack(packed: np.ndarray, n_features: int) -> np.ndarray:
     """Symmetric matrices ``(..., D, D)`` from packed upper triangles: the inverse of :func:`pack`."""
-    i, j = np.triu_indices(n_features)
-    out = np.empty((*packed.shape[:-1], n_features, n_features))
-    out[..., i, j] = packed
-    out[..., j, i] = packed
+    lead = packed.shape[:-1]
+    out = np.empty((math.prod(lead), n_features, n_features))
+    _unpack(np.ascontiguousarray(packed, np.float64).reshape(-1, n_packed(n_features)), out)
+    return out.reshape(*lead, n_features, n_features)
+
+
+def packed_outer(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Packed upper triangles of ``a_k b_k'``, ``(K, D (D + 1) / 2)`` from two ``(K, D)``."""
+    out = np.empty((len(a), n_packed(a.shape[1])))
+    _packed_outer(a, b, out)
     return out
 
 
 def quadratic_coefficients(precision: np.ndarray) -> np.ndarray:
     """Packed coefficients of ``-y' precision y / 2``: ``(K, D (D + 1) / 2)`` from ``(K, D, D)``."""
-    packed = -pack(precision)
+    packed = pack(precision)
+    np.negative(packed, out=packed)
     diagonal = np.cumsum(np.arange(precision.shape[-1], 0, -1)) - np.arange(precision.shape[-1], 0, -1)
     packed[:, diagonal] *= 0.5
     return packed

@@ -127,10 +127,10 @@ class Birth:
 
     def _plan_trials(self, context: PlanContext) -> None:
         tasks, tried = [], []
-        for target, atoms in context.atoms.items():
-            wanted = target in context.free and context.count(target) >= self.min_atoms
-            if not wanted or context.memory.failed(self.kind, (target,), [context.count(target)], self.change) >= self.tries:
+        for target in self._targets(context):
+            if target not in context.free or target not in context.atoms:
                 continue
+            atoms = context.atoms[target]
             if atoms.n_atoms < self.min_atoms:
                 context.give_up(self.kind, (target,), "too few atoms belong to it")
                 continue

@@ -14,6 +14,7 @@ from bnp_dask.kernels.quadratic import (
     moment_sums,
     n_packed,
     pack,
+    packed_outer,
     quadratic_coefficients,
     quadratic_log_lik,
     unpack,
@@ -133,7 +134,8 @@ class Gaussian:
         shift = (self.kappa * prior + summary["x"]) / kappa[:, None]
         scale = self._posterior_scale(n, summary["x"], summary["xx"], kappa)
         root, log_det = wishart.factor(scale, summary.ids, type(self).__name__)
-        precision = nu[:, None, None] * (root.transpose(0, 2, 1) @ root)
+        precision = root.transpose(0, 2, 1) @ root
+        precision *= nu[:, None, None]
         spread = np.sqrt(np.diagonal(scale, axis1=1, axis2=2) / nu[:, None] + shift**2)
         params = NormalWishart(
             nu=nu,
@@ -159,8 +161,11 @@ class Gaussian:
         mean = np.where(n[:, None] > 0, x / mass, 0.0)
         away = mean - (self.m - self.center)
         shrinkage = np.maximum(n, 0.0) * self.kappa / kappa
-        scatter = unpack(xx - _packed_outer(x, mean), x.shape[1])
-        return self.B + scatter + shrinkage[:, None, None] * (away[:, :, None] * away[:, None, :])
+        scatter = xx - packed_outer(x, mean)
+        scatter += shrinkage[:, None] * packed_outer(away, away)
+        scale = unpack(scatter, x.shape[1])
+        scale += self.B
+        return scale
 
     def at_mode(self, params: NormalWishart) -> NormalWishart:
         d = len(self.center)
@@ -205,7 +210,7 @@ class Gaussian:
         """``kappa / 2 (m_k - m)' E[Lam_k] (m_k - m)`` with the prior's kappa and m, ``(K,)``."""
         away = params.shift - (self.m - self.center)
         quadratic = params.theta[:, len(self.center) + 1 :]
-        return -self.kappa * np.einsum("kp,kp->k", quadratic, _packed_outer(away, away))
+        return -self.kappa * np.einsum("kp,kp->k", quadratic, packed_outer(away, away))
 
     def log_predictive(self, params: NormalWishart, batch: Batch) -> np.ndarray:
         """Student t with nu - D + 1 degrees of freedom."""
@@ -216,12 +221,6 @@ class Gaussian:
             stretch = 1.0 + 1.0 / params.kappa[k]
             out[:, k] = wishart.student_log_density(squares, params.nu[k], params.log_det[k], stretch, y.shape[1])
         return out
-
-
-def _packed_outer(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Packed upper triangles of ``a_k b_k'``, ``(K, D (D + 1) / 2)`` from two ``(K, D)``."""
-    i, j = np.triu_indices(a.shape[1])
-    return a[:, i] * b[:, j]
 
 
 def _at_level(params: NormalWishart, level: np.ndarray) -> NormalWishart:

@@ -6,6 +6,8 @@ B^-1``, and ``E[Lam^-1] = B / (nu - D - 1)`` (thesis 2.2).
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from scipy.linalg import lapack
 from scipy.special import gammaln, multigammaln, psi
@@ -103,14 +105,16 @@ def factor(scale: np.ndarray, ids: np.ndarray, model: str) -> tuple[np.ndarray, 
         A matrix is not positive definite in double precision.
     """
     root = np.empty_like(scale)
-    log_det = np.empty(len(scale))
+    diagonal = np.empty(scale.shape[:2])
     for k, matrix in enumerate(scale):
-        lower, info = lapack.dpotrf(matrix, lower=1, clean=1)
-        if info != 0 or not np.isfinite(lower).all():
+        # the transpose of a symmetric matrix in C order is the same matrix as LAPACK wants it: one copy less
+        lower, info = lapack.dpotrf(matrix.T, lower=1, clean=1)
+        diagonal[k] = lower.diagonal()
+        # what is not finite anywhere reaches the diagonal
+        if info != 0 or not math.isfinite(diagonal[k].sum()):
             raise NumericalError(_not_positive_definite(matrix, int(ids[k]), model))
-        log_det[k] = 2.0 * np.log(np.diag(lower)).sum()
-        root[k], _ = lapack.dtrtri(lower, lower=1)
-    return root, log_det
+        root[k], _ = lapack.dtrtri(lower, lower=1, overwrite_c=1)
+    return root, 2.0 * np.log(diagonal).sum(axis=1)
 
 
 def root(scale: np.ndarray) -> np.ndarray:

@@ -96,7 +96,7 @@ class Bench:
             if not (run / "posterior.zarr").exists():
                 show(f"{name}: stopped after {self.minutes} minutes", **figures(run), **more)
                 # the last checkpoint is a lap's end: a run with that many laps ends at once, with a posterior
-                found |= self.call("resume", str(run), "--laps", str(figures(run)["laps"]))
+                self.call("resume", str(run), "--laps", str(figures(run)["laps"]))
             memory = {"peak_mb": found["mb"], "peak_worker_mb": found["worker_mb"], "wall_seconds": found["seconds"]}
             (self.work / f"{name}.json").write_text(json.dumps(memory))
         memory = json.loads((self.work / f"{name}.json").read_text())

@@ -15,8 +15,8 @@ from bnp_dask.data.zarr_write import RowsWriter
 N_FEATURES = 64
 
 
-def write_rows(path: Path, n_batches: int, batch_bytes: int) -> int:
-    """A Zarr store of float64 rows from six clusters, written a batch at a time; bytes of all rows.
+def write_rows(path: Path, n_batches: int, batch_bytes: int) -> np.ndarray:
+    """A Zarr store of float64 rows from six clusters, written a batch at a time; the cluster of each row.
 
     Numbers are rounded to eighths, which packs well: the disk need not hold what the array does.
     """
@@ -25,10 +25,11 @@ def write_rows(path: Path, n_batches: int, batch_bytes: int) -> int:
     means = rng.integers(-40, 40, size=(6, N_FEATURES)) / 8
     noise = np.round(8 * rng.normal(size=(rows, N_FEATURES))) / 8
     writer = RowsWriter(Location.of(path), N_FEATURES, np.dtype("f8"), rows)
-    for _ in range(n_batches):
-        writer.add(np.roll(noise, rng.integers(noise.size)) + means[rng.integers(6, size=rows)])
+    truth = rng.integers(6, size=(n_batches, rows))
+    for origin in truth:
+        writer.add(np.roll(noise, rng.integers(noise.size)) + means[origin])
     writer.close({}, "made up")
-    return n_batches * rows * N_FEATURES * 8
+    return truth.ravel()
 
 
 @dataclass(frozen=True)

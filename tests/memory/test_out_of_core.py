@@ -24,11 +24,11 @@ pytestmark = [
 N_CLUSTERS = 8
 
 
-def train(client: Client, data: object, observation: object) -> bnp.TrainResult:
-    """Two laps."""
+def train(client: Client, data: object, observation: object, laps: int) -> bnp.TrainResult:
+    """A few laps."""
     model = bnp.Model(bnp.DPMixture(1.0), observation)
     init = bnp.BregmanKMeans(N_CLUSTERS, sample=2000)
-    return bnp.train(model, data, init=init, schedule=bnp.Memoized(laps=2, window=4), client=client)
+    return bnp.train(model, data, init=init, schedule=bnp.Memoized(laps=laps, window=4), client=client)
 
 
 def over(client: Client, before: dict[str, int]) -> int:
@@ -38,11 +38,11 @@ def over(client: Client, before: dict[str, int]) -> int:
     return max(after[worker] - before[worker] for worker in before)
 
 
-def check(tmp_path: Path, n_workers: int, limit: int, batch_bytes: int, observation: object) -> None:
+def check(tmp_path: Path, n_workers: int, limit: int, batch_bytes: int, observation: object, laps: int) -> None:
     """Write, train, predict, and look at what the workers held."""
     n_batches = -(-6 * n_workers * limit // batch_bytes)
-    size = write_rows(tmp_path / "x.zarr", n_batches, batch_bytes)
-    assert size >= 6 * n_workers * limit
+    truth = write_rows(tmp_path / "x.zarr", n_batches, batch_bytes)
+    assert len(truth) * N_FEATURES * 8 >= 6 * n_workers * limit
     cluster = LocalCluster(
         n_workers=n_workers, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, memory_limit=limit
     )
@@ -50,28 +50,29 @@ def check(tmp_path: Path, n_workers: int, limit: int, batch_bytes: int, observat
         # imports and compiled code belong to the baseline
         small = bnp.as_source(np.random.default_rng(0).normal(size=(8000, N_FEATURES)), batch_size=1000)
         executor = DaskExecutor(client, "predict")
-        warm = train(client, small, observation)
-        bnp.predict(warm.posterior, small, out=tmp_path / "small.zarr", executor=executor)
+        warm = train(client, small, observation, laps)
+        bnp.predict(warm.posterior, small, out=tmp_path / "small.zarr", client=executor)
         before = client.run(measure.start)
-        result = train(client, str(tmp_path / "x.zarr"), observation)
+        result = train(client, str(tmp_path / "x.zarr"), observation, laps)
         bound = 2 * batch_bytes + measure.model_bytes(result.posterior)
         assert over(client, before) < bound
         before = client.run(measure.start)
-        bnp.predict(result.posterior, str(tmp_path / "x.zarr"), out=tmp_path / "labels.zarr", executor=executor)
+        bnp.predict(result.posterior, str(tmp_path / "x.zarr"), out=tmp_path / "labels.zarr", client=executor)
         assert over(client, before) < bound
         executor.close()
     label = zarr.open_array(tmp_path / "labels.zarr" / "label", mode="r")[:]
-    assert label.shape == (size // (8 * N_FEATURES),)
-    counts = np.array([(label == i).sum() for i in result.posterior.ids])
-    np.testing.assert_allclose(counts, result.posterior.summary["N"], atol=0.01 * len(label))
+    assert label.shape == truth.shape
+    pairs = np.unique(label * 6 + truth, return_counts=True)
+    purest = [pairs[1][pairs[0] // 6 == cluster].max() for cluster in np.unique(label)]
+    assert sum(purest) > 0.99 * len(truth)
 
 
 @pytest.mark.timeout(300)
 def test_one_worker(tmp_path):
-    check(tmp_path, 1, 400 * 10**6, 24 * MB, DiagGaussian())
+    check(tmp_path, 1, 400 * 10**6, 24 * MB, DiagGaussian(), laps=1)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_two_workers_and_full_covariances(tmp_path):
-    check(tmp_path, 2, 500 * 10**6, 40 * MB, Gaussian())
+    check(tmp_path, 2, 500 * 10**6, 40 * MB, Gaussian(), laps=2)

@@ -7,14 +7,16 @@ summaries: columns are added, replaced, dropped and reordered.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from bnp_dask.execute import SerialExecutor
+from bnp_dask.batch import Batch
 from bnp_dask.kernels.resp import SparseResp
 from bnp_dask.model import Model, Posterior, Trial, Visit
+from bnp_dask.moves.base import Plan
 from bnp_dask.summary import Edit, Exchange, InsertEmpty, Merge, Summary, Take
 
 Columns = dict[int, np.ndarray]
@@ -52,9 +54,11 @@ def change(columns: Columns, edit: Edit, parts: dict[str, Columns]) -> Columns:
     if isinstance(edit, Merge):
         out[edit.keep] = out[edit.keep] + out.pop(edit.drop)
     elif isinstance(edit, Exchange):
-        for donor in edit.donors:
-            del out[donor]
-        out.update(parts[edit.trial])
+        new = parts[edit.trial]
+        for donor in edit.donors:  # a donor that also receives keeps its place in stick order
+            if donor not in new:
+                del out[donor]
+        out.update(new)
     elif isinstance(edit, InsertEmpty):
         n = len(next(iter(columns.values())))
         out.update({i: np.zeros(n) for i in edit.ids})
@@ -65,19 +69,25 @@ def change(columns: Columns, edit: Edit, parts: dict[str, Columns]) -> Columns:
 
 @dataclass
 class Twin:
-    """All responsibilities of a run, by batch."""
+    """All responsibilities of a run, and what its moves claimed beside what is true.
+
+    ``claims`` holds (kind, recorded gain, gain from scratch, size of the objective, accepted) of each proposal.
+    """
 
     model: Model
-    batches: list[Any]
+    batches: list[Batch]
     columns: dict[int, Columns] = field(default_factory=dict)
     parts: dict[int, dict[str, Columns]] = field(default_factory=dict)
-    order: list[int] = field(default_factory=list)
+    seen: dict[int, tuple[Any, int, Columns, dict[str, Columns]]] = field(default_factory=dict)
+    claims: list[tuple[str, float, float, float, bool]] = field(default_factory=list)
 
-    def summary(self, columns: dict[int, Columns], ids: list[int]) -> Summary:
-        """Statistics of all atoms, from scratch, for clusters in the order ``ids``."""
+    def summary(self, columns: dict[int, Columns]) -> Summary:
+        """Statistics of all atoms, from scratch."""
+        ids = list(next(iter(columns.values())))
         total = None
-        for b, batch in enumerate(self.batches):
-            resp = np.stack([columns[b][i] for i in ids], axis=1)
+        for b, own in columns.items():
+            batch = self.batches[b]
+            resp = np.stack([own[i] for i in ids], axis=1)
             weights = np.ones(batch.n_atoms) if batch.weights is None else batch.weights
             part = self.model.summarize(np.array(ids), batch, resp * weights[:, None])
             logs = np.log(np.where(resp > 0, resp, 1.0))
@@ -86,37 +96,52 @@ class Twin:
         assert total is not None
         return total
 
-    def objective(self, columns: dict[int, Columns], ids: list[int]) -> float:
+    def objective(self, columns: dict[int, Columns]) -> float:
         """The whole-data objective at the best parameters for these responsibilities, nats."""
-        summary = self.summary(columns, ids)
-        return sum(self.model.elbo(self.model.global_step(summary), summary).values())
+        summary = self.summary(columns)
+        return float(sum(self.model.elbo(self.model.global_step(summary), summary).values()))
 
-    def changed(self, edit: Edit) -> dict[int, Columns]:
-        """Responsibilities of all batches after an edit."""
-        return {b: change(own, edit, self.parts.get(b, {})) for b, own in self.columns.items()}
+    # -- what happens in a run ------------------------------------------------------------------------------
+    def visited(self, posterior: Posterior, batch: Batch, trials: Sequence[Trial], found: Visit) -> None:
+        """A local step was carried out."""
+        columns = columns_of(posterior, batch)
+        parts = {t.name: reassigned(t, batch, columns) for t in trials}
+        b = next(i for i, own in enumerate(self.batches) if own.name == batch.name)
+        self.seen[id(found.summary)] = found.summary, b, columns, parts
+        for name, part in found.parts.items():
+            self.seen[id(part)] = part, b, parts[name], {}
 
+    def folded(self, found: Visit, ids: np.ndarray) -> None:
+        """A batch's summary was folded; it knows no cluster born since its posterior was sent out."""
+        _, b, columns, parts = self.seen[id(found.summary)]
+        self.columns[b] = {int(i): columns.get(int(i), np.zeros(self.batches[b].n_atoms)) for i in ids}
+        self.parts[b] = parts
 
-class Recording(SerialExecutor):
-    """Runs tasks as usual, and remembers beside what each found the responsibilities behind it."""
+    def decided(self, plan: Plan, records: list[dict[str, Any]], edits: list[Edit]) -> None:
+        """Proposals were decided at the end of a lap."""
+        assert len(records) == len(plan.given_up) + len(plan.proposals)
+        for proposal, record in zip(plan.proposals, records[len(plan.given_up) :], strict=True):
+            if record["gain"] is None:
+                continue
+            changed = {b: change(own, proposal.edit, self.parts[b]) for b, own in self.columns.items()}
+            self.claim(record, changed)
+        for edit in edits:
+            if isinstance(edit, Take):
+                self.columns = {b: change(own, edit, {}) for b, own in self.columns.items()}
 
-    def __init__(self, source: Any) -> None:
-        super().__init__()
-        self.source = source
-        self.found: dict[int, tuple[Columns, dict[str, Columns], Columns | None]] = {}
+    def split(self, found: Visit, record: dict[str, Any], born: Sequence[int], owner: Sequence[int]) -> None:
+        """A birth at a batch was decided: newborn cluster j became cluster ``owner[j]``."""
+        _, b, parts, _ = self.seen[id(found.newborn)]
+        grown = {i: change(own, InsertEmpty(tuple(born)), {}) for i, own in self.columns.items()}
+        columns = dict(grown[b])
+        columns[record["targets"][0]] = np.zeros_like(columns[record["targets"][0]])
+        for mass, home in zip(parts.values(), owner, strict=True):
+            columns[home] = columns[home] + mass
+        self.claim(record, {**grown, b: columns})
 
-    def submit(self, name: str, function: Any, *args: Any) -> Any:
-        if not name.startswith("local_step"):
-            return super().submit(name, function, *args)
-        return super().submit(name, self._recorded(int(name.rsplit("batch", 1)[1]), function), *args)
-
-    def _recorded(self, b: int, function: Any) -> Any:
-        def run(posterior: Posterior, reader: Any, pairs: Any, trials: Any, split: Any, *rest: Any) -> Visit:
-            found: Visit = function(posterior, reader, pairs, trials, split, *rest)
-            batch = reader()
-            columns = columns_of(posterior, batch)
-            parts = {t.name: reassigned(t, batch, columns) for t in trials}
-            self.found[id(found)] = columns, parts, None
-            self.last = found  # keeps ids unique while it is looked up
-            return found
-
-        return run
+    def claim(self, record: dict[str, Any], changed: dict[int, Columns]) -> None:
+        """Compare a recorded gain with the difference of two objectives from scratch; carry out what was accepted."""
+        before, after = self.objective(self.columns), self.objective(changed)
+        self.claims.append((record["kind"], record["gain"], after - before, abs(before), record["accepted"]))
+        if record["accepted"]:
+            self.columns = changed

@@ -10,6 +10,11 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.batch import Batch
+from bnp_dask.execute import Executor, SerialExecutor
+from bnp_dask.model import Model
+from bnp_dask.moves.base import Move
+from bnp_dask.schedules import State, Work
+from bnp_dask.survey import combine, survey_batch
 
 
 def itself(batch: Batch) -> Batch:
@@ -58,3 +63,38 @@ class DictMemo:
         kept, arrays, meta = self.kept[batch]
         assert kept == visit
         return arrays, meta
+
+
+def blobs(
+    n: int = 600, d: int = 3, k: int = 4, seed: int = 0, spread: float = 3.0, n_batches: int = 6, weights: bool = False
+) -> list[Batch]:
+    """Atoms of ``k`` round clusters, in batches."""
+    rng = np.random.default_rng(seed)
+    means = rng.normal(scale=spread, size=(k, d))
+    x = means[rng.integers(k, size=n)] + rng.normal(size=(n, d))
+    w = rng.integers(1, 4, size=n) * 0.5
+    parts = zip(np.array_split(x, n_batches), np.array_split(w, n_batches), strict=True)
+    return [Batch(xb, wb if weights else None, f"blob batch {b}") for b, (xb, wb) in enumerate(parts)]
+
+
+def prepare(
+    model: Model, batches: list[Batch], seed: int = 0, moves: tuple[Move, ...] = (), executor: Executor | None = None
+) -> Work:
+    """What a run works on."""
+    survey = combine([survey_batch(b) for b in batches])
+    return Work(
+        model.with_prior(survey), Batches(batches), survey, executor or SerialExecutor(), DictMemo(), seed, moves
+    )
+
+
+def start_random(work: Work, n_clusters: int, seed: int = 1, sharp: float = 0.1) -> State:
+    """A state from random responsibilities; small ``sharp`` puts each atom mostly into one cluster."""
+    rng = np.random.default_rng(seed)
+    ids = np.arange(n_clusters)
+    total = work.model.empty_summary(ids)
+    for b in range(work.source.n_batches):
+        batch = work.source.reader(b)()
+        resp = rng.dirichlet(np.full(n_clusters, sharp), size=batch.n_atoms)
+        weights = np.ones(batch.n_atoms) if batch.weights is None else batch.weights
+        total = total + work.model.summarize(ids, batch, resp * weights[:, None])
+    return State.start(work.model, total, work.source.n_batches)

@@ -120,20 +120,26 @@ class Solved:
 
 
 def solve(
-    toy: Toy, n_clusters: int, seed: int = 0, laps: int = 60, moves: tuple[Move, ...] | None = None, window: int = 8
+    toy: Toy,
+    n_clusters: int,
+    seed: int = 0,
+    laps: int = 60,
+    moves: tuple[Move, ...] | None = None,
+    window: int = 8,
+    start: State | None = None,
 ) -> Solved:
-    """Train from ``n_clusters`` clusters with all moves, and match what was found with what is true."""
+    """Train with all moves from ``n_clusters`` clusters or a state, and match what was found with what is true."""
     moves = (Birth(), Merge(), Delete()) if moves is None else moves
     source = Batches(toy.batches)
     survey = combine([survey_batch(b) for b in toy.batches])
     work = Work(toy.model.with_prior(survey), source, survey, SerialExecutor(), DictMemo(), seed, moves)
     init = RandomExamples(n_clusters) if n_clusters > 1 else BregmanKMeans(1)
-    initial = init.start(InitContext(work.model, source, survey, work.executor, np.random.default_rng(seed)))
+    initial = start.total.value() if start else init.start(InitContext(work.model, source, survey, work.executor, np.random.default_rng(seed)))
     state = State.start(work.model, initial, source.n_batches)
-    start, rows = time.perf_counter(), []
+    began, rows = time.perf_counter(), []
     for step in Memoized(laps=laps, window=window).run(work, state):
         rows.append(step.row)
-    seconds = time.perf_counter() - start
+    seconds = time.perf_counter() - began
     proposals = [m for row in rows for m in row["moves"]]
     accepted = sum(m["accepted"] for m in proposals)
     return Solved(

@@ -129,8 +129,8 @@ def test_threads_give_the_same_bits():
     posterior, source = fitted("gaussian"), Uneven(atoms("gaussian"))
     executor = ThreadExecutor(2)
     try:
-        parallel = predict(posterior, source, soft=True, executor=executor)
-        value = score(posterior, source, executor=executor)
+        parallel = predict(posterior, source, soft=True, client=executor)
+        value = score(posterior, source, client=executor)
     finally:
         executor.close()
     assert np.array_equal(parallel, predict(posterior, source, soft=True))
@@ -229,7 +229,7 @@ def test_zarr_output_equals_memory(tmp_path, options, threads, monkeypatch):
     monkeypatch.setattr(assigned, "CHUNK_BYTES", 200)  # chunks that are cut elsewhere than batches
     posterior, source = fitted("diag"), Uneven(atoms("diag"))
     executor = ThreadExecutor(2) if threads else None
-    assert predict(posterior, source, out=tmp_path / "labels.zarr", executor=executor, **options) is None
+    assert predict(posterior, source, out=tmp_path / "labels.zarr", client=executor, **options) is None
     if executor is not None:
         executor.close()
     group = zarr.open_group(tmp_path / "labels.zarr", mode="r")
@@ -314,8 +314,8 @@ def test_tasks_may_run_twice(tmp_path):
             pass
 
     posterior, source = fitted("diag"), Uneven(atoms("diag"))
-    predict(posterior, source, out=tmp_path / "a.zarr", executor=Twice())
-    predict(posterior, source, out=tmp_path / "a.parquet", executor=Twice())
+    predict(posterior, source, out=tmp_path / "a.zarr", client=Twice())
+    predict(posterior, source, out=tmp_path / "a.parquet", client=Twice())
     expected = predict(posterior, source)
     assert np.array_equal(zarr.open_group(tmp_path / "a.zarr")["label"][...], expected)
     assert np.array_equal(pq.read_table(tmp_path / "a.parquet")["label"].to_numpy(), expected)
@@ -325,8 +325,8 @@ def test_dask_workers_write_the_same(tmp_path, dask_client):
     posterior, source = fitted("gaussian"), Uneven(atoms("gaussian"))
     executor = DaskExecutor(dask_client(2), "predict")
     try:
-        predict(posterior, source, out=tmp_path / "a.zarr", top=2, executor=executor)
-        value = score(posterior, source, executor=executor)
+        predict(posterior, source, out=tmp_path / "a.zarr", top=2, client=executor)
+        value = score(posterior, source, client=executor)
     finally:
         executor.close()
     expected = predict(posterior, source, top=2)

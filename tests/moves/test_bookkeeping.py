@@ -1,0 +1,157 @@
+"""What a lap proposes: each cluster once, within budgets, nothing that failed before unless it changed; all recorded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bnp_dask.allocation import DPMixture
+from bnp_dask.errors import SettingError
+from bnp_dask.model import Model
+from bnp_dask.moves import Birth, Delete, Merge
+from bnp_dask.moves.base import Memory
+from bnp_dask.observation import DiagGaussian
+from bnp_dask.schedules import FullBatch, Memoized, laps
+from bnp_dask.summary import Exchange
+from tests.moves.parts import blobs, prepare, start_random
+
+MOVES = (Birth(per_lap=2, sample=200, refine=6), Merge(per_lap=4), Delete(per_lap=2, absorbers=3))
+
+
+@pytest.fixture
+def plans(monkeypatch):
+    """Every plan made, with the ids that were alive."""
+    made = []
+    plan_lap = laps.plan_lap
+
+    def watch(moves, context):
+        plan = plan_lap(moves, context)
+        made.append((context.lap, plan, [int(i) for i in context.value.ids]))
+        return plan
+
+    monkeypatch.setattr(laps, "plan_lap", watch)
+    return made
+
+
+def run(moves, k=10, laps_=12, n=480, model=None):
+    work = prepare(model or Model(DPMixture(2.0), DiagGaussian()), blobs(n), moves=moves)
+    state = start_random(work, k)
+    return [s.row for s in Memoized(laps_, window=2).run(work, state) if s.row], state
+
+
+@pytest.mark.parametrize("where", ["data", "batch"])
+def test_no_cluster_is_target_of_two_kinds(plans, where):
+    run((replace(MOVES[0], where=where), *MOVES[1:]))
+    proposed = 0
+    for _, plan, ids in plans:
+        named = {}
+        for p in plan.proposals:
+            edit = p.edit
+            for i in (*p.targets, *(edit.donors if isinstance(edit, Exchange) else ())):
+                assert i in ids
+                named.setdefault(i, set()).add(p.kind)
+            proposed += 1
+        for split in plan.splits.values():
+            named.setdefault(split.target, set()).add("birth")
+        assert all(len(kinds) == 1 for kinds in named.values())
+        exchanged = [i for p in plan.proposals if isinstance(p.edit, Exchange) for i in p.edit.donors]
+        assert len(exchanged) == len(set(exchanged))
+    assert proposed > 5
+
+
+def test_budgets(plans):
+    run(MOVES, k=20)
+    for _, plan, _ in plans:
+        kinds = [p.kind for p in plan.proposals]
+        assert kinds.count("birth") <= 2
+        assert kinds.count("merge") <= 4
+        assert kinds.count("delete") <= 2
+        assert len(plan.gather.targets) <= 2 + 2
+
+
+def test_every_proposal_is_recorded(plans):
+    rows, _ = run(MOVES)
+    for lap, plan, _ in plans:
+        recorded = [m for row in rows if row["lap"] == lap + 1 for m in row["moves"]]
+        named = sorted((m["kind"], tuple(m["targets"])) for m in recorded)
+        expected = [(p.kind, p.targets) for p in plan.proposals] + [
+            (r["kind"], tuple(r["targets"])) for r in plan.given_up
+        ]
+        assert named == sorted(expected)
+        assert all(m.keys() == {"kind", "targets", "others", "gain", "accepted", "why"} for m in recorded)
+        assert all(m["why"] and (m["gain"] is None or np.isfinite(m["gain"])) for m in recorded)
+        assert all(m["gain"] > 0 for m in recorded if m["accepted"])
+
+
+def test_failures_are_not_repeated_and_the_run_ends():
+    rows, state = run(MOVES, laps_=60)
+    assert state.finished == "converged"
+    failed = {}
+    for row in rows:
+        for m in row["moves"]:
+            if not m["accepted"] and "again" not in m["why"] and "another move" not in m["why"]:
+                key = (m["kind"], tuple(m["targets"]))
+                failed[key] = failed.get(key, 0) + 1
+    # births have two tries; more only when the cluster changed meanwhile
+    assert np.mean([count <= (2 if kind == "birth" else 1) for (kind, _), count in failed.items()]) > 0.7
+
+
+def test_memory_counts_failures_until_a_cluster_changes():
+    memory = Memory(next_id=3)
+    assert memory.failed("birth", (1,), [100.0], 0.1) == 0
+    memory.remember_failure("birth", (1,), [100.0])
+    memory.remember_failure("birth", (1,), [103.0])
+    assert memory.failed("birth", (1,), [101.0], 0.1) == 2
+    assert memory.failed("birth", (1,), [120.0], 0.1) == 0
+    assert memory.failed("delete", (1,), [101.0], 0.1) == 0
+    memory.remember_failure("birth", (1,), [200.0])
+    assert memory.failed("birth", (1,), [200.0], 0.1) == 1
+    memory.remember_failure("merge", (1, 2), [1.0, 2.0])
+    memory.forget_dead(np.array([1]))
+    assert ("merge", (1, 2)) not in memory.failures
+    assert memory.new_ids(2) == (3, 4)
+    assert memory.new_ids(1) == (5,)
+
+
+def test_small_clusters_are_not_split(plans):
+    run((Birth(min_atoms=1e9),), k=2)
+    assert all(plan.n_proposed == 0 for _, plan, _ in plans)
+
+
+def test_births_at_batches_need_the_memoized_schedule():
+    work = prepare(Model(DPMixture(2.0), DiagGaussian()), blobs(100), moves=(Birth(where="batch"),))
+    with pytest.raises(SettingError, match="Memoized"):
+        next(FullBatch(3).run(work, start_random(work, 2)))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Birth(fresh=1),
+        lambda: Birth(tries=0),
+        lambda: Birth(where="atom"),
+        lambda: Birth(share=0.0),
+        lambda: Merge(per_lap=0),
+        lambda: Merge(change=-1.0),
+        lambda: Delete(sweeps=0),
+        lambda: Delete(absorbers=0),
+    ],
+)
+def test_settings_out_of_range_are_refused(make):
+    with pytest.raises(SettingError):
+        make()
+
+
+@pytest.mark.parametrize("n", [2, 3, 7])
+def test_tiny_data_from_one_cluster(n):
+    rng = np.random.default_rng(0)
+    from bnp_dask.batch import Batch
+
+    work = prepare(Model(DPMixture(1.0), DiagGaussian()), [Batch(rng.normal(size=(n, 2)))], moves=MOVES)
+    state = start_random(work, 1)
+    for _ in Memoized(20).run(work, state):
+        pass
+    assert state.finished == "converged"
+    assert state.posterior.n_clusters == 1
