@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BLUE, RED = "#2b6cb0", "#c05621"
+MOVE_COLORS = {"birth": "#2f855a", "merge": "#d69e2e", "delete": "#c53030"}
 
 
 def new_figure(width: float = 6.4, height: float = 3.6) -> Figure:
@@ -95,12 +96,44 @@ def lap_positions(history: History) -> tuple[np.ndarray, np.ndarray]:
 
 
 def plot_run(history: History) -> Figure:
-    """Objective and number of clusters over the run, side by side."""
-    figure = new_figure(10.0, 3.4)
-    left, right = figure.subplots(1, 2, width_ratios=(3, 2))
-    plot_history(history, "elbo", left)
-    plot_history(history, "n_clusters", right)
+    """Objective and number of clusters over the run, side by side, and below them the moves where there are any."""
+    moved = bool(history.moves())
+    figure = new_figure(10.0, 6.4 if moved else 3.4)
+    axes = figure.subplots(2 if moved else 1, 2, width_ratios=(3, 2), squeeze=False)
+    plot_history(history, "elbo", axes[0, 0])
+    plot_history(history, "n_clusters", axes[0, 1])
+    if moved:
+        grid = axes[1, 0].get_gridspec()
+        for ax in axes[1]:
+            ax.remove()
+        plot_moves(history, figure.add_subplot(grid[1, :]))
     return figure
+
+
+def plot_moves(history: History, ax: Axes | None = None) -> Axes:
+    """Accepted proposals per lap: births upwards, merges and deletes downwards."""
+    ax = new_figure().add_subplot() if ax is None else ax
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    _tidy(ax)
+    laps = int(max(np.asarray(history["lap"], np.int64), default=1)) if "lap" in history else 1
+    x = np.arange(1, laps + 1)
+    below = np.zeros(laps)
+    for kind, color in MOVE_COLORS.items():
+        accepted = [m["lap"] for m in history.moves() if m["kind"] == kind and m["accepted"]]
+        height = np.bincount(np.array(accepted, np.int64), minlength=laps + 1)[1 : laps + 1].astype(float)
+        up = kind == "birth"
+        label = f"{kind}s ({int(height.sum())})"
+        ax.bar(x, height if up else -height, bottom=0.0 if up else below, color=color, width=0.8, label=label)
+        below = below if up else below - height
+    ax.axhline(0.0, color="#4a5568", linewidth=0.8)
+    ax.set_title("Accepted moves", loc="left", fontsize=11)
+    ax.set_xlabel("lap")
+    ax.yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{abs(y):.0f}"))
+    ax.legend(frameon=False, fontsize=9, ncols=3, loc="best")
+    return ax
 
 
 # -- clusters -------------------------------------------------------------------------------------------------

@@ -23,6 +23,9 @@ from bnp_dask.store import read_history
 LIMIT = 30
 """Clusters that a table shows."""
 
+MOVES_SHOWN = 200
+"""Proposals that a page lists one by one."""
+
 POSTERIOR_NAME = "posterior.zarr"
 """Where a run directory keeps its posterior."""
 
@@ -145,6 +148,8 @@ def page_html(posterior: Posterior, result: TrainResult | None, names: Sequence[
         parts += ["<h2>Run</h2>", _table_of(_run_facts(result))]
         if len(result.history):
             parts.append(_image(plots.plot_run(result.history), "Objective and number of clusters over the run"))
+        if result.history.moves():
+            parts += ["<h2>Moves</h2>", moves_html(result.history.moves())]
     parts += ["<h2>Clusters</h2>", clusters_html(cluster_rows(posterior, names, LIMIT)), _note(posterior)]
     parts.append(_image(plots.plot_weights(posterior).figure, "Expected share of each cluster"))
     try:
@@ -219,6 +224,32 @@ def clusters_html(rows: Sequence[ClusterRow]) -> str:
             f"<td class='text'>{html.escape(row.text)}</td></tr>"
         )
     return "\n".join([*lines, "</tbody></table>"])
+
+
+def moves_html(moves: Sequence[Mapping[str, Any]]) -> str:
+    """What was proposed, by kind, and the latest proposals one by one."""
+    lines = [
+        "<table><thead><tr><th class='text'>kind</th><th>proposed</th><th>accepted</th><th>gained (nats)</th></tr>"
+    ]
+    lines.append("</thead><tbody>")
+    for kind in dict.fromkeys(m["kind"] for m in moves):
+        own = [m for m in moves if m["kind"] == kind]
+        accepted = [m for m in own if m["accepted"]]
+        gained = sum(m["gain"] or 0.0 for m in accepted)
+        cells = f"<td>{len(own)}</td><td>{len(accepted)}</td><td>{gained:,.6g}</td>"
+        lines.append(f"<tr><td class='text'>{html.escape(kind)}</td>{cells}</tr>")
+    lines.append("</tbody></table><details><summary>the latest proposals</summary><table><thead><tr><th>lap</th>")
+    lines.append("<th class='text'>kind</th><th class='text'>clusters</th><th class='text'>others</th><th>gain</th>")
+    lines.append("<th class='text'>decision</th></tr></thead><tbody>")
+    for m in reversed(moves[-MOVES_SHOWN:]):
+        gain = "" if m["gain"] is None else f"{m['gain']:,.4g}"
+        ids = [", ".join(map(str, m[name])) for name in ("targets", "others")]
+        verdict = ("accepted: " if m["accepted"] else "rejected: ") + m["why"]
+        text = [f"<td class='text'>{html.escape(t)}</td>" for t in (m["kind"], *ids)]
+        lines.append(
+            f"<tr><td>{m['lap']}</td>{''.join(text)}<td>{gain}</td><td class='text'>{html.escape(verdict)}</td></tr>"
+        )
+    return "\n".join([*lines, "</tbody></table></details>"])
 
 
 def posterior_html(posterior: Posterior) -> str:

@@ -338,6 +338,10 @@ class History(Sequence[Mapping[str, Any]]):
     def __repr__(self) -> str:
         return f"History({len(self)} steps; columns {', '.join(self.columns) or 'none'})"
 
+    def moves(self) -> list[dict[str, Any]]:
+        """Every proposal to change the clusters, in order: lap, kind, targets, others, gain (nats), accepted, why."""
+        return [{"lap": row.get("lap"), **move} for row in self for move in row.get("moves", ())]
+
     def to_pandas(self) -> pandas.DataFrame:
         """The history as a DataFrame, one row per step."""
         try:

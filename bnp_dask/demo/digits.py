@@ -19,8 +19,7 @@ from bnp_dask.observation import Bernoulli
 from bnp_dask.predict import predict
 from bnp_dask.schedules import Memoized
 
-CLUSTERS = 40
-LAPS = 100
+LAPS = 60
 BATCH = 300
 INK_LEVEL = 8
 """Grey value, of 16, from which a pixel counts as ink."""
@@ -50,7 +49,7 @@ def play(stage: Stage) -> Path:
     stage.say(str(found))
     model = Model(DPMixture(gamma=5.0), Bernoulli())
     laps = LAPS if stage.laps is None else stage.laps
-    result = stage.train(model, store, BregmanKMeans(CLUSTERS), Memoized(laps=laps))
+    result = stage.train(model, store, BregmanKMeans(1), Memoized(laps=laps))
     posterior = result.posterior
     resp = predict(posterior, bits.astype(np.float64), soft=True)
     label = resp.argmax(axis=1)

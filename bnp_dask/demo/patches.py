@@ -16,7 +16,7 @@ from bnp_dask.data.patches import cut, read_grey
 from bnp_dask.demo import Stage
 from bnp_dask.demo.pictures import patches_picture
 from bnp_dask.describe import covariance
-from bnp_dask.initialize import RandomExamples
+from bnp_dask.initialize import BregmanKMeans
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation import ZeroMeanGaussian
 from bnp_dask.predict import predict
@@ -25,7 +25,6 @@ from bnp_dask.schedules import Memoized
 SIDE = 8
 PATCHES = 100_000
 BATCHES = 20
-CLUSTERS = 40
 LAPS = 12
 PHOTOGRAPHS = ("china.jpg", "flower.jpg")
 SHOWN = 24
@@ -84,7 +83,7 @@ def play(stage: Stage, n_patches: int | None) -> Path:
     stage.say(str(found))
     model = Model(DPMixture(gamma=10.0), ZeroMeanGaussian())
     laps = LAPS if stage.laps is None else stage.laps
-    result = stage.train(model, store, RandomExamples(min(CLUSTERS, wanted)), Memoized(laps=laps, tolerance=1e-3))
+    result = stage.train(model, store, BregmanKMeans(1), Memoized(laps=laps, tolerance=1e-3))
     posterior = result.posterior
     say(f"{result.reason}, {result.seconds:.0f} s, {posterior.n_clusters} clusters; the largest:")
     order = np.argsort(-posterior.weights, kind="stable")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bnp_dask.plots import lap_positions, new_figure, plot_history
+from bnp_dask.plots import lap_positions, new_figure, plot_history, plot_moves
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,11 +58,12 @@ def patches_picture(
     for ax in axes.values():
         ax.set_axis_off()
     _look_cards(middle, looks)
-    left, right = bottom.subplots(1, 2, width_ratios=(3, 2))
+    left, centre, right = bottom.subplots(1, 3, width_ratios=(4, 4, 3))
     _objective(left, history, n_atoms)
-    left.set_title(
-        f"Objective over all {n_atoms:,} patches, from the end of lap 2 (nats per patch)", loc="left", fontsize=11
-    )
+    left.set_title(f"Objective over all {n_atoms:,} patches (nats per patch)", loc="left", fontsize=11)
+    plot_moves(history, centre)
+    clusters = history["n_clusters"]
+    centre.set_title(f"From {clusters[0]} cluster to {clusters[-1]}: accepted moves per lap", loc="left", fontsize=11)
     _shares(right, [look.share for look in looks], [look.color for look in looks])
     figure.savefig(path, dpi=DPI)
     return path

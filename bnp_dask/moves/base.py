@@ -235,6 +235,13 @@ class Move(Protocol):
         ...
 
 
+def at_most(atoms: Batch, size: int, rng: np.random.Generator) -> Batch:
+    """``size`` of the atoms, or all."""
+    if atoms.n_atoms <= size:
+        return atoms
+    return atoms.take(np.sort(rng.choice(atoms.n_atoms, size, replace=False)))
+
+
 def record(
     kind: str, targets: tuple[int, ...], others: tuple[int, ...], gain: float | None, accepted: bool, why: str
 ) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from bnp_dask.initialize.context import child_rng, summarize_assigned
 from bnp_dask.initialize.divergence import numbers_per_cluster
 from bnp_dask.initialize.kmeans import cluster_atoms
 from bnp_dask.model import NO_PAIRS, Model, Posterior, Trial, Visit
-from bnp_dask.moves.base import Gather, PlanContext, Proposal, Split
+from bnp_dask.moves.base import Gather, PlanContext, Proposal, Split, at_most
 from bnp_dask.moves.scores import all_pairs, data_gains
 from bnp_dask.summary import Exchange, Summary
 
@@ -135,7 +135,7 @@ class Birth:
                 context.give_up(self.kind, (target,), "too few atoms belong to it")
                 continue
             key = (context.lap, 11, target)
-            sample = _at_most(atoms, self.sample, child_rng(context.seed, *key, 1))
+            sample = at_most(atoms, self.sample, child_rng(context.seed, *key, 1))
             again = context.memory.failed(self.kind, (target,), [context.count(target)], self.change) > 0
             args = (context.model, sample, context.count(target), self._widths(again), self.refine, context.seed, key)
             tasks.append((f"create-lap{context.lap}-cluster{target}", create, args))
@@ -190,13 +190,6 @@ def gather_atoms(found: Visit, batch: Batch, gather: Gather, seed: int) -> Visit
     return replace(found, members={}, atoms=atoms)
 
 
-def _at_most(atoms: Batch, size: int, rng: np.random.Generator) -> Batch:
-    """``size`` of the atoms, or all."""
-    if atoms.n_atoms <= size:
-        return atoms
-    return atoms.take(np.sort(rng.choice(atoms.n_atoms, size, replace=False)))
-
-
 def visit_and_split(
     posterior: Posterior, batch: Batch, pairs: np.ndarray, trials: tuple[Trial, ...], split: Split, seed: int
 ) -> Visit:
@@ -204,7 +197,7 @@ def visit_and_split(
     model = posterior.model
     found = model.visit(posterior, batch, pairs, trials, (split.target,))
     rng = child_rng(seed, *split.key)
-    atoms = _at_most(batch.take(found.members[split.target]), split.sample, rng)
+    atoms = at_most(batch.take(found.members[split.target]), split.sample, rng)
     mass = batch.take(found.members[split.target]).total_weight
     found = replace(found, members={}, split=split.target)
     fresh = None
@@ -241,7 +234,7 @@ def _small_run(forecast: _Forecast, atoms: Batch, width: int, refine: int, rng: 
     """Statistics of at most ``width`` clusters of the atoms, or None when they become one."""
     model = forecast.model
     # k-means++ looks at a likelihood of every atom alone, which for full covariances costs more than all the rest
-    few = _at_most(atoms, SEEDED * width, rng)
+    few = at_most(atoms, SEEDED * width, rng)
     labels, found = cluster_atoms(model, few, width, rng, None, 3)
     if found < 2:
         return None

@@ -16,18 +16,20 @@ from bnp_dask.summary import Edit, Exchange, Merge, Summary, Take
 ROUNDING = 1e-12
 """Share of the objective's terms below which a gain is rounding."""
 
-SMALL_GAIN = 0.1
+SMALL_GAIN = 0.03
 """A rejected delete is refined further while a sweep makes up at least this share of what it lacks."""
 
 
 def plan_lap(moves: Sequence[Move], context: PlanContext) -> Plan:
-    """Ask every move: births first, whose atoms are gathered already; which of the others is first alternates.
+    """Ask every move; each takes clusters that are then no longer free.
 
-    In the first lap there are no whole-data statistics yet, so it only prepares the next.
+    Deletes that are being refined go on first, then births, whose atoms are gathered already; which of the others is
+    first alternates.  In the first lap there are no whole-data statistics yet, so it only prepares the next.
     """
     order = list(moves) if context.lap % 2 else list(reversed(moves))
     if context.lap > 0:
-        for move in sorted(order, key=lambda m: m.kind != "birth"):
+        begun = {"delete"} if context.memory.sweeps else set()
+        for move in sorted(order, key=lambda m: (m.kind not in begun, m.kind != "birth")):
             move.plan(context)
     for move in order:
         move.prepare(context)

@@ -29,7 +29,6 @@ import yaml
 
 from bnp_dask.data import as_source
 from bnp_dask.metrics import majority_accuracy
-from bnp_dask.results import load
 
 REPO = Path(__file__).resolve().parents[2]
 DATA = REPO / ".." / "shared" / "data"
@@ -245,7 +244,7 @@ def bsds(bench: Bench, args: argparse.Namespace) -> None:
     runs |= {f"{tag}-moves-from-{k}": (k, 0, MOVES) for k in args.moves}
     for name, (k, seed, moves) in runs.items():
         run = bench.train(name, job(allocation, "ZeroMeanGaussian", store, k, args.laps, seed, **moves))
-        show(f"{name}: held out", held_out_per_atom=bench.score(run, heldout), clusters=load(run).n_clusters)
+        show(f"{name}: held out", held_out_per_atom=bench.score(run, heldout))
 
 
 def rows(path: Path) -> np.ndarray:

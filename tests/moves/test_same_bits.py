@@ -19,7 +19,7 @@ from bnp_dask.schedules import FullBatch, Memoized, state_from_saved, state_to_a
 from tests.moves.parts import blobs, prepare, start_random
 
 MOVES = (Birth(per_lap=3, sample=200, refine=6), Merge(), Delete(per_lap=2, absorbers=3, sweeps=3))
-AT_BATCH = (Birth(where="batch", share=0.5, refine=6), Merge(), Delete())
+AT_BATCH = (Birth(where="batch", share=1.0, refine=6, min_atoms=10), Merge(), Delete())
 
 
 def run(schedule, moves, executor=None, model=None, batches=None, k=3):
