@@ -127,6 +127,7 @@ def plot_moves(history: History, ax: Axes | None = None) -> Axes:
         ax.bar(x, height if up else -height, bottom=0.0 if up else below, color=color, width=0.8, label=label)
         below = below if up else below - height
     ax.axhline(0.0, color="#4a5568", linewidth=0.8)
+    ax.set_xlim(0.4, laps + 0.6)
     ax.set_title("Accepted moves", loc="left", fontsize=11)
     ax.set_xlabel("lap")
     ax.yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))

@@ -136,7 +136,9 @@ def digits_picture(path: Path, cards: Sequence[Card], history: History, title: s
         ax.set_title(f"{card.share:.1%}:  {card.words}", fontsize=8.5, color=INK, pad=3)
     left, right = bottom.subplots(1, 2, width_ratios=(3, 2))
     plot_history(history, "elbo", left)
-    _shares(right, [card.share for card in cards], ["#2b6cb0"] * len(cards))
+    plot_moves(history, right)
+    clusters = history["n_clusters"]
+    right.set_title(f"From {clusters[0]} cluster to {clusters[-1]}: accepted moves per lap", loc="left", fontsize=11)
     figure.savefig(path, dpi=DPI)
     return path
 

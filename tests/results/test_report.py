@@ -9,6 +9,8 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+import bnp_dask as bnp
+from bnp_dask import plots
 from bnp_dask.describe import covariance, variances
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.report import inspect, report
@@ -218,3 +220,24 @@ def test_pictures_that_cannot_be():
         plots.plot_clusters(fitted("diag"), kind="media")
     with pytest.raises(SettingError, match="Poisson has no covariance"):
         plots.plot_clusters(fitted("poisson"), kind="covariance")
+
+
+def test_moves_are_drawn_and_listed(tmp_path):
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.normal(m, 0.3, (150, 2)) for m in (-4, 0, 4)])
+    result = bnp.train(
+        bnp.Model(bnp.DPMixture(1.0), bnp.Gaussian()),
+        x,
+        init=bnp.BregmanKMeans(1),
+        moves=[bnp.Birth(), bnp.Merge(), bnp.Delete()],
+        batch_size=150,
+    )
+    births = [m for m in result.history.moves() if m["kind"] == "birth" and m["accepted"]]
+    assert births
+    axes = plots.plot_moves(result.history)
+    assert f"births ({len(births)})" in [t.get_text() for t in axes.get_legend().get_texts()]
+    assert len(plots.plot_run(result.history).axes) == 3
+    report(result, tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "<h2>Moves</h2>" in page
+    assert "accepted: the objective rises" in page
