@@ -38,6 +38,8 @@ class Delete:
         Restricted local steps on a sample before the first lap, at most.
     change
         A rejected target is tried again when its count has changed by this share.
+    tries
+        Attempts on a cluster that does not change; each looks at other atoms.
     """
 
     per_lap: int = 5
@@ -45,10 +47,11 @@ class Delete:
     sweeps: int = 12
     refine: int = 100
     change: float = 0.1
+    tries: int = 2
     kind = "delete"
 
     def __post_init__(self) -> None:
-        if min(self.per_lap, self.absorbers, self.sweeps, self.refine) < 1 or not self.change >= 0:
+        if min(self.per_lap, self.absorbers, self.sweeps, self.refine, self.tries) < 1 or not self.change >= 0:
             raise SettingError(f"{self}: needs at least one target, absorber, sweep and refine, and change >= 0")
 
     @property
@@ -87,12 +90,13 @@ class Delete:
                 self._propose(context, target, heirs)
 
     def _targets(self, context: PlanContext) -> list[int]:
-        """Clusters that no attempt failed on since they changed, smallest first."""
+        """Clusters not known to fail, those that never failed first, then the smallest."""
         counts = dict(zip(context.value.ids.tolist(), context.value["N"], strict=True))
         if len(counts) < 2:
             return []
-        eligible = [i for i in counts if not context.memory.failed(self.kind, (i,), [counts[i]], self.change)]
-        return sorted(eligible, key=lambda i: counts[i])
+        failed = {i: context.memory.failed(self.kind, (i,), [n], self.change) for i, n in counts.items()}
+        eligible = [i for i in counts if failed[i] < self.tries]
+        return sorted(eligible, key=lambda i: (failed[i], counts[i]))
 
     def _begin(self, context: PlanContext, target: int, begun: dict[int, Task]) -> None:
         """Choose the absorbing set, and let a task re-estimate it on a sample."""
@@ -101,10 +105,8 @@ class Delete:
         if len(free) == 0:
             return
         own = at_most(context.atoms[target], SAMPLE, rng)
-        order = np.argsort(
-            -context.pair_gains()[value.position(target)][np.array([value.position(int(i)) for i in free])],
-            kind="stable",
-        )
+        places = np.array([value.position(int(i)) for i in free])
+        order = np.argsort(-context.pair_gains()[value.position(target)][places], kind="stable")
         if own.n_atoms:
             # who would take over the target's atoms if it were not there
             rest = context.model.global_step(value.take(free))

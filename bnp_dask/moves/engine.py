@@ -91,12 +91,13 @@ class _Judge:
             return _row(proposal, None, False, "a cluster it names was changed by another move of this lap")
         counts = [float(self.value["N"][self.value.position(t)]) for t in proposal.targets]
         try:
-            gain, accepted = self._try(proposal.edit, *self._touched(proposal.edit))
+            fewer = proposal.kind != "birth"
+            gain, accepted = self._try(proposal.edit, *self._touched(proposal.edit), fewer)
         except SummaryError:
             return _row(proposal, None, False, "a cluster it names was changed by another move of this lap")
         if accepted:
             memory.sweeps.pop(proposal.targets[0], None)
-            return _row(proposal, gain, True, "the objective rises")
+            return _row(proposal, gain, True, "the objective rises" if gain > 0 else "as good with fewer clusters")
         if self._sweep_again(proposal, gain, counts, memory):
             return _row(proposal, gain, False, "the objective would fall; tried again with re-estimated clusters")
         memory.remember_failure(proposal.kind, proposal.targets, counts)
@@ -115,14 +116,15 @@ class _Judge:
         pair = self.value.without_pairs().take([edit.keep, edit.drop])
         return (edit.keep, edit.drop), pair.with_pairs(np.array([[edit.keep, edit.drop]])).merge(edit.keep, edit.drop)
 
-    def _try(self, edit: Edit, gone: tuple[int, ...], new: Summary | None) -> tuple[float, bool]:
+    def _try(self, edit: Edit, gone: tuple[int, ...], new: Summary | None, fewer: bool = False) -> tuple[float, bool]:
         light = edit.apply(self.light, self.light_parts)
         terms = self.model.allocation_terms(light)
         data = {} if new is None else self._data_terms(new)
         gain = sum(terms[name] - self.terms[name] for name in terms)
         gain += sum(data.values()) - sum(self.data[i] for i in gone)
         size = sum(abs(t) for t in terms.values()) + abs(sum(self.data.values()))
-        if gain <= ROUNDING * size:
+        # an empty cluster of a DP mixture costs nothing; of two states of the same worth the smaller is kept
+        if gain <= (-ROUNDING if fewer else ROUNDING) * size:
             return gain, False
         self.edits.append(edit)
         self.value, self.light, self.terms = edit.apply(self.value, self.parts), light, terms

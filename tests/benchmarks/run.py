@@ -121,7 +121,7 @@ def sklearn() -> None:
 
 def coordinator() -> None:
     """What a lap on two workers takes beside its local steps, at batches of about 0.2 and 1 second."""
-    size = Size(200_000, 64, 200, 4.0)
+    size = Size(200_000, 64, 200, 0.5)
     posterior = posterior_at_truth(size)
     model, x = posterior.model, sample(size, 8192)[0]
     per_atom = median(lambda: model.visit(posterior, Batch(x)), 3) / len(x)
@@ -130,16 +130,16 @@ def coordinator() -> None:
         rows = int(target / per_atom)
         with tempfile.TemporaryDirectory() as folder, two_workers() as client:
             path = Path(folder) / "x.zarr"
-            n = rows * 24
+            n = rows * 16
             write(path, Size(n, size.d, size.k, size.spread), rows)
             busy = busy_seconds(client, path, start)
-            emit(f"coordinator, {target} s batches, lap", busy[0], "s", 2, batches=24, atoms_per_batch=rows)
-            emit(f"coordinator, {target} s batches, workers busy", busy[1], "1", 2)
+            emit(f"coordinator, {target} s batches, lap", busy[0], "s", 1, batches=16, atoms_per_batch=rows)
+            emit(f"coordinator, {target} s batches, workers busy", busy[1], "1", 1)
 
 
 def busy_seconds(client: Client, path: Path, start: bnp.FromPosterior) -> tuple[float, float]:
-    """Seconds of the last of three laps, and the share of them that the two workers spent in local steps."""
-    schedule = bnp.Memoized(laps=3, tolerance=0, count_tolerance=0)
+    """Seconds of the last lap, and the share of them that the two workers spent in local steps."""
+    schedule = bnp.Memoized(laps=2, tolerance=0, count_tolerance=0)
     with get_task_stream(client) as stream:
         result = bnp.train(start.posterior.model, str(path), init=start, schedule=schedule, client=client)
     ends = lap_ends(result)
@@ -147,7 +147,7 @@ def busy_seconds(client: Client, path: Path, start: bnp.FromPosterior) -> tuple[
         part["stop"] - part["start"]
         for task in stream.data
         for part in task["startstops"]
-        if str(task["key"]).startswith("local_step-lap2") and part["action"] == "compute"
+        if str(task["key"]).startswith(f"local_step-lap{len(ends) - 1}-") and part["action"] == "compute"
     ]
     return ends[-1] - ends[-2], sum(steps) / 2 / (ends[-1] - ends[-2])
 

@@ -134,7 +134,11 @@ def solve(
     survey = combine([survey_batch(b) for b in toy.batches])
     work = Work(toy.model.with_prior(survey), source, survey, SerialExecutor(), DictMemo(), seed, moves)
     init = RandomExamples(n_clusters) if n_clusters > 1 else BregmanKMeans(1)
-    initial = start.total.value() if start else init.start(InitContext(work.model, source, survey, work.executor, np.random.default_rng(seed)))
+    initial = (
+        start.total.value()
+        if start
+        else init.start(InitContext(work.model, source, survey, work.executor, np.random.default_rng(seed)))
+    )
     state = State.start(work.model, initial, source.n_batches)
     began, rows = time.perf_counter(), []
     for step in Memoized(laps=laps, window=window).run(work, state):
