@@ -84,7 +84,7 @@ class Delete:
                 self._begin(context, target, begun)
         results = in_order(context.executor, begun.values(), 2 * context.executor.n_workers)
         for target, (heirs, gain) in zip(begun, results, strict=True):
-            if gain < -HOPELESS * context.count(target):
+            if gain < -HOPELESS * (1.0 + context.count(target)):
                 context.give_up(self.kind, (target,), "on a sample its atoms are far better off with it")
             else:
                 self._propose(context, target, heirs)

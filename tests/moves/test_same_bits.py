@@ -55,11 +55,14 @@ def pause(schedule, work, state, stop):
     [(Memoized(7, window=3), MOVES), (Memoized(7, window=2), AT_BATCH), (FullBatch(7, window=2), MOVES)],
 )
 def test_pause_anywhere(schedule, moves):
-    work, whole = run(schedule, moves)
+    # one cluster on well separated data: a batch alone shows that it is worth splitting
+    k = 1 if moves is AT_BATCH else 3
+    batches = blobs(400, d=2, spread=20.0, n_batches=5)
+    work, whole = run(schedule, moves, batches=batches, k=k)
     rows = rows_of(schedule, work, whole)
     assert any(m["accepted"] for row in rows for m in row["moves"])
-    for stop in range(1, 32, 3):
-        work, state = run(schedule, moves)
+    for stop in (1, 5, 6, 9, 14, 18):
+        work, state = run(schedule, moves, batches=batches, k=k)
         first, again = pause(schedule, work, state, stop)
         assert first + rows_of(schedule, work, again) == rows, f"pause after step {stop}"
         assert_same(whole, again)
