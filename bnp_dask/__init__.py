@@ -28,8 +28,13 @@ if TYPE_CHECKING:
     from bnp_dask.batch import Batch as Batch
     from bnp_dask.callbacks import Progress as Progress
     from bnp_dask.data import Patches as Patches
+    from bnp_dask.data import Text as Text
+    from bnp_dask.data import Vocabulary as Vocabulary
     from bnp_dask.data import as_source as as_source
     from bnp_dask.data import ingest as ingest
+    from bnp_dask.data import load_documents as load_documents
+    from bnp_dask.data import load_dropped as load_dropped
+    from bnp_dask.data import load_vocabulary as load_vocabulary
     from bnp_dask.data.base import Source as Source
     from bnp_dask.errors import BnpDaskError as BnpDaskError
     from bnp_dask.estimator import DirichletProcessMixture as DirichletProcessMixture

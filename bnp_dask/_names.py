@@ -60,6 +60,9 @@ VERBS: Group = MappingProxyType(
         "ingest": "bnp_dask.data",
         "inspect": "bnp_dask.report",
         "load": "bnp_dask.results",
+        "load_documents": "bnp_dask.data",
+        "load_dropped": "bnp_dask.data",
+        "load_vocabulary": "bnp_dask.data",
         "predict": "bnp_dask.predict",
         "report": "bnp_dask.report",
         "save": "bnp_dask.results",
@@ -80,7 +83,9 @@ OTHERS: Group = MappingProxyType(
         "Posterior": "bnp_dask.model",
         "Progress": "bnp_dask.callbacks",
         "Source": "bnp_dask.data.base",
+        "Text": "bnp_dask.data",
         "TrainResult": "bnp_dask.results",
+        "Vocabulary": "bnp_dask.data",
         "__version__": "bnp_dask._version",
     }
 )

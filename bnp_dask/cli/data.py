@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from bnp_dask.cli import text
 from bnp_dask.console import (
     add_client_options,
     client_spec,
@@ -42,9 +43,15 @@ def _add_ingest(commands: argparse._SubParsersAction) -> None:
     parser.add_argument("out", metavar="OUT", help="store to make, such as data.zarr")
     parser.add_argument("--format", help="what the source is; default: what its name and content say")
     parser.add_argument("--batch-size", type=positive_int, metavar="N", help="atoms per batch")
-    parser.add_argument("--columns", metavar="A,B,...", help="columns of a table to take")
+    parser.add_argument(
+        "--columns", metavar="A,B,...", help="columns of a table to take; of raw text: metadata to keep (all)"
+    )
     parser.add_argument("--weights", metavar="COLUMN|FILE", help="how often each atom counts: a column, or a .npy file")
-    parser.add_argument("--vocabulary", metavar="FILE", help="words, one per line, to keep beside counts")
+    parser.add_argument(
+        "--vocabulary",
+        metavar="FILE|STORE",
+        help="words, one per line, of counts or to count in raw text; or a store whose words are used again",
+    )
     parser.add_argument(
         "--project", metavar="N|STORE", help="project on N principal components, or as STORE was projected"
     )
@@ -58,6 +65,7 @@ def _add_ingest(commands: argparse._SubParsersAction) -> None:
         default=None,
         help="take the mean of each patch from it (the default)",
     )
+    text.add_options(parser)
     parser.add_argument(
         "--dtype", help="how dense values are stored, such as float32; default: as in the source, patches as float32"
     )
@@ -113,6 +121,7 @@ def ingest_command(args: argparse.Namespace) -> None:
             vocabulary=args.vocabulary,
             project=project,
             patches=_patches(args),
+            text=text.settings(args),
             dtype=args.dtype,
             progress=progress,
             overwrite=args.overwrite,

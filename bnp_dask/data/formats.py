@@ -17,14 +17,18 @@ from scipy import sparse
 
 from bnp_dask.data import tables, text
 from bnp_dask.data.checks import nearest
+from bnp_dask.data.corpus import Text
+from bnp_dask.data.corpus_files import TAR_ENDINGS, is_zip, zip_members
+from bnp_dask.data.corpus_tables import JSONL
 from bnp_dask.data.files import Location
 from bnp_dask.data.parquet import SUFFIXES
 from bnp_dask.data.patches import Patches, PatchStream, images_in, is_image
 from bnp_dask.errors import DataError, SettingError
 
 Format = Literal[
-    "zarr", "parquet", "npy", "npz", "csv", "tsv", "idx", "images", "docword", "ldac", "svmlight", "svmlight0"
-]
+    "zarr", "parquet", "npy", "npz", "csv", "tsv", "idx", "images", "docword", "ldac", "svmlight", "svmlight0",
+    "text-folder", "text-archive", "lines", "jsonl", "csv-text", "tsv-text", "parquet-text",
+]  # fmt: skip
 FORMATS: tuple[str, ...] = get_args(Format)
 
 STREAMED = ("csv", "tsv", "idx", "images", "docword", "ldac", "svmlight", "svmlight0")
@@ -47,6 +51,9 @@ _ENDINGS = {
     ".idx": "idx",
     **dict.fromkeys(SUFFIXES, "parquet"),
 }
+_PROSE = (".txt", ".text", ".md", ".rst", ".html", ".txt.gz")
+"""Files whose presence makes a folder one of text."""
+
 _PACKED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 
 Piece = tuple[np.ndarray | sparse.csr_array, np.ndarray | None]
@@ -74,15 +81,27 @@ def detect(location: Location) -> str:
             raise DataError(f"{location.name}: a Zarr folder without metadata; was its writing cut short? Ingest again")
         if images_in(location):
             return "images"
+        if location.files(JSONL):
+            return "jsonl"
+        if location.files(_PROSE):
+            return "text-folder"
         raise DataError(
             f"{location.name}: a folder with neither Parquet files ({', '.join(SUFFIXES)}), images, nor a Zarr store"
-            f" (it has {', '.join(names[:5]) or 'nothing'})"
+            f" (it has {', '.join(names[:5]) or 'nothing'}); if its files are text, say format='text-folder'"
         )
     if location.size() == 0:
         raise DataError(f"{location.name}: an empty file")
     if is_image(location.basename):
         return "images"
     base = location.basename.lower()
+    if base.endswith(TAR_ENDINGS):
+        return "text-archive"
+    if base.endswith(JSONL):
+        return "jsonl"
+    alone = base.removesuffix(".zip")
+    known = alone.endswith(tuple(_ENDINGS)) or alone.startswith("docword.")
+    if alone != base and not known and is_zip(location) and len(zip_members(location)) > 1:
+        return "text-archive"
     for packed in _PACKED:
         base = base.removesuffix(packed)
     if base.endswith("-ubyte"):
@@ -93,6 +112,29 @@ def detect(location: Location) -> str:
         if base.endswith(ending):
             return kind
     return _sniff(location)
+
+
+def detect_text(location: Location, text: Text) -> str:
+    """Format of raw text, where settings of text say that it is some; DataError when it cannot be."""
+    location.require()
+    base = location.basename.lower()
+    for packed in _PACKED[:-1]:
+        base = base.removesuffix(packed)
+    if location.is_dir():
+        if text.glob is None and location.files(SUFFIXES):
+            return "parquet-text"
+        return "jsonl" if text.glob is None and location.files(JSONL) else "text-folder"
+    if base.endswith((".csv", ".tsv")):
+        return f"{base[-3:]}-text"
+    if base.endswith(SUFFIXES):
+        return "parquet-text"
+    if base.endswith((".jsonl", ".ndjson")):
+        return "jsonl"
+    if location.basename.lower().endswith((*TAR_ENDINGS, ".zip")):
+        return "text-archive"
+    if base.endswith(".txt") and not base.startswith("docword."):
+        return "lines"
+    return detect(location)
 
 
 def _sniff(location: Location) -> str:

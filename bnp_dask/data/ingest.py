@@ -12,13 +12,16 @@ import numpy as np
 from scipy import sparse
 
 from bnp_dask.data.checks import BATCH_BYTES, ENTRY_BYTES, PIECE_BYTES, batch_rows, check_batch_size, check_dtype
+from bnp_dask.data.corpus import TEXT_FORMATS, Documents, Text
+from bnp_dask.data.corpus_ingest import Corpus, TextReport, documents_of, write_corpus
 from bnp_dask.data.files import Location
-from bnp_dask.data.formats import STREAMED, Piece, Stream, check_format, detect
+from bnp_dask.data.formats import STREAMED, Piece, Stream, check_format, detect, detect_text
 from bnp_dask.data.npy import NpySource
 from bnp_dask.data.open import open_path
 from bnp_dask.data.parquet import ParquetSource
 from bnp_dask.data.patches import Patches
 from bnp_dask.data.project import Projection, fit_projection, load_projection
+from bnp_dask.data.vocabulary import WordSums, write_vocabulary
 from bnp_dask.data.zarr_rows import ZarrRowsSource
 from bnp_dask.data.zarr_write import CountsWriter, RowsWriter, write_vector
 from bnp_dask.errors import DataError, SettingError
@@ -53,6 +56,8 @@ class IngestReport:
         Counts only: entries, sum of counts, documents without words.
     notes
         What a reader of the report should know.
+    text
+        Raw text only: what was found in it.
     """
 
     source: str
@@ -69,6 +74,7 @@ class IngestReport:
     n_tokens: float = 0.0
     n_empty: int = 0
     notes: tuple[str, ...] = ()
+    text: TextReport | None = None
 
     def __str__(self) -> str:
         what = "documents" if self.kind == "counts" else "atoms"
@@ -80,6 +86,8 @@ class IngestReport:
         ]
         if self.kind == "counts":
             lines.append(f"  {self.n_entries:,} entries, {self.n_tokens:,.0f} tokens, {self.n_empty:,} empty documents")
+        if self.text is not None:
+            lines += self.text.lines()
         return "\n".join(lines + [f"  note: {note}" for note in self.notes])
 
 
@@ -117,7 +125,7 @@ class _Input:
 
 
 def ingest(
-    source_path: str | os.PathLike[str],
+    source_path: str | os.PathLike[str] | Documents | Sequence[tuple[Any, ...]],
     out: str | os.PathLike[str],
     *,
     format: str | None = None,
@@ -128,6 +136,7 @@ def ingest(
     vocabulary: str | os.PathLike[str] | None = None,
     project: int | str | os.PathLike[str] | None = None,
     patches: Patches | None = None,
+    text: Text | None = None,
     dtype: str | None = None,
     progress: Progress | None = None,
     overwrite: bool = False,
@@ -139,7 +148,10 @@ def ingest(
     ----------
     source_path
         Path or URL: Zarr, Parquet, .npy, .npz, CSV, IDX, UCI docword, LDA-C or svmlight; text may be packed (.gz, ...).
-        An image or a folder of images becomes grey patches.
+        An image or a folder of images becomes grey patches.  Raw text becomes counts of words: a folder or archive
+        (.zip, .tar, .tar.gz, ...) of text files, JSON lines, a CSV or Parquet file with a column of text, a file with
+        one document per line (format ``"lines"``); or a function that makes an iterator over ``(id, text)`` or
+        ``(id, text, metadata)``, called once for each of two passes, or a list of these.
     out
         Path or URL of the store.  A local one appears under this name when it is complete, never before.
     format
@@ -147,14 +159,18 @@ def ingest(
     batch_size, batch_bytes
         Atoms per batch, else bytes per batch in memory (float64).
     columns, weights
-        As in :func:`as_source`.
+        As in :func:`as_source`.  Of raw text, ``columns`` are the metadata to keep; default: all.
     vocabulary
-        Text file with one word per line, stored beside counts.
+        Text file with one word per line, stored beside counts.  For raw text also a store that was ingested, whose
+        words and settings are used: for held-out documents.
     project
         Number of principal components to project dense rows on (two passes), or the path of a store that was
         projected, to use its projection (for held-out data).
     patches
         How images are cut; default: every 8x8 patch, less its mean.
+    text
+        How raw text becomes counts; also says that a file or folder is raw text.  The store then holds the
+        vocabulary (:func:`load_vocabulary`), and ids and metadata of the documents (:func:`load_documents`).
     dtype
         How dense values are stored: ``"float32"``, ``"float64"``, ``"uint8"``, ...  Default: as in the source;
         projected rows as float64, patches of images as float32.  Refused where it would change an integer.
@@ -170,9 +186,18 @@ def ingest(
     DataError
         The source cannot be read, or something is at ``out``.
     """
-    location, target = Location.of(source_path, storage_options), Location.of(out, storage_options)
-    location.require()
-    kind = check_format(format) if format is not None else detect(location)
+    target = Location.of(out, storage_options)
+    corpus: Corpus | None = None
+    if isinstance(source_path, (str, os.PathLike)):
+        location = Location.of(source_path, storage_options)
+        location.require()
+        kind = check_format(format) if format is not None else _kind(location, text)
+        if kind in TEXT_FORMATS:
+            corpus = Corpus(location.name, kind, location, text or Text(), columns)
+    else:
+        documents, name = documents_of(source_path)
+        location, kind = Location(name), "documents"
+        corpus = Corpus(name, kind, documents, text or Text(), columns)
     if target.exists() and not overwrite:
         raise DataError(f"{target.name} exists; pass overwrite=True (--overwrite) to replace it, or another name")
     if target.url == location.url:
@@ -188,9 +213,11 @@ def ingest(
     if patches is not None and kind != "images":
         raise SettingError(f"{location.name} is no image or folder of images (format {kind}), and has no patches")
     given = _Input(location, kind, columns, weights, patches or Patches())
+    if text is not None and corpus is None:
+        raise SettingError(f"{location.name} has format {kind}, which is no raw text; leave the settings of text out")
     plan = _Plan(given, building, target, batch_size, batch_bytes, vocabulary, project, dtype, progress)
     try:
-        report = _write(plan)
+        report = _write(plan) if corpus is None else _write_text(plan, corpus)
         if target.is_local:
             _put_in_place(building, target)
         return report
@@ -307,31 +334,59 @@ def _write_counts(plan: _Plan, pieces: Iterator[tuple[Piece, float]], sample: sp
     # counts of these two are whole by definition; other sources may hold anything
     whole = plan.given.format in ("docword", "ldac")
     kind = np.dtype(np.uint32 if whole else np.float64)
-    entries = _UNBATCHED if plan.batch_size is not None else max(1, plan.batch_bytes // ENTRY_BYTES)
-    writer = CountsWriter(plan.building, kind, entries, plan.batch_size)
+    writer, sums = _counts_writer(plan, kind), WordSums()
     for (held, weights), fraction in pieces:
         x = sparse.csr_array(held)
+        if words is not None:
+            sums.add(x)
         if whole and x.nnz and x.data.max() > np.iinfo(np.uint32).max:
             raise DataError(f"{name}: a count of {x.data.max():.0f}, more than 2**32 - 1")
         writer.add(x, weights)
         plan.tell(fraction, writer.n_atoms)
     notes: list[str] = []
+    facts: dict[str, Any] = {"vocabulary": False}
     if words is not None:
         if len(words) < writer.n_words:
             raise DataError(f"vocabulary {plan.vocabulary} has {len(words)} words, but {name} has {writer.n_words}")
         writer.n_words = len(words)
-        _write_vocabulary(plan.building, words)
+        facts = write_vocabulary(plan.building, words, *sums.of(len(words)), None)
     if writer.n_empty:
         notes.append(f"{writer.n_empty} documents have no words; they are kept as rows without entries")
     if plan.given.format.startswith("svmlight"):
         notes.append("labels of the file are not kept")
-    writer.close({"vocabulary": words is not None}, name)
+    writer.close(facts, name)
     plan.tell(1.0, writer.n_atoms)
+    return _counts_report(plan, writer, notes)
+
+
+def _counts_writer(plan: _Plan, kind: np.dtype) -> CountsWriter:
+    entries = _UNBATCHED if plan.batch_size is not None else max(1, plan.batch_bytes // ENTRY_BYTES)
+    return CountsWriter(plan.building, kind, entries, plan.batch_size)
+
+
+def _counts_report(
+    plan: _Plan, writer: CountsWriter, notes: Sequence[str], text: TextReport | None = None
+) -> IngestReport:
     loaded = ENTRY_BYTES * writer.n_entries + 4 * (writer.n_atoms + writer.n_batches)
     return IngestReport(
-        name, plan.target.name, plan.given.format, "counts", writer.n_atoms, writer.n_words, writer.n_batches, loaded,
-        _stored(plan.building), str(kind), writer.n_entries, writer.total, writer.n_empty, tuple(notes),
+        plan.given.location.name, plan.target.name, plan.given.format, "counts", writer.n_atoms, writer.n_words,
+        writer.n_batches, loaded, _stored(plan.building), str(writer.count_dtype), writer.n_entries, writer.total,
+        writer.n_empty, tuple(notes), text,
     )  # fmt: skip
+
+
+def _kind(location: Location, text: Text | None) -> str:
+    return detect(location) if text is None else detect_text(location, text)
+
+
+def _write_text(plan: _Plan, corpus: Corpus) -> IngestReport:
+    if plan.project is not None or plan.dtype is not None or plan.given.weights is not None:
+        raise SettingError(f"{corpus.name} is raw text; project=, dtype= and weights= are for other data")
+    writer = _counts_writer(plan, np.dtype(np.uint32))
+    written = write_corpus(corpus, plan.building, writer, plan.vocabulary, plan.tell)
+    writer.close(written.facts, corpus.name)
+    plan.tell(1.0, writer.n_atoms)
+    return _counts_report(plan, writer, written.report.notes, written.report)
 
 
 def _read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
@@ -339,11 +394,6 @@ def _read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
     location.require()
     with location.open("infer") as file:
         return file.read().decode("utf-8", "replace").splitlines()
-
-
-def _write_vocabulary(store: Location, words: list[str]) -> None:
-    """Words as UTF-8 bytes joined by newlines: array ``vocabulary`` of uint8."""
-    write_vector(store.child("vocabulary"), np.frombuffer("\n".join(words).encode(), np.uint8))
 
 
 def _stored(location: Location) -> int:

@@ -15,6 +15,7 @@ from scipy import sparse
 from bnp_dask.data.arrays import ArraySource, with_weights
 from bnp_dask.data.base import Source
 from bnp_dask.data.collections import is_dask, open_collection
+from bnp_dask.data.corpus import TEXT_FORMATS
 from bnp_dask.data.files import Location
 from bnp_dask.data.formats import STREAMED, Stream, check_format, detect
 from bnp_dask.data.frames import TableSource
@@ -148,6 +149,11 @@ def open_path(
     column, apart = _split_weights(weights)
     location.require()
     kind = check_format(format) if format is not None else detect(location)
+    if kind in TEXT_FORMATS:
+        raise DataError(
+            f"{location.name} is raw text ({kind}), which becomes counts of words first: bnp-dask ingest "
+            f"{location.name} OUT.zarr"
+        )
     source: FileSource
     if kind in STREAMED:
         return _read_whole(location, kind, batch_size, column, apart, columns)

@@ -86,6 +86,8 @@ class ZarrCountsSource:
     batch_doc: np.ndarray
     batch_entry: np.ndarray
     spans: tuple[Span, ...]
+    vocabulary_digest: str | None = None
+    """Tells a vocabulary from others, see :class:`bnp_dask.data.vocabulary.Vocabulary`; None without one."""
 
     @property
     def n_batches(self) -> int:
@@ -116,7 +118,7 @@ class ZarrCountsSource:
         return ZarrCountsReader(self.word, self.count, self.length, self.weights, tuple(pieces), self.n_words, name)
 
     def describe(self) -> dict[str, Any]:
-        return {
+        facts = {
             "kind": "zarr counts",
             "path": self.name,
             "n_atoms": self.n_atoms,
@@ -125,6 +127,8 @@ class ZarrCountsSource:
             "n_entries": self.n_entries,
             "weights": None if self.weights is None else "weights",
         }
+        # runs of earlier versions, which know of no vocabulary, stay comparable
+        return facts if self.vocabulary_digest is None else {**facts, "vocabulary": self.vocabulary_digest}
 
 
 def open_zarr_counts(location: Location, group: zarr.Group, batch_size: int | None) -> ZarrCountsSource:
@@ -163,6 +167,7 @@ def open_zarr_counts(location: Location, group: zarr.Group, batch_size: int | No
         batch_doc,
         batch_entry,
         tuple(cut),
+        facts.get("vocabulary_digest"),
     )
 
 
