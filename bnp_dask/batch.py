@@ -23,11 +23,20 @@ class Batch:
         How often each atom counts, ``(n,)`` float64, or None for once each.
     name
         Where the batch came from, for error messages: ``"patches.zarr batch 7 (rows 7000-7999)"``.
+    groups
+        Dense atoms that come in groups (one image, one hospital): the rows of group g are
+        ``groups[g]:groups[g + 1]``, ``(G + 1,)`` int64; None for atoms that do not.  Of sparse counts each row is a
+        group of tokens, and this is None.
     """
 
     x: np.ndarray | sparse.csr_array
     weights: np.ndarray | None = None
     name: str = "batch"
+    groups: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        if self.groups is not None:
+            check_groups(self.groups, self)
 
     @property
     def n_atoms(self) -> int:
@@ -50,6 +59,23 @@ class Batch:
         return float(self.n_atoms if self.weights is None else self.weights.sum())
 
     @property
+    def n_groups(self) -> int:
+        """Number of groups G: documents of sparse counts, groups of dense atoms."""
+        return len(self.group_offsets) - 1
+
+    @property
+    def group_offsets(self) -> np.ndarray:
+        """Rows of each group, ``(G + 1,)``; DataError for dense atoms without groups."""
+        if self.groups is not None:
+            return self.groups
+        if isinstance(self.x, np.ndarray):
+            raise DataError(
+                f"{self.name}: dense rows without groups; a topic model needs to know which rows belong together. "
+                "Give Batch(x, groups=offsets), sparse counts with a document in each row, or train a mixture"
+            )
+        return np.arange(self.n_atoms + 1)
+
+    @property
     def nbytes(self) -> int:
         """Bytes held by the atoms and their weights."""
         held = 0 if self.weights is None else self.weights.nbytes
@@ -58,10 +84,13 @@ class Batch:
         return held + self.x.data.nbytes + self.x.indices.nbytes + self.x.indptr.nbytes
 
     def rows(self, start: int, stop: int) -> Batch:
-        """The atoms ``start:stop``: views, nothing is copied but the row pointers of sparse rows."""
+        """The atoms ``start:stop``: views, nothing is copied but the row pointers of sparse rows.
+
+        Groups stay together when the cut falls between them; otherwise these are atoms without groups.
+        """
         weights = None if self.weights is None else self.weights[start:stop]
         if isinstance(self.x, np.ndarray):
-            return replace(self, x=self.x[start:stop], weights=weights)
+            return replace(self, x=self.x[start:stop], weights=weights, groups=self._groups_between(start, stop))
         indptr = self.x.indptr[start : stop + 1]
         entries = slice(int(indptr[0]), int(indptr[-1]))
         shape = (len(indptr) - 1, self.n_features)
@@ -69,9 +98,34 @@ class Batch:
         return replace(self, x=x, weights=weights)
 
     def take(self, index: np.ndarray) -> Batch:
-        """The atoms at the positions ``index``, ``(m,)``, in that order."""
+        """The atoms at the positions ``index``, ``(m,)``, in that order; each alone, without groups."""
         weights = None if self.weights is None else self.weights[index]
-        return replace(self, x=self.x[index], weights=weights)
+        return replace(self, x=self.x[index], weights=weights, groups=None)
+
+    def take_groups(self, index: np.ndarray) -> Batch:
+        """The groups at the positions ``index``, whole and in that order; of sparse counts, these rows."""
+        if self.groups is None and not isinstance(self.x, np.ndarray):
+            return self.take(index)
+        offsets = self.group_offsets
+        index = np.asarray(index, np.int64)
+        if len(index) and np.array_equal(index, np.arange(index[0], index[0] + len(index))):
+            cut = offsets[index[0] : index[-1] + 2]
+            return replace(self.rows(int(cut[0]), int(cut[-1])), groups=cut - cut[0])
+        parts = [np.arange(offsets[g], offsets[g + 1]) for g in index]
+        rows = np.concatenate([np.zeros(0, np.int64), *parts])
+        lengths = np.concatenate([[0], np.cumsum(np.diff(offsets)[index])]).astype(np.int64)
+        return replace(self.take(rows), groups=lengths)
+
+    def _groups_between(self, start: int, stop: int) -> np.ndarray | None:
+        if self.groups is None:
+            return None
+        # groups without rows go with those after them, so that pieces cut side by side have each once
+        first = int(np.searchsorted(self.groups, start, side="left"))
+        ends = stop == self.n_atoms
+        last = len(self.groups) - 1 if ends else int(np.searchsorted(self.groups, stop, side="left"))
+        if first >= len(self.groups) or self.groups[first] != start or self.groups[last] != stop:
+            return None
+        return self.groups[first : last + 1] - start
 
     def columns(self, index: np.ndarray) -> Batch:
         """All atoms, restricted to the columns ``index``."""
@@ -87,7 +141,22 @@ def concatenate(batches: list[Batch], name: str = "sample") -> Batch:
     weights = None
     if any(b.weights is not None for b in batches):
         weights = np.concatenate([np.ones(b.n_atoms) if b.weights is None else b.weights for b in batches])
-    return Batch(x, weights, name)
+    groups = None
+    if batches and all(b.groups is not None for b in batches):
+        lengths = [np.diff(b.group_offsets) for b in batches]
+        groups = np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int64)
+    return Batch(x, weights, name, groups)
+
+
+def check_groups(groups: np.ndarray, batch: Batch) -> None:
+    """DataError unless these offsets ``(G + 1,)`` int64 cut the dense atoms of a batch into groups."""
+    wrong = not isinstance(batch.x, np.ndarray) or not isinstance(groups, np.ndarray) or groups.dtype != np.int64
+    wrong = wrong or groups.ndim != 1 or len(groups) == 0 or groups[0] != 0 or groups[-1] != batch.n_atoms
+    if wrong or (np.diff(groups) < 0).any():
+        raise DataError(
+            f"{batch.name}: groups={groups!r}: needs int64 offsets (G + 1,) of dense rows, from 0 to {batch.n_atoms}, "
+            "never falling; rows groups[g]:groups[g + 1] are group g. Sparse counts have a document in each row"
+        )
 
 
 def check_weights(weights: np.ndarray, n_atoms: int, name: str) -> np.ndarray:

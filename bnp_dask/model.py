@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
-from bnp_dask.allocation.base import Allocation, LocalStep
+from bnp_dask.allocation.base import Allocation, GroupedAllocation, LocalStep
+from bnp_dask.allocation.topics import GroupStep
 from bnp_dask.batch import Batch
 from bnp_dask.errors import SettingError
+from bnp_dask.groups import Laid, Members, check_tokens, summarize_words, take_members, visit_groups
+from bnp_dask.kernels.counts import count_sums
 from bnp_dask.kernels.resp import Resp, cluster_sums, column_sums
 from bnp_dask.observation.base import LOG_BASE, Observation
+from bnp_dask.states import GroupStates
 from bnp_dask.summary import Field, Summary
 from bnp_dask.survey import Survey
 
@@ -118,7 +122,9 @@ class Visit:
     ``newborn`` are the statistics of clusters that the task made from this batch alone (ids are negative until they
     are accepted), in place of what the summary gives the cluster ``split``; both None where there was no attempt.
     ``members`` are rows of the batch that mostly belong to clusters whose atoms were asked for, and ``atoms`` those
-    of them that were gathered.
+    of them that were gathered; in topic models ``shares`` says how much of each token belongs to such a cluster.
+    ``states`` is where the next visit of this batch may start: under ``""`` the groups' own, and by name of a trial
+    what it would give its receivers; empty for models that keep none.
     """
 
     summary: Summary
@@ -126,7 +132,9 @@ class Visit:
     split: int | None = None
     newborn: Summary | None = None
     members: Mapping[int, np.ndarray] = field(default_factory=dict)
+    shares: Mapping[int, Members] = field(default_factory=dict)
     atoms: Mapping[int, Batch] = field(default_factory=dict)
+    states: Mapping[str, GroupStates] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -151,6 +159,11 @@ class Model:
     def __post_init__(self) -> None:
         if self.estimate not in ("posterior", "map"):
             raise SettingError(f'estimate={self.estimate!r}: needs "posterior" or "map"')
+        if self.allocation.grouped and self.estimate == "map":
+            raise SettingError(
+                f"{type(self.allocation).__name__} has no point estimate: the weights of its groups are beliefs; "
+                'use estimate="posterior"'
+            )
 
     @property
     def fields(self) -> Mapping[str, Field]:
@@ -161,6 +174,16 @@ class Model:
     def with_prior(self, survey: Survey) -> Model:
         """The same with every prior setting that was None computed from the data."""
         return replace(self, observation=self.observation.with_prior(survey))
+
+    @property
+    def keeps_states(self) -> bool:
+        """Whether the next visit of a batch starts from where its groups stood."""
+        return self.allocation.grouped and cast(GroupedAllocation, self.allocation).keeps_states
+
+    def weight_in(self, summary: Summary, is_sparse: bool) -> float:
+        """Weight of the atoms of a summary as a survey counts it: documents where tokens are the atoms."""
+        tokens = self.allocation.grouped and is_sparse
+        return float(summary["docs"]) if tokens else float(summary["N"].sum())
 
     # -- the local side -------------------------------------------------------------------------------------
     def local_step(self, posterior: Posterior, batch: Batch, pairs: np.ndarray = NO_PAIRS) -> Summary:
@@ -184,11 +207,16 @@ class Model:
         pairs: np.ndarray = NO_PAIRS,
         trials: Sequence[Trial] = (),
         sought: Sequence[int] = (),
+        states: GroupStates | None = None,
     ) -> Visit:
         """Local step on a batch that also carries out trials on its atoms (restricted local steps).
 
-        For the ids ``sought`` it notes which rows mostly belong to them.
+        For the ids ``sought`` it notes which rows mostly belong to them.  ``states`` is where the batch's groups
+        stood at their last visit; models without groups have none.
         """
+        if self.allocation.grouped:
+            done = visit_groups(self, posterior, batch, pairs, trials, sought, states)
+            return Visit(done.summary, done.parts, shares=done.members, states=done.states)
         places = posterior.positions(pairs).reshape(-1, 2)
         total = self.empty_summary(posterior.ids, pairs)
         parts = {trial.name: self.empty_summary(trial.beliefs.ids) for trial in trials}
@@ -206,6 +234,27 @@ class Model:
             start += tile.n_atoms
         found = {cluster: np.concatenate([np.zeros(0, np.int64), *rows]) for cluster, rows in members.items()}
         return Visit(total, parts, members=found)
+
+    def gather(self, batch: Batch, found: Visit, cluster: int, limit: int, rng: np.random.Generator) -> Batch:
+        """At most ``limit`` of the atoms of a batch that belong to a cluster that was sought, in their order.
+
+        They are drawn without replacement.  In topic models these are parts of groups: of at most ``limit`` groups
+        that have a sizeable share of the cluster, what the cluster has of each
+        (see :func:`bnp_dask.groups.take_members`).
+        """
+        share = found.shares.get(cluster)
+        index = found.members[cluster] if share is None else share.groups
+        if len(index) > limit:
+            index = np.sort(rng.choice(index, limit, replace=False))
+        return batch.take(index) if share is None else take_members(batch, share, index)
+
+    def add_groups(self, total: Summary, laid: Laid, step: GroupStep) -> None:
+        """Add the statistics of a tile of groups to ``total``; those that ``total`` does not ask for are left out."""
+        values = {"N": step.sums.sum(axis=0), **step.values, **laid.summarize(self.observation, step.sums)}
+        for name, value in values.items():
+            total.values[name][...] += value
+        for name, value in total.pair_values.items() if total.n_pairs else ():
+            value[...] += step.pair_values[name]
 
     def _reassign(self, part: Summary, trial: Trial, batch: Batch, mass: np.ndarray) -> None:
         """Give the mass ``(n,)`` of a trial's donors to its receivers, and add their statistics to ``part``."""
@@ -229,6 +278,11 @@ class Model:
     def summarize(self, ids: np.ndarray, batch: Batch, resp: Resp) -> Summary:
         """Summary of atoms with given responsibilities (times weights); their entropy counts as zero."""
         empty = self.empty_summary(ids)
+        if self.allocation.grouped and not isinstance(batch.x, np.ndarray):  # its atoms are tokens
+            check_tokens(self, batch)
+            counts = np.ascontiguousarray(count_sums(resp, batch.x).T)
+            own = summarize_words(self.observation, batch, counts, np.arange(batch.n_features))
+            return replace(empty, values={**empty.values, "N": counts.sum(axis=0), **own})
         values = {**empty.values, "N": cluster_sums(resp), **self.observation.summarize(batch, resp)}
         return replace(empty, values=values)
 

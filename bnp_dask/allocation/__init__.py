@@ -2,8 +2,32 @@
 
 from bnp_dask.allocation.dp_mixture import DPMixture, StickParams
 from bnp_dask.allocation.finite_mixture import DirichletParams, FiniteMixture
+from bnp_dask.allocation.hdp_topics import HDPTopics, TopicSticks
+from bnp_dask.allocation.lda import LDA, TopicShares
+from bnp_dask.allocation.topics import DocumentStep
 
-ALLOCATIONS = (DPMixture, StickParams, FiniteMixture, DirichletParams)
+ALLOCATIONS = (
+    DPMixture,
+    StickParams,
+    FiniteMixture,
+    DirichletParams,
+    LDA,
+    TopicShares,
+    HDPTopics,
+    TopicSticks,
+    DocumentStep,
+)
 """Every class that a saved model may hold."""
 
-__all__ = ["ALLOCATIONS", "DPMixture", "DirichletParams", "FiniteMixture", "StickParams"]
+__all__ = [
+    "ALLOCATIONS",
+    "LDA",
+    "DPMixture",
+    "DirichletParams",
+    "DocumentStep",
+    "FiniteMixture",
+    "HDPTopics",
+    "StickParams",
+    "TopicShares",
+    "TopicSticks",
+]

@@ -8,8 +8,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from bnp_dask.allocation.topics import GroupStep, Tokens
 from bnp_dask.batch import Batch
 from bnp_dask.kernels.resp import Resp
+from bnp_dask.states import GroupStates
 from bnp_dask.summary import Field, Summary
 
 Params = Any
@@ -37,6 +39,9 @@ class LocalStep:
 
 class Allocation(Protocol):
     """A distribution over which cluster each atom comes from."""
+
+    grouped: bool
+    """Whether atoms come in groups with weights of their own: then it is a :class:`GroupedAllocation`."""
 
     @property
     def fields(self) -> Mapping[str, Field]:
@@ -77,4 +82,51 @@ class Allocation(Protocol):
 
     def log_joint(self, params: Params, summary: Summary) -> dict[str, float]:
         """The same terms of the point-estimate objective (thesis eq. 2.74)."""
+        ...
+
+
+class GroupedAllocation(Protocol):
+    """An allocation whose atoms are tokens of groups (documents); the verbs not named here are those of Allocation.
+
+    The weights of a batch of sparse counts say how often a document counts; those of dense atoms, how often an atom
+    does.
+    """
+
+    grouped: bool
+
+    @property
+    def keeps_states(self) -> bool:
+        """Whether a visit gives states, for the next to start from."""
+        ...
+
+    def local_step(
+        self,
+        params: Params,
+        tokens: Tokens,
+        log_lik: np.ndarray,
+        pairs: np.ndarray,
+        sets: np.ndarray,
+        states: GroupStates | None,
+    ) -> GroupStep:
+        """Optimal q(z) and q(pi_d) of some groups, given log likelihoods of the table's rows ``(R, K)``.
+
+        Tracks unions of the positions ``pairs (M, 2)``, and the mass of each token in ``sets (J, K)`` of topics;
+        starts from ``states`` (by position) where there are any.
+        """
+        ...
+
+    def reassign(
+        self,
+        params: Params,
+        donors: np.ndarray,
+        beliefs: np.ndarray,
+        tokens: Tokens,
+        log_lik: np.ndarray,
+        mass: np.ndarray,
+    ) -> GroupStep:
+        """Share out what the positions ``donors`` hold of each token, ``mass (T,)``, among receivers.
+
+        ``log_lik (R, J)`` is that of the receivers, ``beliefs (J,)`` their weights.  Statistics are those of all
+        groups, so that they can be exchanged for the donors'.
+        """
         ...

@@ -44,6 +44,7 @@ class DPMixture:
 
     gamma: float = 1.0
     top: int | None = None
+    grouped = False
 
     def __post_init__(self) -> None:
         if not 0 < self.gamma < np.inf:

@@ -42,6 +42,7 @@ class FiniteMixture:
 
     gamma: float = 1.0
     top: int | None = None
+    grouped = False
 
     def __post_init__(self) -> None:
         if not 0 < self.gamma < np.inf:

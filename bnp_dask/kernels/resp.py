@@ -46,7 +46,32 @@ class SparseResp:
         return sparse.csr_array((self.value.ravel(), self.index.ravel(), indptr), shape=(n, self.n_clusters))
 
 
+@dataclass(frozen=True, eq=False)
+class WordResp:
+    """Responsibilities of word tokens, which are alike enough to be summed at once: by word.
+
+    Parameters
+    ----------
+    counts
+        Expected tokens of each word in each cluster, ``(R, K)``.
+    words
+        Which words the rows are, ``(R,)``; every other word has no token.
+    """
+
+    counts: np.ndarray
+    words: np.ndarray
+
+    def by_cluster(self, n_words: int) -> np.ndarray:
+        """Counts of all words, ``(K, V)`` contiguous."""
+        out = np.zeros((self.counts.shape[1], n_words))
+        out[:, self.words] = self.counts.T
+        return out
+
+
 Resp = np.ndarray | SparseResp
+
+AnyResp = Resp | WordResp
+"""Responsibilities of atoms one by one, or of word tokens by word."""
 
 
 def resp_from_weights(log_weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -212,8 +237,12 @@ def scale_rows(resp: Resp, weights: np.ndarray | None) -> Resp:
     return resp * weights[:, None]
 
 
-def cluster_sums(resp: Resp, x: np.ndarray | None = None) -> np.ndarray:
+def cluster_sums(resp: AnyResp, x: np.ndarray | None = None) -> np.ndarray:
     """Sum over atoms of responsibility times ``x``: ``(K,)`` for None, else ``(K, D)`` for ``(n, D)``."""
+    if isinstance(resp, WordResp):
+        if x is not None:
+            raise TypeError("responsibilities summed by word know no atoms")
+        return resp.counts.sum(axis=0)
     if isinstance(resp, SparseResp):
         if x is None:
             return np.bincount(resp.index.ravel(), resp.value.ravel(), minlength=resp.n_clusters)

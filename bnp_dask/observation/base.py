@@ -24,7 +24,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from bnp_dask.batch import Batch
-from bnp_dask.kernels.resp import Resp
+from bnp_dask.kernels.resp import AnyResp, Resp
 from bnp_dask.summary import Field, Summary
 from bnp_dask.survey import Survey
 
@@ -72,6 +72,8 @@ class Observation(Protocol):
         """C, ``(n, K)`` nats: log likelihood at the coefficients, without log h(x) (it is the same for all k)."""
         ...
 
+    # An observation model of counts whose tokens can be atoms of a topic model is a TokenObservation as well.
+
     def score(self, params: Params, summary: Summary) -> np.ndarray:
         """Sum of C over the atoms of a summary, ``(K,)`` nats: the coefficients times the statistics."""
         ...
@@ -86,4 +88,16 @@ class Observation(Protocol):
 
     def log_predictive(self, params: Params, batch: Batch) -> np.ndarray:
         """Log of the integral of p(x | phi) over q(phi), with h(x), ``(n, K)`` nats."""
+        ...
+
+
+class TokenObservation(Protocol):
+    """What topic models need besides, to take sparse counts apart into tokens."""
+
+    def summarize(self, batch: Batch, resp: AnyResp) -> dict[str, np.ndarray]:
+        """As in :class:`Observation`, and for responsibilities by word, where a token is an atom."""
+        ...
+
+    def token_log_lik(self, params: Params, words: np.ndarray) -> np.ndarray:
+        """C of one token of each of the words ``(R,)``, ``(R, K)`` nats, a new array."""
         ...

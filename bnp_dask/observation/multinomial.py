@@ -1,4 +1,4 @@
-"""Multinomial over words with a Dirichlet prior (thesis 2.2): one document is one atom."""
+"""Multinomial over words with a Dirichlet prior (thesis 2.2): an atom is a document, or in topic models a token."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from types import MappingProxyType
 from typing import Self
 
 import numpy as np
-from scipy.special import gammaln, psi
+from scipy.special import gammaln
 
 from bnp_dask.batch import Batch
 from bnp_dask.errors import DataError
 from bnp_dask.kernels.counts import rising, rising_sums, row_log_factorials, table_product
-from bnp_dask.kernels.resp import Resp
+from bnp_dask.kernels.resp import AnyResp, WordResp
+from bnp_dask.kernels.special import dirichlet_rows, psi_gammaln
 from bnp_dask.observation.base import LOG_BASE
 from bnp_dask.observation.counts import as_csr, atom_mass, check_counts, cluster_fastest, sums
 from bnp_dask.observation.dense import known, positive, vector, width
@@ -26,10 +27,11 @@ DEFAULT_LAM = 0.1
 
 @dataclass(frozen=True, eq=False)
 class DirichletWords:
-    """q(phi) = Dirichlet(lam_k) and the log word probabilities in use; both ``(K, V)``."""
+    """q(phi) = Dirichlet(lam_k), the log word probabilities in use, both ``(K, V)``, and KL(q || p), ``(K,)``."""
 
     lam: np.ndarray
     log_phi: np.ndarray
+    divergence: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +48,9 @@ class Multinomial:
     Data are sparse counts (``scipy.sparse`` CSR), which are never made dense; dense rows of whole numbers are
     accepted too.  The number of words of a document is taken as given.  A document without words is refused:
     it would be assigned by the prior alone, and count as evidence for the weights.
+
+    In a topic model each token is an atom and a document is a group of them; what is summed is the same, but the
+    base measure of a single token is one.
 
     References
     ----------
@@ -75,13 +80,21 @@ class Multinomial:
                 "about clusters. Drop them before training or prediction: counts[counts.sum(axis=1) > 0]"
             )
 
-    def summarize(self, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:
+    def summarize(self, batch: Batch, resp: AnyResp) -> dict[str, np.ndarray]:
+        if isinstance(resp, WordResp):
+            return {"x": resp.by_cluster(batch.n_features), LOG_BASE: np.zeros(())}
         return {"x": sums(batch, resp), LOG_BASE: np.asarray(atom_mass(resp) @ self._log_base(batch))}
 
     def global_step(self, summary: Summary) -> DirichletWords:
-        lam = known("lam", self.lam) + summary["x"]
-        log_phi = psi(lam) - psi(lam.sum(axis=1, keepdims=True))
-        return DirichletWords(lam, cluster_fastest(log_phi))
+        prior = known("lam", self.lam)
+        lam, digamma, drift = dirichlet_rows(summary["x"], prior)
+        total = lam.sum(axis=1)
+        psi_total, gamma_total = psi_gammaln(total)
+        # the sum over words of (lam - prior) (psi(lam) - psi(total)), whose first part is in drift
+        divergence = gamma_total - gammaln(prior.sum()) + drift - (total - prior.sum()) * psi_total
+        log_phi = cluster_fastest(digamma)
+        log_phi -= psi_total[:, None]
+        return DirichletWords(lam, log_phi, divergence)
 
     def at_mode(self, params: DirichletWords) -> DirichletWords:
         log_phi = np.log(params.lam) - np.log(params.lam.sum(axis=1, keepdims=True))
@@ -90,15 +103,15 @@ class Multinomial:
     def expected_log_lik(self, params: DirichletWords, batch: Batch) -> np.ndarray:
         return table_product(as_csr(batch), params.log_phi)
 
+    def token_log_lik(self, params: DirichletWords, words: np.ndarray) -> np.ndarray:
+        """Log likelihood of one token of each word at the positions ``words``, ``(R, K)`` nats."""
+        return np.ascontiguousarray(params.log_phi.T[words])
+
     def score(self, params: DirichletWords, summary: Summary) -> np.ndarray:
         return np.einsum("kv,kv->k", params.log_phi, summary["x"])
 
     def kl(self, params: DirichletWords) -> np.ndarray:
-        lam, prior = params.lam, known("lam", self.lam)
-        total = lam.sum(axis=1)
-        log_phi = psi(lam) - psi(total)[:, None]
-        terms = gammaln(prior) - gammaln(lam) + (lam - prior) * log_phi
-        return gammaln(total) - gammaln(prior.sum()) + terms.sum(axis=1)
+        return params.divergence
 
     def log_prior(self, params: DirichletWords) -> np.ndarray:
         return params.log_phi @ known("lam", self.lam)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +14,7 @@ from bnp_dask.model import Visit
 from bnp_dask.schedules.base import Step, check_common, end_lap, history_row
 from bnp_dask.schedules.laps import add_trials, begin_lap, settle_lap, try_split, with_newer_clusters
 from bnp_dask.schedules.pipeline import Pipeline
-from bnp_dask.schedules.state import State, Work, recall, remember
+from bnp_dask.schedules.state import State, Work, recall, recall_states, remember
 from bnp_dask.summary import RunningTotal, Summary
 
 ROUNDING = 1e-12
@@ -45,6 +46,9 @@ class Memoized:
     The objective never falls after the first lap.  A batch computed with the current posterior cannot lower it;
     one computed with an older posterior can, so the exact objective is checked at every fold, and a batch that
     would lower it is sent back and computed again with the current posterior.
+
+    Topic models hold to that when their documents start from where they stood (``DocumentStep(start="best")`` or
+    ``"warm"``): the counts of a batch's documents are kept beside its summary.
     """
 
     laps: int = 50
@@ -63,12 +67,19 @@ class Memoized:
 
     def run(self, work: Work, state: State) -> Iterator[Step]:
         n_batches = work.source.n_batches
+        kept = partial(recall_states, work, state)
+        for move in work.moves:
+            if move.at_batch and work.model.allocation.grouped:
+                raise SettingError(
+                    f"{move}: the documents of other batches would have no weight for newborn clusters; "
+                    "use where='data' with topic models"
+                )
         while state.finished is None:
             lap = state.lap
             order = lap_order(work, lap, self.order)
             if state.position == 0:
                 begin_lap(work, state, state.total)
-            pipeline = Pipeline(work, lap, order, self.window, state.position, state.pending, state.plan)
+            pipeline = Pipeline(work, lap, order, self.window, state.position, state.pending, state.plan, kept)
             state.pending = []
             pipeline.fill(state.posterior)
             for _ in range(state.position, n_batches):

@@ -7,6 +7,7 @@ computes it and however long that takes: a run depends on data, settings, seed a
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,6 +20,10 @@ from bnp_dask.model import Posterior, Trial, Visit
 from bnp_dask.moves.base import Gather, Plan, Split
 from bnp_dask.moves.birth import gather_atoms, visit_and_split
 from bnp_dask.schedules.state import Work
+from bnp_dask.states import GroupStates
+
+Kept = Callable[[int], GroupStates | None]
+"""Where the groups of a batch stood at its last visit."""
 
 
 def visit(
@@ -29,13 +34,21 @@ def visit(
     split: Split | None,
     gather: Gather,
     seed: int,
+    states: GroupStates | None,
 ) -> Visit:
     """The task: read one batch, assign its atoms, summarize them, and carry out the lap's trials."""
     batch = reader()
     if split is not None:
         return visit_and_split(posterior, batch, pairs, trials, split, seed)
-    found = posterior.model.visit(posterior, batch, pairs, trials, gather.targets)
+    if states is None:
+        found = posterior.model.visit(posterior, batch, pairs, trials, gather.targets)
+    else:
+        found = posterior.model.visit(posterior, batch, pairs, trials, gather.targets, states)
     return gather_atoms(found, batch, gather, seed)
+
+
+def nothing_kept(batch: int) -> None:
+    """Every visit starts from nothing."""
 
 
 @dataclass
@@ -58,6 +71,8 @@ class Pipeline:
         What was found in the next batches before (a resumed run).
     plan
         What the lap's tasks track beside their summaries.
+    kept
+        Where the groups of a batch start; asked when the batch is submitted.
     """
 
     work: Work
@@ -67,6 +82,7 @@ class Pipeline:
     position: int = 0
     ready: list[Visit] = field(default_factory=list)
     plan: Plan = field(default_factory=Plan)
+    kept: Kept = nothing_kept
     _queue: deque[Any] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
@@ -90,7 +106,7 @@ class Pipeline:
         split = self.plan.splits.get(batch)
         gather = replace(self.plan.gather, key=(self.lap, 13, batch))
         reader = self.work.source.reader(batch)
-        args = (posterior, reader, self.plan.pairs, self._trials, split, gather, self.work.seed)
+        args = (posterior, reader, self.plan.pairs, self._trials, split, gather, self.work.seed, self.kept(batch))
         return self.work.executor.submit(f"local_step-lap{self.lap}-batch{batch}", visit, *args)
 
     def take(self) -> tuple[int, Visit]:

@@ -14,6 +14,7 @@ from bnp_dask.errors import StoreError
 from bnp_dask.model import Model, Trial, Visit
 from bnp_dask.moves.base import Gather, Memory, Plan, Proposal, Split, Sweep
 from bnp_dask.schedules.state import State
+from bnp_dask.states import GroupStates
 from bnp_dask.summary import Edit, Exchange, Forget, InsertEmpty, Merge, RunningTotal, Summary, Take
 
 Arrays = dict[str, np.ndarray]
@@ -39,6 +40,7 @@ def state_to_json(state: State) -> dict[str, Any]:
         "pending": [[list(found.parts), found.split, found.newborn is not None] for found in state.pending],
         "gather": [list(state.plan.gather.targets), state.plan.gather.limit],
         "gathered": list(state.gathered),
+        "pending_states": [list(found.states) for found in state.pending],
         "pending_atoms": [list(found.atoms) for found in state.pending],
         "has_partial": state.partial is not None,
     }
@@ -68,6 +70,8 @@ def state_to_arrays(state: State) -> Arrays:
             _pack(out, f"pending{i}.newborn", found.newborn)
         for target, atoms in found.atoms.items():
             _pack_atoms(out, f"pending{i}.atoms{target}", atoms)
+        for j, states in enumerate(found.states.values()):
+            out.update({f"pending{i}.states{j}/{key}": value for key, value in states.to_arrays().items()})
     for target, parts in state.gathered.items():
         _pack_atoms(out, f"gathered{target}", concatenate(parts))
     return out
@@ -79,6 +83,10 @@ def state_from_saved(model: Model, numbers: Mapping[str, Any], arrays: Mapping[s
     def summary(name: str) -> Summary:
         own = {key.removeprefix(name + "/"): a for key, a in arrays.items() if key.startswith(name + "/")}
         return Summary.from_arrays(model.fields, own)
+
+    def states(name: str) -> GroupStates:
+        own = {key.removeprefix(name + "/"): a for key, a in arrays.items() if key.startswith(name + "/")}
+        return GroupStates.from_arrays(own)
 
     def total(name: str) -> RunningTotal:
         return RunningTotal(summary(f"{name}.high"), summary(f"{name}.low"))
@@ -99,6 +107,7 @@ def state_from_saved(model: Model, numbers: Mapping[str, Any], arrays: Mapping[s
             split,
             summary(f"pending{i}.newborn") if has_newborn else None,
             atoms={t: _atoms(arrays, f"pending{i}.atoms{t}") for t in numbers["pending_atoms"][i]},
+            states={name: states(f"pending{i}.states{j}") for j, name in enumerate(numbers["pending_states"][i])},
         )
         for i, (names, split, has_newborn) in enumerate(numbers["pending"])
     ]
@@ -137,6 +146,8 @@ def _pack_atoms(out: Arrays, name: str, batch: Batch) -> None:
         out[f"{name}/shape"] = np.array(batch.x.shape)
     if batch.weights is not None:
         out[f"{name}/weights"] = batch.weights
+    if batch.groups is not None:
+        out[f"{name}/groups"] = batch.groups
 
 
 def _atoms(arrays: Mapping[str, np.ndarray], name: str) -> Batch:
@@ -145,7 +156,7 @@ def _atoms(arrays: Mapping[str, np.ndarray], name: str) -> Batch:
     else:
         parts = tuple(arrays[f"{name}/{part}"] for part in ("data", "indices", "indptr"))
         x = sparse.csr_array(parts, shape=tuple(int(n) for n in arrays[f"{name}/shape"]))
-    return Batch(x, arrays.get(f"{name}/weights"), name)
+    return Batch(x, arrays.get(f"{name}/weights"), name, arrays.get(f"{name}/groups"))
 
 
 def _edit_to_json(edit: Edit) -> list[Any]:

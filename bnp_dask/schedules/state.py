@@ -13,6 +13,8 @@ from bnp_dask.data.base import Source
 from bnp_dask.execute.base import Executor
 from bnp_dask.model import Model, Posterior, Visit
 from bnp_dask.moves.base import Memory, Move, Plan
+from bnp_dask.schedules.packed import pack_sparse, unpack_sparse
+from bnp_dask.states import GroupStates, replay_states
 from bnp_dask.summary import Edit, RunningTotal, Summary, replay
 from bnp_dask.survey import Survey
 
@@ -117,6 +119,10 @@ class State:
         return float(sum(self.terms.values()))
 
 
+OWN = "own"
+"""Stands for the empty name of a batch's own states in the names of arrays."""
+
+
 def remember(work: Work, state: State, batch: int, found: Visit) -> None:
     """Keep what was found in a batch for its next visit."""
     state.visits[batch] += 1
@@ -124,17 +130,59 @@ def remember(work: Work, state: State, batch: int, found: Visit) -> None:
     arrays = dict(found.summary.to_arrays())
     for name, part in found.parts.items():
         arrays.update({f"part/{name}/{key}": value for key, value in part.to_arrays().items()})
+    if work.model.allocation.grouped:
+        arrays = pack_sparse(arrays)
+    arrays.update(states_to_arrays(found))
     work.memo.put_summary(batch, int(state.visits[batch]), arrays)
+
+
+def remember_states(work: Work, state: State, batch: int, found: Visit) -> None:
+    """Keep where a batch's groups stand, and no statistics; for schedules that do not need those again."""
+    if found.states:
+        state.visits[batch] += 1
+        state.seen[batch] = len(state.edits)
+        work.memo.put_summary(batch, int(state.visits[batch]), states_to_arrays(found))
+
+
+def states_to_arrays(found: Visit) -> dict[str, np.ndarray]:
+    """The states of a visit as named arrays."""
+    return {
+        f"state/{name or OWN}/{key}": value
+        for name, states in found.states.items()
+        for key, value in states.to_arrays().items()
+    }
+
+
+def states_from_arrays(arrays: Mapping[str, np.ndarray]) -> dict[str, GroupStates]:
+    """Inverse of :func:`states_to_arrays`; other arrays are passed over."""
+    held = _by_name(arrays, "state/")
+    return {"" if name == OWN else name: GroupStates.from_arrays(own) for name, own in held.items()}
 
 
 def recall(work: Work, state: State, batch: int) -> Summary:
     """The batch's latest summary, brought up to date with all changes of clusters since."""
     arrays, _ = work.memo.get_summary(batch, int(state.visits[batch]))
     fields = work.model.fields
-    parts: dict[str, dict[str, np.ndarray]] = {}
-    for key, value in arrays.items():
-        if key.startswith("part/"):
-            _, name, rest = key.split("/")
-            parts.setdefault(name, {})[rest] = value
-    restored = {name: Summary.from_arrays(fields, own) for name, own in parts.items()}
+    if work.model.allocation.grouped:
+        arrays = unpack_sparse(arrays)
+    restored = {name: Summary.from_arrays(fields, own) for name, own in _by_name(arrays, "part/").items()}
     return replay(Summary.from_arrays(fields, arrays), state.edits[int(state.seen[batch]) :], restored)
+
+
+def recall_states(work: Work, state: State, batch: int) -> GroupStates | None:
+    """Where the batch's groups stood at its last visit, brought up to date; None where nothing was kept."""
+    if not work.model.keeps_states or state.visits[batch] < 0:
+        return None
+    arrays, _ = work.memo.get_summary(batch, int(state.visits[batch]))
+    held = states_from_arrays(arrays)
+    return replay_states(held[""], state.edits[int(state.seen[batch]) :], held) if "" in held else None
+
+
+def _by_name(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, dict[str, np.ndarray]]:
+    """Arrays called ``<prefix><name>/<key>`` by name and key."""
+    out: dict[str, dict[str, np.ndarray]] = {}
+    for key, value in arrays.items():
+        if key.startswith(prefix):
+            name, rest = key.removeprefix(prefix).split("/")
+            out.setdefault(name, {})[rest] = value
+    return out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from bnp_dask.errors import SettingError
@@ -11,7 +12,7 @@ from bnp_dask.model import Posterior
 from bnp_dask.schedules.base import Step, check_common, end_lap, history_row
 from bnp_dask.schedules.memoized import lap_order, swap
 from bnp_dask.schedules.pipeline import Pipeline
-from bnp_dask.schedules.state import State, Work, recall, remember
+from bnp_dask.schedules.state import State, Work, recall, recall_states, remember
 from bnp_dask.summary import Summary
 
 
@@ -67,6 +68,7 @@ class Stochastic:
 
     def run(self, work: Work, state: State) -> Iterator[Step]:
         n_batches = work.source.n_batches
+        kept = partial(recall_states, work, state)
         if work.moves:
             raise SettingError(
                 "Stochastic() has no exact objective to decide moves with; use Memoized() or FullBatch()"
@@ -74,7 +76,7 @@ class Stochastic:
         while state.finished is None:
             lap = state.lap
             order = lap_order(work, lap, self.order)
-            pipeline = Pipeline(work, lap, order, self.window, state.position, state.pending)
+            pipeline = Pipeline(work, lap, order, self.window, state.position, state.pending, kept=kept)
             state.pending = []
             pipeline.fill(state.posterior)
             for _ in range(state.position, n_batches):
@@ -101,7 +103,7 @@ class Stochastic:
         """Global step on ``(1 - rate)`` of what was believed plus ``rate`` of the batch scaled to the data."""
         believed = state.posterior.summary
         assert believed is not None
-        mass = float(new["N"].sum())
+        mass = work.model.weight_in(new, work.survey.is_sparse)
         if mass <= 0:
             return state.posterior
         scaled = new.scale(rate * work.survey.total_weight / mass)

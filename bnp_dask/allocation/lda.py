@@ -1,0 +1,116 @@
+"""Latent Dirichlet allocation: a fixed number of topics, and each document has its own weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import numpy as np
+from scipy.special import gammaln
+
+from bnp_dask.allocation.topics import DocumentStep, GroupStep, Tokens, document_step, group_tiles, share_out
+from bnp_dask.batch import Batch
+from bnp_dask.errors import SettingError
+from bnp_dask.states import GroupStates
+from bnp_dask.summary import Field, Summary
+
+NAME = "LDA"
+
+
+@dataclass(frozen=True, eq=False)
+class TopicShares:
+    """Weights of topics that documents have before their tokens are seen, ``(K,)``, all equal; they sum to one."""
+
+    pi: np.ndarray
+
+
+@dataclass(frozen=True)
+class LDA:
+    """Topic model with a fixed number of topics: pi_d ~ Dirichlet(alpha / K, ..., alpha / K).
+
+    Parameters
+    ----------
+    alpha
+        Total prior mass of a document's weights, > 0; each of K topics has alpha / K.  Small values: few topics
+        per document.
+    step
+        How the topics of a document's tokens are found.
+
+    Notes
+    -----
+    With sparse counts a row is a document and a word token is an atom, so ``N`` counts tokens and the objective has
+    no base measure.  With dense atoms, ``Batch.groups`` says which rows are one group.  A group without atoms adds
+    its prior to the objective and nothing to any topic.
+
+    References
+    ----------
+    Thesis Ch. 5 with pi^G held at 1/K: the objective needs no surrogate bound, for c_Dir(alpha / K) is a number.
+    """
+
+    alpha: float = 1.0
+    step: DocumentStep = field(default_factory=DocumentStep)
+    grouped = True
+
+    def __post_init__(self) -> None:
+        if not 0 < self.alpha < np.inf:
+            raise SettingError(f"alpha={self.alpha!r}: needs a positive finite prior mass")
+        if not isinstance(self.step, DocumentStep):
+            raise SettingError(f"step={self.step!r}: needs a DocumentStep")
+
+    @property
+    def keeps_states(self) -> bool:
+        return self.step.keeps_states
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        tracked = Field(("cluster",), merge="tracked")
+        return MappingProxyType({"H": tracked, "P": tracked, "Q": tracked, "Q_0": Field(), "docs": Field()})
+
+    def tiles(self, batch: Batch, n_clusters: int) -> Iterator[Batch]:
+        return group_tiles(batch, n_clusters)
+
+    def local_step(
+        self, params: TopicShares, tokens: Tokens, log_lik: np.ndarray, pairs: np.ndarray,
+        sets: np.ndarray, states: GroupStates | None,
+    ) -> GroupStep:  # fmt: skip
+        """See :class:`~bnp_dask.allocation.base.GroupedAllocation`."""
+        return document_step(self.step, self.alpha * params.pi, 0.0, tokens, log_lik, pairs, sets, states)
+
+    def reassign(
+        self, params: TopicShares, donors: np.ndarray, beliefs: np.ndarray, tokens: Tokens,
+        log_lik: np.ndarray, mass: np.ndarray,
+    ) -> GroupStep:  # fmt: skip
+        """See :class:`~bnp_dask.allocation.base.GroupedAllocation`."""
+        theta = tokens.length + self.alpha
+        given = self.alpha * float(params.pi[donors].sum())
+        return share_out(self.step, given, beliefs, theta, tokens, log_lik, mass)
+
+    def global_step(self, summary: Summary) -> TopicShares:
+        return TopicShares(np.full(summary.n_clusters, 1.0 / summary.n_clusters))
+
+    def at_mode(self, params: TopicShares) -> TopicShares:
+        raise no_point_estimate(NAME)
+
+    def log_weights(self, params: TopicShares) -> np.ndarray:
+        return np.log(params.pi)
+
+    def weights(self, params: TopicShares) -> np.ndarray:
+        return params.pi
+
+    def elbo(self, params: TopicShares, summary: Summary) -> dict[str, float]:
+        k = summary.n_clusters
+        prior = self.alpha * params.pi
+        value = summary["docs"] * (gammaln(self.alpha) - k * gammaln(self.alpha / k))
+        value += summary["Q_0"] + summary["Q"].sum() + prior @ summary["P"]
+        return {"entropy": float(summary["H"].sum()), "allocation": float(value)}
+
+    def log_joint(self, params: TopicShares, summary: Summary) -> dict[str, float]:
+        raise no_point_estimate(NAME)
+
+
+def no_point_estimate(name: str) -> SettingError:
+    """The error for ``estimate="map"``."""
+    return SettingError(
+        f'{name} has no point estimate: the weights of its documents are beliefs; use estimate="posterior"'
+    )

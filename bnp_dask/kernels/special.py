@@ -1,0 +1,220 @@
+"""Digamma and log gamma of many numbers, and the exponential of digamma, in vector code.
+
+All shift their argument above 8 by the recurrence, where Stirling's series has the precision of a double.  numba's
+own exp and log call a scalar library function, so both are written out (see ``kernels/resp.py``).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+LOG2_E = 1.4426950408889634
+LN2_HIGH = 6.93147180369123816490e-01
+LN2_LOW = 1.90821492927058770002e-10
+ROUND = 1.5 * 2.0**52  # adding and subtracting it rounds to the nearest whole number
+LOWEST = -640.0  # exp below this is set to zero: it is far from the smallest normal number, and nothing beside one
+HALF_LOG_2PI = 0.9189385332046727
+BLOCK = 512
+
+
+@njit(nogil=True, cache=True)
+def psi_one(x):
+    """Digamma of one positive number."""
+    y = x * (x + 7.0)
+    a, b, c = y + 6.0, y + 10.0, y + 12.0
+    # sum of 1 / (x + j), j = 0..7, two from each end together
+    shift = (2.0 * x + 7.0) * ((y + a) / (y * a) + (b + c) / (b * c)) if x < 1e30 else 0.0
+    z = x + 8.0
+    v = 1.0 / (z * z)
+    p = 691.0 / 32760.0 - v / 12.0
+    p = -1.0 / 132.0 + v * p
+    p = 1.0 / 240.0 + v * p
+    p = -1.0 / 252.0 + v * p
+    p = 1.0 / 120.0 + v * p
+    p = -1.0 / 12.0 + v * p
+    return math.log(z) - 0.5 / z + v * p - shift
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def exp_psi(mass, prior, width, out, bits, power):
+    """``exp(psi(mass + prior))`` of the first ``width`` numbers; ``bits`` is scratch and ``power`` its float view."""
+    for k in range(width):
+        x = mass[k] + prior[k]
+        y = x * (x + 7.0)
+        a, b, c = y + 6.0, y + 10.0, y + 12.0
+        ya, bc = y * a, b * c
+        shift = (2.0 * x + 7.0) * ((y + a) * bc + (b + c) * ya) / (ya * bc)
+        z = x + 8.0
+        w = 1.0 / z
+        v = w * w
+        p = 691.0 / 32760.0 - v * (1.0 / 12.0)
+        p = -1.0 / 132.0 + v * p
+        p = 1.0 / 240.0 + v * p
+        p = -1.0 / 252.0 + v * p
+        p = 1.0 / 120.0 + v * p
+        p = -1.0 / 12.0 + v * p
+        d = v * p - 0.5 * w - shift
+        e = d if d > LOWEST else LOWEST
+        whole = (e * LOG2_E + ROUND) - ROUND
+        bits[k] = np.int64(np.int32(whole) + np.int32(1023)) << 52
+        r = (e - whole * LN2_HIGH) - whole * LN2_LOW
+        q = 1.0 / 6227020800.0
+        q = q * r + 1.0 / 479001600.0
+        q = q * r + 1.0 / 39916800.0
+        q = q * r + 1.0 / 3628800.0
+        q = q * r + 1.0 / 362880.0
+        q = q * r + 1.0 / 40320.0
+        q = q * r + 1.0 / 5040.0
+        q = q * r + 1.0 / 720.0
+        q = q * r + 1.0 / 120.0
+        q = q * r + 1.0 / 24.0
+        q = q * r + 1.0 / 6.0
+        q = q * r + 0.5
+        q = q * (r * r) + r
+        # a prior or count that is not a number must not become a topic that is not used
+        out[k] = 0.0 if d <= LOWEST else (q + 1.0) * z
+    for k in range(width):
+        out[k] *= power[k]
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _logs(x, bits, n, out):
+    """Natural logs of the first ``n`` positive normal numbers; ``bits`` are their integer view."""
+    for i in range(n):
+        raw = bits[i]
+        exponent = (raw >> 52) - 1023
+        out[i] = np.float64(exponent)
+        bits[i] = (raw & 0x000FFFFFFFFFFFFF) | 0x3FF0000000000000
+    for i in range(n):
+        m, e = x[i], out[i]
+        large = m > 1.4142135623730951
+        m = 0.5 * m if large else m
+        e = e + 1.0 if large else e
+        s = (m - 1.0) / (m + 1.0)
+        t = s * s
+        p = 2.0 / 23.0
+        p = p * t + 2.0 / 21.0
+        p = p * t + 2.0 / 19.0
+        p = p * t + 2.0 / 17.0
+        p = p * t + 2.0 / 15.0
+        p = p * t + 2.0 / 13.0
+        p = p * t + 2.0 / 11.0
+        p = p * t + 2.0 / 9.0
+        p = p * t + 2.0 / 7.0
+        p = p * t + 2.0 / 5.0
+        p = p * t + 2.0 / 3.0
+        p = p * t + 2.0
+        out[i] = e * LN2_HIGH + (s * p + e * LN2_LOW)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _psi_gamma_block(x, n, z, zbits, prod, pbits, log_z, log_p, psi, gamma):
+    for i in range(n):
+        a = x[i]
+        y = a * (a + 7.0)
+        # beyond 64 the series needs no shift, and the product of the shift would overflow far above
+        far = a > 64.0
+        z[i] = a if far else a + 8.0
+        prod[i] = 1.0 if far else y * (y + 6.0) * ((y + 10.0) * (y + 12.0))
+    for i in range(n):
+        a = x[i]
+        y = a * (a + 7.0)
+        b, c, d = y + 6.0, y + 10.0, y + 12.0
+        yb, cd = y * b, c * d
+        shift = (2.0 * a + 7.0) * ((y + b) * cd + (c + d) * yb) / (yb * cd)
+        w = 1.0 / z[i]
+        v = w * w
+        p = 691.0 / 32760.0 - v * (1.0 / 12.0)
+        p = -1.0 / 132.0 + v * p
+        p = 1.0 / 240.0 + v * p
+        p = -1.0 / 252.0 + v * p
+        p = 1.0 / 120.0 + v * p
+        p = -1.0 / 12.0 + v * p
+        psi[i] = v * p - 0.5 * w - (0.0 if a > 64.0 else shift)
+        g = -691.0 / 360360.0 + v * (1.0 / 156.0)
+        g = 1.0 / 1188.0 + v * g
+        g = -1.0 / 1680.0 + v * g
+        g = 1.0 / 1260.0 + v * g
+        g = -1.0 / 360.0 + v * g
+        g = 1.0 / 12.0 + v * g
+        gamma[i] = w * g + HALF_LOG_2PI - z[i]
+    for i in range(n):
+        log_z[i], log_p[i] = 0.0, 0.0
+        x[i] = z[i]  # the logs take their arguments apart
+    _logs(z, zbits, n, log_z)
+    _logs(prod, pbits, n, log_p)
+    for i in range(n):
+        psi[i] += log_z[i]
+        gamma[i] += (x[i] - 0.5) * log_z[i] - log_p[i]
+
+
+@njit(nogil=True, cache=True)
+def _dirichlet_rows(extra, prior, psi_prior, gamma_prior, lam, psi, drift):
+    rows, columns = extra.shape
+    x, value, value2 = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
+    z, prod, log_z, log_p = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
+    zbits, pbits = z.view(np.int64), prod.view(np.int64)
+    where = np.empty(BLOCK, np.int64)
+    for k in range(rows):
+        total = 0.0
+        n = 0
+        for v in range(columns):
+            lam[k, v] = prior[v] + extra[k, v]
+            psi[k, v] = psi_prior[v]
+            if extra[k, v] != 0.0:  # most words are in few topics
+                where[n] = v
+                x[n] = lam[k, v]
+                n += 1
+            if n == BLOCK or v == columns - 1:
+                _psi_gamma_block(x, n, z, zbits, prod, pbits, log_z, log_p, value, value2)
+                for i in range(n):
+                    j = where[i]
+                    psi[k, j] = value[i]
+                    total += gamma_prior[j] - value2[i] + extra[k, j] * value[i]
+                n = 0
+        drift[k] = total
+
+
+def dirichlet_rows(extra: np.ndarray, prior: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """All that a Dirichlet posterior ``prior + extra`` needs, in one pass that skips entries equal to the prior.
+
+    Parameters
+    ----------
+    extra
+        Counts beside the prior, ``(K, V)``.
+    prior
+        Prior pseudo-counts, ``(V,)``.
+
+    Returns
+    -------
+    lam, psi, drift
+        ``prior + extra`` and its digamma, ``(K, V)``; and for each row the sum over v of
+        ``gammaln(prior) - gammaln(lam) + (lam - prior) psi(lam)``, ``(K,)``.
+    """
+    extra = np.ascontiguousarray(extra, np.float64)
+    lam, psi, drift = np.empty(extra.shape), np.empty(extra.shape), np.empty(len(extra))
+    psi_prior, gamma_prior = psi_gammaln(prior)
+    _dirichlet_rows(extra, np.ascontiguousarray(prior, np.float64), psi_prior, gamma_prior, lam, psi, drift)
+    return lam, psi, drift
+
+
+@njit(nogil=True, cache=True)
+def _psi_gamma(values, psi, gamma):
+    x = np.empty(BLOCK)
+    z, prod, log_z, log_p = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
+    zbits, pbits = z.view(np.int64), prod.view(np.int64)
+    for start in range(0, len(values), BLOCK):
+        n = min(BLOCK, len(values) - start)
+        x[:n] = values[start : start + n]
+        _psi_gamma_block(x, n, z, zbits, prod, pbits, log_z, log_p, psi[start:], gamma[start:])
+
+
+def psi_gammaln(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Digamma and log gamma of positive normal numbers, ``(n,)`` each."""
+    x = np.ascontiguousarray(x, np.float64)
+    psi, gamma = np.empty(x.shape), np.empty(x.shape)
+    _psi_gamma(x.ravel(), psi.ravel(), gamma.ravel())
+    return psi, gamma

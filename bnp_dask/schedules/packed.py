@@ -1,0 +1,39 @@
+"""Arrays of mostly zeros as their other numbers: counts of topics and words of a batch are few beside K times V."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from scipy import sparse
+
+MARK = ".csr."
+PARTS = ("data", "indices", "indptr")
+
+
+def pack_sparse(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The same arrays; matrices of which this takes fewer bytes as three arrays each.  Nothing is rounded."""
+    out: dict[str, np.ndarray] = {}
+    for name, array in arrays.items():
+        if array.ndim != 2 or array.dtype != np.float64 or 12 * np.count_nonzero(array) >= 0.9 * array.nbytes:
+            out[name] = array
+            continue
+        held = sparse.csr_array(array)
+        out[f"{name}{MARK}data"] = held.data
+        out[f"{name}{MARK}indices"] = held.indices.astype(np.int32)
+        out[f"{name}{MARK}indptr"] = held.indptr.astype(np.int64)
+        out[f"{name}{MARK}width"] = np.array(array.shape[1])
+    return out
+
+
+def unpack_sparse(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Inverse of :func:`pack_sparse`."""
+    out: dict[str, np.ndarray] = {}
+    for key, array in arrays.items():
+        name, mark, part = key.partition(MARK)
+        if not mark:
+            out[key] = array
+        elif part == "width":
+            data, indices, indptr = (arrays[f"{name}{MARK}{p}"] for p in PARTS)
+            out[name] = sparse.csr_array((data, indices, indptr), shape=(len(indptr) - 1, int(array))).toarray()
+    return out

@@ -1,0 +1,209 @@
+"""The document step against its slow twin, and the sums it leaves behind."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy import sparse
+
+from bnp_dask.allocation import DocumentStep
+from bnp_dask.allocation.topics import document_step
+from bnp_dask.batch import Batch
+from bnp_dask.errors import DataError, SettingError
+from bnp_dask.groups import lay_out
+from bnp_dask.model import Model
+from bnp_dask.observation import Poisson
+from tests.topics import naive
+from tests.topics.parts import K, begin, corpus, fixed, point_model, points, prior_of, tokens_of, word_model
+
+NO_PAIRS = np.zeros((0, 2), np.int64)
+
+
+def cases():
+    rng = np.random.default_rng(5)
+    counts, _ = corpus()
+    empty = sparse.csr_array(sparse.vstack([counts, sparse.csr_array((1, counts.shape[1])), counts[:3]]))
+    cloud = points()
+    return {
+        "words": Batch(counts),
+        "weighted documents": Batch(counts, rng.uniform(0.2, 3.0, counts.shape[0])),
+        "with a document without words": Batch(empty),
+        "points": cloud,
+        "weighted points": replace(cloud, weights=rng.uniform(0.2, 3.0, cloud.n_atoms)),
+    }
+
+
+def model_for(kind, batch, **step):
+    return word_model(kind, **step) if batch.is_sparse else point_model(kind, batch, **step)
+
+
+def solved(posterior, batch, sweeps):
+    prior, rest = prior_of(posterior)
+    tokens = tokens_of(posterior, batch)
+    docs = [naive.document(log_lik, weight, prior, rest, sweeps) for log_lik, weight, _ in tokens]
+    return docs, [times for *_, times in tokens]
+
+
+def allocation_term(model, posterior, docs, times):
+    prior, rest = prior_of(posterior)
+    value = naive.document_term(docs, times, prior, rest)
+    groups = sum(times)
+    if rest == 0.0:
+        return value + groups * naive.cumulant(prior)
+    params, own = posterior.allocation, model.allocation
+    return value + naive.top_term(params.u, params.omega, own.gamma, own.alpha, groups)
+
+
+@pytest.mark.parametrize("shrink", [True, False])
+@pytest.mark.parametrize("kind", ["hdp", "lda"])
+@pytest.mark.parametrize("name", cases())
+def test_summary_and_objective_against_the_slow_twin(name, kind, shrink):
+    batch = cases()[name]
+    model = model_for(kind, batch, **fixed(shrink=shrink))
+    posterior = begin(model, batch)
+    pairs = posterior.ids[np.array([[0, 1], [4, 2], [0, 5]])]
+    summary = model.local_step(posterior, batch, pairs)
+    docs, times = solved(posterior, batch, 12)
+    assert_allclose(summary["N"], sum(t * d.count for d, t in zip(docs, times, strict=True)), rtol=1e-9, atol=1e-9)
+    assert summary["docs"] == pytest.approx(sum(times))
+    # at the parameters of the local step, and at the next, where theta is no longer optimal
+    for used in (posterior, model.global_step(summary)):
+        terms = model.allocation.elbo(used.allocation, summary)
+        assert terms["entropy"] == pytest.approx(naive.entropy(docs, times), rel=1e-8)
+        assert terms["allocation"] == pytest.approx(allocation_term(model, used, docs, times), rel=1e-9)
+    prior, _ = prior_of(posterior)
+    for m, (a, b) in enumerate(posterior.positions(pairs)):
+        expected = naive.pair_values(docs, times, a, b, prior)
+        found = [summary.pair_values[name][m] for name in ("P", "Q", "H")]
+        assert_allclose(found, expected, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("kind", ["hdp", "lda"])
+def test_statistics_of_the_likelihood_are_those_of_the_tokens(kind):
+    batch = cases()["weighted documents"]
+    model = word_model(kind, **fixed())
+    posterior = begin(model, batch)
+    summary = model.local_step(posterior, batch)
+    docs, times = solved(posterior, batch, 12)
+    expected = np.zeros((K, batch.n_features))
+    for d, (doc, t) in enumerate(zip(docs, times, strict=True)):
+        words = batch.x.indices[batch.x.indptr[d] : batch.x.indptr[d + 1]]
+        np.add.at(expected.T, words, t * doc.weight[:, None] * doc.resp)
+    assert_allclose(summary["x"], expected, rtol=1e-9, atol=1e-9)
+    assert_allclose(summary["N"], summary["x"].sum(axis=1))
+    assert summary["log_base"] == 0.0
+
+
+def test_a_point_cloud_is_cut_between_groups_only():
+    batch = points(400, seed=2)
+    model = point_model("hdp", batch, **fixed())
+    posterior = begin(model, batch)
+    tiles = list(model.allocation.tiles(batch, 2000))
+    assert len(tiles) > 3
+    assert np.concatenate([np.diff(t.groups) for t in tiles]).tolist() == np.diff(batch.groups).tolist()
+    whole = model.local_step(posterior, batch)
+    halves = [batch.take_groups(np.arange(0, 150)), batch.take_groups(np.arange(150, 400))]
+    parts = [model.local_step(posterior, half) for half in halves]
+    for name, value in whole.values.items():
+        assert_allclose(parts[0][name] + parts[1][name], value, rtol=1e-10, atol=1e-10)
+
+
+# -- what the settings do ---------------------------------------------------------------------------------------
+def wide(k=120, n_docs=40, seed=0):
+    """Documents of few among many topics, with a small prior on each."""
+    rng = np.random.default_rng(seed)
+    phi = rng.dirichlet(np.full(500, 0.05), k)
+    rows = [rng.multinomial(150, rng.dirichlet(np.ones(6)) @ phi[rng.choice(k, 6)]) for _ in range(n_docs)]
+    batch = Batch(sparse.csr_array(np.array(rows, np.float64)))
+    laid = lay_out(batch)
+    log_phi = np.log(phi + 1e-4).T[laid.words]
+    prior = rng.dirichlet(np.full(k, 2.0)) * 0.5
+    return batch, laid, log_phi, prior
+
+
+def run(step, laid, log_phi, prior, states=None):
+    everything = np.ones((1, len(prior)), bool)
+    return document_step(step, prior, 0.01, laid.tokens, log_phi.copy(), NO_PAIRS, everything, states)
+
+
+def proportions(found, n_docs, prior):
+    dense = np.tile(prior, (n_docs, 1))
+    states = found.states
+    for d in range(n_docs):
+        span = slice(states.offsets[d], states.offsets[d + 1])
+        dense[d, states.cluster[span]] += states.count[span]
+    return dense / dense.sum(axis=1, keepdims=True)
+
+
+def test_shrinking_gives_the_dense_answer():
+    batch, laid, log_phi, prior = wide()
+    found = {
+        s: run(DocumentStep("best", tolerance=1e-4, restarts=0, shrink=s), laid, log_phi, prior) for s in (True, False)
+    }
+    small, dense = (proportions(found[s], batch.n_atoms, prior) for s in (True, False))
+    assert 0.5 * np.abs(small - dense).sum(axis=1).max() < 1e-6
+    for name, value in found[False].values.items():
+        assert_allclose(found[True].values[name], value, rtol=1e-6, atol=1e-6)
+    assert len(found[True].states.count) < 0.3 * batch.n_atoms * len(prior)
+
+
+def test_top_keeps_that_many_topics_per_token_and_all_of_its_mass():
+    _, laid, log_phi, prior = wide()
+    one = run(DocumentStep("cold", top=1), laid, log_phi, prior)
+    assert one.values["H"].sum() == pytest.approx(0.0, abs=1e-9)
+    some = run(DocumentStep("cold", top=3), laid, log_phi, prior)
+    full = run(DocumentStep("cold"), laid, log_phi, prior)
+    assert np.count_nonzero(some.sums) < np.count_nonzero(full.sums)
+    for step in (one, some, full):
+        assert_allclose(step.mass[:, 0], laid.tokens.weight, rtol=1e-12)
+
+
+def test_each_start_and_restart_is_at_least_as_good_as_less_work():
+    batch, laid, log_phi, prior = wide(seed=3)
+    settings = {
+        "cold": DocumentStep("cold", restarts=0), "best": DocumentStep("best", restarts=0),
+        "warm": DocumentStep("warm", restarts=0),
+        "restarts": DocumentStep("best", restarts=5),
+    }  # fmt: skip
+    before = run(DocumentStep("best", sweeps=5), laid, np.roll(log_phi, 1, axis=0), prior).states
+
+    def value(step, states):
+        sums = [0.0]
+        for d in range(batch.n_atoms):
+            one = lay_out(batch.rows(d, d + 1))
+            table = log_phi[np.searchsorted(laid.words, one.words)]
+            own = states.groups(d, d + 1)
+            none = np.zeros((0, len(prior)), bool)
+            found = document_step(step, prior, 0.01, one.tokens, table.copy(), NO_PAIRS, none, own)
+            scaled = table - table.max(axis=1, keepdims=True)
+            values = found.values
+            sums.append(np.sum(found.sums * scaled) + values["H"].sum() + values["Q"].sum() + prior @ values["P"])
+        return np.array(sums[1:])
+
+    cold, best, warm, more = (value(settings[n], before) for n in ("cold", "best", "warm", "restarts"))
+    assert_allclose(best, np.maximum(cold, warm), rtol=1e-12)
+    assert (more >= best - 1e-9 * np.abs(best)).all()
+    assert more.sum() > best.sum()
+
+
+def test_settings_are_checked():
+    for wrong in ({"start": "hot"}, {"sweeps": 0}, {"top": 0}, {"restarts": -1}, {"tolerance": np.nan}):
+        with pytest.raises(SettingError):
+            DocumentStep(**wrong)
+
+
+def test_topic_models_say_what_they_need():
+    cloud = points()
+    model = point_model("hdp", cloud, **fixed())
+    posterior = begin(model, cloud)
+    with pytest.raises(DataError, match="groups"):
+        model.local_step(posterior, replace(cloud, groups=None))
+    with pytest.raises(DataError, match="offsets"):
+        replace(cloud, groups=np.array([0, 3], np.int64))
+    with pytest.raises(SettingError, match="posterior"):
+        Model(model.allocation, model.observation, estimate="map")
+    counts = Batch(corpus()[0])
+    wrong = Model(model.allocation, Poisson(a=1.0, b=1.0))
+    with pytest.raises(SettingError, match="Multinomial"):
+        wrong.summarize(np.arange(2), counts, np.full((counts.n_atoms, 2), 0.5))

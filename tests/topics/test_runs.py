@@ -1,0 +1,174 @@
+"""Whole runs of topic models: never falling, the same bits everywhere, resumed, and with any likelihood."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+from bnp_dask.allocation import LDA, DocumentStep, HDPTopics
+from bnp_dask.batch import Batch
+from bnp_dask.errors import SettingError
+from bnp_dask.execute.serial import SerialExecutor
+from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.initialize import RandomExamples
+from bnp_dask.model import Model, Trial
+from bnp_dask.moves import Birth
+from bnp_dask.observation import Multinomial
+from bnp_dask.schedules import FullBatch, Memoized, Stochastic
+from bnp_dask.schedules.packed import pack_sparse, unpack_sparse
+from bnp_dask.schedules.state import recall, recall_states, remember
+from bnp_dask.summary import Exchange, Merge
+from bnp_dask.train import train
+from tests.schedules.parts import Batches, rows_of, start, work_on
+from tests.topics.parts import allocation, corpus, point_model, points
+
+SCHEDULES = {
+    "memoized": Memoized(laps=6, window=3, tolerance=0.0, count_tolerance=0.0),
+    "full": FullBatch(laps=6, window=3, tolerance=0.0, count_tolerance=0.0),
+    "stochastic": Stochastic(laps=3, window=2, tolerance=0.0, count_tolerance=0.0),
+}
+
+
+def go(schedule, client=None, kind="hdp", step="best", **more):
+    model = Model(allocation(kind, start=step, restarts=2), Multinomial(lam=0.1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return train(
+            model, corpus(240, length=30)[0], init=RandomExamples(8), schedule=schedule, moves=[], client=client,
+            batch_size=30, **more,
+        )  # fmt: skip
+
+
+def bits(result):
+    rows = [{k: v for k, v in row.items() if k != "seconds"} for row in result.history]
+    return rows, {k: v.tobytes() for k, v in result.posterior.summary.to_arrays().items()}
+
+
+def falls(rows):
+    """Steps of the exact part of a history that lower the objective, as shares of it."""
+    values = [sum(row[t] for t in ("data", "entropy", "allocation")) for row in rows if row.get("exact", True)]
+    steps = np.diff(values)
+    return steps[steps < 0] / abs(values[-1])
+
+
+def first_exact(rows):
+    return next(row["elbo"] for row in rows if row["exact"])
+
+
+@pytest.mark.parametrize("kind", ["hdp", "lda"])
+@pytest.mark.parametrize("step", ["best", "warm"])
+@pytest.mark.parametrize("name", ["memoized", "full"])
+def test_the_objective_never_falls(name, kind, step):
+    schedule = {
+        "memoized": Memoized(laps=10, window=4, tolerance=0.0, count_tolerance=0.0),
+        "full": FullBatch(laps=10, window=4, tolerance=0.0, count_tolerance=0.0),
+    }[name]
+    result = go(schedule, SerialExecutor(), kind, step)
+    lost = falls(result.history)
+    assert (np.abs(lost) < 1e-12).all()
+    rows = list(result.history)
+    assert rows[-1]["lap"] == 10
+    assert rows[-1]["elbo"] > first_exact(rows)
+    late = [row["action"] for row in rows if row["lap"] > 1]
+    assert late.count("kept") <= 0.1 * len(late)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_threads_and_serial_agree(name):
+    alone = bits(go(SCHEDULES[name], SerialExecutor()))
+    executor = ThreadExecutor(3)
+    try:
+        assert bits(go(SCHEDULES[name], executor)) == alone
+    finally:
+        executor.close()
+
+
+class StopAfter:
+    """A callback that ends the run after some laps."""
+
+    def __init__(self, laps):
+        self.laps = laps
+
+    def on_start(self, info):
+        pass
+
+    def on_batch(self, done):
+        pass
+
+    def on_lap(self, row, posterior):
+        return row["lap"] >= self.laps
+
+    def on_end(self, reason):
+        self.reason = reason
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_stopped_and_resumed_is_the_uninterrupted_run(tmp_path, name):
+    whole = go(SCHEDULES[name], SerialExecutor())
+    go(SCHEDULES[name], SerialExecutor(), store=tmp_path / "run", callbacks=[StopAfter(2)], checkpoint_minutes=1e-9)
+    rest = go(SCHEDULES[name], SerialExecutor(), store=tmp_path / "run", resume=True, checkpoint_minutes=1e-9)
+    assert bits(rest) == bits(whole)
+
+
+@pytest.mark.parametrize("kind", ["hdp", "lda"])
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_groups_of_points(name, kind):
+    cloud = points(60, seed=3)
+    source = Batches([cloud.take_groups(np.arange(a, a + 12)) for a in range(0, 60, 12)])
+    model = point_model(kind, *source.batches)
+    work = work_on(model, source)
+    rng = np.random.default_rng(0)
+    state = start(work, [rng.dirichlet(np.full(5, 0.3), b.n_atoms) for b in source.batches])
+    rows = rows_of(work, SCHEDULES[name], state)
+    assert rows[-1]["atoms"] == pytest.approx(cloud.n_atoms)
+    assert state.total.value()["docs"] == 60
+    if name != "stochastic":
+        assert (np.abs(falls(rows)) < 1e-12).all()
+    assert rows[-1]["elbo"] > first_exact(rows)
+
+
+def test_stored_summaries_and_states_follow_changes_of_clusters():
+    counts, _ = corpus(30)
+    batch = Batch(counts)
+    work = work_on(Model(HDPTopics(3.0, 0.5), Multinomial(lam=0.1)), Batches([batch], is_sparse=True))
+    rng = np.random.default_rng(1)
+    state = start(work, [rng.dirichlet(np.full(5, 0.3), 30)])
+    resp = rng.dirichlet(np.ones(2), 30)
+    beliefs = work.model.global_step(work.model.summarize(np.array([7, 8]), batch, resp))
+    found = work.model.visit(state.posterior, batch, np.array([[0, 3]]), [Trial("t", (2,), beliefs)])
+    remember(work, state, 0, found)
+    stored, _ = work.memo.get_summary(0, 0)
+    assert "value.x" in stored or "value.x.csr.data" in stored
+    state.edits = [Merge(0, 3), Exchange("t", (2,))]
+    summary = recall(work, state, 0)
+    assert summary.ids.tolist() == [0, 1, 4, 7, 8]
+    states = recall_states(work, state, 0)
+    for i, n in zip(summary.ids, summary["N"], strict=True):
+        assert states.count[states.cluster == i].sum() == pytest.approx(n, rel=1e-5, abs=1e-5)
+    again = work.model.visit(work.model.global_step(summary), batch, states=states).summary
+    after = work.model.elbo(work.model.global_step(again), again)
+    before = work.model.elbo(work.model.global_step(summary), summary)
+    assert sum(after.values()) >= sum(before.values())
+
+
+def test_mostly_zero_arrays_are_packed_exactly():
+    rng = np.random.default_rng(0)
+    arrays = {
+        "a": rng.normal(size=(20, 50)) * (rng.random((20, 50)) < 0.1),
+        "b": rng.normal(size=(3, 4)),
+        "c": np.arange(5),
+    }
+    packed = pack_sparse(arrays)
+    assert sum(a.nbytes for a in packed.values()) < 0.5 * sum(a.nbytes for a in arrays.values())
+    back = unpack_sparse(packed)
+    assert back.keys() == arrays.keys()
+    for name, value in arrays.items():
+        np.testing.assert_array_equal(back[name], value)
+
+
+def test_births_at_single_batches_are_refused():
+    with pytest.raises(SettingError, match="topic models"):
+        model = Model(LDA(1.0, DocumentStep()), Multinomial(lam=0.1))
+        train(model, corpus(60)[0], init=RandomExamples(2), moves=[Birth(where="batch")], client=SerialExecutor())
