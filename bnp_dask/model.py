@@ -121,8 +121,9 @@ class Visit:
 
     ``newborn`` are the statistics of clusters that the task made from this batch alone (ids are negative until they
     are accepted), in place of what the summary gives the cluster ``split``; both None where there was no attempt.
-    ``members`` are rows of the batch that mostly belong to clusters whose atoms were asked for, and ``atoms`` those
-    of them that were gathered; in topic models ``shares`` says how much of each token belongs to such a cluster.
+    ``members`` are rows of the batch that belong to clusters whose atoms were asked for and the mass that they have
+    there, ``(2, m)``, and ``atoms`` those of them that were gathered, weighted by it; in topic models ``shares`` says
+    how much of each token belongs to such a cluster.
     ``states`` is where the next visit of this batch may start: under ``""`` the groups' own, and by name of a trial
     what it would give its receivers; empty for models that keep none.
     """
@@ -230,23 +231,26 @@ class Model:
                 self._reassign(parts[trial.name], trial, tile, mass)
             for cluster, rows in members.items():
                 mass = column_sums(step.resp, posterior.positions(np.array([cluster])))
-                rows.append(start + np.flatnonzero(mass > MOSTLY * (1.0 if tile.weights is None else tile.weights)))
+                here = np.flatnonzero(mass > MOSTLY * (1.0 if tile.weights is None else tile.weights))
+                rows.append(np.stack([start + here, mass[here]]))
             start += tile.n_atoms
-        found = {cluster: np.concatenate([np.zeros(0, np.int64), *rows]) for cluster, rows in members.items()}
+        found = {cluster: np.concatenate([np.zeros((2, 0)), *rows], axis=1) for cluster, rows in members.items()}
         return Visit(total, parts, members=found)
 
     def gather(self, batch: Batch, found: Visit, cluster: int, limit: int, rng: np.random.Generator) -> Batch:
         """At most ``limit`` of the atoms of a batch that belong to a cluster that was sought, in their order.
 
-        They are drawn without replacement.  In topic models these are parts of groups: of at most ``limit`` groups
-        that have a sizeable share of the cluster, what the cluster has of each
+        They are drawn without replacement, and weighted by their mass there: clusters that overlap would otherwise
+        look as if they had the atoms between them twice.  In topic models these are parts of groups: of at most
+        ``limit`` groups that have a sizeable share of the cluster, what the cluster has of each
         (see :func:`bnp_dask.groups.take_members`).
         """
         share = found.shares.get(cluster)
-        index = found.members[cluster] if share is None else share.groups
-        if len(index) > limit:
-            index = np.sort(rng.choice(index, limit, replace=False))
-        return batch.take(index) if share is None else take_members(batch, share, index)
+        if share is not None:
+            return take_members(batch, share, _draw(share.groups, limit, rng))
+        members = found.members[cluster]
+        drawn = _draw(np.arange(members.shape[1]), limit, rng)
+        return replace(batch.take(members[0, drawn].astype(np.int64)), weights=members[1, drawn])
 
     def add_groups(self, total: Summary, laid: Laid, step: GroupStep) -> None:
         """Add the statistics of a tile of groups to ``total``; those that ``total`` does not ask for are left out."""
@@ -340,6 +344,11 @@ class Model:
         if self.estimate == "map":
             return self.allocation.log_joint(params, summary)
         return self.allocation.elbo(params, summary)
+
+
+def _draw(index: np.ndarray, limit: int, rng: np.random.Generator) -> np.ndarray:
+    """At most ``limit`` of some positions, in their order."""
+    return np.sort(rng.choice(index, limit, replace=False)) if len(index) > limit else index
 
 
 def _add_in_place(total: Summary, part: Summary) -> None:

@@ -148,11 +148,13 @@ class Memory:
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
-    """A delete that was not accepted yet: who absorbs, the statistics it would give them, gain, times tried."""
+    """A delete that was not accepted yet: who absorbs, the statistics it would give them, gain, by how much that rose
+    over the last, times tried."""
 
     receivers: tuple[int, ...]
     part: Summary
     gain: float
+    step: float
     tried: int
 
 

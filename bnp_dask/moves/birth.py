@@ -20,16 +20,30 @@ from bnp_dask.execute.ordered import in_order
 from bnp_dask.initialize.context import child_rng, summarize_assigned
 from bnp_dask.initialize.divergence import numbers_per_cluster
 from bnp_dask.initialize.kmeans import cluster_atoms
-from bnp_dask.model import NO_PAIRS, Model, Posterior, Trial, Visit
+from bnp_dask.model import Model, Posterior, Trial, Visit
 from bnp_dask.moves.base import Gather, PlanContext, Proposal, Split, at_most
 from bnp_dask.moves.scores import all_pairs, data_gains
 from bnp_dask.summary import Exchange, Summary
 
-CREATION = 640
-"""Atoms that small runs may use in a lap: one for this many atom-cluster pairs of the lap (and two full samples)."""
+SHARE = 0.2
+"""Work of small runs in a lap, as a share of the lap's own (atom-cluster pairs)."""
+
+ALWAYS = 3e6
+"""Atom-cluster pairs that small runs may work on in any lap."""
 
 SEEDED = 80
-"""Atoms per new cluster among which k-means++ chooses."""
+"""Atoms per new cluster among which k-means++ chooses, at least; and one for every ``SEED_NUMBERS`` it has numbers."""
+
+SEED_NUMBERS = 7
+
+SAMPLE_NUMBERS = 2.5
+"""Atoms gathered for each number that a new cluster has, at least: fewer do not show its shape."""
+
+SETTLED = 1e-4
+"""A small run unites clusters once a step raises its objective by less than this share of an atom-nat per atom."""
+
+ROUNDS = 6
+"""Times that clusters of a small run are united and re-estimated."""
 
 SWEEPS = 2
 """Local steps after a cluster was taken out of a small run."""
@@ -69,8 +83,8 @@ class Birth:
     sample: int = 2500
     min_atoms: float = 20.0
     change: float = 0.1
-    tries: int = 2
-    refine: int = 12
+    tries: int = 4
+    refine: int = 20
     where: Literal["data", "batch"] = "data"
     share: float = 0.15
     kind = "birth"
@@ -95,7 +109,8 @@ class Birth:
         if self.where == "batch":
             return
         chosen: list[int] = []
-        left = max(2.0 * self.sample, context.survey.n_atoms * context.value.n_clusters / CREATION)
+        sample = self._sample(context)
+        left = max(ALWAYS, SHARE * context.survey.n_atoms * context.value.n_clusters)
         planned = {
             target for proposal in context.proposals for target in proposal.targets if proposal.kind == self.kind
         }
@@ -103,9 +118,9 @@ class Birth:
             if chosen and left <= 0:
                 break
             chosen.append(target)
-            left -= min(float(self.sample), context.count(target))
+            left -= min(float(sample), context.count(target)) * self.fresh * self.refine
         # twice what an even share would be, for clusters that some batches lack
-        limit = -(-2 * self.sample // context.source.n_batches)
+        limit = -(-2 * sample // context.source.n_batches)
         known = context.gather
         targets = tuple(dict.fromkeys((*known.targets, *chosen)))
         context.gather = Gather(targets, max(limit, known.limit))
@@ -135,9 +150,9 @@ class Birth:
                 context.give_up(self.kind, (target,), "too few atoms belong to it")
                 continue
             key = (context.lap, 11, target)
-            sample = at_most(atoms, self.sample, child_rng(context.seed, *key, 1))
-            again = context.memory.failed(self.kind, (target,), [context.count(target)], self.change) > 0
-            args = (context.model, sample, context.count(target), self._widths(again), self.refine, context.seed, key)
+            sample = at_most(atoms, self._sample(context), child_rng(context.seed, *key, 1))
+            failed = context.memory.failed(self.kind, (target,), [context.count(target)], self.change)
+            args = (context.model, sample, context.count(target), self._widths(failed), self.refine, context.seed, key)
             tasks.append((f"create-lap{context.lap}-cluster{target}", create, args))
             tried.append(target)
         results = in_order(context.executor, tasks, 2 * context.executor.n_workers)
@@ -147,13 +162,17 @@ class Birth:
             else:
                 self._propose(context, target, found)
 
-    def _widths(self, again: bool) -> tuple[int, ...]:
-        """Numbers of new clusters to start small runs with.
+    def _widths(self, failed: int) -> tuple[int, ...]:
+        """Numbers of new clusters to start a small run with: many at first, then fewer.
 
         Starting from few as well as from many matters: uniting cannot undo a split into overlapping parts (4.4.1).
         """
-        widths = sorted({2, max(2, self.fresh // 2), self.fresh}, reverse=not again)
-        return tuple(widths)
+        widths = (self.fresh, max(2, self.fresh // 2), 2, max(2, self.fresh // 2))
+        return (widths[failed % 4],)
+
+    def _sample(self, context: PlanContext) -> int:
+        """Atoms gathered for each target at most."""
+        return max(self.sample, int(SAMPLE_NUMBERS * numbers_per_cluster(context.model.observation)))
 
     def _propose(self, context: PlanContext, target: int, found: Summary) -> None:
         ids = context.memory.new_ids(found.n_clusters)
@@ -179,15 +198,11 @@ class Birth:
         return [i for _, _, i in sorted(eligible)[: self.per_lap]]
 
 
-def gather_atoms(found: Visit, batch: Batch, gather: Gather, seed: int) -> Visit:
+def gather_atoms(model: Model, found: Visit, batch: Batch, gather: Gather, seed: int) -> Visit:
     """What was found in a batch, with up to ``limit`` atoms of each cluster whose atoms were asked for."""
     rng = child_rng(seed, *gather.key)
-    atoms = {}
-    for target, index in found.members.items():
-        if len(index) > gather.limit:
-            index = np.sort(rng.choice(index, gather.limit, replace=False))
-        atoms[target] = batch.take(index)
-    return replace(found, members={}, atoms=atoms)
+    atoms = {target: model.gather(batch, found, target, gather.limit, rng) for target in gather.targets}
+    return replace(found, members={}, shares={}, atoms=atoms)
 
 
 def visit_and_split(
@@ -197,8 +212,9 @@ def visit_and_split(
     model = posterior.model
     found = model.visit(posterior, batch, pairs, trials, (split.target,))
     rng = child_rng(seed, *split.key)
-    atoms = at_most(batch.take(found.members[split.target]), split.sample, rng)
-    mass = batch.take(found.members[split.target]).total_weight
+    atoms = model.gather(batch, found, split.target, batch.n_atoms, rng)
+    mass = atoms.total_weight
+    atoms = at_most(atoms, split.sample, rng)
     found = replace(found, members={}, split=split.target)
     fresh = None
     if atoms.n_atoms >= split.min_atoms:
@@ -216,40 +232,52 @@ def create(
 ) -> Summary | None:
     """Task: new clusters for a sample of one cluster's atoms, or None when they are better left together.
 
-    For each number of clusters in ``widths``, until one helps: Bregman k-means++, then full-batch steps on the
-    sample, uniting newborn clusters while that raises the objective expected for all of the target.  The statistics
-    returned are scaled to the target's ``mass``.
+    For each number of clusters in ``widths``: Bregman k-means++, then full-batch steps on the sample, then uniting
+    newborn clusters while that raises the objective expected for all of the target; the best of them must beat one
+    cluster.  The statistics returned are scaled to the target's ``mass``.
     """
     forecast = _Forecast(model, mass / atoms.total_weight)
-    together = forecast.value(summarize_assigned(model, atoms, np.zeros(atoms.n_atoms, np.int64), 1))
+    best, most = None, forecast.value(summarize_assigned(model, atoms, np.zeros(atoms.n_atoms, np.int64), 1))
     for width in dict.fromkeys(widths):
         summary = _small_run(forecast, atoms, width, refine, child_rng(seed, *key, width))
-        if summary is not None and forecast.value(summary) > together:
-            order = np.argsort(-summary["N"], kind="stable")
-            return summary.take(summary.ids[order].tolist()).scale(mass / max(float(summary["N"].sum()), 1e-300))
-    return None
+        if summary is not None and forecast.value(summary) > most:
+            best, most = summary, forecast.value(summary)
+    if best is None:
+        return None
+    order = np.argsort(-best["N"], kind="stable")
+    return best.take(best.ids[order].tolist()).scale(mass / max(float(best["N"].sum()), 1e-300))
 
 
 def _small_run(forecast: _Forecast, atoms: Batch, width: int, refine: int, rng: np.random.Generator) -> Summary | None:
     """Statistics of at most ``width`` clusters of the atoms, or None when they become one."""
     model = forecast.model
     # k-means++ looks at a likelihood of every atom alone, which for full covariances costs more than all the rest
-    few = at_most(atoms, SEEDED * width, rng)
+    few = at_most(atoms, max(SEEDED, numbers_per_cluster(model.observation) // SEED_NUMBERS) * width, rng)
     labels, found = cluster_atoms(model, few, width, rng, None, 3)
     if found < 2:
         return None
     summary = summarize_assigned(model, few, labels, found)
-    for step in range(refine):
-        unite = step >= refine // 3
-        summary = model.local_step(model.global_step(summary), atoms, all_pairs(summary.ids) if unite else NO_PAIRS)
-        if unite:
-            summary = forecast.unite(summary)
-        summary = summary.take([int(i) for i, n in zip(summary.ids, summary["N"], strict=True) if n >= 1.0])
-        if summary.n_clusters < 2:
-            return None
-        summary = summary.without_pairs()
+    last = -np.inf
+    for _ in range(refine):  # apart first: uniting clusters that are still alike would undo the split
+        summary = _without_empty(model.local_step(model.global_step(summary), atoms))
+        value = forecast.sample_value(summary)
+        if value - last < SETTLED * atoms.total_weight:
+            break
+        last = value
+    for _ in range(ROUNDS):
+        before = summary.n_clusters
+        summary = forecast.unite(model.local_step(model.global_step(summary), atoms, all_pairs(summary.ids)))
+        summary = _without_empty(summary.without_pairs())
+        if summary.n_clusters in (1, before):
+            break
     summary = forecast.thin_out(model.local_step(model.global_step(summary), atoms), atoms)
     return summary if summary.n_clusters > 1 else None
+
+
+def _without_empty(summary: Summary) -> Summary:
+    """Without clusters of less than one atom, but for the largest of all."""
+    least = min(1.0, float(summary["N"].max()))
+    return summary.take([int(i) for i, n in zip(summary.ids, summary["N"], strict=True) if n >= least])
 
 
 @dataclass(frozen=True)
@@ -267,14 +295,15 @@ class _Forecast:
 
     def value(self, summary: Summary) -> float:
         """The forecast, nats."""
-        return self._objective(summary.without_pairs().scale(self.factor)) - self._optimism() * summary.n_clusters
+        return self.sample_value(summary.without_pairs().scale(self.factor)) - self._optimism() * summary.n_clusters
 
     def unite(self, summary: Summary) -> Summary:
         """Merge pairs, best first, while neither the forecast nor the sample itself wants both; all are tracked."""
         while summary.n_pairs:
             best = int(np.argmax(self._gains(summary)))
             candidate = summary.merge(int(summary.pairs[best, 0]), int(summary.pairs[best, 1]))
-            if self.value(candidate) <= self.value(summary) or (self._objective(candidate) <= self._objective(summary)):
+            better = self.value(candidate) > self.value(summary)
+            if not (better and self.sample_value(candidate) > self.sample_value(summary)):
                 return summary
             summary = candidate
         return summary
@@ -304,8 +333,9 @@ class _Forecast:
         )
         return data_gains(self.model, posterior, summary, summary.pairs) + entropy
 
-    def _objective(self, summary: Summary) -> float:
+    def sample_value(self, summary: Summary) -> float:
+        """The objective of the sample alone, nats."""
         return sum(self.model.elbo(self.model.global_step(summary), summary).values())
 
     def _optimism(self) -> float:
-        return 0.5 * max(self.factor - 1.0, 0.0) * numbers_per_cluster(self.model.observation)
+        return max(self.factor - 1.0, 0.0) * numbers_per_cluster(self.model.observation)

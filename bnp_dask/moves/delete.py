@@ -9,12 +9,22 @@ import numpy as np
 from bnp_dask.batch import Batch, concatenate
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.ordered import Task, in_order
+from bnp_dask.initialize.divergence import numbers_per_cluster
 from bnp_dask.model import Model, Trial
 from bnp_dask.moves.base import HOPELESS, PlanContext, Proposal, at_most
 from bnp_dask.summary import Exchange, Summary
 
-SAMPLE = 400
-"""Atoms of each cluster on which an absorbing set is chosen and re-estimated."""
+SAMPLE = 1500
+"""Atoms of each cluster on which an absorbing set is chosen and re-estimated, at least."""
+
+WORTH = 0.01
+"""Share of the target's atoms that a cluster must take over to be in the absorbing set."""
+
+SMALL = 0.1
+"""A target with less than this share of the atoms of those who absorb it does not change what they are."""
+
+WORK = 3_000_000
+"""Atom-cluster pairs that the task for one target may work on."""
 
 ENOUGH = 1e-3
 """A sweep on the sample that makes up less than this share of what a delete lacks is the last."""
@@ -44,8 +54,8 @@ class Delete:
 
     per_lap: int = 5
     absorbers: int = 5
-    sweeps: int = 12
-    refine: int = 100
+    sweeps: int = 8
+    refine: int = 200
     change: float = 0.1
     tries: int = 2
     kind = "delete"
@@ -66,7 +76,7 @@ class Delete:
             near = np.argsort(-context.pair_gains()[context.value.position(target)], kind="stable")
             wanted += [target, *context.value.ids[near[: min(self.absorbers, len(near) - 1)]].tolist()]
         known = context.gather
-        limit = max(known.limit, -(-2 * SAMPLE // context.source.n_batches))
+        limit = max(known.limit, -(-2 * _sample(context.model) // context.source.n_batches))
         context.gather = replace(known, targets=tuple(dict.fromkeys((*known.targets, *wanted))), limit=limit)
 
     def plan(self, context: PlanContext) -> None:
@@ -99,28 +109,27 @@ class Delete:
         return sorted(eligible, key=lambda i: (failed[i], counts[i]))
 
     def _begin(self, context: PlanContext, target: int, begun: dict[int, Task]) -> None:
-        """Choose the absorbing set, and let a task re-estimate it on a sample."""
-        value, rng = context.value, context.rng(19, target)
-        free = np.array([int(i) for i in context.free_ids() if i != target], np.int64)
-        if len(free) == 0:
-            return
-        own = at_most(context.atoms[target], SAMPLE, rng)
-        places = np.array([value.position(int(i)) for i in free])
-        order = np.argsort(-context.pair_gains()[value.position(target)][places], kind="stable")
+        """Choose the absorbing set, and let a task try on a sample what it would become.
+
+        A target whose heirs another proposal has taken waits for the next lap.
+        """
+        value, size = context.value, _sample(context.model)
+        others = value.ids[value.ids != target]
+        own = at_most(context.atoms[target], size, context.rng(19, target))
+        order = np.argsort(-np.delete(context.pair_gains()[value.position(target)], value.position(target)))[:1]
         if own.n_atoms:
             # who would take over the target's atoms if it were not there
-            rest = context.model.global_step(value.take(free))
-            mass = context.model.local_step(rest, own)["N"]
-            order = np.argsort(-mass, kind="stable")
-            order = order[: max(1, int((mass > 0).sum()))]
-        chosen = set(free[order[: self.absorbers]].tolist())
+            mass = context.model.local_step(context.model.global_step(value.take(others)), own)["N"]
+            order = np.argsort(-mass, kind="stable")[: max(1, int((mass > WORTH * mass.sum()).sum()))]
+        chosen = set(others[order[: self.absorbers]].tolist())
+        if not context.free.issuperset(chosen):
+            return
         receivers = [int(i) for i in value.ids if int(i) in chosen]
-        pool = []
-        for i in (target, *receivers):
+        atoms = [_counting(own, context.count(target))]
+        for i in receivers:
             if i in context.atoms and context.atoms[i].n_atoms:
-                atoms = at_most(context.atoms[i], SAMPLE, rng)
-                pool.append(_counting(atoms, context.count(i)))
-        args = (context.model, pool, value.take([target, *receivers]), self.refine)
+                atoms.append(_counting(at_most(context.atoms[i], size, context.rng(19, target, i)), context.count(i)))
+        args = (context.model, atoms, value.take([target, *receivers]), self.refine)
         begun[target] = (f"refine-lap{context.lap}-cluster{target}", refine, args)
         context.free -= {target, *receivers}
 
@@ -135,42 +144,71 @@ class Delete:
 
 def _counting(atoms: Batch, count: float) -> Batch:
     """Atoms that stand for ``count`` of their kind."""
+    if atoms.n_atoms == 0:
+        return atoms
     weights = np.ones(atoms.n_atoms) if atoms.weights is None else atoms.weights
     return replace(atoms, weights=weights * (count / weights.sum()))
 
 
 def refine(model: Model, pool: list[Batch], summary: Summary, sweeps: int) -> tuple[Summary, float]:
-    """Task: the absorbing clusters after some restricted local steps on a sample, without the target.
+    """Task: what the absorbing clusters become without the target, judged from samples, and what that would gain.
+
+    First their own atoms stay, and only the target's are shared out among them, which is all that a small target
+    needs.  Then all their atoms are assigned anew (4.4.1 shows that one step is not enough).
 
     Parameters
     ----------
     model
         The model.
     pool
-        Atoms of the clusters concerned, weighted so that they stand for all of theirs.
+        Atoms of the target, then of absorbing clusters, each weighted so that they stand for all of a cluster's.
     summary
         Statistics of these clusters; the target comes first.
     sweeps
-        Restricted local steps (4.4.1 shows that one is not enough).
+        Local steps of each kind at most.
 
     Returns
     -------
     heirs, gain
-        Statistics of the absorbing clusters, and what the delete gains on the sample, nats.
+        Statistics of the absorbing clusters, and about what the delete gains, nats.
     """
-    target, heirs = summary.ids[:1], summary.take(summary.ids[1:])
-    if not pool:
-        return heirs, 0.0
-    atoms = concatenate(pool)
-    with_target = model.local_step(model.global_step(summary.take([*heirs.ids, *target])), atoms)
-    before = _objective(model, with_target)
+    own = summary.take(summary.ids[1:])
+    if pool[0].n_atoms == 0:
+        return own, 0.0
+    heirs, gain = _climb(model, own, own, pool[0], _objective(model, summary), sweeps)
+    if summary["N"][0] < SMALL * own["N"].sum() or len(pool) < summary.n_clusters:
+        return heirs, gain
+    everything = concatenate(pool)
+    together = summary.take([*own.ids, *summary.ids[:1]])
+    before = _objective(model, model.local_step(model.global_step(together), everything))
+    return _climb(model, own.zeros(), heirs, everything, before, sweeps)
+
+
+def _climb(
+    model: Model, rest: Summary, heirs: Summary, atoms: Batch, before: float, sweeps: int
+) -> tuple[Summary, float]:
+    """Assign atoms to clusters that also hold ``rest`` until that gains little: statistics, gain over ``before``."""
     value = -np.inf
-    for _ in range(sweeps):
-        heirs = model.local_step(model.global_step(heirs), atoms)
+    for _ in range(max(5, min(sweeps, WORK // (atoms.n_atoms * heirs.n_clusters)))):
+        heirs = rest + _without_base(model.local_step(model.global_step(heirs), atoms))
         last, value = value, _objective(model, heirs)
-        if value - last < ENOUGH * abs(value - before) or value > before:
+        if value - last < ENOUGH * abs(value - before):
             break
     return heirs, value - before
+
+
+def _sample(model: Model) -> int:
+    """Atoms of each cluster that are looked at."""
+    return max(SAMPLE, numbers_per_cluster(model.observation))
+
+
+def _without_base(summary: Summary) -> Summary:
+    """The part of a summary that belongs to its clusters; the rest is in the whole already."""
+    values = {
+        name: value if summary.fields[name].n_cluster_axes else np.zeros_like(value)
+        for name, value in summary.values.items()
+    }
+    return replace(summary, values=values)
 
 
 def _objective(model: Model, summary: Summary) -> float:

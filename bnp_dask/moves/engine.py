@@ -16,8 +16,11 @@ from bnp_dask.summary import Edit, Exchange, Merge, Summary, Take
 ROUNDING = 1e-12
 """Share of the objective's terms below which a gain is rounding."""
 
-SMALL_GAIN = 0.03
-"""A rejected delete is refined further while a sweep makes up at least this share of what it lacks."""
+PATIENCE = 1.5
+"""Factor on the observed ratio of two gains in a row, when the gains to come are estimated."""
+
+SLOWEST = 0.95
+"""Largest ratio of two gains in a row that is believed."""
 
 
 def plan_lap(moves: Sequence[Move], context: PlanContext) -> Plan:
@@ -144,13 +147,23 @@ class _Judge:
         before = memory.sweeps.pop(target, None)
         tried = 1 if before is None else before.tried + 1
         if before is None:
-            stuck = -gain > HOPELESS * sum(counts)
+            step, stuck = 0.0, -gain > HOPELESS * sum(counts)
         else:
-            stuck = gain - before.gain < SMALL_GAIN * abs(gain)
+            step = gain - before.gain
+            stuck = gain + step * _steps_to_come(step, before.step) < 0
         if tried >= proposal.sweeps or stuck:
             return False
-        memory.sweeps[target] = Sweep(proposal.others, self.parts[proposal.edit.trial], gain, tried)
+        memory.sweeps[target] = Sweep(proposal.others, self.parts[proposal.edit.trial], gain, step, tried)
         return True
+
+
+def _steps_to_come(step: float, last: float) -> float:
+    """How many steps as large as this one may follow, when each is smaller than the one before by a fixed share.
+
+    ``last`` is the step before, 0 where there was none.  The share is taken to be larger than the two steps show.
+    """
+    ratio = min(SLOWEST, PATIENCE * step / last) if last > 0 else SLOWEST
+    return ratio / (1.0 - ratio) if step > 0 else 0.0
 
 
 def _light(model: Model, summary: Summary) -> Summary:

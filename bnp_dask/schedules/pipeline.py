@@ -44,7 +44,7 @@ def visit(
         found = posterior.model.visit(posterior, batch, pairs, trials, gather.targets)
     else:
         found = posterior.model.visit(posterior, batch, pairs, trials, gather.targets, states)
-    return gather_atoms(found, batch, gather, seed)
+    return gather_atoms(posterior.model, found, batch, gather, seed)
 
 
 def nothing_kept(batch: int) -> None:

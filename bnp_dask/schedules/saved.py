@@ -35,7 +35,7 @@ def state_to_json(state: State) -> dict[str, Any]:
         "trials": [[t.name, list(t.donors)] for t in state.plan.trials],
         "next_id": memory.next_id,
         "failures": [[kind, list(targets), list(counts)] for (kind, targets), counts in memory.failures.items()],
-        "sweeps": [[t, list(s.receivers), s.gain, s.tried] for t, s in memory.sweeps.items()],
+        "sweeps": [[t, list(s.receivers), s.gain, s.step, s.tried] for t, s in memory.sweeps.items()],
         "splits": [[b, asdict(split)] for b, split in state.plan.splits.items()],
         "pending": [[list(found.parts), found.split, found.newborn is not None] for found in state.pending],
         "gather": [list(state.plan.gather.targets), state.plan.gather.limit],
@@ -99,7 +99,7 @@ def state_from_saved(model: Model, numbers: Mapping[str, Any], arrays: Mapping[s
     splits = {b: Split(**{**split, "key": tuple(split["key"])}) for b, split in numbers["splits"]}
     gather = Gather(tuple(numbers["gather"][0]), numbers["gather"][1])
     failures = {(kind, tuple(t)): tuple(counts) for kind, t, counts in numbers["failures"]}
-    sweeps = {t: Sweep(tuple(r), summary(f"sweep{t}"), gain, tried) for t, r, gain, tried in numbers["sweeps"]}
+    sweeps = {t: Sweep(tuple(r), summary(f"sweep{t}"), *rest) for t, r, *rest in numbers["sweeps"]}
     pending = [
         Visit(
             summary(f"pending{i}"),

@@ -82,20 +82,33 @@ def test_every_proposal_is_recorded(plans):
         assert named == sorted(expected)
         assert all(m.keys() == {"kind", "targets", "others", "gain", "accepted", "why"} for m in recorded)
         assert all(m["why"] and (m["gain"] is None or np.isfinite(m["gain"])) for m in recorded)
-        assert all(m["gain"] > -1e-6 for m in recorded if m["accepted"])
+        terms = next(row for row in rows if row["lap"] == lap + 1)
+        rounding = 1e-11 * sum(abs(terms[name]) for name in ("data", "entropy", "allocation"))
+        assert all(m["gain"] > -rounding for m in recorded if m["accepted"])
 
 
-def test_failures_are_not_repeated_and_the_run_ends():
-    rows, state = run(MOVES, laps_=60)
+def test_known_failures_are_not_tried_again(monkeypatch):
+    """Nothing is proposed that failed as often as its move tries, unless a count has changed by its share."""
+    settings = {move.kind: move for move in MOVES}
+    checked = []
+    plan_lap = laps.plan_lap
+
+    def watch(moves, context):
+        before = Memory(0, dict(context.memory.failures))
+        refined = set(context.memory.sweeps)
+        plan = plan_lap(moves, context)
+        tried = [(p.kind, p.targets) for p in plan.proposals if not (p.kind == "delete" and p.targets[0] in refined)]
+        for kind, targets in [*tried, *((r["kind"], tuple(r["targets"])) for r in plan.given_up)]:
+            move = settings[kind]
+            failed = before.failed(kind, targets, context.counts(targets), move.change)
+            checked.append(failed)
+            assert failed < getattr(move, "tries", 1)
+        return plan
+
+    monkeypatch.setattr(laps, "plan_lap", watch)
+    _, state = run(MOVES, laps_=60)
     assert state.finished == "converged"
-    failed = {}
-    for row in rows:
-        for m in row["moves"]:
-            if not m["accepted"] and "again" not in m["why"] and "another move" not in m["why"]:
-                key = (m["kind"], tuple(m["targets"]))
-                failed[key] = failed.get(key, 0) + 1
-    # births have two tries; more only when the cluster changed meanwhile
-    assert np.mean([count <= (1 if kind == "merge" else 2) for (kind, _), count in failed.items()]) > 0.7
+    assert sum(checked) > 3  # some were tried again, as they may be
 
 
 def test_memory_counts_failures_until_a_cluster_changes():

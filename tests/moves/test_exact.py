@@ -106,7 +106,9 @@ def check(twin: Twin, state) -> None:
 @pytest.mark.parametrize(("moves", "window", "k"), [(MOVES, 1, 1), (MOVES, 4, 9), (AT_BATCH, 1, 2), (AT_BATCH, 3, 9)])
 def test_memoized(watched, estimate, top, moves, window, k):
     model = Model(DPMixture(2.0, top=top), DiagGaussian(), estimate)
-    work = prepare(model, blobs(480, weights=window > 1), moves=moves)
+    # a birth at one batch leaves the others' atoms behind, which pays only between clusters far apart
+    batches = blobs(480, weights=window > 1, spread=3.0 if moves is MOVES else 15.0)
+    work = prepare(model, batches, moves=moves)
     state = start_random(work, k)
     twin = watched(work)
     follow(twin, work, state, Memoized(laps=9, window=window, tolerance=0.0))

@@ -76,7 +76,7 @@ def one_gaussian(seed, moves, n_batches=5):
     return work, type(state).start(work.model, total, n_batches)
 
 
-@pytest.mark.parametrize("schedule", [Memoized(40, window=2), FullBatch(60)])
+@pytest.mark.parametrize("schedule", [Memoized(70, window=2), FullBatch(70)])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_deletes_find_the_one_gaussian_where_merges_are_stuck(schedule, seed):
     work, state = one_gaussian(seed, (Merge(),))
