@@ -20,9 +20,13 @@ from bnp_dask.observation.base import LOG_BASE, Observation
 from bnp_dask.states import GroupStates
 from bnp_dask.summary import Field, Summary
 from bnp_dask.survey import Survey
+from bnp_dask.trials import try_out
+from bnp_dask.words import Words
 
 if TYPE_CHECKING:
     import xarray
+
+    from bnp_dask.topics.words import TopicList
 
 NO_PAIRS = np.zeros((0, 2), np.int64)
 
@@ -44,6 +48,8 @@ class Posterior:
         Parameters of the two model parts.
     summary
         The statistics these parameters were computed from, or None for a copy that travels to workers.
+    words
+        The vocabulary of the counts it was trained on, where the store has one.
     """
 
     model: Model
@@ -51,6 +57,7 @@ class Posterior:
     allocation: Any
     observation: Any
     summary: Summary | None = None
+    words: Words | None = None
 
     @property
     def n_clusters(self) -> int:
@@ -68,8 +75,8 @@ class Posterior:
         return np.array([place[int(c)] for c in np.ravel(ids)], np.int64).reshape(np.shape(ids))
 
     def light(self) -> Posterior:
-        """The same without its summary: half the bytes to send."""
-        return replace(self, summary=None)
+        """The same without its summary and words: half the bytes to send."""
+        return replace(self, summary=None, words=None)
 
     # The rest is for users at a prompt.  Files, tables and labels are made by modules that build on this one, so they
     # are imported when asked for.
@@ -84,6 +91,15 @@ class Posterior:
         from bnp_dask.results import to_xarray
 
         return to_xarray(self)
+
+    def topics(self, n: int = 10) -> TopicList:
+        """The topics, largest first, with the ``n`` words that say most about each; prints as a table.
+
+        See :func:`bnp_dask.topics.topic_list`, which has more settings.
+        """
+        from bnp_dask.topics import topic_list
+
+        return topic_list(self, n)
 
     def __repr__(self) -> str:
         parts = f"{type(self.model.allocation).__name__} of {type(self.model.observation).__name__}"
@@ -108,11 +124,18 @@ class Trial:
         Ids of the clusters whose mass is assigned anew.
     beliefs
         Posterior over the clusters that receive it: some of the donors, or new ones, or both.
+    focus
+        The donors that matter; all of them unless given.  A mixture assigns only those atoms anew of which they hold
+        a noticeable share.
+    rest
+        The receiver that is given what vanishing donors hold of other atoms; the first unless given.
     """
 
     name: str
     donors: tuple[int, ...]
     beliefs: Posterior
+    focus: tuple[int, ...] = ()
+    rest: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,10 +248,10 @@ class Model:
         start = 0
         for tile in self.allocation.tiles(batch, posterior.n_clusters):
             step = self.assign(posterior, tile, places)
-            _add_in_place(total, self._summary(posterior.ids, tile, step, pairs))
+            own = self.summary_of(posterior.ids, tile, step, pairs)
+            _add_in_place(total, own)
             for trial in trials:
-                mass = column_sums(step.resp, posterior.positions(np.array(trial.donors)))
-                self._reassign(parts[trial.name], trial, tile, mass)
+                _add_in_place(parts[trial.name], try_out(self, posterior, trial, tile, step, own))
             for cluster, rows in members.items():
                 mass = column_sums(step.resp, posterior.positions(np.array([cluster])))
                 here = np.flatnonzero(mass > MOSTLY * (1.0 if tile.weights is None else tile.weights))
@@ -260,20 +283,6 @@ class Model:
         for name, value in total.pair_values.items() if total.n_pairs else ():
             value[...] += step.pair_values[name]
 
-    def _reassign(self, part: Summary, trial: Trial, batch: Batch, mass: np.ndarray) -> None:
-        """Give the mass ``(n,)`` of a trial's donors to its receivers, and add their statistics to ``part``."""
-        index = np.flatnonzero(mass)
-        if len(index) == 0:
-            return
-        atoms = batch.take(index)
-        log_lik = self.observation.expected_log_lik(trial.beliefs.observation, atoms)
-        step = self.allocation.reassign(trial.beliefs.allocation, log_lik, atoms, mass[index])
-        new = self._summary(trial.beliefs.ids, atoms, step, NO_PAIRS)
-        _add_in_place(part, new)
-        for name, declared in self.fields.items():
-            if declared.n_cluster_axes == 0:  # belongs to the atoms, which the batch's own summary has already
-                part.values[name][...] = 0.0
-
     def assign(self, posterior: Posterior, batch: Batch, places: np.ndarray = NO_PAIRS) -> LocalStep:
         """Local step on atoms that fit one tile."""
         log_lik = self.observation.expected_log_lik(posterior.observation, batch)
@@ -298,7 +307,8 @@ class Model:
         pair_values = {name: np.zeros((len(pairs), *values[name].shape[1:])) for name in tracked}
         return Summary(np.asarray(ids, np.int64), self.fields, values, pairs, pair_values)
 
-    def _summary(self, ids: np.ndarray, batch: Batch, step: LocalStep, pairs: np.ndarray) -> Summary:
+    def summary_of(self, ids: np.ndarray, batch: Batch, step: LocalStep, pairs: np.ndarray = NO_PAIRS) -> Summary:
+        """Summary of atoms from what a local step found."""
         values = {"N": cluster_sums(step.resp), **step.values, **self.observation.summarize(batch, step.resp)}
         arrays = {name: np.asarray(value, np.float64) for name, value in values.items()}
         return Summary(ids, self.fields, arrays, pairs, step.pair_values)

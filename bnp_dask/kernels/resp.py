@@ -270,6 +270,22 @@ def cluster_entropy(weighted: Resp, log_resp: np.ndarray) -> np.ndarray:
     return -np.einsum("nk,nk->k", weighted, log_resp)
 
 
+def resp_entropy(weighted: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """The same from weighted responsibilities ``(n, K)`` alone and the weights that are in them."""
+    return _resp_entropy(weighted, np.ones(len(weighted)) if weights is None else weights)
+
+
+@njit(nogil=True, cache=True)
+def _resp_entropy(weighted, weights):
+    out = np.zeros(weighted.shape[1])
+    for row in range(len(weighted)):
+        for k in range(weighted.shape[1]):
+            mass = weighted[row, k]
+            if mass != 0.0:
+                out[k] -= mass * np.log(mass / weights[row])
+    return out
+
+
 def pair_entropy(resp: Resp, weights: np.ndarray | None, pairs: np.ndarray) -> np.ndarray:
     """Entropy of the union of each pair of positions ``(M, 2)``: minus sum of w (ra+rb) log(ra+rb), ``(M,)``."""
     out = np.zeros(len(pairs))

@@ -137,7 +137,12 @@ class Delete:
         receivers = tuple(int(i) for i in basis.ids)
         donors = (target, *receivers)
         name = f"delete-lap{context.lap}-cluster{target}"
-        context.trials.append(Trial(name, donors, context.model.global_step(basis)))
+        # a small target does not change what the others are, so that only its own atoms are looked at; what it holds
+        # of atoms that are hardly its own goes to the nearest of them
+        small = context.count(target) < SMALL * sum(context.counts(receivers))
+        near = context.pair_gains()[context.value.position(target)]
+        rest = max(receivers, key=lambda i: near[context.value.position(i)])
+        context.trials.append(Trial(name, donors, context.model.global_step(basis), (target,) if small else donors, rest))
         context.proposals.append(Proposal(self.kind, (target,), receivers, Exchange(name, donors), self.sweeps))
         context.free -= set(donors)
 

@@ -32,7 +32,7 @@ def state_to_json(state: State) -> dict[str, Any]:
         "edits": [_edit_to_json(e) for e in state.edits],
         "proposals": [{**asdict(p), "edit": _edit_to_json(p.edit)} for p in state.plan.proposals],
         "given_up": list(state.plan.given_up),
-        "trials": [[t.name, list(t.donors)] for t in state.plan.trials],
+        "trials": [[t.name, list(t.donors), list(t.focus), t.rest] for t in state.plan.trials],
         "next_id": memory.next_id,
         "failures": [[kind, list(targets), list(counts)] for (kind, targets), counts in memory.failures.items()],
         "sweeps": [[t, list(s.receivers), s.gain, s.step, s.tried] for t, s in memory.sweeps.items()],
@@ -92,8 +92,8 @@ def state_from_saved(model: Model, numbers: Mapping[str, Any], arrays: Mapping[s
         return RunningTotal(summary(f"{name}.high"), summary(f"{name}.low"))
 
     trials = [
-        Trial(name, tuple(donors), model.global_step(summary(f"basis{i}")))
-        for i, (name, donors) in enumerate(numbers["trials"])
+        Trial(name, tuple(donors), model.global_step(summary(f"basis{i}")), tuple(focus), rest)
+        for i, (name, donors, focus, rest) in enumerate(numbers["trials"])
     ]
     proposals = tuple(_proposal_from_json(p) for p in numbers["proposals"])
     splits = {b: Split(**{**split, "key": tuple(split["key"])}) for b, split in numbers["splits"]}

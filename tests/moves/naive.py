@@ -18,6 +18,7 @@ from bnp_dask.kernels.resp import SparseResp
 from bnp_dask.model import Model, Posterior, Trial, Visit
 from bnp_dask.moves.base import Plan
 from bnp_dask.summary import Edit, Exchange, InsertEmpty, Merge, Summary, Take
+from bnp_dask.trials import NOTICEABLE
 
 Columns = dict[int, np.ndarray]
 """Responsibilities without weights by cluster id, each ``(n,)``."""
@@ -45,7 +46,15 @@ def reassigned(trial: Trial, batch: Any, columns: Columns) -> Columns:
     else:
         share = (np.arange(weights.shape[1]) == weights.argmax(axis=1)[:, None]).astype(float)
     share /= share.sum(axis=1, keepdims=True)
-    return {int(i): mass * share[:, j] for j, i in enumerate(trial.beliefs.ids)}
+    new = {int(i): mass * share[:, j] for j, i in enumerate(trial.beliefs.ids)}
+    if model.allocation.top is not None:
+        return new
+    # atoms of which the clusters in focus hold next to nothing stay; what vanishing donors hold of them goes to one
+    stay = ~(sum(columns[d] for d in trial.focus or trial.donors) > NOTICEABLE)
+    heir = int(trial.beliefs.ids[0]) if trial.rest is None else trial.rest
+    old = {i: columns.get(i, np.zeros(len(mass))) if i in trial.donors else np.zeros(len(mass)) for i in new}
+    old[heir] = old[heir] + sum(columns[d] for d in trial.donors if d not in new)
+    return {i: np.where(stay, old[i], new[i]) for i in new}
 
 
 def change(columns: Columns, edit: Edit, parts: dict[str, Columns]) -> Columns:
