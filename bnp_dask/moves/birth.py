@@ -25,10 +25,10 @@ from bnp_dask.moves.base import Gather, PlanContext, Proposal, Split, at_most
 from bnp_dask.moves.scores import all_pairs, data_gains
 from bnp_dask.summary import Exchange, Summary
 
-SHARE = 0.2
+SHARE = 0.1
 """Work of small runs in a lap, as a share of the lap's own (atom-cluster pairs)."""
 
-ALWAYS = 3e6
+ALWAYS = 1.5e6
 """Atom-cluster pairs that small runs may work on in any lap."""
 
 SEEDED = 80
@@ -118,7 +118,8 @@ class Birth:
             if chosen and left <= 0:
                 break
             chosen.append(target)
-            left -= min(float(sample), context.count(target)) * self.fresh * self.refine
+            failed = context.memory.failed(self.kind, (target,), [context.count(target)], self.change)
+            left -= min(float(sample), context.count(target)) * sum(self._widths(failed)) * self.refine
         # twice what an even share would be, for clusters that some batches lack
         limit = -(-2 * sample // context.source.n_batches)
         known = context.gather
@@ -253,14 +254,16 @@ def _small_run(forecast: _Forecast, atoms: Batch, width: int, refine: int, rng: 
     model = forecast.model
     # k-means++ looks at a likelihood of every atom alone, which for full covariances costs more than all the rest
     few = at_most(atoms, max(SEEDED, numbers_per_cluster(model.observation) // SEED_NUMBERS) * width, rng)
-    labels, found = cluster_atoms(model, few, width, rng, None, 3)
+    labels, found = cluster_atoms(model, few, width, rng, 1, 3)
     if found < 2:
         return None
     summary = summarize_assigned(model, few, labels, found)
     last = -np.inf
     for _ in range(refine):  # apart first: uniting clusters that are still alike would undo the split
-        summary = _without_empty(model.local_step(model.global_step(summary), atoms))
-        value = forecast.sample_value(summary)
+        posterior = model.global_step(summary)
+        summary = model.local_step(posterior, atoms)
+        value = sum(model.elbo(posterior, summary).values())
+        summary = _without_empty(summary)
         if value - last < SETTLED * atoms.total_weight:
             break
         last = value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,8 +24,11 @@ WORTH = 0.01
 SMALL = 0.1
 """A target with less than this share of the atoms of those who absorb it does not change what they are."""
 
-WORK = 3_000_000
-"""Atom-cluster pairs that the task for one target may work on."""
+SHARE = 0.1
+"""Work of the tasks of a lap, as a share of the lap's own (atom-cluster pairs)."""
+
+ALWAYS = 3e6
+"""Atom-cluster pairs that they may work on in any lap."""
 
 ENOUGH = 1e-3
 """A sweep on the sample that makes up less than this share of what a delete lacks is the last."""
@@ -86,13 +90,13 @@ class Delete:
             if left and context.free.issuperset((target, *sweep.receivers)):
                 self._propose(context, target, sweep.part)
                 left -= 1
-        begun: dict[int, Task] = {}
+        begun: dict[int, tuple[list[Batch], Summary]] = {}
         for target in self._targets(context):
             if len(begun) == left:
                 break
             if target in context.atoms and target in context.free:
                 self._begin(context, target, begun)
-        results = in_order(context.executor, begun.values(), 2 * context.executor.n_workers)
+        results = in_order(context.executor, self._tasks(context, begun), 2 * context.executor.n_workers)
         for target, (heirs, gain) in zip(begun, results, strict=True):
             if gain < -HOPELESS * (1.0 + context.count(target)):
                 context.give_up(self.kind, (target,), "on a sample its atoms are far better off with it")
@@ -108,8 +112,15 @@ class Delete:
         eligible = [i for i in counts if failed[i] < self.tries]
         return sorted(eligible, key=lambda i: (failed[i], counts[i]))
 
-    def _begin(self, context: PlanContext, target: int, begun: dict[int, Task]) -> None:
-        """Choose the absorbing set, and let a task try on a sample what it would become.
+    def _tasks(self, context: PlanContext, begun: dict[int, tuple[list[Batch], Summary]]) -> Iterator[Task]:
+        work = max(ALWAYS, SHARE * context.survey.n_atoms * context.value.n_clusters) / max(1, len(begun))
+        for target, (pool, summary) in begun.items():
+            sweeps = int(work / max(1, sum(b.n_atoms for b in pool) * summary.n_clusters))
+            args = (context.model, pool, summary, max(5, min(self.refine, sweeps)))
+            yield f"refine-lap{context.lap}-cluster{target}", refine, args
+
+    def _begin(self, context: PlanContext, target: int, begun: dict[int, tuple[list[Batch], Summary]]) -> None:
+        """Choose the absorbing set, and what a task needs to try on a sample what it would become.
 
         A target whose heirs another proposal has taken waits for the next lap.
         """
@@ -129,8 +140,7 @@ class Delete:
         for i in receivers:
             if i in context.atoms and context.atoms[i].n_atoms:
                 atoms.append(_counting(at_most(context.atoms[i], size, context.rng(19, target, i)), context.count(i)))
-        args = (context.model, atoms, value.take([target, *receivers]), self.refine)
-        begun[target] = (f"refine-lap{context.lap}-cluster{target}", refine, args)
+        begun[target] = atoms, value.take([target, *receivers])
         context.free -= {target, *receivers}
 
     def _propose(self, context: PlanContext, target: int, basis: Summary) -> None:
@@ -142,7 +152,8 @@ class Delete:
         small = context.count(target) < SMALL * sum(context.counts(receivers))
         near = context.pair_gains()[context.value.position(target)]
         rest = max(receivers, key=lambda i: near[context.value.position(i)])
-        context.trials.append(Trial(name, donors, context.model.global_step(basis), (target,) if small else donors, rest))
+        beliefs = context.model.global_step(basis)
+        context.trials.append(Trial(name, donors, beliefs, (target,) if small else donors, rest))
         context.proposals.append(Proposal(self.kind, (target,), receivers, Exchange(name, donors), self.sweeps))
         context.free -= set(donors)
 
@@ -194,7 +205,7 @@ def _climb(
 ) -> tuple[Summary, float]:
     """Assign atoms to clusters that also hold ``rest`` until that gains little: statistics, gain over ``before``."""
     value = -np.inf
-    for _ in range(max(5, min(sweeps, WORK // (atoms.n_atoms * heirs.n_clusters)))):
+    for _ in range(sweeps):
         heirs = rest + _without_base(model.local_step(model.global_step(heirs), atoms))
         last, value = value, _objective(model, heirs)
         if value - last < ENOUGH * abs(value - before):
