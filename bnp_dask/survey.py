@@ -42,6 +42,8 @@ class Survey:
         CRC-32 of each batch's content, in batch order.
     name
         Name of the (first) batch, for error messages.
+    n_groups
+        Groups: documents of sparse counts, groups of dense rows; 0 for rows that come in none.
     """
 
     n_atoms: int
@@ -56,6 +58,7 @@ class Survey:
     batch_bytes: tuple[int, ...]
     checksums: tuple[int, ...]
     name: str = "batch"
+    n_groups: int = 0
 
     @property
     def n_features(self) -> int:
@@ -105,6 +108,7 @@ def survey_batch(batch: Batch) -> Survey:
         batch_bytes=(batch.nbytes,),
         checksums=(checksum(batch),),
         name=batch.name,
+        n_groups=batch.n_groups if batch.is_sparse or batch.groups is not None else 0,
     )
 
 
@@ -144,6 +148,8 @@ def checksum(batch: Batch) -> int:
         parts = [batch.x.data, batch.x.indices, batch.x.indptr]
     if batch.weights is not None:
         parts.append(batch.weights)
+    if batch.groups is not None:
+        parts.append(batch.groups)
     # index arrays may be 32 or 64 bit, depending on where the batch came from
     kinds = [np.dtype(np.int64) if p.dtype.kind == "i" else p.dtype for p in parts]
     value = zlib.crc32(repr((batch.x.shape, batch.is_sparse, [str(kind) for kind in kinds])).encode())
@@ -176,6 +182,7 @@ def _combine_two(a: Survey, b: Survey) -> Survey:
         minimum=moments.minimum,
         maximum=moments.maximum,
         nbytes=a.nbytes + b.nbytes,
+        n_groups=a.n_groups + b.n_groups,
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
@@ -30,6 +30,7 @@ from bnp_dask.data.checks import (
     float_rows,
 )
 from bnp_dask.data.frames import frame_batch, frame_columns
+from bnp_dask.data.groups import Runs, as_arrow, require_once
 from bnp_dask.errors import DataError
 
 if TYPE_CHECKING:
@@ -116,9 +117,21 @@ class PartitionReader:
     columns: tuple[Any, ...]
     weights: str | None
     name: str
+    keys: tuple[str, ...] = ()
 
     def __call__(self) -> Batch:
-        return frame_batch(_compute(self.payload), self.columns, self.weights, self.name)
+        frame = _compute(self.payload)
+        batch = frame_batch(frame, self.columns, self.weights, self.name)
+        if not self.keys:
+            return batch
+        return replace(batch, groups=_runs(frame, self.keys, self.name).offsets())
+
+
+def _runs(frame: Any, keys: Sequence[str], name: str) -> Runs:
+    """Groups of the rows of one partition."""
+    runs = Runs(name, keys[0], keys[1] if len(keys) > 1 else None)
+    runs.add(*[as_arrow(frame[key]) for key in keys])
+    return runs
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,6 +174,11 @@ class DaskArraySource:
             x = x.rechunk((_grouped(rows, max(1, BATCH_BYTES // (8 * x.shape[1]))), -1))
         ends = np.cumsum(x.chunks[0]).tolist()
         return DaskArraySource(name, x, tuple(zip([0, *ends[:-1]], ends, strict=True)), is_sparse)
+
+    def cut(self, spans: Sequence[Span]) -> DaskArraySource:
+        """The same rows in other batches."""
+        sizes = tuple(stop - start for start, stop in spans)
+        return replace(self, x=self.x.rechunk((sizes, -1)), spans=tuple(spans))
 
     @property
     def n_batches(self) -> int:
@@ -210,18 +228,26 @@ class DaskFrameSource:
     frame: Any
     columns: tuple[Any, ...]
     weights: str | None
+    keys: tuple[str, ...] = ()
+    """Columns of groups and their order."""
 
     @staticmethod
     def of(
-        frame: Any, batch_size: int | None = None, columns: Sequence[str] | None = None, weights: str | None = None
+        frame: Any,
+        batch_size: int | None = None,
+        columns: Sequence[str] | None = None,
+        weights: str | None = None,
+        keys: Sequence[str] = (),
     ) -> DaskFrameSource:
-        """Check the columns."""
+        """Check the columns; with groups, compute these columns once, to see that no partition cuts a group."""
         name = "dask DataFrame"
         if batch_size is not None:
             raise DataError(f"{name}: its partitions are the batches; call df.repartition(...) instead of batch_size")
-        chosen = frame_columns(frame._meta, columns, weights, name)
-        used = [*chosen, *([weights] if weights is not None else [])]
-        return DaskFrameSource(name, frame[used], tuple(chosen), weights)
+        chosen = frame_columns(frame._meta, columns, weights, name, keys)
+        used = list(dict.fromkeys([*chosen, *([weights] if weights is not None else []), *keys]))
+        if keys:
+            _require_whole_groups(frame[list(keys)], tuple(keys), name)
+        return DaskFrameSource(name, frame[used], tuple(chosen), weights, tuple(keys))
 
     @property
     def n_batches(self) -> int:
@@ -247,7 +273,7 @@ class DaskFrameSource:
     def reader(self, index: int) -> Reader:
         name = batch_name(self.name, check_index(index, self.n_batches, self.name), None)
         payload = cloudpickle.dumps(_small_graph(self.frame.partitions[index], name))
-        return PartitionReader(payload, self.columns, self.weights, name)
+        return PartitionReader(payload, self.columns, self.weights, name, self.keys)
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -258,13 +284,35 @@ class DaskFrameSource:
             "n_batches": self.n_batches,
             "columns": [str(c) for c in self.columns],
             "weights": self.weights,
+            **({"groups": list(self.keys)} if self.keys else {}),
         }
 
 
+def _require_whole_groups(frame: Any, keys: tuple[str, ...], name: str) -> None:
+    """DataError when rows of one group lie in two places, such as in two partitions."""
+    parts = frame.to_delayed()
+    ids = dask.compute(*[dask.delayed(_ids)(part, keys, f"{name} batch {b}") for b, part in enumerate(parts)])
+    try:
+        require_once(list(ids), name, keys[0])
+    except DataError as error:
+        raise DataError(
+            f"{error}. Partitions must end where groups end: df.set_index({keys[0]!r}) makes them"
+        ) from None
+
+
+def _ids(frame: Any, keys: tuple[str, ...], name: str) -> Any:
+    """Task: the id of each run of rows of one partition."""
+    return _runs(frame, keys, name).ids()
+
+
 def open_collection(
-    data: Any, batch_size: int | None, columns: Sequence[str] | None, weights: str | None
+    data: Any,
+    batch_size: int | None,
+    columns: Sequence[str] | None,
+    weights: str | None,
+    keys: Sequence[str] = (),
 ) -> DaskArraySource | DaskFrameSource:
-    """A dask array or DataFrame as a source; DataError for other collections."""
+    """A dask array or DataFrame as a source, ``keys`` its columns of groups; DataError for other collections."""
     import dask.array as da
 
     if isinstance(data, da.Array):
@@ -274,5 +322,5 @@ def open_collection(
             )
         return DaskArraySource.of(data, batch_size)
     if "dataframe" in type(data).__module__.lower() and type(data).__name__ == "DataFrame":
-        return DaskFrameSource.of(data, batch_size, columns, weights)
+        return DaskFrameSource.of(data, batch_size, columns, weights, keys)
     raise DataError(f"{type(data).__name__} is a dask collection without rows; needs a dask Array or DataFrame")

@@ -20,14 +20,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def frame_columns(frame: pd.DataFrame, columns: Sequence[str] | None, weights: str | None, name: str) -> list[Any]:
-    """Labels of the feature columns: those chosen, else every numeric one but the weights."""
+def frame_columns(
+    frame: pd.DataFrame, columns: Sequence[str] | None, weights: str | None, name: str, keys: Sequence[str] = ()
+) -> list[Any]:
+    """Labels of the feature columns: those chosen, else every numeric one but the weights and keys of groups."""
     from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
     known = list(frame.columns)
     if len(set(known)) < len(known):
         raise DataError(f"{name} has several columns of the same name; rename them")
-    for wanted in [*(columns or ()), *([weights] if weights is not None else [])]:
+    for wanted in [*(columns or ()), *([weights] if weights is not None else []), *keys]:
         if wanted not in known:
             raise DataError(f"{name}: no column {wanted!r}{nearest(str(wanted), map(str, known))}; it has {known[:12]}")
 
@@ -42,8 +44,8 @@ def frame_columns(frame: pd.DataFrame, columns: Sequence[str] | None, weights: s
         if not columns:
             raise DataError(f"{name}: columns=[] chooses nothing; columns are {known[:12]}")
         return list(columns)
-    chosen = [c for c in known if c != weights and real(c)]
-    left = [c for c in known if c != weights and c not in chosen]
+    chosen = [c for c in known if c != weights and c not in keys and real(c)]
+    left = [c for c in known if c != weights and c not in keys and c not in chosen]
     if not chosen:
         raise DataError(f"{name}: no numeric columns among {known[:12]}")
     if left:
@@ -112,22 +114,30 @@ class TableSource:
 
     @staticmethod
     def of_frame(
-        frame: pd.DataFrame, batch_size: int | None, columns: Sequence[str] | None, weights: str | None
+        frame: pd.DataFrame,
+        batch_size: int | None,
+        columns: Sequence[str] | None,
+        weights: str | None,
+        keys: Sequence[str] = (),
     ) -> TableSource:
         """Check a pandas frame and cut it."""
         name = "DataFrame"
-        chosen = tuple(frame_columns(frame, columns, weights, name))
+        chosen = tuple(frame_columns(frame, columns, weights, name, keys))
         n, d = check_matrix((len(frame), len(chosen)), name)
         layout = tuple((str(c), 1) for c in chosen)
         return TableSource(name, frame, chosen, layout, weights, tuple(spans(n, batch_rows(d, batch_size))))
 
     @staticmethod
     def of_table(
-        table: pa.Table, batch_size: int | None, columns: Sequence[str] | None, weights: str | None
+        table: pa.Table,
+        batch_size: int | None,
+        columns: Sequence[str] | None,
+        weights: str | None,
+        keys: Sequence[str] = (),
+        name: str = "Table",
     ) -> TableSource:
         """Check an Arrow table and cut it."""
-        name = "Table"
-        chosen = choose_columns(table.schema, columns, weights, name)
+        chosen = choose_columns(table.schema, columns, weights, name, keys)
         layout = tuple(feature_layout(table.schema, chosen))
         n, d = check_matrix((table.num_rows, sum(width for _, width in layout)), name)
         return TableSource(name, table, chosen, layout, weights, tuple(spans(n, batch_rows(d, batch_size))))

@@ -16,6 +16,8 @@ from bnp_dask.data.corpus import TEXT_FORMATS, Documents, Text
 from bnp_dask.data.corpus_ingest import Corpus, TextReport, documents_of, write_corpus
 from bnp_dask.data.files import Location
 from bnp_dask.data.formats import STREAMED, Piece, Stream, check_format, detect, detect_text
+from bnp_dask.data.groups import Cut, GroupedSource
+from bnp_dask.data.groups_ingest import GroupedTable, grouped_table
 from bnp_dask.data.npy import NpySource
 from bnp_dask.data.open import open_path
 from bnp_dask.data.parquet import ParquetSource
@@ -58,6 +60,8 @@ class IngestReport:
         What a reader of the report should know.
     text
         Raw text only: what was found in it.
+    n_groups
+        Rows only: groups that they came in; None for rows without.
     """
 
     source: str
@@ -75,6 +79,7 @@ class IngestReport:
     n_empty: int = 0
     notes: tuple[str, ...] = ()
     text: TextReport | None = None
+    n_groups: int | None = None
 
     def __str__(self) -> str:
         what = "documents" if self.kind == "counts" else "atoms"
@@ -86,6 +91,8 @@ class IngestReport:
         ]
         if self.kind == "counts":
             lines.append(f"  {self.n_entries:,} entries, {self.n_tokens:,.0f} tokens, {self.n_empty:,} empty documents")
+        if self.n_groups is not None:
+            lines.append(f"  {self.n_groups:,} groups")
         if self.text is not None:
             lines += self.text.lines()
         return "\n".join(lines + [f"  note: {note}" for note in self.notes])
@@ -101,9 +108,22 @@ class _Input:
     weights: Any
     patches: Patches
     notes: list[str] = field(default_factory=list)
+    table: GroupedTable | None = None
+
+    def offsets(self) -> np.ndarray | None:
+        """Groups of the rows, ``(G + 1,)``: of a column, or of a store that has them; else None."""
+        if self.table is not None:
+            return self.table.offsets
+        if self.format != "zarr":
+            return None
+        source = open_path(self.location, None, None, None, self.format)
+        return source.all_offsets() if isinstance(source, GroupedSource) else None
 
     def pieces(self) -> Iterator[tuple[Piece, float]]:
         """Atoms with weights, in the stored dtype, and the share read."""
+        if self.table is not None:
+            yield from self.table.pieces()
+            return
         if self.format in STREAMED:
             stream = Stream(self.location, self.format, self.columns, self.weights, self.patches)
             for piece in stream.pieces():
@@ -115,6 +135,8 @@ class _Input:
             # a file that can be cut anywhere is read in small pieces
             rows = batch_rows(source.n_features, None, PIECE_BYTES)
             source = open_path(self.location, rows, self.weights, self.columns, self.format)
+        if isinstance(source, GroupedSource):
+            source = source.atoms
         for index in range(source.n_batches):
             if isinstance(source, NpySource | ZarrRowsSource | ParquetSource):
                 x, weights = source.load_reader(index).load(source.dtype.newbyteorder("="))
@@ -141,6 +163,8 @@ def ingest(
     progress: Progress | None = None,
     overwrite: bool = False,
     storage_options: Mapping[str, Any] | None = None,
+    group_column: str | None = None,
+    order_column: str | None = None,
 ) -> IngestReport:
     """Turn a file into a batched Zarr store; holds one batch at a time.
 
@@ -180,6 +204,10 @@ def ingest(
         Replace what is at ``out``.
     storage_options
         Passed to fsspec for URLs (both ends).
+    group_column, order_column
+        Tables (Parquet, CSV): a column of ids says which rows belong together (a sequence, an image, a hospital),
+        another sorts the rows of each.  Groups come in the order of their first rows; rows that lie elsewhere are
+        sorted in a temporary file, with 12 to 28 bytes a row in memory.  Batches never cut a group.
 
     Raises
     ------
@@ -212,7 +240,8 @@ def ingest(
         target.remove()
     if patches is not None and kind != "images":
         raise SettingError(f"{location.name} is no image or folder of images (format {kind}), and has no patches")
-    given = _Input(location, kind, columns, weights, patches or Patches())
+    table = grouped_table(location, kind, group_column, order_column, columns, weights)
+    given = _Input(location, kind, columns, weights, patches or Patches(), table=table)
     if text is not None and corpus is None:
         raise SettingError(f"{location.name} has format {kind}, which is no raw text; leave the settings of text out")
     plan = _Plan(given, building, target, batch_size, batch_bytes, vocabulary, project, dtype, progress)
@@ -271,7 +300,9 @@ def _write_rows(plan: _Plan, pieces: Iterator[tuple[Piece, float]], sample: np.n
     kind = check_dtype(kind, f"dtype={plan.dtype!r}")
     d = sample.shape[1] if projection is None else projection.n_components
     rows = batch_rows(d, plan.batch_size, plan.batch_bytes)
-    writer = RowsWriter(plan.building, d, kind, rows)
+    offsets = plan.given.offsets()
+    cut = None if offsets is None else Cut.of(offsets, int(offsets[-1]), d, rows, name)
+    writer = RowsWriter(plan.building, d, kind, rows, cut)
     begin = 0.5 if isinstance(plan.project, int) else 0.0
     for (x, weights), fraction in pieces:
         done = projection.apply(x, name) if projection is not None else x
@@ -279,6 +310,8 @@ def _write_rows(plan: _Plan, pieces: Iterator[tuple[Piece, float]], sample: np.n
         plan.tell(begin + (1 - begin) * fraction, writer.n_atoms)
     facts: dict[str, Any] = {}
     notes = list(plan.given.notes)
+    if plan.given.table is not None and not plan.given.table.is_sorted:
+        notes.append("rows were sorted into groups: they lie in another order than in the source")
     if plan.given.format == "images":
         facts["patches"] = asdict(plan.given.patches)
     if projection is not None:
@@ -293,7 +326,7 @@ def _write_rows(plan: _Plan, pieces: Iterator[tuple[Piece, float]], sample: np.n
     loaded = 8 * writer.n_atoms * d
     return IngestReport(
         name, plan.target.name, plan.given.format, "rows", writer.n_atoms, d, writer.n_batches, loaded,
-        _stored(plan.building), str(kind), notes=tuple(notes),
+        _stored(plan.building), str(kind), notes=tuple(notes), n_groups=None if cut is None else len(cut.offsets) - 1,
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import fsspec
@@ -14,11 +15,22 @@ from scipy import sparse
 
 from bnp_dask.data.arrays import ArraySource, with_weights
 from bnp_dask.data.base import Source
-from bnp_dask.data.collections import is_dask, open_collection
+from bnp_dask.data.collections import DaskArraySource, is_dask, open_collection
 from bnp_dask.data.corpus import TEXT_FORMATS
 from bnp_dask.data.files import Location
 from bnp_dask.data.formats import STREAMED, Stream, check_format, detect
 from bnp_dask.data.frames import TableSource
+from bnp_dask.data.groups import GroupedSource
+from bnp_dask.data.groups_open import (
+    Keys,
+    csv_table,
+    from_list,
+    grouped,
+    is_list_of_groups,
+    open_parquet_groups,
+    stored_groups,
+    table_groups,
+)
 from bnp_dask.data.npy import NpyFile, NpySource
 from bnp_dask.data.parquet import ParquetSource, open_file, parquet_files
 from bnp_dask.data.parquet_counts import ParquetCountsSource, counts_shape
@@ -32,7 +44,9 @@ READ_WHOLE = 256 * 2**20
 Data = Any
 """Path or URL, NumPy array, scipy.sparse matrix, dask Array or DataFrame, pandas DataFrame, Arrow Table, or Source."""
 
-FileSource = NpySource | ZarrRowsSource | ZarrCountsSource | ParquetSource | ParquetCountsSource | ArraySource
+FileSource = (
+    NpySource | ZarrRowsSource | ZarrCountsSource | ParquetSource | ParquetCountsSource | ArraySource | GroupedSource
+)
 
 
 def as_source(
@@ -43,6 +57,8 @@ def as_source(
     storage_options: Mapping[str, Any] | None = None,
     columns: Sequence[str] | None = None,
     format: str | None = None,
+    groups: str | os.PathLike[str] | np.ndarray | Sequence[int] | None = None,
+    order: str | None = None,
 ) -> Source:
     """A source of batches from a path, URL, array, table or dask collection.
 
@@ -50,8 +66,8 @@ def as_source(
     ----------
     data
         Path or URL of a Zarr store, Parquet file or folder, .npy or .npz file, or of a small text file; a NumPy array
-        ``(n, D)``; scipy.sparse counts ``(n, V)``; a dask Array or DataFrame; a pandas DataFrame; an Arrow Table; or a
-        source, which is returned as it is.
+        ``(n, D)``; a list of arrays ``(n_g, D)``, one for each group (sequence, image); scipy.sparse counts ``(n, V)``;
+        a dask Array or DataFrame; a pandas DataFrame; an Arrow Table; or a source, which is returned as it is.
     batch_size
         Atoms per batch.  Default: as the data are chunked, or about 32 MB.
     weights
@@ -63,37 +79,52 @@ def as_source(
         Columns to use, in that order (Parquet, DataFrame, CSV).  Default: all numeric ones.
     format
         Format of a file, where its name and first bytes do not tell.
+    groups
+        Which rows belong together (sequences, images, hospitals): offsets ``(G + 1,)``, where group g is the rows
+        ``offsets[g]:offsets[g + 1]`` (a group may be empty), or the path of a .npy file that holds them; or the
+        name of a column of ids (Parquet, DataFrame, CSV), rows of one group together.  A batch never cuts a group: it
+        holds up to ``batch_size`` rows in whole groups, and a larger group alone.  Stores that ``ingest`` wrote with
+        groups have them already.
+    order
+        A column that must rise within each group; rows are taken as they lie, so this is a check.
+        ``bnp_dask.ingest`` sorts.
 
     Raises
     ------
     DataError
         The data cannot be read as rows of numbers or counts; says what was found and what to call.
     """
+    keys = Keys.of(groups, order)
     if isinstance(data, (str, os.PathLike)):
         location = Location.of(data, storage_options)
-        return open_path(location, batch_size, weights, columns, format)
+        return open_path(location, batch_size, weights, columns, format, keys)
     if format is not None or storage_options is not None:
         raise DataError(f"format and storage_options are for paths and URLs, but data is {type(data).__name__}")
     if isinstance(data, zarr.Array | zarr.Group):
         raise DataError("data is an open Zarr node, which workers cannot open; pass its path or URL")
     if is_dask(data):
         column, apart = _split_weights(weights)
-        source = open_collection(data, batch_size, columns, column)
+        source = open_collection(data, batch_size, columns, column, () if keys is None else keys.columns)
+        if keys is not None and (isinstance(source, DaskArraySource) or keys.column is None):
+            return grouped(source, keys.require_offsets(source.name), batch_size, apart)
         return _weighted(source, source.spans, apart)
     if isinstance(data, Source):
-        if batch_size is not None or weights is not None or columns is not None:
-            raise DataError("data is already a source; give batch_size, weights and columns where it is made")
+        if batch_size is not None or weights is not None or columns is not None or keys is not None:
+            raise DataError("data is already a source; give batch_size, weights, columns and groups where it is made")
         return data
-    return _from_memory(data, batch_size, weights, columns)
+    return _from_memory(data, batch_size, weights, columns, keys)
 
 
-def _from_memory(data: Data, batch_size: int | None, weights: Any, columns: Sequence[str] | None) -> Source:
+def _from_memory(
+    data: Data, batch_size: int | None, weights: Any, columns: Sequence[str] | None, keys: Keys | None
+) -> Source:
     column, apart = _split_weights(weights)
-    if isinstance(data, pa.Table):
-        table = TableSource.of_table(data, batch_size, columns, column)
-        return _weighted(table, table.spans, apart)
-    if _is_frame(data):
-        table = TableSource.of_frame(data, batch_size, columns, column)
+    named = () if keys is None else keys.columns
+    if isinstance(data, pa.Table) or _is_frame(data):
+        make = TableSource.of_table if isinstance(data, pa.Table) else TableSource.of_frame
+        table = make(data, batch_size, columns, column, named)
+        if keys is not None:
+            return table_groups(table, keys, batch_size, apart)
         return _weighted(table, table.spans, apart)
     if not sparse.issparse(data) and not isinstance(data, (np.ndarray, list, tuple)):
         raise DataError(
@@ -102,11 +133,17 @@ def _from_memory(data: Data, batch_size: int | None, weights: Any, columns: Sequ
         )
     if columns is not None or column is not None:
         raise DataError("an array has no named columns; choose columns as x[:, [0, 2]], give weights as an array")
+    if is_list_of_groups(data):
+        if keys is not None:
+            raise DataError("data is a list of arrays, each a group; leave out groups=, or give one array")
+        return from_list(data, batch_size, apart)
     try:
         held = data if sparse.issparse(data) else np.asanyarray(data)
     except ValueError as error:
         raise DataError(f"data is a {type(data).__name__} that is no array: {error}") from error
     source = ArraySource.of(held, batch_size)
+    if keys is not None:
+        return grouped(source, keys.require_offsets(source.name), batch_size, apart)
     return _weighted(source, source.spans, apart)
 
 
@@ -144,6 +181,7 @@ def open_path(
     weights: Any = None,
     columns: Sequence[str] | None = None,
     format: str | None = None,
+    keys: Keys | None = None,
 ) -> Source:
     """Source of a file, folder or URL."""
     column, apart = _split_weights(weights)
@@ -156,7 +194,10 @@ def open_path(
         )
     source: FileSource
     if kind in STREAMED:
-        return _read_whole(location, kind, batch_size, column, apart, columns)
+        return _read_whole(location, kind, batch_size, column, apart, columns, keys)
+    if kind == "parquet" and keys is not None:
+        parquet = open_parquet_groups(location, keys, batch_size, columns, column)
+        return parquet if apart is None else replace(parquet, atoms=_weighted(parquet.atoms, parquet.spans, apart))
     if kind == "parquet":
         source = _open_parquet(location, batch_size, columns, column)
     elif columns is not None or column is not None:
@@ -168,10 +209,20 @@ def open_path(
         source = NpySource.of(location, batch_size)
     else:
         source = _open_npz(location, batch_size)
+    if isinstance(source, GroupedSource):
+        if keys is not None:
+            raise DataError(f"{location.name}: this store holds its groups already; leave out groups=")
+        return source if apart is None else replace(source, atoms=_weighted(source.atoms, source.spans, apart))
+    if keys is not None:
+        if isinstance(source, ZarrCountsSource | ParquetCountsSource | ParquetSource):
+            raise DataError(
+                f"{location.name}: counts have a document in each row, a group of its own; leave out groups="
+            )
+        return grouped(source, keys.require_offsets(location.name), batch_size, apart)
     return _weighted(source, source.spans, apart)
 
 
-def _open_zarr(location: Location, batch_size: int | None) -> ZarrRowsSource | ZarrCountsSource:
+def _open_zarr(location: Location, batch_size: int | None) -> ZarrRowsSource | ZarrCountsSource | GroupedSource:
     node = open_zarr(location)
     if isinstance(node, zarr.Array):
         return ZarrRowsSource.of_array(location, ZarrArray.of(location, node), None, batch_size)
@@ -180,7 +231,8 @@ def _open_zarr(location: Location, batch_size: int | None) -> ZarrRowsSource | Z
         return open_zarr_counts(location, node, batch_size)
     if kind != "rows":
         raise DataError(f"{location.name}: a store of kind {kind!r}; needs rows or counts")
-    return open_zarr_rows(location, node, batch_size)
+    rows = open_zarr_rows(location, node, batch_size)
+    return stored_groups(rows, location, sorted(node.array_keys()), batch_size)
 
 
 def _open_parquet(
@@ -227,10 +279,20 @@ def _check_small(location: Location, kind: str) -> None:
 
 
 def _read_whole(
-    location: Location, kind: str, batch_size: int | None, column: str | None, apart: Any, columns: Sequence[str] | None
+    location: Location,
+    kind: str,
+    batch_size: int | None,
+    column: str | None,
+    apart: Any,
+    columns: Sequence[str] | None,
+    keys: Keys | None,
 ) -> Source:
     """A small file of a streamed format, read into memory."""
     _check_small(location, kind)
+    if keys is not None and keys.column is not None and kind in ("csv", "tsv"):
+        table = csv_table(location, kind, keys)
+        of_file = TableSource.of_table(table, batch_size, columns, column, keys.columns, location.name)
+        return table_groups(of_file, keys, batch_size, apart)
     held = list(Stream(location, kind, columns, column).pieces())
     if not held:
         raise DataError(f"{location.name} has no rows")
@@ -244,4 +306,6 @@ def _read_whole(
     if column is not None:
         apart = np.concatenate([w for _, w in held if w is not None])
     source = ArraySource.of(x, batch_size, location.name, kind)
+    if keys is not None:
+        return grouped(source, keys.require_offsets(location.name), batch_size, apart)
     return _weighted(source, source.spans, apart)

@@ -86,10 +86,15 @@ def numbers(array: pa.Array) -> np.ndarray:
     return values.astype(np.float64) if values.dtype == object else values
 
 
-def choose_columns(schema: pa.Schema, columns: Sequence[str] | None, weights: str | None, name: str) -> tuple[str, ...]:
-    """Names of the feature columns: those chosen, else ``x`` of fixed-size lists, else every numeric one."""
+def choose_columns(
+    schema: pa.Schema, columns: Sequence[str] | None, weights: str | None, name: str, keys: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Names of the feature columns: those chosen, else ``x`` of fixed-size lists, else every numeric one.
+
+    ``keys`` are columns that say which group a row belongs to and where; they are no features unless chosen.
+    """
     known = schema.names
-    for wanted in [*(columns or ()), *([weights] if weights else [])]:
+    for wanted in [*(columns or ()), *([weights] if weights else []), *keys]:
         if wanted not in known:
             raise DataError(f"{name}: no column {wanted!r}{nearest(wanted, known)}; it has {_few(known)}")
     if columns is not None:
@@ -102,7 +107,7 @@ def choose_columns(schema: pa.Schema, columns: Sequence[str] | None, weights: st
         return tuple(columns)
     if "x" in known and _is_vector(schema.field("x").type):
         return ("x",)
-    index = _index_columns(schema)
+    index = _index_columns(schema) | set(keys)
     chosen = tuple(f.name for f in schema if is_numeric(f.type) and f.name != weights and f.name not in index)
     left = [f.name for f in schema if f.name not in chosen and f.name != weights and f.name not in index]
     if not chosen:
@@ -228,9 +233,36 @@ class ParquetSource:
         )
         if not batches:
             raise DataError(f"{location.name} has no rows")
+        return ParquetSource._of(location, layout, weights, common_dtype(schema, chosen), batches)
+
+    @staticmethod
+    def between(
+        location: Location, layout: Sequence[tuple[str, int]], weights: str | None, dtype: np.dtype, edges: np.ndarray
+    ) -> ParquetSource:
+        """The rows of all files cut at ``edges (B + 1,)``, columns known."""
+        bounds = np.asarray(edges).tolist()
+        batches: list[list[RowGroups]] = [[] for _ in bounds[1:]]
+        before = 0
+        for file in parquet_files(location):
+            starts = row_starts(file)
+            for b, (start, stop) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
+                low, high = max(start - before, 0), min(stop - before, int(starts[-1]))
+                if high > low:
+                    batches[b].append(_rows_of(file, starts, low, high))
+            before += int(starts[-1])
+        return ParquetSource._of(location, tuple(layout), weights, dtype, [tuple(parts) for parts in batches])
+
+    @staticmethod
+    def _of(
+        location: Location,
+        layout: tuple[tuple[str, int], ...],
+        weights: str | None,
+        dtype: np.dtype,
+        batches: Sequence[tuple[RowGroups, ...]],
+    ) -> ParquetSource:
         ends = np.cumsum([sum(p.take for p in b) for b in batches]).tolist()
         cut = tuple(zip([0, *ends[:-1]], ends, strict=True))
-        return ParquetSource(location.name, layout, weights, _common_dtype(schema, chosen), tuple(batches), cut)
+        return ParquetSource(location.name, layout, weights, dtype, tuple(batches), cut)
 
     @property
     def n_batches(self) -> int:
@@ -268,7 +300,7 @@ class ParquetSource:
         }
 
 
-def _common_dtype(schema: pa.Schema, columns: Sequence[str]) -> np.dtype:
+def common_dtype(schema: pa.Schema, columns: Sequence[str]) -> np.dtype:
     """The smallest dtype that holds all columns without loss; float64 where nulls may be."""
     dtypes = []
     for column in columns:
@@ -293,8 +325,8 @@ def _plan(
     for location in files:
         with open_file(location) as file:
             _compare(file.schema_arrow, schema, used, chosen, location, files[0])
-            sizes = [file.metadata.row_group(g).num_rows for g in range(file.metadata.num_row_groups)]
-        starts = np.concatenate([[0], np.cumsum(sizes)]).astype(int)
+        starts = row_starts(location)
+        sizes = np.diff(starts).tolist()
         if batch_size is not None:
             out += [(_rows_of(location, starts, a, b),) for a, b in spans(int(starts[-1]), rows)]
             continue
@@ -308,6 +340,13 @@ def _plan(
             elif size:
                 held.append(RowGroups(location, g, g + 1, 0, size))
     return [*out, tuple(held)] if held else out
+
+
+def row_starts(location: Location) -> np.ndarray:
+    """First row of each row group of a file, and the number of rows last."""
+    with open_file(location) as file:
+        sizes = [file.metadata.row_group(g).num_rows for g in range(file.metadata.num_row_groups)]
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(int)
 
 
 def _rows_of(location: Location, starts: np.ndarray, a: int, b: int) -> RowGroups:

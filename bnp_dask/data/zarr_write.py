@@ -13,6 +13,7 @@ from zarr.codecs import BloscCodec, Crc32cCodec
 
 from bnp_dask.data.checks import PIECE_BYTES
 from bnp_dask.data.files import Location
+from bnp_dask.data.groups import Cut, check_offsets
 from bnp_dask.data.zarr_rows import ATTRIBUTE, FORMAT_VERSION
 from bnp_dask.errors import DataError
 
@@ -61,12 +62,15 @@ class RowsWriter:
         Columns, and how they are stored.
     batch_rows
         Atoms per batch.
+    cut
+        Groups of rows, and where batches start; then these are the batches.
     """
 
     location: Location
     n_features: int
     dtype: np.dtype
     batch_rows: int
+    cut: Cut | None = None
     n_atoms: int = 0
     n_batches: int = 0
     _held: list[np.ndarray] = field(default_factory=list)
@@ -81,12 +85,19 @@ class RowsWriter:
         if weights is not None:
             self._weights.append(weights)
         while len(x):
-            part = x[: self.batch_rows - self._held_rows]
+            part = x[: self._room() - self._held_rows]
             self._held.append(part)
             self._held_rows += len(part)
             x = x[len(part) :]
-            if self._held_rows == self.batch_rows:
+            if self._held_rows == self._room():
                 self._flush()
+
+    def _room(self) -> int:
+        """Rows of the batch that is being filled."""
+        if self.cut is None:
+            return self.batch_rows
+        first, last = self.cut.offsets[self.cut.groups[self.n_batches : self.n_batches + 2]]
+        return int(last - first)
 
     def close(self, facts: Mapping[str, Any], source: str) -> None:
         """Write what is left, then the group."""
@@ -98,6 +109,12 @@ class RowsWriter:
         if self._weights:
             write_vector(self.location.child("weights"), np.concatenate(self._weights))
         sizes = {"n_atoms": self.n_atoms, "n_features": self.n_features, "batch_rows": self.batch_rows}
+        if self.cut is not None:
+            check_offsets(self.cut.offsets, self.n_atoms, source)
+            write_vector(self.location.child("groups"), self.cut.offsets)
+            table = np.stack([self.cut.groups, self.cut.offsets[self.cut.groups]], axis=1)
+            write_vector(self.location.child("batch_group"), table)
+            sizes["n_groups"] = len(self.cut.offsets) - 1
         finish(self.location, {"kind": "rows", **sizes, **facts}, source)
 
     def _flush(self) -> None:

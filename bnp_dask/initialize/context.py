@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from bnp_dask.allocation.mixture import mixture_tiles
 from bnp_dask.batch import Batch, concatenate
 from bnp_dask.data.base import Reader, Source
 from bnp_dask.errors import DataError, SettingError
@@ -68,6 +69,13 @@ def require_enough_atoms(n_clusters: int, context: InitContext, called: str) -> 
             f"{called}(n_clusters={n_clusters}): {context.source.name} has {found} atoms, and every cluster starts "
             f"from an atom of its own; ask for at most {found} clusters"
         )
+
+
+def is_topic_model_of_words(context: InitContext) -> bool:
+    """Whether atoms are word tokens, and rows of the data their documents."""
+    words = context.model.observation.fields.get("x")
+    counted = words is not None and words.dims[1:] == ("word",)
+    return context.model.allocation.grouped and context.source.is_sparse and counted
 
 
 # -- randomness ---------------------------------------------------------------------------------------------
@@ -151,6 +159,16 @@ def each_batch(context: InitContext, submit: Callable[[int], Handle]) -> Iterato
         yield context.executor.result(pending.popleft())
 
 
+def atom_tiles(model: Model, batch: Batch, n_clusters: int) -> Iterator[Batch]:
+    """Pieces of a batch small enough for an (n, K) matrix; an initialisation assigns rows one by one.
+
+    Groups stay whole where the batch has them: what a row means may depend on the one before.
+    """
+    if model.allocation.grouped and batch.groups is None:
+        return mixture_tiles(batch, n_clusters)  # documents, or rows that were drawn from their groups
+    return model.allocation.tiles(batch, n_clusters)
+
+
 # -- summaries of assigned atoms ----------------------------------------------------------------------------
 def hard_resp(labels: np.ndarray, n_clusters: int) -> SparseResp:
     """Each atom in the cluster at position ``labels``, ``(n,)``."""
@@ -162,7 +180,7 @@ def summarize_assigned(model: Model, batch: Batch, resp: np.ndarray, n_clusters:
     ids = np.arange(n_clusters, dtype=np.int64)
     total = model.empty_summary(ids)
     start = 0
-    for tile in model.allocation.tiles(batch, n_clusters):
+    for tile in atom_tiles(model, batch, n_clusters):
         rows = resp[start : start + tile.n_atoms]
         start += tile.n_atoms
         part: Resp = hard_resp(rows, n_clusters) if rows.ndim == 1 else np.ascontiguousarray(rows, np.float64)

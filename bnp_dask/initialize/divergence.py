@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bnp_dask.batch import Batch
-from bnp_dask.initialize.context import hard_resp
+from bnp_dask.initialize.context import atom_tiles, hard_resp
 from bnp_dask.model import Model
 from bnp_dask.observation.base import Observation, Params
 from bnp_dask.summary import CLUSTER, Summary
@@ -115,7 +115,7 @@ def nearest(model: Model, batch: Batch, atoms: Batch) -> tuple[np.ndarray, np.nd
     for tile in _tiles(model, atoms):
         centres = single_atoms(model, tile)
         start = 0
-        for rows in model.allocation.tiles(batch, tile.n_atoms):
+        for rows in atom_tiles(model, batch, tile.n_atoms):
             here = slice(start, start + rows.n_atoms)
             start += rows.n_atoms
             new = log_joint(model, centres, rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from bnp_dask.initialize.context import (
     InitContext,
     choose_atoms,
     each_batch,
+    is_topic_model_of_words,
     read_checked,
     require_enough_atoms,
     submit_atoms,
@@ -37,16 +38,26 @@ class RandomExamples:
     Only the batches that hold them are read.  Every atom is as likely as every other, and counts once, whatever
     its weight.
 
+    In topic models of words these are documents.  A document alone is no start for a topic: it has a few hundred of
+    the words, and tokens of all others could not go there.  So each topic is a document mixed with the words of the
+    whole corpus, and counts as an equal part of the corpus.
+
     Parameters
     ----------
     n_clusters
         Clusters to start with, K; at most the number of atoms.
+    background
+        Topic models of words only: share of the corpus in each topic, 0 to 1.  (With 50 topics in 5,000 documents of
+        120 tokens, 15 laps found none of the topics from bare documents, 35 at one half, and 39 at 0.9.)
     """
 
     n_clusters: int
+    background: float = 0.9
 
     def __post_init__(self) -> None:
         whole_number("n_clusters", self.n_clusters, 1)
+        if not 0 <= self.background < 1:
+            raise SettingError(f"background={self.background!r}: needs a share, at least 0 and less than 1")
 
     def start(self, context: InitContext) -> Summary:
         """Statistics of K clusters of one atom each.
@@ -60,7 +71,15 @@ class RandomExamples:
         executor = context.executor
         model = executor.share("init-model", context.model)
         parts = submit_atoms(context, model, choose_atoms(context, self.n_clusters))
-        return executor.result(executor.submit("init-examples", _one_atom_each, model, *parts))
+        examples = executor.result(executor.submit("init-examples", _one_atom_each, model, *parts))
+        return self._on_background(context, examples) if is_topic_model_of_words(context) else examples
+
+    def _on_background(self, context: InitContext, examples: Summary) -> Summary:
+        corpus = context.survey.mean * context.survey.total_weight
+        share = examples["x"] / np.maximum(examples["N"], 1.0)[:, None]
+        mixed = (1.0 - self.background) * share + self.background * corpus / corpus.sum()
+        x = mixed * (corpus.sum() / (self.n_clusters * mixed.sum(axis=1, keepdims=True)))
+        return replace(examples, values={**examples.values, "N": x.sum(axis=1), "x": x})
 
 
 def _one_atom_each(model: Model, *parts: Batch) -> Summary:

@@ -8,7 +8,7 @@ import numpy as np
 
 from bnp_dask.allocation.finite_mixture import FiniteMixture
 from bnp_dask.batch import Batch
-from bnp_dask.initialize.context import summarize_assigned
+from bnp_dask.initialize.context import atom_tiles, summarize_assigned
 from bnp_dask.initialize.divergence import Best, best_joint, divergence, log_joint, single_atoms
 from bnp_dask.model import Model, Posterior
 
@@ -89,7 +89,7 @@ def _draw(bias: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
 def _distances(model: Model, batch: Batch, best: Best, index: np.ndarray) -> np.ndarray:
     """Divergences of all atoms from the centres at the atoms ``index``, ``(n, m)`` nats."""
     centres = single_atoms(model, batch.take(index))
-    joint = [log_joint(model, centres, tile) for tile in model.allocation.tiles(batch, len(index))]
+    joint = [log_joint(model, centres, tile) for tile in atom_tiles(model, batch, len(index))]
     return divergence(best, np.concatenate(joint))
 
 
@@ -130,7 +130,7 @@ def hard_kmeans(model: Model, batch: Batch, labels: np.ndarray, n_clusters: int,
 def most_likely(posterior: Posterior, batch: Batch) -> np.ndarray:
     """Cluster under which each atom is most likely, ``(n,)``, the lowest of equals; weights of clusters set aside."""
     model = posterior.model
-    tiles = model.allocation.tiles(batch, posterior.n_clusters)
+    tiles = atom_tiles(model, batch, posterior.n_clusters)
     labels = [model.observation.expected_log_lik(posterior.observation, tile).argmax(axis=1) for tile in tiles]
     return np.concatenate(labels)
 
@@ -141,7 +141,7 @@ def _reassign(posterior: Posterior, batch: Batch, labels: np.ndarray) -> tuple[n
     log_weights = model.allocation.log_weights(posterior.allocation)
     wanted, gain = np.empty_like(labels), np.empty(len(labels))
     start = 0
-    for tile in model.allocation.tiles(batch, posterior.n_clusters):
+    for tile in atom_tiles(model, batch, posterior.n_clusters):
         here = slice(start, start + tile.n_atoms)
         start += tile.n_atoms
         weight = model.observation.expected_log_lik(posterior.observation, tile) + log_weights

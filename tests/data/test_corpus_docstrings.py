@@ -69,4 +69,4 @@ def test_the_corpus_of_this_machine(tmp_path):
     vocabulary = load_vocabulary(tmp_path / "x.zarr")
     assert report.n_atoms > 1400 and 300 < len(vocabulary) < 5000
     assert not set(vocabulary.words) & set(PYTHON_WORDS) and "file" in vocabulary.words
-    assert load_documents(tmp_path / "x.zarr").column_names == ["id", "package", "kind"]
+    assert load_documents(tmp_path / "x.zarr").column_names == ["id", "package", "kind", "begins"]

@@ -1,0 +1,222 @@
+"""Rows of tables put into groups, in order, on their way into a store; features are sorted on disk."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+
+from bnp_dask.data.checks import PIECE_BYTES
+from bnp_dask.data.files import Location
+from bnp_dask.data.formats import open_packed
+from bnp_dask.data.groups import INT, as_arrow, require_all
+from bnp_dask.data.groups_open import parquet_pieces
+from bnp_dask.data.parquet import (
+    choose_columns,
+    common_dtype,
+    feature_layout,
+    fill_rows,
+    is_numeric,
+    numbers,
+    open_file,
+    parquet_files,
+)
+from bnp_dask.errors import DataError, SettingError
+
+Piece = tuple[np.ndarray, np.ndarray | None]
+
+
+@dataclass(frozen=True, eq=False)
+class GroupedTable:
+    """A table whose rows go into groups: what one pass over the columns of ids and order told.
+
+    Parameters
+    ----------
+    location, kind
+        Of a Parquet file or folder, or a CSV file.
+    layout
+        Feature columns and how many features each gives.
+    weights
+        Column of weights, or None.
+    dtype
+        Of the features.
+    offsets
+        Rows of each group, ``(G + 1,)``, groups in the order of their first rows.
+    place
+        Where each row of the table goes, ``(n,)``; None when all lie right.
+    types
+        Of the columns of a CSV file.
+    """
+
+    location: Location
+    kind: str
+    layout: tuple[tuple[str, int], ...]
+    weights: str | None
+    dtype: np.dtype
+    offsets: np.ndarray
+    place: np.ndarray | None
+    types: dict[str, pa.DataType]
+
+    @staticmethod
+    def read(
+        location: Location,
+        kind: str,
+        group: str,
+        order: str | None,
+        columns: Sequence[str] | None,
+        weights: str | None,
+    ) -> GroupedTable:
+        """One pass over ids and order: holds 4 bytes a row for the ids, and 8 for the order."""
+        if kind not in ("parquet", "csv", "tsv"):
+            raise DataError(
+                f"{location.name}: group_column={group!r} needs named columns, which format {kind} does not have; "
+                "columns of groups are read from Parquet and CSV"
+            )
+        keys = [group] if order is None else [group, order]
+        schema = _schema(location, kind)
+        chosen = choose_columns(schema, columns, weights, location.name, keys)
+        layout = tuple(feature_layout(schema, chosen))
+        text = {} if kind == "parquet" else _text_types(schema, [*chosen, *([weights] if weights else [])], group)
+        codes, times = [], []
+        before = 0
+        for piece in _pieces(location, kind, keys, text):
+            ids = as_arrow(piece.column(0))
+            require_all(ids, group, location.name, before)
+            codes.append(ids.dictionary_encode())
+            if order is not None:
+                times.append(_times(as_arrow(piece.column(1)), order, location.name, before))
+            before += len(ids)
+        if before == 0:
+            raise DataError(f"{location.name} has no rows")
+        found = _codes(codes)
+        dtype = common_dtype(schema, chosen) if kind == "parquet" else np.dtype(np.float64)
+        offsets = np.concatenate([[0], np.cumsum(np.bincount(found))]).astype(INT)
+        rank = np.argsort(found, kind="stable") if order is None else np.lexsort((np.concatenate(times), found))
+        place = None
+        if (np.diff(rank) != 1).any():
+            place = np.empty(len(rank), INT)
+            place[rank] = np.arange(len(rank))
+        return GroupedTable(location, kind, layout, weights, dtype, offsets, place, text)
+
+    @property
+    def is_sorted(self) -> bool:
+        """Whether the rows lay in groups and in order already."""
+        return self.place is None
+
+    def pieces(self) -> Iterator[tuple[Piece, float]]:
+        """Rows with weights in their new order, and the share read.
+
+        Rows that do not lie right are first written to a temporary file at their new places.
+        """
+        n, d = int(self.offsets[-1]), sum(width for _, width in self.layout)
+        if self.place is None:
+            done = 0
+            for x, weights in self._rows():
+                done += len(x)
+                yield (x, weights), done / n
+            return
+        with tempfile.TemporaryFile() as file:
+            file.truncate(max(1, n * d * self.dtype.itemsize))
+            held = np.memmap(file, self.dtype, "r+", shape=(n, d))
+            sorted_weights = np.empty(n) if self.weights else None
+            done = 0
+            for x, weights in self._rows():
+                to = self.place[done : done + len(x)]
+                held[to] = x
+                if sorted_weights is not None and weights is not None:
+                    sorted_weights[to] = weights
+                done += len(x)
+            rows = max(1, PIECE_BYTES // (d * self.dtype.itemsize))
+            for start in range(0, n, rows):
+                stop = min(start + rows, n)
+                part = None if sorted_weights is None else sorted_weights[start:stop]
+                yield (np.array(held[start:stop]), part), stop / n
+            del held
+
+    def _rows(self) -> Iterator[Piece]:
+        """Rows as they lie in the table."""
+        width = sum(w for _, w in self.layout)
+        names = [c for c, _ in self.layout]
+        used = list(dict.fromkeys([*names, *([self.weights] if self.weights else [])]))
+        for batch in _pieces(self.location, self.kind, used, self.types, max(1, PIECE_BYTES // (8 * width))):
+            out = np.empty((batch.num_rows, width), self.dtype)
+            fill_rows(out, batch, self.layout)
+            yield out, numbers(batch.column(self.weights)) if self.weights else None
+
+
+def grouped_table(
+    location: Location, kind: str, group: str | None, order: str | None, columns: Sequence[str] | None, weights: Any
+) -> GroupedTable | None:
+    """The table that ``ingest`` is to put into groups; None when no column was named."""
+    if group is None:
+        if order is not None:
+            raise SettingError(f"order_column={order!r} sorts rows within groups; give group_column= too")
+        return None
+    if weights is not None and not isinstance(weights, str):
+        raise SettingError("with group_column=, weights must be a column: rows are sorted, and weights with them")
+    return GroupedTable.read(location, kind, group, order, columns, weights)
+
+
+def _schema(location: Location, kind: str) -> pa.Schema:
+    if kind == "parquet":
+        with open_file(parquet_files(location)[0]) as file:
+            return file.schema_arrow
+    try:
+        with pyarrow.csv.open_csv(open_packed(location)[0], parse_options=_parsing(kind)) as table:
+            return table.schema
+    except (pa.ArrowInvalid, StopIteration, ValueError) as error:
+        raise DataError(f"{location.name}: no table of text ({error})") from error
+
+
+def _text_types(schema: pa.Schema, features: Sequence[str], group: str) -> dict[str, pa.DataType]:
+    """Types of the columns of a text table: its first block may hold whole numbers only."""
+    types = {f.name: pa.float64() for f in schema if is_numeric(f.type) or f.name in features}
+    return {**types, group: pa.string()}
+
+
+def _parsing(kind: str) -> Any:
+    return pyarrow.csv.ParseOptions(delimiter="\t" if kind == "tsv" else ",")
+
+
+def _pieces(
+    location: Location, kind: str, columns: Sequence[str], types: dict[str, pa.DataType], rows: int = 2**18
+) -> Iterator[pa.RecordBatch]:
+    """Some columns of the table, piece by piece."""
+    if kind == "parquet":
+        yield from parquet_pieces(location, columns, rows)
+        return
+    converting = pyarrow.csv.ConvertOptions(column_types=types, include_columns=list(columns), strings_can_be_null=True)
+    try:
+        with pyarrow.csv.open_csv(
+            open_packed(location)[0], parse_options=_parsing(kind), convert_options=converting
+        ) as table:
+            yield from table
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise DataError(f"{location.name}: {error}") from error
+
+
+def _times(order: pa.Array, column: str, name: str, before: int) -> np.ndarray:
+    """The order of rows as numbers, ``(n,)``: dates and times as whole numbers."""
+    require_all(order, column, name, before)
+    if pa.types.is_temporal(order.type):
+        wide = pa.int32() if order.type.bit_width == 32 else pa.int64()
+        order = order.cast(wide)
+    if not is_numeric(order.type):
+        raise DataError(f"{name}: order column {column!r} is {order.type}; needs numbers, dates or times")
+    return numbers(order)
+
+
+def _codes(pieces: list[pa.DictionaryArray]) -> np.ndarray:
+    """Number of the group of each row, ``(n,)``, groups numbered from the first to occur."""
+    whole = pa.chunked_array(pieces).unify_dictionaries()
+    codes = np.concatenate([np.asarray(chunk.indices, np.int32) for chunk in whole.chunks])
+    first = np.full(int(codes.max()) + 1, len(codes), INT)
+    np.minimum.at(first, codes, np.arange(len(codes)))
+    rank = np.empty(len(first), np.int32)
+    rank[np.argsort(first, kind="stable")] = np.arange(len(first), dtype=np.int32)
+    return rank[codes]

@@ -1,0 +1,259 @@
+"""Topics from anchor words: word co-occurrence gathered out of core (Arora et al. 2013)."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy import sparse
+
+from bnp_dask.batch import Batch
+from bnp_dask.data.base import Reader
+from bnp_dask.errors import DataError, SettingError
+from bnp_dask.execute.base import Handle
+from bnp_dask.initialize.context import (
+    InitContext,
+    child_rng,
+    each_batch,
+    is_topic_model_of_words,
+    new_root,
+    read_checked,
+    whole_number,
+)
+from bnp_dask.kernels.anchors import convex_weights, farthest_points, projected_pairs
+from bnp_dask.model import Model
+from bnp_dask.summary import Summary
+
+MEMORY = 2 * 2**30
+"""Bytes of the projected tables of co-occurrence, at most; a task holds them once, the caller twice."""
+
+
+@dataclass(frozen=True)
+class AnchorWords:
+    """Topics of a corpus in one pass: words that belong to one topic alone, and what goes along with them.
+
+    How often words occur together in documents is a table Q ``(V, V)`` whose rows, normalised, are mixtures of the
+    rows of anchor words (words of one topic only).  Anchors are the corners of that cloud of rows; the weights with
+    which corners mix to the row of a word are p(topic | word).  What is gathered is Q times a random matrix, ``(V,
+    projection)``, so memory does not grow with the square of the vocabulary.
+
+    The statistics returned give each word's tokens to the topics in these proportions, so that they sum to the
+    tokens of the corpus.  Topics are numbered from the largest.
+
+    Half of the documents and the other half are counted apart.  Their errors are independent, so they tell how far a
+    word is from what the anchors so far explain, and how far it would be by chance: when no word is farther, there
+    are as many topics as co-occurrence can tell apart, and no more are started.
+
+    Parameters
+    ----------
+    n_clusters
+        Topics to start with, K, at most.
+    min_documents
+        Words of fewer documents are no anchors: the rows of rare words are noise.  Default: one document in 50,
+        but fewer where fewer than ten words per topic would be left.
+    noise
+        A word is no anchor when its squared distance from what the anchors so far explain is less than this many
+        squared errors (of its row, and on average of theirs).  There may be fewer topics than asked for, and a warning
+        says so.  0: as many as asked for, which is what a model with a fixed number of topics wants.
+    projection
+        Columns of the random matrix; a vocabulary of no more words is used as it is.
+
+    Notes
+    -----
+    Each document gives (h h' - diag(h)) / (n (n - 1)) to Q, an unbiased estimate of the co-occurrence of two of its n
+    tokens.  Documents of one token have none, and count only in the sizes of topics.
+
+    References
+    ----------
+    Arora, Ge, Halpern, Mimno, Moitra, Sontag, Wu & Zhu (2013), "A practical algorithm for topic modeling with provable
+    guarantees": Algorithm 4 (anchors) and RecoverL2.
+    """
+
+    n_clusters: int
+    min_documents: int | None = None
+    projection: int = 400
+    noise: float = 1.0
+
+    def __post_init__(self) -> None:
+        whole_number("n_clusters", self.n_clusters, 1)
+        whole_number("projection", self.projection, 2)
+        if not 0 <= self.noise < np.inf:
+            raise SettingError(f"noise={self.noise!r}: needs a finite number, at least 0")
+        if self.min_documents is not None:
+            whole_number("min_documents", self.min_documents, 1)
+
+    def start(self, context: InitContext) -> Summary:
+        """Statistics of the topics found.
+
+        Raises
+        ------
+        SettingError
+            The model is no topic model of word counts, or Q R would take more than 2 GB.
+        DataError
+            No word is in enough documents.
+        """
+        n_words = context.source.n_features
+        _require_words(context)
+        columns = min(self.projection, n_words)
+        size = 16 * n_words * columns
+        if size > MEMORY:
+            raise SettingError(
+                f"AnchorWords: {n_words} words times projection={columns}, twice, are {size / 2**30:.1f} GB, "
+                f"and each task sends them; at most {MEMORY / 2**30:.0f} GB. Give projection="
+                f"{max(2, MEMORY // (16 * n_words))} or less, ingest with a smaller vocabulary, or start from "
+                "RandomExamples"
+            )
+        root = new_root(context.rng)
+        found = self._gather(context, columns, root)
+        summary = self._recover(context.model, found)
+        if summary.n_clusters < self.n_clusters:
+            warnings.warn(
+                f"starting with {summary.n_clusters} clusters instead of {self.n_clusters}: the co-occurrence of words "
+                "in enough documents tells no more topics apart (noise=0 takes as many as words span)",
+                stacklevel=2,
+            )
+        return summary
+
+    def of_batch(self, model: Model, batch: Batch, root: int) -> Summary:
+        """Topics of the documents of one batch, such as a sample; counts may be expected ones, no whole numbers."""
+        return self._recover(model, count_together(batch, min(self.projection, batch.n_features), root))
+
+    def _gather(self, context: InitContext, columns: int, root: int) -> Cooccurrence:
+        executor, source, atoms = context.executor, context.source, context.survey.batch_atoms
+        model = executor.share("init-model", context.model)
+
+        def submit(b: int) -> Handle:
+            return executor.submit(
+                f"init-words-batch{b}", _count_together, source.reader(b), model, atoms[b], columns, root
+            )
+
+        total: Cooccurrence | None = None
+        for part in each_batch(context, submit):
+            total = part if total is None else total.plus(part)
+        assert total is not None  # an empty data set was refused by the survey
+        return total
+
+    def _recover(self, model: Model, found: Cooccurrence) -> Summary:
+        candidates = self._candidates(found)
+        anchors = farthest_points(found.halves(), candidates, self.n_clusters, self.noise)
+        rows = found.rows()
+        corners = rows[anchors]
+        share = convex_weights(corners @ corners.T, rows @ corners.T)
+        seen = found.seen
+        together = seen > 0
+        prior = seen @ share / seen.sum()
+        share[~together] = prior
+        counts = found.tokens[:, None] * share
+        order = np.argsort(-counts.sum(axis=0), kind="stable")
+        return _as_summary(model, counts[:, order])
+
+    def _candidates(self, found: Cooccurrence) -> np.ndarray:
+        """Words that may be anchors."""
+        together = (found.share > 0).all(axis=0) if (found.share.sum(axis=1) > 0).all() else found.seen > 0
+        present = found.documents[together]
+        if len(present) == 0:
+            raise DataError("AnchorWords: no document has two tokens, so no words occur together")
+        least = self.min_documents
+        if least is None:
+            wanted = min(10 * self.n_clusters, len(present))
+            least = min(found.n_documents / 50, np.sort(present)[-wanted])
+        candidates = np.flatnonzero((found.documents >= least) & together)
+        if len(candidates) == 0:
+            raise DataError(
+                f"AnchorWords(min_documents={self.min_documents}): no word is in so many documents; the most frequent "
+                f"is in {found.documents.max():.0f}"
+            )
+        return candidates
+
+
+def _require_words(context: InitContext) -> None:
+    model = context.model
+    if not is_topic_model_of_words(context):
+        kind = "sparse counts" if context.source.is_sparse else "dense rows"
+        raise SettingError(
+            "AnchorWords starts topic models of words: HDPTopics() or LDA() of Multinomial() on sparse counts, not "
+            f"{type(model.allocation).__name__} of {type(model.observation).__name__} on {kind}; start from "
+            "BregmanKMeans or RandomExamples"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Cooccurrence:
+    """What documents tell about words; additive.
+
+    ``table (2, V, p)`` is Q R of each half of the documents; ``share (2, V)`` the exact row sums of Q: the expected
+    share of the word in a document; then ``documents`` with the word and ``tokens`` of it, both ``(V,)``, and the
+    number of documents.
+    """
+
+    table: np.ndarray
+    share: np.ndarray
+    documents: np.ndarray
+    tokens: np.ndarray
+    n_documents: float
+
+    def plus(self, other: Cooccurrence) -> Cooccurrence:
+        """Both; the table of the first is overwritten."""
+        np.add(self.table, other.table, out=self.table)
+        return replace(
+            self,
+            share=self.share + other.share,
+            documents=self.documents + other.documents,
+            tokens=self.tokens + other.tokens,
+            n_documents=self.n_documents + other.n_documents,
+        )
+
+    @property
+    def seen(self) -> np.ndarray:
+        """Row sums of Q over all documents, ``(V,)``."""
+        return self.share.sum(axis=0)
+
+    def rows(self) -> np.ndarray:
+        """Rows of Q R, those of Q normalised to sum to one, ``(V, p)``."""
+        return _normalised(self.table.sum(axis=0), self.seen)
+
+    def halves(self) -> np.ndarray:
+        """The same of each half, ``(2, V, p)``; of a single document, twice the same."""
+        if not (self.share.sum(axis=1) > 0).all():
+            return np.stack([self.rows()] * 2)
+        return np.stack([_normalised(t, s) for t, s in zip(self.table, self.share, strict=True)])
+
+
+def _normalised(table: np.ndarray, share: np.ndarray) -> np.ndarray:
+    out = np.zeros_like(table)
+    np.divide(table, share[:, None], out=out, where=share[:, None] > 0)
+    return out
+
+
+def _count_together(reader: Reader, model: Model, expected: int, columns: int, root: int) -> Cooccurrence:
+    """Task: co-occurrence of the words of one batch."""
+    return count_together(read_checked(reader, model.observation, expected), columns, root)
+
+
+def count_together(batch: Batch, columns: int, root: int) -> Cooccurrence:
+    """Co-occurrence of the words of a batch, projected on ``columns``; the words themselves when there are no more."""
+    x = sparse.csr_array(batch.x)
+    times = np.ones(x.shape[0]) if batch.weights is None else batch.weights
+    length = np.asarray(x.sum(axis=1), np.float64)
+    inverse = np.divide(times, length, out=np.zeros(len(length)), where=length > 1.0)
+    basis = projection(x.shape[1], columns, root)
+    sides = [np.arange(side, x.shape[0], 2) for side in (0, 1)]
+    table = np.stack([projected_pairs(sparse.csr_array(x[side]), times[side], basis) for side in sides])
+    share = np.stack([inverse[side] @ x[side] for side in sides])
+    present = sparse.csr_array((np.ones(x.nnz), x.indices, x.indptr), shape=x.shape)
+    return Cooccurrence(table, share, times @ present, times @ x, float(times.sum()))
+
+
+def projection(n_words: int, columns: int, root: int) -> np.ndarray:
+    """Random matrix ``(V, p)`` that keeps distances, the same in every task; the identity where p is V."""
+    if columns == n_words:
+        return np.eye(n_words)
+    return child_rng(root).standard_normal((n_words, columns)) / np.sqrt(columns)
+
+
+def _as_summary(model: Model, counts: np.ndarray) -> Summary:
+    """Summary of topics with these expected tokens ``(V, K)``; entropies count as zero."""
+    empty = model.empty_summary(np.arange(counts.shape[1]))
+    x = np.ascontiguousarray(counts.T)
+    return replace(empty, values={**empty.values, "N": x.sum(axis=1), "x": x})

@@ -1,0 +1,99 @@
+"""A start for models of sequences: windows of consecutive steps, each a cluster (thesis 6.6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bnp_dask.allocation.chains import sequence_offsets
+from bnp_dask.batch import Batch
+from bnp_dask.data.base import Reader
+from bnp_dask.initialize.context import (
+    InitContext,
+    choose_atoms,
+    hard_resp,
+    locate,
+    read_checked,
+    require_enough_atoms,
+    whole_number,
+)
+from bnp_dask.kernels.resp import scale_rows
+from bnp_dask.model import Model
+from bnp_dask.summary import Summary
+
+
+@dataclass(frozen=True)
+class ContiguousBlocks:
+    """K windows of consecutive rows at random places in the sequences, each a cluster that holds these rows.
+
+    Every row of the data is as likely as every other to be in a window's middle, so long sequences have more of them;
+    windows may overlap.  Only the batches that hold them are read.
+
+    Parameters
+    ----------
+    n_clusters
+        Clusters to start with, K; at most the number of rows.
+    length
+        Rows in a window: shorter than most segments of the data, and long enough to tell what they are like.
+        A window never leaves its sequence; sequences that are shorter are taken whole.
+
+    References
+    ----------
+    Thesis 6.6, "random-contiguous-blocks".
+    """
+
+    n_clusters: int
+    length: int = 20
+
+    def __post_init__(self) -> None:
+        whole_number("n_clusters", self.n_clusters, 1)
+        whole_number("length", self.length, 1)
+
+    def start(self, context: InitContext) -> Summary:
+        """Statistics of the windows; how states follow one another is left open.
+
+        Raises
+        ------
+        DataError
+            More clusters than rows, rows that come in no sequences, or that the likelihood cannot have produced.
+        """
+        require_enough_atoms(self.n_clusters, context, "ContiguousBlocks")
+        executor, source, atoms = context.executor, context.source, context.survey.batch_atoms
+        model = executor.share("init-model", context.model)
+        done, tasks = 0, []
+        for b, positions in locate(context.survey, choose_atoms(context, self.n_clusters)):
+            numbers = np.arange(done, done + len(positions))
+            done += len(positions)
+            task = (source.reader(b), model, atoms[b], positions, numbers, self.n_clusters, self.length)
+            tasks.append(executor.submit(f"init-blocks-batch{b}", _summarize_blocks, *task))
+        return executor.result(executor.submit("init-blocks", _add_up, *tasks))
+
+
+def _add_up(*parts: Summary) -> Summary:
+    """Task: the windows of all batches."""
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+def _summarize_blocks(
+    reader: Reader, model: Model, expected: int, middles: np.ndarray, numbers: np.ndarray, n_clusters: int, length: int
+) -> Summary:
+    """Task: statistics of the windows about some rows of one batch, as the clusters at the positions ``numbers``."""
+    batch = read_checked(reader, model.observation, expected)
+    index, labels = blocks_about(batch, middles, length)
+    rows = batch.take(index)
+    resp = scale_rows(hard_resp(numbers[labels], n_clusters), rows.weights)
+    return model.summarize(np.arange(n_clusters, dtype=np.int64), rows, resp)
+
+
+def blocks_about(batch: Batch, middles: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of windows about the rows ``middles (K,)``, moved as far as their sequence asks, and whose each row is."""
+    offsets = sequence_offsets(batch)
+    owner = np.searchsorted(offsets, middles, side="right") - 1
+    first, last = offsets[owner], offsets[owner + 1]
+    start = np.maximum(np.minimum(middles - length // 2, last - length), first)
+    spans = [np.arange(a, b) for a, b in zip(start, np.minimum(start + length, last), strict=True)]
+    return np.concatenate(spans), np.repeat(np.arange(len(middles)), [len(s) for s in spans])

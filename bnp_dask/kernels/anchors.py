@@ -1,0 +1,146 @@
+"""Anchor words: corners of a cloud of points, and every point as a mixture of the corners."""
+
+from __future__ import annotations
+
+import numba as nb
+import numpy as np
+from scipy import sparse
+
+ROUNDING = 1e-12
+"""Squared distances below this share of the largest are rounding errors."""
+
+
+def farthest_points(halves: np.ndarray, candidates: np.ndarray, number: int, noise: float = 0.0) -> np.ndarray:
+    """Points that span the cloud: each the farthest of the candidates from the affine hull of those before.
+
+    Stabilised Gram-Schmidt (Arora et al. 2013, Algorithm 4 without its last loop).  Every point was measured twice,
+    with errors that are independent: the product of the two distances from the hull estimates the squared distance
+    free of them, and a quarter of the squared difference is the squared error of their mean.
+
+    Parameters
+    ----------
+    halves
+        Both measurements, ``(2, V, p)``.
+    candidates
+        Positions that may be chosen, ``(C,)``.
+    number
+        How many at most.
+    noise
+        Points whose squared distance is less than this many squared errors, their own and the mean of those chosen
+        (which the hull has), are not taken.
+
+    Returns
+    -------
+    ``(K,)``; fewer when the candidates lie in the hull of those found.
+    """
+    one, two = halves[0, candidates], halves[1, candidates]
+    squared = np.einsum("vp,vp->v", one, two)
+    chosen = [int(squared.argmax())]
+    origin = 0.5 * (one[chosen[0]] + two[chosen[0]])
+    one, two = one - origin, two - origin
+    largest = None
+    while len(chosen) < min(number, len(candidates)):
+        squared = np.einsum("vp,vp->v", one, two)
+        error = 0.25 * np.sum((one - two) ** 2, axis=1)
+        squared[chosen] = 0.0
+        squared[squared <= noise * (error + error[chosen].mean())] = 0.0
+        far = int(squared.argmax())
+        largest = squared[far] if largest is None else largest
+        if squared[far] <= ROUNDING * largest:
+            break
+        chosen.append(far)
+        direction = one[far] + two[far]
+        direction /= np.sqrt(direction @ direction)
+        one -= (one @ direction)[:, None] * direction
+        two -= (two @ direction)[:, None] * direction
+    return candidates[np.array(chosen)]
+
+
+@nb.njit(cache=True, nogil=True)
+def _together(indptr, indices, data, times, basis, table):  # pragma: no cover
+    p = basis.shape[1]
+    whole = np.empty(p)
+    for d in range(len(indptr) - 1):
+        first, last = indptr[d], indptr[d + 1]
+        length = 0.0
+        for i in range(first, last):
+            length += data[i]
+        if length <= 1.0:
+            continue
+        whole[:] = 0.0
+        for i in range(first, last):
+            row, count = basis[indices[i]], data[i]
+            for j in range(p):
+                whole[j] += count * row[j]
+        pairs = times[d] / (length * (length - 1.0))
+        for i in range(first, last):
+            row, out, share = basis[indices[i]], table[indices[i]], data[i] * pairs
+            for j in range(p):
+                out[j] += share * (whole[j] - row[j])
+
+
+def projected_pairs(x: sparse.csr_array, times: np.ndarray, basis: np.ndarray) -> np.ndarray:
+    """Sum over documents of ``(h h' - diag(h)) / (n (n - 1))`` times a matrix ``basis (V, p)``: ``(V, p)``.
+
+    h are the counts of a document and n their sum; documents count ``times (D,)``, those of one token not at all.
+    """
+    table = np.zeros(basis.shape)
+    _together(x.indptr, x.indices, x.data, times, basis, table)
+    return table
+
+
+@nb.njit(cache=True, nogil=True)
+def _mix(gram, target, tolerance, steps, out):  # pragma: no cover
+    n, k = target.shape
+    for i in range(n):
+        weight, slope = out[i], np.empty(k)
+        best = 0
+        for j in range(k):
+            if gram[j, j] - 2.0 * target[i, j] < gram[best, best] - 2.0 * target[i, best]:
+                best = j
+        weight[:] = 0.0
+        weight[best] = 1.0
+        for j in range(k):
+            slope[j] = gram[j, best] - target[i, j]
+        for _ in range(steps):
+            to, giver = 0, -1
+            for j in range(k):
+                if slope[j] < slope[to]:
+                    to = j
+                if weight[j] > 0.0 and (giver < 0 or slope[j] > slope[giver]):
+                    giver = j
+            gap = slope[giver] - slope[to]
+            curve = gram[to, to] + gram[giver, giver] - 2.0 * gram[to, giver]
+            if gap <= tolerance or curve <= 0.0:
+                break
+            move = min(gap / curve, weight[giver])
+            weight[to] += move
+            # all of it: what is left would be a rounding error that never goes away
+            weight[giver] = 0.0 if move == weight[giver] else weight[giver] - move
+            for j in range(k):
+                slope[j] += move * (gram[j, to] - gram[j, giver])
+
+
+def convex_weights(gram: np.ndarray, target: np.ndarray, steps: int = 1000) -> np.ndarray:
+    """Nearest mixture of K corners to each of n points: ``argmin_c |x - sum_k c_k s_k|^2``, c >= 0, sum c = 1.
+
+    Exact line searches along the pair of corners with the steepest exchange.
+
+    Parameters
+    ----------
+    gram
+        Inner products of the corners, ``(K, K)``.
+    target
+        Inner products of points and corners, ``(n, K)``.
+    steps
+        Exchanges per point at most.
+
+    Returns
+    -------
+    ``(n, K)``, rows sum to one.
+    """
+    out = np.zeros(target.shape)
+    if target.size:
+        tolerance = 1e-7 * float(np.abs(np.diagonal(gram)).max())
+        _mix(np.ascontiguousarray(gram), np.ascontiguousarray(target), tolerance, steps, out)
+    return out

@@ -1,0 +1,142 @@
+"""Trains topic models of this package in the process that calls, and says what came out, lap by lap."""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from distributed import Client, LocalCluster
+
+import bnp_dask as bnp
+from bnp_dask.allocation import LDA, DocumentStep, HDPTopics
+from bnp_dask.execute import SerialExecutor
+from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.initialize import AnchorWords, Initialization
+from tests.benchmarks.topics.corpora import Corpus
+from tests.benchmarks.topics.score import figures
+
+
+@dataclass(frozen=True)
+class Ours:
+    """One way to train."""
+
+    n_clusters: int = 50
+    start: str = "random"
+    laps: int = 20
+    moves: bool = False
+    where: str = "serial"
+    kind: str = "hdp"
+    alpha: float = 0.5
+    gamma: float = 10.0
+    lam: float = 0.1
+    document_start: str = "best"
+    restarts: int = 5
+    batch_docs: int = 2000
+    window: int = 4
+    seed: int = 0
+
+    def model(self) -> bnp.Model:
+        """The model, priors as in the thesis (7.4): alpha 0.5, lambda 0.1."""
+        step = DocumentStep(start=self.document_start, restarts=self.restarts)  # type: ignore[arg-type]
+        allocation = LDA(self.alpha, step) if self.kind == "lda" else HDPTopics(self.gamma, self.alpha, step)
+        return bnp.Model(allocation, bnp.Multinomial(lam=self.lam))
+
+    def init(self) -> Initialization:
+        """Where training starts."""
+        starts = {"random": bnp.RandomExamples, "anchors": AnchorWords, "kmeans": bnp.BregmanKMeans}
+        return starts[self.start](self.n_clusters)
+
+    @contextmanager
+    def executor(self) -> Iterator[Any]:
+        """Where tasks run."""
+        if self.where == "dask":
+            cluster = LocalCluster(
+                n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, memory_limit=0
+            )
+            with cluster, Client(cluster, set_as_default=False) as client:
+                yield client
+            return
+        executor = ThreadExecutor(2) if self.where == "threads" else SerialExecutor()
+        try:
+            yield executor
+        finally:
+            executor.close()
+
+
+class Watch:
+    """Keeps the topics of each lap, to score them when the clock has stopped."""
+
+    def __init__(self) -> None:
+        self.laps: list[tuple[dict[str, Any], np.ndarray, np.ndarray, np.ndarray]] = []
+
+    def on_start(self, info: Any) -> None:
+        """Nothing to do."""
+
+    def on_batch(self, done: int) -> None:
+        """Nothing to do."""
+
+    def on_lap(self, row: dict[str, Any], posterior: bnp.Posterior) -> None:
+        """Note sizes, topics and weights."""
+        phi = posterior.observation.lam
+        said = f"lap {row['lap']}: {row['seconds']:.1f} s, K={len(phi)}, elbo {row['elbo']:.0f}"
+        print(f"{said}, accepted {row.get('accepted')}", file=sys.stderr, flush=True)
+        self.laps.append((dict(row), phi, posterior.summary["N"].copy(), posterior.weights.copy()))
+
+    def on_end(self, reason: str) -> None:
+        """Nothing to do."""
+
+
+def topics_of(lam: np.ndarray) -> np.ndarray:
+    """Expected word probabilities, ``(K, V)``."""
+    return lam / lam.sum(axis=1, keepdims=True)
+
+
+def warm_up(ours: Ours, corpus: Corpus) -> None:
+    """Load what is compiled: seconds are those of a process that has trained before."""
+    few = corpus.train[:40]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        bnp.train(
+            ours.model(), few, init=bnp.RandomExamples(3), schedule=bnp.Memoized(laps=3), moves=moves_of(ours),
+            client=SerialExecutor(), batch_size=20,
+        )  # fmt: skip
+
+
+def moves_of(ours: Ours) -> list[Any]:
+    """Births from gathered documents, merges and deletes; or none."""
+    return [bnp.Birth(), bnp.Merge(), bnp.Delete()] if ours.moves else []
+
+
+def run(ours: Ours, corpus: Corpus) -> dict[str, Any]:
+    """Train, then score every lap; seconds do not include scoring."""
+    warm_up(ours, corpus)
+    watch = Watch()
+    with ours.executor() as executor, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        started = time.perf_counter()
+        result = bnp.train(
+            ours.model(), corpus.train, init=ours.init(),
+            schedule=bnp.Memoized(laps=ours.laps, window=ours.window),
+            moves=moves_of(ours), client=executor, batch_size=ours.batch_docs, callbacks=[watch], rng=ours.seed,
+        )  # fmt: skip
+        seconds = time.perf_counter() - started
+    laps = []
+    for row, lam, sizes, weights in watch.laps:
+        # after the last lap the posterior is that of its own summary: "seconds" count from the start of the run
+        found = figures(corpus.test, topics_of(lam), sizes, corpus.truth, _prior(ours, weights))
+        laps.append({"lap": row["lap"], "seconds": round(row["seconds"], 2), "elbo": row["elbo"], **found})
+    return {
+        "program": "bnp_dask", **ours.__dict__, "corpus": corpus.name, "seconds": round(seconds, 2),
+        "reason": result.reason, **{k: v for k, v in laps[-1].items() if k not in ("lap", "seconds")},
+        "n_laps": laps[-1]["lap"], "laps_run": laps,
+    }  # fmt: skip
+
+
+def _prior(ours: Ours, weights: np.ndarray) -> np.ndarray:
+    return ours.alpha * weights / weights.sum()

@@ -1,0 +1,236 @@
+"""Starts of topic models: documents and rows as topics, k-means on them, anchor words."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import sparse
+from scipy.optimize import linear_sum_assignment, nnls
+
+from bnp_dask.allocation import LDA, DPMixture, HDPTopics
+from bnp_dask.batch import Batch
+from bnp_dask.errors import DataError, SettingError
+from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.initialize import AnchorWords, BregmanKMeans, KMeansParallel, RandomExamples, Responsibilities
+from bnp_dask.initialize.anchors import count_together, projection
+from bnp_dask.kernels.anchors import convex_weights, farthest_points
+from bnp_dask.model import Model
+from bnp_dask.observation import DiagGaussian, Multinomial
+from bnp_dask.schedules import FullBatch
+from bnp_dask.train import train
+from tests.initialize.cases import Batches, Travelling, context, cut
+from tests.topics.parts import points
+
+V = 300
+K = 8
+
+
+def separable(n_docs=600, length=80, seed=0):
+    """Documents of a few topics, each of which has words of its own among those that all share."""
+    rng = np.random.default_rng(seed)
+    phi = rng.dirichlet(np.full(V, 0.05), K)
+    own = rng.permutation(V)[: 5 * K].reshape(K, 5)
+    phi[:, own.ravel()] = 0.0
+    for k in range(K):
+        phi[k] *= 0.8 / phi[k].sum()
+        phi[k, own[k]] = 0.04
+    rows = [rng.multinomial(length, rng.dirichlet(np.full(K, 0.2)) @ phi) for _ in range(n_docs)]
+    return sparse.csr_array(np.array(rows, np.float64)), phi
+
+
+def model(kind=HDPTopics):
+    return Model(kind(alpha=0.5) if kind is LDA else kind(), Multinomial(lam=0.1))
+
+
+def start(init, batch, kind=HDPTopics, n_batches=4, seed=0, executor=None):
+    source = cut(batch, n_batches)
+    source = Batches(source.batches, [], is_sparse=batch.is_sparse)
+    return init.start(context(model(kind), source, seed, executor))
+
+
+def distances(summary, phi):
+    """Total variation of each true topic from the one matched with it."""
+    found = summary["x"] / summary["x"].sum(axis=1, keepdims=True)
+    cost = 0.5 * np.abs(phi[:, None] - found[None]).sum(axis=2)
+    return cost[linear_sum_assignment(cost)]
+
+
+def test_anchor_words_find_the_topics():
+    counts, phi = separable(2000)
+    for words in (AnchorWords(K, noise=0.0), AnchorWords(K, noise=0.0, projection=150)):
+        summary = start(words, Batch(counts))
+        assert (distances(summary, phi) < 0.2).sum() >= K - 1
+        np.testing.assert_allclose(summary["x"].sum(axis=0), counts.sum(axis=0), rtol=1e-9)
+        np.testing.assert_allclose(summary["N"], summary["x"].sum(axis=1))
+        assert (np.diff(summary["N"]) <= 0).all() and summary["docs"] == 0
+
+
+@pytest.mark.parametrize("kind", [HDPTopics, LDA])
+def test_anchor_words_are_a_better_start_than_random_documents(kind):
+    counts, _ = separable()
+
+    def after_five_laps(init):
+        with pytest.warns(UserWarning, match="limit of 5 laps"):
+            made = train(model(kind), counts, init=init, schedule=FullBatch(laps=5, tolerance=0.0), batch_size=200)
+        return made.history[-1]["elbo"]
+
+    assert after_five_laps(AnchorWords(K, noise=0.0)) > after_five_laps(RandomExamples(K))
+
+
+def test_cooccurrence_is_the_unbiased_one():
+    rng = np.random.default_rng(2)
+    dense = rng.poisson(0.6, (40, 9)).astype(float)
+    dense[3], dense[4] = 0.0, np.eye(9)[2]
+    weights = rng.integers(1, 4, 40).astype(float)
+    wanted = np.zeros((9, 9))
+    share = np.zeros(9)
+    for h, w in zip(dense, weights, strict=True):
+        n = h.sum()
+        if n > 1:
+            wanted += w * (np.outer(h, h) - np.diag(h)) / (n * (n - 1))
+            share += w * h / n
+    batch = Batch(sparse.csr_array(dense), weights)
+    found = count_together(batch, 9, 0)
+    np.testing.assert_allclose(found.table.sum(axis=0), wanted, atol=1e-12)
+    np.testing.assert_allclose(found.seen, share)
+    np.testing.assert_allclose(found.seen, wanted.sum(axis=1))
+    odd = count_together(batch.take(np.arange(1, 40, 2)), 9, 0)
+    np.testing.assert_allclose(found.table[1], odd.table.sum(axis=0), atol=1e-12)
+    np.testing.assert_allclose(found.rows().sum(axis=1), 1.0)
+    np.testing.assert_array_equal(found.documents, weights @ (dense > 0))
+    np.testing.assert_array_equal(found.tokens, weights @ dense)
+    np.testing.assert_allclose(count_together(batch, 4, 5).table.sum(axis=0), wanted @ projection(9, 4, 5), atol=1e-12)
+
+
+def test_mixture_weights_against_nnls():
+    rng = np.random.default_rng(3)
+    corners, points_ = rng.normal(size=(6, 10)), rng.normal(size=(30, 10))
+    points_[:10] = rng.dirichlet(np.ones(6), 10) @ corners
+    found = convex_weights(corners @ corners.T, points_ @ corners.T)
+    np.testing.assert_allclose(found.sum(axis=1), 1.0)
+    assert (found >= 0).all()
+    for x, c in zip(points_, found, strict=True):
+        # a heavy row makes least squares keep the sum
+        heavy = np.vstack([corners.T, np.full(6, 1e4)])
+        oracle, _ = nnls(heavy, np.append(x, 1e4))
+        np.testing.assert_allclose(c, oracle, atol=2e-4)
+
+
+def test_farthest_points_are_the_corners():
+    rng = np.random.default_rng(4)
+    corners = rng.normal(size=(5, 300)) * 3
+    inside = rng.dirichlet(np.ones(5), 200) @ corners
+    cloud = np.concatenate([inside, corners])
+    twice = np.stack([cloud, cloud])
+    assert sorted(farthest_points(twice, np.arange(205), 5)) == list(range(200, 205))
+    # no more than the cloud spans, and only candidates
+    assert len(farthest_points(twice, np.arange(205), 20)) <= 6
+    assert set(farthest_points(twice, np.arange(150), 5)) <= set(range(150))
+    # with errors there is no end, unless errors are told from distances
+    measured = twice + 0.1 * rng.normal(size=twice.shape)
+    assert len(farthest_points(measured, np.arange(205), 12)) > 8
+    assert sorted(farthest_points(measured, np.arange(205), 12, 1.0)) == list(range(200, 205))
+
+
+def test_as_many_topics_as_co_occurrence_tells_apart():
+    counts, phi = separable(3000)
+    with pytest.warns(UserWarning, match=r"starting with \d+ clusters instead of 30"):
+        summary = start(AnchorWords(30), Batch(counts))
+    assert K <= summary.n_clusters <= 2 * K
+    assert (distances(summary, phi) < 0.2).sum() >= K - 1
+    assert start(AnchorWords(30, noise=0.0), Batch(counts)).n_clusters == 30
+
+
+def test_same_bits_whatever_the_executor():
+    counts, _ = separable(200)
+    one = start(AnchorWords(K, projection=50), Batch(counts))
+    threads = ThreadExecutor(3)
+    others = [
+        start(AnchorWords(K, projection=50), Batch(counts), executor=executor) for executor in (Travelling(), threads)
+    ]
+    threads.close()
+    for other in others:
+        for name, value in one.to_arrays().items():
+            assert value.tobytes() == other.to_arrays()[name].tobytes()
+    assert start(AnchorWords(K, projection=50), Batch(counts), seed=1)["x"].tobytes() != one["x"].tobytes()
+
+
+def test_weights_are_repetitions():
+    counts, _ = separable(100)
+    twice = sparse.csr_array(sparse.vstack([counts, counts], format="csr"))
+    a = start(AnchorWords(4, noise=0.0), Batch(counts, np.full(100, 2.0)), n_batches=1)
+    b = start(AnchorWords(4, noise=0.0), Batch(twice), n_batches=1)
+    np.testing.assert_allclose(a["x"], b["x"], rtol=1e-4, atol=1e-4)  # corners are mixed to a tolerance
+
+
+def test_words_that_cannot_be_used():
+    counts, _ = separable(100)
+    single = sparse.csr_array(np.eye(6))
+    with pytest.raises(DataError, match="no document has two tokens"):
+        start(AnchorWords(2), Batch(single), n_batches=1)
+    with pytest.raises(DataError, match=r"min_documents=1000\): no word is in so many documents"):
+        start(AnchorWords(2, min_documents=1000), Batch(counts))
+    with pytest.raises(SettingError, match="not DPMixture of Multinomial on sparse counts"):
+        start(AnchorWords(2), Batch(counts), kind=DPMixture)
+    cloud = points()
+    with pytest.raises(SettingError, match="on dense rows"):
+        AnchorWords(2).start(context(Model(HDPTopics(), DiagGaussian()), Batches((cloud,), [])))
+    with pytest.raises(SettingError, match=r"projection=400, twice, are 6.0 GB"):
+        wide = sparse.csr_array(([1.0, 1.0], ([0, 0], [0, 999_999])), shape=(1, 1_000_000))
+        start(AnchorWords(2), Batch(wide), n_batches=1)
+    few = np.eye(9)[np.arange(50) % 9]
+    few[:, :2] += 1.0
+    with pytest.warns(UserWarning, match="starting with 2 clusters instead of 5"):
+        assert start(AnchorWords(5, min_documents=40), Batch(sparse.csr_array(few))).n_clusters == 2
+
+
+def test_documents_are_mixed_with_the_corpus():
+    counts, _ = separable(40)
+    summary = start(RandomExamples(5, background=0.75), Batch(counts))
+    words = np.asarray(counts.sum(axis=0)) / counts.sum()
+    assert summary["N"] == pytest.approx(np.full(5, counts.sum() / 5))
+    left = 4 * (summary["x"] / summary["N"][:, None] - 0.75 * words)
+    document = counts.toarray() / counts.toarray().sum(axis=1, keepdims=True)
+    assert all(np.abs(document - row).max(axis=1).min() < 1e-9 for row in left)
+    with pytest.raises(SettingError, match="needs a share"):
+        RandomExamples(5, background=1.0)
+
+
+@pytest.mark.parametrize("kind", [HDPTopics, LDA])
+@pytest.mark.parametrize(
+    "init", [RandomExamples(5), BregmanKMeans(5), KMeansParallel(5, rounds=2)], ids=lambda i: type(i).__name__
+)
+def test_documents_start_topics(kind, init):
+    counts, _ = separable(120)
+    summary = start(init, Batch(counts), kind)
+    assert summary.n_clusters == 5 and (summary["N"] > 0).all()
+    np.testing.assert_allclose(summary["N"], summary["x"].sum(axis=1))
+    if not isinstance(init, RandomExamples):
+        assert summary["N"].sum() == pytest.approx(counts.sum())
+    ready = context(model(kind), cut(Batch(counts), 2)).model
+    posterior = ready.global_step(summary)
+    assert np.isfinite(posterior.weights).all()
+    after = ready.local_step(posterior, Batch(counts))
+    assert after["N"].sum() == pytest.approx(counts.sum())
+
+
+@pytest.mark.parametrize("kind", [HDPTopics, LDA])
+@pytest.mark.parametrize(
+    "init",
+    [RandomExamples(4), BregmanKMeans(4), KMeansParallel(4, rounds=2), "labels"],
+    ids=lambda i: i if isinstance(i, str) else type(i).__name__,
+)
+def test_rows_of_groups_start_topics(kind, init):
+    cloud = points(60, seed=3)
+    half = cloud.take_groups(np.arange(30)), cloud.take_groups(np.arange(30, 60))
+    if init == "labels":
+        init = Responsibilities(np.arange(cloud.n_atoms) % 4)
+    made = Model(kind(alpha=0.5) if kind is LDA else kind(), DiagGaussian())
+    given = context(made, Batches(half, []))
+    summary = init.start(given)
+    assert summary.n_clusters == 4
+    if not isinstance(init, RandomExamples):
+        assert summary["N"].sum() == pytest.approx(cloud.n_atoms)
+    posterior = given.model.global_step(summary)
+    total = given.model.local_step(posterior, half[0]) + given.model.local_step(posterior, half[1])
+    assert total["docs"] == 60 and total["N"].sum() == pytest.approx(cloud.n_atoms)
