@@ -120,7 +120,7 @@ def visit_groups(
         model.add_groups(out.summary, laid, step)
         _keep(kept, "", step, posterior.ids)
         for j, trial in enumerate(trials):
-            given = _try_out(model, posterior, trial, laid, step.mass[:, j])
+            given = _try_out(model, posterior, trial, laid, step.mass[:, j], step.states)
             model.add_groups(out.parts[trial.name], laid, given)
             _keep(kept, trial.name, given, trial.beliefs.ids)
         masses.append(step.mass[:, len(trials) :])
@@ -147,13 +147,22 @@ def _sets(posterior: Posterior, wanted: Sequence[Sequence[int]]) -> np.ndarray:
     return sets
 
 
-def _try_out(model: Model, posterior: Posterior, trial: Trial, laid: Laid, mass: np.ndarray) -> GroupStep:
+def _try_out(
+    model: Model, posterior: Posterior, trial: Trial, laid: Laid, mass: np.ndarray, states: GroupStates | None
+) -> GroupStep:
     """Share out what a trial's donors hold of each token among its receivers."""
     allocation = cast(GroupedAllocation, model.allocation)
     donors = posterior.positions(np.array(trial.donors, np.int64))
     beliefs = model.allocation.weights(trial.beliefs.allocation)
     table = laid.log_lik(model.observation, trial.beliefs.observation)
-    return allocation.reassign(posterior.allocation, donors, beliefs, laid.tokens, table, mass)
+    start = None
+    if states is not None and np.isin(trial.beliefs.ids, trial.donors).any():
+        place = np.full(posterior.n_clusters, -1)
+        for j, i in enumerate(trial.beliefs.ids.tolist()):
+            if i in trial.donors:
+                place[posterior.positions(np.array([i]))] = j
+        start = replace(states, cluster=place[states.cluster])
+    return allocation.reassign(posterior.allocation, donors, beliefs, laid.tokens, table, mass, start)
 
 
 def _keep(kept: dict[str, list[GroupStates]], name: str, step: GroupStep, ids: np.ndarray) -> None:

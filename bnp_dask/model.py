@@ -17,10 +17,11 @@ from bnp_dask.groups import Laid, Members, check_tokens, summarize_words, take_m
 from bnp_dask.kernels.counts import count_sums
 from bnp_dask.kernels.resp import Resp, cluster_sums, column_sums
 from bnp_dask.observation.base import LOG_BASE, Observation
+from bnp_dask.sequences import ChainRun, chain_runs
 from bnp_dask.states import GroupStates
 from bnp_dask.summary import Field, Summary
 from bnp_dask.survey import Survey
-from bnp_dask.trials import try_out
+from bnp_dask.trials import TrialRun
 from bnp_dask.words import Words
 
 if TYPE_CHECKING:
@@ -204,10 +205,22 @@ class Model:
         """Whether the next visit of a batch starts from where its groups stood."""
         return self.allocation.grouped and cast(GroupedAllocation, self.allocation).keeps_states
 
+    @property
+    def chained(self) -> bool:
+        """Whether atoms are steps of sequences, which are not independent given the weights."""
+        return any(field.n_cluster_axes == 2 for field in self.allocation.fields.values())
+
     def weight_in(self, summary: Summary, is_sparse: bool) -> float:
         """Weight of the atoms of a summary as a survey counts it: documents where tokens are the atoms."""
         tokens = self.allocation.grouped and is_sparse
         return float(summary["docs"]) if tokens else float(summary["N"].sum())
+
+    def mass(self, batch: Batch) -> float:
+        """What a batch adds to the counts N of all clusters: tokens, where these are the atoms."""
+        if not (self.allocation.grouped and batch.is_sparse):
+            return batch.total_weight
+        tokens = np.asarray(batch.x.sum(axis=1), np.float64)
+        return float(tokens.sum() if batch.weights is None else tokens @ batch.weights)
 
     # -- the local side -------------------------------------------------------------------------------------
     def local_step(self, posterior: Posterior, batch: Batch, pairs: np.ndarray = NO_PAIRS) -> Summary:
@@ -243,21 +256,23 @@ class Model:
             return Visit(done.summary, done.parts, shares=done.members, states=done.states)
         places = posterior.positions(pairs).reshape(-1, 2)
         total = self.empty_summary(posterior.ids, pairs)
-        parts = {trial.name: self.empty_summary(trial.beliefs.ids) for trial in trials}
+        runs: Sequence[ChainRun | TrialRun] = [TrialRun(self, posterior, t) for t in trials if not self.chained]
+        if self.chained:
+            runs = chain_runs(self, posterior, trials)
         members: dict[int, list[np.ndarray]] = {int(i): [] for i in sought}
         start = 0
         for tile in self.allocation.tiles(batch, posterior.n_clusters):
             step = self.assign(posterior, tile, places)
-            own = self.summary_of(posterior.ids, tile, step, pairs)
-            _add_in_place(total, own)
-            for trial in trials:
-                _add_in_place(parts[trial.name], try_out(self, posterior, trial, tile, step, own))
+            _add_in_place(total, self.summary_of(posterior.ids, tile, step, pairs))
+            for run in runs:
+                run.see(start, tile, step)
             for cluster, rows in members.items():
                 mass = column_sums(step.resp, posterior.positions(np.array([cluster])))
                 here = np.flatnonzero(mass > MOSTLY * (1.0 if tile.weights is None else tile.weights))
                 rows.append(np.stack([start + here, mass[here]]))
             start += tile.n_atoms
         found = {cluster: np.concatenate([np.zeros((2, 0)), *rows], axis=1) for cluster, rows in members.items()}
+        parts = {run.trial.name: run.finish(batch, total) for run in runs}
         return Visit(total, parts, members=found)
 
     def gather(self, batch: Batch, found: Visit, cluster: int, limit: int, rng: np.random.Generator) -> Batch:
@@ -303,7 +318,7 @@ class Model:
         """The summary of no atoms."""
         sizes = {"cluster": len(ids), **self.observation.sizes}
         values = {name: np.zeros([sizes[dim] for dim in f.dims]) for name, f in self.fields.items()}
-        tracked = [name for name, f in self.fields.items() if f.merge == "tracked"]
+        tracked = [name for name, f in self.fields.items() if f.has_pairs]
         pair_values = {name: np.zeros((len(pairs), *values[name].shape[1:])) for name in tracked}
         return Summary(np.asarray(ids, np.int64), self.fields, values, pairs, pair_values)
 

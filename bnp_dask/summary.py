@@ -10,50 +10,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from bnp_dask.errors import SummaryError
+from bnp_dask.fields import CLUSTER, Field, Links, absorb, combine_links, grow, interplay, joined, select
 from bnp_dask.kernels.compensated import two_sum_into
 
-CLUSTER = "cluster"
-
-
-@dataclass(frozen=True)
-class Field:
-    """How one statistic is laid out and how it behaves when clusters change.
-
-    Parameters
-    ----------
-    dims
-        Names of the axes.  ``"cluster"`` may stand first, or first and second, or nowhere.
-    merge
-        What happens when cluster A absorbs B.  ``"sum"``: values add along each cluster axis (eq. 4.2).
-        ``"tracked"``: not linear in the responsibilities (the entropy, eq. 4.3): the value tracked for that pair
-        is taken, and a pair that was not tracked is refused.
-    """
-
-    dims: tuple[str, ...] = ()
-    merge: Literal["sum", "tracked"] = "sum"
-
-    def __post_init__(self) -> None:
-        if self.merge not in ("sum", "tracked"):
-            raise SummaryError(f'merge={self.merge!r}: needs "sum" or "tracked"')
-        if CLUSTER in self.dims[self.n_cluster_axes :]:
-            raise SummaryError(f"cluster axes must come first, got dims {self.dims}")
-        if self.merge == "tracked" and self.n_cluster_axes != 1:
-            raise SummaryError(f"a tracked field needs exactly one cluster axis, got dims {self.dims}")
-
-    @property
-    def n_cluster_axes(self) -> int:
-        """How many leading axes run over clusters (0, 1 or 2)."""
-        count = 0
-        for dim in self.dims[:2]:
-            if dim != CLUSTER:
-                break
-            count += 1
-        return count
+__all__ = [
+    "CLUSTER",
+    "Edit",
+    "Exchange",
+    "Field",
+    "Forget",
+    "InsertEmpty",
+    "Links",
+    "Merge",
+    "RunningTotal",
+    "Summary",
+    "Take",
+    "follow",
+    "replay",
+]
 
 
 def _no_pairs() -> np.ndarray:
@@ -79,7 +58,10 @@ class Summary:
     pairs
         Pairs of cluster ids ``(A, B)`` whose union was tracked, ``(M, 2)`` int64.
     pair_values
-        For each tracked field its value for the union of each pair, ``(M, ...)``.
+        For each tracked field its value for the union of each pair, ``(M, ...)``; for a floor field what the merge
+        takes from it, ``(M,)``.
+    links
+        Of a trial's statistics: what fields with two cluster axes count between its clusters and all others.
     """
 
     ids: np.ndarray
@@ -87,6 +69,7 @@ class Summary:
     values: Mapping[str, np.ndarray]
     pairs: np.ndarray = field(default_factory=_no_pairs)
     pair_values: Mapping[str, np.ndarray] = field(default_factory=_nothing)
+    links: Links | None = None
 
     # -- looking --------------------------------------------------------------------------------------------
     @property
@@ -110,7 +93,8 @@ class Summary:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # read-only mappings cannot be pickled; as plain dicts a summary travels without cloudpickle
-        parts = (self.ids, dict(self.fields), dict(self.values), self.pairs, dict(self.pair_values))
+        links = self.links and replace(self.links, values=dict(self.links.values))
+        parts = (self.ids, dict(self.fields), dict(self.values), self.pairs, dict(self.pair_values), links)
         return Summary, parts
 
     def __contains__(self, name: str) -> bool:
@@ -136,33 +120,37 @@ class Summary:
     # -- verbs of a vector space ----------------------------------------------------------------------------
     def __add__(self, other: Summary) -> Summary:
         self._require_aligned(other)
-        return self._mapped(lambda name, a, b: a + b, other)
+        total = self._mapped(lambda name, a, b: a + b, other)
+        return replace(total, links=combine_links(self.links, other.links, 1.0))
 
     def __sub__(self, other: Summary) -> Summary:
         self._require_aligned(other)
-        return self._mapped(lambda name, a, b: a - b, other)
+        rest = self._mapped(lambda name, a, b: a - b, other)
+        return replace(rest, links=combine_links(self.links, other.links, -1.0))
 
     def scale(self, factor: float) -> Summary:
         """All values times ``factor`` (stochastic steps count a batch as N / N_b batches)."""
-        return self._mapped(lambda name, a, _: a * factor, self)
+        links = self.links and self.links.mapped(lambda a, _: a * factor, None)
+        return replace(self._mapped(lambda name, a, _: a * factor, self), links=links)
 
     def zeros(self) -> Summary:
         """The summary of no atoms, with the same clusters and pairs."""
-        return self._mapped(lambda name, a, _: np.zeros_like(a), self)
+        return replace(self._mapped(lambda name, a, _: np.zeros_like(a), self), links=None)
 
     # -- as plain arrays, for files --------------------------------------------------------------------------
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Everything but the declarations, as named arrays."""
         values = {f"value.{n}": v for n, v in self.values.items()}
         pair_values = {f"pair.{n}": v for n, v in self.pair_values.items()}
-        return {"ids": self.ids, "pairs": self.pairs, **values, **pair_values}
+        links = {} if self.links is None else self.links.to_arrays()
+        return {"ids": self.ids, "pairs": self.pairs, **values, **pair_values, **links}
 
     @staticmethod
     def from_arrays(fields: Mapping[str, Field], arrays: Mapping[str, np.ndarray]) -> Summary:
         """Inverse of :meth:`to_arrays`; SummaryError when the arrays are not those of these fields."""
         needed = ["ids", "pairs", *(f"value.{n}" for n in fields)]
         if len(arrays.get("pairs", _no_pairs())):
-            needed += [f"pair.{n}" for n, f in fields.items() if f.merge == "tracked"]
+            needed += [f"pair.{n}" for n, f in fields.items() if f.has_pairs]
         missing = [name for name in needed if name not in arrays]
         if missing:
             raise SummaryError(f"arrays {missing} are missing; found {sorted(arrays)}")
@@ -174,7 +162,7 @@ class Summary:
             if len(shape) != len(declared.dims) or shape[:axes] != (n_clusters,) * axes:
                 raise SummaryError(f"value.{name} has shape {shape}; needs {declared.dims} with {n_clusters} clusters")
         pair_values = {n: arrays[f"pair.{n}"] for n in fields if f"pair.{n}" in arrays}
-        return Summary(arrays["ids"], fields, values, arrays["pairs"], pair_values)
+        return Summary(arrays["ids"], fields, values, arrays["pairs"], pair_values, Links.from_arrays(arrays))
 
     def _mapped(self, function: Callable[[str, Any, Any], Any], other: Summary) -> Summary:
         # asarray, because numpy makes a scalar of an expression in 0-d arrays
@@ -201,7 +189,7 @@ class Summary:
 
     def with_pairs(self, pairs: np.ndarray) -> Summary:
         """The same statistics with these pairs tracked, all their values zero."""
-        tracked = {n: v for n, v in self.values.items() if self.fields[n].merge == "tracked"}
+        tracked = {n: v for n, v in self.values.items() if self.fields[n].has_pairs}
         pair_values = {n: np.zeros((len(pairs), *v.shape[1:])) for n, v in tracked.items()}
         return replace(self, pairs=np.asarray(pairs, np.int64).reshape(-1, 2), pair_values=pair_values)
 
@@ -210,7 +198,7 @@ class Summary:
         new = np.asarray(new_ids, np.int64)
         if len(np.unique(np.concatenate([self.ids, new]))) < len(self.ids) + len(new):
             raise SummaryError(f"ids {new.tolist()} are not all new; clusters are {self.ids.tolist()}")
-        values = {n: _grow(v, len(new), self.fields[n].n_cluster_axes) for n, v in self.values.items()}
+        values = {n: grow(v, len(new), self.fields[n].n_cluster_axes) for n, v in self.values.items()}
         return replace(self, ids=np.concatenate([self.ids, new]), values=values)
 
     def take(self, ids: Sequence[int] | np.ndarray) -> Summary:
@@ -219,9 +207,10 @@ class Summary:
         if len(np.unique(wanted)) < len(wanted):
             raise SummaryError(f"ids {wanted.tolist()} name a cluster twice")
         index = self._positions(wanted)
-        values = {n: _select(v, index, self.fields[n].n_cluster_axes) for n, v in self.values.items()}
+        values = {n: select(v, index, self.fields[n].n_cluster_axes) for n, v in self.values.items()}
         kept = np.all(np.isin(self.pairs, wanted), axis=1)
-        return replace(self, ids=wanted, values=values)._keep_pairs(kept)
+        links = self.links and self.links.take(index)
+        return replace(self, ids=wanted, values=values, links=links)._keep_pairs(kept)
 
     def merge(self, keep: int, drop: int) -> Summary:
         """Cluster ``keep`` absorbs ``drop`` (eqs. 4.1-4.3).
@@ -232,18 +221,34 @@ class Summary:
         if keep == drop:
             raise SummaryError(f"cluster {keep} cannot absorb itself")
         a, b = self.position(keep), self.position(drop)
-        tracked = {n for n, f in self.fields.items() if f.merge == "tracked"}
-        m = self._pair_position(keep, drop) if tracked else -1
+        m = self._pair_position(keep, drop) if any(f.has_pairs for f in self.fields.values()) else -1
         values = {}
         for name, value in self.values.items():
-            if name in tracked:
-                value = np.delete(value, b, axis=0)
-                value[a - (b < a)] = self.pair_values[name][m]
+            declared = self.fields[name]
+            if declared.merge == "floor":
+                values[name] = np.asarray(value - self.pair_values[name][m])
+            elif declared.merge == "tracked":
+                values[name] = np.delete(value, b, axis=0)
+                values[name][a - (b < a)] = self.pair_values[name][m]
             else:
-                value = _absorb(value, a, b, self.fields[name].n_cluster_axes)
-            values[name] = value
+                values[name] = absorb(value, a, b, declared.n_cluster_axes)
         kept = ~np.any(np.isin(self.pairs, [keep, drop]), axis=1)
-        return replace(self, ids=np.delete(self.ids, b), values=values)._keep_pairs(kept)
+        charged = self._charged(np.array([keep, drop]), kept)
+        return replace(charged, ids=np.delete(self.ids, b), values=values)._keep_pairs(kept)
+
+    def _charged(self, ids: np.ndarray, kept: np.ndarray) -> Summary:
+        """The same when the clusters ``ids`` are about to become one: what ``kept`` pairs take from floors rises."""
+        floors = [(n, f.links) for n, f in self.fields.items() if f.links is not None]
+        if not floors or not self.n_pairs or len(ids) < 2 or not kept.any():
+            return self
+        here = self._positions(ids)
+        place = self._positions(self.pairs[kept])
+        pair_values = dict(self.pair_values)
+        for name, links in floors:
+            both = self.values[links][:, here].sum(axis=1) + self.values[links][here].sum(axis=0)
+            pair_values[name] = pair_values[name].copy()
+            pair_values[name][kept] += interplay(2, len(ids), both[place].sum(axis=1))
+        return replace(self, pair_values=pair_values)
 
     def exchange(self, donors: Sequence[int], part: Summary) -> Summary:
         """Replace the clusters ``donors`` by the clusters of ``part``: the same atoms, assigned otherwise.
@@ -261,13 +266,31 @@ class Summary:
         rest = self.take(self.ids[~np.isin(self.ids, gone)])
         values = {}
         for name, value in rest.values.items():
-            axes = self.fields[name].n_cluster_axes
-            if axes == 2:
-                raise SummaryError(f"field {name} has two cluster axes; its clusters cannot be exchanged")
-            values[name] = value if axes == 0 else np.concatenate([value, part.values[name]])
-        kept = ~np.any(np.isin(rest.pairs, part.ids), axis=1)
-        both = replace(rest, ids=np.concatenate([rest.ids, part.ids]), values=values)
-        return both._keep_pairs(kept).take(final)
+            declared = self.fields[name]
+            if declared.n_cluster_axes == 2:
+                values[name] = joined(part.links, name, rest.ids, gone, part.values[name], value)
+            elif declared.n_cluster_axes == 1:
+                values[name] = np.concatenate([value, part.values[name]])
+            else:
+                values[name] = value + part.values[name] if declared.merge == "floor" else value
+        kept = ~np.any(np.isin(self.pairs, np.union1d(gone, part.ids)), axis=1)
+        charged = self._charged(gone, kept)._keep_pairs(kept)
+        both = replace(charged, ids=np.concatenate([rest.ids, part.ids]), values=values)
+        return both.take(final)
+
+    def _follow(self, edit: Merge | Exchange, ids: np.ndarray) -> Summary:
+        """Statistics of a trial after an edit of clusters that it leaves alone, ``ids`` being those it makes."""
+        gone = (edit.keep, edit.drop) if isinstance(edit, Merge) else edit.donors
+        if self.links is None or not np.isin(gone, self.links.rest).all():
+            return self
+        values = dict(self.values)
+        for name, declared in self.fields.items():
+            if declared.links is not None:
+                between = self.links.between(declared.links, gone)
+                values[name] = np.asarray(values[name] - interplay(len(gone), len(self.links.donors), between))
+        if isinstance(edit, Merge):
+            return replace(self, values=values, links=self.links.merge(edit.keep, edit.drop))
+        return replace(self, values=values, links=self.links.exchange(gone, edit.trial, ids))
 
     def _keep_pairs(self, kept: Any) -> Summary:
         pair_values = {n: v[kept] for n, v in self.pair_values.items()}
@@ -277,39 +300,9 @@ class Summary:
         wanted = np.sort([keep, drop])
         found = np.flatnonzero((np.sort(self.pairs, axis=1) == wanted).all(axis=1))
         if len(found) == 0:
-            raise SummaryError(
-                f"pair ({keep}, {drop}) was not tracked, so the statistics of its union are unknown; "
-                "pass it as a tracked pair to the local step"
-            )
+            why = "was not tracked, so the statistics of its union are unknown"
+            raise SummaryError(f"pair ({keep}, {drop}) {why}; pass it as a tracked pair to the local step")
         return int(found[0])
-
-
-def _grow(value: np.ndarray, count: int, n_axes: int) -> np.ndarray:
-    """A copy with ``count`` zeros appended to each of the leading ``n_axes``."""
-    out = np.zeros([size + count * (axis < n_axes) for axis, size in enumerate(value.shape)])
-    out[tuple(slice(size) for size in value.shape)] = value
-    return out
-
-
-def _select(value: np.ndarray, index: np.ndarray, n_axes: int) -> np.ndarray:
-    """A copy with the positions ``index`` of each of the leading ``n_axes``."""
-    return value[np.ix_(*[index] * n_axes)] if n_axes else value.copy()
-
-
-def _absorb(value: np.ndarray, a: int, b: int, n_axes: int) -> np.ndarray:
-    """Add position ``b`` to ``a`` along each of the leading ``n_axes``, and leave ``b`` out; one copy."""
-    if n_axes == 0:
-        return value.copy()
-    rest = np.delete(np.arange(len(value)), b)
-    new_a = a - (b < a)
-    out = _select(value, rest, n_axes)
-    if n_axes == 1:
-        out[new_a] += value[b]
-    else:
-        out[new_a] += value[b, rest]
-        out[:, new_a] += value[rest, b]
-        out[new_a, new_a] += value[b, b]
-    return out
 
 
 # -- edits: verbs as data -----------------------------------------------------------------------------------
@@ -376,8 +369,16 @@ def replay(summary: Summary, edits: Iterable[Edit], parts: Mapping[str, Summary]
     ``parts`` are the statistics that trials would give some clusters, by the name of the trial.
     """
     for edit in edits:
-        summary = edit.apply(summary, parts)
+        summary, parts = edit.apply(summary, parts), follow(parts, edit)
     return summary
+
+
+def follow(parts: Mapping[str, Summary], edit: Edit) -> Mapping[str, Summary]:
+    """Statistics of trials after an edit, so that they can be exchanged after others."""
+    if not isinstance(edit, Merge | Exchange) or all(part.links is None for part in parts.values()):
+        return parts
+    ids = parts[edit.trial].ids if isinstance(edit, Exchange) else np.zeros(0, np.int64)
+    return {name: part._follow(edit, ids) for name, part in parts.items()}
 
 
 class RunningTotal:
@@ -437,6 +438,9 @@ class RunningTotal:
                 if mine is self.high.pair_values and not self.high.n_pairs:
                     continue
                 two_sum_into(total, rest[name], np.ascontiguousarray(new[name], np.float64), sign)
+        if summary.links is not None:  # of one lap only: no error grows
+            links = combine_links(self.high.links, summary.links, sign)
+            self.high, self.low = replace(self.high, links=links), replace(self.low, links=links and links.zeros())
 
 
 def _contiguous(summary: Summary) -> Summary:

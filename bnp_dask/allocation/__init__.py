@@ -1,7 +1,9 @@
 """Allocation models: one file is one way to assign atoms to clusters."""
 
 from bnp_dask.allocation.dp_mixture import DPMixture, StickParams
+from bnp_dask.allocation.finite_hmm import FiniteHMM, StateRows
 from bnp_dask.allocation.finite_mixture import DirichletParams, FiniteMixture
+from bnp_dask.allocation.hdp_hmm import HDPHMM, StateSticks
 from bnp_dask.allocation.hdp_topics import HDPTopics, TopicSticks
 from bnp_dask.allocation.lda import LDA, TopicShares
 from bnp_dask.allocation.topics import DocumentStep
@@ -16,17 +18,25 @@ ALLOCATIONS = (
     HDPTopics,
     TopicSticks,
     DocumentStep,
+    HDPHMM,
+    StateSticks,
+    FiniteHMM,
+    StateRows,
 )
 """Every class that a saved model may hold."""
 
 __all__ = [
     "ALLOCATIONS",
+    "HDPHMM",
     "LDA",
     "DPMixture",
     "DirichletParams",
     "DocumentStep",
+    "FiniteHMM",
     "FiniteMixture",
     "HDPTopics",
+    "StateRows",
+    "StateSticks",
     "StickParams",
     "TopicShares",
     "TopicSticks",

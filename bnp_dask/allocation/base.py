@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from bnp_dask.batch import Batch
 from bnp_dask.kernels.resp import Resp
 from bnp_dask.states import GroupStates
 from bnp_dask.summary import Field, Summary
+
+if TYPE_CHECKING:
+    from bnp_dask.allocation.chains import ChainState
 
 Params = Any
 """A frozen dataclass of arrays; each allocation model has its own."""
@@ -30,11 +33,14 @@ class LocalStep:
         Values of the allocation model's own fields.
     pair_values
         Values of its tracked fields for the union of each tracked pair, ``(M,)``.
+    chain
+        Of atoms in sequences: their pair posteriors, for trials.
     """
 
     resp: Resp
     values: Mapping[str, np.ndarray]
     pair_values: Mapping[str, np.ndarray] = field(default_factory=dict)
+    chain: ChainState | None = None
 
 
 class Allocation(Protocol):
@@ -123,8 +129,11 @@ class GroupedAllocation(Protocol):
         tokens: Tokens,
         log_lik: np.ndarray,
         mass: np.ndarray,
+        states: GroupStates | None = None,
     ) -> GroupStep:
         """Share out what the positions ``donors`` hold of each token, ``mass (T,)``, among receivers.
+
+        ``states`` say what receivers that are donors too hold now.
 
         ``log_lik (R, J)`` is that of the receivers, ``beliefs (J,)`` their weights.  Statistics are those of all
         groups, so that they can be exchanged for the donors'.

@@ -98,12 +98,12 @@ class HDPTopics:
 
     def reassign(
         self, params: TopicSticks, donors: np.ndarray, beliefs: np.ndarray, tokens: Tokens,
-        log_lik: np.ndarray, mass: np.ndarray,
+        log_lik: np.ndarray, mass: np.ndarray, states: GroupStates | None = None,
     ) -> GroupStep:  # fmt: skip
         """See :class:`~bnp_dask.allocation.base.GroupedAllocation`."""
         theta = tokens.length + self.alpha * (params.pi.sum() + params.rest)
         given = self.alpha * float(params.pi[donors].sum())
-        return share_out(self.step, given, beliefs, theta, tokens, log_lik, mass)
+        return share_out(self.step, given, beliefs, theta, tokens, log_lik, mass, states)
 
     def global_step(self, summary: Summary) -> TopicSticks:
         top = self.top_level(summary)

@@ -79,12 +79,12 @@ class LDA:
 
     def reassign(
         self, params: TopicShares, donors: np.ndarray, beliefs: np.ndarray, tokens: Tokens,
-        log_lik: np.ndarray, mass: np.ndarray,
+        log_lik: np.ndarray, mass: np.ndarray, states: GroupStates | None = None,
     ) -> GroupStep:  # fmt: skip
         """See :class:`~bnp_dask.allocation.base.GroupedAllocation`."""
         theta = tokens.length + self.alpha
         given = self.alpha * float(params.pi[donors].sum())
-        return share_out(self.step, given, beliefs, theta, tokens, log_lik, mass)
+        return share_out(self.step, given, beliefs, theta, tokens, log_lik, mass, states)
 
     def global_step(self, summary: Summary) -> TopicShares:
         return TopicShares(np.full(summary.n_clusters, 1.0 / summary.n_clusters))

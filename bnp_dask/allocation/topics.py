@@ -215,6 +215,7 @@ def share_out(
     tokens: Tokens,
     log_lik: np.ndarray,
     mass: np.ndarray,
+    states: GroupStates | None = None,
 ) -> GroupStep:
     """Share the mass that some clusters (donors) hold of each token among others (receivers).
 
@@ -235,14 +236,17 @@ def share_out(
         Log likelihood of each row under the receivers, ``(R, J)`` nats; overwritten.
     mass
         What the donors hold of each token, ``(T,)``.
+    states
+        What receivers that are donors too hold now, by position among the receivers (-1 for other clusters): each
+        group is tried from there and from scratch.
     """
     part, _ = tokens.part(mass)
     prior = given * beliefs / beliefs.sum()
     top = None if step.top is None else 1  # no token may get more topics than it may have
-    rules = replace(step, start="cold", restarts=0, top=top).rules(False)
+    rules = replace(step, start="best", restarts=0, top=top).rules(states is not None)
     none = np.zeros((0, 2), np.int64)
     sets = np.zeros((0, len(prior)), np.bool_)
-    found, kept, table = _fit(rules, prior, theta, part, log_lik, none, sets, None, step.keeps_states)
+    found, kept, table = _fit(rules, prior, theta, part, log_lik, none, sets, states, step.keeps_states)
     docs, log_theta, _ = _group_sums(tokens.times, theta)
     values = _topic_values(found.stats, prior, docs, log_theta)
     values["H"] = found.stats[3] - np.einsum("rk,rk->k", found.sums, table)

@@ -89,6 +89,8 @@ def gather_rows(table, rows, index, width, lik):
     """Likelihoods of some tokens under some topics, as the rows of a contiguous matrix."""
     at = 0
     everything = width == table.shape[1]
+    for k in range(width):
+        everything = everything and index[k] == k  # an earlier visit may have had them in another order
     for i in range(len(rows)):
         source = table[rows[i]]
         if everything:

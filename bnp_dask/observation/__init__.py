@@ -1,5 +1,6 @@
 """Observation models: one file is one likelihood with its conjugate prior."""
 
+from bnp_dask.observation.autoregressive import AutoRegressiveGaussian, MatrixNormalWishart, with_previous
 from bnp_dask.observation.bernoulli import Bernoulli, BetaBits
 from bnp_dask.observation.diag_gaussian import DiagGaussian, NormalGamma
 from bnp_dask.observation.fixed_variance_gaussian import FixedVarianceGaussian, NormalMean
@@ -10,6 +11,8 @@ from bnp_dask.observation.product import Product, ProductParams
 from bnp_dask.observation.zero_mean_gaussian import WishartParams, ZeroMeanGaussian
 
 OBSERVATIONS = (
+    AutoRegressiveGaussian,
+    MatrixNormalWishart,
     Bernoulli,
     BetaBits,
     DiagGaussian,
@@ -31,6 +34,7 @@ OBSERVATIONS = (
 
 __all__ = [
     "OBSERVATIONS",
+    "AutoRegressiveGaussian",
     "Bernoulli",
     "BetaBits",
     "DiagGaussian",
@@ -38,6 +42,7 @@ __all__ = [
     "FixedVarianceGaussian",
     "GammaRates",
     "Gaussian",
+    "MatrixNormalWishart",
     "Multinomial",
     "NormalGamma",
     "NormalMean",
@@ -47,4 +52,5 @@ __all__ = [
     "ProductParams",
     "WishartParams",
     "ZeroMeanGaussian",
+    "with_previous",
 ]

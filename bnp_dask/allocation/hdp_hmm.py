@@ -1,0 +1,173 @@
+"""The (sticky) HDP hidden Markov model: sequences of an unbounded number of states (thesis Ch. 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import gammaln, psi
+
+from bnp_dask.allocation.base import LocalStep
+from bnp_dask.allocation.chains import (
+    CHAIN_FIELDS,
+    chain_step,
+    chain_tiles,
+    most_likely_states,
+    no_reassign,
+    stationary,
+    transition_counts,
+)
+from bnp_dask.allocation.lda import no_point_estimate
+from bnp_dask.allocation.transitions import Concentrations, TransitionCounts
+from bnp_dask.batch import Batch
+from bnp_dask.errors import SettingError
+from bnp_dask.summary import Field, Summary
+
+NAME = "HDPHMM"
+
+
+@dataclass(frozen=True, eq=False)
+class StateSticks:
+    """q(u_k) = Beta(u_k omega_k, (1 - u_k) omega_k), and Dirichlet posteriors of transitions.
+
+    Parameters
+    ----------
+    u, omega
+        Top level, ``(K,)``.
+    theta0, theta
+        Of the start ``(K + 1,)`` and of each state's successors ``(K, K + 1)``; the last place is all unused states.
+    log_start, log_trans
+        E[log pi_0] ``(K,)`` and E[log pi_k] ``(K, K)`` of states in use, nats.
+    """
+
+    u: np.ndarray
+    omega: np.ndarray
+    theta0: np.ndarray
+    theta: np.ndarray
+    log_start: np.ndarray
+    log_trans: np.ndarray
+
+    @classmethod
+    def of(cls, u: np.ndarray, omega: np.ndarray, theta0: np.ndarray, theta: np.ndarray) -> StateSticks:
+        """From the parameters of the posterior."""
+        log_start = psi(theta0[:-1]) - psi(theta0.sum())
+        log_trans = psi(theta[:, :-1]) - psi(theta.sum(axis=1, keepdims=True))
+        return cls(u, omega, theta0, theta, log_start, log_trans)
+
+
+@dataclass(frozen=True)
+class HDPHMM:
+    """Hidden Markov model that learns its number of states; each state has its own successors.
+
+    Parameters
+    ----------
+    gamma
+        Concentration of the top level, > 0: larger expects more states.
+    alpha
+        Concentration of each state's successors about the top level's weights, > 0: small values expect few
+        successors per state.
+    alpha0
+        The same of the start, > 0.  Few starts are observed, so it is usually larger.
+    kappa
+        Extra pseudo-count of staying, >= 0 (the sticky model): how many self-transitions each state is believed to
+        have made before the data.
+
+    Notes
+    -----
+    Data are rows in sequences (``Batch.groups``); an atom is one step.  A weight counts a whole sequence.  Sequences
+    of one step have a start and no transition; empty ones nothing.
+
+    The global step maximises the objective over u, omega and theta together, so omega is not the rule (6.44), which
+    ends about 3e-4 of the objective lower.
+
+    References
+    ----------
+    Thesis Ch. 6: objective (6.24), (6.26), (6.28), (6.33) with its correction; global step (6.40), (6.45), (6.47).
+    """
+
+    gamma: float = 10.0
+    alpha: float = 0.5
+    alpha0: float = 10.0
+    kappa: float = 0.0
+    grouped = False
+
+    def __post_init__(self) -> None:
+        for name in ("gamma", "alpha", "alpha0"):
+            value = getattr(self, name)
+            if not 0 < value < np.inf:
+                raise SettingError(f"{name}={value!r}: needs a positive finite concentration")
+        if not 0 <= self.kappa < np.inf:
+            raise SettingError(f"kappa={self.kappa!r}: needs a finite pseudo-count of staying, >= 0 (0: not sticky)")
+
+    @property
+    def concentrations(self) -> Concentrations:
+        """The settings as the top level takes them."""
+        return Concentrations(self.gamma, self.alpha, self.alpha0, self.kappa)
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        return CHAIN_FIELDS
+
+    def tiles(self, batch: Batch, n_clusters: int) -> Iterator[Batch]:
+        return chain_tiles(batch, n_clusters)
+
+    def local_step(self, params: StateSticks, log_lik: np.ndarray, batch: Batch, pairs: np.ndarray) -> LocalStep:
+        return chain_step(params.log_start, params.log_trans, log_lik, batch, pairs)
+
+    def reassign(self, params: StateSticks, log_lik: np.ndarray, batch: Batch, mass: np.ndarray) -> LocalStep:
+        raise no_reassign()
+
+    def path(self, params: StateSticks, log_lik: np.ndarray, batch: Batch) -> np.ndarray:
+        """Most likely states of each sequence together, positions ``(n,)``; ``log_lik (n, K)`` is overwritten."""
+        return most_likely_states(params.log_start, params.log_trans, log_lik, batch)
+
+    def global_step(self, summary: Summary) -> StateSticks:
+        start, trans = transition_counts(summary)
+        u, omega = TransitionCounts(self.concentrations, start, trans).best()
+        return self.given_sticks(u, omega, start, trans)
+
+    def given_sticks(self, u: np.ndarray, omega: np.ndarray, start: np.ndarray, trans: np.ndarray) -> StateSticks:
+        """Optimal transitions (6.40) for a top level and counts ``start (K,)``, ``trans (K, K)``."""
+        theta0, theta = self.concentrations.prior(u)
+        theta0[:-1] += start
+        theta[:, :-1] += trans
+        return StateSticks.of(u, omega, np.maximum(theta0, 1e-300), np.maximum(theta, 1e-300))
+
+    def at_mode(self, params: StateSticks) -> StateSticks:
+        raise no_point_estimate(NAME)
+
+    def log_weights(self, params: StateSticks) -> np.ndarray:
+        return np.log(self.weights(params))
+
+    def weights(self, params: StateSticks) -> np.ndarray:
+        """Share of steps that each state takes in the long run under the expected transitions, ``(K,)``.
+
+        What unused states take is what transitions into them have on average.
+        """
+        expected = params.theta / params.theta.sum(axis=1, keepdims=True)
+        share = stationary(expected[:, :-1])
+        return share * (1.0 - float(share @ expected[:, -1]))
+
+    def elbo(self, params: StateSticks, summary: Summary) -> dict[str, float]:
+        value = self.transition_term(params, summary) + self.top_term(params)
+        return {"entropy": float(summary["H"]), "allocation": value}
+
+    def transition_term(self, params: StateSticks, summary: Summary) -> float:
+        """L_HDP-trans of (6.26), nats."""
+        prior0, prior = self.concentrations.prior(params.u)
+        prior0[:-1] += summary["start"]
+        prior[:, :-1] += summary["M"]
+        value = 0.0
+        for theta, wanted in ((params.theta0[None], prior0[None]), (params.theta, prior)):
+            total = theta.sum(axis=1)
+            value += gammaln(theta).sum() - gammaln(total).sum()
+            value += np.vdot(wanted - theta, psi(theta) - psi(total)[:, None])
+        return float(value)
+
+    def top_term(self, params: StateSticks) -> float:
+        """The surrogate of the top level's term (6.28), (6.33), nats."""
+        return self.concentrations.top_term(params.u, params.omega)
+
+    def log_joint(self, params: StateSticks, summary: Summary) -> dict[str, float]:
+        raise no_point_estimate(NAME)

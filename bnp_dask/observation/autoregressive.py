@@ -1,0 +1,299 @@
+"""Autoregressive Gaussian with a matrix-Normal-Wishart prior: each step of a sequence follows from the one before.
+
+A row of a batch is ``[x_t, x_{t-1}]``, so it can be looked at alone like every other atom: sampled, sorted out,
+shared among workers.  :func:`with_previous` makes such rows of sequences.  The first step of a sequence has none
+before it; it is what the rest is conditioned on, and no row of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Self
+
+import numpy as np
+
+from bnp_dask.batch import Batch
+from bnp_dask.errors import DataError, SettingError
+from bnp_dask.kernels.quadratic import (
+    moment_sums,
+    n_packed,
+    pack,
+    quadratic_coefficients,
+    quadratic_log_lik,
+    unpack,
+    whitened_squares,
+)
+from bnp_dask.kernels.resp import Resp
+from bnp_dask.observation import wishart
+from bnp_dask.observation.dense import LOG_2PI, check_dense, default_variance, known, width
+from bnp_dask.summary import Field, Summary
+from bnp_dask.survey import Survey
+
+HOW = "rows are [x_t, x_(t-1)]; make them of sequences with bnp_dask.observation.with_previous(x, offsets)"
+
+
+@dataclass(frozen=True, eq=False)
+class MatrixNormalWishart:
+    """q(A, Lam) per cluster, and the coefficients of the log likelihood.
+
+    Parameters
+    ----------
+    nu, B
+        Degrees of freedom ``(K,)`` and scale matrix ``(K, D, D)`` of Lam.
+    M, V
+        Mean ``(K, D, D)`` of A and precision of its columns ``(K, D, D)``.
+    shift
+        ``M`` minus the prior's, ``(K, D, D)``.
+    log_det, log_det_v
+        ``log|B|`` and ``log|V|``, ``(K,)``.
+    theta
+        Coefficients of ``[1, z_i z_j (i <= j)]`` of ``z = [x - M_prior p, p]``, ``(K, 1 + D (2 D + 1))``.
+    whiten
+        Clusters whose log likelihoods are computed by whitening, because ``theta`` would lose digits, ``(K,)``.
+    spread
+        Factor of ``p' V^-1 p`` in the log likelihood: -D / 2, or 0 at a point estimate.
+    """
+
+    nu: np.ndarray
+    B: np.ndarray
+    M: np.ndarray
+    V: np.ndarray
+    shift: np.ndarray
+    log_det: np.ndarray
+    log_det_v: np.ndarray
+    theta: np.ndarray
+    whiten: np.ndarray
+    spread: float
+
+
+@dataclass(frozen=True, eq=False)
+class AutoRegressiveGaussian:
+    """Gaussian about a linear function of the step before: x_t ~ Normal(A x_{t-1}, Lam^-1).
+
+    Lam ~ Wishart(nu, B^-1), A | Lam ~ MatrixNormal(M, row covariance Lam^-1, column precision V).
+
+    Parameters
+    ----------
+    nu
+        Degrees of freedom, > D - 1.  Default D + 2.
+    B
+        Scale matrix: a number, its diagonal ``(D,)``, or ``(D, D)`` symmetric positive definite; squared data
+        units.  Default: diagonal, E[covariance] = B / (nu - D - 1) is a tenth of the data's variance.
+    M
+        Prior mean of A: a number (times the identity) or ``(D, D)``.  Default 1: steps stay where they were.
+    V
+        Precision of A's columns, as ``B``; squared data units.  Default: diagonal, a tenth of the data's variance,
+        so that entries of A are expected within about 1 of M where features have one scale.
+
+    Notes
+    -----
+    Rows of a batch are ``[x_t, x_{t-1}]``, 2 D columns (see :func:`with_previous`), so any allocation model takes it.
+    In a batch with sequences, a row's second half is checked to be the first half of the row before.
+
+    References
+    ----------
+    Thesis 6.6.3; Fox et al. 2011.  Statistic ``zz``: the sum of r z z', packed, with z = [x - M p, p], p = x_{t-1}.
+    """
+
+    nu: float | None = None
+    B: np.ndarray | float | None = None
+    M: np.ndarray | float | None = None
+    V: np.ndarray | float | None = None
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        return MappingProxyType({"zz": Field(("cluster", "packed"))})
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        return {"packed": n_packed(2 * len(known("B", self.B)))}
+
+    def with_prior(self, survey: Survey) -> Self:
+        if survey.n_features % 2:
+            raise DataError(f"{survey.name}: {survey.n_features} columns, an odd number; {HOW}")
+        d = survey.n_features // 2
+        nu = wishart.degrees_of_freedom(self.nu, d)
+        now = replace(
+            survey,
+            mean=survey.mean[:d],
+            variance=survey.variance[:d],
+            minimum=survey.minimum[:d],
+            maximum=survey.maximum[:d],
+        )
+        scale = wishart.default_scale(default_variance(now), nu) if self.B is None else _scale("B", self.B, d)
+        precision = np.diag(default_variance(now)) if self.V is None else _scale("V", self.V, d)
+        return replace(self, nu=nu, B=scale, M=_mean(1.0 if self.M is None else self.M, d), V=precision)
+
+    def check(self, batch: Batch) -> None:
+        features = width(self.B)
+        check_dense(self, batch, None if features is None else 2 * features)
+        if batch.n_features % 2:
+            raise DataError(f"{batch.name}: {batch.n_features} columns, an odd number; {HOW}")
+        if batch.groups is None or batch.n_atoms < 2:
+            return
+        d = batch.n_features // 2
+        follows = np.ones(batch.n_atoms, np.bool_)
+        follows[0] = False
+        follows[batch.groups[batch.groups < batch.n_atoms]] = False
+        wrong = follows[1:] & (batch.x[1:, d:] != batch.x[:-1, :d]).any(axis=1)
+        if wrong.any():
+            row = int(np.argmax(wrong)) + 1
+            raise DataError(
+                f"{batch.name}: the second half of row {row} is not the first half of the row before; {HOW}"
+            )
+
+    def summarize(self, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:
+        return {"zz": moment_sums(self._residuals(batch.x), None, resp)[1]}
+
+    def _residuals(self, x: np.ndarray) -> np.ndarray:
+        """``[x - M_prior p, p]``, ``(n, 2 D)``."""
+        mean = known("M", self.M)
+        d = len(mean)
+        z = np.array(x)
+        z[:, :d] -= x[:, d:] @ mean.T
+        return z
+
+    def global_step(self, summary: Summary) -> MatrixNormalWishart:
+        prior = known("B", self.B)
+        d = len(prior)
+        name = type(self).__name__
+        sums = unpack(summary["zz"], 2 * d)
+        nu = float(known("nu", self.nu)) + summary["N"]
+        precision = sums[:, d:, d:] + known("V", self.V)
+        root_v, log_det_v = wishart.factor(precision, summary.ids, name)
+        inverse_v = root_v.transpose(0, 2, 1) @ root_v
+        # only what regression explains is a difference: sums about the prior's own prediction do not cancel
+        whitened = sums[:, :d, d:] @ root_v.transpose(0, 2, 1)
+        shift = whitened @ root_v
+        scale = prior + sums[:, :d, :d] - whitened @ whitened.transpose(0, 2, 1)
+        root, log_det = wishart.factor(scale, summary.ids, name)
+        lam = nu[:, None, None] * (root.transpose(0, 2, 1) @ root)
+        level = 0.5 * (wishart.expected_log_det(nu, log_det, d) - d * LOG_2PI)
+        typical = np.sqrt(np.diagonal(sums, axis1=1, axis2=2) / np.maximum(summary["N"], 1.0)[:, None])
+        whiten = wishart.needs_whitening(_precision(lam, shift, d * inverse_v), typical)
+        theta = _theta(lam, shift, d * inverse_v, level)
+        mean = shift + known("M", self.M)
+        return MatrixNormalWishart(nu, scale, mean, precision, shift, log_det, log_det_v, theta, whiten, -0.5 * d)
+
+    def at_mode(self, params: MatrixNormalWishart) -> MatrixNormalWishart:
+        d = params.B.shape[1]
+        level = 0.5 * (d * np.log(params.nu) - params.log_det - d * LOG_2PI)
+        nothing = np.zeros_like(params.V)
+        return replace(params, theta=_theta(_expected(params), params.shift, nothing, level), spread=0.0)
+
+    def expected_log_lik(self, params: MatrixNormalWishart, batch: Batch) -> np.ndarray:
+        z = self._residuals(batch.x)
+        if params.whiten.all():
+            out = np.empty((batch.n_atoms, len(params.nu)))
+        else:
+            out = quadratic_log_lik(z, None, params.theta)
+        for k in np.flatnonzero(params.whiten):
+            squares, leverage = self._squares(params, z, k)
+            out[:, k] = params.theta[k, 0] - 0.5 * params.nu[k] * squares + params.spread * leverage
+        return out
+
+    def _squares(self, params: MatrixNormalWishart, z: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """``(x - M_k p)' B_k^-1 (x - M_k p)`` and ``p' V_k^-1 p`` of each row, ``(n,)``."""
+        d = params.B.shape[1]
+        residual = z[:, :d] - z[:, d:] @ params.shift[k].T
+        squares = whitened_squares(residual, None, wishart.root(params.B[k]))
+        return squares, whitened_squares(z[:, d:], None, wishart.root(params.V[k]))
+
+    def score(self, params: MatrixNormalWishart, summary: Summary) -> np.ndarray:
+        return params.theta[:, 0] * summary["N"] + np.einsum("kp,kp->k", params.theta[:, 1:], summary["zz"])
+
+    def kl(self, params: MatrixNormalWishart) -> np.ndarray:
+        prior, precision = known("B", self.B), known("V", self.V)
+        d = len(prior)
+        lam = _expected(params)
+        nu = float(known("nu", self.nu))
+        wishart_part = wishart.wishart_kl(params.nu, params.log_det, nu, prior, quadratic_coefficients(lam))
+        inverse = np.array([r.T @ r for r in map(wishart.root, params.V)]).reshape(params.V.shape)
+        log_ratio = params.log_det_v - np.linalg.slogdet(precision)[1]
+        spread = np.einsum("kij,ij->k", inverse, precision) - d
+        return wishart_part + 0.5 * d * (log_ratio + spread) + self._pull(params, lam)
+
+    def log_prior(self, params: MatrixNormalWishart) -> np.ndarray:
+        """``nu/2 log|Lam| - tr(B Lam)/2 - tr((A - M) V (A - M)' Lam)/2``: the density for which the point estimate of
+        :meth:`at_mode` is the mode, that is, with respect to ``|Lam|^(-(2 D + 1)/2) dLam dA``."""
+        prior = known("B", self.B)
+        lam = _expected(params)
+        log_det = len(prior) * np.log(params.nu) - params.log_det
+        nu = float(known("nu", self.nu))
+        return 0.5 * nu * log_det + quadratic_coefficients(lam) @ pack(prior) - self._pull(params, lam)
+
+    def _pull(self, params: MatrixNormalWishart, lam: np.ndarray) -> np.ndarray:
+        """``tr((M_k - M) V (M_k - M)' E[Lam_k]) / 2`` with the prior's M and V, ``(K,)``."""
+        return 0.5 * np.einsum("kij,jl,kml,kmi->k", params.shift, known("V", self.V), params.shift, lam, optimize=True)
+
+    def log_predictive(self, params: MatrixNormalWishart, batch: Batch) -> np.ndarray:
+        """Student t with nu - D + 1 degrees of freedom, wider where the step before is far out."""
+        d = params.B.shape[1]
+        z = self._residuals(batch.x)
+        out = np.empty((batch.n_atoms, len(params.nu)))
+        for k in range(len(params.nu)):
+            squares, leverage = self._squares(params, z, k)
+            stretch = 1.0 + leverage
+            # the density of one width, for each row with its own
+            base = wishart.student_log_density(squares / stretch, params.nu[k], params.log_det[k], 1.0, d)
+            out[:, k] = base - 0.5 * d * np.log(stretch)
+        return out
+
+
+def _scale(name: str, value: np.ndarray | float, n_features: int) -> np.ndarray:
+    try:
+        return wishart.scale_matrix(value, n_features)
+    except SettingError as error:
+        raise SettingError(str(error) if name == "B" else f"{name} in place of B: {error}") from None
+
+
+def _mean(value: np.ndarray | float, n_features: int) -> np.ndarray:
+    """The setting ``M``, a number or ``(D, D)``, as a matrix."""
+    array = np.asarray(value, np.float64)
+    if array.shape not in ((), (n_features, n_features)) or not np.isfinite(array).all():
+        raise SettingError(f"M={value!r}: needs a finite number or shape ({n_features}, {n_features})")
+    return array * np.eye(n_features) if array.ndim == 0 else np.ascontiguousarray(array)
+
+
+def _expected(params: MatrixNormalWishart) -> np.ndarray:
+    """E[Lam_k], ``(K, D, D)``."""
+    roots = np.array([wishart.root(b) for b in params.B]).reshape(params.B.shape)
+    return params.nu[:, None, None] * (roots.transpose(0, 2, 1) @ roots)
+
+
+def _precision(lam: np.ndarray, shift: np.ndarray, spread: np.ndarray) -> np.ndarray:
+    """Matrix of the quadratic form in z, ``(K, 2 D, 2 D)``: ``(e - S p)' Lam (e - S p) + p' spread p``."""
+    cross = -lam @ shift
+    last = spread - shift.transpose(0, 2, 1) @ cross
+    upper = np.concatenate([lam, cross], axis=2)
+    return np.concatenate([upper, np.concatenate([cross.transpose(0, 2, 1), last], axis=2)], axis=1)
+
+
+def _theta(lam: np.ndarray, shift: np.ndarray, spread: np.ndarray, level: np.ndarray) -> np.ndarray:
+    return np.concatenate([level[:, None], quadratic_coefficients(_precision(lam, shift, spread))], axis=1)
+
+
+def with_previous(x: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows ``[x_t, x_{t-1}]`` of sequences, for :class:`AutoRegressiveGaussian`.
+
+    Parameters
+    ----------
+    x
+        Rows of all sequences in order, ``(n, D)``.
+    offsets
+        Rows of each sequence, ``(G + 1,)``.
+
+    Returns
+    -------
+    rows, offsets
+        ``(n', 2 D)`` and the offsets of the same sequences in them.  The first row of each sequence is left out, for
+        nothing comes before it; sequences of one row become empty.
+    """
+    x, offsets = np.asarray(x, np.float64), np.asarray(offsets, np.int64)
+    later = np.ones(len(x), np.bool_)
+    later[offsets[:-1][np.diff(offsets) > 0]] = False
+    index = np.flatnonzero(later)
+    lengths = np.maximum(np.diff(offsets) - 1, 0)
+    return np.hstack([x[index], x[index - 1]]), np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)

@@ -1,0 +1,127 @@
+"""Forward-backward against all paths; impossible steps; sums, losses and most likely paths."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from bnp_dask.kernels import chains as kernel
+from bnp_dask.kernels.chain_trials import find_block
+from tests.chains import naive
+
+
+def problem(n, k, seed, scale=3.0):
+    rng = np.random.default_rng(seed)
+    log_start = np.log(rng.dirichlet(np.ones(k)))
+    log_trans = np.log(rng.dirichlet(np.full(k, 0.5), k))
+    log_lik = rng.normal(size=(n, k)) * scale
+    return log_start, log_trans, log_lik - log_lik.max(axis=1, keepdims=True)
+
+
+def run(log_start, log_trans, log_lik, offsets=None, weights=None):
+    offsets = np.array([0, len(log_lik)]) if offsets is None else np.asarray(offsets)
+    weights = np.ones(len(offsets) - 1) if weights is None else weights
+    return kernel.forward_backward(log_start, log_trans, log_lik, offsets, weights)
+
+
+@pytest.mark.parametrize("n, k", [(1, 1), (1, 4), (5, 1), (2, 3), (5, 3), (3, 9), (4, 8)])
+def test_against_all_paths(n, k):
+    args = problem(n, k, n + k)
+    norm, chain, entropy, best = naive.all_paths(*args)
+    found = run(*args)
+    assert found.scaled.all()
+    assert found.log_norm[0] == pytest.approx(norm, abs=1e-12)
+    pairs = kernel.pair_sums(found)
+    assert_allclose(found.resp, chain.resp, atol=1e-13)
+    assert_allclose(pairs, chain.pairs.sum(axis=0), atol=1e-13)
+    linear = np.vdot(found.resp, args[2]) + np.vdot(pairs, args[1]) + found.resp[0] @ args[0]
+    assert found.log_norm[0] - linear == pytest.approx(entropy, abs=1e-12)
+    assert naive.entropy([chain]) == pytest.approx(entropy, abs=1e-12)
+    assert kernel.viterbi(*args, np.array([0, n])).tolist() == list(best)
+
+
+def test_many_sequences_with_weights_and_none_at_all():
+    log_start, log_trans, log_lik = problem(40, 5, 0)
+    offsets = [0, 0, 13, 14, 40, 40]
+    weights = np.array([7.0, 0.5, 2.0, 1.0, 3.0])
+    found = run(log_start, log_trans, log_lik, offsets, weights)
+    expected = np.zeros((5, 5))
+    for g, (a, b) in enumerate(zip(offsets[:-1], offsets[1:], strict=True)):
+        if a < b:
+            norm, chain = naive.forward_backward(log_start, log_trans, log_lik[a:b])
+            expected += weights[g] * chain.pairs.sum(axis=0)
+            assert_allclose(found.resp[a:b], chain.resp, atol=1e-12)
+            assert found.log_norm[g] == pytest.approx(norm)
+    assert_allclose(kernel.pair_sums(found), expected, atol=1e-12)
+    nothing = run(log_start, log_trans, np.zeros((0, 5)), [0, 0])
+    assert not kernel.pair_sums(nothing).any()
+    assert kernel.viterbi(log_start, log_trans, np.zeros((0, 5)), np.array([0, 0])).size == 0
+
+
+def test_long_sequences_keep_their_digits():
+    args = problem(20_000, 4, 1)
+    norm, chain = naive.forward_backward(*args)
+    found = run(*args)
+    assert found.log_norm[0] == pytest.approx(norm, rel=1e-12)
+    assert_allclose(kernel.pair_sums(found), chain.pairs.sum(axis=0), rtol=1e-9)
+
+
+@pytest.mark.parametrize("depth", [300.0, 900.0, 5000.0, 1e5])
+def test_very_unlikely_steps(depth):
+    """States that exclude one another for hundreds of nats, where scaled numbers are zero."""
+    log_start, log_trans, log_lik = problem(30, 4, 2)
+    log_trans = np.where(np.eye(4) > 0, 0.0, -depth) + 0.01 * log_trans
+    log_lik[:15, 1:] -= 0.8 * depth
+    log_lik[15:, 0] -= 0.03 * depth
+    log_lik -= log_lik.max(axis=1, keepdims=True)
+    norm, chain = naive.forward_backward(log_start, log_trans, log_lik)
+    found = run(log_start, log_trans, log_lik)
+    assert found.log_norm[0] == pytest.approx(norm, rel=1e-11)
+    assert_allclose(found.resp, chain.resp, atol=1e-9)
+    assert_allclose(kernel.pair_sums(found), chain.pairs.sum(axis=0), atol=1e-8)
+
+
+def test_impossible_steps_and_states():
+    log_start, log_trans, log_lik = problem(12, 4, 3)
+    log_trans[0, 1:] = kernel.NEVER
+    log_trans[:, 3] = kernel.NEVER
+    log_start[0] = kernel.NEVER
+    log_lik[5, :2] = kernel.NEVER
+    norm, chain = naive.forward_backward(log_start, log_trans, log_lik)
+    found = run(log_start, log_trans, log_lik)
+    assert found.log_norm[0] == pytest.approx(norm)
+    assert_allclose(found.resp, chain.resp, atol=1e-12)
+    assert np.isfinite(found.resp).all()
+    # every way is impossible but for numbers of that size: still a posterior
+    log_lik[6, 2:] = kernel.NEVER
+    assert_allclose(run(log_start, log_trans, log_lik).resp.sum(axis=1), 1.0)
+
+
+def logarithmic(args):
+    """The same problem with every sequence done by logarithms."""
+    log_start, log_trans, log_lik = args
+    n, k = log_lik.shape
+    pairs = np.zeros((k, k))
+    alpha, beta, resp = (np.empty((n, k)) for _ in range(3))
+    norm = kernel._logarithmic(log_start, log_trans, log_lik, alpha, beta, resp, pairs)
+    zero = np.zeros((n, k))
+    return kernel.Chains(resp, zero, zero, np.exp(log_trans), np.zeros(1, bool), np.array([norm]), pairs)
+
+
+def test_losses_and_blocks_of_both_kinds_of_sequences():
+    args = problem(25, 6, 4, scale=1.0)
+    offsets, weights = np.array([0, 25]), np.ones(1)
+    scaled, logs = run(*args), logarithmic(args)
+    assert_allclose(logs.resp, scaled.resp, atol=1e-12)
+    assert_allclose(kernel.pair_sums(logs), kernel.pair_sums(scaled), atol=1e-12)
+    sets = [np.array([0, 3]), np.array([1, 2, 5])]
+    chain = naive.forward_backward(*args)[1]
+    exact = kernel.merge_losses(scaled, offsets, weights, sets)
+    after = naive.merged(chain, 0, 3)
+    assert exact[0] == pytest.approx(naive.entropy([chain]) - naive.entropy([after]))
+    three = naive.merged(naive.merged(chain, 1, 5), 1, 2)
+    assert exact[1] == pytest.approx(naive.entropy([chain]) - naive.entropy([three]))
+    assert (kernel.merge_losses(logs, offsets, weights, sets) >= exact - 1e-12).all()
+    for donors in sets:
+        blocks = [find_block(c, offsets, weights, donors, *args) for c in (scaled, logs)]
+        for a, b in zip(*blocks, strict=True):
+            assert_allclose(a, b, atol=1e-12)
