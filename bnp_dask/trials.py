@@ -7,13 +7,14 @@ trial's statistics are exact for it, and a lap with trials costs little more tha
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bnp_dask.allocation.base import LocalStep
 from bnp_dask.batch import Batch
-from bnp_dask.kernels.resp import SparseResp, column_sums, pair_entropy, resp_entropy
+from bnp_dask.kernels.resp import SparseResp, column_sums, resp_entropy
 from bnp_dask.summary import Summary
 
 if TYPE_CHECKING:
@@ -22,85 +23,118 @@ if TYPE_CHECKING:
 NOTICEABLE = 1e-3
 """Responsibility of the clusters in focus below which an atom is left alone."""
 
+ROWS = 8192
+"""Atoms assigned anew at a time."""
 
-def try_out(model: Model, posterior: Posterior, trial: Trial, tile: Batch, step: LocalStep, own: Summary) -> Summary:
-    """Statistics that a trial gives its receivers in one tile; those of the atoms, not of clusters, are zero.
+
+class TrialRun:
+    """One trial on one batch: sees the tiles of the local step, then assigns the atoms concerned.
 
     Parameters
     ----------
     model, posterior
-        The model, and the beliefs that the tile was assigned with.
+        The model, and the beliefs that the batch is assigned with.
     trial
         What to try.
-    tile, step, own
-        Atoms, their assignment and their summary.
     """
-    focus = posterior.positions(np.array(trial.focus or trial.donors))
-    mass = column_sums(step.resp, focus)
-    part = model.empty_summary(trial.beliefs.ids)
-    if isinstance(step.resp, SparseResp):  # atoms with few clusters: as many are to be assigned as hold any
-        donors = posterior.positions(np.array(trial.donors))
-        mass = column_sums(step.resp, donors)
-        index = np.flatnonzero(mass)
-        return part + _assigned(model, trial, tile.take(index), mass[index]) if len(index) else part
-    least = NOTICEABLE if tile.weights is None else NOTICEABLE * tile.weights
-    index = np.flatnonzero(mass > least)
-    part = part + _left_alone(model, posterior, trial, tile, step, own, index)
-    if len(index) == 0:
-        return part
-    donors = posterior.positions(np.array(trial.donors))
-    return part + _assigned(model, trial, tile.take(index), step.resp[np.ix_(index, donors)].sum(axis=1))
 
+    def __init__(self, model: Model, posterior: Posterior, trial: Trial) -> None:
+        self.model, self.trial = model, trial
+        self.receivers = trial.beliefs.ids
+        self.heir = int(self.receivers[0]) if trial.rest is None else trial.rest
+        self.donors = posterior.positions(np.array(trial.donors))
+        self.focus = posterior.positions(np.array(trial.focus or trial.donors))
+        # donors that vanish leave a union with their heir, whose entropy is not the sum of theirs
+        gone = [i for i in trial.donors if i not in self.receivers]
+        self.union = gone + [self.heir] if self.heir in trial.donors else gone
+        self.columns = posterior.positions(np.array(self.union, np.int64))
+        self.union_entropy = 0.0
+        self.rows: list[np.ndarray] = []
+        self.held: list[np.ndarray] = []
+        self.all_of_them = False
 
-def _assigned(model: Model, trial: Trial, atoms: Batch, mass: np.ndarray) -> Summary:
-    """Statistics of atoms whose ``mass (n,)`` is shared out among the receivers."""
-    log_lik = model.observation.expected_log_lik(trial.beliefs.observation, atoms)
-    step = model.allocation.reassign(trial.beliefs.allocation, log_lik, atoms, mass)
-    return clusters_only(model, model.summary_of(trial.beliefs.ids, atoms, step))
-
-
-def _left_alone(
-    model: Model, posterior: Posterior, trial: Trial, tile: Batch, step: LocalStep, own: Summary, index: np.ndarray
-) -> Summary:
-    """What the donors hold of all atoms but those at ``index``, given to the receivers."""
-    resp = np.asarray(step.resp)
-    stay = own.take(trial.donors).without_pairs()
-    donors = posterior.positions(np.array(trial.donors))
-    if len(index):
-        inside = np.ascontiguousarray(resp[np.ix_(index, donors)])
-        atoms = tile.take(index)
-        entropy = {"H": resp_entropy(inside, atoms.weights)}
-        stay = stay - model.summary_of(stay.ids, atoms, LocalStep(inside, entropy))
-    heir = int(trial.beliefs.ids[0]) if trial.rest is None else trial.rest
-    for i in trial.donors:
-        if i in trial.beliefs.ids:
-            continue  # it goes on to live
-        if heir in stay.ids:
-            columns = resp[:, posterior.positions(np.array([i, heir]))]
-            stay = _united(stay, columns, tile.weights, index, i, heir)
+    def see(self, start: int, tile: Batch, step: LocalStep) -> None:
+        """Note which atoms of a tile, whose first row is ``start`` in the batch, are concerned and what donors hold."""
+        resp = step.resp
+        if isinstance(resp, SparseResp):  # atoms with few clusters: every atom that a donor holds at all
+            self.all_of_them = True
+            mass = column_sums(resp, self.donors)
+            index = np.flatnonzero(mass)
+            self.held.append(mass[index, None])
         else:
-            names = [heir if j == i else int(j) for j in stay.ids]
-            stay = Summary(np.array(names, np.int64), stay.fields, stay.values)
-    missing = [int(i) for i in trial.beliefs.ids if i not in stay.ids]
-    return clusters_only(model, stay.insert_empty(missing).take(trial.beliefs.ids))
+            mass = column_sums(resp, self.focus)
+            index = np.flatnonzero(mass > (NOTICEABLE if tile.weights is None else NOTICEABLE * tile.weights))
+            self.held.append(resp[np.ix_(index, self.donors)])
+            if len(self.union) > 1:
+                self.union_entropy += _union_entropy(resp[:, self.columns], tile.weights, index)
+        self.rows.append(start + index)
+
+    def finish(self, batch: Batch, total: Summary) -> Summary:
+        """Statistics of the receivers; those that belong to atoms and not to clusters are zero.
+
+        ``total`` is the batch's own summary.
+        """
+        part = self.model.empty_summary(self.receivers)
+        inside = self.model.empty_summary(np.array(self.trial.donors, np.int64))
+        for atoms, held in self._pieces(batch):
+            new, old = self._assign(atoms, held)
+            part, inside = part + new, inside + old
+        return part if self.all_of_them else part + self._left_alone(total, inside)
+
+    def _pieces(self, batch: Batch) -> Iterator[tuple[Batch, np.ndarray]]:
+        if not self.rows:
+            return
+        rows, held = np.concatenate(self.rows), np.concatenate(self.held)
+        for start in range(0, len(rows), ROWS):
+            here = slice(start, start + ROWS)
+            yield batch.take(rows[here]), held[here]
+
+    def _assign(self, atoms: Batch, held: np.ndarray) -> tuple[Summary, Summary]:
+        """What the receivers get of some atoms of which the donors hold ``held (n, J)``, and what the donors had."""
+        beliefs = self.trial.beliefs
+        log_lik = self.model.observation.expected_log_lik(beliefs.observation, atoms)
+        step = self.model.allocation.reassign(beliefs.allocation, log_lik, atoms, held.sum(axis=1))
+        donors = np.array(self.trial.donors, np.int64)
+        if self.all_of_them:
+            return clusters_only(self.model.summary_of(beliefs.ids, atoms, step)), self.model.empty_summary(donors)
+        # both at once: looking at the atoms costs more than a few clusters do
+        both = LocalStep(
+            np.concatenate([np.asarray(step.resp), held], axis=1),
+            {"H": np.concatenate([step.values["H"], resp_entropy(held, atoms.weights)])},
+        )
+        names = np.concatenate([beliefs.ids, beliefs.ids.max() + 1 + np.arange(len(donors))])
+        whole = clusters_only(self.model.summary_of(names, atoms, both))
+        old = whole.take(names[len(beliefs.ids) :])
+        return whole.take(beliefs.ids), Summary(donors, old.fields, old.values)
+
+    def _left_alone(self, total: Summary, inside: Summary) -> Summary:
+        """What the donors hold of all other atoms, given to the receivers."""
+        stay = clusters_only(total.without_pairs().take(self.trial.donors)) - inside
+        if not self.union:
+            return stay.take(self.receivers)
+        mixed = stay.take(self.union)
+        values = {
+            name: value.sum(axis=0, keepdims=True) if mixed.fields[name].n_cluster_axes else value
+            for name, value in mixed.values.items()
+        }
+        if len(self.union) > 1:
+            values["H"] = np.array([self.union_entropy])
+        heir = Summary(np.array([self.heir], np.int64), stay.fields, values)
+        rest = stay.exchange(self.union, heir)
+        missing = [int(i) for i in self.receivers if i not in rest.ids]
+        return rest.insert_empty(missing).take(self.receivers)
 
 
-def _united(
-    stay: Summary, columns: np.ndarray, weights: np.ndarray | None, index: np.ndarray, gone: int, heir: int
-) -> Summary:
-    """Cluster ``heir`` takes over what ``gone`` holds of the atoms that are not at ``index``; ``columns (n, 2)``."""
-    share = columns.copy()
-    share[index] = 0.0
-    if weights is not None:
-        share /= np.where(weights > 0.0, weights, 1.0)[:, None]
-    tracked = stay.with_pairs(np.array([[heir, gone]]))
-    tracked.pair_values["H"][:] = pair_entropy(share, weights, np.array([[0, 1]]))
-    return tracked.merge(heir, gone).without_pairs()
+def _union_entropy(columns: np.ndarray, weights: np.ndarray | None, index: np.ndarray) -> float:
+    """Entropy of the union of some clusters over all atoms but those at ``index``; ``columns (n, J)`` are weighted."""
+    mass = columns.sum(axis=1, keepdims=True)
+    mass[index] = 0.0
+    return float(resp_entropy(mass, weights)[0])
 
 
-def clusters_only(model: Model, part: Summary) -> Summary:
+def clusters_only(part: Summary) -> Summary:
     """Without what belongs to the atoms: the batch's own summary has that already."""
-    for name, declared in model.fields.items():
-        if declared.n_cluster_axes == 0:
-            part.values[name][...] = 0.0
-    return part
+    values = {
+        name: value if part.fields[name].n_cluster_axes else np.zeros_like(value) for name, value in part.values.items()
+    }
+    return Summary(part.ids, part.fields, values)

@@ -238,7 +238,10 @@ class Move(Protocol):
 
 
 def at_most(atoms: Batch, size: int, rng: np.random.Generator) -> Batch:
-    """``size`` of the atoms, or all."""
+    """``size`` of the atoms, or all; of atoms in groups so many groups."""
+    if atoms.groups is not None:
+        few = atoms.n_groups <= size
+        return atoms if few else atoms.take_groups(np.sort(rng.choice(atoms.n_groups, size, replace=False)))
     if atoms.n_atoms <= size:
         return atoms
     return atoms.take(np.sort(rng.choice(atoms.n_atoms, size, replace=False)))

@@ -25,11 +25,14 @@ from bnp_dask.moves.base import Gather, PlanContext, Proposal, Split, at_most
 from bnp_dask.moves.scores import all_pairs, data_gains
 from bnp_dask.summary import Exchange, Summary
 
-SHARE = 0.1
+SHARE = 0.15
 """Work of small runs in a lap, as a share of the lap's own (atom-cluster pairs)."""
 
-ALWAYS = 1.5e6
-"""Atom-cluster pairs that small runs may work on in any lap."""
+ALWAYS = 8e6
+"""Work of small runs in any lap, atom-cluster pairs."""
+
+DEARER = 8.0
+"""How much more an atom-cluster pair costs in a small run, where few clusters share the cost of looking at an atom."""
 
 SEEDED = 80
 """Atoms per new cluster among which k-means++ chooses, at least; and one for every ``SEED_NUMBERS`` it has numbers."""
@@ -119,7 +122,7 @@ class Birth:
                 break
             chosen.append(target)
             failed = context.memory.failed(self.kind, (target,), [context.count(target)], self.change)
-            left -= min(float(sample), context.count(target)) * sum(self._widths(failed)) * self.refine
+            left -= DEARER * min(float(sample), context.count(target)) * sum(self._widths(failed)) * self.refine
         # twice what an even share would be, for clusters that some batches lack
         limit = -(-2 * sample // context.source.n_batches)
         known = context.gather
@@ -173,6 +176,8 @@ class Birth:
 
     def _sample(self, context: PlanContext) -> int:
         """Atoms gathered for each target at most."""
+        if context.source.is_sparse:
+            return self.sample  # a document says more than one number
         return max(self.sample, int(SAMPLE_NUMBERS * numbers_per_cluster(context.model.observation)))
 
     def _propose(self, context: PlanContext, target: int, found: Summary) -> None:
@@ -214,7 +219,7 @@ def visit_and_split(
     found = model.visit(posterior, batch, pairs, trials, (split.target,))
     rng = child_rng(seed, *split.key)
     atoms = model.gather(batch, found, split.target, batch.n_atoms, rng)
-    mass = atoms.total_weight
+    mass = model.mass(atoms)
     atoms = at_most(atoms, split.sample, rng)
     found = replace(found, members={}, split=split.target)
     fresh = None
@@ -237,7 +242,7 @@ def create(
     newborn clusters while that raises the objective expected for all of the target; the best of them must beat one
     cluster.  The statistics returned are scaled to the target's ``mass``.
     """
-    forecast = _Forecast(model, mass / atoms.total_weight)
+    forecast = _Forecast(model, mass / model.mass(atoms))
     best, most = None, forecast.value(summarize_assigned(model, atoms, np.zeros(atoms.n_atoms, np.int64), 1))
     for width in dict.fromkeys(widths):
         summary = _small_run(forecast, atoms, width, refine, child_rng(seed, *key, width))
@@ -253,7 +258,8 @@ def _small_run(forecast: _Forecast, atoms: Batch, width: int, refine: int, rng: 
     """Statistics of at most ``width`` clusters of the atoms, or None when they become one."""
     model = forecast.model
     # k-means++ looks at a likelihood of every atom alone, which for full covariances costs more than all the rest
-    few = at_most(atoms, max(SEEDED, numbers_per_cluster(model.observation) // SEED_NUMBERS) * width, rng)
+    numbers = 0 if atoms.is_sparse else numbers_per_cluster(model.observation)
+    few = at_most(atoms, max(SEEDED, numbers // SEED_NUMBERS) * width, rng)
     labels, found = cluster_atoms(model, few, width, rng, 1, 3)
     if found < 2:
         return None
@@ -298,7 +304,7 @@ class _Forecast:
 
     def value(self, summary: Summary) -> float:
         """The forecast, nats."""
-        return self.sample_value(summary.without_pairs().scale(self.factor)) - self._optimism() * summary.n_clusters
+        return self.sample_value(summary.without_pairs().scale(self.factor)) - self._optimism(summary)
 
     def unite(self, summary: Summary) -> Summary:
         """Merge pairs, best first, while neither the forecast nor the sample itself wants both; all are tracked."""
@@ -340,5 +346,10 @@ class _Forecast:
         """The objective of the sample alone, nats."""
         return sum(self.model.elbo(self.model.global_step(summary), summary).values())
 
-    def _optimism(self) -> float:
-        return max(self.factor - 1.0, 0.0) * numbers_per_cluster(self.model.observation)
+    def _optimism(self, summary: Summary) -> float:
+        seen = [
+            np.count_nonzero(np.abs(value) > 0.5)  # words that a cluster does not have are not estimated
+            for name, value in summary.values.items()
+            if name in self.model.observation.fields and summary.fields[name].n_cluster_axes
+        ]
+        return max(self.factor - 1.0, 0.0) * (summary.n_clusters + sum(seen))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from bnp_dask.initialize.divergence import numbers_per_cluster
 from bnp_dask.model import Model, Trial
 from bnp_dask.moves.base import HOPELESS, PlanContext, Proposal, at_most
 from bnp_dask.summary import Exchange, Summary
+from bnp_dask.trials import clusters_only
 
 SAMPLE = 1500
 """Atoms of each cluster on which an absorbing set is chosen and re-estimated, at least."""
@@ -29,6 +30,13 @@ SHARE = 0.1
 
 ALWAYS = 3e6
 """Atom-cluster pairs that they may work on in any lap."""
+
+WIDER = 3
+"""How many times as many clusters may absorb a target that is small beside the average: its atoms may come from
+everywhere, and are no trouble to anybody."""
+
+TOGETHER = 16
+"""Small clusters that are tried together at most; if that fails, each is tried alone."""
 
 ENOUGH = 1e-3
 """A sweep on the sample that makes up less than this share of what a delete lacks is the last."""
@@ -61,7 +69,7 @@ class Delete:
     sweeps: int = 8
     refine: int = 200
     change: float = 0.1
-    tries: int = 2
+    tries: int = 3
     kind = "delete"
 
     def __post_init__(self) -> None:
@@ -76,7 +84,10 @@ class Delete:
         if context.value.n_clusters < 2:
             return
         wanted: list[int] = []
-        for target in [i for i in self._targets(context) if i not in context.memory.sweeps][: self.per_lap]:
+        targets = [i for i in self._targets(context) if i not in context.memory.sweeps]
+        small = self._small(context)
+        wanted += [i for i in targets if i in small][:TOGETHER]
+        for target in targets[: self.per_lap]:
             near = np.argsort(-context.pair_gains()[context.value.position(target)], kind="stable")
             wanted += [target, *context.value.ids[near[: min(self.absorbers, len(near) - 1)]].tolist()]
         known = context.gather
@@ -88,20 +99,59 @@ class Delete:
         for target in sorted(context.memory.sweeps):
             sweep = context.memory.sweeps[target]
             if left and context.free.issuperset((target, *sweep.receivers)):
-                self._propose(context, target, sweep.part)
+                self._propose(context, (target,), sweep.part)
                 left -= 1
         begun: dict[int, tuple[list[Batch], Summary]] = {}
+        group = _Group()
+        small = self._small(context)
         for target in self._targets(context):
-            if len(begun) == left:
-                break
-            if target in context.atoms and target in context.free:
+            if target not in context.atoms or target not in context.free:
+                continue
+            failed = context.memory.failed(self.kind, (target,), [context.count(target)], self.change)
+            if target in small and not failed:
+                self._join(context, target, small, group)
+            elif len(begun) < left:
                 self._begin(context, target, begun)
-        results = in_order(context.executor, self._tasks(context, begun), 2 * context.executor.n_workers)
+        if group.targets:
+            self._propose(context, tuple(group.targets), context.value.take(self._in_order(context, group.heirs)))
+        results: Iterable[tuple[Summary, float]] = (
+            ((summary.take(summary.ids[1:]), 0.0) for _, summary in begun.values())
+            if context.model.allocation.grouped  # parts of groups do not add up to groups: only all data tell
+            else in_order(context.executor, self._tasks(context, begun), 2 * context.executor.n_workers)
+        )
         for target, (heirs, gain) in zip(begun, results, strict=True):
             if gain < -HOPELESS * (1.0 + context.count(target)):
                 context.give_up(self.kind, (target,), "on a sample its atoms are far better off with it")
             else:
-                self._propose(context, target, heirs)
+                self._propose(context, (target,), heirs)
+
+    def _small(self, context: PlanContext) -> set[int]:
+        """Clusters with few atoms beside the average: they may go many at a time."""
+        counts = context.value["N"]
+        return set(context.value.ids[counts < SMALL * counts.mean()].tolist())
+
+    def _join(self, context: PlanContext, target: int, small: set[int], group: _Group) -> None:
+        """Let a small target vanish together with others, if those who absorb it are free."""
+        others = np.array([i for i in context.value.ids.tolist() if i not in small], np.int64)
+        heirs = self._heirs(context, target, others, WIDER * self.absorbers)
+        if len(group.targets) < TOGETHER and heirs <= context.free | group.heirs:
+            group.targets.append(target)
+            group.heirs |= heirs
+            context.free -= {target, *heirs}
+
+    def _in_order(self, context: PlanContext, ids: set[int]) -> list[int]:
+        return [int(i) for i in context.value.ids if int(i) in ids]
+
+    def _heirs(self, context: PlanContext, target: int, others: np.ndarray, most: int) -> set[int]:
+        """Those among ``others`` who would take over the target's atoms if it were not there, at most so many."""
+        value = context.value
+        own = at_most(context.atoms[target], _sample(context.model), context.rng(19, target))
+        if own.n_atoms == 0:
+            near = context.pair_gains()[value.position(target)]
+            return {max(others.tolist(), key=lambda i: near[value.position(i)])}
+        mass = context.model.local_step(context.model.global_step(value.take(others)), own)["N"]
+        order = np.argsort(-mass, kind="stable")[: max(1, int((mass > WORTH * mass.sum()).sum()))]
+        return set(others[order[:most]].tolist())
 
     def _targets(self, context: PlanContext) -> list[int]:
         """Clusters not known to fail, those that never failed first, then the smallest."""
@@ -125,17 +175,11 @@ class Delete:
         A target whose heirs another proposal has taken waits for the next lap.
         """
         value, size = context.value, _sample(context.model)
-        others = value.ids[value.ids != target]
-        own = at_most(context.atoms[target], size, context.rng(19, target))
-        order = np.argsort(-np.delete(context.pair_gains()[value.position(target)], value.position(target)))[:1]
-        if own.n_atoms:
-            # who would take over the target's atoms if it were not there
-            mass = context.model.local_step(context.model.global_step(value.take(others)), own)["N"]
-            order = np.argsort(-mass, kind="stable")[: max(1, int((mass > WORTH * mass.sum()).sum()))]
-        chosen = set(others[order[: self.absorbers]].tolist())
+        chosen = self._heirs(context, target, value.ids[value.ids != target], self.absorbers)
         if not context.free.issuperset(chosen):
             return
-        receivers = [int(i) for i in value.ids if int(i) in chosen]
+        own = at_most(context.atoms[target], size, context.rng(19, target))
+        receivers = self._in_order(context, chosen)
         atoms = [_counting(own, context.count(target))]
         for i in receivers:
             if i in context.atoms and context.atoms[i].n_atoms:
@@ -143,19 +187,28 @@ class Delete:
         begun[target] = atoms, value.take([target, *receivers])
         context.free -= {target, *receivers}
 
-    def _propose(self, context: PlanContext, target: int, basis: Summary) -> None:
+    def _propose(self, context: PlanContext, targets: tuple[int, ...], basis: Summary) -> None:
         receivers = tuple(int(i) for i in basis.ids)
-        donors = (target, *receivers)
-        name = f"delete-lap{context.lap}-cluster{target}"
-        # a small target does not change what the others are, so that only its own atoms are looked at; what it holds
-        # of atoms that are hardly its own goes to the nearest of them
-        small = context.count(target) < SMALL * sum(context.counts(receivers))
-        near = context.pair_gains()[context.value.position(target)]
+        donors = (*targets, *receivers)
+        name = f"delete-lap{context.lap}-cluster{targets[0]}"
+        # small targets do not change what the others are, so that only their own atoms are looked at; what they hold
+        # of atoms that are hardly theirs goes to the nearest of them
+        small = sum(context.counts(targets)) < SMALL * sum(context.counts(receivers))
+        near = context.pair_gains()[context.value.position(targets[0])]
         rest = max(receivers, key=lambda i: near[context.value.position(i)])
         beliefs = context.model.global_step(basis)
-        context.trials.append(Trial(name, donors, beliefs, (target,) if small else donors, rest))
-        context.proposals.append(Proposal(self.kind, (target,), receivers, Exchange(name, donors), self.sweeps))
+        context.trials.append(Trial(name, donors, beliefs, targets if small else donors, rest))
+        sweeps = self.sweeps if len(targets) == 1 else 1
+        context.proposals.append(Proposal(self.kind, targets, receivers, Exchange(name, donors), sweeps))
         context.free -= set(donors)
+
+
+@dataclass
+class _Group:
+    """Small clusters that are to vanish together, and those who absorb them."""
+
+    targets: list[int] = field(default_factory=list)
+    heirs: set[int] = field(default_factory=set)
 
 
 def _counting(atoms: Batch, count: float) -> Batch:
@@ -206,7 +259,7 @@ def _climb(
     """Assign atoms to clusters that also hold ``rest`` until that gains little: statistics, gain over ``before``."""
     value = -np.inf
     for _ in range(sweeps):
-        heirs = rest + _without_base(model.local_step(model.global_step(heirs), atoms))
+        heirs = rest + clusters_only(model.local_step(model.global_step(heirs), atoms))
         last, value = value, _objective(model, heirs)
         if value - last < ENOUGH * abs(value - before):
             break
@@ -216,15 +269,6 @@ def _climb(
 def _sample(model: Model) -> int:
     """Atoms of each cluster that are looked at."""
     return max(SAMPLE, numbers_per_cluster(model.observation))
-
-
-def _without_base(summary: Summary) -> Summary:
-    """The part of a summary that belongs to its clusters; the rest is in the whole already."""
-    values = {
-        name: value if summary.fields[name].n_cluster_axes else np.zeros_like(value)
-        for name, value in summary.values.items()
-    }
-    return replace(summary, values=values)
 
 
 def _objective(model: Model, summary: Summary) -> float:

@@ -103,7 +103,13 @@ class _Judge:
             return _row(proposal, gain, True, "the objective rises" if gain > 0 else "as good with fewer clusters")
         if self._sweep_again(proposal, gain, counts, memory):
             return _row(proposal, gain, False, "the objective would fall; tried again with re-estimated clusters")
-        memory.remember_failure(proposal.kind, proposal.targets, counts)
+        alone = proposal.kind == "delete" and len(counts) > 1  # what failed together may do alone
+        for targets, own in (
+            [((t,), [n]) for t, n in zip(proposal.targets, counts, strict=True)]
+            if alone
+            else [(proposal.targets, counts)]
+        ):
+            memory.remember_failure(proposal.kind, targets, own)
         return _row(proposal, gain, False, "the objective would fall")
 
     def sort(self) -> None:

@@ -67,7 +67,10 @@ def rough_allocation_gains(counts: np.ndarray) -> np.ndarray:
 
 
 def allocation_gains(model: Model, value: Summary, pairs: np.ndarray) -> np.ndarray:
-    """Exact change of the allocation term without the entropy, for each pair of ids, ``(M,)`` nats."""
+    """Change of the allocation term without the entropy, for each pair of ids, ``(M,)`` nats; exact for mixtures."""
+    if model.allocation.grouped:  # what groups have in common is not known before the pair was tracked
+        place = np.array([value.position(int(i)) for i in pairs.ravel()], np.int64).reshape(-1, 2)
+        return rough_allocation_gains(value["N"])[place[:, 0], place[:, 1]]
     names = ("N", *model.allocation.fields)
     slim = Summary(value.ids, {n: value.fields[n] for n in names}, {n: value[n] for n in names})
     before = model.allocation_terms(slim)["allocation"]
@@ -86,14 +89,3 @@ def _united(slim: Summary, a: int, b: int) -> Summary:
         new[a - (b < a)] += value[b]
         values[name] = new
     return Summary(np.delete(slim.ids, b), slim.fields, values)
-
-
-def rough_allocation_gain(target: np.ndarray, heirs: np.ndarray) -> float:
-    """About what the allocation term gains, entropy aside, when clusters come to the counts ``heirs``, nats.
-
-    ``target`` is the count of the cluster that vanishes.  The heirs' counts were smaller by that in all.
-    """
-    total = float(heirs.sum())
-    before = max(total - float(target.sum()), 0.0)
-    share = heirs / max(total, 1e-300) * before
-    return float(xlogy(heirs, heirs).sum() - xlogy(share, share).sum() - xlogy(target, target).sum())
