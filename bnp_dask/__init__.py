@@ -23,8 +23,13 @@ from bnp_dask._names import PUBLIC as _PUBLIC
 
 if TYPE_CHECKING:
     from bnp_dask._version import __version__ as __version__
+    from bnp_dask.allocation import HDPHMM as HDPHMM
+    from bnp_dask.allocation import LDA as LDA
+    from bnp_dask.allocation import DocumentStep as DocumentStep
     from bnp_dask.allocation import DPMixture as DPMixture
+    from bnp_dask.allocation import FiniteHMM as FiniteHMM
     from bnp_dask.allocation import FiniteMixture as FiniteMixture
+    from bnp_dask.allocation import HDPTopics as HDPTopics
     from bnp_dask.batch import Batch as Batch
     from bnp_dask.callbacks import Progress as Progress
     from bnp_dask.data import Patches as Patches
@@ -38,7 +43,9 @@ if TYPE_CHECKING:
     from bnp_dask.data.base import Source as Source
     from bnp_dask.errors import BnpDaskError as BnpDaskError
     from bnp_dask.estimator import DirichletProcessMixture as DirichletProcessMixture
+    from bnp_dask.initialize import AnchorWords as AnchorWords
     from bnp_dask.initialize import BregmanKMeans as BregmanKMeans
+    from bnp_dask.initialize import ContiguousBlocks as ContiguousBlocks
     from bnp_dask.initialize import FromPosterior as FromPosterior
     from bnp_dask.initialize import KMeansParallel as KMeansParallel
     from bnp_dask.initialize import RandomExamples as RandomExamples
@@ -48,6 +55,7 @@ if TYPE_CHECKING:
     from bnp_dask.moves import Birth as Birth
     from bnp_dask.moves import Delete as Delete
     from bnp_dask.moves import Merge as Merge
+    from bnp_dask.observation import AutoRegressiveGaussian as AutoRegressiveGaussian
     from bnp_dask.observation import Bernoulli as Bernoulli
     from bnp_dask.observation import DiagGaussian as DiagGaussian
     from bnp_dask.observation import FixedVarianceGaussian as FixedVarianceGaussian
@@ -56,6 +64,7 @@ if TYPE_CHECKING:
     from bnp_dask.observation import Poisson as Poisson
     from bnp_dask.observation import Product as Product
     from bnp_dask.observation import ZeroMeanGaussian as ZeroMeanGaussian
+    from bnp_dask.predict import completion_score as completion_score
     from bnp_dask.predict import predict as predict
     from bnp_dask.predict import score as score
     from bnp_dask.report import inspect as inspect
@@ -67,6 +76,11 @@ if TYPE_CHECKING:
     from bnp_dask.schedules import FullBatch as FullBatch
     from bnp_dask.schedules import Memoized as Memoized
     from bnp_dask.schedules import Stochastic as Stochastic
+    from bnp_dask.topic_estimator import TopicModel as TopicModel
+    from bnp_dask.topics import Completion as Completion
+    from bnp_dask.topics import survey_documents as survey_documents
+    from bnp_dask.topics import to_pyldavis as to_pyldavis
+    from bnp_dask.topics import top_words as top_words
     from bnp_dask.train import ConvergenceWarning as ConvergenceWarning
     from bnp_dask.train import train as train
 
@@ -100,6 +114,6 @@ def __dir__() -> list[str]:
     return sorted(_PUBLIC)
 
 
-__all__ = sorted(set(_PUBLIC) - {"DirichletProcessMixture"})  # a star import must not need scikit-learn
+__all__ = sorted(set(_PUBLIC) - {"DirichletProcessMixture", "TopicModel"})  # a star import must not need scikit-learn
 
 sys.modules[__name__].__class__ = _Package

@@ -11,12 +11,17 @@ Group = Mapping[str, str]
 ALLOCATIONS: Group = MappingProxyType(
     {
         "DPMixture": "bnp_dask.allocation",
+        "FiniteHMM": "bnp_dask.allocation",
         "FiniteMixture": "bnp_dask.allocation",
+        "HDPHMM": "bnp_dask.allocation",
+        "HDPTopics": "bnp_dask.allocation",
+        "LDA": "bnp_dask.allocation",
     }
 )
 
 OBSERVATIONS: Group = MappingProxyType(
     {
+        "AutoRegressiveGaussian": "bnp_dask.observation",
         "Bernoulli": "bnp_dask.observation",
         "DiagGaussian": "bnp_dask.observation",
         "FixedVarianceGaussian": "bnp_dask.observation",
@@ -38,7 +43,9 @@ SCHEDULES: Group = MappingProxyType(
 
 INITIALIZATIONS: Group = MappingProxyType(
     {
+        "AnchorWords": "bnp_dask.initialize",
         "BregmanKMeans": "bnp_dask.initialize",
+        "ContiguousBlocks": "bnp_dask.initialize",
         "FromPosterior": "bnp_dask.initialize",
         "KMeansParallel": "bnp_dask.initialize",
         "RandomExamples": "bnp_dask.initialize",
@@ -57,6 +64,7 @@ MOVES: Group = MappingProxyType(
 VERBS: Group = MappingProxyType(
     {
         "as_source": "bnp_dask.data",
+        "completion_score": "bnp_dask.predict",
         "ingest": "bnp_dask.data",
         "inspect": "bnp_dask.report",
         "load": "bnp_dask.results",
@@ -67,6 +75,9 @@ VERBS: Group = MappingProxyType(
         "report": "bnp_dask.report",
         "save": "bnp_dask.results",
         "score": "bnp_dask.predict",
+        "survey_documents": "bnp_dask.topics",
+        "to_pyldavis": "bnp_dask.topics",
+        "top_words": "bnp_dask.topics",
         "train": "bnp_dask.train",
     }
 )
@@ -75,8 +86,10 @@ OTHERS: Group = MappingProxyType(
     {
         "Batch": "bnp_dask.batch",
         "BnpDaskError": "bnp_dask.errors",
+        "Completion": "bnp_dask.topics",
         "ConvergenceWarning": "bnp_dask.train",
         "DirichletProcessMixture": "bnp_dask.estimator",
+        "DocumentStep": "bnp_dask.allocation",
         "History": "bnp_dask.results",
         "Model": "bnp_dask.model",
         "Patches": "bnp_dask.data",
@@ -84,6 +97,7 @@ OTHERS: Group = MappingProxyType(
         "Progress": "bnp_dask.callbacks",
         "Source": "bnp_dask.data.base",
         "Text": "bnp_dask.data",
+        "TopicModel": "bnp_dask.topic_estimator",
         "TrainResult": "bnp_dask.results",
         "Vocabulary": "bnp_dask.data",
         "__version__": "bnp_dask._version",

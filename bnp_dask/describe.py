@@ -167,9 +167,9 @@ def _largest(values: np.ndarray, names: Sequence[str] | None, kind: str) -> list
 
 
 def check_names(posterior: Posterior, names: Sequence[str] | None) -> Sequence[str] | None:
-    """The names; DataError unless there is one for each feature or word."""
+    """The names, or the words that the posterior knows; DataError unless there is one for each feature or word."""
     if names is None:
-        return None
+        return None if posterior.words is None else posterior.words.words
     value = means(posterior.model.observation, posterior.observation)
     if isinstance(posterior.model.observation, Product):
         width = posterior.model.observation.n_features

@@ -293,6 +293,8 @@ def _convert(value: Any, hint: Any, path: str, folder: Path) -> Any:
         if not isinstance(value, list):
             raise SettingError(f"{path}: found {value!r}, needs a list, such as [a, b]")
         return tuple(_convert(v, get_args(hint)[0], f"{path}[{i}]", folder) for i, v in enumerate(value))
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return _build(hint, value, path, folder)
     return _scalar(value, hint, path)
 
 

@@ -25,6 +25,10 @@ from bnp_dask.execute.dask import open_executor
 from bnp_dask.execute.ordered import in_order
 from bnp_dask.kernels.resp import SparseResp
 from bnp_dask.model import Posterior
+from bnp_dask.topics.assign import assign_documents, n_shares
+from bnp_dask.topics.completion import BatchScore, Completion, CompletionScore, combine_scores, complete_batch
+from bnp_dask.topics.documents import as_documents, is_topic_model, prior_mass
+from bnp_dask.topics.vocabulary import check_vocabulary, counts_of, is_texts
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -59,11 +63,12 @@ class _Mode:
     soft: bool
     top: int | None
 
-    def layouts(self, n_clusters: int) -> tuple[Layout, ...]:
+    def layouts(self, posterior: Posterior) -> tuple[Layout, ...]:
         if self.top is not None:
-            width = min(self.top, n_clusters)
+            width = min(self.top, posterior.n_clusters)
             return Layout("label", "<i8", width), Layout("resp", "<f8", width)
-        return (Layout("resp", "<f8", n_clusters),) if self.soft else (Layout("label", "<i8", None),)
+        width = n_shares(posterior.model, posterior.n_clusters)
+        return (Layout("resp", "<f8", width),) if self.soft else (Layout("label", "<i8", None),)
 
 
 # -- predict --------------------------------------------------------------------------------------------------
@@ -77,14 +82,15 @@ def predict(
     batch_size: int | None = None,
     client: Client | Executor | None = None,
 ) -> Any:
-    """Cluster of each atom, or its responsibilities.
+    """Cluster of each atom, or its responsibilities; in topic models, topics of each document.
 
     Parameters
     ----------
     posterior
         Trained clusters.
     data
-        Array, sparse matrix, DataFrame, path or URL, Source; or a Dask array or DataFrame.
+        Array, sparse matrix, DataFrame, path or URL, Source; or a Dask array or DataFrame.  A list of raw texts, if
+        the posterior was trained on a store that was made from raw text.
     out
         Path or URL ending with ``.zarr`` or ``.parquet``: results are written there batch by batch, so that data
         may have any size.  Zarr: a group with the arrays ``label`` and ``resp``; Parquet: a folder of files with
@@ -106,39 +112,46 @@ def predict(
         ``posterior.ids``; each row sums to one.  ``top``: :class:`TopResponsibilities`.  Lazy Dask arrays for Dask
         data; None when ``out`` is given.
 
+        Topic models: ``label (G,)`` is the topic with the largest expected share of each document.  ``soft``: expected
+        shares E[pi_d], ``(G, K)`` for LDA, ``(G, K + 1)`` for HDPTopics, whose last column is the share of all topics
+        that were not met yet; each row sums to one.  ``top``: the topics with the largest shares.  A document without
+        a word of the vocabulary has the shares that are expected before anything is read.  Groups of dense atoms:
+        labels are those of atoms ``(n,)``, shares are those of groups.
+
     Raises
     ------
     DataError
-        Features other than those the model was trained on, or values that its likelihood cannot produce.
+        Features other than those the model was trained on, values that its likelihood cannot produce, or a store of
+        counts with another vocabulary.
     StoreError
         ``out`` exists already.
 
     Notes
     -----
-    Weights of atoms do not matter here.  Ties go to the earlier cluster.
+    Weights of atoms do not matter here.  Ties go to the earlier cluster.  Each document starts from scratch, by the
+    document step of the model: its topics depend on its words and the posterior alone.
     """
     mode = _mode(soft, top)
     if out is None and is_dask(data):
         return _predict_lazy(posterior, data, mode)
-    source = as_source(data, batch_size=batch_size)
-    _check_width(posterior, source)
+    source = _open(posterior, data, batch_size)
     readers = [source.reader(i) for i in range(source.n_batches)]
     compute = _Assign(mode)
     with one_blas_thread(), open_executor(client) as runner:
         if out is not None:
             facts = {"ids": [int(i) for i in posterior.ids], "source": source.name}
-            layouts = mode.layouts(posterior.n_clusters)
+            layouts = mode.layouts(posterior)
             write(out, layouts, compute, posterior.light(), readers, runner, WINDOW, facts)
             return None
         shared = runner.share("posterior", posterior.light())
         tasks = ((f"predict-batch{i}", compute, (shared, reader)) for i, reader in enumerate(readers))
         parts = list(in_order(runner, tasks, WINDOW))
-    return _join(parts, mode, posterior.n_clusters)
+    return _join(parts, mode, posterior)
 
 
-def _join(parts: list[dict[str, np.ndarray]], mode: _Mode, n_clusters: int) -> np.ndarray | TopResponsibilities:
+def _join(parts: list[dict[str, np.ndarray]], mode: _Mode, posterior: Posterior) -> np.ndarray | TopResponsibilities:
     """What the batches say, as one."""
-    joined = {x.name: np.concatenate([p[x.name] for p in parts]) for x in mode.layouts(n_clusters)}
+    joined = {x.name: np.concatenate([p[x.name] for p in parts]) for x in mode.layouts(posterior)}
     if mode.top is not None:
         return TopResponsibilities(joined["label"], joined["resp"])
     return joined["resp"] if mode.soft else joined["label"]
@@ -167,13 +180,15 @@ def assign_batch(posterior: Posterior, batch: Batch, soft: bool = False, top: in
 
     Never holds more than a tile of the ``(n, K)`` matrix unless ``soft`` asks for all of it.
     """
+    if is_topic_model(posterior.model):
+        return assign_documents(posterior, batch, soft, top)
     posterior.model.observation.check(batch)
     # responsibilities are asked for, not responsibilities times weights
     batch = Batch(batch.x, None, batch.name)
     k = posterior.n_clusters
-    mode = _Mode(soft, top)
-    shapes = {x.name: (batch.n_atoms,) if x.width is None else (batch.n_atoms, x.width) for x in mode.layouts(k)}
-    columns = {x.name: np.empty(shapes[x.name], x.dtype) for x in mode.layouts(k)}
+    layouts = _Mode(soft, top).layouts(posterior)
+    shapes = {x.name: (batch.n_atoms,) if x.width is None else (batch.n_atoms, x.width) for x in layouts}
+    columns = {x.name: np.empty(shapes[x.name], x.dtype) for x in layouts}
     start = 0
     for tile in posterior.model.allocation.tiles(batch, k):
         resp = posterior.model.assign(posterior, tile).resp
@@ -195,7 +210,7 @@ def _predict_lazy(posterior: Posterior, data: Any, mode: _Mode) -> Any:
     k = posterior.n_clusters
     light = posterior.light()
     if mode.top is None:
-        layout = mode.layouts(k)[0]
+        layout = mode.layouts(posterior)[0]
         return lazy.map_rows(_Block(mode), light, data, layout.width, np.dtype(layout.dtype))
     width = min(mode.top, k)
     both = lazy.map_rows(_Block(mode), light, data, 2 * width, np.dtype(np.float64))
@@ -219,30 +234,52 @@ class _Block:
 
 # -- score ----------------------------------------------------------------------------------------------------
 def score(
-    posterior: Posterior, data: Any, *, batch_size: int | None = None, client: Client | Executor | None = None
+    posterior: Posterior,
+    data: Any,
+    *,
+    completion: Completion | None = None,
+    batch_size: int | None = None,
+    client: Client | Executor | None = None,
 ) -> float:
-    """Mean log likelihood per atom under the posterior predictive, nats; larger is better.
+    """Mean log likelihood per atom under the posterior predictive, nats; larger is better.  Topic models: completion.
 
     The density of an atom is ``sum_k E[pi_k] p(x | cluster k)`` with each cluster's parameters integrated over
     their posterior.  A Dirichlet process keeps mass for clusters that no atom has come from yet; that share
     is given to the prior predictive, so that the density integrates to one.
+
+    For topic models it is the document completion score, in nats per held-out token: the topics of each document are
+    found from one part of its words, with E[phi_k] for the topics, and the other part is predicted by
+    ``sum_k E[pi_dk] E[phi_k]``.  The default is that of thesis Ch. 7: 80% of the distinct words of each document to
+    find its topics, 20% to be predicted.  See :func:`completion_score` for the counts behind it.
 
     Parameters
     ----------
     posterior
         Trained clusters.
     data
-        Held-out atoms; weights, where the source has them, weigh the mean.
+        Held-out atoms; weights, where the source has them, weigh the mean.  Raw texts as in :func:`predict`.
+    completion
+        Which words are held out (topic models only): ``Completion("types")``, the default, or ``Completion("tokens")``
+        for thesis (5.59), half of the tokens; with ``share=`` and ``seed=``.
     batch_size, client
         As in :func:`predict`.
 
     Raises
     ------
     DataError
-        Features other than those the model was trained on, values that its likelihood cannot produce, or a total
-        weight of zero.
+        Features other than those the model was trained on, values that its likelihood cannot produce, a total
+        weight of zero, or documents none of which has two words.
+    SettingError
+        ``completion`` for a model without documents.
     """
-    source = as_source(data, batch_size=batch_size)
+    if is_topic_model(posterior.model):
+        return completion_score(posterior, data, completion, batch_size=batch_size, client=client).score
+    if completion is not None:
+        raise SettingError(
+            f"completion={completion!r}: {type(posterior.model.allocation).__name__} has no documents to complete; "
+            "leave it out"
+        )
+    source = _open(posterior, data, batch_size)
     parts = _for_batches(posterior, source, client, score_batch, "score")
     weight = math.fsum(w for _, w in parts)
     if weight <= 0:
@@ -253,9 +290,48 @@ def score(
 def score_samples(
     posterior: Posterior, data: Any, *, batch_size: int | None = None, client: Client | Executor | None = None
 ) -> np.ndarray:
-    """Log likelihood of each atom under the posterior predictive, ``(n,)`` nats; see :func:`score`."""
-    source = as_source(data, batch_size=batch_size)
+    """Log likelihood of each atom under the posterior predictive, ``(n,)`` nats; see :func:`score`.
+
+    Topic models: completion of each document ``(G,)``, nats per held-out token; NaN where it cannot be split.
+    """
+    source = _open(posterior, data, batch_size)
+    if is_topic_model(posterior.model):
+        found = _for_batches(posterior, source, client, _Complete(Completion()), "score")
+        with np.errstate(invalid="ignore"):
+            return np.concatenate([part.value / part.tokens for part in found])
     return np.concatenate(_for_batches(posterior, source, client, density_of, "score"))
+
+
+def completion_score(
+    posterior: Posterior,
+    data: Any,
+    completion: Completion | None = None,
+    *,
+    batch_size: int | None = None,
+    client: Client | Executor | None = None,
+) -> CompletionScore:
+    """Document completion of held-out documents, with what was counted on the way; see :func:`score`.
+
+    Documents that cannot be split are left out and counted.  The split of a document depends on its own words and the
+    seed, so the score does not depend on how data are cut or ordered, but for rounding.
+    """
+    prior_mass(posterior)
+    chosen = Completion() if completion is None else completion
+    if not isinstance(chosen, Completion):
+        raise SettingError(f'completion={completion!r}: needs Completion("types"), Completion("tokens"), or None')
+    source = _open(posterior, data, batch_size)
+    parts = _for_batches(posterior, source, client, _Complete(chosen), "score")
+    return combine_scores(parts, chosen, source.name)
+
+
+@dataclass(frozen=True)
+class _Complete:
+    """Task: completion of one batch."""
+
+    completion: Completion
+
+    def __call__(self, posterior: Posterior, reader: Reader) -> BatchScore:
+        return complete_batch(posterior, as_documents(posterior.model, reader()), self.completion)
 
 
 def _for_batches(
@@ -265,7 +341,6 @@ def _for_batches(
     function: Callable[[Posterior, Reader], Any],
     verb: str,
 ) -> list[Any]:
-    _check_width(posterior, source)
     with one_blas_thread(), open_executor(client) as runner:
         shared = runner.share("posterior", posterior.light())
         tasks = ((f"{verb}-batch{i}", function, (shared, source.reader(i))) for i in range(source.n_batches))
@@ -309,6 +384,14 @@ def log_density(posterior: Posterior, batch: Batch) -> np.ndarray:
 
 
 # -- what both need -------------------------------------------------------------------------------------------
+def _open(posterior: Posterior, data: Any, batch_size: int | None) -> Source:
+    """Source of the data, which fit the posterior as far as can be told before they are read."""
+    source = as_source(counts_of(posterior, data) if is_texts(data) else data, batch_size=batch_size)
+    check_vocabulary(posterior, source)
+    _check_width(posterior, source)
+    return source
+
+
 def _check_width(posterior: Posterior, source: Source) -> None:
     """Ask the likelihood before any data are read: a batch of no atoms has the width and kind of all others."""
     shape = (0, source.n_features)

@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,8 +17,15 @@ from bnp_dask._version import __version__
 from bnp_dask.describe import ClusterRow, check_names, cluster_rows
 from bnp_dask.errors import SettingError, StoreError
 from bnp_dask.model import Posterior
+from bnp_dask.report_topics import documents_for, page_of_topics
 from bnp_dask.results import History, TrainResult, load
 from bnp_dask.store import read_history
+from bnp_dask.topics.documents import counts_words
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from bnp_dask.execute.base import Executor
 
 LIMIT = 30
 """Clusters that a table shows."""
@@ -108,8 +115,18 @@ def _open(what: Subject) -> tuple[Posterior, TrainResult | None]:
 
 
 # -- page -----------------------------------------------------------------------------------------------------
-def report(what: Subject, path: str | os.PathLike[str], vocabulary: Sequence[str] | None = None) -> None:
+def report(
+    what: Subject,
+    path: str | os.PathLike[str],
+    vocabulary: Sequence[str] | None = None,
+    *,
+    data: Any = None,
+    client: Client | Executor | None = None,
+) -> None:
     """Write an HTML page about a result: settings, clusters, and pictures; one file, nothing loaded from elsewhere.
+
+    The page of a topic model of words is made to be browsed: topics by size, the words of each by a ranking between
+    frequent and distinctive, the documents that show it best, topics like it, and a search for words.
 
     Parameters
     ----------
@@ -119,21 +136,38 @@ def report(what: Subject, path: str | os.PathLike[str], vocabulary: Sequence[str
     path
         File to write; replaced in one step.
     vocabulary
-        Names of the words or features, ``(D,)``.
+        Names of the words or features, ``(D,)``.  Default: the words that the posterior was trained with.
+    data
+        Documents to show beside topics, as for :func:`bnp_dask.predict`; one pass is made over them.  Default: what a
+        run directory was trained on, if it is still there.
+    client
+        Where that pass is computed, as in :func:`bnp_dask.predict`.
 
     Raises
     ------
     SettingError
-        matplotlib is not installed.
+        matplotlib is not installed (pages about topics do without), or ``data`` for a model without topics.
     StoreError
         The file cannot be written.
     """
     posterior, result = _open(what)
-    page = page_html(posterior, result, check_names(posterior, vocabulary))
+    names = check_names(posterior, vocabulary)
+    if counts_words(posterior.model):
+        run = {} if result is None else _run_facts(result)
+        documents = documents_for(what, data)
+        settings = _settings(posterior)
+        page = page_of_topics(posterior, result, names, documents, run, settings, client)
+    elif data is not None:
+        raise SettingError(
+            f"data= is for topic models of words; the page of {_title(posterior)} shows clusters, not atoms"
+        )
+    else:
+        page = page_html(posterior, result, names)
     target = Path(path)
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
-        partial.write_text(page, encoding="utf-8")
+        # a document's id may hold what UTF-8 does not
+        partial.write_bytes(page.encode("utf-8", "replace"))
         partial.replace(target)
     except OSError as error:
         raise StoreError(f"{target}: cannot write a report there: {error}") from error
@@ -254,7 +288,7 @@ def moves_html(moves: Sequence[Mapping[str, Any]]) -> str:
 
 def posterior_html(posterior: Posterior) -> str:
     """A posterior for notebooks."""
-    table = clusters_html(cluster_rows(posterior, None, 12))
+    table = clusters_html(cluster_rows(posterior, check_names(posterior, None), 12))
     rest = _rest(posterior, 12)
     tail = f"<p>{html.escape(rest)}</p>" if rest else ""
     return (

@@ -252,7 +252,8 @@ def _canonical(obj: Any) -> bytes:
 def to_xarray(posterior: Posterior) -> xarray.Dataset:
     """Weights, counts and all parameters as labelled arrays; coordinate ``cluster`` holds the cluster ids.
 
-    Axes that are not clusters are named as the likelihood names them (``feature``, ``word``); a second axis of
+    Axes that are not clusters are named as the likelihood names them (``feature``, ``word``, with the words where they
+    are known); a second axis of
     the same kind, as in a covariance, gets the suffix ``_2``.
     """
     try:
@@ -272,7 +273,10 @@ def to_xarray(posterior: Posterior) -> xarray.Dataset:
         "observation": type(posterior.model.observation).__name__,
         "estimate": posterior.model.estimate,
     }
-    return xarray.Dataset(variables, coords={"cluster": posterior.ids}, attrs=settings)
+    coords: dict[str, Any] = {"cluster": posterior.ids}
+    if posterior.words is not None and "word" in sizes:
+        coords["word"] = list(posterior.words.words)
+    return xarray.Dataset(variables, coords=coords, attrs=settings)
 
 
 def _dims(name: str, shape: tuple[int, ...], k: int, sizes: Mapping[str, int]) -> tuple[str, ...]:

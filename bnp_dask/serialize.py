@@ -24,6 +24,7 @@ from bnp_dask.model import Model, Posterior
 from bnp_dask.observation import OBSERVATIONS
 from bnp_dask.summary import Field as SummaryField
 from bnp_dask.summary import Summary
+from bnp_dask.words import Words
 
 Spec = Any
 """What JSON can hold: None, bool, int, float, str, list, dict."""
@@ -56,7 +57,7 @@ def registry(classes: Iterable[type]) -> Registry:
     return MappingProxyType(known)
 
 
-MODEL_CLASSES: tuple[type, ...] = (Model, Posterior, Summary, SummaryField, *ALLOCATIONS, *OBSERVATIONS)
+MODEL_CLASSES: tuple[type, ...] = (Model, Posterior, Summary, SummaryField, Words, *ALLOCATIONS, *OBSERVATIONS)
 """Every class that a saved posterior may hold."""
 
 MODEL_REGISTRY: Registry = registry(MODEL_CLASSES)

@@ -40,6 +40,7 @@ from bnp_dask.schedules import (
 from bnp_dask.serialize import to_spec
 from bnp_dask.store import MemoryStore, RunStore
 from bnp_dask.survey import Survey, combine, survey_batch
+from bnp_dask.topics.vocabulary import words_of
 
 SURVEY_WINDOW = 16
 
@@ -124,6 +125,7 @@ def train(
             work = Work(ready, source, survey, executor, memo, seed, tuple(moves))
             run = _Run(work, init, schedule, memo, [*callbacks, LogLaps()], checkpoint_minutes * 60)
             result = run.go(_where(executor))
+        result = replace(result, posterior=replace(result.posterior, words=words_of(source)))
         if store is not None:
             save(result.posterior, Path(store) / "posterior.zarr")
     if result.reason.startswith("limit"):

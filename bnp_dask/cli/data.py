@@ -47,6 +47,8 @@ def _add_ingest(commands: argparse._SubParsersAction) -> None:
         "--columns", metavar="A,B,...", help="columns of a table to take; of raw text: metadata to keep (all)"
     )
     parser.add_argument("--weights", metavar="COLUMN|FILE", help="how often each atom counts: a column, or a .npy file")
+    parser.add_argument("--group-column", metavar="COLUMN", help="ids that say which rows of a table belong together")
+    parser.add_argument("--order-column", metavar="COLUMN", help="sorts the rows of each group")
     parser.add_argument(
         "--vocabulary",
         metavar="FILE|STORE",
@@ -94,12 +96,21 @@ def _add_score(commands: argparse._SubParsersAction) -> None:
     parser = commands.add_parser(
         "score",
         help="mean log likelihood of held-out atoms",
-        description="Print the mean log likelihood per atom under the posterior predictive, in nats.",
+        description="Print the mean log likelihood per atom under the posterior predictive, in nats; of a topic model "
+        "document completion, per held-out token.",
         allow_abbrev=False,
     )
     parser.add_argument("posterior", metavar="POSTERIOR", help="a saved posterior, or a run directory")
     parser.add_argument("data", metavar="DATA", help="path or URL")
     parser.add_argument("--batch-size", type=positive_int, metavar="N", help="atoms per batch")
+    completion = parser.add_argument_group("document completion (topic models)")
+    completion.add_argument(
+        "--split",
+        choices=("types", "tokens"),
+        help="hold out a fifth of the distinct words (default), or half the tokens",
+    )
+    completion.add_argument("--held-out", type=float, metavar="SHARE", help="another share of them, such as 0.1")
+    completion.add_argument("--seed", type=int, metavar="N", help="of the split; default 0")
     add_client_options(parser)
     parser.set_defaults(run=score_command)
 
@@ -125,6 +136,8 @@ def ingest_command(args: argparse.Namespace) -> None:
             dtype=args.dtype,
             progress=progress,
             overwrite=args.overwrite,
+            group_column=args.group_column,
+            order_column=args.order_column,
         )
     say(str(report))
 
@@ -177,12 +190,22 @@ def predict_command(args: argparse.Namespace) -> None:
 
 def score_command(args: argparse.Namespace) -> None:
     """Print the held-out log likelihood."""
-    from bnp_dask.predict import score
+    from bnp_dask.predict import completion_score, score
+    from bnp_dask.topics import Completion
+    from bnp_dask.topics.documents import is_topic_model
 
     posterior = posterior_of(args.posterior)
+    said = {"split": args.split, "share": args.held_out, "seed": args.seed}
+    given = {name: value for name, value in said.items() if value is not None}
+    completion = Completion(**given) if given else None
     with _client(args) as client:
-        value = score(posterior, args.data, batch_size=args.batch_size, client=client)
-    say(f"{value:.10g} nats per atom")
+        if not is_topic_model(posterior.model):
+            value = score(posterior, args.data, completion=completion, batch_size=args.batch_size, client=client)
+            say(f"{value:.10g} nats per atom")
+            return
+        found = completion_score(posterior, args.data, completion, batch_size=args.batch_size, client=client)
+    say(f"{found.score:.10g} nats per held-out token")
+    say(f"{found.n_tokens:,.10g} tokens of {found.n_documents:,} documents ({found.n_skipped:,} skipped)", args.quiet)
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from bnp_dask.console import positive_int, say
+from bnp_dask.console import add_client_options, client_spec, log_lines, open_client, positive_int, say
 from bnp_dask.errors import DataError
 
 
@@ -25,12 +25,17 @@ def add(commands: argparse._SubParsersAction) -> None:
     report = commands.add_parser(
         "report",
         help="write a page about a run",
-        description="Write an HTML page: settings, clusters, and the objective over the run.",
+        description="Write an HTML page: settings, clusters, and the objective over the run; of a topic model a page "
+        "to browse topics, words and documents.",
         allow_abbrev=False,
     )
-    report.add_argument("rundir", metavar="RUNDIR", help="run directory")
+    report.add_argument("rundir", metavar="RUNDIR", help="run directory, or a saved posterior")
     report.add_argument("out", metavar="OUT.HTML", help="page to write")
     _add_vocabulary(report)
+    report.add_argument(
+        "--data", metavar="DATA", help="documents to show beside topics; default: those that the run was trained on"
+    )
+    add_client_options(report)
     report.set_defaults(run=report_command)
 
 
@@ -45,7 +50,8 @@ def report_command(args: argparse.Namespace) -> None:
     """Write the page."""
     from bnp_dask.report import report
 
-    report(args.rundir, args.out, _vocabulary(args))
+    with open_client(client_spec(args), args.quiet) as client, log_lines(args.quiet):
+        report(args.rundir, args.out, _vocabulary(args), data=args.data, client=client)
     say(f"wrote {args.out}", args.quiet)
 
 

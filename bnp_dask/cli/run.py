@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from bnp_dask.model import Posterior
 
 SHOWN_CLUSTERS = 10
+TOPIC_WORDS = 8
 
 
 def add(commands: argparse._SubParsersAction) -> None:
@@ -119,10 +120,22 @@ def go(job: Job, where: ClientSpec, resume: bool, quiet: bool) -> None:
         )
     posterior, last = result.posterior, result.history[-1]
     say(f"{result.reason}: lap {last['lap']}, {result.seconds:.1f} s, objective {last['elbo']:.10g} nats")
-    say(weights_table(posterior))
+    say(result_table(posterior))
     if job.store is not None:
         say(f"posterior: {Path(job.store) / POSTERIOR_NAME}")
         say(f"next: bnp-dask inspect {_shown(job.store)}; bnp-dask report {_shown(job.store)} report.html")
+
+
+def result_table(posterior: Posterior) -> str:
+    """The largest clusters: topics with their words, others with their share."""
+    from bnp_dask.topics import topic_list
+    from bnp_dask.topics.documents import counts_words
+
+    if not counts_words(posterior.model):
+        return weights_table(posterior)
+    lines = topic_list(posterior, TOPIC_WORDS)
+    more = f"\n... and {len(lines) - SHOWN_CLUSTERS} more" if len(lines) > SHOWN_CLUSTERS else ""
+    return f"{len(lines)} topics\n{lines[:SHOWN_CLUSTERS]}{more}"
 
 
 def weights_table(posterior: Posterior, limit: int = SHOWN_CLUSTERS) -> str:

@@ -1,4 +1,4 @@
-"""``bnp-dask demo``: real data that scikit-learn carries, a real store, a real cluster, and a picture at the end."""
+"""``bnp-dask demo``: real data that every machine has, a real store, a real cluster, and something to look at."""
 
 from __future__ import annotations
 
@@ -83,20 +83,23 @@ def run_demo(
     name: str,
     folder: str | os.PathLike[str] = "bnp-dask-demo",
     patches: int | None = None,
+    limit: int | None = None,
     laps: int | None = None,
     workers: int = 2,
     quiet: bool = False,
 ) -> Path:
-    """Run a demonstration from data to picture.
+    """Run a demonstration from data to a picture, or a page.
 
     Parameters
     ----------
     name
-        ``"patches"`` or ``"digits"``.
+        ``"patches"``, ``"digits"`` or ``"topics"``.
     folder
         Directory to work in: made anew, or one that a demonstration made before, which is replaced.
     patches
         Patches to cut, for ``"patches"``.
+    limit
+        Docstrings to read at most, for ``"topics"``.
     laps
         Passes over the data at most.
     workers
@@ -107,7 +110,7 @@ def run_demo(
     Returns
     -------
     Path
-        The picture.
+        The picture; of ``"topics"`` the page.
 
     Raises
     ------
@@ -118,20 +121,25 @@ def run_demo(
     """
     from bnp_dask.demo import digits
     from bnp_dask.demo import patches as photographs
+    from bnp_dask.demo import topics as documentation
 
     plays: dict[str, Callable[[Stage], Path]] = {
         "patches": lambda stage: photographs.play(stage, patches),
         "digits": digits.play,
+        "topics": lambda stage: documentation.play(stage, limit),
     }
     if name not in plays:
         raise SettingError(f"there is no demonstration {name!r}; there are {', '.join(plays)}")
     if patches is not None and name != "patches":
         raise SettingError(f"the demonstration {name!r} cuts no patches; leave their number out")
+    if limit is not None and name != "topics":
+        raise SettingError(f"the demonstration {name!r} reads no docstrings; leave their limit out")
     started = time.perf_counter()
     with needs_extras():
-        picture = plays[name](Stage(own_folder(folder), workers, laps, quiet))
-    say(f"picture: {os.path.relpath(picture)}   ({time.perf_counter() - started:.0f} s in all)")
-    return picture
+        made = plays[name](Stage(own_folder(folder), workers, laps, quiet))
+    kind = "page to browse" if made.suffix == ".html" else "picture"
+    say(f"{kind}: {os.path.relpath(made)}   ({time.perf_counter() - started:.0f} s in all)")
+    return made
 
 
 def own_folder(folder: str | os.PathLike[str]) -> Path:

@@ -10,6 +10,7 @@ import inspect
 import os
 import re
 import sysconfig
+import textwrap
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,6 +24,9 @@ LIMIT = 15_000
 
 FILE_BYTES = 2 * 2**20
 """Larger sources are generated tables, not prose."""
+
+BEGIN = 140
+"""Characters of the beginning that are kept as metadata."""
 
 SKIPPED_FOLDERS = frozenset(
     {"test", "tests", "testing", "_test", "_tests", "idle_test", "__pycache__", "site-packages", "dist-packages"}
@@ -105,8 +109,9 @@ def docstrings(
     Yields
     ------
     Docstring
-        ``(id, text, metadata)``, with ids such as ``"json.decoder.JSONDecoder.decode"``, and the metadata ``package``
-        and ``kind`` (module, class or function).  A list of them is ready for :func:`bnp_dask.ingest`.
+        ``(id, text, metadata)``, with ids such as ``"json.decoder.JSONDecoder.decode"``, and the metadata ``package``,
+        ``kind`` (module, class or function) and ``begins``, the first words.  A list of them is ready for
+        :func:`bnp_dask.ingest`.
     """
     folders = [Path(root) for root in (roots if roots is not None else default_roots())]
     seen_texts: set[int] = set()
@@ -192,7 +197,9 @@ def _of_file(module: str, path: Path, least_words: int) -> Iterator[Docstring]:
     for name, kind, text in _walk(tree, module):
         clean = _PROMPT.sub("", inspect.cleandoc(text))
         if len(_WORD.findall(clean)) >= least_words:
-            yield Docstring(name, clean.encode("utf-8", "replace").decode(), {"package": package, "kind": kind})
+            whole = clean.encode("utf-8", "replace").decode()
+            begins = textwrap.shorten(whole, BEGIN, placeholder=" …")
+            yield Docstring(name, whole, {"package": package, "kind": kind, "begins": begins})
 
 
 def _walk(tree: ast.Module, module: str) -> Iterator[tuple[str, str, str]]:

@@ -1,5 +1,6 @@
 """The demonstrations, small; and that they overwrite nothing but what they made."""
 
+import re
 import sys
 
 import numpy as np
@@ -117,3 +118,20 @@ def test_label_image_gives_positions_of_clusters():
     assert image.shape == (13, 23)
     assert (image[:, :5] == 0).all()
     assert (image[:, 16:] == 1).all()
+
+
+@pytest.mark.timeout(300)
+def test_topics(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["demo", "topics", "--limit", "600", "--laps", "2", "--workers", "1", "--quiet"]) == 0
+    out = capsys.readouterr().out
+    assert "nats per token" in out
+    assert "page to browse: bnp-dask-demo/topics.html" in out
+    found, plain = (float(v) for v in re.findall(r"-\d+\.\d+", out))
+    assert found > plain, "topics predict words better than frequencies"
+    page = (tmp_path / "bnp-dask-demo" / "topics.html").read_text(encoding="utf-8")
+    assert "package: " in page
+    posterior = bnp.load("bnp-dask-demo/run/posterior.zarr")
+    assert len(bnp.predict(posterior, ["open a socket and connect to the server"], top=1).label) == 1
+    with pytest.raises(SettingError, match="reads no docstrings"):
+        run_demo("digits", limit=10)

@@ -56,13 +56,32 @@ def test_the_python_in_the_readme_runs(tmp_path, monkeypatch, capsys):
     import bnp_dask as bnp
 
     bnp.ingest("patches.npy", "bnp-dask-demo/patches.zarr", batch_size=100)
-    first, second = blocks("python")
+    _, first, second = blocks("python")
     exec(first, {})
     assert "nats per patch" in capsys.readouterr().out
     pytest.importorskip("sklearn")
     scope = {"X": patches}
     exec(second, scope)
     assert len(scope["labels"]) == 600
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_python_about_topics_runs(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("sklearn")
+    import bnp_dask as bnp
+
+    monkeypatch.chdir(tmp_path)
+    texts = [(f"d{i}", ("open a socket and listen", "read a file and write")[i % 2] * 3) for i in range(40)]
+    bnp.ingest(texts, "bnp-dask-demo/docstrings.zarr", text=bnp.Text(min_df=1))
+    bnp.ingest(texts[:6], "bnp-dask-demo/heldout.zarr", vocabulary="bnp-dask-demo/docstrings.zarr")
+    model = bnp.Model(bnp.HDPTopics(), bnp.Multinomial())
+    schedule, store = bnp.Memoized(laps=2), "bnp-dask-demo/run"
+    bnp.train(model, "bnp-dask-demo/docstrings.zarr", init=bnp.RandomExamples(3), schedule=schedule, store=store)
+    scope = {}
+    exec(blocks("python")[0], scope)
+    assert "nats per held-out token" in capsys.readouterr().out
+    assert scope["shares"].shape == (1, 4)
+    assert scope["prepared"]["doc_topic_dists"].shape == (6, 3)
 
 
 # -- examples -------------------------------------------------------------------------------------------------
@@ -93,7 +112,7 @@ def test_on_a_cluster(tmp_path):
 
 
 # -- job files and manifests ----------------------------------------------------------------------------------
-@pytest.mark.parametrize("path", ["examples/run.yaml", "cluster_configs/local.yaml"])
+@pytest.mark.parametrize("path", ["examples/run.yaml", "examples/topics.yaml", "cluster_configs/local.yaml"])
 def test_job_files_are_right(path):
     assert read_job(ROOT / path).store is not None
 

@@ -179,3 +179,13 @@ def test_a_posterior_as_a_start_must_exist(tmp_path):
     content = yaml.safe_load(changed(init={"type": "FromPosterior", "posterior": "none.zarr"}))
     with pytest.raises(bnp.BnpDaskError, match=r"none\.zarr"):
         parse_job(content, tmp_path)
+
+
+def test_a_topic_model_with_settings_of_its_document_step(tmp_path):
+    step = {"start": "warm", "restarts": 2, "top": 4}
+    model = {"allocation": {"type": "HDPTopics", "gamma": 5, "step": step}, "observation": "Multinomial"}
+    job = job_of(tmp_path, changed(model=model))
+    assert job.model.allocation == bnp.HDPTopics(5.0, step=bnp.DocumentStep("warm", restarts=2, top=4))
+    step["restart"] = 1
+    with pytest.raises(SettingError, match=r"allocation\.step\.restart: .*did you mean 'restarts'"):
+        job_of(tmp_path, changed(model=model))

@@ -13,7 +13,8 @@ from bnp_dask.batch import Batch
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.groups import lay_out
 from bnp_dask.model import Model
-from bnp_dask.observation import Poisson
+from bnp_dask.observation import Multinomial, Poisson
+from bnp_dask.states import GroupStates
 from tests.topics import naive
 from tests.topics.parts import K, begin, corpus, fixed, point_model, points, prior_of, tokens_of, word_model
 
@@ -207,3 +208,36 @@ def test_topic_models_say_what_they_need():
     wrong = Model(model.allocation, Poisson(a=1.0, b=1.0))
     with pytest.raises(SettingError, match="Multinomial"):
         wrong.summarize(np.arange(2), counts, np.full((counts.n_atoms, 2), 0.5))
+
+
+def test_states_of_all_topics_in_another_order():
+    """Clusters are reordered between visits: a document that holds all of them starts from its own counts."""
+    rng = np.random.default_rng(0)
+    table = rng.dirichlet(np.full(9, 0.3), 4).T
+    counts = sparse.csr_array(rng.poisson(2.0, size=(5, 9)).astype(np.float64))
+    model = word_model("hdp", start="warm", restarts=0, sweeps=30)
+    model = replace(model, observation=Multinomial(lam=np.full(9, 0.1)))
+    summary = model.empty_summary(np.arange(4))
+    summary.values["x"][:] = 40.0 * table.T
+    summary.values["N"][:] = 40.0
+    posterior, batch = model.global_step(summary), Batch(counts)
+    states = model.visit(posterior, batch).states[""]
+    everywhere = GroupStates(
+        np.arange(0, 21, 4),
+        np.tile([3, 1, 0, 2], 5),
+        np.maximum(dense_states(states, 4)[:, [3, 1, 0, 2]], 1e-3).ravel(),
+    )
+    again = model.visit(posterior, batch, states=everywhere).summary
+    naive = model.visit(posterior, batch, states=GroupStates(
+        np.arange(0, 21, 4), np.tile(np.arange(4), 5), np.maximum(dense_states(states, 4), 1e-3).ravel()
+    )).summary  # fmt: skip
+    np.testing.assert_allclose(again["N"], naive["N"], rtol=1e-9)
+    np.testing.assert_allclose(again["H"], naive["H"], rtol=1e-9)
+
+
+def dense_states(states, k):
+    out = np.zeros((states.n_groups, k), np.float32)
+    for d in range(states.n_groups):
+        here = slice(states.offsets[d], states.offsets[d + 1])
+        out[d, states.cluster[here]] = states.count[here]
+    return out

@@ -1,0 +1,203 @@
+"""The scikit-learn face of topic models: :class:`TopicModel` over exactly ``train``, ``predict`` and ``score``."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from scipy import sparse
+
+from bnp_dask.allocation import LDA, HDPTopics
+from bnp_dask.errors import SettingError
+from bnp_dask.initialize import Initialization, RandomExamples
+from bnp_dask.model import Model
+from bnp_dask.moves import Birth, Delete, Merge, Move
+from bnp_dask.observation import Multinomial
+from bnp_dask.predict import predict, score
+from bnp_dask.schedules import Memoized, Schedule
+from bnp_dask.topics.words import by_size
+from bnp_dask.train import ConvergenceWarning, train
+
+try:
+    from sklearn.base import BaseEstimator, TransformerMixin
+    from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
+    from sklearn.utils import Tags, check_random_state
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ImportError as error:
+    raise ImportError('TopicModel needs scikit-learn: pip install "bnp-dask[sklearn]"') from error
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+FEWEST = 10
+"""Topics to start with when their number is learned."""
+
+
+class TopicModel(TransformerMixin, BaseEstimator):
+    """Topics of word counts in memory, as a scikit-learn transformer; it learns how many there are.
+
+    For data on disk or on a cluster, raw text, and for all settings, use :func:`bnp_dask.train`; this class calls it.
+
+    Parameters
+    ----------
+    n_topics
+        None: an HDP topic model, which learns the number of topics by births, merges and deletes.  A number: LDA with
+        so many.
+    alpha
+        Total prior mass of a document's weights, > 0: small values expect few topics per document.
+    gamma
+        Concentration of the HDP's top level, > 0.
+    word_prior
+        Prior count of each word in a topic, > 0.
+    max_laps
+        Passes over the documents at most.
+    tol
+        Stop when a lap changes the objective by less, in nats per document.
+    init
+        Where to start; default ``RandomExamples`` of 10 topics, or of ``n_topics``.
+    schedule
+        Default ``Memoized(laps=max_laps, tolerance=tol)``; another one's own settings win over these two.
+    moves
+        Default ``[Birth(), Merge(), Delete()]`` when the number of topics is learned, none otherwise.
+    batch_size
+        Documents per batch; default about 32 MB.
+    random_state
+        Seed, RandomState or None.
+    client
+        A ``distributed.Client`` to compute on; None for the current one, or this process.
+
+    Attributes
+    ----------
+    components_
+        Expected counts of words plus prior, ``(K, V)``, the largest topic first; rows over their sums are the topics.
+    n_topics_
+        Topics K.
+    weights_
+        Expected share of each topic in a document, ``(K,)``.
+    posterior_, history_
+        What ``train`` gave; ``order_ (K,)`` are the positions of this class's topics in it.
+    bound_
+        The objective (ELBO), nats, for all documents together.
+    n_iter_
+        Laps.
+    converged_
+        Whether the objective and the counts stopped changing.
+    n_features_in_
+        Words.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bnp_dask import TopicModel
+    >>> X = np.repeat([[4, 4, 0, 0], [0, 0, 4, 4]], 20, axis=0)
+    >>> TopicModel(n_topics=2, random_state=0).fit_transform(X).shape
+    (40, 2)
+    """
+
+    def __init__(
+        self,
+        n_topics: int | None = None,
+        *,
+        alpha: float = 0.5,
+        gamma: float = 10.0,
+        word_prior: float = 0.1,
+        max_laps: int = 50,
+        tol: float = 1e-4,
+        init: Initialization | None = None,
+        schedule: Schedule | None = None,
+        moves: Sequence[Move] | None = None,
+        batch_size: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        client: Client | None = None,
+    ) -> None:
+        self.n_topics = n_topics
+        self.alpha = alpha
+        self.gamma = gamma
+        self.word_prior = word_prior
+        self.max_laps = max_laps
+        self.tol = tol
+        self.init = init
+        self.schedule = schedule
+        self.moves = moves
+        self.batch_size = batch_size
+        self.random_state = random_state
+        self.client = client
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn the topics of documents, counts ``(n, V)`` of words, sparse or dense."""
+        X = self._checked(X, reset=True)
+        with_words = sparse.csr_array(X[np.flatnonzero(np.asarray(X.sum(axis=1)) > 0)])
+        if with_words.shape[0] == 0:
+            raise SettingError(f"X holds {X.shape[0]} documents without any word; topics need some")
+        learned = self.n_topics is None
+        allocation: Any = HDPTopics(self.gamma, self.alpha) if learned else LDA(self.alpha)
+        wanted = min(FEWEST, with_words.shape[0]) if self.n_topics is None else int(self.n_topics)
+        usual: list[Move] = [Birth(), Merge(), Delete()] if learned else []
+        with warnings.catch_warnings():
+            # told below, as scikit-learn's own warning
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            result = train(
+                Model(allocation, Multinomial(self.word_prior)),
+                with_words,
+                init=RandomExamples(wanted) if self.init is None else self.init,
+                schedule=Memoized(laps=self.max_laps, tolerance=self.tol) if self.schedule is None else self.schedule,
+                moves=usual if self.moves is None else self.moves,
+                client=self.client,
+                rng=int(check_random_state(self.random_state).randint(2**31 - 1)),
+                batch_size=self.batch_size,
+            )
+        self.posterior_, self.history_ = result.posterior, result.history
+        self.converged_ = result.converged
+        self.n_iter_ = int(result.history[-1]["lap"])
+        self.bound_ = float(result.history[-1]["elbo"])
+        self.order_ = by_size(result.posterior)
+        self.n_topics_ = result.posterior.n_clusters
+        self.weights_ = result.posterior.weights[self.order_]
+        self.components_ = result.posterior.observation.lam[self.order_]
+        if not result.converged:
+            warnings.warn(
+                f"{result.reason}: not converged; increase max_laps or tol", SklearnConvergenceWarning, stacklevel=2
+            )
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Expected share of each topic in each document, ``(n, K)``; rows sum to one.
+
+        The share of topics that were not met yet is left out; :func:`bnp_dask.predict` gives it.
+        """
+        check_is_fitted(self)
+        X = self._checked(X, reset=False)
+        shares = predict(self.posterior_, X, soft=True, batch_size=self.batch_size, client=self.client)
+        shares = shares[:, self.order_]
+        return shares / shares.sum(axis=1, keepdims=True)
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Document completion: mean log probability of held-out words, nats per token; see :func:`bnp_dask.score`."""
+        check_is_fitted(self)
+        X = self._checked(X, reset=False)
+        return score(self.posterior_, X, batch_size=self.batch_size, client=self.client)
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Names of the columns of :meth:`transform`, ``(K,)``."""
+        check_is_fitted(self)
+        return np.array([f"topic{k}" for k in range(self.n_topics_)], object)
+
+    def _checked(self, X: Any, reset: bool) -> sparse.csr_array:
+        X = validate_data(
+            self,
+            X,
+            reset=reset,
+            accept_sparse="csr",
+            dtype=np.float64,
+            ensure_non_negative=True,
+            ensure_min_samples=2 if reset else 1,
+        )
+        return sparse.csr_array(X)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.positive_only = True
+        return tags

@@ -1,0 +1,78 @@
+"""TopicModel: scikit-learn's own checks, and that it says what train, predict and score say."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("sklearn")
+
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import bnp_dask as bnp
+from bnp_dask import TopicModel
+
+
+class OfAnyNumbers(TopicModel):
+    """scikit-learn's checks bring numbers that are no counts, which TopicModel refuses: rounded up they are."""
+
+    def _checked(self, X, reset):
+        X = super()._checked(X, reset)
+        X.data = np.where(X.data > 0, np.ceil(X.data), X.data)
+        return X
+
+
+@parametrize_with_checks([OfAnyNumbers(n_topics=3, max_laps=2)])
+@pytest.mark.filterwarnings("ignore")
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def documents():
+    """Documents of three topics without common words."""
+    rng = np.random.default_rng(0)
+    phi = np.kron(np.eye(3), np.full(5, 0.2))
+    shares = rng.dirichlet(np.full(3, 0.2), 150)
+    return sparse.csr_array(np.array([rng.multinomial(60, s @ phi) for s in shares], float)), shares
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_it_is_the_functions(documents):
+    X, shares = documents
+    made = TopicModel(n_topics=3, max_laps=30, random_state=1).fit(X)
+    assert made.components_.shape == (3, 15)
+    assert (np.diff(made.components_.sum(axis=1)) <= 0).all()
+    np.testing.assert_array_equal(made.components_, made.posterior_.observation.lam[made.order_])
+    found = made.transform(X)
+    np.testing.assert_allclose(found.sum(axis=1), 1.0)
+    np.testing.assert_allclose(found, bnp.predict(made.posterior_, X, soft=True)[:, made.order_])
+    np.testing.assert_allclose(found, made.transform(X.toarray()))
+    assert made.score(X) == bnp.score(made.posterior_, X)
+    # topics are blocks of words: they are matched by where their words are
+    block = made.components_.reshape(3, 3, 5).sum(axis=2).argmax(axis=1)
+    assert sorted(block) == [0, 1, 2]
+    assert np.abs(found[:, np.argsort(block)] - shares).mean() < 0.05
+    assert made.get_feature_names_out().tolist() == ["topic0", "topic1", "topic2"]
+    assert clone(made).fit(X).components_.tobytes() == made.components_.tobytes()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_number_of_topics_is_learned(documents):
+    X, _ = documents
+    made = TopicModel(max_laps=25, random_state=0).fit(X)
+    assert isinstance(made.posterior_.model.allocation, bnp.HDPTopics)
+    assert made.n_topics_ == made.transform(X).shape[1] == len(made.weights_)
+    assert made.n_topics_ >= 3
+    np.testing.assert_allclose(made.transform(X).sum(axis=1), 1.0)
+
+
+def test_empty_documents_and_early_ends(documents):
+    X, _ = documents
+    with_empty = sparse.csr_array(sparse.vstack([X, sparse.csr_array((2, 15))], format="csr"))
+    with pytest.warns(ConvergenceWarning, match="max_laps or tol"):
+        made = TopicModel(n_topics=3, max_laps=1).fit(with_empty)
+    np.testing.assert_allclose(made.transform(with_empty)[-1], made.transform(with_empty)[-2])
+    with pytest.raises(bnp.BnpDaskError, match="without any word"):
+        TopicModel(n_topics=2).fit(np.zeros((4, 15)))

@@ -1,0 +1,90 @@
+"""Autoregressive Gaussian: the shipped suite, conventions, and how rows are made of sequences."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import stats
+
+from bnp_dask.batch import Batch
+from bnp_dask.errors import DataError, SettingError
+from bnp_dask.observation import AutoRegressiveGaussian, with_previous
+from bnp_dask.testing import ObservationSuite
+from bnp_dask.testing.parts import random_resp, survey_of
+
+D = 2
+
+
+class TestAutoRegressiveGaussian(ObservationSuite):
+    def model(self):
+        return AutoRegressiveGaussian(nu=5.5, M=0.8)
+
+    def batch(self, rng, n_atoms):
+        return Batch(rng.normal(size=(n_atoms, 2 * D)) * [1.0, 3.0, 0.7, 2.0] + 0.5)
+
+    def draw(self, params, k, rng):
+        lam = stats.wishart(params.nu[k], np.linalg.inv(params.B[k])).rvs(random_state=rng)
+        rows = np.linalg.cholesky(np.linalg.inv(lam))
+        columns = np.linalg.cholesky(np.linalg.inv(params.V[k]))
+        return params.M[k] + rows @ rng.normal(size=(D, D)) @ columns.T, np.linalg.inv(lam)
+
+    def log_density(self, phi, x):
+        a, cov = phi
+        return stats.multivariate_normal(np.zeros(D), cov).logpdf(x[:, :D] - x[:, D:] @ a.T)
+
+
+def test_posterior_is_a_regression():
+    rng = np.random.default_rng(0)
+    batch = Batch(rng.normal(size=(50, 2 * D)))
+    prior = {"nu": 6.0, "B": np.array([[2.0, 0.3], [0.3, 1.0]]), "M": rng.normal(size=(D, D)), "V": np.diag([0.5, 2.0])}
+    model = AutoRegressiveGaussian(**prior).with_prior(survey_of(batch))
+    suite = TestAutoRegressiveGaussian()
+    resp = random_resp(rng, 50, 3)
+    params = model.global_step(suite.summary(model, batch, resp))
+    x, p = batch.x[:, :D], batch.x[:, D:]
+    for k in range(3):
+        r = resp[:, k, None]
+        v = prior["V"] + p.T @ (r * p)
+        mean = (prior["M"] @ prior["V"] + x.T @ (r * p)) @ np.linalg.inv(v)
+        scale = prior["B"] + x.T @ (r * x) + prior["M"] @ prior["V"] @ prior["M"].T - mean @ v @ mean.T
+        assert_allclose(params.V[k], v)
+        assert_allclose(params.M[k], mean, atol=1e-12)
+        assert_allclose(params.B[k], scale, atol=1e-10)
+        assert params.nu[k] == pytest.approx(6.0 + r.sum())
+
+
+def test_far_from_the_origin_nothing_is_lost():
+    rng = np.random.default_rng(1)
+    x, offsets = with_previous(np.cumsum(rng.normal(size=(80, D)), axis=0) + 1e6, np.array([0, 80]))
+    batch = Batch(x, groups=offsets)
+    model = AutoRegressiveGaussian(nu=5.0, B=1.0, V=1.0).with_prior(survey_of(batch))
+    suite = TestAutoRegressiveGaussian()
+    params = model.global_step(suite.summary(model, batch, np.ones((79, 1))))
+    assert params.whiten.all()
+    by_features = replace(params, whiten=np.zeros(1, bool))
+    errors = model.expected_log_lik(by_features, batch) - model.expected_log_lik(params, batch)
+    assert np.abs(errors).max() < 1.0
+    assert 0.5 < np.linalg.det(params.B[0] / params.nu[0]) < 2.0
+
+
+def test_rows_of_sequences():
+    x = np.arange(14.0).reshape(7, 2)
+    rows, offsets = with_previous(x, np.array([0, 3, 3, 4, 7]))
+    assert offsets.tolist() == [0, 2, 2, 2, 4]
+    assert rows[:, 0].tolist() == [2, 4, 10, 12]
+    assert_array_equal(rows[:, 0] - rows[:, 2], 2.0)
+    batch = Batch(rows, groups=offsets)
+    AutoRegressiveGaussian().check(batch)
+    with pytest.raises(DataError, match="row 1 is not the first half of the row before; .*with_previous"):
+        AutoRegressiveGaussian().check(Batch(rows[:, [0, 1, 0, 1]], groups=offsets))
+    with pytest.raises(DataError, match="odd number"):
+        AutoRegressiveGaussian().check(Batch(rows[:, :3]))
+    with pytest.raises(DataError, match="odd number"):
+        AutoRegressiveGaussian().with_prior(survey_of(Batch(rows[:, :3])))
+
+
+@pytest.mark.parametrize("setting, text", [({"M": [1.0, 2.0]}, "M="), ({"V": -1.0}, "V in place"), ({"B": -1.0}, "B=")])
+def test_bad_settings(setting, text):
+    with pytest.raises(SettingError, match=text):
+        AutoRegressiveGaussian(**setting).with_prior(survey_of(Batch(np.random.default_rng(0).normal(size=(9, 4)))))
