@@ -17,6 +17,7 @@ import numpy as np
 from bnp_dask.batch import Batch
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.ordered import in_order
+from bnp_dask.initialize.anchors import AnchorWords
 from bnp_dask.initialize.context import child_rng, summarize_assigned
 from bnp_dask.initialize.divergence import numbers_per_cluster
 from bnp_dask.initialize.kmeans import cluster_atoms
@@ -33,6 +34,15 @@ ALWAYS = 8e6
 
 DEARER = 8.0
 """How much more an atom-cluster pair costs in a small run, where few clusters share the cost of looking at an atom."""
+
+WORDS = 0
+"""Stands among widths for the number of topics that anchor words find."""
+
+WORDS_NEED = 1000
+"""Documents below which the co-occurrence of words says too little."""
+
+MOST_TOPICS = 100
+"""Topics that anchor words may find in one target."""
 
 SEEDED = 80
 """Atoms per new cluster among which k-means++ chooses, at least; and one for every ``SEED_NUMBERS`` it has numbers."""
@@ -156,7 +166,9 @@ class Birth:
             key = (context.lap, 11, target)
             sample = at_most(atoms, self._sample(context), child_rng(context.seed, *key, 1))
             failed = context.memory.failed(self.kind, (target,), [context.count(target)], self.change)
-            args = (context.model, sample, context.count(target), self._widths(failed), self.refine, context.seed, key)
+            words = context.model.allocation.grouped and sample.is_sparse and sample.n_atoms >= WORDS_NEED
+            widths = self._widths(failed, words)
+            args = (context.model, sample, context.count(target), widths, self.refine, context.seed, key)
             tasks.append((f"create-lap{context.lap}-cluster{target}", create, args))
             tried.append(target)
         results = in_order(context.executor, tasks, 2 * context.executor.n_workers)
@@ -166,18 +178,20 @@ class Birth:
             else:
                 self._propose(context, target, found)
 
-    def _widths(self, failed: int) -> tuple[int, ...]:
+    def _widths(self, failed: int, words: bool = False) -> tuple[int, ...]:
         """Numbers of new clusters to start a small run with: many at first, then fewer.
+
+        With ``words`` the first attempt asks the words of the documents how many topics there are.
 
         Starting from few as well as from many matters: uniting cannot undo a split into overlapping parts (4.4.1).
         """
         widths = (self.fresh, max(2, self.fresh // 2), 2, max(2, self.fresh // 2))
-        return (widths[failed % 4],)
+        return (WORDS, widths[0]) if words and failed == 0 else (widths[failed % 4],)
 
     def _sample(self, context: PlanContext) -> int:
         """Atoms gathered for each target at most."""
-        if context.source.is_sparse:
-            return self.sample  # a document says more than one number
+        if context.source.is_sparse:  # a document says more than one number
+            return 2 * self.sample if context.model.allocation.grouped else self.sample
         return max(self.sample, int(SAMPLE_NUMBERS * numbers_per_cluster(context.model.observation)))
 
     def _propose(self, context: PlanContext, target: int, found: Summary) -> None:
@@ -244,7 +258,11 @@ def create(
     """
     forecast = _Forecast(model, mass / model.mass(atoms))
     best, most = None, forecast.value(summarize_assigned(model, atoms, np.zeros(atoms.n_atoms, np.int64), 1))
-    for width in dict.fromkeys(widths):
+    if WORDS in widths:
+        summary = _from_words(model, atoms, child_rng(seed, *key, WORDS))
+        if summary is not None and forecast.value(summary) > most:
+            best, most, widths = summary, forecast.value(summary), ()
+    for width in dict.fromkeys(w for w in widths if w != WORDS):
         summary = _small_run(forecast, atoms, width, refine, child_rng(seed, *key, width))
         if summary is not None and forecast.value(summary) > most:
             best, most = summary, forecast.value(summary)
@@ -280,6 +298,16 @@ def _small_run(forecast: _Forecast, atoms: Batch, width: int, refine: int, rng: 
         if summary.n_clusters in (1, before):
             break
     summary = forecast.thin_out(model.local_step(model.global_step(summary), atoms), atoms)
+    return summary if summary.n_clusters > 1 else None
+
+
+def _from_words(model: Model, atoms: Batch, rng: np.random.Generator) -> Summary | None:
+    """Statistics of the topics that anchor words of the documents tell apart, or None when these are one."""
+    summary = AnchorWords(MOST_TOPICS).of_batch(model, atoms, int(rng.integers(2**31)))
+    for _ in range(SWEEPS):
+        if summary.n_clusters < 2:
+            return None
+        summary = _without_empty(model.local_step(model.global_step(summary), atoms))
     return summary if summary.n_clusters > 1 else None
 
 
