@@ -14,13 +14,17 @@ from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.execute.threads import ThreadExecutor
 from bnp_dask.initialize import ContiguousBlocks, InitContext
 from bnp_dask.initialize.blocks import blocks_about
-from bnp_dask.model import Model
+from bnp_dask.model import Model, Trial
 from bnp_dask.moves import Merge
 from bnp_dask.observation import AutoRegressiveGaussian, Bernoulli, DiagGaussian, Gaussian, with_previous
 from bnp_dask.schedules import FullBatch, Memoized, State, Stochastic
+from bnp_dask.schedules.state import recall, remember
+from bnp_dask.store.summaries import SummaryFiles
+from bnp_dask.summary import Exchange, replay
+from bnp_dask.summary import Merge as MergeEdit
 from bnp_dask.testing.parts import NO_PAIRS
 from tests.chains.parts import KINDS, allocation, sequences
-from tests.schedules.parts import Batches, rows_of, work_on
+from tests.schedules.parts import Batches, rows_of, start, work_on
 
 SCHEDULES = {
     "memoized": Memoized(laps=8, window=2, tolerance=0.0, count_tolerance=0.0),
@@ -209,3 +213,41 @@ def test_shares_of_states(kind):
         moves = params.theta / params.theta.sum(axis=1, keepdims=True)
         np.testing.assert_allclose(weights @ moves, weights, atol=1e-12)
     np.testing.assert_allclose(model.allocation.log_weights(params), np.log(weights))
+
+
+def test_stored_summaries_follow_changes_of_clusters(tmp_path):
+    """Through files, with two trials of one lap and a merge: what is recalled is what the batch has."""
+    data = sequences()
+    work = work_on(Model(HDPHMM(kappa=3.0), DiagGaussian()), Batches([data]))
+    rng = np.random.default_rng(1)
+    state = start(work, [rng.dirichlet(np.full(5, 0.3), data.n_atoms)])
+    trials = []
+    for name, donor, ids in (("birth-lap1-cluster2", 2, [7, 8]), ("delete-lap1-cluster1", 1, [9])):
+        resp = rng.dirichlet(np.ones(len(ids)), data.n_atoms)
+        beliefs = work.model.global_step(work.model.summarize(np.array(ids), data, resp))
+        trials.append(Trial(name, (donor,), beliefs))
+    found = work.model.visit(state.posterior, data, np.array([[0, 3]]), trials)
+    files = SummaryFiles(tmp_path)
+    work = replace(work, memo=FileMemo(files))
+    remember(work, state, 0, found)
+    state.edits = [MergeEdit(0, 3), *[Exchange(t.name, t.donors) for t in trials]]
+    summary = recall(work, state, 0)
+    assert summary.ids.tolist() == [0, 4, 7, 8, 9]
+    direct = replay(found.summary, state.edits, found.parts)
+    for name, value in direct.values.items():
+        np.testing.assert_array_equal(summary[name], value)
+    assert summary["M"].sum() == pytest.approx(found.summary["M"].sum())
+    np.testing.assert_allclose(summary["M"].sum(axis=0) + summary["start"], summary["N"])
+
+
+class FileMemo:
+    """Summaries in files."""
+
+    def __init__(self, files):
+        self.files = files
+
+    def put_summary(self, batch, visit, arrays, meta=None):
+        self.files.put(batch, visit, arrays, meta)
+
+    def get_summary(self, batch, visit):
+        return self.files.get(batch, visit)

@@ -1,0 +1,96 @@
+"""Forward-backward with pair statistics, per step: one JSON line per figure.
+
+``python -m tests.benchmarks.chains.bench_forward_backward`` compares with hmmlearn's compiled code, both of its
+implementations, in the same run and alternating with it, where hmmlearn can be imported; and times whole local steps
+of 41 bits, from which it tells how long a lap over 15.4 million steps takes two workers.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import numpy as np
+
+from bnp_dask.allocation import HDPHMM
+from bnp_dask.batch import Batch
+from bnp_dask.execute import one_blas_thread
+from bnp_dask.kernels import chains as kernel
+from bnp_dask.model import Model
+from bnp_dask.observation import Bernoulli
+from bnp_dask.survey import survey_batch
+from tests.benchmarks.timing import emit, median
+
+STEPS = 1000
+GENOME = 15_400_000
+
+
+def problem(k: int, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Start, transitions of states that stay nine times of ten, and log likelihoods with the best at zero."""
+    rng = np.random.default_rng(0)
+    trans = 0.1 * rng.dirichlet(np.ones(k), k) + 0.9 * np.eye(k)
+    log_lik = rng.normal(size=(n, k)) * 3
+    return rng.dirichlet(np.ones(k)), trans, log_lik - log_lik.max(axis=1, keepdims=True)
+
+
+def hmmlearn_code() -> ModuleType | None:
+    """hmmlearn's compiled recursions, or None."""
+    try:
+        from hmmlearn import _hmmc
+    except ImportError:
+        return None
+    return _hmmc
+
+
+def compare(k: int, peer: ModuleType | None) -> None:
+    """Ours and hmmlearn's on one sequence."""
+    start, trans, log_lik = problem(k, STEPS)
+    log_start, log_trans = np.log(start), np.log(trans)
+    offsets, once = np.array([0, STEPS]), np.ones(1)
+
+    def ours() -> np.ndarray:
+        return kernel.pair_sums(kernel.forward_backward(log_start, log_trans, log_lik, offsets, once))
+
+    def scaling() -> np.ndarray:
+        lik = np.exp(log_lik)
+        _, forward, scale = peer.forward_scaling(start, trans, lik)
+        return peer.compute_scaling_xi_sum(forward, trans, peer.backward_scaling(start, trans, lik, scale), lik)
+
+    def logarithms() -> np.ndarray:
+        _, forward = peer.forward_log(start, trans, log_lik)
+        return peer.compute_log_xi_sum(forward, trans, peer.backward_log(start, trans, log_lik), log_lik)
+
+    seconds = median(ours, 40)
+    emit("forward-backward", 1e6 * seconds / STEPS, "us per step", 40, K=k, ns_per_k2=1e9 * seconds / STEPS / k**2)
+    if peer is None:
+        return
+    np.testing.assert_allclose(ours(), scaling(), atol=1e-9)
+    for name, function, repeats in (("scaling", scaling, 7), ("log", logarithms, 3)):
+        theirs = median(function, repeats)
+        seconds = min(seconds, median(ours, 40))
+        emit(f"hmmlearn {name}", 1e6 * theirs / STEPS, "us per step", repeats, K=k, times_ours=theirs / seconds)
+
+
+def lap(k: int = 50, n: int = 100_000, width: int = 41) -> None:
+    """A local step on bits, as in the thesis' genome run."""
+    rng = np.random.default_rng(0)
+    bits = rng.beta(0.3, 1.0, (k, width))
+    states = np.repeat(rng.integers(k, size=n // 20), 20)
+    x = (rng.random((n, width)) < bits[states]).astype(np.float64)
+    batch = Batch(x, groups=np.arange(0, n + 1, n // 10))
+    model = Model(HDPHMM(kappa=10.0), Bernoulli(lam1=0.1, lam0=0.3)).with_prior(survey_batch(batch))
+    posterior = model.global_step(model.summarize(np.arange(k), batch, np.eye(k)[states]))
+    seconds = median(lambda: model.local_step(posterior, batch), 7) / n
+    emit("local step of 41 bits", 1e6 * seconds, "us per step", 7, K=k, genome_lap_two_workers=seconds * GENOME / 2)
+
+
+def main() -> None:
+    """All figures."""
+    peer = hmmlearn_code()
+    with one_blas_thread():
+        for k in (10, 50, 100, 200):
+            compare(k, peer)
+        lap()
+
+
+if __name__ == "__main__":
+    main()
