@@ -38,6 +38,13 @@ def chained(model: Model, summary: Summary) -> Summary:
     return replace(empty, values={**empty.values, **shared})
 
 
+def unchained(model: Model, summary: Summary) -> Summary:
+    """Statistics of chains as :func:`loose` has them; entropies count as zero."""
+    empty = loose(model).empty_summary(summary.ids)
+    shared = {name: summary[name] for name in ("N", *model.observation.fields)}
+    return replace(empty, values={**empty.values, **shared})
+
+
 FAINT = 1e-12
 """Share of the expected transitions that a receiver has at least in what guides a trial."""
 

@@ -24,6 +24,7 @@ from bnp_dask.initialize.kmeans import cluster_atoms
 from bnp_dask.model import Model, Posterior, Trial, Visit
 from bnp_dask.moves.base import Gather, PlanContext, Proposal, Split, at_most
 from bnp_dask.moves.scores import all_pairs, data_gains
+from bnp_dask.sequences import chained, loose
 from bnp_dask.summary import Exchange, Summary
 
 SHARE = 0.15
@@ -38,7 +39,10 @@ DEARER = 8.0
 WORDS = 0
 """Stands among widths for the number of topics that anchor words find."""
 
-WORDS_NEED = 1000
+LEAST = 0.002
+"""Share of a target's atoms that a new cluster must have: what holds less is an accident of the sample."""
+
+WORDS_NEED = 3000
 """Documents below which the co-occurrence of words says too little."""
 
 MOST_TOPICS = 100
@@ -168,7 +172,8 @@ class Birth:
             failed = context.memory.failed(self.kind, (target,), [context.count(target)], self.change)
             words = context.model.allocation.grouped and sample.is_sparse and sample.n_atoms >= WORDS_NEED
             widths = self._widths(failed, words)
-            args = (context.model, sample, context.count(target), widths, self.refine, context.seed, key)
+            small = loose(context.model) if context.model.chained else context.model
+            args = (small, sample, context.count(target), widths, self.refine, context.seed, key)
             tasks.append((f"create-lap{context.lap}-cluster{target}", create, args))
             tried.append(target)
         results = in_order(context.executor, tasks, 2 * context.executor.n_workers)
@@ -197,6 +202,8 @@ class Birth:
     def _propose(self, context: PlanContext, target: int, found: Summary) -> None:
         ids = context.memory.new_ids(found.n_clusters)
         basis = Summary(np.array(ids, np.int64), found.fields, found.values)
+        if context.model.chained:
+            basis = chained(context.model, basis)
         name = f"birth-lap{context.lap}-cluster{target}"
         context.trials.append(Trial(name, (target,), context.model.global_step(basis)))
         context.proposals.append(Proposal(self.kind, (target,), ids, Exchange(name, (target,))))
@@ -261,7 +268,7 @@ def create(
     if WORDS in widths:
         summary = _from_words(model, atoms, child_rng(seed, *key, WORDS))
         if summary is not None and forecast.value(summary) > most:
-            best, most, widths = summary, forecast.value(summary), ()
+            best, most = summary, forecast.value(summary)
     for width in dict.fromkeys(w for w in widths if w != WORDS):
         summary = _small_run(forecast, atoms, width, refine, child_rng(seed, *key, width))
         if summary is not None and forecast.value(summary) > most:
@@ -312,8 +319,8 @@ def _from_words(model: Model, atoms: Batch, rng: np.random.Generator) -> Summary
 
 
 def _without_empty(summary: Summary) -> Summary:
-    """Without clusters of less than one atom, but for the largest of all."""
-    least = min(1.0, float(summary["N"].max()))
+    """Without clusters of less than one atom, or next to nothing of the whole, but for the largest of all."""
+    least = min(max(1.0, LEAST * float(summary["N"].sum())), float(summary["N"].max()))
     return summary.take([int(i) for i, n in zip(summary.ids, summary["N"], strict=True) if n >= least])
 
 

@@ -13,6 +13,7 @@ from bnp_dask.execute.ordered import Task, in_order
 from bnp_dask.initialize.divergence import numbers_per_cluster
 from bnp_dask.model import Model, Trial
 from bnp_dask.moves.base import HOPELESS, PlanContext, Proposal, at_most
+from bnp_dask.sequences import loose, unchained
 from bnp_dask.summary import Exchange, Summary
 from bnp_dask.trials import clusters_only
 
@@ -149,7 +150,8 @@ class Delete:
         if own.n_atoms == 0:
             near = context.pair_gains()[value.position(target)]
             return {max(others.tolist(), key=lambda i: near[value.position(i)])}
-        mass = context.model.local_step(context.model.global_step(value.take(others)), own)["N"]
+        model, rest = _atoms_alone(context.model, value.take(others))
+        mass = model.local_step(model.global_step(rest), own)["N"]
         order = np.argsort(-mass, kind="stable")[: max(1, int((mass > WORTH * mass.sum()).sum()))]
         return set(others[order[:most]].tolist())
 
@@ -166,7 +168,8 @@ class Delete:
         work = max(ALWAYS, SHARE * context.survey.n_atoms * context.value.n_clusters) / max(1, len(begun))
         for target, (pool, summary) in begun.items():
             sweeps = int(work / max(1, sum(b.n_atoms for b in pool) * summary.n_clusters))
-            args = (context.model, pool, summary, max(5, min(self.refine, sweeps)))
+            model, alone = _atoms_alone(context.model, summary)
+            args = (model, pool, alone, max(5, min(self.refine, sweeps)))
             yield f"refine-lap{context.lap}-cluster{target}", refine, args
 
     def _begin(self, context: PlanContext, target: int, begun: dict[int, tuple[list[Batch], Summary]]) -> None:
@@ -196,11 +199,25 @@ class Delete:
         small = sum(context.counts(targets)) < SMALL * sum(context.counts(receivers))
         near = context.pair_gains()[context.value.position(targets[0])]
         rest = max(receivers, key=lambda i: near[context.value.position(i)])
-        beliefs = context.model.global_step(basis)
+        beliefs = context.model.global_step(_with_chains(context, basis, receivers))
         context.trials.append(Trial(name, donors, beliefs, targets if small else donors, rest))
         sweeps = self.sweeps if len(targets) == 1 else 1
         context.proposals.append(Proposal(self.kind, targets, receivers, Exchange(name, donors), sweeps))
         context.free -= set(donors)
+
+
+def _atoms_alone(model: Model, summary: Summary) -> tuple[Model, Summary]:
+    """A model that can look at atoms that were sampled, and statistics of some clusters as it has them."""
+    return (loose(model), unchained(model, summary)) if model.chained else (model, summary)
+
+
+def _with_chains(context: PlanContext, basis: Summary, receivers: tuple[int, ...]) -> Summary:
+    """How states follow is taken from the whole data where a sample does not say."""
+    if not context.model.chained or "M" in basis:
+        return basis
+    shared = {name: basis[name] for name in ("N", *context.model.observation.fields)}
+    whole = context.value.take(receivers)
+    return replace(whole, values={**whole.values, **shared})
 
 
 @dataclass

@@ -11,7 +11,7 @@ import numpy as np
 from bnp_dask.errors import SummaryError
 from bnp_dask.model import Model
 from bnp_dask.moves.base import HOPELESS, Memory, Move, Parts, Plan, PlanContext, Proposal, Sweep, record
-from bnp_dask.summary import Edit, Exchange, Merge, Summary, Take
+from bnp_dask.summary import Edit, Exchange, Merge, Summary, Take, follow
 
 ROUNDING = 1e-12
 """Share of the objective's terms below which a gain is rounding."""
@@ -137,6 +137,7 @@ class _Judge:
             return gain, False
         self.edits.append(edit)
         self.value, self.light, self.terms = edit.apply(self.value, self.parts), light, terms
+        self.parts, self.light_parts = follow(self.parts, edit), follow(self.light_parts, edit)
         for i in gone:
             del self.data[i]
         self.data.update(data)
