@@ -84,7 +84,7 @@ class _Judge:
         self.edits: list[Edit] = []
         self.value = value
         self.light = _light(model, value)
-        self.light_parts = {name: _light(model, part) for name, part in parts.items()}
+        self.light_parts: Parts = {name: _light(model, part) for name, part in parts.items()}
         self.data = self._data_terms(value)
         self.terms = model.allocation_terms(self.light)
 
