@@ -75,17 +75,17 @@ class Birth:
     per_lap
         Targets per lap.
     fresh
-        New clusters tried for each target at most.
+        New clusters that a small run starts with at most; words of documents may say that there are more topics.
     sample
-        Atoms gathered for each target at most.
+        Atoms gathered for each target; more where a cluster has more numbers than so many atoms show.
     min_atoms
         Clusters with fewer atoms are not split.
     change
         A cluster that could not be split is tried again when its count has changed by this share.
     tries
-        Attempts on a cluster that does not change.
+        Attempts on a cluster that does not change, each from another start.
     refine
-        Local and global steps of the small run on the gathered atoms.
+        Local and global steps of the small run before its clusters are united, at most.
     where
         ``"data"``: gather atoms from all batches during one lap, adopt in all of them during the next, decide at its
         end.  ``"batch"`` (thesis 4.2.3): each of some batches splits a target using its own atoms only and the

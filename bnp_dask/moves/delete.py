@@ -50,7 +50,8 @@ class Delete:
     Parameters
     ----------
     per_lap
-        Targets per lap; their absorbing sets are disjoint.
+        Targets per lap; their absorbing sets are disjoint.  Clusters that are small beside the average come on top:
+        they are first tried together, as one proposal.
     absorbers
         Clusters that take over a target's atoms: those that would get most of them if it were not there, judged from
         a sample gathered in the lap before.
