@@ -12,6 +12,7 @@ import numpy as np
 from scipy import sparse
 from scipy.special import logsumexp
 
+from bnp_dask.allocation.chains import chain_log_density
 from bnp_dask.batch import Batch
 from bnp_dask.data import as_source, lazy
 from bnp_dask.data.assigned import Columns, Layout, write
@@ -118,6 +119,9 @@ def predict(
         a word of the vocabulary has the shares that are expected before anything is read.  Groups of dense atoms:
         labels are those of atoms ``(n,)``, shares are those of groups.
 
+        Hidden Markov models: labels are the most likely path of states of each sequence; ``soft`` and ``top`` are
+        those of single steps, given the whole sequence.
+
     Raises
     ------
     DataError
@@ -184,13 +188,19 @@ def assign_batch(posterior: Posterior, batch: Batch, soft: bool = False, top: in
         return assign_documents(posterior, batch, soft, top)
     posterior.model.observation.check(batch)
     # responsibilities are asked for, not responsibilities times weights
-    batch = Batch(batch.x, None, batch.name)
+    batch = Batch(batch.x, None, batch.name, batch.groups)
     k = posterior.n_clusters
     layouts = _Mode(soft, top).layouts(posterior)
     shapes = {x.name: (batch.n_atoms,) if x.width is None else (batch.n_atoms, x.width) for x in layouts}
     columns = {x.name: np.empty(shapes[x.name], x.dtype) for x in layouts}
     start = 0
+    together = posterior.model.chained and not soft and top is None
     for tile in posterior.model.allocation.tiles(batch, k):
+        if together:
+            path = state_path(posterior, tile)
+            columns["label"][start : start + tile.n_atoms] = posterior.ids[path]
+            start += tile.n_atoms
+            continue
         resp = posterior.model.assign(posterior, tile).resp
         dense = resp.to_dense() if isinstance(resp, SparseResp) else resp
         rows = slice(start, start + tile.n_atoms)
@@ -204,6 +214,13 @@ def assign_batch(posterior: Posterior, batch: Batch, soft: bool = False, top: in
             columns["label"][rows] = posterior.ids[dense.argmax(axis=1)]
         start += tile.n_atoms
     return columns
+
+
+def state_path(posterior: Posterior, batch: Batch) -> np.ndarray:
+    """Most likely states of the sequences of a batch, each as a whole (Viterbi), positions ``(n,)``."""
+    log_lik = posterior.model.observation.expected_log_lik(posterior.observation, batch)
+    allocation: Any = posterior.model.allocation
+    return allocation.path(posterior.allocation, log_lik, batch)
 
 
 def _predict_lazy(posterior: Posterior, data: Any, mode: _Mode) -> Any:
@@ -246,6 +263,9 @@ def score(
     The density of an atom is ``sum_k E[pi_k] p(x | cluster k)`` with each cluster's parameters integrated over
     their posterior.  A Dirichlet process keeps mass for clusters that no atom has come from yet; that share
     is given to the prior predictive, so that the density integrates to one.
+
+    For hidden Markov models it is the log density of whole sequences under expected transitions, per step; paths
+    through states that were never seen are left out.
 
     For topic models it is the document completion score, in nats per held-out token: the topics of each document are
     found from one part of its words, with E[phi_k] for the topics, and the other part is predicted by
@@ -366,6 +386,12 @@ def log_density(posterior: Posterior, batch: Batch) -> np.ndarray:
     """Log posterior predictive density of each atom of a batch in memory, ``(n,)`` nats."""
     model = posterior.model
     model.observation.check(batch)
+    if model.chained:
+        rows = []
+        for tile in model.allocation.tiles(batch, posterior.n_clusters):
+            log_lik = model.observation.log_predictive(posterior.observation, tile)
+            rows.append(chain_log_density(posterior.allocation.theta0, posterior.allocation.theta, log_lik, tile))
+        return np.concatenate([np.zeros(0), *rows])
     weights = posterior.weights
     with np.errstate(divide="ignore"):
         log_weights = np.log(weights)
