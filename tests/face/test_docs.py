@@ -56,13 +56,17 @@ def test_the_python_in_the_readme_runs(tmp_path, monkeypatch, capsys):
     import bnp_dask as bnp
 
     bnp.ingest("patches.npy", "bnp-dask-demo/patches.zarr", batch_size=100)
-    _, first, second = blocks("python")
+    _, first, second, third = blocks("python")
     exec(first, {})
     assert "nats per patch" in capsys.readouterr().out
     pytest.importorskip("sklearn")
     scope = {"X": patches}
     exec(second, scope)
     assert len(scope["labels"]) == 600
+    walk = np.repeat([[0.0, 0.0], [9.0, 9.0], [0.0, 9.0]], 80, axis=0) + rng.normal(size=(240, 2))
+    scope = {"bnp": bnp, "walk": walk, "another": walk[::-1].copy()}
+    exec(third, scope)
+    assert scope["states"].shape == (480,)
 
 
 @pytest.mark.filterwarnings("ignore")

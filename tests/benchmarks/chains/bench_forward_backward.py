@@ -7,6 +7,7 @@ of 41 bits, from which it tells how long a lap over 15.4 million steps takes two
 
 from __future__ import annotations
 
+from importlib import import_module
 from types import ModuleType
 
 import numpy as np
@@ -35,7 +36,7 @@ def problem(k: int, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def hmmlearn_code() -> ModuleType | None:
     """hmmlearn's compiled recursions, or None."""
     try:
-        from hmmlearn import _hmmc
+        _hmmc = import_module("hmmlearn._hmmc")  # a program of another environment
     except ImportError:
         return None
     return _hmmc

