@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from bnp_dask.errors import SummaryError
-from bnp_dask.summary import Edit, Exchange, Field, Forget, InsertEmpty, Merge, RunningTotal, Summary, Take, replay
+from bnp_dask.running import RunningTotal
+from bnp_dask.summary import Edit, Exchange, Field, Forget, InsertEmpty, Merge, Summary, Take, replay
 
 D = 2
 FIELDS = {

@@ -15,7 +15,8 @@ import numpy as np
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import Memory
 from bnp_dask.moves.scores import data_gains
-from bnp_dask.summary import RunningTotal, Summary
+from bnp_dask.running import RunningTotal
+from bnp_dask.summary import Links, Summary
 
 ROUNDING = 1e-12
 
@@ -105,8 +106,9 @@ class _Judge:
         names = dict(zip(fresh, ids, strict=True))
         receivers = [names[j] if home is None else home for j, home in enumerate(owner)]
         homes = [home for home in owner if home is not None]
+        donors = [self.target, *homes]
         part = replace(self.newborn, ids=np.array(receivers, np.int64)).insert_empty([self.target])
-        batch = self.summary.exchange([self.target, *homes], part)
+        batch = self.summary.exchange(donors, replace(part, links=_links_to(self.summary.ids, donors, part)))
         total = self.total.copy()
         total.high, total.low = total.high.insert_empty(ids), total.low.insert_empty(ids)
         total.subtract(self.summary.insert_empty(ids))
@@ -126,7 +128,7 @@ class _Judge:
         if not recent:
             return [[] for _ in self.newborn.ids]
         whole = self.total.value().without_pairs().take(list(recent))
-        both = whole.exchange([], self.newborn)
+        both = whole.exchange([], replace(self.newborn, links=_links_to(whole.ids, [], self.newborn)))
         posterior = self.model.global_step(both)
         out = []
         for j in self.newborn.ids:
@@ -135,3 +137,22 @@ class _Judge:
             order = np.argsort(-gains, kind="stable")[:2]
             out.append([int(recent[i]) for i in order if gains[i] > 0])
         return out
+
+
+def _links_to(ids: np.ndarray, donors: Sequence[int], part: Summary) -> Links | None:
+    """Links of a batch's newborn clusters, and of those it holds nothing of, to all clusters but the donors.
+
+    The batch was assigned under beliefs that may not know all clusters there are by now: of those it has nothing.
+    """
+    if part.links is None:
+        return None
+    rest = ids[~np.isin(ids, donors)]
+    known = np.isin(rest, part.links.rest)
+    order = np.argsort(part.links.rest)
+    place = order[np.searchsorted(part.links.rest, rest[known], sorter=order)]
+    values = {}
+    for name, value in part.links.values.items():
+        new = np.zeros((2, part.n_clusters, len(rest)))
+        new[:, : value.shape[1], known] = value[:, :, place]
+        values[name] = new
+    return Links(rest, np.array(donors, np.int64), values)

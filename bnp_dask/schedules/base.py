@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -22,7 +22,7 @@ class Step:
     state
         The state after this step.
     pipeline
-        The lap's batches in flight; settle it before saving the state.
+        The lap's batches in flight; a saved state holds what is :meth:`Pipeline.outstanding`.
     row
         A history row, or None when nothing changed that a user would look at.
     lap_end
@@ -77,12 +77,13 @@ def end_lap(work: Work, state: State, laps: int, tolerance: float, count_toleran
         state.finished = "laps"
 
 
-def history_row(state: State, lap: int, batch: int | None, **extra: Any) -> dict[str, Any]:
-    """One row of the history, from the state after a step of 0-based lap ``lap``."""
+def history_row(state: State, lap: int, batches: Sequence[int] | None, **extra: Any) -> dict[str, Any]:
+    """One row of the history, from the state after a step of 0-based lap ``lap`` that folded some batches (all)."""
     return {
         "step": state.step,
         "lap": lap + 1,
-        "batch": batch,
+        "batch": None if batches is None else int(batches[-1]),
+        "n_batches": None if batches is None else len(batches),
         "elbo": state.elbo,
         **state.terms,
         "n_clusters": state.posterior.n_clusters,

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
 from bnp_dask.errors import SettingError
+from bnp_dask.running import RunningTotal
 from bnp_dask.schedules.base import Step, check_common, end_lap, history_row
-from bnp_dask.schedules.laps import add_trials, begin_lap, settle_lap
+from bnp_dask.schedules.laps import begin_lap, keep, settle_lap
 from bnp_dask.schedules.memoized import lap_order
 from bnp_dask.schedules.pipeline import Pipeline
-from bnp_dask.schedules.state import State, Work, recall_states, remember_states
-from bnp_dask.summary import RunningTotal
+from bnp_dask.schedules.state import State, Work, remember_states
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,6 @@ class FullBatch:
 
     def run(self, work: Work, state: State) -> Iterator[Step]:
         n_batches = work.source.n_batches
-        kept = partial(recall_states, work, state)
         for move in work.moves:
             if move.at_batch:
                 raise SettingError(f"{move}: changes clusters within a lap; use Memoized(), or where='data'")
@@ -49,17 +47,14 @@ class FullBatch:
                 state.partial = RunningTotal(work.model.empty_summary(state.posterior.ids))
                 begin_lap(work, state, state.partial)
             order = lap_order(work, lap, "fixed")
-            pipeline = Pipeline(work, lap, order, self.window, state.position, state.pending, state.plan, kept)
-            state.pending = []
-            pipeline.fill(state.posterior)
-            for _ in range(state.position, n_batches):
-                batch, new = pipeline.take()
-                state.partial.add(new.summary)
-                add_trials(state, new)
-                remember_states(work, state, batch, new)
-                state.position = pipeline.position
-                pipeline.fill(state.posterior)
-                if pipeline.position < n_batches:
+            pipeline = Pipeline(work, state, lap, order, self.window, max(1, self.window // 2), keeps=False)
+            pipeline.fill()
+            for _ in range(pipeline.n_left):
+                taken = pipeline.take()
+                state.partial.join(taken.change.delta)
+                keep(work, state, taken, remember_states)
+                pipeline.fill()
+                if state.position < n_batches:
                     yield Step(state, pipeline, None, lap_end=False)
             self._global_step(work, state)
             n_proposed = state.plan.n_proposed

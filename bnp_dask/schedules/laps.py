@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +13,13 @@ from bnp_dask.model import Visit
 from bnp_dask.moves.base import Plan, PlanContext, record
 from bnp_dask.moves.engine import decide, plan_lap
 from bnp_dask.moves.reconcile import consider_split
+from bnp_dask.running import RunningTotal
+from bnp_dask.schedules.change import Change
+from bnp_dask.schedules.pipeline import Taken
 from bnp_dask.schedules.state import State, Work
-from bnp_dask.summary import Edit, Forget, InsertEmpty, RunningTotal
+from bnp_dask.summary import Edit, Forget, InsertEmpty
+
+Remember = Callable[[Work, State, int, Visit, int], None]
 
 
 def begin_lap(work: Work, state: State, total: RunningTotal) -> None:
@@ -25,12 +31,26 @@ def begin_lap(work: Work, state: State, total: RunningTotal) -> None:
     state.trials = {t.name: RunningTotal(work.model.empty_summary(t.beliefs.ids)) for t in state.plan.trials}
 
 
-def add_trials(state: State, found: Visit) -> None:
-    """Add what a batch found for the lap's trials."""
-    for name, part in found.parts.items():
-        state.trials[name].add(part)
-    for target, atoms in found.atoms.items():
-        state.gathered.setdefault(target, []).append(atoms)
+def add_trials(state: State, change: Change) -> None:
+    """Add what some batches found for the lap's trials."""
+    for name, part in change.parts.items():
+        state.trials[name].join(part)
+    for target, atoms in change.atoms.items():
+        state.gathered.setdefault(target, []).extend(atoms)
+
+
+def keep(work: Work, state: State, taken: Taken, remember: Remember) -> list[tuple[int, Visit]]:
+    """Take over what was found in a group of batches, and ``remember`` it for their next visits.
+
+    Returns those visits that are to try a birth at their batch first.
+    """
+    add_trials(state, taken.change)
+    for batch, visit in taken.written.items():
+        state.visits[batch], state.seen[batch] = visit, taken.seen
+    for batch, found in taken.visits:
+        if batch not in state.plan.splits:
+            remember(work, state, batch, found, taken.seen)
+    return [(batch, found) for batch, found in taken.visits if batch in state.plan.splits]
 
 
 def with_newer_clusters(state: State, found: Visit) -> Visit:

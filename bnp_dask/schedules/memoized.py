@@ -1,21 +1,18 @@
-"""Memoized variational inference (thesis Alg. 3.3): exact global steps after every batch."""
+"""Memoized variational inference (thesis Alg. 3.3): exact global steps after every few batches."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
 from bnp_dask.errors import SettingError
-from bnp_dask.model import Visit
 from bnp_dask.schedules.base import Step, check_common, end_lap, history_row
-from bnp_dask.schedules.laps import add_trials, begin_lap, settle_lap, try_split, with_newer_clusters
-from bnp_dask.schedules.pipeline import Pipeline
-from bnp_dask.schedules.state import State, Work, recall, recall_states, remember
-from bnp_dask.summary import RunningTotal, Summary
+from bnp_dask.schedules.laps import begin_lap, keep, settle_lap, try_split
+from bnp_dask.schedules.pipeline import Pipeline, Taken
+from bnp_dask.schedules.state import State, Work, remember
 
 ROUNDING = 1e-12
 """Share of the objective's terms below which a change is rounding."""
@@ -30,8 +27,9 @@ class Memoized:
     laps
         Passes over the data at most.
     window
-        Batches in flight.  A batch is computed with the posterior of ``window`` folds before; with at least as
-        many as workers nobody waits.  Results depend on it, and not on the number of workers.
+        Batches in flight.  They are submitted and folded by halves of it, with one global step for each: with at
+        least twice as many as workers nobody waits.  1: a global step after every batch, as the thesis has it.
+        Results depend on it, and not on the number of workers.
     order
         ``"shuffled"``: a new random order each lap.  ``"fixed"``: as they lie.
     delay
@@ -43,9 +41,9 @@ class Memoized:
 
     Notes
     -----
-    The objective never falls after the first lap.  A batch computed with the current posterior cannot lower it;
-    one computed with an older posterior can, so the exact objective is checked at every fold, and a batch that
-    would lower it is sent back and computed again with the current posterior.
+    The objective never falls after the first lap.  Batches computed with the current posterior and folded together
+    cannot lower it; those computed with an older posterior can, so the exact objective is checked at every fold,
+    and batches that would lower it are sent back and computed again with the current posterior.
 
     Topic models hold to that when their documents start from where they stood (``DocumentStep(start="best")`` or
     ``"warm"``): the counts of a batch's documents are kept beside its summary.
@@ -67,7 +65,6 @@ class Memoized:
 
     def run(self, work: Work, state: State) -> Iterator[Step]:
         n_batches = work.source.n_batches
-        kept = partial(recall_states, work, state)
         for move in work.moves:
             if move.at_batch and work.model.allocation.grouped:
                 raise SettingError(
@@ -79,54 +76,50 @@ class Memoized:
             order = lap_order(work, lap, self.order)
             if state.position == 0:
                 begin_lap(work, state, state.total)
-            pipeline = Pipeline(work, lap, order, self.window, state.position, state.pending, state.plan, kept)
-            state.pending = []
-            pipeline.fill(state.posterior)
-            for _ in range(state.position, n_batches):
-                batch, new = pipeline.take()
-                action, moves = self._fold(work, state, pipeline, batch, new)
-                state.position, state.step = pipeline.position, state.step + 1
-                last = pipeline.position == n_batches
+            pipeline = Pipeline(work, state, lap, order, self.window, size=max(1, self.window // 2))
+            pipeline.fill()
+            for _ in range(pipeline.n_left):
+                taken = pipeline.take()
+                action, moves = self._fold(work, state, pipeline, taken)
+                state.step += 1
+                last = state.position == n_batches
                 if last:
                     n_proposed = state.plan.n_proposed
                     moves = [*moves, *settle_lap(work, state)]
                     end_lap(work, state, self.laps, self.tolerance, self.count_tolerance, n_proposed)
                 else:
-                    pipeline.fill(state.posterior)
-                row = history_row(state, lap, batch, exact=lap > 0 or last, action=action, moves=moves)
+                    pipeline.fill()
+                row = history_row(state, lap, taken.batches, exact=lap > 0 or last, action=action, moves=moves)
                 yield Step(state, pipeline, row, lap_end=last)
 
-    def _fold(
-        self, work: Work, state: State, pipeline: Pipeline, batch: int, new: Visit
-    ) -> tuple[str, list[dict[str, Any]]]:
-        """Replace the batch's summary, take the global step, and see that the objective does not fall.
+    def _fold(self, work: Work, state: State, pipeline: Pipeline, taken: Taken) -> tuple[str, list[dict[str, Any]]]:
+        """Replace the batches' summaries, take the global step, and see that the objective does not fall.
 
-        Returns what was done, and history rows of births at this batch.
+        Returns what was done, and history rows of births at these batches.
         """
         if state.lap == 0:
-            state.total.add(new.summary)
-            add_trials(state, new)
-            seen = (state.position + 1) / work.source.n_batches
-            if seen >= self.delay:
+            state.total.join(taken.change.delta)
+            if state.position / work.source.n_batches >= self.delay:
                 state.posterior = work.model.global_step(state.total.value())
             state.terms = work.model.elbo(state.posterior, state.total.value())
-            remember(work, state, batch, new)
+            keep(work, state, taken, remember)
             return "folded", []
-        old = recall(work, state, batch)
-        found, action = new, "folded"
-        if not self._try(work, state, old, with_newer_clusters(state, found)):
-            found, action = pipeline.open(batch, pipeline.submit(state.posterior.light(), batch)), "recomputed"
-            if not self._try(work, state, old, found):
+        action = "folded"
+        if not self._try(work, state, taken):
+            taken, action = pipeline.again(taken.batches), "recomputed"
+            if not self._try(work, state, taken):
                 state.void = True
-                return "kept", []  # only rounding separates the two: the old summary is as good
-        add_trials(state, found)
-        found, rows = try_split(work, state, found)
-        remember(work, state, batch, found)
+                return "kept", []  # only rounding separates the two: the old summaries are as good
+        rows = []
+        for batch, found in keep(work, state, taken, remember):
+            found, more = try_split(work, state, found)
+            remember(work, state, batch, found)
+            rows.extend(more)
         return action, rows
 
-    def _try(self, work: Work, state: State, old: Summary, new: Visit) -> bool:
+    def _try(self, work: Work, state: State, taken: Taken) -> bool:
         total = state.total.copy()
-        swap(total, old, new.summary)
+        total.join(taken.change.with_clusters(total.high.ids).delta)
         value = total.value()
         posterior = work.model.global_step(value)
         terms = work.model.elbo(posterior, value)
@@ -142,10 +135,3 @@ def lap_order(work: Work, lap: int, order: str) -> np.ndarray:
     if order == "fixed":
         return np.arange(work.source.n_batches)
     return work.rng(lap, "order").permutation(work.source.n_batches)
-
-
-def swap(total: RunningTotal, old: Summary | None, new: Summary) -> None:
-    """Replace one batch's summary in a running total."""
-    if old is not None:
-        total.subtract(old)
-    total.add(new)

@@ -1,54 +1,106 @@
-"""Batches in flight: submitted in order, taken in order, a fixed number at a time.
+"""Batches in flight: submitted in groups, taken in order, a fixed number at a time.
 
-The posterior a batch is computed with is that after folding the batch ``window`` places before it, whoever
+The posterior a group of batches is computed with is that after folding the groups before those in flight, whoever
 computes it and however long that takes: a run depends on data, settings, seed and window only.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from bnp_dask.data.base import Reader
+from bnp_dask.data.base import Reader, batch_reader, naming_batch
 from bnp_dask.errors import BatchError
 from bnp_dask.execute.base import Handle
 from bnp_dask.model import Posterior, Trial, Visit
-from bnp_dask.moves.base import Gather, Plan, Split
+from bnp_dask.moves.base import Gather, Split
 from bnp_dask.moves.birth import gather_atoms, visit_and_split
-from bnp_dask.schedules.state import Work
+from bnp_dask.schedules.change import Change, change_of, joined, reduced
+from bnp_dask.schedules.kept import Errand
+from bnp_dask.schedules.state import State, Work, recall, recall_states
 from bnp_dask.states import GroupStates
+from bnp_dask.summary import Summary
 
-Kept = Callable[[int], GroupStates | None]
-"""Where the groups of a batch stood at its last visit."""
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """What the tasks of one lap do beside the local step; see :class:`~bnp_dask.moves.base.Plan`."""
+
+    name: str
+    pairs: np.ndarray
+    split: Split | None
+    gather: Gather
+    seed: int
 
 
 def visit(
-    posterior: Posterior,
-    reader: Reader,
-    pairs: np.ndarray,
-    trials: tuple[Trial, ...],
-    split: Split | None,
-    gather: Gather,
-    seed: int,
-    states: GroupStates | None,
+    posterior: Posterior, reader: Reader, trials: tuple[Trial, ...], job: Job, states: GroupStates | None
 ) -> Visit:
     """The task: read one batch, assign its atoms, summarize them, and carry out the lap's trials."""
     batch = reader()
-    if split is not None:
-        return visit_and_split(posterior, batch, pairs, trials, split, seed)
-    if states is None:
-        found = posterior.model.visit(posterior, batch, pairs, trials, gather.targets)
-    else:
-        found = posterior.model.visit(posterior, batch, pairs, trials, gather.targets, states)
-    return gather_atoms(posterior.model, found, batch, gather, seed)
+    with naming_batch(job.name):
+        if job.split is not None:
+            found = visit_and_split(posterior, batch, job.pairs, trials, job.split, job.seed)
+        else:
+            start = () if states is None else (states,)
+            found = posterior.model.visit(posterior, batch, job.pairs, trials, job.gather.targets, *start)
+            found = gather_atoms(posterior.model, found, batch, job.gather, job.seed)
+    bad = [name for name, value in found.summary.values.items() if not np.isfinite(value).all()]
+    if bad:
+        raise BatchError(
+            f"{job.name}: statistics {bad} are not finite. The data overflow float64 "
+            "or the model cannot represent them: rescale the data or choose a stronger prior"
+        )
+    return found
 
 
-def nothing_kept(batch: int) -> None:
-    """Every visit starts from nothing."""
+def visit_and_keep(posterior: Posterior, reader: Reader, trials: tuple[Trial, ...], job: Job, errand: Errand) -> Change:
+    """The task where workers reach the run directory: only what changed goes back."""
+    old, states = errand.read(posterior.model)
+    found = visit(posterior, reader, trials, job, states)
+    errand.write(posterior.model, found)
+    return change_of(found, old)
+
+
+@dataclass(frozen=True, eq=False)
+class Taken:
+    """A group of batches that were visited with one posterior.
+
+    Parameters
+    ----------
+    batches
+        In the order of the lap.
+    seen
+        How many changes of clusters that posterior had seen.
+    change
+        What they change together.
+    written
+        The numbers of those visits that workers have written down.
+    visits
+        The other visits, which are to be kept here.
+    """
+
+    batches: tuple[int, ...]
+    seen: int
+    change: Change
+    written: dict[int, int]
+    visits: list[tuple[int, Visit]]
+
+
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """A group in flight: its batches, the posterior behind it, what workers reduce, and visits that come whole."""
+
+    batches: tuple[int, ...]
+    basis: Posterior
+    seen: int
+    written: dict[int, int]
+    change: Handle | None
+    visits: list[tuple[int, Handle]]
 
 
 @dataclass
@@ -57,80 +109,132 @@ class Pipeline:
 
     Parameters
     ----------
-    work
-        What does not change.
+    work, state
+        What does not change, and where the run stands.
     lap
         For the names of tasks.
     order
         Batches in the order of this lap, ``(B,)``.
     window
-        Batches in flight.
-    position
-        How many batches of the lap were folded before.
-    ready
-        What was found in the next batches before (a resumed run).
-    plan
-        What the lap's tasks track beside their summaries.
-    kept
-        Where the groups of a batch start; asked when the batch is submitted.
+        Batches in flight at most.
+    size
+        Batches of a group.
+    keeps
+        Whether the statistics of a batch's last visit are kept, so that a visit changes by a difference.
+    is_whole
+        Whether visits are wanted whole, and not only what they change.
     """
 
     work: Work
+    state: State
     lap: int
     order: np.ndarray
     window: int
-    position: int = 0
-    ready: list[Visit] = field(default_factory=list)
-    plan: Plan = field(default_factory=Plan)
-    kept: Kept = nothing_kept
-    _queue: deque[Any] = field(default_factory=deque)
+    size: int = 1
+    keeps: bool = True
+    is_whole: bool = False
+    _queue: deque[_Group] = field(default_factory=deque)
+    _next: int = 0
 
     def __post_init__(self) -> None:
-        self._queue.extend(self.ready)
-        self._trials: Any = tuple(replace(t, beliefs=t.beliefs.light()) for t in self.plan.trials)
+        plan = self.state.plan
+        self._trials: Any = tuple(replace(t, beliefs=t.beliefs.light()) for t in plan.trials)
         if self._trials:
             self._trials = self.work.executor.share(f"trials-lap{self.lap}", self._trials)
+        self._next = self.state.position
+        for basis, seen in self.state.in_flight:
+            self._queue.append(self._submit(self._next_group(), self.work.model.global_step(basis), seen))
+        self.state.in_flight = []
 
-    def fill(self, posterior: Posterior) -> None:
-        """Submit batches computed with ``posterior`` until the window is full or the lap is."""
-        first = self.position + len(self._queue)
-        last = min(self.position + self.window, len(self.order))
-        light = posterior.light()
-        if last - first > 1:
-            light = self.work.executor.share(f"posterior-lap{self.lap}-position{first}", light)
-        for place in range(first, last):
-            self._queue.append(self.submit(light, int(self.order[place])))
+    @property
+    def n_left(self) -> int:
+        """Groups of this lap that were not taken yet."""
+        return -(-(len(self.order) - self.state.position) // self.size)
 
-    def submit(self, posterior: Any, batch: int) -> Handle:
-        """Start the local step of one batch."""
-        split = self.plan.splits.get(batch)
-        gather = replace(self.plan.gather, key=(self.lap, 13, batch))
-        reader = self.work.source.reader(batch)
-        args = (posterior, reader, self.plan.pairs, self._trials, split, gather, self.work.seed, self.kept(batch))
-        return self.work.executor.submit(f"local_step-lap{self.lap}-batch{batch}", visit, *args)
+    def fill(self) -> None:
+        """Submit groups computed with the current posterior until the window is full or the lap is."""
+        while self._next < len(self.order):
+            size = min(self.size, len(self.order) - self._next)
+            if self._queue and self._next + size - self.state.position > self.window:
+                return
+            self._queue.append(self._submit(self._next_group(), self.state.posterior, len(self.state.edits)))
 
-    def take(self) -> tuple[int, Visit]:
-        """Wait for the next batch of the lap: its index and what was found in it."""
-        batch = int(self.order[self.position])
-        summary = self.open(batch, self._queue.popleft())
-        self.position += 1
-        return batch, summary
+    def take(self) -> Taken:
+        """Wait for the next group of the lap."""
+        group = self._queue.popleft()
+        self.state.position += len(group.batches)
+        return self._open(group)
 
-    def open(self, batch: int, held: Visit | Handle) -> Visit:
-        """What is behind a handle, checked to be finite."""
-        if isinstance(held, Visit):
-            return held
-        found: Visit = self.work.executor.result(held)
-        bad = [name for name, value in found.summary.values.items() if not np.isfinite(value).all()]
-        if bad:
-            raise BatchError(
-                f"{self.work.source.name} batch {batch}: statistics {bad} are not finite. The data overflow float64 "
-                "or the model cannot represent them: rescale the data or choose a stronger prior"
-            )
+    def again(self, batches: Sequence[int]) -> Taken:
+        """Visit a group once more, with the current posterior."""
+        return self._open(self._submit(tuple(batches), self.state.posterior, len(self.state.edits), attempt=2))
+
+    def outstanding(self) -> list[tuple[Summary, int]]:
+        """What the groups in flight were submitted with: a checkpoint holds it, and they are computed again."""
+        out = []
+        for group in self._queue:
+            assert group.basis.summary is not None
+            out.append((group.basis.summary, group.seen))
+        return out
+
+    def _next_group(self) -> tuple[int, ...]:
+        found = tuple(int(b) for b in self.order[self._next : self._next + self.size])
+        self._next += len(found)
         return found
 
-    def settle(self) -> list[Visit]:
-        """Wait for everything in flight and keep it: what a checkpoint must hold."""
-        batches = self.order[self.position : self.position + len(self._queue)]
-        self._queue = deque(self.open(int(b), held) for b, held in zip(batches, self._queue, strict=True))
-        return list(self._queue)
+    def _submit(self, batches: tuple[int, ...], basis: Posterior, seen: int, attempt: int = 1) -> _Group:
+        light: Any = basis.light()
+        if len(batches) > 1:
+            light = self.work.executor.share(f"posterior-lap{self.lap}-batch{batches[0]}", light)
+        changes: list[Handle] = []
+        visits: list[tuple[int, Handle]] = []
+        written: dict[int, int] = {}
+        for batch in batches:
+            job = self._job(batch)
+            args = (light, batch_reader(self.work.source, batch), self._trials, job)
+            name = f"local_step-lap{self.lap}-batch{batch}"
+            if self.work.shelf is None or self.is_whole or job.split is not None:
+                states = recall_states(self.work, self.state, batch)
+                visits.append((batch, self.work.executor.submit(name, visit, *args, states)))
+                continue
+            errand = self._errand(batch, attempt, seen)
+            if self.keeps or self.work.model.keeps_states:
+                written[batch] = errand.new
+            changes.append(self.work.executor.submit(name, visit_and_keep, *args, errand))
+        change = reduced(changes, lambda some: self.work.executor.submit(f"add-lap{self.lap}", joined, *some))
+        return _Group(batches, basis, seen, written, change, visits)
+
+    def _job(self, batch: int) -> Job:
+        plan = self.state.plan
+        gather = replace(plan.gather, key=(self.lap, 13, batch))
+        name = f"{self.work.source.name} batch {batch}"
+        return Job(name, plan.pairs, plan.splits.get(batch), gather, self.work.seed)
+
+    def _errand(self, batch: int, attempt: int, seen: int) -> Errand:
+        assert self.work.shelf is not None
+        old, known = int(self.state.visits[batch]), int(self.state.seen[batch])
+        return Errand(self.work.shelf, batch, old, old + attempt, tuple(self.state.edits[known:seen]), self.keeps)
+
+    def _open(self, group: _Group) -> Taken:
+        """Wait for a group's tasks.  Batches that try a birth of their own are added last."""
+        found: list[tuple[int, Visit]] = []
+        own: list[Change] = []
+
+        def others() -> Iterator[Change]:
+            for batch, handle in group.visits:
+                seen: Visit = self.work.executor.result(handle)
+                found.append((batch, seen))
+                old = None
+                if self.keeps and self.state.visits[batch] >= 0:
+                    old = recall(self.work, self.state, batch, group.seen)
+                change = change_of(seen, old)
+                if batch in self.state.plan.splits:
+                    own.append(change)
+                else:
+                    yield change
+
+        main = reduced(others(), lambda some: joined(*some))
+        if group.change is not None:
+            main = self.work.executor.result(group.change)
+        whole = joined(*([] if main is None else [main]), *own)
+        return Taken(group.batches, group.seen, whole, group.written, found)

@@ -11,11 +11,11 @@ from scipy import sparse
 
 from bnp_dask.batch import Batch, concatenate
 from bnp_dask.errors import StoreError
-from bnp_dask.model import Model, Trial, Visit
+from bnp_dask.model import Model, Trial
 from bnp_dask.moves.base import Gather, Memory, Plan, Proposal, Split, Sweep
+from bnp_dask.running import RunningTotal
 from bnp_dask.schedules.state import State
-from bnp_dask.states import GroupStates
-from bnp_dask.summary import Edit, Exchange, Forget, InsertEmpty, Merge, RunningTotal, Summary, Take
+from bnp_dask.summary import Edit, Exchange, Forget, InsertEmpty, Merge, Summary, Take
 
 Arrays = dict[str, np.ndarray]
 
@@ -37,11 +37,9 @@ def state_to_json(state: State) -> dict[str, Any]:
         "failures": [[kind, list(targets), list(counts)] for (kind, targets), counts in memory.failures.items()],
         "sweeps": [[t, list(s.receivers), s.gain, s.step, s.tried] for t, s in memory.sweeps.items()],
         "splits": [[b, asdict(split)] for b, split in state.plan.splits.items()],
-        "pending": [[list(found.parts), found.split, found.newborn is not None] for found in state.pending],
+        "in_flight": [[_basis_index(state)[id(basis)], seen] for basis, seen in state.in_flight],
         "gather": [list(state.plan.gather.targets), state.plan.gather.limit],
         "gathered": list(state.gathered),
-        "pending_states": [list(found.states) for found in state.pending],
-        "pending_atoms": [list(found.atoms) for found in state.pending],
         "has_partial": state.partial is not None,
     }
 
@@ -62,16 +60,9 @@ def state_to_arrays(state: State) -> Arrays:
         _pack_total(out, f"trial{i}", state.trials[trial.name])
     for target, sweep in state.memory.sweeps.items():
         _pack(out, f"sweep{target}", sweep.part)
-    for i, found in enumerate(state.pending):
-        _pack(out, f"pending{i}", found.summary)
-        for j, part in enumerate(found.parts.values()):
-            _pack(out, f"pending{i}.{j}", part)
-        if found.newborn is not None:
-            _pack(out, f"pending{i}.newborn", found.newborn)
-        for target, atoms in found.atoms.items():
-            _pack_atoms(out, f"pending{i}.atoms{target}", atoms)
-        for j, states in enumerate(found.states.values()):
-            out.update({f"pending{i}.states{j}/{key}": value for key, value in states.to_arrays().items()})
+    index = _basis_index(state)
+    for basis, _ in state.in_flight:
+        _pack(out, f"in_flight{index[id(basis)]}", basis)
     for target, parts in state.gathered.items():
         _pack_atoms(out, f"gathered{target}", concatenate(parts))
     return out
@@ -83,10 +74,6 @@ def state_from_saved(model: Model, numbers: Mapping[str, Any], arrays: Mapping[s
     def summary(name: str) -> Summary:
         own = {key.removeprefix(name + "/"): a for key, a in arrays.items() if key.startswith(name + "/")}
         return Summary.from_arrays(model.fields, own)
-
-    def states(name: str) -> GroupStates:
-        own = {key.removeprefix(name + "/"): a for key, a in arrays.items() if key.startswith(name + "/")}
-        return GroupStates.from_arrays(own)
 
     def total(name: str) -> RunningTotal:
         return RunningTotal(summary(f"{name}.high"), summary(f"{name}.low"))
@@ -100,17 +87,6 @@ def state_from_saved(model: Model, numbers: Mapping[str, Any], arrays: Mapping[s
     gather = Gather(tuple(numbers["gather"][0]), numbers["gather"][1])
     failures = {(kind, tuple(t)): tuple(counts) for kind, t, counts in numbers["failures"]}
     sweeps = {t: Sweep(tuple(r), summary(f"sweep{t}"), *rest) for t, r, *rest in numbers["sweeps"]}
-    pending = [
-        Visit(
-            summary(f"pending{i}"),
-            {name: summary(f"pending{i}.{j}") for j, name in enumerate(names)},
-            split,
-            summary(f"pending{i}.newborn") if has_newborn else None,
-            atoms={t: _atoms(arrays, f"pending{i}.atoms{t}") for t in numbers["pending_atoms"][i]},
-            states={name: states(f"pending{i}.states{j}") for j, name in enumerate(numbers["pending_states"][i])},
-        )
-        for i, (names, split, has_newborn) in enumerate(numbers["pending"])
-    ]
     return State(
         posterior=model.global_step(summary("posterior")),
         total=total("total"),
@@ -120,12 +96,17 @@ def state_from_saved(model: Model, numbers: Mapping[str, Any], arrays: Mapping[s
         edits=[_edit_from_json(e) for e in numbers["edits"]],
         plan=Plan(np.array(arrays["pairs"]), tuple(trials), proposals, splits, tuple(numbers["given_up"]), gather),
         trials={t.name: total(f"trial{i}") for i, t in enumerate(trials)},
-        pending=pending,
+        in_flight=[(summary(f"in_flight{i}"), seen) for i, seen in numbers["in_flight"]],
         lap_counts=arrays.get("lap_counts"),
         gathered={t: [_atoms(arrays, f"gathered{t}")] for t in numbers["gathered"]},
         partial=total("partial") if numbers["has_partial"] else None,
         **{name: numbers[name] for name in NUMBERS},
     )
+
+
+def _basis_index(state: State) -> dict[int, int]:
+    """Number of each of the different summaries behind the groups in flight, by its identity."""
+    return {key: i for i, key in enumerate(dict.fromkeys(id(basis) for basis, _ in state.in_flight))}
 
 
 def _pack(out: Arrays, name: str, summary: Summary) -> None:

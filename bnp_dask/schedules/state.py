@@ -13,9 +13,10 @@ from bnp_dask.data.base import Source
 from bnp_dask.execute.base import Executor
 from bnp_dask.model import Model, Posterior, Visit
 from bnp_dask.moves.base import Memory, Move, Plan
-from bnp_dask.schedules.packed import pack_sparse, unpack_sparse
-from bnp_dask.states import GroupStates, replay_states
-from bnp_dask.summary import Edit, RunningTotal, Summary, replay
+from bnp_dask.running import RunningTotal
+from bnp_dask.schedules.kept import Shelf, states_from, states_to_arrays, summary_from, visit_to_arrays
+from bnp_dask.states import GroupStates
+from bnp_dask.summary import Edit, Summary
 from bnp_dask.survey import Survey
 
 
@@ -31,7 +32,11 @@ class Memo(Protocol):
 
 @dataclass(frozen=True)
 class Work:
-    """What does not change during a run."""
+    """What does not change during a run.
+
+    ``shelf`` are the files behind ``memo`` where workers can reach them: then they read the statistics of a batch's
+    last visit and write those of this one themselves, and send differences only.
+    """
 
     model: Model
     source: Source
@@ -40,6 +45,7 @@ class Work:
     memo: Memo
     seed: int
     moves: tuple[Move, ...] = ()
+    shelf: Shelf | None = None
 
     def rng(self, lap: int, purpose: str) -> np.random.Generator:
         """Random numbers that depend on the seed, the lap and what they are for, and on nothing else."""
@@ -70,8 +76,9 @@ class State:
         kept an older summary.
     memory
         What earlier laps taught the moves.
-    pending
-        What was found in the next batches of this lap, already computed when the state was saved.
+    in_flight
+        When the state is saved: what the posteriors behind the groups of batches in flight were computed from, and
+        how many edits there were then.
     lap_elbo, lap_counts
         Objective and N_k at the end of the last lap, for the stopping rule.
     gathered
@@ -95,7 +102,7 @@ class State:
     plan: Plan = field(default_factory=Plan)
     trials: dict[str, RunningTotal] = field(default_factory=dict)
     void: bool = False
-    pending: list[Visit] = field(default_factory=list)
+    in_flight: list[tuple[Summary, int]] = field(default_factory=list)
     lap_elbo: float | None = None
     lap_counts: np.ndarray | None = None
     gathered: dict[int, list[Batch]] = field(default_factory=dict)
@@ -119,54 +126,25 @@ class State:
         return float(sum(self.terms.values()))
 
 
-OWN = "own"
-"""Stands for the empty name of a batch's own states in the names of arrays."""
-
-
-def remember(work: Work, state: State, batch: int, found: Visit) -> None:
-    """Keep what was found in a batch for its next visit."""
+def remember(work: Work, state: State, batch: int, found: Visit, seen: int | None = None) -> None:
+    """Keep what was found in a batch for its next visit; ``seen`` of the changes of clusters are in it (all)."""
     state.visits[batch] += 1
-    state.seen[batch] = len(state.edits)
-    arrays = dict(found.summary.to_arrays())
-    for name, part in found.parts.items():
-        arrays.update({f"part/{name}/{key}": value for key, value in part.to_arrays().items()})
-    if work.model.allocation.grouped:
-        arrays = pack_sparse(arrays)
-    arrays.update(states_to_arrays(found))
-    work.memo.put_summary(batch, int(state.visits[batch]), arrays)
+    state.seen[batch] = len(state.edits) if seen is None else seen
+    work.memo.put_summary(batch, int(state.visits[batch]), visit_to_arrays(work.model, found))
 
 
-def remember_states(work: Work, state: State, batch: int, found: Visit) -> None:
+def remember_states(work: Work, state: State, batch: int, found: Visit, seen: int | None = None) -> None:
     """Keep where a batch's groups stand, and no statistics; for schedules that do not need those again."""
     if found.states:
         state.visits[batch] += 1
-        state.seen[batch] = len(state.edits)
+        state.seen[batch] = len(state.edits) if seen is None else seen
         work.memo.put_summary(batch, int(state.visits[batch]), states_to_arrays(found))
 
 
-def states_to_arrays(found: Visit) -> dict[str, np.ndarray]:
-    """The states of a visit as named arrays."""
-    return {
-        f"state/{name or OWN}/{key}": value
-        for name, states in found.states.items()
-        for key, value in states.to_arrays().items()
-    }
-
-
-def states_from_arrays(arrays: Mapping[str, np.ndarray]) -> dict[str, GroupStates]:
-    """Inverse of :func:`states_to_arrays`; other arrays are passed over."""
-    held = _by_name(arrays, "state/")
-    return {"" if name == OWN else name: GroupStates.from_arrays(own) for name, own in held.items()}
-
-
-def recall(work: Work, state: State, batch: int) -> Summary:
-    """The batch's latest summary, brought up to date with all changes of clusters since."""
+def recall(work: Work, state: State, batch: int, seen: int | None = None) -> Summary:
+    """The batch's latest summary, brought up to date with the first ``seen`` changes of clusters (all)."""
     arrays, _ = work.memo.get_summary(batch, int(state.visits[batch]))
-    fields = work.model.fields
-    if work.model.allocation.grouped:
-        arrays = unpack_sparse(arrays)
-    restored = {name: Summary.from_arrays(fields, own) for name, own in _by_name(arrays, "part/").items()}
-    return replay(Summary.from_arrays(fields, arrays), state.edits[int(state.seen[batch]) :], restored)
+    return summary_from(work.model, arrays, state.edits[int(state.seen[batch]) : seen])
 
 
 def recall_states(work: Work, state: State, batch: int) -> GroupStates | None:
@@ -174,15 +152,4 @@ def recall_states(work: Work, state: State, batch: int) -> GroupStates | None:
     if not work.model.keeps_states or state.visits[batch] < 0:
         return None
     arrays, _ = work.memo.get_summary(batch, int(state.visits[batch]))
-    held = states_from_arrays(arrays)
-    return replay_states(held[""], state.edits[int(state.seen[batch]) :], held) if "" in held else None
-
-
-def _by_name(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, dict[str, np.ndarray]]:
-    """Arrays called ``<prefix><name>/<key>`` by name and key."""
-    out: dict[str, dict[str, np.ndarray]] = {}
-    for key, value in arrays.items():
-        if key.startswith(prefix):
-            name, rest = key.removeprefix(prefix).split("/")
-            out.setdefault(name, {})[rest] = value
-    return out
+    return states_from(arrays, state.edits[int(state.seen[batch]) :])

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
 from bnp_dask.errors import SettingError
 from bnp_dask.model import Posterior
 from bnp_dask.schedules.base import Step, check_common, end_lap, history_row
-from bnp_dask.schedules.memoized import lap_order, swap
+from bnp_dask.schedules.memoized import lap_order
 from bnp_dask.schedules.pipeline import Pipeline
-from bnp_dask.schedules.state import State, Work, recall, recall_states, remember
+from bnp_dask.schedules.state import State, Work, remember
 from bnp_dask.summary import Summary
 
 
@@ -68,7 +67,6 @@ class Stochastic:
 
     def run(self, work: Work, state: State) -> Iterator[Step]:
         n_batches = work.source.n_batches
-        kept = partial(recall_states, work, state)
         if work.moves:
             raise SettingError(
                 "Stochastic() has no exact objective to decide moves with; use Memoized() or FullBatch()"
@@ -76,26 +74,24 @@ class Stochastic:
         while state.finished is None:
             lap = state.lap
             order = lap_order(work, lap, self.order)
-            pipeline = Pipeline(work, lap, order, self.window, state.position, state.pending, kept=kept)
-            state.pending = []
-            pipeline.fill(state.posterior)
-            for _ in range(state.position, n_batches):
-                batch, found = pipeline.take()
-                new = found.summary
-                old = recall(work, state, batch) if state.visits[batch] >= 0 else None
-                swap(state.total, old, new)
+            pipeline = Pipeline(work, state, lap, order, self.window, is_whole=True)
+            pipeline.fill()
+            for _ in range(pipeline.n_left):
+                taken = pipeline.take()
+                [(batch, found)] = taken.visits
+                state.total.join(taken.change.delta)
                 remember(work, state, batch, found)
                 rate = self.learning_rate(state.step)
-                state.posterior = self._blend(work, state, new, rate)
+                state.posterior = self._blend(work, state, found.summary, rate)
                 state.terms = work.model.elbo(state.posterior, state.total.value())
-                state.position, state.step = pipeline.position, state.step + 1
-                last = pipeline.position == n_batches
+                state.step += 1
+                last = state.position == n_batches
                 if last:
                     end_lap(work, state, self.laps, self.tolerance, self.count_tolerance, 0)
                 else:
-                    pipeline.fill(state.posterior)
+                    pipeline.fill()
                 row = history_row(
-                    state, lap, batch, exact=lap > 0 or last, action="folded", moves=[], learning_rate=rate
+                    state, lap, taken.batches, exact=lap > 0 or last, action="folded", moves=[], learning_rate=rate
                 )
                 yield Step(state, pipeline, row, lap_end=last)
 

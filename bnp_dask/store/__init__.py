@@ -14,7 +14,7 @@ Every file is written under a temporary name, synced, and renamed, so that a kil
 """
 
 from bnp_dask.store.memory import MemoryStore
-from bnp_dask.store.run import Checkpoint, RunStore, read_history
+from bnp_dask.store.run import Checkpoint, RunStore, is_within_reach, read_history
 from bnp_dask.store.summaries import SummaryFiles
 
-__all__ = ["Checkpoint", "MemoryStore", "RunStore", "SummaryFiles", "read_history"]
+__all__ = ["Checkpoint", "MemoryStore", "RunStore", "SummaryFiles", "is_within_reach", "read_history"]

@@ -87,7 +87,8 @@ class RunStore:
     def __init__(self, path: Path, settings: dict[str, Any], lock: WriterLock | None) -> None:
         self.path = path
         self.settings = settings
-        self.summaries = SummaryFiles(path / "summaries")
+        self.token = zlib.crc32((path / "RUN.json").read_bytes())
+        self.summaries = SummaryFiles(path.absolute() / "summaries")  # workers have other working directories
         self._lock = lock
         self._number = max(_numbers(path), default=0)
         # The checkpoint that the next commit builds upon: None before the first one.
@@ -336,6 +337,14 @@ class RunStore:
 
 _LISTING = "/summaries"  # an array of the user may have any name, but none of theirs begins with a slash
 _VISIT_BITS = 32
+
+
+def is_within_reach(path: Path, token: int) -> bool:
+    """Whether the run directory that a process knows under ``path``, and ``token`` of, can be written here too."""
+    try:
+        return zlib.crc32((path / "RUN.json").read_bytes()) == token and os.access(path, os.W_OK)
+    except OSError:
+        return False
 
 
 def read_history(path: str | os.PathLike[str]) -> list[dict[str, Any]]:

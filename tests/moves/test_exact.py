@@ -34,10 +34,11 @@ def watched(monkeypatch):
                 twin.visited(posterior, batch, trials, found)
             return found
 
-        def folded(state, found):
-            laps.add_trials(state, found)
+        def kept(work, state, taken, remember):
             total = state.total if state.partial is None else state.partial
-            twin.folded(found, total.high.ids)
+            for _, found in taken.visits:
+                twin.folded(found, total.high.ids)
+            return laps.keep(work, state, taken, remember)
 
         def lap_end(model, value, parts, plan, memory):
             decision = decide(model, value, parts, plan, memory)
@@ -60,7 +61,7 @@ def watched(monkeypatch):
         monkeypatch.setattr(laps, "decide", lap_end)
         monkeypatch.setattr(laps, "consider_split", considered)
         for module in (memoized, full):
-            monkeypatch.setattr(module, "add_trials", folded)
+            monkeypatch.setattr(module, "keep", kept)
         monkeypatch.setattr(memoized, "try_split", at_batch)
         return twin
 

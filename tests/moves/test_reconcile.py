@@ -57,7 +57,7 @@ def test_batches_computed_before_a_birth_get_empty_rows():
     work = prepare(Model(DPMixture(1.0), DiagGaussian()), separated(), moves=moves)
     state = start_random(work, 1)
     seen = False
-    for step in Memoized(laps=4, window=6, order="fixed").run(work, state):
+    for step in Memoized(laps=4, window=3, order="fixed").run(work, state):
         total = state.total.value()
         assert np.array_equal(total.ids, state.posterior.ids)
         assert total["N"].sum() == pytest.approx(min(200.0 * (state.step), 1200.0))

@@ -47,7 +47,7 @@ def test_memoized_objective_never_falls(window, top, estimate):
     model = Model(DPMixture(2.0, top=top), DiagGaussian(), estimate)
     _, _, rows = run(Memoized(laps=15, window=window, tolerance=0.0), model=model)
     elbo = np.array([row["elbo"] for row in rows if row["exact"]])
-    assert len(elbo) > 50
+    assert len(elbo) >= 14 * -(-7 // max(1, window // 2))  # groups of a lap
     assert np.diff(elbo).min() >= -1e-11 * abs(elbo).max()
 
 
@@ -128,7 +128,7 @@ def test_saved_and_restored_anywhere_goes_on_to_the_same_bits(schedule, stop):
         if step.row is not None:
             first.append(step.row)
         if count == stop:
-            state.pending = step.pipeline.settle()
+            state.in_flight = step.pipeline.outstanding()
             saved = (
                 json.loads(json.dumps(state_to_json(state))),
                 {k: np.array(v) for k, v in state_to_arrays(state).items()},

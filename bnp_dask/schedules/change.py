@@ -1,0 +1,95 @@
+"""What visits to some batches change in the whole-data statistics, and how the changes of many become one.
+
+Differences are held like running totals, as unevaluated sums of two doubles, and added in an order that depends on
+their number only: the bits are the same whether workers reduce them or the coordinator does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+
+from bnp_dask.batch import Batch
+from bnp_dask.model import Visit
+from bnp_dask.running import RunningTotal
+from bnp_dask.summary import Summary
+
+FAN = 8
+"""How many changes are added at a time: a task that adds them holds as many."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """What visits to some batches change.
+
+    Parameters
+    ----------
+    delta
+        New statistics minus those of the visits before.
+    parts
+        Statistics of each trial's receivers, by its name.
+    atoms
+        Atoms gathered for births, by target, in the order of the batches.
+    """
+
+    delta: RunningTotal
+    parts: Mapping[str, RunningTotal]
+    atoms: Mapping[int, tuple[Batch, ...]]
+
+    def with_clusters(self, ids: np.ndarray) -> Change:
+        """The same with empty rows for clusters of ``ids`` that were born since: these batches hold no mass of them."""
+        missing = ids[~np.isin(ids, self.delta.high.ids)]
+        if not len(missing):
+            return self
+        high, low = (part.insert_empty(missing) for part in (self.delta.high, self.delta.low))
+        return replace(self, delta=RunningTotal(high, low))
+
+
+def change_of(found: Visit, old: Summary | None) -> Change:
+    """The change that one visit makes; ``old`` are the batch's statistics so far, None for the first time."""
+    delta = RunningTotal(found.summary)
+    if old is not None:
+        delta.subtract(old)
+    parts = {name: RunningTotal(part) for name, part in found.parts.items()}
+    return Change(delta, parts, {target: (atoms,) for target, atoms in found.atoms.items()})
+
+
+def joined(*changes: Change) -> Change:
+    """The change that several visits of other batches make together, added in their order."""
+    first, *others = changes
+    if not others:
+        return first
+    delta, parts = first.delta.copy(), {name: part.copy() for name, part in first.parts.items()}
+    atoms = dict(first.atoms)
+    for other in others:
+        delta.join(other.delta)
+        for name, part in other.parts.items():
+            parts[name].join(part)
+        for target, more in other.atoms.items():
+            atoms[target] = (*atoms.get(target, ()), *more)
+    return Change(delta, parts, atoms)
+
+
+def reduced(items: Iterable[T], join: Callable[[Sequence[T]], T]) -> T | None:
+    """Many items as one, ``FAN`` at a time, level by level; None when there are none."""
+    level = _joined_by(items, join)
+    while len(level) > 1:
+        level = _joined_by(level, join)
+    return level[0] if level else None
+
+
+def _joined_by(items: Iterable[T], join: Callable[[Sequence[T]], T]) -> list[T]:
+    out, waiting = [], []
+    for item in items:
+        waiting.append(item)
+        if len(waiting) == FAN:
+            out.append(join(waiting))
+            waiting = []
+    if waiting:
+        out.append(join(waiting) if len(waiting) > 1 else waiting[0])
+    return out

@@ -1,0 +1,108 @@
+"""What is kept of a batch between two visits, as named arrays; written and read here or by the workers themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from bnp_dask.model import Model, Visit
+from bnp_dask.schedules.packed import pack_sparse, unpack_sparse
+from bnp_dask.states import GroupStates, replay_states
+from bnp_dask.summary import Edit, Summary, replay
+
+OWN = "own"
+"""Stands for the empty name of a batch's own states in the names of arrays."""
+
+
+class Shelf(Protocol):
+    """Files of summaries that workers can reach too; travels with tasks."""
+
+    def put(
+        self, batch: int, visit: int, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any] | None = None
+    ) -> None: ...
+
+    def get(self, batch: int, visit: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Errand:
+    """Where a task finds what the last visit of its batch left, and where it leaves what it finds itself.
+
+    Parameters
+    ----------
+    shelf
+        The files.
+    batch, old, new
+        Which batch, the number of its last visit (-1: none) and of this one.  No two attempts have one number.
+    edits
+        Changes of clusters that the last visit has not seen.
+    is_full
+        Whether statistics are kept, and differences taken, or states of groups only.
+    """
+
+    shelf: Shelf
+    batch: int
+    old: int
+    new: int
+    edits: tuple[Edit, ...]
+    is_full: bool = True
+
+    def read(self, model: Model) -> tuple[Summary | None, GroupStates | None]:
+        """What the last visit left, brought up to date: statistics, and where groups stood."""
+        if self.old < 0 or not (self.is_full or model.keeps_states):
+            return None, None
+        arrays, _ = self.shelf.get(self.batch, self.old)
+        summary = summary_from(model, arrays, self.edits) if self.is_full else None
+        return summary, states_from(arrays, self.edits) if model.keeps_states else None
+
+    def write(self, model: Model, found: Visit) -> None:
+        """Leave what this visit found."""
+        arrays = visit_to_arrays(model, found) if self.is_full else states_to_arrays(found)
+        if arrays:
+            self.shelf.put(self.batch, self.new, arrays)
+
+
+def visit_to_arrays(model: Model, found: Visit) -> dict[str, np.ndarray]:
+    """All that a later visit needs of this one."""
+    arrays = dict(found.summary.to_arrays())
+    for name, part in found.parts.items():
+        arrays.update({f"part/{name}/{key}": value for key, value in part.to_arrays().items()})
+    if model.allocation.grouped:
+        arrays = pack_sparse(arrays)
+    return {**arrays, **states_to_arrays(found)}
+
+
+def summary_from(model: Model, arrays: Mapping[str, np.ndarray], edits: Iterable[Edit]) -> Summary:
+    """The statistics of a visit, brought up to date with changes of clusters since."""
+    if model.allocation.grouped:
+        arrays = unpack_sparse(arrays)
+    restored = {name: Summary.from_arrays(model.fields, own) for name, own in _by_name(arrays, "part/").items()}
+    return replay(Summary.from_arrays(model.fields, arrays), edits, restored)
+
+
+def states_to_arrays(found: Visit) -> dict[str, np.ndarray]:
+    """The states of a visit as named arrays."""
+    return {
+        f"state/{name or OWN}/{key}": value
+        for name, states in found.states.items()
+        for key, value in states.to_arrays().items()
+    }
+
+
+def states_from(arrays: Mapping[str, np.ndarray], edits: Iterable[Edit]) -> GroupStates | None:
+    """Where groups stood at a visit, brought up to date; None where nothing was kept."""
+    held = {name: GroupStates.from_arrays(own) for name, own in _by_name(arrays, "state/").items()}
+    return replay_states(held[OWN], edits, held) if OWN in held else None
+
+
+def _by_name(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, dict[str, np.ndarray]]:
+    """Arrays called ``<prefix><name>/<key>`` by name and key."""
+    out: dict[str, dict[str, np.ndarray]] = {}
+    for key, value in arrays.items():
+        if key.startswith(prefix):
+            name, rest = key.removeprefix(prefix).split("/")
+            out.setdefault(name, {})[rest] = value
+    return out

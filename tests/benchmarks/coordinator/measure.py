@@ -1,0 +1,139 @@
+"""What the coordinator spends on a group of batches, and so how many summaries a second it takes and workers it feeds.
+
+``python -m tests.benchmarks.coordinator.measure [K D]``: JSON lines.  Costs are of this process alone: workers and the
+scheduler run elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from distributed import Client, LocalCluster
+
+from bnp_dask.allocation import DPMixture
+from bnp_dask.batch import Batch
+from bnp_dask.execute import SerialExecutor, one_blas_thread
+from bnp_dask.execute.dask import DaskExecutor
+from bnp_dask.model import Model
+from bnp_dask.observation import Gaussian
+from bnp_dask.schedules import Memoized, State, Work
+from bnp_dask.schedules.change import FAN, Change, change_of, joined
+from bnp_dask.schedules.pipeline import Taken
+from bnp_dask.summary import Summary
+from bnp_dask.survey import survey_batch
+from tests.benchmarks.coordinator.simulate import Costs, feeds
+from tests.moves.parts import Batches, DictMemo
+
+REPEATS = 7
+
+
+def median_seconds(function: Callable[[], Any]) -> float:
+    """CPU seconds of this process."""
+    out = []
+    for _ in range(REPEATS):
+        start = time.process_time()
+        function()
+        out.append(time.process_time() - start)
+    return float(np.median(out))
+
+
+def case(n_clusters: int, n_features: int) -> tuple[Work, State, Change]:
+    """A run after its first lap, and the change of a batch."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(20 * n_clusters, n_features)) + 5.0 * rng.integers(4, size=(20 * n_clusters, 1))
+    batch = Batch(x)
+    survey = survey_batch(batch)
+    model = Model(DPMixture(5.0), Gaussian()).with_prior(survey)
+    work = Work(model, Batches([batch] * 2), survey, SerialExecutor(), DictMemo(), 0)
+    labels = np.arange(len(x)) % n_clusters
+    first, second = (summary_of(model, batch, np.roll(labels, shift), n_clusters) for shift in (0, 1))
+    state = State.start(model, first, 2)
+    state.total.add(first.scale(100.0))
+    value = state.total.value()
+    state.posterior = model.global_step(value)
+    state.terms = model.elbo(state.posterior, value)
+    empty = replace(model.visit(state.posterior, batch.take(np.arange(4))), summary=second)
+    return work, state, change_of(empty, first)
+
+
+def summary_of(model: Model, batch: Batch, labels: np.ndarray, n_clusters: int) -> Summary:
+    """Statistics of hard assignments."""
+    return model.summarize(np.arange(n_clusters), batch, np.eye(n_clusters)[labels])
+
+
+def submit_seconds() -> tuple[float, float]:
+    """CPU seconds of the coordinator, and of the scheduler, for one task."""
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        executor = DaskExecutor(client, "bench")
+        start, loop = time.thread_time(), time.process_time()
+        handles = [executor.submit(f"local_step-lap1-batch{i}", int, i) for i in range(500)]
+        own = time.thread_time() - start
+        for handle in handles:
+            executor.result(handle)
+        both = time.process_time() - loop
+    return own / 500, (both - own) / 500
+
+
+def main() -> None:
+    """Measure and print."""
+    n_clusters, n_features = (int(a) for a in (*sys.argv[1:], 200, 64)[:2])
+    work, state, change = case(n_clusters, n_features)
+    schedule = Memoized(laps=2)
+    taken = Taken((0,), 0, change, {}, [])
+    message = pickle.dumps(change, protocol=5)
+    with one_blas_thread():
+        parts = {
+            "open the message": median_seconds(lambda: pickle.loads(message)),
+            "add it": median_seconds(lambda: state.total.copy().join(change.delta)),
+            "global step": median_seconds(lambda: work.model.global_step(state.total.value())),
+            "objective": median_seconds(lambda: work.model.elbo(state.posterior, state.total.value())),
+            "fold (the last three)": median_seconds(lambda: schedule._try(work, replace(state), taken)),
+            "send the posterior": median_seconds(lambda: pickle.dumps(state.posterior.light(), protocol=5)),
+            f"add {FAN} (on a worker)": median_seconds(lambda: joined(*[change] * FAN)),
+        }
+    submit, scheduler = submit_seconds()
+    print(json.dumps({"bench": "coordinator", "K": n_clusters, "D": n_features, "message MB": len(message) / 1e6}))
+    print(json.dumps({"bench": "coordinator, ms", **{k: round(1e3 * v, 2) for k, v in parts.items()}}))
+    print(json.dumps({"bench": "a task, ms", "submit": round(1e3 * submit, 2), "scheduler": round(1e3 * scheduler, 2)}))
+    fold = parts["open the message"] + parts["fold (the last three)"]
+    share = parts["send the posterior"]
+    for window in (2, 8, 32, 128, 256):
+        size = max(1, window // 2)
+        seconds = fold + share + size * (1 + 1 / FAN) * submit
+        rate = size / seconds
+        print(json.dumps({"bench": "summaries per second", "window": window, "coordinator": round(rate)}), flush=True)
+    costs = Costs(
+        add=parts[f"add {FAN} (on a worker)"] + FAN * len(message) / 1e9,
+        submit=submit,
+        schedule=scheduler,
+        share=share,
+        fold=fold,
+    )
+    for n_workers in (25, 50, 100, 200, 400):
+        found = feeds(costs, n_workers)
+        print(
+            json.dumps(
+                {
+                    "bench": "simulated, batches of one second, four in flight for each worker",
+                    "workers": n_workers,
+                    "workers busy": round(found.workers, 3),
+                    "coordinator busy": round(found.coordinator, 3),
+                    "scheduler busy": round(found.scheduler, 3),
+                }
+            ),
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,208 @@
+"""Groups of batches: folded together, reduced by workers or here, written down by workers or here, to the same bits."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bnp_dask as bnp
+from bnp_dask.execute import SerialExecutor, ThreadExecutor
+from bnp_dask.model import Visit
+from bnp_dask.schedules import FullBatch, Memoized, Stochastic
+from bnp_dask.schedules.change import FAN, change_of, joined, reduced
+from bnp_dask.store import RunStore, is_within_reach
+from bnp_dask.summary import Field, Summary
+
+MOVES = [bnp.Birth(), bnp.Merge(), bnp.Delete()]
+FIELDS = {"N": Field(("cluster",)), "x": Field(("cluster", "feature"))}
+
+
+def summary(rng, scale=1.0):
+    values = {"N": scale * rng.random(3), "x": scale * rng.normal(size=(3, 2))}
+    return Summary(np.arange(3), FIELDS, values)
+
+
+def visit(own):
+    return Visit(own, {})
+
+
+@pytest.mark.parametrize("count", [1, 2, FAN, FAN + 1, 3 * FAN, FAN**2 + 5])
+def test_changes_add_up_in_an_order_that_depends_on_their_number_only(count):
+    rng = np.random.default_rng(count)
+    pairs = [(summary(rng), summary(rng, 1e8)) for _ in range(count)]
+    changes = [change_of(visit(new), old) for new, old in pairs]
+    calls = []
+
+    def join(some):
+        calls.append(len(some))
+        return joined(*some)
+
+    whole = reduced(iter(changes), join)
+    again = reduced(changes, lambda some: joined(*some))
+    for name in FIELDS:
+        exact = [sum(new[name].astype(np.longdouble) - old[name] for new, old in pairs)]
+        np.testing.assert_allclose(whole.delta.value()[name], exact[0].astype(float), rtol=1e-13)
+        assert np.array_equal(whole.delta.high[name], again.delta.high[name])
+        assert np.array_equal(whole.delta.low[name], again.delta.low[name])
+    assert max(calls, default=0) <= FAN
+    assert reduced([], join) is None
+
+
+def test_adding_changes_leaves_them_as_they_were():
+    rng = np.random.default_rng(0)
+    changes = [change_of(visit(summary(rng)), None) for _ in range(3)]
+    before = [c.delta.high["x"].copy() for c in changes]
+    joined(*changes)
+    assert all(np.array_equal(c.delta.high["x"], b) for c, b in zip(changes, before))
+
+
+def blobs(n=2400, d=3, k=5, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(scale=6, size=(k, d))[rng.integers(k, size=n)] + rng.normal(size=(n, d))
+
+
+def corpus(n=80, seed=0):
+    rng = np.random.default_rng(seed)
+    topics = rng.dirichlet(np.full(30, 0.1), size=4)
+    shares = rng.dirichlet(np.full(4, 0.3), size=n)
+    return np.stack([rng.multinomial(40, s @ topics) for s in shares]).astype(float)
+
+
+def walks(seed=0):
+    rng = np.random.default_rng(seed)
+    means = rng.normal(scale=5, size=(3, 2))
+    return [means[np.repeat(rng.integers(3, size=6), 10)] + rng.normal(size=(60, 2)) for _ in range(8)]
+
+
+def mixture(schedule, moves=MOVES, **more):
+    model = bnp.Model(bnp.DPMixture(3.0), bnp.Gaussian())
+    return go(model, blobs(), bnp.BregmanKMeans(3), schedule, moves, batch_size=200, **more)
+
+
+def topics(schedule, moves=MOVES, **more):
+    from scipy import sparse
+
+    model = bnp.Model(bnp.HDPTopics(2.0, 0.5), bnp.Multinomial(0.1))
+    return go(model, sparse.csr_array(corpus()), bnp.RandomExamples(4), schedule, moves, batch_size=16, **more)
+
+
+def chains(schedule, moves=MOVES, **more):
+    model = bnp.Model(bnp.HDPHMM(), bnp.DiagGaussian())
+    return go(model, walks(), bnp.ContiguousBlocks(4), schedule, moves, batch_size=120, **more)
+
+
+def go(model, data, init, schedule, moves, client=None, **more):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        client = client or SerialExecutor()
+        return bnp.train(model, data, init=init, schedule=schedule, moves=moves, client=client, **more)
+
+
+def bits(result):
+    rows = [{k: v for k, v in row.items() if k != "seconds"} for row in result.history]
+    return rows, {k: v.tobytes() for k, v in result.posterior.summary.to_arrays().items()}
+
+
+AT_BATCH = [bnp.Birth(where="batch", share=0.5), bnp.Merge()]
+CASES = {
+    "mixture": (mixture, Memoized(laps=5, window=8), MOVES),
+    "a window beyond the batches": (mixture, Memoized(laps=3, window=40), MOVES),
+    "an odd window": (mixture, Memoized(laps=3, window=5), MOVES),
+    "births at batches": (mixture, Memoized(laps=5, window=6), AT_BATCH),
+    "full batch": (mixture, FullBatch(laps=4, window=4), MOVES),
+    "stochastic": (mixture, Stochastic(laps=3, window=4), []),
+    "topics": (topics, Memoized(laps=4, window=4), MOVES),
+    "topics, full batch": (topics, FullBatch(laps=3, window=4), MOVES),
+    "chains": (chains, Memoized(laps=4, window=4), MOVES),
+}
+
+
+@cache
+def undisturbed(name):
+    make, schedule, moves = CASES[name]
+    return bits(make(schedule, moves))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_workers_that_write_for_themselves_give_the_same_bits(tmp_path, name):
+    make, schedule, moves = CASES[name]
+    assert bits(make(schedule, moves, store=tmp_path / "run")) == undisturbed(name)
+
+
+@pytest.mark.parametrize("where", ["memory", "run directory"])
+def test_a_group_that_is_sent_back_is_counted_once(tmp_path, monkeypatch, where):
+    attempt, count = Memoized._try, itertools.count()
+
+    def moody(self, work, state, taken):
+        return next(count) % 3 != 0 and attempt(self, work, state, taken)
+
+    monkeypatch.setattr(Memoized, "_try", moody)
+    store = tmp_path / "run" if where == "run directory" else None
+    result = mixture(Memoized(laps=6, window=4), store=store)
+    actions = [row["action"] for row in result.history]
+    assert "recomputed" in actions
+    exact = [row["elbo"] for row in result.history if row["exact"]]
+    assert np.diff(exact).min() > -1e-8 * abs(exact[-1])
+    # the totals are those of all atoms assigned once, with whatever was kept and sent back
+    assert result.history[-1]["atoms"] == pytest.approx(2400.0, rel=1e-12)
+    if where == "run directory":
+        model, total = result.posterior.model, 0.0
+        last = RunStore.view(store).load()
+        for batch, number in last.summaries:
+            arrays, _ = RunStore.view(store).get_summary(int(batch), int(number))
+            total += arrays["value.N"].sum()
+        assert total == pytest.approx(2400.0, rel=1e-12)
+        assert model is not None
+
+
+def test_a_run_directory_that_workers_do_not_reach(tmp_path, monkeypatch):
+    import sys
+
+    train = sys.modules["bnp_dask.train"]
+    monkeypatch.setattr(train, "is_within_reach", lambda path, token: False)
+    found = mixture(Memoized(laps=4, window=4), store=tmp_path / "run")
+    assert bits(found) == bits(mixture(Memoized(laps=4, window=4)))
+
+
+def test_another_directory_of_the_same_name_is_not_within_reach(tmp_path):
+    store = RunStore.create(tmp_path / "run", {"a": 1})
+    assert is_within_reach(tmp_path / "run", store.token)
+    assert not is_within_reach(tmp_path / "run", store.token + 1)
+    assert not is_within_reach(Path("/nowhere/at/all"), store.token)
+    store.close()
+
+
+@pytest.mark.parametrize("name", ["mixture", "births at batches", "full batch", "topics"])
+def test_stopped_in_the_middle_of_a_lap_with_workers_writing(tmp_path, name):
+    make, schedule, moves = CASES[name]
+
+    class Stop:
+        def __init__(self, at):
+            self.at, self.seen = at, 0
+
+        def on_start(self, info):
+            pass
+
+        def on_batch(self, done):
+            self.seen += 1
+            return self.seen >= self.at
+
+        def on_lap(self, row, posterior):
+            pass
+
+        def on_end(self, reason):
+            pass
+
+    whole = undisturbed(name)
+    for at in (3,):
+        store = tmp_path / f"run{at}"
+        make(schedule, moves, store=store, callbacks=[Stop(at)])
+        assert bits(make(schedule, moves, store=store, resume=True)) == whole
+    other = make(replace(schedule), moves, store=tmp_path / "threads", client=ThreadExecutor(2))
+    assert bits(other) == whole
