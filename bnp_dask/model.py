@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -13,11 +13,12 @@ from bnp_dask.allocation.base import Allocation, GroupedAllocation, LocalStep
 from bnp_dask.allocation.topics import GroupStep
 from bnp_dask.batch import Batch
 from bnp_dask.errors import SettingError
-from bnp_dask.groups import Laid, Members, check_tokens, summarize_words, take_members, visit_groups
+from bnp_dask.groups import Laid, Members, check_tokens, summarize_words, take_members, visit_groups, with_words
 from bnp_dask.kernels.counts import count_sums
-from bnp_dask.kernels.resp import Resp, cluster_sums, column_sums
-from bnp_dask.observation.base import LOG_BASE, Observation
-from bnp_dask.sequences import ChainRun, chain_runs
+from bnp_dask.kernels.resp import Resp, ScreenedWeights, cluster_sums, column_sums
+from bnp_dask.observation.base import LOG_BASE, Observation, QuadraticObservation
+from bnp_dask.screened import screened_pieces
+from bnp_dask.sequences import ChainRun, chain_runs, take_runs
 from bnp_dask.states import GroupStates
 from bnp_dask.summary import Field, Summary
 from bnp_dask.survey import Survey
@@ -175,15 +176,22 @@ class Model:
     estimate
         ``"posterior"``: variational inference.  ``"map"``: point estimates, that is EM, and with
         ``FiniteMixture(top=1)`` the Bregman k-means of thesis Algorithm 2.1.
+    precision
+        ``"mixed"``: float32 says which clusters can hold anything of an atom, and float64 looks at those; the objective
+        is that of ``"double"``, which looks at all clusters in float64, to about 1e-14 of itself.  Where float32 cannot
+        tell clusters apart (strongly correlated columns), or nearly all matter, both are the same.
     """
 
     allocation: Allocation
     observation: Observation
     estimate: Literal["posterior", "map"] = "posterior"
+    precision: Literal["mixed", "double"] = "mixed"
 
     def __post_init__(self) -> None:
         if self.estimate not in ("posterior", "map"):
             raise SettingError(f'estimate={self.estimate!r}: needs "posterior" or "map"')
+        if self.precision not in ("mixed", "double"):
+            raise SettingError(f'precision={self.precision!r}: needs "mixed" or "double"')
         if self.allocation.grouped and self.estimate == "map":
             raise SettingError(
                 f"{type(self.allocation).__name__} has no point estimate: the weights of its groups are beliefs; "
@@ -206,6 +214,12 @@ class Model:
         return self.allocation.grouped and cast(GroupedAllocation, self.allocation).keeps_states
 
     @property
+    def screens(self) -> bool:
+        """Whether local steps may look only at the clusters that matter to an atom."""
+        mixture = not (self.chained or self.allocation.grouped)
+        return self.precision == "mixed" and mixture and isinstance(self.observation, QuadraticObservation)
+
+    @property
     def chained(self) -> bool:
         """Whether atoms are steps of sequences, which are not independent given the weights."""
         return any(field.n_cluster_axes == 2 for field in self.allocation.fields.values())
@@ -221,6 +235,16 @@ class Model:
             return batch.total_weight
         tokens = np.asarray(batch.x.sum(axis=1), np.float64)
         return float(tokens.sum() if batch.weights is None else tokens @ batch.weights)
+
+    def check(self, batch: Batch) -> None:
+        """Let the likelihood check a batch; to a topic model a document without any word is as good as others.
+
+        Raises
+        ------
+        DataError
+            Values or columns that the likelihood cannot have produced.
+        """
+        self.observation.check(with_words(batch) if self.allocation.grouped else batch)
 
     # -- the local side -------------------------------------------------------------------------------------
     def local_step(self, posterior: Posterior, batch: Batch, pairs: np.ndarray = NO_PAIRS) -> Summary:
@@ -261,8 +285,7 @@ class Model:
             runs = chain_runs(self, posterior, trials)
         members: dict[int, list[np.ndarray]] = {int(i): [] for i in sought}
         start = 0
-        for tile in self.allocation.tiles(batch, posterior.n_clusters):
-            step = self.assign(posterior, tile, places)
+        for tile, step in self.steps(posterior, batch, places):
             _add_in_place(total, self.summary_of(posterior.ids, tile, step, pairs))
             for run in runs:
                 run.see(start, tile, step)
@@ -279,14 +302,16 @@ class Model:
         """At most ``limit`` of the atoms of a batch that belong to a cluster that was sought, in their order.
 
         They are drawn without replacement, and weighted by their mass there: clusters that overlap would otherwise
-        look as if they had the atoms between them twice.  In topic models these are parts of groups: of at most
-        ``limit`` groups that have a sizeable share of the cluster, what the cluster has of each
-        (see :func:`bnp_dask.groups.take_members`).
+        look as if they had the atoms between them twice.  Of sequences they are runs of steps, each a sequence of what
+        is returned.  In topic models these are parts of groups: of at most ``limit`` groups that have a sizeable share
+        of the cluster, what the cluster has of each (see :func:`bnp_dask.groups.take_members`).
         """
         share = found.shares.get(cluster)
         if share is not None:
             return take_members(batch, share, _draw(share.groups, limit, rng))
         members = found.members[cluster]
+        if self.chained:
+            return take_runs(batch, members[0], members[1], limit, rng)
         drawn = _draw(np.arange(members.shape[1]), limit, rng)
         return replace(batch.take(members[0, drawn].astype(np.int64)), weights=members[1, drawn])
 
@@ -297,6 +322,26 @@ class Model:
             total.values[name][...] += value
         for name, value in total.pair_values.items() if total.n_pairs else ():
             value[...] += step.pair_values[name]
+
+    def steps(
+        self, posterior: Posterior, batch: Batch, places: np.ndarray = NO_PAIRS
+    ) -> Iterator[tuple[Batch, LocalStep]]:
+        """The local step tile by tile, in order."""
+        for piece, found in self.screened(posterior, batch):
+            if found is not None:
+                yield piece, self.allocation.local_step(posterior.allocation, found, piece, places)
+                continue
+            for tile in self.allocation.tiles(piece, posterior.n_clusters):
+                yield tile, self.assign(posterior, tile, places)
+
+    def screened(self, posterior: Posterior, batch: Batch) -> Iterator[tuple[Batch, ScreenedWeights | None]]:
+        """Pieces of a batch with the weights of the clusters that matter; None where all are to be looked at."""
+        if not self.screens:
+            yield batch, None
+            return
+        log_weights = self.allocation.log_weights(posterior.allocation)
+        forms = cast(QuadraticObservation, self.observation).forms(posterior.observation)
+        yield from screened_pieces(forms, log_weights, batch)
 
     def assign(self, posterior: Posterior, batch: Batch, places: np.ndarray = NO_PAIRS) -> LocalStep:
         """Local step on atoms that fit one tile."""

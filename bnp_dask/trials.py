@@ -14,7 +14,7 @@ import numpy as np
 
 from bnp_dask.allocation.base import LocalStep
 from bnp_dask.batch import Batch
-from bnp_dask.kernels.resp import SparseResp, column_sums, resp_entropy
+from bnp_dask.kernels.resp import SparseResp, column_sums, columns_of, resp_entropy
 from bnp_dask.summary import Summary
 
 if TYPE_CHECKING:
@@ -64,9 +64,9 @@ class TrialRun:
         else:
             mass = column_sums(resp, self.focus)
             index = np.flatnonzero(mass > (NOTICEABLE if tile.weights is None else NOTICEABLE * tile.weights))
-            self.held.append(resp[np.ix_(index, self.donors)])
+            self.held.append(columns_of(resp, self.donors)[index])
             if len(self.union) > 1:
-                self.union_entropy += _union_entropy(resp[:, self.columns], tile.weights, index)
+                self.union_entropy += _union_entropy(columns_of(resp, self.columns), tile.weights, index)
         self.rows.append(start + index)
 
     def finish(self, batch: Batch, total: Summary) -> Summary:

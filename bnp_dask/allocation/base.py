@@ -10,7 +10,7 @@ import numpy as np
 
 from bnp_dask.allocation.topics import GroupStep, Tokens
 from bnp_dask.batch import Batch
-from bnp_dask.kernels.resp import Resp
+from bnp_dask.kernels.resp import Resp, ScreenedWeights
 from bnp_dask.states import GroupStates
 from bnp_dask.summary import Field, Summary
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 Params = Any
 """A frozen dataclass of arrays; each allocation model has its own."""
+
+LogLik = np.ndarray | ScreenedWeights
+"""Log likelihoods of atoms, ``(n, K)`` nats, or what screening left of them and of the log weights (mixtures only)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +61,7 @@ class Allocation(Protocol):
         """Pieces of the batch small enough for an (n, K) matrix, cut only where atoms are independent."""
         ...
 
-    def local_step(self, params: Params, log_lik: np.ndarray, batch: Batch, pairs: np.ndarray) -> LocalStep:
+    def local_step(self, params: Params, log_lik: LogLik, batch: Batch, pairs: np.ndarray) -> LocalStep:
         """Optimal q(z) for atoms with log likelihoods ``(n, K)``; tracks unions of the positions ``pairs``."""
         ...
 

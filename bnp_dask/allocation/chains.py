@@ -60,7 +60,9 @@ def sequence_offsets(batch: Batch) -> np.ndarray:
     if batch.groups is None:
         raise DataError(
             f"{batch.name}: rows without sequences; a hidden Markov model needs to know which rows follow one another. "
-            "Give Batch(x, groups=offsets), rows of each sequence in order, or train a mixture"
+            "Give Batch(x, groups=offsets), rows of each sequence in order; name the column of groups of a table, or a "
+            ".npy file of offsets: as_source(..., groups=) (data.groups in a job file, --group-column); or train a "
+            "mixture"
         )
     return batch.groups
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 import numpy as np
 from scipy.special import betaln, psi
 
-from bnp_dask.allocation.base import LocalStep
+from bnp_dask.allocation.base import LocalStep, LogLik
 from bnp_dask.allocation.mixture import check_top, mixture_local_step, mixture_reassign, mixture_tiles
 from bnp_dask.batch import Batch
 from bnp_dask.errors import SettingError
@@ -58,7 +58,7 @@ class DPMixture:
     def tiles(self, batch: Batch, n_clusters: int) -> Iterator[Batch]:
         return mixture_tiles(batch, n_clusters)
 
-    def local_step(self, params: StickParams, log_lik: np.ndarray, batch: Batch, pairs: np.ndarray) -> LocalStep:
+    def local_step(self, params: StickParams, log_lik: LogLik, batch: Batch, pairs: np.ndarray) -> LocalStep:
         return mixture_local_step(self.log_weights(params), log_lik, batch, pairs, self.top)
 
     def reassign(self, params: StickParams, log_lik: np.ndarray, batch: Batch, mass: np.ndarray) -> LocalStep:

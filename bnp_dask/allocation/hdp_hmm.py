@@ -79,8 +79,9 @@ class HDPHMM:
     of one step have a start and no transition; empty ones nothing.
 
     A sequence is assigned in one piece, so a task holds about five numbers per step and state of its longest sequence
-    (40 bytes x T x K).  A sequence that is too long for that must be cut beforehand, at places of the user's choice
-    (long stretches of nothing): each piece then has a start of its own, and the transition at the cut is not counted.
+    (40 bytes x T x K).  A sequence that is too long for that is cut into blocks where the data are opened
+    (``as_source(..., cut=10_000)``), or beforehand at places of the user's choice (long stretches of nothing): each
+    block then has a start of its own, and the transition at the cut is not counted.
 
     The global step maximises the objective over u, omega and theta together, so omega is not the rule (6.44), which
     ends about 3e-4 of the objective lower.

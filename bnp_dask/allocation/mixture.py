@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from bnp_dask.allocation.base import LocalStep
+from bnp_dask.allocation.base import LocalStep, LogLik
 from bnp_dask.batch import Batch
 from bnp_dask.errors import SettingError
 from bnp_dask.kernels import resp as kernel
@@ -30,7 +30,7 @@ def mixture_tiles(batch: Batch, n_clusters: int) -> Iterator[Batch]:
 
 
 def mixture_local_step(
-    log_weights: np.ndarray, log_lik: np.ndarray, batch: Batch, pairs: np.ndarray, top: int | None
+    log_weights: np.ndarray, log_lik: LogLik, batch: Batch, pairs: np.ndarray, top: int | None
 ) -> LocalStep:
     """Responsibilities and their entropy for atoms that are independent given the weights.
 
@@ -39,7 +39,7 @@ def mixture_local_step(
     log_weights
         ``(K,)`` nats.
     log_lik
-        ``(n, K)`` nats; overwritten.
+        ``(n, K)`` nats; overwritten.  Screened weights have the log weights in them already.
     batch
         For the atoms' weights.
     pairs
@@ -47,16 +47,30 @@ def mixture_local_step(
     top
         Clusters kept per atom (L), or None for all.
     """
-    log_lik += log_weights
+    if isinstance(log_lik, kernel.ScreenedWeights):
+        return _screened_step(log_lik, batch, pairs, top)
     resp: kernel.Resp
     if top is None or top >= log_lik.shape[1]:
-        resp, log_resp = kernel.resp_from_weights(log_lik)
+        resp, entropy = kernel.resp_and_entropy(log_lik, log_weights, batch.weights)
+        weighted = kernel.scale_rows(resp, batch.weights)
     else:
+        log_lik += log_weights
         resp, log_resp = kernel.top_resp_from_weights(log_lik, top)
-    weighted = kernel.scale_rows(resp, batch.weights)
-    values = {"H": kernel.cluster_entropy(weighted, log_resp)}
-    pair_values = {"H": kernel.pair_entropy(resp, batch.weights, pairs)}
-    return LocalStep(weighted, values, pair_values)
+        weighted = kernel.scale_rows(resp, batch.weights)
+        entropy = kernel.cluster_entropy(weighted, log_resp)
+    return LocalStep(weighted, {"H": entropy}, {"H": kernel.pair_entropy(resp, batch.weights, pairs)})
+
+
+def _screened_step(screened: kernel.ScreenedWeights, batch: Batch, pairs: np.ndarray, top: int | None) -> LocalStep:
+    resp: kernel.Resp
+    if top is None or top >= screened.n_clusters:
+        resp, entropy = kernel.resp_from_screened(screened, batch.weights)
+        weighted = kernel.scale_rows(resp, batch.weights)
+    else:
+        resp, log_resp = kernel.top_resp_from_screened(screened, top)
+        weighted = kernel.scale_rows(resp, batch.weights)
+        entropy = kernel.cluster_entropy(weighted, log_resp)
+    return LocalStep(weighted, {"H": entropy}, {"H": kernel.pair_entropy(resp, batch.weights, pairs)})
 
 
 def mixture_reassign(

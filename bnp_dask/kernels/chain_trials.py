@@ -20,19 +20,30 @@ from bnp_dask.kernels.chains import NEVER, Chains, _logarithmic
 LEAST = 1e-250
 """Mass of a block below which a step gives nothing."""
 
+NEXT_TO_NOTHING = 1e-13
+"""Probability of the block below which it is taken to be zero, so that most steps of long sequences are not looked at.
+What is lost of all counts is less than this per step."""
+
 
 class Block(NamedTuple):
     """What is known of the donors, as one state, at each step; none of it times weights.
 
-    ``mass (n,)``: probability of the block.  ``stay (n,)``: of the block at this step and the next.  ``enter (n, K)``:
-    of the state before, outside the block, and the block now; ``leave (n, K)``: of the block now and the state after,
-    outside.
+    ``mass (n,)``: probability of the block.  ``stay (n,)``: of the block at this step and the next.  At the steps
+    ``steps (m,)``, where there is any: ``enter (m, K)``: of the state before, outside the block, and the block now;
+    ``leave (m, K)``: of the block now and the state after, outside.
     """
 
+    steps: np.ndarray
     mass: np.ndarray
     stay: np.ndarray
     enter: np.ndarray
     leave: np.ndarray
+
+    def entered_from(self, states: np.ndarray) -> np.ndarray:
+        """Probability of the block now and of some states (positions) outside it before, ``(n,)``."""
+        out = np.zeros(len(self.mass))
+        out[self.steps] = self.enter[:, states].sum(axis=1)
+        return out
 
 
 class Shares(NamedTuple):
@@ -54,23 +65,31 @@ def find_block(
 ) -> Block:  # fmt: skip
     """Pair posteriors of the donors as one state, ``donors`` (positions) with all others."""
     n, width = chains.resp.shape
-    enter, leave = np.zeros((n, width)), np.zeros((n, width))
-    safe = np.repeat(np.where(weights > 0.0, weights, 1.0), np.diff(offsets))
-    if n > 1:
-        grow = chains.grow / safe[:, None]
-        enter[1:] = chains.filtered[:-1] * (grow[1:, donors] @ chains.trans[:, donors].T)
-        leave[:-1] = (chains.filtered[:-1, donors] @ chains.trans[donors]) * grow[1:]
+    mass = chains.resp[:, donors].sum(axis=1)
+    index = np.flatnonzero(mass > NEXT_TO_NOTHING)
+    enter, leave = np.zeros((len(index), width)), np.zeros((len(index), width))
+    safe = np.repeat(np.where(weights > 0.0, weights, 1.0), np.diff(offsets))[:, None]
+    later = index > 0  # the first step of a sequence has no grow, so nothing comes from the sequence before
+    now = index[later]
+    enter[later] = chains.filtered[now - 1] * (chains.grow[np.ix_(now, donors)] / safe[now] @ chains.trans[:, donors].T)
+    sooner = index + 1 < n
+    now = index[sooner]
+    leave[sooner] = (chains.filtered[np.ix_(now, donors)] @ chains.trans[donors]) * (chains.grow[now + 1] / safe[now])
     inside = np.zeros(width, np.bool_)
     inside[donors] = True
-    _logarithmic_blocks(chains.scaled, offsets, inside, log_start, log_trans, log_lik, enter, leave)
-    stay = leave[:, donors].sum(axis=1)
+    place = np.full(n, -1)
+    place[index] = np.arange(len(index))
+    _logarithmic_blocks(chains.scaled, offsets, inside, log_start, log_trans, log_lik, place, enter, leave)
+    stay, kept = np.zeros(n), np.zeros(n)
+    stay[index] = leave[:, donors].sum(axis=1)
+    kept[index] = mass[index]
     enter[:, donors] = 0.0
     leave[:, donors] = 0.0
-    return Block(chains.resp[:, donors].sum(axis=1), stay, enter, leave)
+    return Block(index, kept, stay, enter, leave)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _logarithmic_blocks(scaled, offsets, inside, log_start, log_trans, log_lik, enter, leave):
+def _logarithmic_blocks(scaled, offsets, inside, log_start, log_trans, log_lik, place, enter, leave):
     """The same for sequences that scaling could not do."""
     width = len(inside)
     for g in range(len(scaled)):
@@ -87,10 +106,10 @@ def _logarithmic_blocks(scaled, offsets, inside, log_start, log_trans, log_lik, 
                 for j in range(width):
                     if inside[k] or inside[j]:
                         x = math.exp(alpha[t, k] + log_trans[k, j] + own[t + 1, j] + beta[t + 1, j] - norm)
-                        if inside[k]:
-                            leave[first + t, j] += x
-                        if inside[j]:
-                            enter[first + t + 1, k] += x
+                        if inside[k] and place[first + t] >= 0:
+                            leave[place[first + t], j] += x
+                        if inside[j] and place[first + t + 1] >= 0:
+                            enter[place[first + t + 1], k] += x
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -169,18 +188,20 @@ def share_block(
     block
         Where they are in the block.
     log_lik
-        Of each step under the receivers, ``(n, J)`` nats.
+        Of the steps ``block.steps`` under the receivers, ``(m, J)`` nats.
     log_start, log_in, log_out, log_inner
         Log potentials: of a receiver that starts a sequence ``(J,)``; from each state into it ``(K, J)``; from it to
         each state ``(J, K)``; among receivers ``(J, J)``.  Any numbers give valid shares; good ones give better ones.
     """
-    n, width = log_lik.shape
-    coming = block.enter @ np.maximum(log_in, NEVER)
+    n, width = len(block.mass), log_lik.shape[1]
+    coming, going, own = np.zeros((n, width)), np.zeros((n, width)), np.zeros((n, width))
+    coming[block.steps] = block.enter @ np.maximum(log_in, NEVER)
     firsts = offsets[:-1][np.diff(offsets) > 0]
     coming[firsts] += block.mass[firsts, None] * log_start
-    going = block.leave @ np.maximum(log_out, NEVER).T
+    going[block.steps] = block.leave @ np.maximum(log_out, NEVER).T
+    own[block.steps] = log_lik
     out = Shares(np.zeros((n, width)), np.zeros((n, width)), np.zeros((width, width)), np.zeros(1))
     log_inner = np.ascontiguousarray(np.maximum(log_inner, NEVER))
     worth = np.zeros((n, width))
-    _share(offsets, weights, block.mass, block.stay, log_lik, going, coming, log_inner, worth, out)
+    _share(offsets, weights, block.mass, block.stay, own, going, coming, log_inner, worth, out)
     return out

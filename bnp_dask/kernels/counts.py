@@ -14,7 +14,7 @@ from numba import njit
 from scipy import sparse
 from scipy.special import gammaln
 
-from bnp_dask.kernels.resp import Resp, SparseResp
+from bnp_dask.kernels.resp import RaggedResp, Resp, SparseResp
 
 LOG_FACTORIAL = gammaln(np.arange(1024) + 1.0)
 """log x! for the counts that nearly all words have; larger ones cost a call of lgamma."""
@@ -110,6 +110,8 @@ def count_sums(resp: Resp, x: sparse.csr_array) -> np.ndarray:
         out = np.zeros((resp.n_clusters, n_words))
         _sums_sparse(x.indptr, x.indices, x.data, resp.index, resp.value, out)
         return out
+    if isinstance(resp, RaggedResp):
+        resp = resp.to_dense()
     n_clusters = resp.shape[1]
     if 4 * np.count_nonzero(resp) < resp.size:
         out = np.zeros((n_clusters, n_words))

@@ -19,7 +19,8 @@ import numpy as np
 from numba import njit
 from scipy import sparse
 
-from bnp_dask.kernels.resp import Resp, SparseResp
+from bnp_dask.kernels.ragged import by_cluster, moments_of_pairs
+from bnp_dask.kernels.resp import RaggedResp, Resp, SparseResp
 
 BUFFER = 2**18
 """Numbers in a feature buffer (2 MB) when the shapes leave a choice: it should stay in the cache of a core."""
@@ -182,6 +183,8 @@ def moment_sums(x: np.ndarray, center: np.ndarray | None, resp: Resp) -> tuple[n
         Sums of r y y', packed, ``(K, D (D + 1) / 2)``.
     """
     n, d = x.shape
+    if isinstance(resp, RaggedResp):
+        return _ragged_sums(x, center, resp)
     if isinstance(resp, SparseResp):
         atom, slot = np.nonzero(resp.value)
         group, value = resp.index[atom, slot], resp.value[atom, slot]
@@ -195,6 +198,38 @@ def moment_sums(x: np.ndarray, center: np.ndarray | None, resp: Resp) -> tuple[n
         atom, group = np.nonzero(resp)
         return _grouped_sums(x, center, atom, group, resp[atom, group], resp.shape[1])
     return _dense_sums(x, center, resp)
+
+
+def _ragged_sums(x: np.ndarray, center: np.ndarray | None, resp: RaggedResp) -> tuple[np.ndarray, np.ndarray]:
+    d = x.shape[1]
+    first, second = np.zeros((resp.n_clusters, d)), np.zeros((resp.n_clusters, n_packed(d)))
+    if resp.tail is not None:
+        _tail_sums(x, center, resp.tail, first, second)
+    atoms, places, starts = by_cluster(resp.offsets, resp.index, resp.n_clusters)
+    moments_of_pairs(x, np.zeros(d) if center is None else center, atoms, resp.value[places], starts, first, second)
+    return first, second
+
+
+def _tail_sums(
+    x: np.ndarray, center: np.ndarray | None, tail: np.ndarray, first: np.ndarray, second: np.ndarray
+) -> None:
+    """Sums of the small responsibilities, in float32: wrong by less than float64 is in the sums of the large ones."""
+    n, d = x.shape
+    # powers of two, so that squares of any unit fit float32 and nothing is rounded
+    y = x if center is None else x - center
+    power = np.ldexp(1.0, -np.frexp(np.abs(y).max(axis=0, initial=0.0))[1])
+    pairs = packed_outer(power[None], power[None])[0]
+    rows = 2048
+    for top in range(0, n, rows):
+        part = tail[top : top + rows].T
+        size = part.shape[1]
+        atoms = np.empty((d, size), np.float32)
+        np.multiply(y[top : top + rows].T, power[:, None], out=atoms, casting="same_kind")
+        first += (part @ atoms.T) * (1.0 / power)
+        for i, j, start, stop in _blocks(d, max(BUFFER // size, 256)):
+            features = np.empty((stop - start, size), np.float32)
+            _products_into(atoms, i, j, features)
+            second[:, start:stop] += (part @ features.T) * (1.0 / pairs[start:stop])
 
 
 def _dense_sums(x: np.ndarray, center: np.ndarray | None, resp: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

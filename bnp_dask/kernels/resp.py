@@ -6,13 +6,15 @@ Values below 2**-53 are set to exact zero: they change no sum, and denormal numb
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numba import njit
 from scipy import sparse
 
-TINY = 2.0**-53
+from bnp_dask.kernels import ragged, softmax
+
+TINY = softmax.TINY
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +70,60 @@ class WordResp:
         return out
 
 
-Resp = np.ndarray | SparseResp
+@dataclass(frozen=True, eq=False)
+class RaggedResp:
+    """As many clusters per atom as hold something of it.
+
+    Parameters
+    ----------
+    offsets
+        The pairs (atom, cluster) of atom n are ``offsets[n]:offsets[n + 1]``, ``(n + 1,)`` int64.
+    index
+        Positions of the clusters, ascending for each atom, ``(M,)`` int64.
+    value
+        Their responsibilities, ``(M,)`` float64.
+    n_clusters
+        K.
+    tail
+        Responsibilities of the clusters that are not listed, all small, ``(n, K)`` float32; None for zero.
+    """
+
+    offsets: np.ndarray
+    index: np.ndarray
+    value: np.ndarray
+    n_clusters: int
+    tail: np.ndarray | None = None
+
+    def to_dense(self) -> np.ndarray:
+        """The same as an ``(n, K)`` array."""
+        n = len(self.offsets) - 1
+        dense = np.zeros((n, self.n_clusters)) if self.tail is None else self.tail.astype(np.float64)
+        dense[np.repeat(np.arange(n), np.diff(self.offsets)), self.index] = self.value
+        return dense
+
+    def to_csr(self) -> sparse.csr_array:
+        """The same as an ``(n, K)`` sparse matrix."""
+        if self.tail is not None:
+            return sparse.csr_array(self.to_dense())
+        return sparse.csr_array((self.value, self.index, self.offsets), shape=(len(self.offsets) - 1, self.n_clusters))
+
+
+@dataclass(frozen=True, eq=False)
+class ScreenedWeights:
+    """Log weight plus log likelihood of the clusters that matter to each atom, laid out as in :class:`RaggedResp`.
+
+    ``value (M,)`` nats; ``tail (n, K)`` float32 holds them for the others and ``-inf`` for those listed; without a
+    tail the others hold nothing.  See :mod:`bnp_dask.kernels.screen`.
+    """
+
+    offsets: np.ndarray
+    index: np.ndarray
+    value: np.ndarray
+    n_clusters: int
+    tail: np.ndarray | None = None
+
+
+Resp = np.ndarray | SparseResp | RaggedResp
 
 AnyResp = Resp | WordResp
 """Responsibilities of atoms one by one, or of word tokens by word."""
@@ -90,73 +145,38 @@ def resp_from_weights(log_weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         W minus the log normaliser of its row, ``(n, K)``: finite also where ``resp`` was set to zero.
     """
     log_weights = np.ascontiguousarray(log_weights, np.float64)
-    resp = np.empty(log_weights.shape)
-    log_resp = np.empty(log_weights.shape)
-    _softmax_rows(log_weights, log_weights.max(axis=1), resp, log_resp)
+    n_clusters = log_weights.shape[1]
+    resp, log_resp = np.empty(log_weights.shape), np.empty(log_weights.shape)
+    softmax.softmax_rows(log_weights, np.zeros(n_clusters), resp, log_resp, np.empty(0), np.empty(0))
     return resp, log_resp
 
 
-LOG2_E = 1.4426950408889634
-LN2_HIGH = 6.93147180369123816490e-01
-LN2_LOW = 1.90821492927058770002e-10
-ROUND = 1.5 * 2.0**52  # adding and subtracting it rounds to the nearest whole number
-LOG_NOTHING = -40.0  # below log(TINY) by enough that what is left out changes no row's sum
-LOG_NEVER = -1e300  # stands for -inf, so that zero times a log is zero
+def resp_and_entropy(
+    log_weights: np.ndarray, shift: np.ndarray, weights: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Normalised exponentials of each row of ``log_weights (n, K)`` + ``shift (K,)``, and their entropy.
 
+    Parameters
+    ----------
+    log_weights
+        Overwritten, and returned as the responsibilities where it can be.
+    shift
+        Added to each row, nats.
+    weights
+        How often each atom counts in the entropy, ``(n,)``; None for once.
 
-@njit(nogil=True, cache=True)
-def _softmax_rows(log_weights, top, resp, log_resp):
-    # exp is written out because numba's calls a scalar library function: 2**z from its bits, times a Taylor
-    # polynomial on |r| <= log(2) / 2 (relative error 3e-16); no branch, so that it compiles to vector code
-    n, k_all = log_weights.shape
-    whole = k_all - k_all % 4
-    bits = np.empty(k_all, np.int64)
-    power = bits.view(np.float64)
-    for row in range(n):
-        highest = top[row]
-        source = log_weights[row]
-        out = resp[row]
-        log_out = log_resp[row]
-        for k in range(k_all):
-            d = source[k] - highest
-            log_out[k] = d if d > LOG_NEVER else LOG_NEVER
-            c = d if d > LOG_NOTHING else LOG_NOTHING
-            z = (c * LOG2_E + ROUND) - ROUND
-            bits[k] = np.int64(np.int32(z) + np.int32(1023)) << 52
-            r = (c - z * LN2_HIGH) - z * LN2_LOW
-            p = 1.0 / 6227020800.0
-            p = p * r + 1.0 / 479001600.0
-            p = p * r + 1.0 / 39916800.0
-            p = p * r + 1.0 / 3628800.0
-            p = p * r + 1.0 / 362880.0
-            p = p * r + 1.0 / 40320.0
-            p = p * r + 1.0 / 5040.0
-            p = p * r + 1.0 / 720.0
-            p = p * r + 1.0 / 120.0
-            p = p * r + 1.0 / 24.0
-            p = p * r + 1.0 / 6.0
-            p = p * r + 0.5
-            p = p * (r * r) + r
-            out[k] = p + 1.0 if d > LOG_NOTHING else 0.0
-        for k in range(k_all):
-            out[k] *= power[k]
-        # four partial sums in a fixed order: the same bits on every machine, unlike a compiler's reduction
-        s0 = s1 = s2 = s3 = 0.0
-        for k in range(0, whole, 4):
-            s0 += out[k]
-            s1 += out[k + 1]
-            s2 += out[k + 2]
-            s3 += out[k + 3]
-        for k in range(whole, k_all):
-            s0 += out[k]
-        total = (s0 + s1) + (s2 + s3)
-        if not total > 0.0:
-            total = np.nan  # the highest weight was not finite
-        shift = np.log(total)
-        for k in range(k_all):
-            share = out[k] / total
-            out[k] = 0.0 if share < TINY else share
-            log_out[k] -= shift
+    Returns
+    -------
+    resp
+        ``(n, K)``, not multiplied by the weights.
+    entropy
+        Minus the sum of weight r log r of each cluster, ``(K,)`` nats.
+    """
+    resp = np.ascontiguousarray(log_weights, np.float64)
+    entropy = np.zeros(resp.shape[1])
+    counts = np.ones(len(resp)) if weights is None else weights
+    softmax.softmax_rows(resp, shift, resp, np.empty((0, 0)), counts, entropy)
+    return resp, entropy
 
 
 @njit(nogil=True, cache=True)
@@ -228,10 +248,57 @@ def top_resp_from_weights(log_weights: np.ndarray, top: int) -> tuple[SparseResp
     return SparseResp(index, resp, k), log_resp
 
 
+def resp_from_screened(screened: ScreenedWeights, weights: np.ndarray | None) -> tuple[RaggedResp, np.ndarray]:
+    """Normalised exponentials of screened log weights, and their entropy.
+
+    Parameters
+    ----------
+    screened
+        Its tail is overwritten.
+    weights
+        How often each atom counts in the entropy, ``(n,)``; None for once.
+
+    Returns
+    -------
+    resp
+        Not multiplied by the weights.
+    entropy
+        Minus the sum of weight r log r of each cluster, ``(K,)`` nats.
+    """
+    k = screened.n_clusters
+    if screened.tail is None:
+        offsets, index, value, logs = ragged.softmax_of_lists(screened.offsets, screened.index, screened.value)
+        resp = RaggedResp(offsets, index, value, k)
+        entropy = np.zeros(k)
+    else:
+        value, logs, entropy = np.empty(len(screened.value)), np.empty(len(screened.value)), np.zeros(k)
+        counts = np.ones(len(screened.offsets) - 1) if weights is None else weights
+        tail = screened.tail
+        ragged.softmax_with_tail(screened.offsets, screened.value, tail, counts, value, logs, entropy)
+        resp = RaggedResp(screened.offsets, screened.index, value, k, tail)
+    return resp, entropy + cluster_entropy(scale_rows(replace(resp, tail=None), weights), logs)
+
+
+def top_resp_from_screened(screened: ScreenedWeights, top: int) -> tuple[SparseResp, np.ndarray]:
+    """The same as :func:`top_resp_from_weights` from screened log weights, top < K."""
+    if screened.tail is not None:
+        dense = RaggedResp(screened.offsets, screened.index, screened.value, screened.n_clusters, screened.tail)
+        return top_resp_from_weights(dense.to_dense(), top)
+    n = len(screened.offsets) - 1
+    index, value = np.empty((n, top), np.int64), np.empty((n, top))
+    ragged.top_of_lists(screened.offsets, screened.index, screened.value, top, screened.n_clusters, index, value)
+    resp, log_resp = resp_from_weights(value)
+    return SparseResp(index, resp, screened.n_clusters), log_resp
+
+
 def scale_rows(resp: Resp, weights: np.ndarray | None) -> Resp:
     """Responsibilities times one weight per atom, ``(n,)``."""
     if weights is None:
         return resp
+    if isinstance(resp, RaggedResp):
+        tail = None if resp.tail is None else resp.tail * weights[:, None].astype(np.float32)
+        value = resp.value * np.repeat(weights, np.diff(resp.offsets))
+        return replace(resp, value=value, tail=tail)
     if isinstance(resp, SparseResp):
         return SparseResp(resp.index, resp.value * weights[:, None], resp.n_clusters)
     return resp * weights[:, None]
@@ -247,6 +314,11 @@ def cluster_sums(resp: AnyResp, x: np.ndarray | None = None) -> np.ndarray:
         if x is None:
             return np.bincount(resp.index.ravel(), resp.value.ravel(), minlength=resp.n_clusters)
         return np.asarray(resp.to_csr().T @ x)
+    if isinstance(resp, RaggedResp):
+        if x is not None:
+            return np.asarray(resp.to_csr().T @ x)
+        sums = np.bincount(resp.index, resp.value, minlength=resp.n_clusters)
+        return sums if resp.tail is None else sums + resp.tail.sum(axis=0, dtype=np.float64)
     if x is None:
         return resp.sum(axis=0)
     return resp.T @ x
@@ -256,7 +328,30 @@ def column_sums(resp: Resp, columns: np.ndarray) -> np.ndarray:
     """Mass of each atom on the clusters at the positions ``columns``, ``(n,)``."""
     if isinstance(resp, SparseResp):
         return np.where(np.isin(resp.index, columns), resp.value, 0.0).sum(axis=1)
-    return resp[:, columns].sum(axis=1)
+    return columns_of(resp, columns).sum(axis=1)
+
+
+def columns_of(resp: Resp, columns: np.ndarray) -> np.ndarray:
+    """What each atom gives the clusters at the positions ``columns (J,)``, a new array ``(n, J)``."""
+    if isinstance(resp, SparseResp):
+        return resp.to_dense()[:, columns]
+    if not isinstance(resp, RaggedResp):
+        return resp[:, columns]
+    n = len(resp.offsets) - 1
+    out = np.zeros((n, len(columns))) if resp.tail is None else resp.tail[:, columns].astype(np.float64)
+    place = np.full(resp.n_clusters, -1)
+    place[columns] = np.arange(len(columns))
+    ragged.columns_of_lists(resp.offsets, resp.index, resp.value, place, out)
+    return out
+
+
+def atom_sums(resp: Resp) -> np.ndarray:
+    """Total responsibility of each atom, its weight, ``(n,)``."""
+    if isinstance(resp, RaggedResp):
+        atom = np.repeat(np.arange(len(resp.offsets) - 1), np.diff(resp.offsets))
+        sums = np.bincount(atom, resp.value, minlength=len(resp.offsets) - 1)
+        return sums if resp.tail is None else sums + resp.tail.sum(axis=1, dtype=np.float64)
+    return (resp.value if isinstance(resp, SparseResp) else resp).sum(axis=1)
 
 
 def cluster_entropy(weighted: Resp, log_resp: np.ndarray) -> np.ndarray:
@@ -267,6 +362,8 @@ def cluster_entropy(weighted: Resp, log_resp: np.ndarray) -> np.ndarray:
     if isinstance(weighted, SparseResp):
         terms = weighted.value * log_resp
         return -np.bincount(weighted.index.ravel(), terms.ravel(), minlength=weighted.n_clusters)
+    if isinstance(weighted, RaggedResp):
+        return -np.bincount(weighted.index, weighted.value * log_resp, minlength=weighted.n_clusters)
     return -np.einsum("nk,nk->k", weighted, log_resp)
 
 
@@ -290,6 +387,12 @@ def pair_entropy(resp: Resp, weights: np.ndarray | None, pairs: np.ndarray) -> n
     """Entropy of the union of each pair of positions ``(M, 2)``: minus sum of w (ra+rb) log(ra+rb), ``(M,)``."""
     out = np.zeros(len(pairs))
     if len(pairs) == 0:
+        return out
+    if isinstance(resp, RaggedResp):
+        counts = np.ones(len(resp.offsets) - 1) if weights is None else weights
+        tail = np.zeros((len(counts), 0), np.float32) if resp.tail is None else resp.tail
+        pairs = np.asarray(pairs, np.int64)
+        ragged.pair_entropy_of_lists(resp.offsets, resp.index, resp.value, tail, counts, pairs, resp.n_clusters, out)
         return out
     dense = resp.to_dense() if isinstance(resp, SparseResp) else resp
     counts = np.ones(len(dense)) if weights is None else weights

@@ -19,12 +19,13 @@ Subclass ``bnp_dask.testing.ObservationSuite`` to test a new one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
 from bnp_dask.batch import Batch
 from bnp_dask.kernels.resp import AnyResp, Resp
+from bnp_dask.kernels.screen import Forms
 from bnp_dask.summary import Field, Summary
 from bnp_dask.survey import Survey
 
@@ -100,4 +101,16 @@ class TokenObservation(Protocol):
 
     def token_log_lik(self, params: Params, words: np.ndarray) -> np.ndarray:
         """C of one token of each of the words ``(R,)``, ``(R, K)`` nats, a new array."""
+        ...
+
+
+@runtime_checkable
+class QuadraticObservation(Protocol):
+    """What an observation model provides besides if its log likelihoods are quadratic forms of full rank.
+
+    Mixtures of it then look only at the clusters that matter to an atom (see :mod:`bnp_dask.kernels.screen`).
+    """
+
+    def forms(self, params: Params) -> Forms:
+        """The log likelihood at the coefficients in use as quadratic forms."""
         ...

@@ -96,7 +96,9 @@ class Bernoulli:
         return _with_coefficients(lam1, lam0, np.log(lam1) - total, np.log(lam0) - total)
 
     def expected_log_lik(self, params: BetaBits, batch: Batch) -> np.ndarray:
-        return product(batch, params.log_odds) + params.log_zero
+        out = product(batch, params.log_odds)
+        out += params.log_zero
+        return out
 
     def score(self, params: BetaBits, summary: Summary) -> np.ndarray:
         return np.einsum("kd,kd->k", params.log_odds, summary["x"]) + params.log_zero * summary["N"]

@@ -8,7 +8,7 @@ from scipy import sparse
 from bnp_dask.batch import Batch
 from bnp_dask.errors import DataError
 from bnp_dask.kernels.counts import count_sums, table_product, transposed
-from bnp_dask.kernels.resp import Resp, SparseResp, cluster_sums
+from bnp_dask.kernels.resp import Resp, atom_sums, cluster_sums
 
 PIECE_NUMBERS = 2**17
 """Numbers that are checked at a time (1 MB)."""
@@ -96,7 +96,7 @@ def sums(batch: Batch, resp: Resp) -> np.ndarray:
 
 def atom_mass(resp: Resp) -> np.ndarray:
     """Total responsibility of each atom, its weight, ``(n,)``."""
-    return (resp.value if isinstance(resp, SparseResp) else resp).sum(axis=1)
+    return atom_sums(resp)
 
 
 def cluster_fastest(table: np.ndarray) -> np.ndarray:

@@ -35,8 +35,8 @@ def check_dense(model: object, batch: Batch, n_features: int | None) -> None:
     if not finite.all():
         row, column = np.argwhere(~finite)[0]
         raise DataError(
-            f"{batch.name}: row {row}, column {column} is {batch.x[row, column]}; {name} needs finite values. "
-            "Drop or impute such rows before training"
+            f"{batch.name}: {batch.place(int(row))}, column {column} is {batch.x[row, column]}; {name} needs finite "
+            "values. Drop or impute such rows before training"
         )
 
 

@@ -97,8 +97,9 @@ class DiagGaussian:
         check_dense(self, batch, width(self.center))
 
     def summarize(self, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:
-        y = batch.x - self._prior.center
-        return {"x": cluster_sums(resp, y), "xx": cluster_sums(resp, y**2)}
+        sums = cluster_sums(resp, _with_squares(batch.x, self._prior.center))
+        d = batch.n_features
+        return {"x": np.ascontiguousarray(sums[:, :d]), "xx": np.ascontiguousarray(sums[:, d:])}
 
     def global_step(self, summary: Summary) -> NormalGamma:
         prior, n = self._prior, summary["N"]
@@ -120,8 +121,10 @@ class DiagGaussian:
         return replace(params, const=const)
 
     def expected_log_lik(self, params: NormalGamma, batch: Batch) -> np.ndarray:
-        y = batch.x - self._prior.center
-        return y @ params.linear.T - 0.5 * (y**2 @ params.precision.T) + params.const
+        table = np.concatenate([params.linear, -0.5 * params.precision], axis=1)
+        out = _with_squares(batch.x, self._prior.center) @ table.T
+        out += params.const
+        return out
 
     def score(self, params: NormalGamma, summary: Summary) -> np.ndarray:
         return (
@@ -182,6 +185,15 @@ class _Prior(NamedTuple):
     m: np.ndarray
     kappa: float
     center: np.ndarray
+
+
+def _with_squares(x: np.ndarray, center: np.ndarray) -> np.ndarray:
+    """Centred atoms and their squares side by side, ``(n, 2 D)``: one matrix product does for both."""
+    d = x.shape[1]
+    both = np.empty((len(x), 2 * d))
+    np.subtract(x, center, out=both[:, :d])
+    np.square(both[:, :d], out=both[:, d:])
+    return both
 
 
 def _centred(params: NormalGamma) -> np.ndarray:

@@ -105,7 +105,9 @@ class FixedVarianceGaussian:
         return _with_coefficients(self._prior, _centred(self._prior, params), params.kappa, 0.0)
 
     def expected_log_lik(self, params: NormalMean, batch: Batch) -> np.ndarray:
-        return (batch.x - self._prior.center) @ params.linear.T + params.const
+        out = (batch.x - self._prior.center) @ params.linear.T
+        out += params.const
+        return out
 
     def score(self, params: NormalMean, summary: Summary) -> np.ndarray:
         return np.einsum("kd,kd->k", params.linear, summary["x"]) + params.const * summary["N"]

@@ -21,6 +21,7 @@ from bnp_dask.kernels.quadratic import (
     whitened_squares,
 )
 from bnp_dask.kernels.resp import Resp
+from bnp_dask.kernels.screen import Forms
 from bnp_dask.observation import wishart
 from bnp_dask.observation.dense import (
     LOG_2PI,
@@ -182,6 +183,9 @@ class Gaussian:
                 squares = whitened_squares(y, params.shift[k], wishart.root(params.B[k]))
                 out[:, k] = params.level[k] - 0.5 * params.nu[k] * squares
         return out
+
+    def forms(self, params: NormalWishart) -> Forms:
+        return Forms(self.center, params.shift, params.B, params.nu, params.level)
 
     def score(self, params: NormalWishart, summary: Summary) -> np.ndarray:
         d = len(self.center)

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from bnp_dask.batch import Batch
-from bnp_dask.errors import DataError
+from bnp_dask.errors import DataError, SettingError
 from bnp_dask.kernels.counts import rising, rising_sums, row_log_factorials, table_product
 from bnp_dask.kernels.resp import AnyResp, WordResp
 from bnp_dask.kernels.special import dirichlet_rows, psi_gammaln
@@ -42,9 +42,18 @@ class Multinomial:
     ----------
     lam
         Prior pseudo-counts, > 0, a number or ``(V,)``.  Default 0.1 for every word.
+    common
+        Share of a number ``lam``, 0 to less than 1, that words get in proportion to how often they are in the data
+        instead of evenly; ``lam`` is the mean over words then, so that the prior of word v is ``lam (1 - common +
+        common V f_v)`` with its share f_v of all tokens.  Default 0: all words are alike beforehand.
 
     Notes
     -----
+    With ``common`` a cluster that says nothing about a frequent word still expects it now and then, as any text
+    does, so that it costs less to tell one more cluster from the rest.  For topics of texts ``Multinomial(0.4,
+    common=0.6)`` raised the objective and the score of documents that were kept apart on every corpus it was tried
+    on; word frequencies are used twice by it, as by any prior that is set from the data.
+
     Data are sparse counts (``scipy.sparse`` CSR), which are never made dense; dense rows of whole numbers are
     accepted too.  The number of words of a document is taken as given.  A document without words is refused:
     it would be assigned by the prior alone, and count as evidence for the weights.
@@ -58,6 +67,16 @@ class Multinomial:
     """
 
     lam: np.ndarray | float | None = None
+    common: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.common < 1.0:
+            raise SettingError(f"common={self.common!r}: needs a share of the prior, at least 0 and less than 1")
+        if self.common and np.ndim(1.0 if self.lam is None else self.lam) > 0:
+            raise SettingError(
+                f"common={self.common!r} with a prior for each word: it says how a single number is shared out; "
+                "give lam as a number, or leave common out"
+            )
 
     @property
     def fields(self) -> Mapping[str, Field]:
@@ -69,7 +88,11 @@ class Multinomial:
 
     def with_prior(self, survey: Survey) -> Self:
         lam = DEFAULT_LAM if self.lam is None else self.lam
-        return replace(self, lam=positive("lam", vector("lam", lam, survey.n_features)))
+        each = positive("lam", vector("lam", lam, survey.n_features))
+        total = survey.mean.sum()
+        if self.common and total > 0:
+            each = each * (1.0 - self.common + self.common * survey.n_features / total * survey.mean)
+        return replace(self, lam=each, common=0.0)  # it is in the numbers now
 
     def check(self, batch: Batch) -> None:
         check_counts(self, batch, width(self.lam))

@@ -87,7 +87,9 @@ class Poisson:
         return replace(params, log_rate=cluster_fastest(np.log(params.a) - np.log(params.b)))
 
     def expected_log_lik(self, params: GammaRates, batch: Batch) -> np.ndarray:
-        return product(batch, params.log_rate) - params.total
+        out = product(batch, params.log_rate)
+        out -= params.total
+        return out
 
     def score(self, params: GammaRates, summary: Summary) -> np.ndarray:
         return np.einsum("kd,kd->k", params.log_rate, summary["x"]) - params.total * summary["N"]

@@ -6,17 +6,17 @@ B^-1``, and ``E[Lam^-1] = B / (nu - D - 1)`` (thesis 2.2).
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from scipy.linalg import lapack
-from scipy.special import gammaln, multigammaln, psi
+from scipy.special import gammaln, psi
 
 from bnp_dask.errors import NumericalError, SettingError
+from bnp_dask.kernels.factors import absolute_forms, cholesky_factors
 from bnp_dask.kernels.quadratic import pack
 from bnp_dask.observation.dense import positive
 
 LOG_2 = float(np.log(2.0))
+LOG_PI = float(np.log(np.pi))
 
 WHITEN_ABOVE = 1e9
 """Size of the cancelling terms of a quadratic form, nats, above which atoms are whitened instead.
@@ -104,23 +104,15 @@ def factor(scale: np.ndarray, ids: np.ndarray, model: str) -> tuple[np.ndarray, 
     NumericalError
         A matrix is not positive definite in double precision.
     """
-    root = np.empty_like(scale)
-    diagonal = np.empty(scale.shape[:2])
-    for k, matrix in enumerate(scale):
-        # the transpose of a symmetric matrix in C order is the same matrix as LAPACK wants it: one copy less
-        lower, info = lapack.dpotrf(matrix.T, lower=1, clean=1)
-        diagonal[k] = lower.diagonal()
-        # what is not finite anywhere reaches the diagonal
-        if info != 0 or not math.isfinite(diagonal[k].sum()):
-            raise NumericalError(_not_positive_definite(matrix, int(ids[k]), model))
-        root[k], _ = lapack.dtrtri(lower, lower=1, overwrite_c=1)
-    return root, 2.0 * np.log(diagonal).sum(axis=1)
+    lower, root, wrong = cholesky_factors(scale)
+    if wrong >= 0:
+        raise NumericalError(_not_positive_definite(scale[wrong], int(ids[wrong]), model))
+    return root, 2.0 * np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
 
 
 def root(scale: np.ndarray) -> np.ndarray:
     """Inverse Cholesky factor of one matrix that :func:`factor` has accepted before, ``(D, D)``."""
-    lower, _ = lapack.dpotrf(scale, lower=1, clean=1)
-    return lapack.dtrtri(lower, lower=1)[0]
+    return cholesky_factors(scale[None])[1][0]
 
 
 def _not_positive_definite(matrix: np.ndarray, cluster: int, model: str) -> str:
@@ -143,8 +135,7 @@ def needs_whitening(precision: np.ndarray, spread: np.ndarray) -> np.ndarray:
     Compares the sum of the absolute terms of ``y' precision y`` for a typical atom, whose root mean square about
     the center is ``spread (K, D)``, with :data:`WHITEN_ABOVE`: it sees both the conditioning and the offset.
     """
-    terms = np.einsum("kij,ki,kj->k", np.abs(precision), spread, spread, optimize=True)
-    return ~(terms < WHITEN_ABOVE)
+    return ~(absolute_forms(precision, spread) < WHITEN_ABOVE)
 
 
 # -- expectations ---------------------------------------------------------------------------------------------
@@ -156,7 +147,10 @@ def expected_log_det(nu: np.ndarray, log_det: np.ndarray, n_features: int) -> np
 
 def log_normalizer(nu: np.ndarray | float, log_det: np.ndarray | float, n_features: int) -> np.ndarray:
     """Log of the integral of ``|Lam|^((nu - D - 1) / 2) exp(-tr(B Lam) / 2)``."""
-    return 0.5 * nu * (n_features * LOG_2 - log_det) + multigammaln(0.5 * np.asarray(nu), n_features)
+    halves = (np.asarray(nu)[..., None] - np.arange(n_features)) / 2
+    # log of the multivariate Gamma function; scipy's own takes a call for each feature
+    log_gamma = gammaln(halves).sum(axis=-1) + 0.25 * n_features * (n_features - 1) * LOG_PI
+    return 0.5 * nu * (n_features * LOG_2 - log_det) + log_gamma
 
 
 def wishart_kl(
@@ -168,7 +162,7 @@ def wishart_kl(
     with a packed matrix M is ``-tr(M E[Lam]) / 2``.
     """
     d = len(prior_scale)
-    prior_log_det = np.linalg.slogdet(prior_scale)[1]
+    prior_log_det = 2.0 * np.log(cholesky_factors(prior_scale[None])[0][0].diagonal()).sum()
     return (
         0.5 * (nu - prior_nu) * expected_log_det(nu, log_det, d)
         - 0.5 * nu * d

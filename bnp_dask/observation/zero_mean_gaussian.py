@@ -20,6 +20,7 @@ from bnp_dask.kernels.quadratic import (
     whitened_squares,
 )
 from bnp_dask.kernels.resp import Resp
+from bnp_dask.kernels.screen import Forms
 from bnp_dask.observation import wishart
 from bnp_dask.observation.dense import LOG_2PI, check_dense, default_variance, width
 from bnp_dask.summary import Field, Summary
@@ -118,6 +119,10 @@ class ZeroMeanGaussian:
             squares = whitened_squares(batch.x, None, wishart.root(params.B[k]))
             out[:, k] = params.theta[k, 0] - 0.5 * params.nu[k] * squares
         return out
+
+    def forms(self, params: WishartParams) -> Forms:
+        d = len(self.B)
+        return Forms(np.zeros(d), np.zeros((len(params.nu), d)), params.B, params.nu, params.theta[:, 0])
 
     def score(self, params: WishartParams, summary: Summary) -> np.ndarray:
         quadratic = np.einsum("kp,kp->k", params.theta[:, 1:], summary["xx"])

@@ -190,3 +190,63 @@ def test_no_atoms(top):
     np.testing.assert_array_equal(kernel.cluster_sums(resp), np.zeros(3))
     np.testing.assert_array_equal(kernel.cluster_entropy(resp, log_resp), np.zeros(3))
     np.testing.assert_array_equal(kernel.cluster_sums(resp, np.zeros((0, 2))), np.zeros((3, 2)))
+
+
+@given(weights_of(), st.booleans(), st.data())
+def test_resp_and_entropy_is_both(log_weights, weighted, data):
+    n, k = log_weights.shape
+    shift = data.draw(hnp.arrays(np.float64, k, elements=st.floats(-50.0, 50.0)))
+    counts = data.draw(hnp.arrays(np.float64, n, elements=st.floats(0.0, 5.0))) if weighted else None
+    want, logs = kernel.resp_from_weights(log_weights + shift)
+    entropy_of = kernel.cluster_entropy(kernel.scale_rows(want, counts), logs)
+    given_array = log_weights.copy()
+    got, entropy = kernel.resp_and_entropy(given_array, shift, counts)
+    assert np.shares_memory(got, given_array)
+    np.testing.assert_array_equal(got, want)
+    np.testing.assert_allclose(entropy, entropy_of, rtol=1e-12, atol=1e-13)
+
+
+@given(weights_of(moderate), st.integers(1, 15), st.booleans(), st.data())
+def test_lists_of_all_clusters_are_the_matrix(log_weights, top, tailed, data):
+    """Screened weights that leave nothing out, or put some in the float32 tail, against the dense functions."""
+    n, k = log_weights.shape
+    inside = data.draw(hnp.arrays(np.bool_, (n, k))) if tailed else np.ones((n, k), bool)
+    inside[np.arange(n), log_weights.argmax(axis=1)] = True
+    offsets = np.concatenate([[0], np.cumsum(inside.sum(axis=1))])
+    index = np.nonzero(inside)[1]
+    # numbers that float32 holds exactly, so that both are the same weights
+    weights = log_weights.astype(np.float32).astype(np.float64)
+    weights[inside] = log_weights[inside]
+    tail = np.where(inside, -np.inf, weights).astype(np.float32) if tailed else None
+    screened = kernel.ScreenedWeights(offsets, index, weights[inside], k, None if tail is None else tail.copy())
+    want, logs = kernel.resp_from_weights(weights)
+    if not tailed:
+        if top < k:
+            got, _ = kernel.top_resp_from_screened(screened, top)
+            expected, _ = kernel.top_resp_from_weights(weights, top)
+            np.testing.assert_allclose(got.to_dense(), expected.to_dense(), rtol=1e-13)
+            np.testing.assert_array_equal(got.index, expected.index)
+        resp, entropy = kernel.resp_from_screened(screened, None)
+        np.testing.assert_allclose(resp.to_dense(), want, rtol=1e-13, atol=2 * kernel.TINY)
+    else:
+        resp, entropy = kernel.resp_from_screened(screened, None)
+        np.testing.assert_allclose(resp.to_dense(), want, rtol=3e-6, atol=2 * kernel.TINY)
+    np.testing.assert_allclose(entropy, kernel.cluster_entropy(want, logs), rtol=1e-5 if tailed else 1e-12, atol=1e-13)
+    pairs = np.array([[0, k - 1], [k // 2, 0]])
+    pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+    dense = resp.to_dense()
+    np.testing.assert_allclose(
+        kernel.pair_entropy(resp, None, pairs), kernel.pair_entropy(dense, None, pairs), rtol=1e-12, atol=1e-14
+    )
+    np.testing.assert_allclose(kernel.cluster_sums(resp), dense.sum(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(kernel.atom_sums(resp), dense.sum(axis=1), rtol=1e-12)
+    x = np.arange(3.0 * n).reshape(n, 3)
+    np.testing.assert_allclose(kernel.cluster_sums(resp, x), dense.T @ x, rtol=1e-12, atol=1e-12)
+
+
+def test_lists_without_a_number_give_none():
+    screened = kernel.ScreenedWeights(np.array([0, 2, 3]), np.array([0, 1, 1]), np.array([np.nan, 1.0, 2.0]), 2)
+    resp, _ = kernel.resp_from_screened(screened, None)
+    dense = resp.to_dense()
+    assert np.isnan(dense[0]).all()
+    np.testing.assert_array_equal(dense[1], [0.0, 1.0])

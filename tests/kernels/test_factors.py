@@ -1,0 +1,55 @@
+"""Factors of many matrices against LAPACK through numpy, and the same refusals on both sides of the size limit."""
+
+import numpy as np
+import pytest
+
+from bnp_dask.kernels.factors import BLOCKED, absolute_forms, cholesky_factors
+
+
+def matrices(k, d, condition, seed=0):
+    rng = np.random.default_rng(seed)
+    out = np.empty((k, d, d))
+    for i in range(k):
+        q, _ = np.linalg.qr(rng.standard_normal((d, d)))
+        out[i] = (q * np.geomspace(1.0, 1.0 / condition, d)) @ q.T
+    return 0.5 * (out + out.transpose(0, 2, 1))
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 7, BLOCKED, BLOCKED + 1, 50])
+@pytest.mark.parametrize("condition", [1.0, 1e8])
+@pytest.mark.parametrize("scale", [1.0, 1e-200, 1e150])
+def test_factors(d, condition, scale):
+    given = matrices(4, d, condition) * scale
+    kept = given.copy()
+    lower, inverse, wrong = cholesky_factors(given)
+    assert wrong == -1
+    np.testing.assert_array_equal(given, kept)
+    unit = np.sqrt(scale)
+    np.testing.assert_allclose(lower @ lower.transpose(0, 2, 1) / scale, given / scale, atol=1e-14)
+    np.testing.assert_allclose(lower / unit, np.linalg.cholesky(given / scale), atol=1e-14 * condition)
+    np.testing.assert_allclose(inverse @ lower, np.tile(np.eye(d), (4, 1, 1)), atol=1e-15 * d * condition)
+    for factor in (lower, inverse):
+        assert not np.triu(factor, 1).any()
+
+
+@pytest.mark.parametrize("d", [5, BLOCKED + 3])
+@pytest.mark.parametrize("spoil", [np.nan, np.inf, -1.0])
+@pytest.mark.parametrize("place", [0, -1])
+def test_what_has_no_factor_is_named(d, spoil, place):
+    given = matrices(6, d, 10.0)
+    given[4, place, place] = spoil
+    assert cholesky_factors(given)[2] == 4
+    off = matrices(6, d, 10.0)
+    off[2, 0, 1] = off[2, 1, 0] = 1e3
+    assert cholesky_factors(off)[2] == 2
+    singular = np.ones((1, d, d))
+    assert cholesky_factors(singular)[2] == 0
+    assert cholesky_factors(np.empty((0, d, d)))[2] == -1
+
+
+@pytest.mark.parametrize("d", [1, 3, 4, 9])
+def test_absolute_forms(d):
+    rng = np.random.default_rng(d)
+    given, vectors = rng.standard_normal((5, d, d)), rng.random((5, d))
+    expected = [v @ np.abs(m) @ v for m, v in zip(given, vectors)]
+    np.testing.assert_allclose(absolute_forms(given, vectors), expected, rtol=1e-14)
