@@ -45,6 +45,9 @@ def unchained(model: Model, summary: Summary) -> Summary:
     return replace(empty, values={**empty.values, **shared})
 
 
+LONGEST = 64
+"""Steps of a run that are drawn together: longer ones are cut, so that what is drawn comes from many places."""
+
 FAINT = 1e-12
 """Share of the expected transitions that a receiver has at least in what guides a trial."""
 
@@ -95,23 +98,24 @@ class ChainRun:
         state, donors = step.chain, self.donors
         chains, offsets, weights = state.chains, state.offsets, state.weights
         block = find_block(chains, offsets, weights, donors, state.log_start, state.log_trans, state.log_lik)
-        if not block.mass.any():
+        if len(block.steps) == 0:
             return
-        log_lik = self.model.observation.expected_log_lik(self.trial.beliefs.observation, tile)
-        shares = share_block(offsets, weights, block, shifted(log_lik, tile)[0], *self.potentials)
+        concerned = tile if len(block.steps) == tile.n_atoms else tile.take(block.steps)
+        log_lik = self.model.observation.expected_log_lik(self.trial.beliefs.observation, concerned)
+        shares = share_block(offsets, weights, block, shifted(log_lik, concerned)[0], *self.potentials)
         rows = state.row_weights[:, None]
         mass = shares.mass * rows
         lost = merge_losses(chains, offsets, weights, [donors])[0] if len(donors) > 1 else 0.0
         firsts = offsets[:-1][np.diff(offsets) > 0]
         values = {"M": shares.pairs, "start": mass[firsts].sum(axis=0), "H": np.asarray(shares.gain[0] - lost)}
-        found = self.model.summary_of(self.trial.beliefs.ids, tile, LocalStep(mass, values))
+        found = self.model.summary_of(self.trial.beliefs.ids, concerned, LocalStep(mass[block.steps], values))
         share = mass / np.where(block.mass > 0.0, block.mass, 1.0)[:, None]
         coming = shares.first.sum(axis=1, keepdims=True)
         enter = shares.first / np.where(coming > 0.0, coming, 1.0)
         links = self.part.links
         assert links is not None
-        links.values["M"][0] += share.T @ block.leave[:, self.outside]
-        links.values["M"][1] += (enter * rows).T @ block.enter[:, self.outside]
+        links.values["M"][0] += share[block.steps].T @ block.leave[:, self.outside]
+        links.values["M"][1] += (enter * rows)[block.steps].T @ block.enter[:, self.outside]
         self._seen = (block, share, enter)
         for other in self.before:
             self._note(other)
@@ -125,8 +129,7 @@ class ChainRun:
             return
         block, share, enter = self._seen
         theirs, their_share, their_enter = other._seen
-        to_them = theirs.enter[1:, self.donors].sum(axis=1, keepdims=True)
-        to_us = block.enter[1:, other.donors].sum(axis=1, keepdims=True)
+        to_them, to_us = theirs.entered_from(self.donors)[1:, None], block.entered_from(other.donors)[1:, None]
         going = (share[:-1] * to_them).T @ their_enter[1:]
         coming = (their_share[:-1] * to_us).T @ enter[1:]
         mine, others = self.part.links.values[f"M@{other.trial.name}"], other.part.links.values[f"M@{self.trial.name}"]
@@ -173,3 +176,58 @@ def _log_mean(values: np.ndarray, axis: int, donors: np.ndarray) -> np.ndarray:
     """Log of the sum over the donors (into the block), or of their mean (out of it)."""
     total = np.logaddexp.reduce(values, axis=axis)
     return total if axis == 1 else total - np.log(len(donors))
+
+
+# -- parts of sequences that belong to a state -----------------------------------------------------------------
+def take_runs(batch: Batch, rows: np.ndarray, mass: np.ndarray, limit: int, rng: np.random.Generator) -> Batch:
+    """Runs of consecutive rows among ``rows (m,)``, ascending, drawn until they have ``limit`` rows.
+
+    Each is a sequence of the batch returned, weighted by its mean ``mass (m,)``: how much of it is meant.
+    """
+    index, offsets = _runs(rows, batch.group_offsets)
+    chosen = _draw_runs(offsets, limit, rng)
+    return _as_sequences(batch, index, mass, chosen)
+
+
+def runs_at_most(runs: Batch, size: int, rng: np.random.Generator) -> Batch:
+    """Some of the sequences, with ``size`` rows; the last one drawn is cut."""
+    offsets = runs.group_offsets
+    if runs.n_atoms <= size:
+        return runs
+    weights = np.ones(runs.n_atoms) if runs.weights is None else runs.weights
+    return _as_sequences(runs, np.arange(runs.n_atoms), weights, _draw_runs(offsets, size, rng))
+
+
+def _runs(rows: np.ndarray, sequences: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows as integers, and where runs begin and end among them, ``(R + 1,)``; long ones are cut."""
+    index = np.asarray(rows, np.int64)
+    if len(index) == 0:
+        return index, np.zeros(1, np.int64)
+    begins = np.concatenate([[True], (np.diff(index) != 1) | np.isin(index[1:], sequences)])
+    first = np.flatnonzero(begins)
+    since = np.arange(len(index)) - np.repeat(first, np.diff(np.append(first, len(index))))
+    return index, np.append(np.flatnonzero(since % LONGEST == 0), len(index)).astype(np.int64)
+
+
+def _draw_runs(offsets: np.ndarray, limit: int, rng: np.random.Generator) -> list[tuple[int, int]]:
+    """First and last place of some runs with ``limit`` rows in all, in their order; part of the one drawn last."""
+    chosen, left = [], limit
+    for r in rng.permutation(len(offsets) - 1).tolist():
+        first, last = int(offsets[r]), int(offsets[r + 1])
+        if last - first > left:
+            first += int(rng.integers(last - first - left + 1))
+            last = first + left
+        if last > first:
+            chosen.append((first, last))
+            left -= last - first
+        if left <= 0:
+            break
+    return sorted(chosen)
+
+
+def _as_sequences(batch: Batch, index: np.ndarray, mass: np.ndarray, chosen: list[tuple[int, int]]) -> Batch:
+    places = np.concatenate([np.zeros(0, np.int64), *[np.arange(a, b) for a, b in chosen]])
+    lengths = np.array([b - a for a, b in chosen], np.int64)
+    mean = np.array([mass[a:b].mean() for a, b in chosen])
+    groups = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    return replace(batch.take(index[places]), weights=np.repeat(mean, lengths), groups=groups)

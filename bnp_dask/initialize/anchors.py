@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from bnp_dask.batch import Batch
-from bnp_dask.data.base import Reader
+from bnp_dask.data.base import Reader, batch_reader
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import Handle
 from bnp_dask.initialize.context import (
@@ -125,7 +125,7 @@ class AnchorWords:
 
         def submit(b: int) -> Handle:
             return executor.submit(
-                f"init-words-batch{b}", _count_together, source.reader(b), model, atoms[b], columns, root
+                f"init-words-batch{b}", _count_together, batch_reader(source, b), model, atoms[b], columns, root
             )
 
         total: Cooccurrence | None = None
@@ -228,7 +228,7 @@ def _normalised(table: np.ndarray, share: np.ndarray) -> np.ndarray:
 
 def _count_together(reader: Reader, model: Model, expected: int, columns: int, root: int) -> Cooccurrence:
     """Task: co-occurrence of the words of one batch."""
-    return count_together(read_checked(reader, model.observation, expected), columns, root)
+    return count_together(read_checked(reader, model, expected), columns, root)
 
 
 def count_together(batch: Batch, columns: int, root: int) -> Cooccurrence:

@@ -8,7 +8,7 @@ import numpy as np
 
 from bnp_dask.allocation.chains import sequence_offsets
 from bnp_dask.batch import Batch
-from bnp_dask.data.base import Reader
+from bnp_dask.data.base import Reader, batch_reader
 from bnp_dask.initialize.context import (
     InitContext,
     choose_atoms,
@@ -65,7 +65,7 @@ class ContiguousBlocks:
         for b, positions in locate(context.survey, choose_atoms(context, self.n_clusters)):
             numbers = np.arange(done, done + len(positions))
             done += len(positions)
-            task = (source.reader(b), model, atoms[b], positions, numbers, self.n_clusters, self.length)
+            task = (batch_reader(source, b), model, atoms[b], positions, numbers, self.n_clusters, self.length)
             tasks.append(executor.submit(f"init-blocks-batch{b}", _summarize_blocks, *task))
         return executor.result(executor.submit("init-blocks", _add_up, *tasks))
 
@@ -82,7 +82,7 @@ def _summarize_blocks(
     reader: Reader, model: Model, expected: int, middles: np.ndarray, numbers: np.ndarray, n_clusters: int, length: int
 ) -> Summary:
     """Task: statistics of the windows about some rows of one batch, as the clusters at the positions ``numbers``."""
-    batch = read_checked(reader, model.observation, expected)
+    batch = read_checked(reader, model, expected)
     index, labels = blocks_about(batch, middles, length)
     rows = batch.take(index)
     resp = scale_rows(hard_resp(numbers[labels], n_clusters), rows.weights)

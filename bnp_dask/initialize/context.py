@@ -11,12 +11,11 @@ import numpy as np
 
 from bnp_dask.allocation.mixture import mixture_tiles
 from bnp_dask.batch import Batch, concatenate
-from bnp_dask.data.base import Reader, Source
+from bnp_dask.data.base import Reader, Source, batch_reader
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import Executor, Handle
 from bnp_dask.kernels.resp import Resp, SparseResp, scale_rows
 from bnp_dask.model import Model
-from bnp_dask.observation.base import Observation
 from bnp_dask.summary import Summary
 from bnp_dask.survey import Survey
 
@@ -90,21 +89,21 @@ def new_root(rng: np.random.Generator) -> int:
 
 
 # -- reading atoms ------------------------------------------------------------------------------------------
-def read_checked(reader: Reader, observation: Observation, expected: int) -> Batch:
-    """Task part: a batch, checked by the likelihood and against the survey's number of atoms."""
+def read_checked(reader: Reader, model: Model, expected: int) -> Batch:
+    """Task part: a batch, checked by the model and against the survey's number of atoms."""
     batch = reader()
     if batch.n_atoms != expected:
         raise DataError(
             f"{batch.name}: {batch.n_atoms} atoms, but {expected} when it was surveyed; the data must not change "
             "during a run"
         )
-    observation.check(batch)
+    model.check(batch)
     return batch
 
 
 def take_atoms(reader: Reader, model: Model, expected: int, positions: np.ndarray) -> Batch:
     """Task: the atoms of one batch at the given positions, ``(m,)``."""
-    return read_checked(reader, model.observation, expected).take(positions)
+    return read_checked(reader, model, expected).take(positions)
 
 
 def locate(survey: Survey, index: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
@@ -121,7 +120,7 @@ def submit_atoms(context: InitContext, model: Handle, index: np.ndarray) -> list
     survey, source = context.survey, context.source
     return [
         context.executor.submit(
-            f"init-atoms-batch{b}", take_atoms, source.reader(b), model, survey.batch_atoms[b], positions
+            f"init-atoms-batch{b}", take_atoms, batch_reader(source, b), model, survey.batch_atoms[b], positions
         )
         for b, positions in locate(survey, index)
     ]
@@ -164,8 +163,8 @@ def atom_tiles(model: Model, batch: Batch, n_clusters: int) -> Iterator[Batch]:
 
     Groups stay whole where the batch has them: what a row means may depend on the one before.
     """
-    if model.allocation.grouped and batch.groups is None:
-        return mixture_tiles(batch, n_clusters)  # documents, or rows that were drawn from their groups
+    if (model.allocation.grouped or model.chained) and batch.groups is None:
+        return mixture_tiles(batch, n_clusters)  # documents, or rows that were drawn from their groups or sequences
     return model.allocation.tiles(batch, n_clusters)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.batch import Batch, concatenate
-from bnp_dask.data.base import Reader
+from bnp_dask.data.base import Reader, batch_reader
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import Handle
 from bnp_dask.initialize.context import (
@@ -116,7 +116,7 @@ class Responsibilities:
 
         def submit(b: int) -> Handle:
             rows = resp[ends[b] - atoms[b] : ends[b]]
-            return executor.submit(f"init-resp-batch{b}", _summarize, source.reader(b), model, rows, n_clusters)
+            return executor.submit(f"init-resp-batch{b}", _summarize, batch_reader(source, b), model, rows, n_clusters)
 
         total: Summary | None = None
         for part in each_batch(context, submit):
@@ -171,7 +171,7 @@ def _checked_rows(resp: np.ndarray) -> np.ndarray:
 
 def _summarize(reader: Reader, model: Model, rows: np.ndarray, n_clusters: int) -> Summary:
     """Task: statistics of one batch with given labels or responsibilities."""
-    batch = read_checked(reader, model.observation, len(rows))
+    batch = read_checked(reader, model, len(rows))
     return summarize_assigned(model, batch, rows, n_clusters)
 
 
@@ -231,7 +231,7 @@ def _require_same_statistics(theirs: Model, context: InitContext) -> None:
     """One atom of the data must have the same statistics in both models: they may be taken about some centre."""
     executor = context.executor
     b = int(np.flatnonzero(context.survey.batch_atoms)[0])
-    reader, expected = context.source.reader(b), context.survey.batch_atoms[b]
+    reader, expected = batch_reader(context.source, b), context.survey.batch_atoms[b]
     task = executor.submit("init-probe", take_atoms, reader, context.model, expected, np.zeros(1, np.int64))
     probe = executor.result(task)
     ours = single_summary(context.model, probe)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bnp_dask.batch import Batch, concatenate
-from bnp_dask.data.base import Reader
+from bnp_dask.data.base import Reader, batch_reader
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Handle
 from bnp_dask.initialize.bregman import warn_if_fewer
@@ -134,7 +134,7 @@ class KMeansParallel:
         def submit(b: int) -> Handle:
             key = (root, number, b)
             name = f"init-draw-round{number}-batch{b}"
-            return executor.submit(name, _draw, source.reader(b), model, atoms[b], shared, rate, cost, key)
+            return executor.submit(name, _draw, batch_reader(source, b), model, atoms[b], shared, rate, cost, key)
 
         kept: list[Drawn] = []
         for part in each_batch(context, submit):
@@ -199,7 +199,7 @@ def _draw(
     reader: Reader, model: Model, expected: int, candidates: Batch, rate: float, cost: float, key: tuple[int, int, int]
 ) -> Drawn:
     """Task: cost of one batch, and the atoms that pass at a lower bound of the total cost."""
-    batch = read_checked(reader, model.observation, expected)
+    batch = read_checked(reader, model, expected)
     _, joint = nearest(model, batch, candidates)
     distance = divergence(best_joint(model, batch), joint[:, None])[:, 0]
     score = distance if batch.weights is None else distance * batch.weights
@@ -214,14 +214,14 @@ def _attracted_weights(context: InitContext, model: Handle, candidates: Handle) 
     executor, source, atoms = context.executor, context.source, context.survey.batch_atoms
 
     def submit(b: int) -> Handle:
-        return executor.submit(f"init-weights-batch{b}", _attract, source.reader(b), model, atoms[b], candidates)
+        return executor.submit(f"init-weights-batch{b}", _attract, batch_reader(source, b), model, atoms[b], candidates)
 
     return np.asarray(sum(each_batch(context, submit)))
 
 
 def _attract(reader: Reader, model: Model, expected: int, candidates: Batch) -> np.ndarray:
     """Task: weight of the atoms of one batch closest to each candidate, ``(C,)``."""
-    batch = read_checked(reader, model.observation, expected)
+    batch = read_checked(reader, model, expected)
     labels, _ = nearest(model, batch, candidates)
     return np.bincount(labels, batch.weights, minlength=candidates.n_atoms).astype(np.float64)
 
@@ -250,7 +250,9 @@ def _assign_all(context: InitContext, model: Handle, posterior: Handle, pinned: 
     def submit(b: int) -> Handle:
         k = np.flatnonzero(pinned[:, 0] == b)
         stay = (pinned[k, 1], k)
-        return executor.submit(f"init-assign-batch{b}", _assign, source.reader(b), model, atoms[b], posterior, stay)
+        return executor.submit(
+            f"init-assign-batch{b}", _assign, batch_reader(source, b), model, atoms[b], posterior, stay
+        )
 
     total: Summary | None = None
     for part in each_batch(context, submit):
@@ -263,7 +265,7 @@ def _assign(
     reader: Reader, model: Model, expected: int, posterior: Posterior, stay: tuple[np.ndarray, np.ndarray]
 ) -> Summary:
     """Task: statistics of one batch, each atom in its most likely cluster but for those that ``stay``."""
-    batch = read_checked(reader, model.observation, expected)
+    batch = read_checked(reader, model, expected)
     labels = most_likely(posterior, batch)
     position, cluster = stay
     labels[position] = cluster

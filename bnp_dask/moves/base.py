@@ -186,7 +186,10 @@ class PlanContext:
     _gains: np.ndarray | None = None
 
     def pair_gains(self) -> np.ndarray:
-        """Exact change of the data term if two clusters were united, ``(K, K)`` nats; computed once a lap."""
+        """Exact change of the data term if two clusters were united, ``(K, K)`` nats; computed once a lap.
+
+        -inf for topics whose words are not alike.
+        """
         if self._gains is None:
             self._gains = gain_matrix(self.model, self.posterior, self.value)
         return self._gains

@@ -23,8 +23,10 @@ from bnp_dask.initialize.divergence import numbers_per_cluster
 from bnp_dask.initialize.kmeans import cluster_atoms
 from bnp_dask.model import Model, Posterior, Trial, Visit
 from bnp_dask.moves.base import Gather, PlanContext, Proposal, Split, at_most
+from bnp_dask.moves.runs import run_labels
 from bnp_dask.moves.scores import all_pairs, data_gains
-from bnp_dask.sequences import chained, loose
+from bnp_dask.moves.windows import plan_windows
+from bnp_dask.sequences import loose, runs_at_most
 from bnp_dask.summary import Exchange, Summary
 
 SHARE = 0.15
@@ -38,6 +40,9 @@ DEARER = 8.0
 
 WORDS = 0
 """Stands among widths for the number of topics that anchor words find."""
+
+RUNS = 1
+"""Stands among widths for as many states as runs of consecutive steps tell apart; hidden Markov models try it too."""
 
 LEAST = 0.002
 """Share of a target's atoms that a new cluster must have: what holds less is an accident of the sample."""
@@ -93,6 +98,9 @@ class Birth:
         show a cluster.
     share
         For ``"batch"``: share of the batches that try, in one lap.
+    windows, window
+        Models of sequences only: proposals per lap from stretches of consecutive steps, and how many steps these have
+        at least and at most (thesis 6.5.2; see :mod:`bnp_dask.moves.windows`); 0 for none.
     """
 
     per_lap: int = 8
@@ -104,6 +112,8 @@ class Birth:
     refine: int = 20
     where: Literal["data", "batch"] = "data"
     share: float = 0.15
+    windows: int = 8
+    window: tuple[int, int] = (10, 100)
     kind = "birth"
 
     def __post_init__(self) -> None:
@@ -111,16 +121,30 @@ class Birth:
             raise SettingError(f"{self}: needs per_lap, sample, refine, tries >= 1, fresh >= 2 and 0 < share <= 1")
         if self.where not in ("data", "batch"):
             raise SettingError(f'where={self.where!r}: needs "data" or "batch"')
+        if self.windows < 0 or len(self.window) != 2 or not 1 <= self.window[0] <= self.window[1]:
+            raise SettingError(f"windows={self.windows!r}, window={self.window!r}: needs windows >= 0 and least, most")
 
     @property
     def at_batch(self) -> bool:
         return self.where == "batch"
 
     def plan(self, context: PlanContext) -> None:
-        if self.where == "batch":
-            self._plan_splits(context, self._targets(context))
-        else:
+        chained = context.model.chained
+        windows = self.windows if chained else 0
+        odd = context.lap % 2 == 1
+        if windows and odd and self.where == "data":
+            plan_windows(context, windows, self.window, self.tries, self.change)
+        if self.where == "data":
             self._plan_trials(context)
+        elif not chained:
+            self._plan_splits(context, self._targets(context))
+        elif odd and not context.trials:
+            # a trial counts steps to and from every state there is, and now there will be new ones within the lap
+            self._plan_splits(context, self._targets(context))
+            if context.splits:
+                context.free.clear()
+        if windows and not odd:  # clusters that one has taken the other cannot have
+            plan_windows(context, windows, self.window, self.tries, self.change)
 
     def prepare(self, context: PlanContext) -> None:
         if self.where == "batch":
@@ -168,12 +192,11 @@ class Birth:
                 context.give_up(self.kind, (target,), "too few atoms belong to it")
                 continue
             key = (context.lap, 11, target)
-            sample = at_most(atoms, self._sample(context), child_rng(context.seed, *key, 1))
+            sample = _some(context.model, atoms, self._sample(context), child_rng(context.seed, *key, 1))
             failed = context.memory.failed(self.kind, (target,), [context.count(target)], self.change)
             words = context.model.allocation.grouped and sample.is_sparse and sample.n_atoms >= WORDS_NEED
             widths = self._widths(failed, words)
-            small = loose(context.model) if context.model.chained else context.model
-            args = (small, sample, context.count(target), widths, self.refine, context.seed, key)
+            args = (context.model, sample, context.count(target), widths, self.refine, context.seed, key)
             tasks.append((f"create-lap{context.lap}-cluster{target}", create, args))
             tried.append(target)
         results = in_order(context.executor, tasks, 2 * context.executor.n_workers)
@@ -202,8 +225,6 @@ class Birth:
     def _propose(self, context: PlanContext, target: int, found: Summary) -> None:
         ids = context.memory.new_ids(found.n_clusters)
         basis = Summary(np.array(ids, np.int64), found.fields, found.values)
-        if context.model.chained:
-            basis = chained(context.model, basis)
         name = f"birth-lap{context.lap}-cluster{target}"
         context.trials.append(Trial(name, (target,), context.model.global_step(basis)))
         context.proposals.append(Proposal(self.kind, (target,), ids, Exchange(name, (target,))))
@@ -241,7 +262,7 @@ def visit_and_split(
     rng = child_rng(seed, *split.key)
     atoms = model.gather(batch, found, split.target, batch.n_atoms, rng)
     mass = model.mass(atoms)
-    atoms = at_most(atoms, split.sample, rng)
+    atoms = _some(model, atoms, split.sample, rng)
     found = replace(found, members={}, split=split.target)
     fresh = None
     if atoms.n_atoms >= split.min_atoms:
@@ -254,6 +275,11 @@ def visit_and_split(
     return replace(found, newborn=newborn)
 
 
+def _some(model: Model, atoms: Batch, size: int, rng: np.random.Generator) -> Batch:
+    """``size`` of the atoms, or all; of sequences so many steps."""
+    return runs_at_most(atoms, size, rng) if model.chained else at_most(atoms, size, rng)
+
+
 def create(
     model: Model, atoms: Batch, mass: float, widths: Sequence[int], refine: int, seed: int, key: tuple[int, ...]
 ) -> Summary | None:
@@ -264,12 +290,15 @@ def create(
     cluster.  The statistics returned are scaled to the target's ``mass``.
     """
     forecast = _Forecast(model, mass / model.mass(atoms))
-    best, most = None, forecast.value(summarize_assigned(model, atoms, np.zeros(atoms.n_atoms, np.int64), 1))
+    together = summarize_assigned(model, atoms, np.zeros(atoms.n_atoms, np.int64), 1)
+    if model.chained:
+        together = model.local_step(model.global_step(together), atoms)
+    best, most = None, forecast.value(together)
     if WORDS in widths:
         summary = _from_words(model, atoms, child_rng(seed, *key, WORDS))
         if summary is not None and forecast.value(summary) > most:
             best, most = summary, forecast.value(summary)
-    for width in dict.fromkeys(w for w in widths if w != WORDS):
+    for width in dict.fromkeys(w for w in (RUNS, *widths) if w != WORDS and (w != RUNS or model.chained)):
         summary = _small_run(forecast, atoms, width, refine, child_rng(seed, *key, width))
         if summary is not None and forecast.value(summary) > most:
             best, most = summary, forecast.value(summary)
@@ -282,13 +311,23 @@ def create(
 def _small_run(forecast: _Forecast, atoms: Batch, width: int, refine: int, rng: np.random.Generator) -> Summary | None:
     """Statistics of at most ``width`` clusters of the atoms, or None when they become one."""
     model = forecast.model
+    if width == RUNS:
+        labels, found = run_labels(loose(model), atoms, rng)
+        return None if found < 2 else _settled(forecast, atoms, summarize_assigned(model, atoms, labels, found), refine)
     # k-means++ looks at a likelihood of every atom alone, which for full covariances costs more than all the rest
     numbers = 0 if atoms.is_sparse else numbers_per_cluster(model.observation)
-    few = at_most(atoms, max(SEEDED, numbers // SEED_NUMBERS) * width, rng)
+    few = at_most(
+        replace(atoms, groups=None) if model.chained else atoms, max(SEEDED, numbers // SEED_NUMBERS) * width, rng
+    )
     labels, found = cluster_atoms(model, few, width, rng, 1, 3)
     if found < 2:
         return None
-    summary = summarize_assigned(model, few, labels, found)
+    return _settled(forecast, atoms, summarize_assigned(model, few, labels, found), refine)
+
+
+def _settled(forecast: _Forecast, atoms: Batch, summary: Summary, refine: int) -> Summary | None:
+    """Statistics after local steps on the atoms, and of fewer clusters where that is better; None when they are one."""
+    model = forecast.model
     last = -np.inf
     for _ in range(refine):  # apart first: uniting clusters that are still alike would undo the split
         posterior = model.global_step(summary)
@@ -375,7 +414,8 @@ class _Forecast:
             for name, field in summary.fields.items()
             if field.merge == "tracked"
         )
-        return data_gains(self.model, posterior, summary, summary.pairs) + entropy
+        lost = sum(summary.pair_values[name] for name, field in summary.fields.items() if field.merge == "floor")
+        return data_gains(self.model, posterior, summary, summary.pairs) + entropy - lost
 
     def sample_value(self, summary: Summary) -> float:
         """The objective of the sample alone, nats."""

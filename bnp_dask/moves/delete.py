@@ -90,8 +90,10 @@ class Delete:
         small = self._small(context)
         wanted += [i for i in targets if i in small][:TOGETHER]
         for target in targets[: self.per_lap]:
-            near = np.argsort(-context.pair_gains()[context.value.position(target)], kind="stable")
-            wanted += [target, *context.value.ids[near[: min(self.absorbers, len(near) - 1)]].tolist()]
+            wanted.append(target)
+            if not context.model.allocation.grouped:  # there nothing is re-estimated on a sample
+                near = np.argsort(-context.pair_gains()[context.value.position(target)], kind="stable")
+                wanted += context.value.ids[near[: min(self.absorbers, len(near) - 1)]].tolist()
         known = context.gather
         limit = max(known.limit, -(-2 * _sample(context.model) // context.source.n_batches))
         context.gather = replace(known, targets=tuple(dict.fromkeys((*known.targets, *wanted))), limit=limit)
@@ -147,9 +149,11 @@ class Delete:
     def _heirs(self, context: PlanContext, target: int, others: np.ndarray, most: int) -> set[int]:
         """Those among ``others`` who would take over the target's atoms if it were not there, at most so many."""
         value = context.value
-        own = at_most(context.atoms[target], _sample(context.model), context.rng(19, target))
+        own = at_most(_alone(context, target), _sample(context.model), context.rng(19, target))
+        near = context.pair_gains()[value.position(target)]
+        known = np.array([i for i in others if near[value.position(i)] > -np.inf], np.int64)
+        others = known if len(known) else others  # of many topics only those whose words are like the target's
         if own.n_atoms == 0:
-            near = context.pair_gains()[value.position(target)]
             return {max(others.tolist(), key=lambda i: near[value.position(i)])}
         model, rest = _atoms_alone(context.model, value.take(others))
         mass = model.local_step(model.global_step(rest), own)["N"]
@@ -182,12 +186,12 @@ class Delete:
         chosen = self._heirs(context, target, value.ids[value.ids != target], self.absorbers)
         if not context.free.issuperset(chosen):
             return
-        own = at_most(context.atoms[target], size, context.rng(19, target))
+        own = at_most(_alone(context, target), size, context.rng(19, target))
         receivers = self._in_order(context, chosen)
         atoms = [_counting(own, context.count(target))]
         for i in receivers:
             if i in context.atoms and context.atoms[i].n_atoms:
-                atoms.append(_counting(at_most(context.atoms[i], size, context.rng(19, target, i)), context.count(i)))
+                atoms.append(_counting(at_most(_alone(context, i), size, context.rng(19, target, i)), context.count(i)))
         begun[target] = atoms, value.take([target, *receivers])
         context.free -= {target, *receivers}
 
@@ -205,6 +209,12 @@ class Delete:
         sweeps = self.sweeps if len(targets) == 1 else 1
         context.proposals.append(Proposal(self.kind, targets, receivers, Exchange(name, donors), sweeps))
         context.free -= set(donors)
+
+
+def _alone(context: PlanContext, cluster: int) -> Batch:
+    """The atoms gathered of a cluster; steps of sequences one by one."""
+    atoms = context.atoms[cluster]
+    return replace(atoms, groups=None) if context.model.chained else atoms
 
 
 def _atoms_alone(model: Model, summary: Summary) -> tuple[Model, Summary]:

@@ -13,6 +13,9 @@ from bnp_dask.model import Model
 from bnp_dask.moves.base import HOPELESS, Memory, Move, Parts, Plan, PlanContext, Proposal, Sweep, record
 from bnp_dask.summary import Edit, Exchange, Merge, Summary, Take, follow
 
+BIRTHS = ("birth", "window")
+"""Kinds of proposals that make more clusters; a window of a sequence is a birth."""
+
 ROUNDING = 1e-12
 """Share of the objective's terms below which a gain is rounding."""
 
@@ -94,7 +97,7 @@ class _Judge:
             return _row(proposal, None, False, "a cluster it names was changed by another move of this lap")
         counts = [float(self.value["N"][self.value.position(t)]) for t in proposal.targets]
         try:
-            fewer = proposal.kind != "birth"
+            fewer = proposal.kind not in BIRTHS
             gain, accepted = self._try(proposal.edit, *self._touched(proposal.edit), fewer)
         except SummaryError:
             return _row(proposal, None, False, "a cluster it names was changed by another move of this lap")
@@ -181,4 +184,6 @@ def _light(model: Model, summary: Summary) -> Summary:
 
 
 def _row(proposal: Proposal, gain: float | None, accepted: bool, why: str) -> dict[str, Any]:
-    return record(proposal.kind, proposal.targets, proposal.others, gain, accepted, why)
+    return record(
+        "birth" if proposal.kind in BIRTHS else proposal.kind, proposal.targets, proposal.others, gain, accepted, why
+    )

@@ -30,8 +30,9 @@ class Merge:
 
     Notes
     -----
-    Candidates are ranked by the m-score (eq. 4.10) over all pairs.  It bounds the gain from above, since uniting
-    clusters can only lower the entropy, so pairs with a negative score are never worth tracking.
+    Candidates are ranked by the m-score (eq. 4.10) over all pairs (of topics: those whose words are alike).  It bounds
+    the gain from above, since uniting clusters can only lower the entropy, so pairs with a negative score are never
+    worth tracking.
     """
 
     per_lap: int = 50

@@ -6,8 +6,9 @@ from numpy.testing import assert_allclose
 
 from bnp_dask.errors import SummaryError
 from bnp_dask.model import Trial
+from bnp_dask.running import RunningTotal
 from bnp_dask.sequences import chained, loose, potentials
-from bnp_dask.summary import Exchange, Merge, RunningTotal, Summary, replay
+from bnp_dask.summary import Exchange, Merge, Summary, replay
 from tests.chains import naive
 from tests.chains.parts import KINDS, begin, chains_of, check_objective, model_of, sequences
 

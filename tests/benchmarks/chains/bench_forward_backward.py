@@ -1,12 +1,17 @@
 """Forward-backward with pair statistics, per step: one JSON line per figure.
 
 ``python -m tests.benchmarks.chains.bench_forward_backward`` compares with hmmlearn's compiled code, both of its
-implementations, in the same run and alternating with it, where hmmlearn can be imported; and times whole local steps
-of 41 bits, from which it tells how long a lap over 15.4 million steps takes two workers.
+implementations, and with dynamax' smoother (compiled by jax, double precision, one sequence), in the same run and
+alternating with them, where these can be imported; and times whole local steps of 41 bits, from which it tells how
+long a lap over 15.4 million steps takes two workers.  ``PEERS`` may name a folder with the other programs.
 """
 
 from __future__ import annotations
 
+import os
+import sys
+import time
+from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
 
@@ -42,8 +47,28 @@ def hmmlearn_code() -> ModuleType | None:
     return _hmmc
 
 
-def compare(k: int, peer: ModuleType | None) -> None:
-    """Ours and hmmlearn's on one sequence."""
+def dynamax_code() -> Callable[[int], Callable[[], np.ndarray]] | None:
+    """A function that makes dynamax' pair sums for K states, or None."""
+    try:
+        jax = import_module("jax")
+        inference = import_module("dynamax.hidden_markov_model.inference")
+    except ImportError:
+        return None
+    jax.config.update("jax_enable_x64", True)
+
+    @jax.jit
+    def smooth(start, trans, log_lik):
+        return inference.hmm_smoother(start, trans, log_lik).trans_probs
+
+    def of(k: int) -> Callable[[], np.ndarray]:
+        arrays = [jax.numpy.asarray(a) for a in problem(k, STEPS)]
+        return lambda: np.asarray(smooth(*arrays).block_until_ready())
+
+    return of
+
+
+def compare(k: int, peer: ModuleType | None, dynamax: Callable[[int], Callable[[], np.ndarray]] | None = None) -> None:
+    """Ours and the others' on one sequence."""
     start, trans, log_lik = problem(k, STEPS)
     log_start, log_trans = np.log(start), np.log(trans)
     offsets, once = np.array([0, STEPS]), np.ones(1)
@@ -62,6 +87,12 @@ def compare(k: int, peer: ModuleType | None) -> None:
 
     seconds = median(ours, 40)
     emit("forward-backward", 1e6 * seconds / STEPS, "us per step", 40, K=k, ns_per_k2=1e9 * seconds / STEPS / k**2)
+    if dynamax is not None:
+        other = dynamax(k)
+        np.testing.assert_allclose(ours(), other(), atol=1e-8)
+        # wall time on both sides: jax has threads of its own
+        theirs, own = median(other, 5, time.perf_counter), median(ours, 40, time.perf_counter)
+        emit("dynamax smoother", 1e6 * theirs / STEPS, "us per step", 5, K=k, times_ours=theirs / own)
     if peer is None:
         return
     np.testing.assert_allclose(ours(), scaling(), atol=1e-9)
@@ -86,10 +117,11 @@ def lap(k: int = 50, n: int = 100_000, width: int = 41) -> None:
 
 def main() -> None:
     """All figures."""
-    peer = hmmlearn_code()
+    sys.path.extend(p for p in os.environ.get("PEERS", "").split(os.pathsep) if p)
+    peer, dynamax = hmmlearn_code(), dynamax_code()
     with one_blas_thread():
         for k in (10, 50, 100, 200):
-            compare(k, peer)
+            compare(k, peer, dynamax)
         lap()
 
 

@@ -1,0 +1,262 @@
+"""Births inside sequences: windows, runs and single batches; and starts by k-means and examples."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bnp_dask.allocation import HDPHMM, FiniteHMM
+from bnp_dask.batch import Batch
+from bnp_dask.errors import SettingError
+from bnp_dask.execute.serial import SerialExecutor
+from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.initialize import BregmanKMeans, ContiguousBlocks, KMeansParallel, RandomExamples
+from bnp_dask.model import Model, Trial
+from bnp_dask.moves import Birth, Delete, Merge
+from bnp_dask.moves.runs import run_labels
+from bnp_dask.moves.windows import best_cut, best_windows, settle
+from bnp_dask.observation import AutoRegressiveGaussian, Bernoulli, DiagGaussian, Gaussian, with_previous
+from bnp_dask.schedules import Memoized
+from bnp_dask.sequences import loose, runs_at_most, take_runs
+from bnp_dask.summary import Exchange, replay
+from bnp_dask.train import train
+from tests.chains.parts import KINDS, check_objective, model_of, sequences
+from tests.chains.test_exact import exchanged_chains
+from tests.chains.test_moves import walks
+
+
+def objective(model, summary):
+    return sum(model.elbo(model.global_step(summary), summary).values())
+
+
+def one_state(kind, batch):
+    """Posterior with a single state that holds all steps, id 10, and its summary."""
+    model = model_of(kind, batch)
+    begin = model.global_step(model.summarize(np.array([10]), batch, np.ones((batch.n_atoms, 1))))
+    return model.global_step(model.local_step(begin, batch))
+
+
+def far_apart():
+    """Two places: 60 steps in one, 25 in the other, 65 in the first again; and a sequence in the first."""
+    rng = np.random.default_rng(0)
+    x = np.concatenate([np.zeros((60, 2)), np.full((25, 2), 9.0), np.zeros((65, 2)), np.zeros((50, 2))])
+    return Batch(x + rng.normal(size=x.shape), groups=np.array([0, 150, 200]))
+
+
+# -- windows --------------------------------------------------------------------------------------------------
+def test_a_window_is_cut_where_the_data_term_is_largest():
+    model = model_of("plain", far_apart())
+    rng = np.random.default_rng(1)
+    for cut, n in ((10, 40), (24, 32), (0, 30)):
+        x = np.concatenate([np.zeros((cut, 2)), np.full((n - cut, 2), 7.0)]) + rng.normal(size=(n, 2))
+        weights = rng.uniform(0.5, 2.0, n)
+        rows = Batch(x, weights)
+        blocks, value = best_cut(model, rows)
+        tried = {}
+        for at in np.unique(np.linspace(0, n, 9).astype(int))[1:]:
+            labels = (np.arange(n) >= at).astype(int)
+            parts = [model.summarize(np.array([0]), rows.take(np.flatnonzero(labels == j)), weights[labels == j, None])
+                     for j in range(2) if (labels == j).any()]  # fmt: skip
+            tried[at] = sum(float(model.data_terms(model.observation_step(p), p)[0]) for p in parts)
+        assert value == pytest.approx(max(tried.values()))
+        assert blocks.n_clusters == (2 if cut else 1)
+        assert blocks["N"].sum() == pytest.approx(weights.sum())
+        if cut:
+            assert blocks["N"][0] == pytest.approx(weights[:cut].sum())
+
+
+def test_a_window_settles_on_all_of_its_segment():
+    batch = far_apart()
+    posterior = one_state("sticky", batch)
+    piece = batch.take_groups(np.array([0]))
+    rows = piece.take(np.arange(66, 76))
+    blocks = posterior.model.summarize(np.array([0]), rows, np.ones((10, 1)))
+    window = settle(posterior, piece, blocks)
+    assert window is not None and window.donors == (10,)
+    assert window.basis.ids.tolist() == [10, -1]
+    assert window.basis["N"][1] == pytest.approx(25, abs=0.1)
+    assert window.gain > 50
+    # entered once and left once
+    assert window.basis["M"][0, 1] == pytest.approx(1, abs=0.1) and window.basis["M"][1, 0] == pytest.approx(1, abs=0.1)
+
+
+def test_a_stretch_like_all_others_of_its_state_is_no_window():
+    batch = far_apart()
+    model = model_of("sticky", batch)
+    true = (batch.x.sum(axis=1) > 9).astype(int)
+    both = model.global_step(model.summarize(np.array([3, 4]), batch, np.eye(2)[true]))
+    both = model.global_step(model.local_step(both, batch))
+    rows = batch.take(np.arange(160, 170))
+    blocks = model.summarize(np.array([0]), rows, np.ones((10, 1)))
+    assert settle(both, batch.take_groups(np.array([1])), blocks) is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_windows_are_tried_exactly(kind):
+    """What a proposed window would give has the objective of the chains that it stands for."""
+    batch = far_apart()
+    posterior = one_state(kind, batch)
+    model = posterior.model
+    found = best_windows(lambda: batch, posterior, (5, 30), 0, (1, 2))
+    assert found and found[0].gain == max(w.gain for w in found)
+    window = found[0]
+    new = [70 + i for i in range(window.basis.n_clusters - len(window.donors))]
+    basis = replace(window.basis, ids=np.array([*window.donors, *new]))
+    beliefs = model.global_step(basis)
+    visit = model.visit(posterior, batch, trials=[Trial("t", window.donors, beliefs)])
+    after = replay(visit.summary, [Exchange("t", window.donors)], visit.parts)
+    chains = exchanged_chains(posterior, beliefs, batch, window.donors, after.ids.tolist())
+    check_objective(model, after, chains, batch)
+    assert objective(model, after) > objective(model, visit.summary) + 50
+
+
+def test_windows_do_not_leave_their_sequence_and_are_the_same_again():
+    batch = sequences(lengths=(4, 0, 1, 120, 30), seed=5, spread=6.0)
+    posterior = one_state("plain", batch)
+    first, second = (best_windows(lambda: batch, posterior, (3, 40), 7, (4,)) for _ in range(2))
+    assert [w.donors for w in first] == [w.donors for w in second]
+    for a, b in zip(first, second, strict=True):
+        for name, value in a.basis.values.items():
+            assert value.tobytes() == b.basis.values[name].tobytes()
+    nothing = Batch(np.zeros((0, 2)), groups=np.array([0, 0]))
+    assert best_windows(lambda: nothing, posterior, (3, 40), 7, (4,)) == []
+
+
+def test_settings():
+    for wrong in ({"windows": -1}, {"window": (0, 5)}, {"window": (9, 5)}):
+        with pytest.raises(SettingError, match="windows"):
+            Birth(**wrong)
+
+
+# -- runs -----------------------------------------------------------------------------------------------------
+def test_runs_are_stretches_of_one_sequence():
+    batch = Batch(np.arange(300.0)[:, None], groups=np.array([0, 100, 300]))
+    rows = np.concatenate([np.arange(5, 20), np.arange(60, 104), np.arange(150, 290)])
+    mass = np.linspace(0.2, 1.0, len(rows))
+    runs = take_runs(batch, rows.astype(float), mass, 10_000, np.random.default_rng(0))
+    np.testing.assert_array_equal(runs.x[:, 0], rows)
+    starts = runs.x[runs.groups[:-1], 0].astype(int).tolist()
+    assert starts == [5, 60, 100, 150, 214, 278]  # cut between sequences, and after 64 steps
+    for a, b in zip(runs.groups[:-1], runs.groups[1:], strict=True):
+        assert (np.diff(runs.x[a:b, 0]) == 1).all()
+        np.testing.assert_allclose(runs.weights[a:b], mass[a:b].mean())
+    few = take_runs(batch, rows.astype(float), mass, 50, np.random.default_rng(0))
+    assert few.n_atoms == 50 and runs_at_most(few, 60, np.random.default_rng(1)) is few
+    fewer = runs_at_most(runs, 33, np.random.default_rng(1))
+    assert fewer.n_atoms == 33
+    for a, b in zip(fewer.groups[:-1], fewer.groups[1:], strict=True):
+        assert (np.diff(fewer.x[a:b, 0]) == 1).all()
+    none = take_runs(batch, np.zeros(0), np.zeros(0), 5, np.random.default_rng(0))
+    assert none.n_atoms == 0 and none.n_groups == 0
+
+
+def test_runs_that_overlap_too_much_for_single_steps_are_told_apart():
+    """Means that differ by one standard deviation, in runs of 40 steps."""
+    rng = np.random.default_rng(2)
+    true = np.repeat(np.arange(20) % 2, 40)
+    x = true[:, None] * 1.2 + rng.normal(size=(800, 2))
+    runs = Batch(x, groups=np.arange(0, 801, 40))
+    model = loose(model_of("plain", runs))
+    labels, found = run_labels(model, runs, np.random.default_rng(0))
+    assert found == 2
+    assert min(np.mean(labels == true), np.mean(labels != true)) == 0.0
+    same = Batch(rng.normal(size=(800, 2)), groups=np.arange(0, 801, 40))
+    assert run_labels(model, same, np.random.default_rng(0))[1] == 1
+
+
+# -- births at batches ----------------------------------------------------------------------------------------
+def go(moves, kappa=10.0, client=None, laps=14, init=None):
+    data, _ = walks(n=8, length=250)
+    model = Model(HDPHMM(gamma=10.0, alpha=0.5, alpha0=10.0, kappa=kappa), Gaussian())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = train(
+            model, data, init=init or ContiguousBlocks(1), schedule=Memoized(laps, window=2), moves=moves,
+            batch_size=500, rng=0, client=client,
+        )  # fmt: skip
+    return result
+
+
+def never_falls(result):
+    rows = [row for row in result.history if row["exact"]]
+    size = sum(abs(rows[-1][name]) for name in ("data", "entropy", "allocation"))
+    return (np.diff([row["elbo"] for row in rows]) >= -1e-12 * size).all()
+
+
+def test_births_at_batches_from_many_workers():
+    moves = (Birth(where="batch", share=0.7), Merge(), Delete())
+    result = go(moves)
+    assert result.posterior.n_clusters == 5
+    assert never_falls(result)
+    born = [m for row in result.history for m in row["moves"] if m["kind"] == "birth" and m["accepted"]]
+    assert born and all(m["gain"] > 0 for m in born)
+    # what is believed of the whole data is what a visit of all of it finds, or less
+    posterior = result.posterior
+    x, _ = walks(n=8, length=250)
+    batch = Batch(np.concatenate(x), groups=np.arange(0, 2001, 250))
+    fresh = posterior.model.local_step(posterior, batch)
+    assert fresh["M"].sum() == pytest.approx(posterior.summary["M"].sum())
+    before = sum(posterior.model.elbo(posterior, posterior.summary).values())
+    assert sum(posterior.model.elbo(posterior, fresh).values()) >= before - 1e-8 * abs(before)
+
+
+@pytest.mark.parametrize("moves", [(Birth(), Delete()), (Birth(where="batch", share=0.7), Delete())])
+def test_same_bits_serial_and_on_threads(moves):
+    kept = []
+    for client in (SerialExecutor(), ThreadExecutor(2)):
+        result = go(moves, client=client, laps=5)
+        kept.append({name: value.tobytes() for name, value in result.posterior.summary.to_arrays().items()})
+        assert any(m["accepted"] for row in result.history for m in row["moves"])
+    assert kept[0] == kept[1]
+
+
+# -- starts ---------------------------------------------------------------------------------------------------
+STARTS = (BregmanKMeans(8), RandomExamples(8), KMeansParallel(8, rounds=2))
+
+
+@pytest.mark.parametrize("init", STARTS, ids=lambda i: type(i).__name__)
+def test_starts_from_single_steps(init):
+    result = go((), init=init, laps=10)
+    assert never_falls(result)
+    assert result.posterior.summary["M"].sum() == pytest.approx(2000 - 8)
+    if not isinstance(init, RandomExamples):  # the five places are apart
+        held = result.posterior.summary["N"]
+        assert (held > 10).sum() >= 5
+
+
+def test_starts_of_other_likelihoods():
+    data, _ = walks(n=4, length=60)
+    x, offsets = with_previous(np.concatenate(data), np.arange(0, 241, 60))
+    bits = [(d > 0).astype(float) for d in data]
+    cases = [(AutoRegressiveGaussian(), [x[a:b] for a, b in zip(offsets[:-1], offsets[1:], strict=True)]),
+             (Bernoulli(0.5, 0.5), bits), (DiagGaussian(), data)]  # fmt: skip
+    for observation, rows in cases:
+        for init in (BregmanKMeans(3), RandomExamples(3)):
+            for allocation in (HDPHMM(kappa=5.0), FiniteHMM()):
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    result = train(Model(allocation, observation), rows, init=init, schedule=Memoized(2), rng=0)
+                assert np.isfinite(result.history[-1]["elbo"])
+                assert result.posterior.summary["start"].sum() == pytest.approx(4)
+
+
+def test_a_stopped_run_goes_on_with_the_same_bits(tmp_path):
+    data, _ = walks(n=6, length=120)
+    model = Model(HDPHMM(kappa=5.0), Gaussian())
+
+    def bits(store, laps, resume=False):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            result = train(
+                model, data, init=ContiguousBlocks(2), schedule=Memoized(laps, window=2), store=store, resume=resume,
+                moves=(Birth(), Merge(), Delete()), batch_size=240, rng=1,
+            )  # fmt: skip
+        return {name: value.tobytes() for name, value in result.posterior.summary.to_arrays().items()}
+
+    whole = bits(None, 6)
+    for laps in (2, 4, 6):
+        found = bits(tmp_path / "run", laps, laps > 2)
+    assert found == whole
