@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 
-from bnp_dask.errors import DataError
+from bnp_dask.errors import DataError, SettingError
 
 
 def contingency(truth: Any, labels: Any) -> sparse.csr_array:
@@ -89,3 +89,64 @@ def aligned_accuracy(truth: Any, labels: Any) -> float:
     table = contingency(truth, labels).toarray()
     rows, columns = linear_sum_assignment(table, maximize=True)
     return float(table[rows, columns].sum() / table.sum())
+
+
+def match_labels(
+    truth: Any, labels: Any, rule: Literal["one-to-one", "many-to-one"] = "one-to-one", *, ignore: Any = ()
+) -> dict[Any, Any]:
+    """Which true label each label stands for.
+
+    Parameters
+    ----------
+    truth, labels
+        One label per atom or step, ``(n,)``.
+    rule
+        ``"one-to-one"``: the match with most agreement (Hungarian method); labels that are left over stand for
+        None.  ``"many-to-one"``: the true label with which each overlaps most (thesis 6.6.3), however many labels
+        share it.
+    ignore
+        True labels that do not count, such as background; atoms with them are left out.
+
+    Returns
+    -------
+    dict
+        From every label that occurs to a true label, or None.
+    """
+    if rule not in ("one-to-one", "many-to-one"):
+        raise SettingError(f'rule={rule!r}: needs "one-to-one" or "many-to-one"')
+    a, b = _counted(truth, labels, ignore)
+    table = contingency(a, b).toarray()
+    names, found = np.unique(a).tolist(), np.unique(b).tolist()
+    matched: dict[Any, Any] = dict.fromkeys(np.unique(np.asarray(labels)).tolist())
+    if rule == "many-to-one":
+        return matched | {label: names[row] for label, row in zip(found, table.argmax(axis=0), strict=True)}
+    rows, columns = linear_sum_assignment(table, maximize=True)
+    # a match of labels that have no atom in common is none
+    return matched | {found[j]: names[i] for i, j in zip(rows, columns, strict=True) if table[i, j] > 0}
+
+
+def hamming_distance(
+    truth: Any, labels: Any, rule: Literal["one-to-one", "many-to-one"] = "one-to-one", *, ignore: Any = ()
+) -> float:
+    """Share of atoms or steps whose label stands for another than the true one, after the best alignment.
+
+    ``(n,)`` labels each; ``rule`` and ``ignore`` as in :func:`match_labels`.  0: all right.  One-to-one, every state
+    too many costs its steps; many-to-one it does not (thesis 6.6.1 and 6.6.3).
+    """
+    a, b = _counted(truth, labels, ignore)
+    if rule == "many-to-one":
+        return 1.0 - majority_accuracy(a, b)
+    if rule != "one-to-one":
+        raise SettingError(f'rule={rule!r}: needs "one-to-one" or "many-to-one"')
+    return 1.0 - aligned_accuracy(a, b)
+
+
+def _counted(truth: Any, labels: Any, ignore: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Labels of the atoms whose true label counts."""
+    a, b = np.asarray(truth), np.asarray(labels)
+    if a.shape == b.shape and np.size(ignore):
+        counts = ~np.isin(a, np.asarray(ignore))
+        a, b = a[counts], b[counts]
+        if len(a) == 0:
+            raise DataError(f"all true labels are among those to ignore, {ignore!r}")
+    return a, b

@@ -34,7 +34,8 @@ CHUNK_BYTES = 2**22
 """Size of a chunk of a Zarr output before compression."""
 
 Columns = Mapping[str, np.ndarray]
-"""What is known of each atom of a batch: arrays of one length n, ``(n,)`` or ``(n, width)``."""
+"""What is known of each atom of a batch: arrays of one length n, ``(n,)`` or ``(n, width)``; Parquet also takes Arrow
+arrays, whose layout says nothing but their name."""
 
 Compute = Callable[[Any, Reader], Columns]
 """Columns of a batch, given the shared value."""
@@ -118,6 +119,10 @@ def check_columns(layouts: Sequence[Layout], columns: Columns) -> int:
     for layout in layouts:
         shape = (n,) if layout.width is None else (n, layout.width)
         value = columns[layout.name]
+        if isinstance(value, pa.Array):  # ids, of whatever type the data have
+            if len(value) != n:
+                raise DataError(f"column {layout.name}: {len(value)} values, needs {n}")
+            continue
         if value.shape != shape or value.dtype != np.dtype(layout.dtype):
             raise DataError(f"column {layout.name}: {value.dtype} {value.shape}, needs {layout.dtype} {shape}")
     return n
@@ -167,7 +172,9 @@ def parquet_part(
     return n
 
 
-def _arrow(value: np.ndarray, layout: Layout) -> pa.Array:
+def _arrow(value: np.ndarray | pa.Array, layout: Layout) -> pa.Array:
+    if isinstance(value, pa.Array):
+        return value
     if layout.width is None:
         return pa.array(value)
     return pa.FixedSizeListArray.from_arrays(pa.array(value.ravel()), layout.width)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from bnp_dask.batch import Batch
+from bnp_dask.errors import DataError
 
 Reader = Callable[[], Batch]
 """Reads one batch; small and picklable, so that it can travel to a worker, which reads the data itself."""
@@ -50,3 +53,37 @@ class Source(Protocol):
     def describe(self) -> dict[str, Any]:
         """What identifies the data, JSON-able: kind, path, sizes; compared when a run is resumed."""
         ...
+
+
+@dataclass(frozen=True)
+class NamedReader:
+    """A reader whose errors say which batch of which data it could not read.
+
+    ``name`` is that of the data and the number of the batch.
+    """
+
+    reader: Reader
+    name: str
+
+    def __call__(self) -> Batch:
+        with naming_batch(self.name):
+            return self.reader()
+
+
+def batch_reader(source: Source, index: int) -> NamedReader:
+    """How a task reads batch ``index``."""
+    return NamedReader(source.reader(index), f"{source.name} batch {index}")
+
+
+@contextmanager
+def naming_batch(name: str) -> Iterator[None]:
+    """Errors raised inside say which batch they are about: a DataError in its message, any other in a note."""
+    try:
+        yield
+    except Exception as error:
+        if name in str(error) or any(name in note for note in getattr(error, "__notes__", ())):
+            raise
+        if type(error) is DataError:
+            raise DataError(f"{name}: {error}") from error
+        error.add_note(f"in {name}")
+        raise

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+import errno
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 from scipy import sparse
 
-from bnp_dask.errors import DataError, SettingError
+from bnp_dask.errors import BnpDaskError, DataError, SettingError
 
 BATCH_BYTES = 32 * 2**20
 """Size of a default batch in memory: a task of about a tenth of a second for a typical model."""
@@ -132,6 +134,20 @@ def build_csr(lengths: np.ndarray, words: np.ndarray, counts: np.ndarray, n_word
     out = sparse.csr_array((counts, words.astype(kind, copy=False), indptr.astype(kind)), shape=(len(lengths), n_words))
     out.sum_duplicates()
     return out
+
+
+@contextmanager
+def parsed(name: str) -> Iterator[None]:
+    """Whatever parsers of others raise on damaged bytes, inside, becomes a DataError that names the file."""
+    try:
+        yield
+    except (BnpDaskError, ImportError, MemoryError):
+        raise
+    except Exception as error:
+        # a damaged table of contents makes parsers seek to places that no file has
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:
+            raise
+        raise DataError(f"{name}: damaged, or not what its name says ({type(error).__name__}: {error})") from error
 
 
 def nearest(word: str, known: Iterable[str], intro: str = "; nearest existing name: ") -> str:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 import dask
 import numpy as np
+import pyarrow as pa
 from dask._task_spec import convert_legacy_graph
 from dask.local import get_sync
 from scipy import sparse
@@ -31,6 +32,7 @@ from bnp_dask.data.checks import (
 )
 from bnp_dask.data.frames import frame_batch, frame_columns
 from bnp_dask.data.groups import Runs, as_arrow, require_once
+from bnp_dask.data.steps import WHOLE, BatchNames, Cutting, blocks_of
 from bnp_dask.errors import DataError
 
 if TYPE_CHECKING:
@@ -118,18 +120,35 @@ class PartitionReader:
     weights: str | None
     name: str
     keys: tuple[str, ...] = ()
+    cutting: Cutting = WHOLE
 
     def __call__(self) -> Batch:
         frame = _compute(self.payload)
         batch = frame_batch(frame, self.columns, self.weights, self.name)
         if not self.keys:
             return batch
-        return replace(batch, groups=_runs(frame, self.keys, self.name).offsets())
+        runs = _runs(frame, self.keys, self.name, self.cutting)
+        return replace(batch, groups=blocks_of(runs.offsets(), runs.breaks(), self.cutting.cut)[0])
 
 
-def _runs(frame: Any, keys: Sequence[str], name: str) -> Runs:
+@dataclass(frozen=True)
+class PartitionNames:
+    """What the groups of one partition are called, as :class:`~bnp_dask.data.steps.BatchNames`."""
+
+    payload: bytes
+    name: str
+    keys: tuple[str, ...]
+    cutting: Cutting
+
+    def __call__(self) -> tuple[pa.Array, np.ndarray]:
+        runs = _runs(_compute(self.payload), self.keys, self.name, self.cutting)
+        offsets, blocks = blocks_of(runs.offsets(), runs.breaks(), self.cutting.cut)
+        return BatchNames(runs.ids(), blocks, (0, len(offsets) - 1))()
+
+
+def _runs(frame: Any, keys: Sequence[str], name: str, cutting: Cutting) -> Runs:
     """Groups of the rows of one partition."""
-    runs = Runs(name, keys[0], keys[1] if len(keys) > 1 else None)
+    runs = Runs(name, keys[0], keys[1] if len(keys) > 1 else None, cutting)
     runs.add(*[as_arrow(frame[key]) for key in keys])
     return runs
 
@@ -230,6 +249,7 @@ class DaskFrameSource:
     weights: str | None
     keys: tuple[str, ...] = ()
     """Columns of groups and their order."""
+    cutting: Cutting = WHOLE
 
     @staticmethod
     def of(
@@ -238,6 +258,7 @@ class DaskFrameSource:
         columns: Sequence[str] | None = None,
         weights: str | None = None,
         keys: Sequence[str] = (),
+        cutting: Cutting = WHOLE,
     ) -> DaskFrameSource:
         """Check the columns; with groups, compute these columns once, to see that no partition cuts a group."""
         name = "dask DataFrame"
@@ -246,8 +267,8 @@ class DaskFrameSource:
         chosen = frame_columns(frame._meta, columns, weights, name, keys)
         used = list(dict.fromkeys([*chosen, *([weights] if weights is not None else []), *keys]))
         if keys:
-            _require_whole_groups(frame[list(keys)], tuple(keys), name)
-        return DaskFrameSource(name, frame[used], tuple(chosen), weights, tuple(keys))
+            _require_whole_groups(frame[list(keys)], tuple(keys), name, cutting)
+        return DaskFrameSource(name, frame[used], tuple(chosen), weights, tuple(keys), cutting)
 
     @property
     def n_batches(self) -> int:
@@ -273,7 +294,13 @@ class DaskFrameSource:
     def reader(self, index: int) -> Reader:
         name = batch_name(self.name, check_index(index, self.n_batches, self.name), None)
         payload = cloudpickle.dumps(_small_graph(self.frame.partitions[index], name))
-        return PartitionReader(payload, self.columns, self.weights, name, self.keys)
+        return PartitionReader(payload, self.columns, self.weights, name, self.keys, self.cutting)
+
+    def batch_names(self, index: int) -> PartitionNames:
+        """What the groups of a batch are called; computes their columns again."""
+        name = batch_name(self.name, check_index(index, self.n_batches, self.name), None)
+        part = self.frame[list(self.keys)].partitions[index]
+        return PartitionNames(cloudpickle.dumps(_small_graph(part, name)), name, self.keys, self.cutting)
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -285,13 +312,14 @@ class DaskFrameSource:
             "columns": [str(c) for c in self.columns],
             "weights": self.weights,
             **({"groups": list(self.keys)} if self.keys else {}),
+            **({"cutting": asdict(self.cutting)} if self.cutting != WHOLE else {}),
         }
 
 
-def _require_whole_groups(frame: Any, keys: tuple[str, ...], name: str) -> None:
+def _require_whole_groups(frame: Any, keys: tuple[str, ...], name: str, cutting: Cutting) -> None:
     """DataError when rows of one group lie in two places, such as in two partitions."""
     parts = frame.to_delayed()
-    ids = dask.compute(*[dask.delayed(_ids)(part, keys, f"{name} batch {b}") for b, part in enumerate(parts)])
+    ids = dask.compute(*[dask.delayed(_ids)(part, keys, f"{name} batch {b}", cutting) for b, part in enumerate(parts)])
     try:
         require_once(list(ids), name, keys[0])
     except DataError as error:
@@ -300,9 +328,9 @@ def _require_whole_groups(frame: Any, keys: tuple[str, ...], name: str) -> None:
         ) from None
 
 
-def _ids(frame: Any, keys: tuple[str, ...], name: str) -> Any:
+def _ids(frame: Any, keys: tuple[str, ...], name: str, cutting: Cutting) -> Any:
     """Task: the id of each run of rows of one partition."""
-    return _runs(frame, keys, name).ids()
+    return _runs(frame, keys, name, cutting).ids()
 
 
 def open_collection(
@@ -311,6 +339,7 @@ def open_collection(
     columns: Sequence[str] | None,
     weights: str | None,
     keys: Sequence[str] = (),
+    cutting: Cutting = WHOLE,
 ) -> DaskArraySource | DaskFrameSource:
     """A dask array or DataFrame as a source, ``keys`` its columns of groups; DataError for other collections."""
     import dask.array as da
@@ -322,5 +351,5 @@ def open_collection(
             )
         return DaskArraySource.of(data, batch_size)
     if "dataframe" in type(data).__module__.lower() and type(data).__name__ == "DataFrame":
-        return DaskFrameSource.of(data, batch_size, columns, weights, keys)
+        return DaskFrameSource.of(data, batch_size, columns, weights, keys, cutting)
     raise DataError(f"{type(data).__name__} is a dask collection without rows; needs a dask Array or DataFrame")

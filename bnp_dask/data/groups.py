@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 import zlib
 from dataclasses import dataclass, field, replace
@@ -14,10 +15,10 @@ import pyarrow.compute as pc
 from bnp_dask.batch import Batch
 from bnp_dask.data.base import Reader, Source
 from bnp_dask.data.checks import Span, batch_rows
+from bnp_dask.data.files import Location
+from bnp_dask.data.steps import INT, WHOLE, BatchNames, Cutting, Names, Steps, blocks_of, differ, shown, times_of
 from bnp_dask.data.zarr_rows import ZarrArray
 from bnp_dask.errors import DataError
-
-INT = np.dtype(np.int64)
 
 
 def check_offsets(groups: Any, n_atoms: int, name: str) -> np.ndarray:
@@ -65,7 +66,8 @@ def cut_groups(offsets: np.ndarray, rows: int, name: str) -> np.ndarray:
         size = int(offsets[large[0] + 1] - offsets[large[0]])
         warnings.warn(
             f"{name}: {len(large)} group(s) have more than the {rows} rows of a batch (group {large[0]}: {size}) and "
-            "are batches of their own, for a group is never cut; a worker holds such a batch whole",
+            "are batches of their own, for a group is never cut; a worker holds such a batch whole. Where long "
+            "sequences may be cut into blocks, say so: cut=10_000 (--cut)",
             stacklevel=2,
         )
     return np.array(starts, INT)
@@ -80,54 +82,69 @@ class Runs:
     ----------
     name, group, order
         Of the data and of the columns, for messages.
+    cutting
+        What gaps in the order column do.
     """
 
     name: str
     group: str
     order: str | None = None
+    cutting: Cutting = WHOLE
     n_rows: int = 0
     _starts: list[np.ndarray] = field(default_factory=list)
+    _breaks: list[np.ndarray] = field(default_factory=list)
     _ids: list[pa.Array] = field(default_factory=list)
-    _last: tuple[pa.Array, pa.Array | None] | None = None
+    _last: tuple[pa.Array, np.ndarray | None] | None = None
+    _steps: Steps | None = None
 
     def add(self, ids: pa.Array, order: pa.Array | None = None) -> None:
-        """More rows; DataError where an id is missing or the order column falls within a group."""
+        """More rows; DataError where an id is missing, or the order column falls, stays, or has a gap in a group."""
         require_all(ids, self.group, self.name, self.n_rows)
         if order is not None:
             require_all(order, str(self.order), self.name, self.n_rows)
         if len(ids) == 0:
             return
         fresh = np.ones(len(ids), np.bool_)
-        fresh[1:] = _differ(ids[1:], ids[:-1])
-        falls = np.zeros(len(ids), np.bool_)
-        if order is not None:
-            falls[1:] = _falls(order)
+        fresh[1:] = differ(ids)
         if self._last is not None:
-            fresh[0] = bool(_differ(ids[:1], self._last[0].cast(ids.type))[0])
-            if order is not None and self._last[1] is not None:
-                falls[0] = pc.less(order[0], self._last[1].cast(order.type)[0]).as_py()
-        wrong = np.flatnonzero(falls & ~fresh)
-        if len(wrong):
-            row = int(wrong[0])
-            raise DataError(
-                f"{self.name}: {self.order!r} falls within group {ids[row].as_py()!r} at row {self.n_rows + row}; sort "
-                f"the rows by {self.group!r} and {self.order!r}, or let bnp-dask ingest do it (--group-column, "
-                "--order-column)"
-            )
+            fresh[0] = bool(differ(pa.concat_arrays([self._last[0].cast(ids.type), ids[:1]]))[0])
+        times = None
+        if order is not None:
+            times = times_of(order, str(self.order), self.name)
+            self._check(ids, times, fresh)
         starts = np.flatnonzero(fresh)
         self._starts.append(self.n_rows + starts)
         self._ids.append(ids.take(pa.array(starts)))
-        self._last = (ids[-1:], None if order is None else order[-1:])
+        self._last = (ids[-1:], None if times is None else times[-1:])
         self.n_rows += len(ids)
 
+    def _check(self, ids: pa.Array, times: np.ndarray, fresh: np.ndarray) -> None:
+        if self._steps is None:
+            self._steps = Steps(self.name, self.group, str(self.order), self.cutting)
+        before = None if self._last is None else self._last[1]
+        first = self.n_rows - (0 if before is None else 1)
+        if before is not None:
+            times = np.concatenate([before, times])
+        same = ~fresh[len(fresh) - len(times) + 1 :]
+
+        def tell(t: int) -> tuple[Any, int, int]:
+            row = first + t
+            return shown(ids[row - self.n_rows]), row - 1, row
+
+        self._breaks.append(first + self._steps.breaks(times, same, tell))
+
     def ids(self) -> pa.Array:
-        """The id of each run of rows."""
+        """The id of each group."""
         return pa.concat_arrays(self._ids) if self._ids else pa.array([], pa.int64())
 
     def offsets(self) -> np.ndarray:
         """Offsets ``(G + 1,)``; DataError when rows of one group lie in two places."""
         require_once(self._ids, self.name, self.group)
         return np.concatenate([*self._starts, [self.n_rows]]).astype(INT)
+
+    def breaks(self) -> np.ndarray | None:
+        """Rows inside groups before which there is a gap, where gaps cut."""
+        return np.concatenate(self._breaks) if self._breaks and self.cutting.gaps == "cut" else None
 
 
 def require_once(ids: list[pa.Array], name: str, group: str) -> None:
@@ -154,14 +171,6 @@ def require_all(values: pa.Array, column: str, name: str, before: int = 0) -> No
         )
 
 
-def _differ(a: pa.Array, b: pa.Array) -> np.ndarray:
-    return np.asarray(pc.not_equal(a, b).to_numpy(zero_copy_only=False), np.bool_)
-
-
-def _falls(order: pa.Array) -> np.ndarray:
-    return np.asarray(pc.less(order[1:], order[:-1]).to_numpy(zero_copy_only=False), np.bool_)
-
-
 def as_arrow(values: Any) -> pa.Array:
     """A column of a frame or table as one Arrow array without dictionary; NaN becomes null."""
     if isinstance(values, pa.ChunkedArray):
@@ -184,16 +193,61 @@ class GroupedReader:
     offsets: np.ndarray | ZarrArray
     group_span: Span
     n_rows: int
+    n_features: int
+    names: BatchNames
 
     def __call__(self) -> Batch:
+        need, held = 8 * self.n_rows * self.n_features, memory_bytes()
+        if need > held:
+            raise DataError(
+                f"{self._longest()}: a batch of {self.n_rows:,} rows takes {need / 2**30:,.1f} GB, and this machine "
+                f"has {held / 2**30:,.1f}. A group is read whole: cut=10_000 (--cut) cuts long sequences into blocks "
+                "of at most so many rows, each a sequence of its own"
+            )
         batch = self.atoms()
-        if isinstance(self.offsets, ZarrArray):
-            offsets = self.offsets.read((self.group_span[0], self.group_span[1] + 1), INT)
-        else:
-            offsets = self.offsets
         if batch.n_atoms != self.n_rows:
             raise DataError(f"{batch.name}: {batch.n_atoms} rows, but its groups have {self.n_rows}")
-        return replace(batch, groups=np.ascontiguousarray(offsets - offsets[0]))
+        batch = replace(batch, groups=np.ascontiguousarray(self._offsets()))
+        with np.errstate(over="ignore", invalid="ignore"):
+            finite = bool(np.isfinite(np.sum(batch.x)))
+        if not finite:
+            self._refuse_missing(batch)
+        return batch
+
+    def _offsets(self) -> np.ndarray:
+        offsets = self.offsets
+        if isinstance(offsets, ZarrArray):
+            offsets = offsets.read((self.group_span[0], self.group_span[1] + 1), INT)
+        return offsets - offsets[0]
+
+    def _longest(self) -> str:
+        lengths = np.diff(self._offsets())
+        g = int(np.argmax(lengths))
+        return f"group {self.names()[0][g].as_py()!r} ({int(lengths[g]):,} rows)"
+
+    def _refuse_missing(self, batch: Batch) -> None:
+        """DataError that names the group and the row of a value that is not finite, if there is one."""
+        wrong = np.argwhere(~np.isfinite(batch.x))
+        if len(wrong) == 0:  # their sum is too large, they are not
+            return
+        row, column = wrong[0].tolist()
+        ids, begin = self.names()
+        g = int(np.searchsorted(batch.group_offsets, row, side="right")) - 1
+        place = int(begin[g]) + row - int(batch.group_offsets[g])
+        raise DataError(
+            f"{batch.name}: row {row}, column {column} is {batch.x[row, column]}, which is row {place} of group "
+            f"{ids[g].as_py()!r}; missing values ({len(np.unique(wrong[:, 0]))} rows here) are not read over: fill "
+            "them in, or drop such rows and begin a new group after each. For a table with an order column that is "
+            "dropping them and gaps='cut' (--gaps cut), for arrays bnp_dask.without_missing(sequences)"
+        )
+
+
+def memory_bytes() -> int:
+    """Main memory of this machine."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # systems that do not say
+        return 2**62
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,12 +262,15 @@ class GroupedSource:
         Rows and groups of each batch.
     offsets
         Of all groups ``(G + 1,)``, in memory or in a store.
+    names
+        What groups are called; blocks of a group that was cut are groups here.
     """
 
     atoms: Source
     spans: tuple[Span, ...]
     group_spans: tuple[Span, ...]
     offsets: np.ndarray | ZarrArray
+    names: Names = field(default_factory=Names)
 
     @property
     def name(self) -> str:
@@ -233,8 +290,17 @@ class GroupedSource:
 
     @property
     def n_groups(self) -> int:
-        """Number of groups G, those without rows included."""
+        """Number of groups G, those without rows included; each block of a group that was cut is one."""
         return self.group_spans[-1][1]
+
+    @property
+    def n_cuts(self) -> int:
+        """How often groups were cut; in a hidden Markov model, transitions that are not counted."""
+        blocks = self.names.blocks
+        if blocks is None:
+            return 0
+        last = blocks.read((self.n_groups - 1, self.n_groups), INT) if isinstance(blocks, ZarrArray) else blocks[-1:]
+        return self.n_groups - int(last[0, 0]) - 1
 
     @property
     def is_sparse(self) -> bool:
@@ -243,9 +309,12 @@ class GroupedSource:
     def reader(self, index: int) -> Reader:
         atoms = self.atoms.reader(index)
         (first, last), (start, stop) = self.group_spans[index], self.spans[index]
-        if isinstance(self.offsets, ZarrArray):
-            return GroupedReader(atoms, self.offsets, (first, last), stop - start)
-        return GroupedReader(atoms, self.offsets[first : last + 1], (first, last), stop - start)
+        offsets = self.offsets if isinstance(self.offsets, ZarrArray) else self.offsets[first : last + 1]
+        return GroupedReader(atoms, offsets, (first, last), stop - start, self.n_features, self.batch_names(index))
+
+    def batch_names(self, index: int) -> BatchNames:
+        """What the groups of a batch are called."""
+        return self.names.part(self.group_spans[index])
 
     def describe(self) -> dict[str, Any]:
         facts = {**self.atoms.describe(), "n_groups": self.n_groups}
@@ -262,16 +331,36 @@ class GroupedSource:
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """Where batches start: the row of each and its first group, ``(B + 1,)`` both."""
+    """Where batches start: the row of each and its first group, ``(B + 1,)`` both; and what groups are called."""
 
     offsets: np.ndarray
     groups: np.ndarray
+    names: Names
 
     @staticmethod
     def of(groups: Any, n_atoms: int, n_features: int, batch_size: int | None, name: str) -> Cut:
         """Cut between groups: batches of ``batch_size`` rows at most, or of about 32 MB."""
-        offsets = check_offsets(groups, n_atoms, name)
-        return Cut(offsets, cut_groups(offsets, batch_rows(n_features, batch_size), name))
+        return Cut.within(check_offsets(groups, n_atoms, name), n_features, batch_size, name)
+
+    @staticmethod
+    def within(
+        whole: np.ndarray,
+        n_features: int,
+        batch_size: int | None,
+        name: str,
+        cut: int | None = None,
+        breaks: np.ndarray | None = None,
+        ids: pa.Array | Location | None = None,
+    ) -> Cut:
+        """The same for offsets that were checked; groups are first cut at ``breaks``, and into blocks of ``cut``."""
+        offsets, blocks = blocks_of(whole, breaks, cut)
+        return Cut(offsets, cut_groups(offsets, batch_rows(n_features, batch_size), name), Names(ids, blocks))
+
+    @property
+    def n_cuts(self) -> int:
+        """How often groups were cut."""
+        blocks = self.names.all_blocks()
+        return 0 if blocks is None else len(blocks) - int(blocks[-1, 0]) - 1
 
     @property
     def spans(self) -> tuple[Span, ...]:
@@ -280,7 +369,7 @@ class Cut:
 
     def attach(self, atoms: Source) -> GroupedSource:
         """A source that was cut at :attr:`spans`, with its groups."""
-        return GroupedSource(atoms, self.spans, pairs(self.groups), self.offsets)
+        return GroupedSource(atoms, self.spans, pairs(self.groups), self.offsets, self.names)
 
 
 def pairs(edges: np.ndarray) -> tuple[Span, ...]:

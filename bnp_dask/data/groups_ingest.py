@@ -14,7 +14,7 @@ import pyarrow.csv
 from bnp_dask.data.checks import PIECE_BYTES
 from bnp_dask.data.files import Location
 from bnp_dask.data.formats import open_packed
-from bnp_dask.data.groups import INT, as_arrow, require_all
+from bnp_dask.data.groups import as_arrow, require_all
 from bnp_dask.data.groups_open import parquet_pieces
 from bnp_dask.data.parquet import (
     choose_columns,
@@ -26,6 +26,7 @@ from bnp_dask.data.parquet import (
     open_file,
     parquet_files,
 )
+from bnp_dask.data.steps import INT, WHOLE, Cutting, Steps, times_of
 from bnp_dask.errors import DataError, SettingError
 
 Piece = tuple[np.ndarray, np.ndarray | None]
@@ -51,6 +52,10 @@ class GroupedTable:
         Where each row of the table goes, ``(n,)``; None when all lie right.
     types
         Of the columns of a CSV file.
+    ids
+        Of the groups, ``(G,)``.
+    breaks
+        Rows in their new order before which a gap cuts their group, or None.
     """
 
     location: Location
@@ -61,6 +66,8 @@ class GroupedTable:
     offsets: np.ndarray
     place: np.ndarray | None
     types: dict[str, pa.DataType]
+    ids: pa.Array
+    breaks: np.ndarray | None = None
 
     @staticmethod
     def read(
@@ -70,6 +77,7 @@ class GroupedTable:
         order: str | None,
         columns: Sequence[str] | None,
         weights: str | None,
+        cutting: Cutting = WHOLE,
     ) -> GroupedTable:
         """One pass over ids and order: holds 4 bytes a row for the ids, and 8 for the order."""
         if kind not in ("parquet", "csv", "tsv"):
@@ -89,19 +97,28 @@ class GroupedTable:
             require_all(ids, group, location.name, before)
             codes.append(ids.dictionary_encode())
             if order is not None:
-                times.append(_times(as_arrow(piece.column(1)), order, location.name, before))
+                held = as_arrow(piece.column(1))
+                require_all(held, order, location.name, before)
+                times.append(times_of(held, order, location.name))
             before += len(ids)
         if before == 0:
             raise DataError(f"{location.name} has no rows")
-        found = _codes(codes)
+        found, ids = _codes(codes)
         dtype = common_dtype(schema, chosen) if kind == "parquet" else np.dtype(np.float64)
         offsets = np.concatenate([[0], np.cumsum(np.bincount(found))]).astype(INT)
-        rank = np.argsort(found, kind="stable") if order is None else np.lexsort((np.concatenate(times), found))
+        breaks = None
+        if order is None:
+            rank = np.argsort(found, kind="stable")
+        else:
+            when = np.concatenate(times)
+            rank = np.lexsort((when, found))
+            steps = Steps(location.name, group, order, cutting)
+            breaks = _breaks(steps, when[rank], found[rank], rank, ids)
         place = None
         if (np.diff(rank) != 1).any():
             place = np.empty(len(rank), INT)
             place[rank] = np.arange(len(rank))
-        return GroupedTable(location, kind, layout, weights, dtype, offsets, place, text)
+        return GroupedTable(location, kind, layout, weights, dtype, offsets, place, text, ids, breaks)
 
     @property
     def is_sorted(self) -> bool:
@@ -149,8 +166,24 @@ class GroupedTable:
             yield out, numbers(batch.column(self.weights)) if self.weights else None
 
 
+def _breaks(steps: Steps, times: np.ndarray, codes: np.ndarray, rank: np.ndarray, ids: pa.Array) -> np.ndarray | None:
+    """Where gaps cut sorted rows; DataError for rows of one time, and gaps that are refused."""
+
+    def tell(t: int) -> tuple[Any, int, int]:
+        return ids[int(codes[t])].as_py(), int(rank[t - 1]), int(rank[t])
+
+    found = steps.breaks(times, codes[1:] == codes[:-1], tell)
+    return found if steps.cutting.gaps == "cut" else None
+
+
 def grouped_table(
-    location: Location, kind: str, group: str | None, order: str | None, columns: Sequence[str] | None, weights: Any
+    location: Location,
+    kind: str,
+    group: str | None,
+    order: str | None,
+    columns: Sequence[str] | None,
+    weights: Any,
+    cutting: Cutting = WHOLE,
 ) -> GroupedTable | None:
     """The table that ``ingest`` is to put into groups; None when no column was named."""
     if group is None:
@@ -159,7 +192,7 @@ def grouped_table(
         return None
     if weights is not None and not isinstance(weights, str):
         raise SettingError("with group_column=, weights must be a column: rows are sorted, and weights with them")
-    return GroupedTable.read(location, kind, group, order, columns, weights)
+    return GroupedTable.read(location, kind, group, order, columns, weights, cutting)
 
 
 def _schema(location: Location, kind: str) -> pa.Schema:
@@ -200,23 +233,13 @@ def _pieces(
         raise DataError(f"{location.name}: {error}") from error
 
 
-def _times(order: pa.Array, column: str, name: str, before: int) -> np.ndarray:
-    """The order of rows as numbers, ``(n,)``: dates and times as whole numbers."""
-    require_all(order, column, name, before)
-    if pa.types.is_temporal(order.type):
-        wide = pa.int32() if order.type.bit_width == 32 else pa.int64()
-        order = order.cast(wide)
-    if not is_numeric(order.type):
-        raise DataError(f"{name}: order column {column!r} is {order.type}; needs numbers, dates or times")
-    return numbers(order)
-
-
-def _codes(pieces: list[pa.DictionaryArray]) -> np.ndarray:
-    """Number of the group of each row, ``(n,)``, groups numbered from the first to occur."""
+def _codes(pieces: list[pa.DictionaryArray]) -> tuple[np.ndarray, pa.Array]:
+    """Number of the group of each row, ``(n,)``, groups numbered from the first to occur, and their ids ``(G,)``."""
     whole = pa.chunked_array(pieces).unify_dictionaries()
     codes = np.concatenate([np.asarray(chunk.indices, np.int32) for chunk in whole.chunks])
     first = np.full(int(codes.max()) + 1, len(codes), INT)
     np.minimum.at(first, codes, np.arange(len(codes)))
+    by_first = np.argsort(first, kind="stable")
     rank = np.empty(len(first), np.int32)
-    rank[np.argsort(first, kind="stable")] = np.arange(len(first), dtype=np.int32)
-    return rank[codes]
+    rank[by_first] = np.arange(len(first), dtype=np.int32)
+    return rank[codes], whole.chunk(0).dictionary.take(pa.array(by_first))

@@ -18,7 +18,7 @@ from bnp_dask.data.collections import DaskArraySource
 from bnp_dask.data.files import Location
 from bnp_dask.data.formats import open_packed
 from bnp_dask.data.frames import TableSource
-from bnp_dask.data.groups import INT, Cut, GroupedSource, Runs, as_arrow, pairs
+from bnp_dask.data.groups import Cut, GroupedSource, Runs, as_arrow, check_offsets, pairs
 from bnp_dask.data.npy import NpyFile, NpySource
 from bnp_dask.data.parquet import (
     ParquetSource,
@@ -31,6 +31,7 @@ from bnp_dask.data.parquet import (
     read_pieces,
     row_starts,
 )
+from bnp_dask.data.steps import IDS_PLACE, INT, WHOLE, Cutting, Names, whole_groups
 from bnp_dask.data.zarr_rows import ZarrArray, ZarrRowsSource
 from bnp_dask.errors import DataError
 
@@ -45,9 +46,10 @@ class Keys:
     offsets: np.ndarray | None = None
     column: str | None = None
     order: str | None = None
+    cutting: Cutting = WHOLE
 
     @staticmethod
-    def of(groups: Any, order: str | None) -> Keys | None:
+    def of(groups: Any, order: str | None, cutting: Cutting = WHOLE) -> Keys | None:
         """From the arguments of :func:`bnp_dask.as_source`; None when rows come in no groups."""
         if groups is None:
             if order is not None:
@@ -56,7 +58,7 @@ class Keys:
         if isinstance(groups, (str, os.PathLike)):
             text = os.fspath(groups)
             if not text.endswith(".npy"):
-                return Keys(None, text, order)
+                return Keys(None, text, order, cutting)
             location = Location.of(text)
             location.require()
             file = NpyFile.open(location, vector=True)
@@ -65,7 +67,7 @@ class Keys:
             raise DataError(
                 f"order={order!r} is for groups told by a column; rows of an array are in order as they lie"
             )
-        return Keys(np.asarray(groups))
+        return Keys(np.asarray(groups), cutting=cutting)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -92,7 +94,9 @@ def is_list_of_groups(data: Any) -> bool:
     )
 
 
-def from_list(parts: Sequence[np.ndarray], batch_size: int | None, weights: np.ndarray | NpyFile | None) -> Source:
+def from_list(
+    parts: Sequence[np.ndarray], batch_size: int | None, weights: np.ndarray | NpyFile | None, cut: int | None = None
+) -> Source:
     """A list of matrices ``(n_g, D)``, one for each group (sequence, image); they are put together in memory."""
     width = parts[0].shape[1]
     for g, x in enumerate(parts):
@@ -103,13 +107,22 @@ def from_list(parts: Sequence[np.ndarray], batch_size: int | None, weights: np.n
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     check_matrix((int(offsets[-1]), width), "list of arrays")
     source = ArraySource.of(np.concatenate(parts), None, "list of arrays", "list")
-    return grouped(source, offsets, batch_size, weights)
+    return grouped(source, offsets, batch_size, weights, cut)
 
 
 def grouped(
-    source: Rows, offsets: Any, batch_size: int | None, weights: np.ndarray | NpyFile | None = None
+    source: Rows,
+    offsets: Any,
+    batch_size: int | None,
+    weights: np.ndarray | NpyFile | None = None,
+    cut: int | None = None,
+    breaks: np.ndarray | None = None,
+    ids: pa.Array | None = None,
 ) -> GroupedSource:
-    """Cut a source between groups; DataError for offsets that do not fit, and for sparse counts."""
+    """Cut a source between groups, called ``ids``; groups are cut at ``breaks`` and into blocks of ``cut`` rows.
+
+    DataError for offsets that do not fit, and for sparse counts.
+    """
     if source.is_sparse:
         raise DataError(
             f"{source.name}: sparse counts have a document in each row, which is a group of its own; leave out groups="
@@ -119,34 +132,49 @@ def grouped(
             f"{source.name} has parts of unknown length, so offsets cannot cut it: x.compute_chunk_sizes() counts "
             "those of a dask array; name the column of groups of a DataFrame"
         )
-    cut = Cut.of(offsets, source.n_atoms, source.n_features, batch_size, source.name)
-    rows: Source = source.cut(cut.spans) if isinstance(source, DaskArraySource) else replace(source, spans=cut.spans)
+    whole = check_offsets(offsets, source.n_atoms, source.name)
+    made = Cut.within(whole, source.n_features, batch_size, source.name, cut, breaks, ids)
+    rows: Source = source.cut(made.spans) if isinstance(source, DaskArraySource) else replace(source, spans=made.spans)
     if weights is not None:
-        rows = with_weights(rows, cut.spans, weights)
-    return cut.attach(rows)
+        rows = with_weights(rows, made.spans, weights)
+    return made.attach(rows)
 
 
 # -- stores ------------------------------------------------------------------------------------------------------
 def stored_groups(
-    source: ZarrRowsSource, location: Location, members: Sequence[str], batch_size: int | None
+    source: ZarrRowsSource, location: Location, members: Sequence[str], batch_size: int | None, cut: int | None = None
 ) -> ZarrRowsSource | GroupedSource:
     """A store of rows with the groups that it holds, if any: arrays ``groups``, and as written by ``ingest``
-    ``batch_group``, the first group of each batch."""
+    ``batch_group``, the first group of each batch, ``blocks`` of groups that were cut, and a table of ids."""
     if "groups" not in members:
         return source
     stored = ZarrArray.open(location.child("groups"))
     name = f"{location.name}, array groups"
     if len(stored.shape) != 1 or stored.dtype.kind not in "iu" or stored.shape[0] < 2:
         raise DataError(f"{name}: shape {stored.shape} and dtype {stored.dtype}; needs whole numbers, (G + 1,)")
-    if batch_size is None and "batch_group" in members:
+    names = _stored_names(location, members, stored.shape[0] - 1)
+    if batch_size is None and cut is None and "batch_group" in members:
         table = ZarrArray.open(location.child("batch_group"))
         first = table.read((0, table.shape[0]), INT)
         if table.shape[1:] != (2,) or first[-1].tolist() != [stored.shape[0] - 1, source.n_atoms]:
             raise DataError(f"{location.name}: its table of batches does not fit its arrays; ingest it again")
         spans = pairs(first[:, 1])
-        return GroupedSource(replace(source, spans=spans), spans, pairs(first[:, 0]), stored)
-    cut = Cut.of(stored.read((0, stored.shape[0]), INT), source.n_atoms, source.n_features, batch_size, name)
-    return replace(cut.attach(replace(source, spans=cut.spans)), offsets=stored)
+        return GroupedSource(replace(source, spans=spans), spans, pairs(first[:, 0]), stored, names)
+    offsets = check_offsets(stored.read((0, stored.shape[0]), INT), source.n_atoms, name)
+    whole, breaks = whole_groups(offsets, names.all_blocks())
+    made = Cut.within(whole, source.n_features, batch_size, name, cut, breaks, names.ids)
+    found = made.attach(replace(source, spans=made.spans))
+    return found if cut is not None else replace(found, offsets=stored, names=names)
+
+
+def _stored_names(location: Location, members: Sequence[str], n_groups: int) -> Names:
+    blocks = ZarrArray.open(location.child("blocks")) if "blocks" in members else None
+    if blocks is not None and blocks.shape != (n_groups, 2):
+        raise DataError(
+            f"{location.name}: array blocks has shape {blocks.shape}; needs ({n_groups}, 2); ingest it again"
+        )
+    ids = location.child(*IDS_PLACE)
+    return Names(ids if ids.exists() else None, blocks)
 
 
 # -- tables ------------------------------------------------------------------------------------------------------
@@ -156,27 +184,29 @@ def open_parquet_groups(
     """Parquet with a column of group ids: one pass over that column, and the order, finds the groups."""
     with open_file(parquet_files(location)[0]) as file:
         schema = file.schema_arrow
+    breaks = ids = None
     if keys.column is None:
         d = ParquetSource.of(location, None, columns, weights)
-        layout, dtype, n = d.layout, d.dtype, d.n_atoms
-        offsets = keys.require_offsets(location.name)
+        layout, dtype = d.layout, d.dtype
+        whole = check_offsets(keys.require_offsets(location.name), d.n_atoms, location.name)
     else:
         chosen = choose_columns(schema, columns, weights, location.name, keys.columns)
         layout, dtype = tuple(feature_layout(schema, chosen)), common_dtype(schema, chosen)
-        offsets = _parquet_runs(location, keys)
-        n = int(offsets[-1])
-    cut = Cut.of(offsets, n, sum(width for _, width in layout), batch_size, location.name)
+        runs = _parquet_runs(location, keys)
+        whole, breaks, ids = runs.offsets(), runs.breaks(), runs.ids()
+    d_all = sum(width for _, width in layout)
+    cut = Cut.within(whole, d_all, batch_size, location.name, keys.cutting.cut, breaks, ids)
     edges = cut.offsets[cut.groups]
-    return cut.attach(ParquetSource.between(location, layout, weights, dtype, edges))
+    return cut.attach(ParquetSource.between(location, layout, weights, dtype, edges, columns is not None))
 
 
-def _parquet_runs(location: Location, keys: Keys) -> np.ndarray:
-    runs = Runs(location.name, str(keys.column), keys.order)
+def _parquet_runs(location: Location, keys: Keys) -> Runs:
+    runs = Runs(location.name, str(keys.column), keys.order, keys.cutting)
     for piece in parquet_pieces(location, keys.columns, PIECE_BYTES // 8):
         runs.add(as_arrow(piece.column(0)), as_arrow(piece.column(1)) if keys.order is not None else None)
     if runs.n_rows == 0:
         raise DataError(f"{location.name} has no rows")
-    return runs.offsets()
+    return runs
 
 
 def parquet_pieces(location: Location, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
@@ -197,12 +227,12 @@ def table_groups(
 ) -> GroupedSource:
     """A table in memory with a column of group ids, or with offsets."""
     if keys.column is None:
-        return grouped(source, keys.require_offsets(source.name), batch_size, weights)
-    runs = Runs(source.name, keys.column, keys.order)
+        return grouped(source, keys.require_offsets(source.name), batch_size, weights, keys.cutting.cut)
+    runs = Runs(source.name, keys.column, keys.order, keys.cutting)
     held = source.table
     values = [as_arrow(held.column(c) if isinstance(held, pa.Table) else held[c]) for c in keys.columns]
     runs.add(*values)
-    return grouped(source, runs.offsets(), batch_size, weights)
+    return grouped(source, runs.offsets(), batch_size, weights, keys.cutting.cut, runs.breaks(), runs.ids())
 
 
 def csv_table(location: Location, kind: str, keys: Keys) -> pa.Table:

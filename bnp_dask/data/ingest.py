@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from scipy import sparse
 
-from bnp_dask.data.checks import BATCH_BYTES, ENTRY_BYTES, PIECE_BYTES, batch_rows, check_batch_size, check_dtype
+from bnp_dask.data.checks import (
+    BATCH_BYTES,
+    ENTRY_BYTES,
+    PIECE_BYTES,
+    batch_rows,
+    check_batch_size,
+    check_dtype,
+    parsed,
+)
 from bnp_dask.data.corpus import TEXT_FORMATS, Documents, Text
 from bnp_dask.data.corpus_ingest import Corpus, TextReport, documents_of, write_corpus
 from bnp_dask.data.files import Location
 from bnp_dask.data.formats import STREAMED, Piece, Stream, check_format, detect, detect_text
 from bnp_dask.data.groups import Cut, GroupedSource
 from bnp_dask.data.groups_ingest import GroupedTable, grouped_table
+from bnp_dask.data.ingest_report import IngestReport
 from bnp_dask.data.npy import NpySource
 from bnp_dask.data.open import open_path
 from bnp_dask.data.parquet import ParquetSource
 from bnp_dask.data.patches import Patches
 from bnp_dask.data.project import Projection, fit_projection, load_projection
+from bnp_dask.data.steps import Cutting, whole_groups
 from bnp_dask.data.vocabulary import WordSums, write_vocabulary
 from bnp_dask.data.zarr_rows import ZarrRowsSource
 from bnp_dask.data.zarr_write import CountsWriter, RowsWriter, write_vector
@@ -32,70 +43,6 @@ Progress = Callable[[float, int], None]
 """Called with the share of the source that was read, 0 to 1, and the number of atoms written so far."""
 
 _UNBATCHED = 2**62
-
-
-@dataclass(frozen=True)
-class IngestReport:
-    """What an ingest found and wrote.
-
-    Parameters
-    ----------
-    source, out
-        Names of both ends.
-    format
-        Format of the source.
-    kind
-        ``"rows"`` or ``"counts"``.
-    n_atoms, n_features, n_batches
-        Sizes: atoms, columns or words, batches.
-    nbytes
-        Bytes of all batches once loaded (float64).
-    stored_bytes
-        Bytes on disk.
-    dtype
-        How values are stored.
-    n_entries, n_tokens, n_empty
-        Counts only: entries, sum of counts, documents without words.
-    notes
-        What a reader of the report should know.
-    text
-        Raw text only: what was found in it.
-    n_groups
-        Rows only: groups that they came in; None for rows without.
-    """
-
-    source: str
-    out: str
-    format: str
-    kind: str
-    n_atoms: int
-    n_features: int
-    n_batches: int
-    nbytes: int
-    stored_bytes: int
-    dtype: str
-    n_entries: int = 0
-    n_tokens: float = 0.0
-    n_empty: int = 0
-    notes: tuple[str, ...] = ()
-    text: TextReport | None = None
-    n_groups: int | None = None
-
-    def __str__(self) -> str:
-        what = "documents" if self.kind == "counts" else "atoms"
-        width = "words" if self.kind == "counts" else "features"
-        lines = [
-            f"{self.source} ({self.format}) -> {self.out}",
-            f"  {self.n_atoms:,} {what}, {self.n_features:,} {width}, {self.n_batches:,} batches, "
-            f"{self.nbytes / 2**20:,.1f} MB in memory, {self.stored_bytes / 2**20:,.1f} MB stored as {self.dtype}",
-        ]
-        if self.kind == "counts":
-            lines.append(f"  {self.n_entries:,} entries, {self.n_tokens:,.0f} tokens, {self.n_empty:,} empty documents")
-        if self.n_groups is not None:
-            lines.append(f"  {self.n_groups:,} groups")
-        if self.text is not None:
-            lines += self.text.lines()
-        return "\n".join(lines + [f"  note: {note}" for note in self.notes])
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,14 +57,21 @@ class _Input:
     notes: list[str] = field(default_factory=list)
     table: GroupedTable | None = None
 
-    def offsets(self) -> np.ndarray | None:
-        """Groups of the rows, ``(G + 1,)``: of a column, or of a store that has them; else None."""
+    def cut(self, n_features: int, rows: int, cut: int | None) -> Cut | None:
+        """Groups of the rows, cut as was asked: of a column, or of a store that has them; else None."""
+        name = self.location.name
         if self.table is not None:
-            return self.table.offsets
-        if self.format != "zarr":
-            return None
-        source = open_path(self.location, None, None, None, self.format)
-        return source.all_offsets() if isinstance(source, GroupedSource) else None
+            found = self.table
+            return Cut.within(found.offsets, n_features, rows, name, cut, found.breaks, found.ids)
+        source = open_path(self.location, None, None, None, self.format) if self.format == "zarr" else None
+        if isinstance(source, GroupedSource):
+            whole, breaks = whole_groups(source.all_offsets(), source.names.all_blocks())
+            return Cut.within(whole, n_features, rows, name, cut, breaks, source.names.ids)
+        if cut is not None:
+            raise SettingError(
+                f"{name}: cut={cut} cuts sequences into blocks; name the column that tells them apart: group_column="
+            )
+        return None
 
     def pieces(self) -> Iterator[tuple[Piece, float]]:
         """Atoms with weights, in the stored dtype, and the share read."""
@@ -165,6 +119,9 @@ def ingest(
     storage_options: Mapping[str, Any] | None = None,
     group_column: str | None = None,
     order_column: str | None = None,
+    gaps: Literal["refuse", "cut", "ignore"] | None = None,
+    step: float | None = None,
+    cut: int | None = None,
 ) -> IngestReport:
     """Turn a file into a batched Zarr store; holds one batch at a time.
 
@@ -208,6 +165,9 @@ def ingest(
         Tables (Parquet, CSV): a column of ids says which rows belong together (a sequence, an image, a hospital),
         another sorts the rows of each.  Groups come in the order of their first rows; rows that lie elsewhere are
         sorted in a temporary file, with 12 to 28 bytes a row in memory.  Batches never cut a group.
+    gaps, step, cut
+        As in :func:`as_source`: what gaps in the order column do, how long a step is, and the most rows of a block
+        into which long sequences may be cut.
 
     Raises
     ------
@@ -226,27 +186,24 @@ def ingest(
         documents, name = documents_of(source_path)
         location, kind = Location(name), "documents"
         corpus = Corpus(name, kind, documents, text or Text(), columns)
-    if target.exists() and not overwrite:
-        raise DataError(f"{target.name} exists; pass overwrite=True (--overwrite) to replace it, or another name")
-    if target.url == location.url:
-        raise DataError(f"{target.name}: source and target are the same")
-    if batch_size is not None:
-        check_batch_size(batch_size)
-    if batch_bytes < 1:
-        raise SettingError(f"batch_bytes={batch_bytes!r}: needs a positive number of bytes")
+    _check_target(target, location, overwrite)
+    _check_sizes(batch_size, batch_bytes)
     # a local store gets its name at the end; elsewhere the group's metadata, written last, makes it complete
     building = target.sibling(f".{target.basename}.{uuid.uuid4().hex[:12]}") if target.is_local else target
     if overwrite and not target.is_local and target.exists():
         target.remove()
     if patches is not None and kind != "images":
         raise SettingError(f"{location.name} is no image or folder of images (format {kind}), and has no patches")
-    table = grouped_table(location, kind, group_column, order_column, columns, weights)
+    cutting = Cutting.of(cut, gaps, step, order_column)
+    table = grouped_table(location, kind, group_column, order_column, columns, weights, cutting)
     given = _Input(location, kind, columns, weights, patches or Patches(), table=table)
     if text is not None and corpus is None:
         raise SettingError(f"{location.name} has format {kind}, which is no raw text; leave the settings of text out")
-    plan = _Plan(given, building, target, batch_size, batch_bytes, vocabulary, project, dtype, progress)
+    plan = _Plan(given, building, target, batch_size, batch_bytes, vocabulary, project, dtype, progress, cut)
     try:
-        report = _write(plan) if corpus is None else _write_text(plan, corpus)
+        # errors of the caller's own function are left as they are
+        with parsed(location.name) if kind != "documents" else contextlib.nullcontext():
+            report = _write(plan) if corpus is None else _write_text(plan, corpus)
         if target.is_local:
             _put_in_place(building, target)
         return report
@@ -254,6 +211,20 @@ def ingest(
         if building.exists():
             building.remove()
         raise
+
+
+def _check_target(target: Location, location: Location, overwrite: bool) -> None:
+    if target.exists() and not overwrite:
+        raise DataError(f"{target.name} exists; pass overwrite=True (--overwrite) to replace it, or another name")
+    if target.url == location.url:
+        raise DataError(f"{target.name}: source and target are the same")
+
+
+def _check_sizes(batch_size: int | None, batch_bytes: int) -> None:
+    if batch_size is not None:
+        check_batch_size(batch_size)
+    if batch_bytes < 1:
+        raise SettingError(f"batch_bytes={batch_bytes!r}: needs a positive number of bytes")
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,6 +238,7 @@ class _Plan:
     project: int | str | os.PathLike[str] | None
     dtype: str | None
     progress: Progress | None
+    cut: int | None = None
 
     def tell(self, fraction: float, n_atoms: int) -> None:
         if self.progress is not None:
@@ -282,8 +254,8 @@ def _write(plan: _Plan) -> IngestReport:
         if plan.vocabulary is not None:
             raise DataError(f"{plan.given.location.name} holds dense rows, which have no vocabulary")
         return _write_rows(plan, _chain(first, pieces), first[0][0])
-    if plan.project is not None or plan.dtype is not None:
-        raise DataError(f"{plan.given.location.name} holds counts; project= and dtype= are for dense rows")
+    if plan.project is not None or plan.dtype is not None or plan.cut is not None:
+        raise DataError(f"{plan.given.location.name} holds counts; project=, dtype= and cut= are for dense rows")
     return _write_counts(plan, _chain(first, pieces), first[0][0])
 
 
@@ -300,8 +272,7 @@ def _write_rows(plan: _Plan, pieces: Iterator[tuple[Piece, float]], sample: np.n
     kind = check_dtype(kind, f"dtype={plan.dtype!r}")
     d = sample.shape[1] if projection is None else projection.n_components
     rows = batch_rows(d, plan.batch_size, plan.batch_bytes)
-    offsets = plan.given.offsets()
-    cut = None if offsets is None else Cut.of(offsets, int(offsets[-1]), d, rows, name)
+    cut = plan.given.cut(d, rows, plan.cut)
     writer = RowsWriter(plan.building, d, kind, rows, cut)
     begin = 0.5 if isinstance(plan.project, int) else 0.0
     for (x, weights), fraction in pieces:
@@ -327,6 +298,7 @@ def _write_rows(plan: _Plan, pieces: Iterator[tuple[Piece, float]], sample: np.n
     return IngestReport(
         name, plan.target.name, plan.given.format, "rows", writer.n_atoms, d, writer.n_batches, loaded,
         _stored(plan.building), str(kind), notes=tuple(notes), n_groups=None if cut is None else len(cut.offsets) - 1,
+        n_cuts=0 if cut is None else cut.n_cuts,
     )  # fmt: skip
 
 
@@ -409,7 +381,8 @@ def _counts_report(
 
 
 def _kind(location: Location, text: Text | None) -> str:
-    return detect(location) if text is None else detect_text(location, text)
+    with parsed(location.name):
+        return detect(location) if text is None else detect_text(location, text)
 
 
 def _write_text(plan: _Plan, corpus: Corpus) -> IngestReport:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import fsspec
 import numpy as np
@@ -15,6 +15,7 @@ from scipy import sparse
 
 from bnp_dask.data.arrays import ArraySource, with_weights
 from bnp_dask.data.base import Source
+from bnp_dask.data.checks import parsed
 from bnp_dask.data.collections import DaskArraySource, is_dask, open_collection
 from bnp_dask.data.corpus import TEXT_FORMATS
 from bnp_dask.data.files import Location
@@ -32,8 +33,9 @@ from bnp_dask.data.groups_open import (
     table_groups,
 )
 from bnp_dask.data.npy import NpyFile, NpySource
-from bnp_dask.data.parquet import ParquetSource, open_file, parquet_files
+from bnp_dask.data.parquet import ParquetSource, first_schema, parquet_files
 from bnp_dask.data.parquet_counts import ParquetCountsSource, counts_shape
+from bnp_dask.data.steps import Cutting
 from bnp_dask.data.zarr_counts import ZarrCountsSource, open_zarr_counts
 from bnp_dask.data.zarr_rows import ZarrArray, ZarrRowsSource, open_zarr, open_zarr_rows, store_facts
 from bnp_dask.errors import DataError
@@ -59,6 +61,10 @@ def as_source(
     format: str | None = None,
     groups: str | os.PathLike[str] | np.ndarray | Sequence[int] | None = None,
     order: str | None = None,
+    gaps: Literal["refuse", "cut", "ignore"] | None = None,
+    step: float | None = None,
+    cut: int | None = None,
+    on_bad_batch: Literal["raise", "skip"] = "raise",
 ) -> Source:
     """A source of batches from a path, URL, array, table or dask collection.
 
@@ -86,42 +92,73 @@ def as_source(
         holds up to ``batch_size`` rows in whole groups, and a larger group alone.  Stores that ``ingest`` wrote with
         groups have them already.
     order
-        A column that must rise within each group; rows are taken as they lie, so this is a check.
-        ``bnp_dask.ingest`` sorts.
+        A column of numbers, dates or times that must rise within each group, no two rows with the same; rows are
+        taken as they lie, so this is a check.  ``bnp_dask.ingest`` sorts.
+    gaps
+        What to do where the order column goes up by more than one and a half steps: ``"refuse"`` (the default),
+        ``"cut"``: what follows the gap is a group (a sequence) of its own, ``"ignore"``: rows follow one another
+        whatever lies between.
+    step
+        Distance of neighbouring rows in the order column, in its units (of dates and times those that they are stored
+        in); default: the median distance.
+    cut
+        Most rows of a group: longer ones are cut into as few blocks as possible, of equal size, and each is a group of
+        its own.  For sequences that are too long to be worked on in one piece: each block then starts anew, from the
+        start probabilities, and the transition at each cut is not counted (``source.n_cuts`` in all).  Rows stay in
+        their order, so labels do.  Blocks of many times the length of a segment change little: where states last 60
+        steps, blocks of 1000 gave 1 label in 10,000 another state, blocks of 100 1 in 800.
+    on_bad_batch
+        ``"skip"``: a file of a Parquet folder that has other columns than the rest, or cannot be opened, is an error
+        only when its batch is read; for ``train(..., on_bad_batch="skip")``.
 
     Raises
     ------
     DataError
         The data cannot be read as rows of numbers or counts; says what was found and what to call.
     """
-    keys = Keys.of(groups, order)
+    cutting = Cutting.of(cut, gaps, step, order)
+    keys = Keys.of(groups, order, cutting)
     if isinstance(data, (str, os.PathLike)):
         location = Location.of(data, storage_options)
-        return open_path(location, batch_size, weights, columns, format, keys)
+        return open_path(location, batch_size, weights, columns, format, keys, cut, on_bad_batch == "skip")
     if format is not None or storage_options is not None:
         raise DataError(f"format and storage_options are for paths and URLs, but data is {type(data).__name__}")
     if isinstance(data, zarr.Array | zarr.Group):
         raise DataError("data is an open Zarr node, which workers cannot open; pass its path or URL")
     if is_dask(data):
         column, apart = _split_weights(weights)
-        source = open_collection(data, batch_size, columns, column, () if keys is None else keys.columns)
+        _require_groups(cut, keys, "dask collection")
+        named = () if keys is None else keys.columns
+        source = open_collection(data, batch_size, columns, column, named, cutting)
         if keys is not None and (isinstance(source, DaskArraySource) or keys.column is None):
-            return grouped(source, keys.require_offsets(source.name), batch_size, apart)
+            return grouped(source, keys.require_offsets(source.name), batch_size, apart, cut)
         return _weighted(source, source.spans, apart)
     if isinstance(data, Source):
-        if batch_size is not None or weights is not None or columns is not None or keys is not None:
-            raise DataError("data is already a source; give batch_size, weights, columns and groups where it is made")
+        given = (batch_size, weights, columns, keys, cut)
+        if any(value is not None for value in given):
+            raise DataError(
+                "data is already a source; give batch_size, weights, columns, groups and cut where it is made"
+            )
         return data
-    return _from_memory(data, batch_size, weights, columns, keys)
+    return _from_memory(data, batch_size, weights, columns, keys, cut)
+
+
+def _require_groups(cut: int | None, keys: Keys | None, name: str) -> None:
+    if cut is not None and keys is None:
+        raise DataError(
+            f"{name}: cut={cut} cuts sequences into blocks; say which rows are of one sequence: groups= (all rows one "
+            "sequence: groups=[0, n])"
+        )
 
 
 def _from_memory(
-    data: Data, batch_size: int | None, weights: Any, columns: Sequence[str] | None, keys: Keys | None
+    data: Data, batch_size: int | None, weights: Any, columns: Sequence[str] | None, keys: Keys | None, cut: int | None
 ) -> Source:
     column, apart = _split_weights(weights)
     named = () if keys is None else keys.columns
     if isinstance(data, pa.Table) or _is_frame(data):
         make = TableSource.of_table if isinstance(data, pa.Table) else TableSource.of_frame
+        _require_groups(cut, keys, "table")
         table = make(data, batch_size, columns, column, named)
         if keys is not None:
             return table_groups(table, keys, batch_size, apart)
@@ -136,14 +173,18 @@ def _from_memory(
     if is_list_of_groups(data):
         if keys is not None:
             raise DataError("data is a list of arrays, each a group; leave out groups=, or give one array")
-        return from_list(data, batch_size, apart)
+        return from_list(data, batch_size, apart, cut)
+    _require_groups(cut, keys, "array")
     try:
         held = data if sparse.issparse(data) else np.asanyarray(data)
     except ValueError as error:
-        raise DataError(f"data is a {type(data).__name__} that is no array: {error}") from error
+        raise DataError(
+            f"data is a {type(data).__name__} that is no array: {error}. A list of sequences needs a matrix (n_g, D) "
+            "for each, also for single numbers: [x.reshape(-1, 1) for x in data]"
+        ) from error
     source = ArraySource.of(held, batch_size)
     if keys is not None:
-        return grouped(source, keys.require_offsets(source.name), batch_size, apart)
+        return grouped(source, keys.require_offsets(source.name), batch_size, apart, cut)
     return _weighted(source, source.spans, apart)
 
 
@@ -182,8 +223,24 @@ def open_path(
     columns: Sequence[str] | None = None,
     format: str | None = None,
     keys: Keys | None = None,
+    cut: int | None = None,
+    is_lenient: bool = False,
 ) -> Source:
     """Source of a file, folder or URL."""
+    with parsed(location.name):
+        return _open_path(location, batch_size, weights, columns, format, keys, cut, is_lenient)
+
+
+def _open_path(
+    location: Location,
+    batch_size: int | None,
+    weights: Any,
+    columns: Sequence[str] | None,
+    format: str | None,
+    keys: Keys | None,
+    cut: int | None,
+    is_lenient: bool,
+) -> Source:
     column, apart = _split_weights(weights)
     location.require()
     kind = check_format(format) if format is not None else detect(location)
@@ -193,18 +250,20 @@ def open_path(
             f"{location.name} OUT.zarr"
         )
     source: FileSource
+    if kind != "zarr":
+        _require_groups(cut, keys, location.name)
     if kind in STREAMED:
         return _read_whole(location, kind, batch_size, column, apart, columns, keys)
     if kind == "parquet" and keys is not None:
         parquet = open_parquet_groups(location, keys, batch_size, columns, column)
         return parquet if apart is None else replace(parquet, atoms=_weighted(parquet.atoms, parquet.spans, apart))
     if kind == "parquet":
-        source = _open_parquet(location, batch_size, columns, column)
+        source = _open_parquet(location, batch_size, columns, column, is_lenient)
     elif columns is not None or column is not None:
         what = f"weights={column!r}" if column is not None else "columns="
         raise DataError(f"{location.name}: {what} needs named columns, which format {kind} does not have")
     elif kind == "zarr":
-        source = _open_zarr(location, batch_size)
+        source = _open_zarr(location, batch_size, None if keys is not None else cut)
     elif kind == "npy":
         source = NpySource.of(location, batch_size)
     else:
@@ -218,11 +277,14 @@ def open_path(
             raise DataError(
                 f"{location.name}: counts have a document in each row, a group of its own; leave out groups="
             )
-        return grouped(source, keys.require_offsets(location.name), batch_size, apart)
+        return grouped(source, keys.require_offsets(location.name), batch_size, apart, cut)
+    _require_groups(cut, keys, location.name)
     return _weighted(source, source.spans, apart)
 
 
-def _open_zarr(location: Location, batch_size: int | None) -> ZarrRowsSource | ZarrCountsSource | GroupedSource:
+def _open_zarr(
+    location: Location, batch_size: int | None, cut: int | None
+) -> ZarrRowsSource | ZarrCountsSource | GroupedSource:
     node = open_zarr(location)
     if isinstance(node, zarr.Array):
         return ZarrRowsSource.of_array(location, ZarrArray.of(location, node), None, batch_size)
@@ -232,16 +294,19 @@ def _open_zarr(location: Location, batch_size: int | None) -> ZarrRowsSource | Z
     if kind != "rows":
         raise DataError(f"{location.name}: a store of kind {kind!r}; needs rows or counts")
     rows = open_zarr_rows(location, node, batch_size)
-    return stored_groups(rows, location, sorted(node.array_keys()), batch_size)
+    return stored_groups(rows, location, sorted(node.array_keys()), batch_size, cut)
 
 
 def _open_parquet(
-    location: Location, batch_size: int | None, columns: Sequence[str] | None, weights: str | None
+    location: Location,
+    batch_size: int | None,
+    columns: Sequence[str] | None,
+    weights: str | None,
+    is_lenient: bool = False,
 ) -> ParquetSource | ParquetCountsSource:
-    with open_file(parquet_files(location)[0]) as file:
-        shape = counts_shape(file.schema_arrow)
+    shape = counts_shape(first_schema(parquet_files(location), is_lenient))
     if shape is None or columns is not None:
-        return ParquetSource.of(location, batch_size, columns, weights)
+        return ParquetSource.of(location, batch_size, columns, weights, is_lenient)
     if weights is not None:
         raise DataError(f"{location.name}: a table of counts takes weights as an array or .npy file, not a column")
     return ParquetCountsSource.of(location, batch_size)
@@ -250,6 +315,17 @@ def _open_parquet(
 def _open_npz(location: Location, batch_size: int | None) -> ArraySource:
     """An .npz file is packed, so it is read whole: a scipy.sparse matrix, or its only array, or the one named x."""
     _check_small(location, "npz")
+    try:
+        return _npz_source(location, batch_size)
+    except DataError:
+        raise
+    except Exception as error:  # zipfile, zlib, NumPy and SciPy raise nearly anything on damaged bytes
+        raise DataError(
+            f"{location.name}: no .npz file of numbers, or a damaged one ({type(error).__name__}: {error})"
+        ) from error
+
+
+def _npz_source(location: Location, batch_size: int | None) -> ArraySource:
     with location.open() as file, np.load(file, allow_pickle=False) as members:
         if "format" in members.files and "shape" in members.files:
             file.seek(0)
@@ -307,5 +383,5 @@ def _read_whole(
         apart = np.concatenate([w for _, w in held if w is not None])
     source = ArraySource.of(x, batch_size, location.name, kind)
     if keys is not None:
-        return grouped(source, keys.require_offsets(location.name), batch_size, apart)
+        return grouped(source, keys.require_offsets(location.name), batch_size, apart, keys.cutting.cut)
     return _weighted(source, source.spans, apart)

@@ -25,13 +25,17 @@ SUFFIXES = (".parquet", ".pq", ".parq")
 
 @dataclass(frozen=True)
 class RowGroups:
-    """A run of rows in one file: row groups ``first`` to ``last``, of their rows ``skip`` to ``skip + take``."""
+    """A run of rows in one file: row groups ``first`` to ``last``, of their rows ``skip`` to ``skip + take``.
+
+    ``fault`` says why the file cannot be read, if that is known already.
+    """
 
     file: Location
     first: int
     last: int
     skip: int
     take: int
+    fault: str = ""
 
 
 def parquet_files(location: Location) -> list[Location]:
@@ -58,7 +62,12 @@ def open_file(location: Location) -> pq.ParquetFile:
 
 def read_pieces(part: RowGroups, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
     """The rows of a part, ``rows`` at a time; DataError names the file and its row groups."""
+    if part.fault:
+        raise DataError(part.fault)
     with open_file(part.file) as file:
+        gone = [c for c in columns if c not in file.schema_arrow.names]
+        if gone:
+            raise DataError(f"{part.file.name}: column {gone[0]!r} is gone; the data must not change during a run")
         done, stop = 0, part.skip + part.take
         try:
             groups = list(range(part.first, part.last))
@@ -186,11 +195,23 @@ class ParquetReader:
         for part in self.parts:
             start = place
             for batch in read_pieces(part, columns, rows):
+                self._check_kinds(part, batch.schema)
                 yield place, place + batch.num_rows, batch
                 place += batch.num_rows
             if place - start != part.take:
                 raise DataError(
                     f"{self.name}: {place - start} rows where the footer of {part.file.name} announces {part.take}"
+                )
+
+    def _check_kinds(self, part: RowGroups, schema: pa.Schema) -> None:
+        """DataError when a file holds something else than when the source was opened."""
+        widths = dict(self.layout)
+        for field in schema:
+            width = field.type.list_size if _is_vector(field.type) else 1
+            if not (is_numeric(field.type) or _is_vector(field.type)) or width != widths.get(field.name, 1):
+                raise DataError(
+                    f"{part.file.name}: column {field.name!r} is {field.type}, which it was not when the data were "
+                    "opened; the data must not change during a run"
                 )
 
     def __call__(self) -> Batch:
@@ -215,11 +236,14 @@ class ParquetSource:
         batch_size: int | None = None,
         columns: Sequence[str] | None = None,
         weights: str | None = None,
+        is_lenient: bool = False,
     ) -> ParquetSource:
-        """Read all footers, compare columns, and group row groups into batches."""
+        """Read all footers, compare columns, and group row groups into batches.
+
+        If ``is_lenient``, a file with other columns or without a footer is an error only when its batch is read.
+        """
         files = parquet_files(location)
-        with open_file(files[0]) as first:
-            schema = first.schema_arrow
+        schema = first_schema(files, is_lenient)
         chosen = choose_columns(schema, columns, weights, location.name)
         layout = tuple(feature_layout(schema, chosen))
         d = sum(width for _, width in layout)
@@ -230,6 +254,7 @@ class ParquetSource:
             columns is not None,
             batch_rows(d, batch_size),
             batch_size,
+            is_lenient,
         )
         if not batches:
             raise DataError(f"{location.name} has no rows")
@@ -237,13 +262,24 @@ class ParquetSource:
 
     @staticmethod
     def between(
-        location: Location, layout: Sequence[tuple[str, int]], weights: str | None, dtype: np.dtype, edges: np.ndarray
+        location: Location,
+        layout: Sequence[tuple[str, int]],
+        weights: str | None,
+        dtype: np.dtype,
+        edges: np.ndarray,
+        chosen: bool,
     ) -> ParquetSource:
-        """The rows of all files cut at ``edges (B + 1,)``, columns known."""
+        """The rows of all files cut at ``edges (B + 1,)``, columns known, and ``chosen`` by the user or not."""
         bounds = np.asarray(edges).tolist()
         batches: list[list[RowGroups]] = [[] for _ in bounds[1:]]
+        used = [*[column for column, _ in layout], *([weights] if weights else [])]
         before = 0
-        for file in parquet_files(location):
+        files = parquet_files(location)
+        with open_file(files[0]) as first:
+            schema = first.schema_arrow
+        for file in files:
+            with open_file(file) as opened:
+                _compare(opened.schema_arrow, schema, used, chosen, file, files[0])
             starts = row_starts(file)
             for b, (start, stop) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
                 low, high = max(start - before, 0), min(stop - before, int(starts[-1]))
@@ -313,7 +349,13 @@ def common_dtype(schema: pa.Schema, columns: Sequence[str]) -> np.dtype:
 
 
 def _plan(
-    files: Sequence[Location], schema: pa.Schema, used: Sequence[str], chosen: bool, rows: int, batch_size: int | None
+    files: Sequence[Location],
+    schema: pa.Schema,
+    used: Sequence[str],
+    chosen: bool,
+    rows: int,
+    batch_size: int | None,
+    is_lenient: bool = False,
 ) -> list[tuple[RowGroups, ...]]:
     """Cut all files into batches.
 
@@ -323,9 +365,17 @@ def _plan(
     out: list[tuple[RowGroups, ...]] = []
     held: list[RowGroups] = []
     for location in files:
-        with open_file(location) as file:
-            _compare(file.schema_arrow, schema, used, chosen, location, files[0])
-        starts = row_starts(location)
+        try:
+            with open_file(location) as file:
+                _compare(file.schema_arrow, schema, used, chosen, location, files[0])
+            starts = row_starts(location)
+        except DataError as error:
+            if not is_lenient:
+                raise
+            out += [tuple(held)] if held else []
+            out.append((RowGroups(location, 0, 0, 0, 0, str(error)),))
+            held = []
+            continue
         sizes = np.diff(starts).tolist()
         if batch_size is not None:
             out += [(_rows_of(location, starts, a, b),) for a, b in spans(int(starts[-1]), rows)]
@@ -340,6 +390,18 @@ def _plan(
             elif size:
                 held.append(RowGroups(location, g, g + 1, 0, size))
     return [*out, tuple(held)] if held else out
+
+
+def first_schema(files: Sequence[Location], is_lenient: bool) -> pa.Schema:
+    """Columns of the first file, or of the first that can be read."""
+    for file in files[:-1] if is_lenient else ():
+        try:
+            with open_file(file) as opened:
+                return opened.schema_arrow
+        except DataError:
+            continue
+    with open_file(files[-1 if is_lenient else 0]) as opened:
+        return opened.schema_arrow
 
 
 def row_starts(location: Location) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO
 
@@ -22,10 +23,10 @@ def idx(file: IO[bytes], name: str) -> Iterator[np.ndarray]:
     if len(head) < 4 or head[:2] != b"\0\0" or head[2] not in _IDX_DTYPES or head[3] == 0:
         raise DataError(f"{name}: {head!r} at the start; not an IDX file")
     dtype = np.dtype(_IDX_DTYPES[head[2]])
-    shape = np.frombuffer(_exactly(file, 4 * head[3], name), ">u4").astype(int)
-    n, d = int(shape[0]), int(np.prod(shape[1:], dtype=np.int64))
+    shape = np.frombuffer(_exactly(file, 4 * head[3], name), ">u4").tolist()
+    n, d = shape[0], math.prod(shape[1:])
     if n == 0 or d == 0:
-        raise DataError(f"{name}: shape {tuple(shape.tolist())} holds no rows")
+        raise DataError(f"{name}: shape {tuple(shape)} holds no rows")
     rows = max(1, PIECE_BYTES // (8 * d))
     for start in range(0, n, rows):
         count = min(rows, n - start)
@@ -37,7 +38,7 @@ def _exactly(file: IO[bytes], size: int, name: str) -> bytes:
     """So many bytes; a compressed file may give them in several reads."""
     parts, left = [], size
     while left:
-        part = file.read(left)
+        part = file.read(min(left, PIECE_BYTES))  # a damaged header may announce more than there is memory for
         if not part:
             raise DataError(f"{name}: cut short, {left} bytes are missing")
         parts.append(part)

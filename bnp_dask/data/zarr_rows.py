@@ -21,6 +21,7 @@ from bnp_dask.data.checks import (
     check_dtype,
     check_index,
     check_matrix,
+    parsed,
     spans,
 )
 from bnp_dask.data.files import Location
@@ -36,7 +37,7 @@ def open_zarr(location: Location) -> zarr.Array | zarr.Group:
     """The array or group at a location; DataError when it is neither."""
     try:
         return zarr.open(location.zarr_store(), mode="r")
-    except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
+    except Exception as error:  # damaged metadata make zarr raise nearly anything
         raise DataError(
             f"{location.name}: no Zarr array or group, or one whose writing was cut short ({error})"
         ) from error
@@ -76,7 +77,8 @@ class ZarrArray:
     def read(self, span: Span, dtype: np.dtype) -> np.ndarray:
         """Rows ``span`` as C-contiguous ``dtype``, ``(n, ...)``; DataError names a missing or damaged chunk."""
         out = np.empty((span[1] - span[0], *self.shape[1:]), dtype)
-        array = zarr.open_array(self.location.zarr_store(), mode="r")
+        with parsed(self.location.name):
+            array = zarr.open_array(self.location.zarr_store(), mode="r")
         row_bytes = max(1, int(np.prod(self.shape[1:], dtype=np.int64)) * self.dtype.itemsize)
         rows = self.chunk_rows * max(1, PIECE_BYTES // (self.chunk_rows * row_bytes))
         # pieces end where chunks end, so that no chunk is decoded twice

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import fsspec
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import zarr
 from scipy import sparse
 from zarr.codecs import BloscCodec, Crc32cCodec
@@ -14,11 +18,15 @@ from zarr.codecs import BloscCodec, Crc32cCodec
 from bnp_dask.data.checks import PIECE_BYTES
 from bnp_dask.data.files import Location
 from bnp_dask.data.groups import Cut, check_offsets
+from bnp_dask.data.steps import IDS_PLACE
 from bnp_dask.data.zarr_rows import ATTRIBUTE, FORMAT_VERSION
 from bnp_dask.errors import DataError
 
 ENTRY_CHUNK = 2**18
 """Most entries in one chunk of a store of counts."""
+
+IDS_ROWS = 2**16
+"""Ids of groups in a row group: a batch reads those that hold its own."""
 
 
 def create_array(location: Location, shape: tuple[int, ...], chunks: tuple[int, ...], dtype: Any) -> zarr.Array:
@@ -115,6 +123,10 @@ class RowsWriter:
             table = np.stack([self.cut.groups, self.cut.offsets[self.cut.groups]], axis=1)
             write_vector(self.location.child("batch_group"), table)
             sizes["n_groups"] = len(self.cut.offsets) - 1
+            blocks = self.cut.names.all_blocks()
+            if blocks is not None:
+                write_vector(self.location.child("blocks"), blocks)
+            _write_ids(self.location, self.cut.names.ids)
         finish(self.location, {"kind": "rows", **sizes, **facts}, source)
 
     def _flush(self) -> None:
@@ -132,6 +144,20 @@ class RowsWriter:
         self._array[self.n_atoms : stop] = x
         self.n_atoms, self.n_batches = stop, self.n_batches + 1
         self._held, self._held_rows = [], 0
+
+
+def _write_ids(store: Location, ids: pa.Array | Location | None) -> None:
+    """Ids of groups, if they have any, as a table in the store."""
+    if ids is None:
+        return
+    zarr.create_group(store.child(IDS_PLACE[0]).zarr_store(read_only=False))
+    place = store.child(*IDS_PLACE)
+    with fsspec.open(place.url, "wb", **place.options) as out:
+        if isinstance(ids, Location):
+            with ids.open() as source:
+                shutil.copyfileobj(source, out)
+            return
+        pq.write_table(pa.table({"id": ids}), out, row_group_size=IDS_ROWS)
 
 
 @dataclass(eq=False)

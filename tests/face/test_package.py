@@ -16,6 +16,7 @@ Model DPMixture FiniteMixture Gaussian ZeroMeanGaussian DiagGaussian FixedVarian
 Product FullBatch Memoized Stochastic BregmanKMeans RandomExamples KMeansParallel Responsibilities FromPosterior train
 predict score save load inspect report ingest Source Progress DirichletProcessMixture LDA HDPTopics DocumentStep
 Completion completion_score top_words survey_documents to_pyldavis TopicModel
+SequenceModel state_durations survey_sequences transitions without_missing
 """
 
 
@@ -32,7 +33,7 @@ def test_every_public_name_is_there(name):
 
 def test_the_contract_is_public():
     assert set(CONTRACT.split()) <= set(dir(bnp))
-    assert set(bnp.__all__) == set(dir(bnp)) - {"DirichletProcessMixture", "TopicModel"}
+    assert set(bnp.__all__) == set(dir(bnp)) - {"DirichletProcessMixture", "SequenceModel", "TopicModel"}
 
 
 def test_type_checkers_see_the_same_names():

@@ -38,11 +38,13 @@ def over(client: Client, before: dict[str, int]) -> int:
     return max(after[worker] - before[worker] for worker in before)
 
 
-def check(tmp_path: Path, n_workers: int, limit: int, batch_bytes: int, observation: object, laps: int) -> None:
-    """Write, train, predict, and look at what the workers held."""
-    n_batches = -(-6 * n_workers * limit // batch_bytes)
+def check(
+    tmp_path: Path, n_workers: int, limit: int, batch_bytes: int, observation: object, laps: int, times: int = 6
+) -> None:
+    """Write ``times`` what the workers hold, train, predict, and look at what the workers held."""
+    n_batches = -(-times * n_workers * limit // batch_bytes)
     truth = write_rows(tmp_path / "x.zarr", n_batches, batch_bytes)
-    assert len(truth) * N_FEATURES * 8 >= 6 * n_workers * limit
+    assert len(truth) * N_FEATURES * 8 >= times * n_workers * limit
     cluster = LocalCluster(
         n_workers=n_workers, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, memory_limit=limit
     )
@@ -76,3 +78,9 @@ def test_one_worker(tmp_path):
 @pytest.mark.timeout(1200)
 def test_two_workers_and_full_covariances(tmp_path):
     check(tmp_path, 2, 500 * 10**6, 40 * MB, Gaussian(), laps=2)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(2400)
+def test_data_of_twenty_times_the_memory(tmp_path):
+    check(tmp_path, 1, 400 * 10**6, 24 * MB, DiagGaussian(), laps=1, times=20)

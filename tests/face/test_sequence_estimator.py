@@ -1,0 +1,106 @@
+"""SequenceModel: scikit-learn's own checks, and that it says what train, predict and score say."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("sklearn")
+
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import bnp_dask as bnp
+from bnp_dask import SequenceModel
+from bnp_dask.metrics import hamming_distance
+from bnp_dask.observation import with_previous
+
+
+def not_sequences(estimator):
+    """Checks that shuffle rows or take some away: then a sequence is another one."""
+    why = "rows of a sequence depend on those before and after them"
+    return dict.fromkeys(("check_methods_sample_order_invariance", "check_methods_subset_invariance"), why)
+
+
+CHECKED = [SequenceModel(n_states=3, max_laps=2), SequenceModel("autoregressive", max_laps=1, moves=())]
+
+
+@parametrize_with_checks(CHECKED, expected_failed_checks=not_sequences)
+@pytest.mark.filterwarnings("ignore")
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+def recordings(seed=0):
+    """Three states in the plane that last thirty steps or so, in sequences of any length."""
+    rng = np.random.default_rng(seed)
+    means = np.array([[-5.0, 0.0], [0.0, 5.0], [5.0, 0.0]])
+    truth = [np.repeat(rng.integers(3, size=n), 30)[: 30 * n - 7] for n in (5, 1, 8, 4)]
+    return [means[t] + rng.normal(size=(len(t), 2)) for t in truth], truth
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("n_states", [None, 3])
+def test_it_is_the_functions(n_states):
+    parts, truth = recordings()
+    # births are slow to try: the test of autoregressions has them
+    moves = [bnp.Merge(), bnp.Delete()] if n_states is None else None
+    made = SequenceModel(n_states=n_states, max_laps=15, moves=moves, random_state=1).fit(parts)
+    assert isinstance(made.posterior_.model.allocation, bnp.HDPHMM if n_states is None else bnp.FiniteHMM)
+    assert made.n_states_ == 3 and hamming_distance(np.concatenate(truth), made.labels_) == 0.0
+    np.testing.assert_array_equal(made.predict(parts), made.labels_)
+    np.testing.assert_array_equal(made.posterior_.ids[made.order_[made.labels_]], bnp.predict(made.posterior_, parts))
+    resp = made.predict_proba(parts)
+    np.testing.assert_allclose(resp, bnp.predict(made.posterior_, parts, soft=True)[:, made.order_])
+    assert made.score(parts) == bnp.score(made.posterior_, parts)
+    # one below the other is the same, one sequence is another
+    rows, lengths = np.concatenate(parts), [len(x) for x in parts]
+    np.testing.assert_array_equal(made.predict(rows, lengths), made.labels_)
+    assert made.score(rows, lengths=lengths) == made.score(parts) != made.score(rows)
+    assert (np.diff(made.weights_) <= 0).all()
+    found = bnp.transitions(made.posterior_)
+    np.testing.assert_allclose(np.diag(made.transmat_), np.diag(found.matrix)[made.order_])
+    assert (np.diag(made.transmat_) > 0.8).all() and made.startprob_.shape == (3,)
+    assert clone(made).fit(parts).transmat_.tobytes() == made.transmat_.tobytes()
+    np.testing.assert_array_equal(clone(made).fit_predict(rows, lengths=lengths), made.labels_)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_autoregressions_take_rows_as_recorded():
+    rng = np.random.default_rng(0)
+    turn = {0: np.array([[0.9, 0.4], [-0.4, 0.9]]), 1: np.diag([0.2, -0.9])}
+    parts, truth = [], []
+    for n in (200, 1, 160, 2):
+        z = (np.arange(n) // 50) % 2
+        x = np.zeros((n, 2))
+        for t in range(1, n):
+            x[t] = turn[z[t]] @ x[t - 1] + 0.3 * rng.normal(size=2)
+        parts.append(x)
+        truth.append(z)
+    made = SequenceModel("autoregressive", kappa=50.0, max_laps=20, random_state=0).fit(parts)
+    assert hamming_distance(np.concatenate(truth), made.labels_, "many-to-one") < 0.06
+    assert made.labels_.shape == (363,) and made.predict_proba(parts).shape == (363, made.n_states_)
+    assert made.labels_[0] == made.labels_[1]
+    assert made.labels_[200] == made.startprob_.argmax()  # a sequence of one row
+    np.testing.assert_allclose(made.predict_proba(parts)[200], made.startprob_ / made.startprob_.sum())
+    offsets = np.concatenate([[0], np.cumsum([len(x) for x in parts])])
+    rows, offsets = with_previous(np.concatenate(parts), offsets)
+    assert made.score(parts) == bnp.score(made.posterior_, bnp.as_source(rows, groups=offsets))
+    assert made.predict(parts[1]).tolist() == [made.startprob_.argmax()]
+    with pytest.raises(bnp.BnpDaskError, match="no sequence of two rows"):
+        made.score(parts[1])
+
+
+def test_what_is_refused():
+    parts, _ = recordings()
+    rows = np.concatenate(parts)
+    with pytest.warns(ConvergenceWarning, match="max_laps or tol"):
+        made = SequenceModel(n_states=2, max_laps=1).fit(rows)
+    for lengths in ([5, 6], [-1, len(rows) + 1], [0.5, len(rows) - 0.5]):
+        with pytest.raises(bnp.BnpDaskError, match="needs whole numbers that sum to"):
+            made.predict(rows, lengths)
+    with pytest.raises(bnp.BnpDaskError, match="leave lengths out"):
+        made.predict(parts, [1, 2])
+    with pytest.raises(bnp.BnpDaskError, match="2 and 3 columns"):
+        made.predict([np.zeros((2, 2)), np.zeros((2, 3))])
+    with pytest.raises(bnp.BnpDaskError, match="observation='gausian'"):
+        SequenceModel("gausian").fit(rows)
