@@ -38,12 +38,12 @@ class Callback(Protocol):
         """Before the first step."""
         ...
 
-    def on_batch(self, done: int) -> None:
-        """After each batch was folded; ``done`` of this lap so far."""
+    def on_batch(self, done: int) -> bool | None:
+        """After each batch was folded; ``done`` of this lap so far.  True stops the run, after a checkpoint."""
         ...
 
     def on_lap(self, row: Mapping[str, Any], posterior: Posterior) -> bool | None:
-        """After each lap, with its last history row; True stops the run."""
+        """After each lap, with its last history row; True stops the run, after a checkpoint."""
         ...
 
     def on_end(self, reason: str) -> None:
@@ -72,8 +72,9 @@ class Progress:
         self._bar = tqdm(total=info.n_batches, initial=info.first_batch, unit="batch", leave=True)
         self._bar.set_description(f"lap {info.first_lap + 1}/{info.laps}")
 
-    def on_batch(self, done: int) -> None:
+    def on_batch(self, done: int) -> bool | None:
         self._bar.update(done - self._bar.n)
+        return None
 
     def on_lap(self, row: Mapping[str, Any], posterior: Posterior) -> bool | None:
         assert self._info is not None
@@ -96,8 +97,9 @@ class LogLaps:
     def on_start(self, info: RunInfo) -> None:
         logger.info("%d atoms in %d batches, %s", info.n_atoms, info.n_batches, info.where)
 
-    def on_batch(self, done: int) -> None:
+    def on_batch(self, done: int) -> bool | None:
         """Batches are too many to log."""
+        return None
 
     def on_lap(self, row: Mapping[str, Any], posterior: Posterior) -> bool | None:
         logger.info("%s", lap_line(row))

@@ -5,15 +5,19 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
+import os
+import signal
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bnp_dask.errors import SettingError
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, Security
 
     from bnp_dask.jobfile import ClientSpec
     from bnp_dask.model import Posterior
@@ -46,21 +50,22 @@ def add_client_options(parser: argparse.ArgumentParser) -> None:
     place.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler that runs, such as tcp://host:8786")
     place.add_argument("--scheduler-file", metavar="FILE", help="the file that 'dask scheduler' wrote")
     group.add_argument("--memory-limit", metavar="SIZE", help="memory of each worker started here, such as 4GB")
+    group.add_argument("--tls-ca-file", metavar="PEM", help="authority of the certificates, for tls://host:8786")
+    group.add_argument("--tls-cert", metavar="PEM", help="this client's certificate")
+    group.add_argument("--tls-key", metavar="PEM", help="this client's key")
 
 
 def client_spec(args: argparse.Namespace, default: ClientSpec | None = None) -> ClientSpec:
     """Where to compute: what the options say, else what the job file says."""
-    from bnp_dask.jobfile import ClientSpec
+    from bnp_dask.jobfile import TLS, ClientSpec
 
     default = ClientSpec() if default is None else default
+    given = {name: getattr(args, name, None) for name in ("memory_limit", *TLS)}
     if args.workers is None and args.scheduler is None and args.scheduler_file is None:
-        if args.memory_limit is None:
-            return default
-        return ClientSpec(default.workers, default.scheduler, default.scheduler_file, args.memory_limit)
-    limit = args.memory_limit
-    if limit is None and args.workers is not None:
-        limit = default.memory_limit
-    return ClientSpec(args.workers, args.scheduler, args.scheduler_file, limit)
+        return replace(default, **{name: value for name, value in given.items() if value is not None})
+    kept = ("memory_limit",) if args.workers is not None else TLS
+    given.update({name: getattr(default, name) for name in kept if given[name] is None})
+    return ClientSpec(args.workers, args.scheduler, args.scheduler_file, **given)
 
 
 @contextlib.contextmanager
@@ -75,7 +80,7 @@ def open_client(spec: ClientSpec, quiet: bool = False) -> Iterator[Client | None
 
     with contextlib.ExitStack() as stack:
         if spec.workers is not None:
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), _deaf_to_interrupts():
                 warnings.filterwarnings("ignore", message="Port .* is already in use")
                 cluster = stack.enter_context(
                     LocalCluster(
@@ -95,9 +100,28 @@ def open_client(spec: ClientSpec, quiet: bool = False) -> Iterator[Client | None
         yield client
 
 
+@contextlib.contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Processes that are started inside, also later by threads that are, do not hear Ctrl-C.
+
+    A terminal sends it to all processes of a program.  Workers must live until this one has saved what they found.
+    """
+    if os.name != "posix":
+        yield
+        return
+    # multiprocessing starts this one together with the first process, and hears all signals again afterwards
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _connect(spec: ClientSpec) -> Client:
     from distributed import Client
 
+    security = _security(spec)
     try:
         if spec.scheduler_file is not None:
             if not Path(spec.scheduler_file).exists():
@@ -105,12 +129,29 @@ def _connect(spec: ClientSpec) -> Client:
                     f"there is no scheduler file {spec.scheduler_file}; start 'dask scheduler --scheduler-file "
                     f"{spec.scheduler_file}' first"
                 )
-            return Client(scheduler_file=spec.scheduler_file, timeout=CONNECT_SECONDS)
-        return Client(spec.scheduler, timeout=CONNECT_SECONDS)
-    except (OSError, ValueError) as error:
+            return Client(scheduler_file=spec.scheduler_file, timeout=CONNECT_SECONDS, security=security)
+        return Client(spec.scheduler, timeout=CONNECT_SECONDS, security=security)
+    except (OSError, ValueError, TypeError) as error:  # Dask raises a TypeError for tls:// without certificates
         if isinstance(error, SettingError):
             raise
         raise SettingError(f"cannot reach a scheduler at {spec.scheduler or spec.scheduler_file}: {error}") from error
+
+
+def _security(spec: ClientSpec) -> Security | None:
+    """The certificates that are given, as Dask takes them; None leaves it to Dask's own configuration."""
+    if spec.tls_ca_file is None:
+        return None
+    from distributed import Security
+
+    for path in (spec.tls_ca_file, spec.tls_cert, spec.tls_key):
+        if path is not None and not Path(path).exists():
+            raise SettingError(f"there is no file {path}; a tls connection needs an authority, a certificate and a key")
+    return Security(
+        tls_ca_file=spec.tls_ca_file,
+        tls_client_cert=spec.tls_cert,
+        tls_client_key=spec.tls_key,
+        require_encryption=True,
+    )
 
 
 def say(line: str, quiet: bool = False) -> None:

@@ -9,22 +9,25 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from distributed import Client
 
-from bnp_dask.callbacks import Callback, LogLaps, RunInfo
+from bnp_dask.allocation.chains import sequence_offsets, sequence_weights
+from bnp_dask.callbacks import Callback, LogLaps, RunInfo, logger
 from bnp_dask.data import as_source
-from bnp_dask.data.base import Source
-from bnp_dask.errors import DataError, SettingError, StoreError
-from bnp_dask.execute.base import Executor
+from bnp_dask.data.base import Source, batch_reader, naming_batch
+from bnp_dask.data.skipping import WithoutBatches
+from bnp_dask.errors import BnpDaskError, DataError, SettingError, StoreError
+from bnp_dask.execute.base import DEFAULT_RETRIES, Executor
 from bnp_dask.execute.blas import one_blas_thread
 from bnp_dask.execute.dask import open_executor
 from bnp_dask.execute.ordered import in_order
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.initialize import BregmanKMeans, InitContext, Initialization
-from bnp_dask.model import Model
+from bnp_dask.memory_plan import MemoryPlan
+from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
 from bnp_dask.results import History, TrainResult, save
 from bnp_dask.schedules import (
@@ -38,11 +41,18 @@ from bnp_dask.schedules import (
     state_to_json,
 )
 from bnp_dask.serialize import to_spec
-from bnp_dask.store import MemoryStore, RunStore
+from bnp_dask.store import MemoryStore, RunStore, SummaryFiles, is_within_reach
 from bnp_dask.survey import Survey, combine, survey_batch
 from bnp_dask.topics.vocabulary import words_of
+from bnp_dask.warm import warm
 
 SURVEY_WINDOW = 16
+
+DATA_SETTINGS = ("data", "skipped", "checksums", "n_atoms", "n_batches")
+"""Settings of a run that say what its data are."""
+
+STOPPED = "stopped by a callback"
+"""Reason of a run that a callback ended."""
 
 
 class ConvergenceWarning(UserWarning):
@@ -64,6 +74,7 @@ def train(
     weights: Any = None,
     batch_size: int | None = None,
     checkpoint_minutes: float = 5.0,
+    on_bad_batch: Literal["raise", "skip"] = "raise",
 ) -> TrainResult:
     """Learn the posterior of a model from data of any size.
 
@@ -99,6 +110,11 @@ def train(
         Atoms per batch; default: as the data are chunked, or batches of about 32 MB.
     checkpoint_minutes
         Longest time between checkpoints within a lap.
+    on_bad_batch
+        What to do when the first pass over the data, which every call makes, meets a batch that cannot be read or
+        that the likelihood cannot have produced: ``"raise"`` its error, or ``"skip"`` it.  A batch that is skipped is
+        in no total and in no prior set from the data; the log, ``result.skipped``, the history and the report say
+        which.  A batch that goes bad later is an error: resuming would find other data than before.
 
     Returns
     -------
@@ -109,23 +125,36 @@ def train(
     ------
     DataError
         Data that cannot be read, or that the likelihood cannot have produced.
+    SettingError
+        Settings that make no sense together, or a batch or model that cannot fit the memory of a worker; says which
+        size would.
     StoreError
         A run directory that is in use, holds another run, or belongs to other data or settings.
+    ExecutionError
+        The cluster was lost: its scheduler died, restarted or cannot be reached (within Dask's connection timeout,
+        30 s unless set otherwise), or a task lost worker after worker.  ``resume=True`` goes on.
     """
     schedule = Memoized() if schedule is None else schedule
     init = BregmanKMeans(25) if init is None else init
-    _check_arguments(model, init, schedule, moves, store, resume, checkpoint_minutes)
-    source = as_source(data, batch_size=batch_size, weights=weights)
+    _check_arguments(model, init, schedule, moves, store, resume, checkpoint_minutes, on_bad_batch)
+    source = as_source(data, batch_size=batch_size, weights=weights, on_bad_batch=on_bad_batch)
+    words = words_of(source)
     seed = int(rng.integers(2**63)) if isinstance(rng, np.random.Generator) else int(rng)
     with one_blas_thread(), open_executor(client) as executor:
-        survey = take_survey(model, source, executor)
+        plan = MemoryPlan(executor.memory_limit)
+        plan.require_batches(source)
+        if on_bad_batch == "skip":
+            survey, source = survey_what_is_good(model, source, executor)
+        else:
+            survey = take_survey(model, source, executor)
+        plan.require_surveyed(source, survey)
         ready = model.with_prior(survey)
         settings = _settings(model, init, schedule, moves, seed, source, survey)
         with contextlib.closing(_open_store(store, resume, settings)) as memo:
-            work = Work(ready, source, survey, executor, memo, seed, tuple(moves))
+            work = Work(ready, source, survey, executor, memo, seed, tuple(moves), _shelf(memo, executor))
             run = _Run(work, init, schedule, memo, [*callbacks, LogLaps()], checkpoint_minutes * 60)
             result = run.go(_where(executor))
-        result = replace(result, posterior=replace(result.posterior, words=words_of(source)))
+        result = replace(result, posterior=replace(result.posterior, words=words))
         if store is not None:
             save(result.posterior, Path(store) / "posterior.zarr")
     if result.reason.startswith("limit"):
@@ -142,14 +171,60 @@ def train(
 def survey_task(model: Model, reader: Any) -> Survey:
     """The task: read a batch, let the likelihood check it, and note what it holds."""
     batch = reader()
-    model.observation.check(batch)
-    return survey_batch(batch)
+    with naming_batch(batch.name):
+        model.check(batch)
+        if model.chained:
+            sequence_weights(batch, sequence_offsets(batch))
+        return survey_batch(batch)
+
+
+def warm_task(posterior: Posterior, reader: Any) -> float:
+    """The task: call every kernel once on a little of a batch."""
+    return warm(posterior, reader())
 
 
 def take_survey(model: Model, source: Source, executor: Executor) -> Survey:
     """One pass over the data: sizes, moments, checksums, and every check that the likelihood makes."""
-    tasks = ((f"survey-batch{b}", survey_task, (model, source.reader(b))) for b in range(source.n_batches))
+    tasks = ((f"survey-batch{b}", survey_task, (model, batch_reader(source, b))) for b in range(source.n_batches))
     return combine(in_order(executor, tasks, SURVEY_WINDOW))
+
+
+@dataclass(frozen=True)
+class BadBatch:
+    """A batch that the survey could not read, and why."""
+
+    why: str
+
+
+def survey_or_fault(model: Model, reader: Any) -> Survey | BadBatch:
+    """The task of a survey that goes on past bad batches; it tries as often as an executor would."""
+    for left in range(DEFAULT_RETRIES, -1, -1):
+        try:
+            return survey_task(model, reader)
+        except Exception as error:
+            if left == 0:
+                return BadBatch(" ".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())]))
+    raise AssertionError
+
+
+def survey_what_is_good(model: Model, source: Source, executor: Executor) -> tuple[Survey, Source]:
+    """The survey without the batches that cannot be used, and the source without them."""
+    tasks = ((f"survey-batch{b}", survey_or_fault, (model, batch_reader(source, b))) for b in range(source.n_batches))
+    bad: list[tuple[int, str]] = []
+    found: list[Survey | None] = []
+    for b, part in enumerate(in_order(executor, tasks, SURVEY_WINDOW)):
+        if isinstance(part, BadBatch):
+            bad.append((b, part.why))
+            logger.warning("skipped: %s", part.why)
+        found.append(None if isinstance(part, BadBatch) else part)
+    if not bad:
+        return combine(part for part in found if part is not None), source
+    good = next((part for part in found if part is not None), None)
+    if good is None:
+        raise DataError(f"{source.name}: none of its {source.n_batches} batches can be used; the first: {bad[0][1]}")
+    rest = WithoutBatches(source, tuple(bad), not good.is_sparse and good.n_groups > 0)
+    parts = (survey_batch(rest.reader(b)()) if part is None else part for b, part in enumerate(found))
+    return combine(parts), rest
 
 
 @dataclass
@@ -166,6 +241,12 @@ class _Run:
     def go(self, where: str) -> TrainResult:
         started = time.perf_counter()
         state, rows = self._first_state()
+        assert state.posterior.summary is not None
+        MemoryPlan(self.work.executor.memory_limit).require_model(
+            state.posterior.n_clusters, state.posterior.summary.nbytes, max(self.work.survey.batch_bytes)
+        )
+        warm_seconds = self._warm_up(state)
+        started += warm_seconds
         before = rows[-1]["seconds"] if rows else 0.0
         info = RunInfo(
             self.work.source.n_batches, self.work.survey.n_atoms, self.schedule.laps, state.lap, state.position, where
@@ -179,14 +260,29 @@ class _Run:
             for callback in self.callbacks:
                 callback.on_end(reason)
         seconds = before + time.perf_counter() - started
-        return TrainResult(state.posterior, History(rows), reason == "converged", reason, seconds)
+        left_out = tuple(why for _, why in skipped(self.work.source))
+        converged = reason == "converged"
+        return TrainResult(state.posterior, History(rows), converged, reason, seconds, left_out, warm_seconds)
+
+    def _warm_up(self, state: State) -> float:
+        """Compile on every worker what laps need, before the first of them; seconds until the last is ready.
+
+        As many tasks as workers at once: each is busy with one.  A worker that comes later compiles when it must.
+        """
+        executor, light = self.work.executor, state.posterior.light()
+        reader = batch_reader(self.work.source, 0)
+        started = time.perf_counter()
+        tasks = [executor.submit(f"warm-up-{i}", warm_task, light, reader) for i in range(max(1, executor.n_workers))]
+        for task in tasks:
+            executor.result(task)
+        return time.perf_counter() - started
 
     def _loop(self, state: State, rows: list[dict[str, Any]], clock: float) -> str:
         saved_rows, saved_at = len(rows), time.perf_counter()
         stopped = False
         for step in self.schedule.run(self.work, state):
             if step.row is not None:
-                rows.append({**step.row, "seconds": clock + time.perf_counter()})
+                rows.append({**step.row, **self._skipped(), "seconds": clock + time.perf_counter()})
             stopped = self._tell(step, rows)
             if step.lap_end or stopped or time.perf_counter() - saved_at > self.checkpoint_seconds:
                 self._checkpoint(step, rows[saved_rows:])
@@ -194,17 +290,20 @@ class _Run:
             if stopped:
                 break
         if stopped:
-            return "stopped by a callback"
+            return STOPPED
         return "converged" if state.finished == "converged" else f"limit of {self.schedule.laps} laps"
+
+    def _skipped(self) -> dict[str, int]:
+        """What a row says about batches that are left out."""
+        bad = skipped(self.work.source)
+        return {"skipped": len(bad)} if bad else {}
 
     def _tell(self, step: Step, rows: list[dict[str, Any]]) -> bool:
         done = self.work.source.n_batches if step.lap_end else step.state.position
-        for callback in self.callbacks:
-            callback.on_batch(done)
-        if not step.lap_end:
-            return False
         stop = False
         for callback in self.callbacks:  # every one is told, also after one that stops the run
+            stop = callback.on_batch(done) is True or stop
+        for callback in self.callbacks if step.lap_end else ():
             stop = callback.on_lap(rows[-1], step.state.posterior) is True or stop
         return stop
 
@@ -212,10 +311,10 @@ class _Run:
         if isinstance(self.memo, MemoryStore):
             self.memo.forget({(int(b), int(v)) for b, v in enumerate(step.state.visits)})
             return
-        step.state.pending = step.pipeline.settle()
+        step.state.in_flight = step.pipeline.outstanding()
         visited = [(b, int(v)) for b, v in enumerate(step.state.visits) if v >= 0]
         self.memo.commit(state_to_json(step.state), state_to_arrays(step.state), new_rows, visited)
-        step.state.pending = []
+        step.state.in_flight = []
 
     def _first_state(self) -> tuple[State, list[dict[str, Any]]]:
         checkpoint = self.memo.load() if isinstance(self.memo, RunStore) else None
@@ -225,13 +324,26 @@ class _Run:
             )
             initial = self.init.start(context)
             return State.start(self.work.model, initial, self.work.source.n_batches), []
-        state = state_from_saved(self.work.model, checkpoint.state, checkpoint.arrays)
+        try:
+            state = state_from_saved(self.work.model, checkpoint.state, checkpoint.arrays)
+        except BnpDaskError:
+            raise
+        except Exception as error:  # what was not written by this package
+            raise StoreError(
+                f"checkpoint {checkpoint.number} has the right checksums but is not the state of a run "
+                f"({type(error).__name__}: {error}); remove it to resume from the one before"
+            ) from error
         if state.finished == "laps" and state.lap < self.schedule.laps:
             state = replace(state, finished=None)
         return state, list(checkpoint.history)
 
 
-def _check_arguments(model, init, schedule, moves, store, resume, checkpoint_minutes) -> None:
+def skipped(source: Source) -> tuple[tuple[int, str], ...]:
+    """Batches of a run's source that are left out, and why."""
+    return source.bad if isinstance(source, WithoutBatches) else ()
+
+
+def _check_arguments(model, init, schedule, moves, store, resume, checkpoint_minutes, on_bad_batch) -> None:
     if not isinstance(model, Model):
         raise SettingError(
             f"model is a {type(model).__name__}; needs a Model, such as Model(DPMixture(gamma=1.0), Gaussian())"
@@ -242,6 +354,8 @@ def _check_arguments(model, init, schedule, moves, store, resume, checkpoint_min
             raise SettingError(f"{name}={value!r}: needs an instance with a method {method}()")
     if resume and store is None:
         raise SettingError("resume=True needs store=, the run directory to resume from")
+    if on_bad_batch not in ("raise", "skip"):
+        raise SettingError(f'on_bad_batch={on_bad_batch!r}: needs "raise" or "skip"')
     if not checkpoint_minutes > 0:
         raise SettingError(f"checkpoint_minutes={checkpoint_minutes!r}: needs a positive number of minutes")
 
@@ -258,6 +372,7 @@ def _settings(model, init, schedule, moves, seed, source, survey) -> dict[str, A
         "moves": [to_spec(move)[0] for move in moves],
         "seed": seed,
         "data": source.describe(),
+        "skipped": [b for b, _ in skipped(source)],
         "checksums": zlib.crc32(np.array(survey.checksums, np.int64).tobytes()),
         "n_atoms": survey.n_atoms,
         "n_batches": survey.n_batches,
@@ -282,6 +397,16 @@ def _open_store(path: str | Path | None, resume: bool, settings: dict[str, Any])
     return found
 
 
+def _shelf(memo: RunStore | MemoryStore, executor: Executor) -> SummaryFiles | None:
+    """The files of a run directory, if the workers reach it as this process does."""
+    if not isinstance(memo, RunStore):
+        return None
+    reach = executor.result(
+        executor.submit("look-for-run-directory", is_within_reach, memo.path.absolute(), memo.token)
+    )
+    return memo.summaries if reach else None
+
+
 def _compare_settings(old: dict[str, Any], new: dict[str, Any], path: str | Path) -> None:
     def comparable(settings: dict[str, Any]) -> dict[str, Any]:
         schedule = settings["schedule"]
@@ -291,7 +416,7 @@ def _compare_settings(old: dict[str, Any], new: dict[str, Any], path: str | Path
     a, b = comparable(old), comparable(new)
     for name in a:
         if a[name] != b.get(name):
-            what = "the data changed" if name in ("data", "checksums", "n_atoms", "n_batches") else "settings differ"
+            what = "the data changed" if name in DATA_SETTINGS else "settings differ"
             raise StoreError(
                 f"cannot resume {path}: {what} ({name}: the run has {a[name]!r}, this call {b.get(name)!r}). "
                 "Resume with what the run was started with, or start a new run in another directory"

@@ -16,16 +16,14 @@ from typing import NoReturn
 
 from bnp_dask._version import __version__
 from bnp_dask.cli import data, demos, look, run
-from bnp_dask.errors import BnpDaskError
+from bnp_dask.cli.stop import Terminated
+from bnp_dask.errors import BnpDaskError, ExecutionError
+from bnp_dask.execute.base import plain_interrupts
 
 EXIT_ERROR, EXIT_INTERRUPT, EXIT_TERMINATED = 2, 130, 143
 
 GROUPS = (demos, data, run, look)
 """Modules that each add some commands."""
-
-
-class Terminated(KeyboardInterrupt):
-    """SIGTERM, as an exception: everything that is open gets closed."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -74,7 +72,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = build_parser().parse_args(argv)
     with _sigterm_raises(), _plain_warnings():
         try:
-            args.run(args)
+            with plain_interrupts():
+                args.run(args)
         except KeyboardInterrupt as stop:
             what, code = (
                 ("terminated", EXIT_TERMINATED) if isinstance(stop, Terminated) else ("stopped", EXIT_INTERRUPT)
@@ -89,9 +88,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             if args.debug:
                 traceback.print_exc()
             else:
-                print(f"bnp-dask: error: {' '.join(str(error).split())}", file=sys.stderr)
+                how = run.how_to_resume(args) if isinstance(error, ExecutionError) else ""
+                print(f"bnp-dask: error: {' '.join(str(error).split())}{_notes(error)}{how}", file=sys.stderr)
             return EXIT_ERROR
     return 0
+
+
+def _notes(error: BaseException) -> str:
+    """Which batch an error is about, where its own words do not say."""
+    notes = [note for note in getattr(error, "__notes__", ()) if note.startswith("in ")]
+    return f" ({'; '.join(notes)})" if notes else ""
 
 
 @contextlib.contextmanager

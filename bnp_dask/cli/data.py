@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from bnp_dask.cli import text
+from bnp_dask.cli.sequences import add_cutting, add_rows, rows_of
 from bnp_dask.console import (
     add_client_options,
     client_spec,
@@ -49,6 +50,7 @@ def _add_ingest(commands: argparse._SubParsersAction) -> None:
     parser.add_argument("--weights", metavar="COLUMN|FILE", help="how often each atom counts: a column, or a .npy file")
     parser.add_argument("--group-column", metavar="COLUMN", help="ids that say which rows of a table belong together")
     parser.add_argument("--order-column", metavar="COLUMN", help="sorts the rows of each group")
+    add_cutting(parser)
     parser.add_argument(
         "--vocabulary",
         metavar="FILE|STORE",
@@ -88,6 +90,7 @@ def _add_predict(commands: argparse._SubParsersAction) -> None:
     parser.add_argument("--soft", action="store_true", help="responsibilities instead of labels")
     parser.add_argument("--top", type=positive_int, metavar="L", help="only the L largest responsibilities")
     parser.add_argument("--batch-size", type=positive_int, metavar="N", help="atoms per batch")
+    add_rows(parser)
     add_client_options(parser)
     parser.set_defaults(run=predict_command)
 
@@ -103,6 +106,7 @@ def _add_score(commands: argparse._SubParsersAction) -> None:
     parser.add_argument("posterior", metavar="POSTERIOR", help="a saved posterior, or a run directory")
     parser.add_argument("data", metavar="DATA", help="path or URL")
     parser.add_argument("--batch-size", type=positive_int, metavar="N", help="atoms per batch")
+    add_rows(parser)
     completion = parser.add_argument_group("document completion (topic models)")
     completion.add_argument(
         "--split",
@@ -138,6 +142,9 @@ def ingest_command(args: argparse.Namespace) -> None:
             overwrite=args.overwrite,
             group_column=args.group_column,
             order_column=args.order_column,
+            gaps=args.gaps,
+            step=args.step,
+            cut=args.cut,
         )
     say(str(report))
 
@@ -175,16 +182,10 @@ def predict_command(args: argparse.Namespace) -> None:
     posterior = posterior_of(args.posterior)
     # the L largest responsibilities are asked for by --top alone, or by both
     soft = args.soft and args.top is None
+    data = rows_of(args, args.posterior)
+    size = args.batch_size if isinstance(data, str) else None
     with _client(args) as client:
-        predict(
-            posterior,
-            args.data,
-            out=args.out,
-            soft=soft,
-            top=args.top,
-            batch_size=args.batch_size,
-            client=client,
-        )
+        predict(posterior, data, out=args.out, soft=soft, top=args.top, batch_size=size, client=client)
     say(f"wrote {args.out}", args.quiet)
 
 
@@ -198,12 +199,14 @@ def score_command(args: argparse.Namespace) -> None:
     said = {"split": args.split, "share": args.held_out, "seed": args.seed}
     given = {name: value for name, value in said.items() if value is not None}
     completion = Completion(**given) if given else None
+    data = rows_of(args, args.posterior)
+    size = args.batch_size if isinstance(data, str) else None
     with _client(args) as client:
         if not is_topic_model(posterior.model):
-            value = score(posterior, args.data, completion=completion, batch_size=args.batch_size, client=client)
-            say(f"{value:.10g} nats per atom")
+            value = score(posterior, data, completion=completion, batch_size=size, client=client)
+            say(f"{value:.10g} nats per {'step' if posterior.model.chained else 'atom'}")
             return
-        found = completion_score(posterior, args.data, completion, batch_size=args.batch_size, client=client)
+        found = completion_score(posterior, data, completion, batch_size=size, client=client)
     say(f"{found.score:.10g} nats per held-out token")
     say(f"{found.n_tokens:,.10g} tokens of {found.n_documents:,} documents ({found.n_skipped:,} skipped)", args.quiet)
 

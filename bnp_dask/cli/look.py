@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
-from bnp_dask.console import add_client_options, client_spec, log_lines, open_client, positive_int, say
-from bnp_dask.errors import DataError
+from bnp_dask.cli.sequences import add_rows, job_data, rows_of
+from bnp_dask.console import add_client_options, client_spec, log_lines, open_client, positive_int, posterior_of, say
+from bnp_dask.errors import BnpDaskError, DataError
 
 
 def add(commands: argparse._SubParsersAction) -> None:
@@ -33,8 +35,9 @@ def add(commands: argparse._SubParsersAction) -> None:
     report.add_argument("out", metavar="OUT.HTML", help="page to write")
     _add_vocabulary(report)
     report.add_argument(
-        "--data", metavar="DATA", help="documents to show beside topics; default: those that the run was trained on"
+        "--data", metavar="DATA", help="documents or sequences to show; default: those that the run was trained on"
     )
+    add_rows(report)
     add_client_options(report)
     report.set_defaults(run=report_command)
 
@@ -51,8 +54,21 @@ def report_command(args: argparse.Namespace) -> None:
     from bnp_dask.report import report
 
     with open_client(client_spec(args), args.quiet) as client, log_lines(args.quiet):
-        report(args.rundir, args.out, _vocabulary(args), data=args.data, client=client)
+        report(args.rundir, args.out, _vocabulary(args), data=_data(args), client=client)
     say(f"wrote {args.out}", args.quiet)
+
+
+def _data(args: argparse.Namespace) -> Any:
+    """What to show on a page: as options say, else rows in groups that the job file of a run names."""
+    if args.data is not None:
+        return rows_of(args, args.rundir)
+    spec = job_data(args.rundir)
+    if spec is None or (spec.groups is None and spec.cut is None) or not posterior_of(args.rundir).model.chained:
+        return None
+    try:
+        return spec.open()
+    except BnpDaskError:  # gone or changed: the page says so
+        return None
 
 
 def _add_vocabulary(parser: argparse.ArgumentParser) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bnp_dask.cli.stop import StopWhenAsked
 from bnp_dask.console import (
     POSTERIOR_NAME,
     add_client_options,
@@ -99,15 +100,17 @@ def resume_command(args: argparse.Namespace) -> None:
 def go(job: Job, where: ClientSpec, resume: bool, quiet: bool) -> None:
     """Run a job and print what came out."""
     from bnp_dask.callbacks import Callback, Progress
-    from bnp_dask.train import train
+    from bnp_dask.train import STOPPED, train
 
     callbacks: list[Callback] = [KeepJob(job)] if job.store is not None else []
+    stop = StopWhenAsked()
+    callbacks.append(stop)
     if show_bar(quiet):
         callbacks.append(Progress())
-    with open_client(where, quiet) as client, log_lines(quiet):
+    with open_client(where, quiet) as client, log_lines(quiet), stop.listening():
         result = train(
             job.model,
-            job.data.open(),
+            job.data.open(job.on_bad_batch),
             init=job.init,
             schedule=job.schedule,
             moves=job.moves,
@@ -117,9 +120,14 @@ def go(job: Job, where: ClientSpec, resume: bool, quiet: bool) -> None:
             callbacks=callbacks,
             rng=job.rng,
             checkpoint_minutes=job.checkpoint_minutes,
+            on_bad_batch=job.on_bad_batch,
         )
+    if stop.asked is not None and result.reason == STOPPED:
+        raise stop.asked
     posterior, last = result.posterior, result.history[-1]
     say(f"{result.reason}: lap {last['lap']}, {result.seconds:.1f} s, objective {last['elbo']:.10g} nats")
+    if result.skipped:
+        say(f"batches skipped: {len(result.skipped)}")
     say(result_table(posterior))
     if job.store is not None:
         say(f"posterior: {Path(job.store) / POSTERIOR_NAME}")
@@ -180,8 +188,9 @@ class KeepJob:
             raise SettingError("a job without a store has nowhere to keep its file")
         write_copy(self.job, self.job.store)
 
-    def on_batch(self, done: int) -> None:
+    def on_batch(self, done: int) -> bool | None:
         """Nothing."""
+        return None
 
     def on_lap(self, row: Mapping[str, Any], posterior: Posterior) -> bool | None:
         """Nothing."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -63,6 +64,11 @@ class Executor(Protocol):
         """How many tasks can run at the same time, now.  Results must never depend on it."""
         ...
 
+    @property
+    def memory_limit(self) -> int | None:
+        """Bytes that a worker may take; None where nobody set a limit."""
+        ...
+
     def share(self, name: str, value: Any) -> Handle:
         """Put a value where tasks can use it as an argument, once for many tasks."""
         ...
@@ -118,7 +124,7 @@ class Call:
         """Run the function with ``values`` in the slots, on one BLAS thread."""
         args = [values[a.position] if isinstance(a, Slot) else a for a in self.args]
         try:
-            with one_blas_thread():
+            with one_blas_thread(), plain_interrupts():
                 return self.function(*args)
         except Exception as error:
             add_task_note(error, self.name)
@@ -147,6 +153,22 @@ def make_call(owner: Executor, name: str, function: Callable[..., Any], args: Se
         else:
             filled.append(arg)
     return Call(name, function, tuple(filled)), contents
+
+
+@contextmanager
+def plain_interrupts() -> Iterator[None]:
+    """A Ctrl-C that arrives while compiled code is being called comes out as what it is.
+
+    Python then reports a SystemError caused by the KeyboardInterrupt, which would be taken for a failure of the task
+    and tried again.
+    """
+    try:
+        yield
+    except SystemError as error:
+        behind = error.__cause__ or error.__context__
+        if isinstance(behind, KeyboardInterrupt):
+            raise behind from None
+        raise
 
 
 TASK_NOTE = "raised by task "

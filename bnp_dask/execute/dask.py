@@ -32,6 +32,9 @@ from bnp_dask.execute.serial import SerialExecutor
 
 POLL_SECONDS = 2.0
 WARN_SECONDS = 60.0
+WORKER_LOSSES = 20
+"""How many more workers may die under one task after Dask gave it up: spot machines go in dozens, and a task that
+kills its workers itself must still come to an end."""
 GONE = (OSError, ClosedClientError, CancelledError, AsyncCancelledError)
 """Errors of a connection that broke."""
 RESUME = "What was committed to the run directory is safe: start a cluster and call train(..., resume=True)."
@@ -74,6 +77,9 @@ class DaskExecutor:
         faster, where this process can reach the workers.  None: as the client is set.
     worker_timeout
         Seconds without a single worker after which :meth:`result` gives up; a warning is logged every minute.
+    worker_losses
+        How many workers may die while they run or hold one task, beyond those that Dask itself allows
+        (``distributed.scheduler.allowed-failures``, 3).
     """
 
     def __init__(
@@ -83,6 +89,7 @@ class DaskExecutor:
         retries: int = DEFAULT_RETRIES,
         direct: bool | None = None,
         worker_timeout: float = 3600.0,
+        worker_losses: int = WORKER_LOSSES,
     ) -> None:
         if not isinstance(client, Client):
             raise SettingError(f"client={client!r}: needs a distributed.Client, for example Client(LocalCluster())")
@@ -95,6 +102,7 @@ class DaskExecutor:
         self._retries = retries
         self._direct = direct
         self._worker_timeout = worker_timeout
+        self._worker_losses = worker_losses
         self._count = 0
         self._handles: weakref.WeakSet[Handle] = weakref.WeakSet()
         self._closed = False
@@ -103,6 +111,13 @@ class DaskExecutor:
     def n_workers(self) -> int:
         """Worker threads that are connected now."""
         return sum(self._client.nthreads().values())
+
+    @property
+    def memory_limit(self) -> int | None:
+        """Bytes that the smallest worker may take; None where there are no workers yet, or none has a limit."""
+        workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
+        limits = [int(w["memory_limit"]) for w in workers if w["memory_limit"]]
+        return min(limits, default=None)
 
     def share(self, name: str, value: Any) -> Handle:
         """Make a value the result of a task; what a dead worker held is made again from the scheduler's copy."""
@@ -127,12 +142,11 @@ class DaskExecutor:
         future = handle.content(self)
         handle.void()
         try:
-            self._wait(handle.name, future)
-            return self._client.gather(future, direct=self._direct)
+            return self._outlive(handle.name, future)
         except ExecutionError:
             raise
-        except (KilledWorker, NoValidWorkerError) as error:
-            raise _no_survivors(handle.name, error) from error
+        except NoValidWorkerError as error:
+            raise ExecutionError(f"no worker took task {handle.name}: {error} {RESUME}") from error
         except GONE as error:
             if future.status != "error":
                 raise _lost(handle.name, error) from error
@@ -178,6 +192,27 @@ class DaskExecutor:
         self._handles.add(handle)
         return handle
 
+    def _outlive(self, name: str, future: Future) -> Any:
+        """The value of a task, whose workers may die now and then."""
+        losses = 0
+        while True:
+            try:
+                self._wait(name, future)
+                return self._client.gather(future, direct=self._direct)
+            except KilledWorker as error:
+                if losses >= self._worker_losses:
+                    raise _no_survivors(name, error, losses) from error
+                losses += 1
+                logger.warning("%d workers died while they had task %s; trying another", _deaths(error, losses), name)
+                self._client.sync(self._revive, future)
+
+    async def _revive(self, future: Future) -> None:
+        # Client.retry() fails on what a task needs and nobody holds any more, such as an older posterior.
+        for key in await self._client.scheduler.retry(keys=[future.key], client=self._client.id):
+            state = self._client.futures.get(key)
+            if state is not None:
+                state.retry()
+
     def _wait(self, name: str, future: Future) -> None:
         last_seen = last_warned = time.monotonic()
         while not future.done():
@@ -219,11 +254,13 @@ def _note(error: BaseException, name: str) -> None:
         add_task_note(error, name)
 
 
-def _no_survivors(name: str, error: KilledWorker | NoValidWorkerError) -> ExecutionError:
-    if isinstance(error, NoValidWorkerError):
-        return ExecutionError(f"no worker took task {name}: {error} {RESUME}")
+def _deaths(error: KilledWorker, losses: int) -> int:
+    return int(error.allowed_failures) + losses
+
+
+def _no_survivors(name: str, error: KilledWorker, losses: int) -> ExecutionError:
     return ExecutionError(
-        f"{error.allowed_failures + 1} workers died while they ran task {name}; most often the batch and the model "
+        f"{_deaths(error, losses + 1)} workers died while they ran task {name}; most often the batch and the model "
         "do not fit a worker's memory. Give workers more memory or the data smaller batches, or raise "
         f"distributed.scheduler.allowed-failures if machines come and go. {RESUME}"
     )

@@ -20,6 +20,7 @@ class SerialExecutor:
     """
 
     n_workers = 1
+    memory_limit = None
 
     def __init__(self, retries: int = DEFAULT_RETRIES) -> None:
         check_retries(retries)

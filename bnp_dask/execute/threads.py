@@ -22,6 +22,8 @@ class ThreadExecutor:
         How often a failing task is tried again.
     """
 
+    memory_limit = None
+
     def __init__(self, n_workers: int, retries: int = DEFAULT_RETRIES) -> None:
         if not isinstance(n_workers, int) or isinstance(n_workers, bool) or n_workers < 1:
             raise SettingError(f"n_workers={n_workers!r}: needs a whole number, 1 or more")

@@ -157,7 +157,7 @@ def test_tasks_run_in_the_order_of_submission(client, tmp_path):
 
 def test_task_that_kills_its_workers(own_cluster):
     with dask.config.set({"distributed.scheduler.allowed-failures": 0}):
-        executor = DaskExecutor(own_cluster(1), "killer")
+        executor = DaskExecutor(own_cluster(1), "killer", worker_losses=0)
         with pytest.raises(ExecutionError, match=r"1 workers died while they ran task kill-1;.*memory.*resume=True"):
             executor.result(executor.submit("kill-1", kill_own_process))
 

@@ -1,0 +1,90 @@
+"""How a run on the command line is stopped by a signal without losing what it has."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bnp_dask.callbacks import RunInfo
+    from bnp_dask.model import Posterior
+
+TIMERS = os.name == "posix"
+"""Whether the system has signals after some time; without them only a second signal ends a run at once."""
+
+STDERR = 2
+"""Where messages of a signal handler go."""
+
+GRACE_SECONDS = 60.0
+"""How long a run that was asked to stop may take for the batches in flight and its checkpoint."""
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, as an exception: everything that is open gets closed."""
+
+
+@dataclass
+class StopWhenAsked:
+    """Callback and signal handler: Ctrl-C or SIGTERM ends a run after the batch at hand, with a checkpoint.
+
+    A second signal ends it at once, and so does the first while there is nothing to save, or after ``grace`` seconds.
+    """
+
+    grace: float = GRACE_SECONDS
+    asked: type[KeyboardInterrupt] | None = None
+    _running: bool = False
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """Handle signals inside the block, where they can be caught (the main thread)."""
+        try:
+            before = {s: signal.signal(s, self._handle) for s in (signal.SIGINT, signal.SIGTERM)}
+        except ValueError:
+            yield
+            return
+        if TIMERS:
+            before[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._too_late)
+        try:
+            yield
+        finally:
+            if TIMERS:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            for signum, handler in before.items():
+                signal.signal(signum, handler)
+
+    def _handle(self, signum: int, frame: FrameType | None) -> None:
+        stop = Terminated if signum == signal.SIGTERM else KeyboardInterrupt
+        if self.asked is not None or not self._running:
+            raise stop
+        self.asked = stop
+        if TIMERS:
+            signal.setitimer(signal.ITIMER_REAL, self.grace)
+        how = "" if stop is Terminated else "; Ctrl-C again stops at once"
+        # print() is not reentrant, and the program may be in the middle of one
+        with contextlib.suppress(OSError):
+            os.write(STDERR, f"\nbnp-dask: stopping after the batches in flight{how}\n".encode())
+
+    def _too_late(self, signum: int, frame: FrameType | None) -> None:
+        if self.asked is not None:
+            raise self.asked
+
+    def on_start(self, info: RunInfo) -> None:
+        """From here on there is something to save."""
+        self._running = True
+
+    def on_batch(self, done: int) -> bool | None:
+        """Stop when asked."""
+        return self.asked is not None
+
+    def on_lap(self, row: Mapping[str, Any], posterior: Posterior) -> bool | None:
+        """Nothing."""
+        return None
+
+    def on_end(self, reason: str) -> None:
+        """Everything is saved."""
+        self._running = False

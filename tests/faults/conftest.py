@@ -1,0 +1,34 @@
+"""Clusters that may be harmed; their workers are forked from a process that has imported everything already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import dask
+import pytest
+from distributed import Client, LocalCluster
+from distributed.utils import get_mp_context
+
+WARM = ["distributed", "numpy", "numba", "scipy.linalg", "bnp_dask.train", "tests.faults.parts"]
+
+WarmCluster = Callable[..., tuple[LocalCluster, Client]]
+
+
+@pytest.fixture
+def warm_cluster() -> Iterator[WarmCluster]:
+    """``warm_cluster(n_workers)``: a cluster that the test may harm, and its client.
+
+    A worker that is killed is replaced within a fraction of a second.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}))
+        get_mp_context().set_forkserver_preload(WARM)
+
+        def make(n_workers: int, **more: Any) -> tuple[LocalCluster, Client]:
+            settings = {"host": "127.0.0.1", "dashboard_address": None, "memory_limit": 0, "silence_logs": 60, **more}
+            cluster = stack.enter_context(LocalCluster(n_workers=n_workers, threads_per_worker=1, **settings))
+            return cluster, stack.enter_context(Client(cluster, set_as_default=False))
+
+        yield make

@@ -1,0 +1,122 @@
+"""Reading fails on some calls: a run succeeds exactly when that stays within the retries."""
+
+from __future__ import annotations
+
+import pytest
+
+from bnp_dask.data.base import batch_reader, naming_batch
+from bnp_dask.errors import DataError
+from bnp_dask.execute import SerialExecutor, ThreadExecutor
+from bnp_dask.execute.base import plain_interrupts
+from bnp_dask.execute.dask import DaskExecutor
+from tests.faults.parts import Faulty, NamedError, atoms, bits, count_call, go, quiet
+
+KINDS = ["serial", "threads", "dask"]
+BATCH = 5
+
+
+@pytest.fixture
+def make(dask_client):
+    """``make(kind, retries)``: an executor, closed at the end."""
+    made = []
+
+    def build(kind, retries):
+        if kind == "serial":
+            executor = SerialExecutor(retries)
+        elif kind == "threads":
+            executor = ThreadExecutor(2, retries)
+        else:
+            executor = DaskExecutor(dask_client(2), "faults", retries)
+        made.append(executor)
+        return executor
+
+    yield build
+    for executor in made:
+        executor.close()
+
+
+TABLE = {
+    "never": ((), 0),
+    "first of all": ((0,), 1),
+    "twice in a row": ((3, 4), 2),
+    "again and again": ((1, 3, 5), 1),
+    "three in a row": ((2, 3, 4), 3),
+    "a new start after each": ((0, 1, 3, 4, 6, 7), 2),
+}
+"""Calls of one batch that fail, and how many in a row that is at most."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("retries", [0, 2])
+@pytest.mark.parametrize("row", TABLE)
+def test_a_run_succeeds_exactly_when_failures_stay_within_retries(make, tmp_path, kind, retries, row):
+    calls, in_a_row = TABLE[row]
+    data = Faulty(atoms(), str(tmp_path), fails=frozenset((BATCH, call) for call in calls))
+    executor = make(kind, retries)
+    if in_a_row <= retries:
+        assert bits(go(executor, "stochastic", data)) == quiet("stochastic")
+        return
+    with pytest.raises(NamedError) as caught:
+        go(executor, "stochastic", data)
+    last = min(c for c in calls if all(c - i in calls for i in range(retries + 1)))
+    assert str(caught.value) == f"batch {BATCH} call {last}"
+    notes = " ".join(caught.value.__notes__)
+    assert f"in /data/atoms.zarr batch {BATCH}" in notes
+    assert f"batch{BATCH}" in notes.split("raised by task ")[1]
+    assert count_call(str(tmp_path), BATCH) == last + 1  # no try beyond the last
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_error_while_computing_names_the_batch_and_its_source(make, monkeypatch, kind):
+    """Not reading but the local step fails: the note names the data too."""
+    from bnp_dask.schedules import pipeline
+
+    monkeypatch.setattr(pipeline, "visit", fails_after_reading)
+    with pytest.raises(ZeroDivisionError) as caught:
+        go(make(kind, 0), "stochastic", Faulty(atoms()))
+    assert any("in /data/atoms.zarr batch" in note for note in caught.value.__notes__)
+
+
+def fails_after_reading(posterior, reader, *rest):
+    with naming_batch(reader().name):
+        return 1 / 0
+
+
+def test_data_errors_carry_the_batch_in_their_message():
+    class Short:
+        name = "x.zarr"
+
+        def reader(self, index):
+            def read():
+                raise DataError("chunk c/3 is missing")
+
+            return read
+
+    with pytest.raises(DataError, match=r"^x.zarr batch 3: chunk c/3 is missing$"):
+        batch_reader(Short(), 3)()
+
+
+def raises_as_compiled_code_does(stop):
+    raise SystemError("CPUDispatcher(<function>) returned a result with an exception set") from stop
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, type("Terminated", (KeyboardInterrupt,), {})])
+def test_an_interrupt_in_compiled_code_is_an_interrupt_and_not_tried_again(stop):
+    tried = []
+
+    def task():
+        tried.append(1)
+        raises_as_compiled_code_does(stop())
+
+    executor = SerialExecutor(retries=3)
+    with pytest.raises(stop):
+        executor.result(executor.submit("task-1", task))
+    assert len(tried) == 1
+
+
+def test_another_system_error_is_an_error():
+    with pytest.raises(SystemError, match="no interrupt"), plain_interrupts():
+        raise SystemError("no interrupt") from ValueError()
+    executor = SerialExecutor(retries=1)
+    with pytest.raises(SystemError):
+        executor.result(executor.submit("task-1", raises_as_compiled_code_does, ValueError()))

@@ -1,0 +1,341 @@
+"""A state machine against a model that keeps every responsibility: nothing that happens to a run loses an atom.
+
+The run is what it is in a run directory: totals that batches enter and leave, summaries of batches that have seen
+some of the changes of clusters and are brought up to date when they are used next, checkpoints.  The naive model is a
+table of responsibilities, to which every change is applied at once.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from bnp_dask.allocation import DPMixture
+from bnp_dask.batch import Batch
+from bnp_dask.errors import StoreError
+from bnp_dask.model import Model
+from bnp_dask.observation import DiagGaussian
+from bnp_dask.running import RunningTotal
+from bnp_dask.store import RunStore
+from bnp_dask.summary import Exchange, Forget, InsertEmpty, Merge, Summary, Take, replay
+from bnp_dask.survey import combine, survey_batch
+from tests.moves.naive import change
+
+B, N, D = 3, 7, 2
+EDITS = {e.__name__: e for e in (InsertEmpty, Take, Merge, Exchange, Forget)}
+NO_PAIRS = np.zeros((0, 2), np.int64)
+
+
+def batches() -> list[Batch]:
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(B, N, D)) + 50.0
+    return [Batch(x[b], rng.integers(1, 4, N) * 0.5, f"batch {b}") for b in range(B)]
+
+
+BATCHES = batches()
+MODEL = Model(DPMixture(1.0), DiagGaussian()).with_prior(combine([survey_batch(b) for b in BATCHES]))
+
+
+def entropy(weights, resp):
+    return -float((weights * resp * np.log(np.where(resp > 0, resp, 1.0))).sum())
+
+
+def summary(b, columns, pairs=NO_PAIRS) -> Summary:
+    """Statistics of a batch from its responsibilities, from scratch."""
+    batch, ids = BATCHES[b], list(columns)
+    resp = np.stack([columns[i] for i in ids], axis=1)
+    made = MODEL.summarize(np.array(ids), batch, resp * batch.weights[:, None]).with_pairs(pairs)
+    made.values["H"][...] = [entropy(batch.weights, columns[i]) for i in ids]
+    made.pair_values["H"][...] = [entropy(batch.weights, columns[a] + columns[c]) for a, c in pairs.tolist()]
+    return made
+
+
+def equal(found, wanted, size, what):
+    assert found.ids.tolist() == wanted.ids.tolist(), what
+    for name, value in wanted.values.items():
+        scale = np.abs(size[name]).max(initial=1.0)
+        np.testing.assert_allclose(found[name], value, rtol=1e-11, atol=1e-12 * scale, err_msg=f"{what}: {name}")
+
+
+class Run(RuleBasedStateMachine):
+    """The run, and the responsibilities of all atoms beside it."""
+
+    def __init__(self):
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="bnp-machine-"))
+        self.store = RunStore.create(self.folder / "run", {})
+        self.rng = np.random.default_rng(0)
+
+    def teardown(self):
+        self.store.close()
+        shutil.rmtree(self.folder)
+
+    @initialize(k=st.integers(1, 4), seed=st.integers(0, 2**16))
+    def start(self, k, seed):
+        self.rng = np.random.default_rng(seed)
+        self.next_id, self.n_trials, self.n_rows = k, 0, 0
+        self.total = RunningTotal(MODEL.empty_summary(np.arange(k)))
+        self.edits, self.seen, self.visits = [], [0] * B, [-1] * B
+        self.columns = {}
+        self.blend = None
+        for b in range(B):
+            self._visit(b)
+
+    # -- what a run does ------------------------------------------------------------------------------------
+    @property
+    def ids(self):
+        return [int(i) for i in self.total.high.ids]
+
+    def _draw(self):
+        resp = self.rng.dirichlet(np.full(len(self.ids), 0.5), size=N)
+        return {i: resp[:, k].copy() for k, i in enumerate(self.ids)}
+
+    def _recall(self, b):
+        arrays, _ = self.store.get_summary(b, self.visits[b])
+        parts = {}
+        for key, value in arrays.items():
+            if key.startswith("part/"):
+                name, rest = key.removeprefix("part/").split("/")
+                parts.setdefault(name, {})[rest] = value
+        own = {key: value for key, value in arrays.items() if not key.startswith("part/")}
+        held = {name: Summary.from_arrays(MODEL.fields, part) for name, part in parts.items()}
+        return replay(Summary.from_arrays(MODEL.fields, own), self.edits[self.seen[b] :], held)
+
+    def _put(self, b, made, parts):
+        arrays = dict(made.to_arrays())
+        for name, part in parts.items():
+            arrays.update({f"part/{name}/{key}": value for key, value in part.to_arrays().items()})
+        self.store.put_summary(b, self.visits[b], arrays)
+
+    def _visit(self, b, pairs=NO_PAIRS, parts=None):
+        columns = self._draw()
+        parts = {} if parts is None else {name: summary(b, make(columns)) for name, make in parts.items()}
+        made = summary(b, columns, pairs)
+        if self.visits[b] >= 0:
+            self.total.subtract(self._recall(b))
+        self.total.add(made)
+        self.visits[b] += 1
+        self.seen[b] = len(self.edits)
+        self._put(b, made, parts)
+        self.columns[b] = columns
+
+    def _change(self, edit, parts_of=None, totals=None):
+        self.total.apply([edit], totals or {})
+        self.edits.append(edit)
+        self.columns = {b: change(own, edit, parts_of(own) if parts_of else {}) for b, own in self.columns.items()}
+
+    def _fresh(self):
+        self.next_id += 1
+        return self.next_id - 1
+
+    @rule(b=st.integers(0, B - 1))
+    def visit(self, b):
+        """A batch is assigned anew."""
+        self._visit(b)
+
+    @rule(b=st.integers(0, B - 1), times=st.integers(1, 3))
+    def lost_worker(self, b, times):
+        """A worker writes what it found and dies before anybody saw it, perhaps in the middle of another posterior."""
+        before = self.visits[b]
+        for _ in range(times):
+            self.visits[b] = before + 1
+            self._put(b, summary(b, self._draw()), {})
+            self.visits[b] = before
+        self._visit(b)
+
+    @rule(order=st.randoms(use_true_random=False))
+    def reorder(self, order):
+        ids = self.ids
+        order.shuffle(ids)
+        self._change(Take(tuple(ids)))
+
+    @precondition(lambda self: len(self.ids) > 1)
+    @rule(data=st.data())
+    def drop(self, data):
+        """A cluster is left out, with its atoms: what a delete of an empty one does."""
+        gone = data.draw(st.sampled_from(self.ids))
+        self._change(Take(tuple(i for i in self.ids if i != gone)))
+
+    @precondition(lambda self: len(self.ids) < 7)
+    @rule(data=st.data(), b=st.integers(0, B - 1))
+    def birth_at_a_batch(self, data, b):
+        """Newborn clusters take one batch's share of a cluster; all others have none of them."""
+        target = data.draw(st.sampled_from(self.ids))
+        born = (self._fresh(), self._fresh())
+        old = self._recall(b)
+        self._change(InsertEmpty(born))
+        columns = dict(self.columns[b])
+        share = self.rng.random(N)
+        columns[born[0]], columns[born[1]] = columns[target] * share, columns[target] * (1 - share)
+        columns[target] = np.zeros(N)
+        made = summary(b, columns)
+        self.total.subtract(old.insert_empty(born))
+        self.total.add(made)
+        self.visits[b] += 1
+        self.seen[b] = len(self.edits)
+        self._put(b, made, {})
+        self.columns[b] = columns
+
+    @precondition(lambda self: len(self.ids) > 1)
+    @rule(data=st.data())
+    def lap_with_moves(self, data):
+        """All batches are visited with pairs tracked and trials carried along; then some proposals are accepted."""
+        ids = self.ids
+        order = data.draw(st.permutations(ids))
+        pair = order[:2]
+        pairs = np.array([pair])
+        self.total.track(pairs)
+        rest = order[2:]
+        trials = {}
+        if rest:  # a birth or a delete, of a cluster that is not in the pair
+            name, donors, receivers = self._trial(data, rest)
+            trials[name] = donors, receivers
+        seeds = {name: int(self.rng.integers(2**32)) for name in trials}
+
+        def part(name, columns):
+            donors, receivers = trials[name]
+            mass = sum(columns[i] for i in donors)
+            share = np.random.default_rng(seeds[name]).dirichlet(np.ones(len(receivers)), size=N)
+            return {i: mass * share[:, k] for k, i in enumerate(receivers)}
+
+        makers = {name: (lambda columns, name=name: part(name, columns)) for name in trials}
+        totals = {name: RunningTotal(MODEL.empty_summary(np.array(trials[name][1]))) for name in trials}
+        for b in data.draw(st.permutations(range(B))):
+            self._visit(b, pairs, makers)
+            for name, make in makers.items():
+                totals[name].add(summary(b, make(self.columns[b])))
+        own = {b: {n: part(n, columns) for n in trials} for b, columns in self.columns.items()}
+        edits = [Merge(*(int(i) for i in pair))] + [Exchange(name, tuple(trials[name][0])) for name in trials]
+        for edit in data.draw(st.permutations(edits)):
+            if data.draw(st.booleans()):
+                if isinstance(edit, Exchange):
+                    self.total.apply([edit], totals)
+                    self.edits.append(edit)
+                    self.columns = {b: change(c, edit, own[b]) for b, c in self.columns.items()}
+                else:
+                    self._change(edit)
+        self.total.apply([Forget()])
+        self.edits.append(Forget())
+
+    def _trial(self, data, rest):
+        self.n_trials += 1
+        if len(rest) > 1 and data.draw(st.booleans()):
+            return f"delete{self.n_trials}", rest, rest[1:]  # the first of them vanishes, the others absorb it
+        return f"birth{self.n_trials}", rest[:1], [self._fresh(), self._fresh()]
+
+    @rule(b=st.integers(0, B - 1), rate=st.floats(0.01, 1.0), size=st.floats(0.5, 20.0))
+    def stochastic_blend(self, b, rate, size):
+        """What is believed moves a little towards what one batch says of the whole."""
+        whole = [(1.0, c, dict(own)) for c, own in self.columns.items()]
+        believed, terms = (self.total.value().without_pairs(), whole) if self.blend is None else self.blend
+        if believed.ids.tolist() != self.ids:
+            believed, terms = self.total.value().without_pairs(), whole
+        now = self._recall(b).without_pairs()
+        mixed = believed.scale(1.0 - rate) + now.scale(rate * size)
+        terms = [(w * (1.0 - rate), c, own) for w, c, own in terms] + [(rate * size, b, dict(self.columns[b]))]
+        expected = None
+        for weight, c, own in terms:
+            term = summary(c, own).scale(weight)
+            expected = term if expected is None else expected + term
+        equal(mixed, expected, expected, "the blend")
+        self.blend = mixed, terms[-30:] if len(terms) <= 30 else None
+        if self.blend[1] is None:
+            self.blend = None
+
+    @rule(tear=st.booleans())
+    def checkpoint_and_reload(self, tear):
+        """The run is saved; the process dies, perhaps while it wrote more; another one goes on."""
+        edits = [[type(e).__name__, vars(e)] for e in self.edits]
+        state = {"edits": edits, "seen": self.seen, "visits": self.visits, "next_id": self.next_id}
+        arrays = {f"high/{k}": v for k, v in self.total.high.to_arrays().items()}
+        arrays |= {f"low/{k}": v for k, v in self.total.low.to_arrays().items()}
+        self.n_rows += 1
+        self.store.commit(state, arrays, [{"row": self.n_rows}], list(enumerate(self.visits)))
+        self.store.close()
+        if tear:
+            folder = self.folder / "run"
+            number = max(int(p.stem) for p in (folder / "checkpoints").glob("*.json"))
+            (folder / "checkpoints" / f"{number + 1:08d}.npz").write_bytes(b"half of a checkp")
+            with open(folder / "history.jsonl", "a") as file:
+                file.write('{"row": 99')
+        with pytest.raises(StoreError, match="opened for reading or closed"):
+            self.store.put_summary(0, 0, {})
+        self.store = RunStore.open(self.folder / "run")
+        found = self.store.load()
+        assert [row["row"] for row in found.history] == list(range(1, self.n_rows + 1))
+        state = json.loads(json.dumps(found.state))
+        self.seen, self.visits, self.next_id = state["seen"], state["visits"], state["next_id"]
+        self.edits = [
+            EDITS[name](**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+            for name, values in state["edits"]
+        ]
+        parts = {
+            half: Summary.from_arrays(
+                MODEL.fields, {k.removeprefix(f"{half}/"): v for k, v in found.arrays.items() if k.startswith(half)}
+            )
+            for half in ("high", "low")
+        }
+        self.total = RunningTotal(parts["high"], parts["low"])
+
+    @rule()
+    def trim(self):
+        """Changes that every stored summary has seen are forgotten."""
+        done = min(self.seen)
+        self.edits = self.edits[done:]
+        self.seen = [s - done for s in self.seen]
+
+    # -- what must hold ---------------------------------------------------------------------------------------
+    @invariant()
+    def totals_are_those_of_all_responsibilities(self):
+        if not hasattr(self, "columns") or len(self.columns) < B:
+            return
+        fresh = None
+        for b, own in self.columns.items():
+            made = summary(b, {i: own[i] for i in self.ids})
+            fresh = made if fresh is None else fresh + made
+        equal(self.total.value(), fresh, fresh, "the total")
+
+    @invariant()
+    def stored_summaries_are_those_of_their_batch(self):
+        if not hasattr(self, "columns") or len(self.columns) < B:
+            return
+        for b, own in self.columns.items():
+            made = summary(b, {i: own[i] for i in self.ids})
+            equal(self._recall(b), made, made, f"batch {b}")
+
+
+# shrinking a failure of so many steps takes minutes; the long test does it
+QUICK = settings(
+    max_examples=15,
+    stateful_step_count=15,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.generate],
+)
+
+
+def test_nothing_is_lost_whatever_happens():
+    run_state_machine_as_test(Run, settings=QUICK)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_nothing_is_lost_whatever_happens_for_long():
+    run_state_machine_as_test(
+        Run, settings=settings(QUICK, max_examples=1000, stateful_step_count=50, phases=list(Phase))
+    )
