@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from bnp_dask.allocation import HDPTopics as HDPTopics
     from bnp_dask.batch import Batch as Batch
     from bnp_dask.callbacks import Progress as Progress
+    from bnp_dask.chains import state_durations as state_durations
+    from bnp_dask.chains import survey_sequences as survey_sequences
+    from bnp_dask.chains import transitions as transitions
+    from bnp_dask.chains import without_missing as without_missing
     from bnp_dask.data import Patches as Patches
     from bnp_dask.data import Text as Text
     from bnp_dask.data import Vocabulary as Vocabulary
@@ -76,6 +80,7 @@ if TYPE_CHECKING:
     from bnp_dask.schedules import FullBatch as FullBatch
     from bnp_dask.schedules import Memoized as Memoized
     from bnp_dask.schedules import Stochastic as Stochastic
+    from bnp_dask.sequence_estimator import SequenceModel as SequenceModel
     from bnp_dask.topic_estimator import TopicModel as TopicModel
     from bnp_dask.topics import Completion as Completion
     from bnp_dask.topics import survey_documents as survey_documents
@@ -92,6 +97,10 @@ class _Package(ModuleType):
         if name in _PUBLIC and isinstance(value, ModuleType):
             return
         super().__setattr__(name, value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # a user's function that names this module travels to workers, which import it themselves
+        return importlib.import_module, (self.__name__,)
 
 
 def __getattr__(name: str) -> Any:
@@ -114,6 +123,7 @@ def __dir__() -> list[str]:
     return sorted(_PUBLIC)
 
 
-__all__ = sorted(set(_PUBLIC) - {"DirichletProcessMixture", "TopicModel"})  # a star import must not need scikit-learn
+# a star import must not need scikit-learn
+__all__ = sorted(set(_PUBLIC) - {"DirichletProcessMixture", "SequenceModel", "TopicModel"})
 
 sys.modules[__name__].__class__ = _Package

@@ -76,9 +76,13 @@ VERBS: Group = MappingProxyType(
         "save": "bnp_dask.results",
         "score": "bnp_dask.predict",
         "survey_documents": "bnp_dask.topics",
+        "state_durations": "bnp_dask.chains",
+        "survey_sequences": "bnp_dask.chains",
         "to_pyldavis": "bnp_dask.topics",
         "top_words": "bnp_dask.topics",
         "train": "bnp_dask.train",
+        "transitions": "bnp_dask.chains",
+        "without_missing": "bnp_dask.chains",
     }
 )
 
@@ -95,6 +99,7 @@ OTHERS: Group = MappingProxyType(
         "Patches": "bnp_dask.data",
         "Posterior": "bnp_dask.model",
         "Progress": "bnp_dask.callbacks",
+        "SequenceModel": "bnp_dask.sequence_estimator",
         "Source": "bnp_dask.data.base",
         "Text": "bnp_dask.data",
         "TopicModel": "bnp_dask.topic_estimator",

@@ -83,6 +83,13 @@ class Batch:
             return held + self.x.nbytes
         return held + self.x.data.nbytes + self.x.indices.nbytes + self.x.indptr.nbytes
 
+    def place(self, row: int) -> str:
+        """How messages call a row: its number, and where it lies in its group."""
+        if self.groups is None:
+            return f"row {row}"
+        g = int(np.searchsorted(self.groups, row, side="right")) - 1
+        return f"row {row} (row {row - int(self.groups[g])} of group {g} of this batch)"
+
     def rows(self, start: int, stop: int) -> Batch:
         """The atoms ``start:stop``: views, nothing is copied but the row pointers of sparse rows.
 

@@ -11,6 +11,7 @@ import numpy as np
 from bnp_dask.errors import DataError
 from bnp_dask.model import Posterior
 from bnp_dask.observation import (
+    AutoRegressiveGaussian,
     Bernoulli,
     DiagGaussian,
     FixedVarianceGaussian,
@@ -107,6 +108,10 @@ def describe(observation: Any, params: Any, k: int, names: Sequence[str] | None 
             values = np.linalg.eigvalsh(params.B[k])
             share = values[-1] / values.sum()
             return f"sd {_deviations(observation, params, k)}; {share:.0%} of variance in one direction"
+        case AutoRegressiveGaussian():
+            noise = np.diagonal(params.B[k]) / _wishart_factor(params.nu, params.B.shape[1])[k]
+            size = np.abs(np.linalg.eigvals(params.M[k])).max()
+            return f"follows the row before, eigenvalues up to {size:.3g}; sd of noise {_vector(np.sqrt(noise))}"
         case Multinomial():
             return ", ".join(_largest(_mean(observation, params, k), names, "word"))
         case Bernoulli():

@@ -131,6 +131,18 @@ def visit_groups(
     return out
 
 
+def with_words(batch: Batch) -> Batch:
+    """The documents of counts that have any word.
+
+    A topic model keeps the others too: they add their prior to the objective and nothing to any topic.
+    """
+    if isinstance(batch.x, np.ndarray):
+        return batch
+    filled = np.concatenate([[0], np.cumsum(batch.x.data != 0)])[batch.x.indptr]
+    some = np.diff(filled) > 0
+    return batch if some.all() else batch.take(np.flatnonzero(some))
+
+
 def check_tokens(model: Model, batch: Batch) -> None:
     """Raise SettingError for sparse counts under a likelihood that knows no tokens."""
     if batch.is_sparse and not callable(getattr(model.observation, "token_log_lik", None)):

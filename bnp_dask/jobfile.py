@@ -5,13 +5,14 @@
     model:
       allocation: {type: DPMixture, gamma: 10.0}
       observation: ZeroMeanGaussian          # the short form of {type: ZeroMeanGaussian}
-    data: patches.zarr                       # or {path: ..., batch_size: ..., columns: [...]}
+    data: patches.zarr                       # or {path: ..., batch_size: ..., columns: [...], groups: ..., order: ...}
     init: {type: BregmanKMeans, n_clusters: 25}
     schedule: {type: Memoized, laps: 50}
     moves: [Birth, Merge, {type: Delete, per_lap: 3}]
     client: {workers: 4}                     # or {scheduler: tcp://...} or {scheduler_file: ...}; left out: no Dask
     store: runs/patches
     rng: 0
+    on_bad_batch: raise                      # or skip: leave out batches that cannot be read
 
 Only ``model`` and ``data`` are required.  Paths are relative to the job file, or to ``folder`` where that is given.
 Every class takes the settings that it has in Python; arrays are lists of numbers or paths of ``.npy`` files.
@@ -42,6 +43,9 @@ from bnp_dask.model import Model, Posterior
 from bnp_dask.observation.base import Observation
 from bnp_dask.results import load
 
+TLS = ("tls_ca_file", "tls_cert", "tls_key")
+"""Settings of an encrypted connection."""
+
 COPY_NAME = "job.yaml"
 """Name of the copy of the job file in a run directory."""
 
@@ -60,12 +64,18 @@ class ClientSpec:
         File that ``dask scheduler --scheduler-file`` wrote.
     memory_limit
         Of each worker that is started here, such as ``4GB``.
+    tls_ca_file, tls_cert, tls_key
+        PEM files for a scheduler at ``tls://...``: the authority that signed all certificates, and this client's own
+        certificate and key.  Left out: what Dask's configuration (``distributed.comm.tls``) says.
     """
 
     workers: int | None = None
     scheduler: str | None = None
     scheduler_file: str | None = None
     memory_limit: str | None = None
+    tls_ca_file: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
 
     def __post_init__(self) -> None:
         places = {n: getattr(self, n) for n in ("workers", "scheduler", "scheduler_file")}
@@ -76,6 +86,11 @@ class ClientSpec:
             raise SettingError(f"workers={self.workers}: needs at least 1; leave it out to run without Dask")
         if self.memory_limit is not None and self.workers is None:
             raise SettingError("memory_limit is for workers that are started here; give workers too")
+        tls = [n for n in TLS if getattr(self, n) is not None]
+        if tls and len(tls) < len(TLS):
+            raise SettingError(f"{' and '.join(tls)} without the others: give all of {', '.join(TLS)}, or none")
+        if tls and self.scheduler is None and self.scheduler_file is None:
+            raise SettingError("certificates are for a scheduler that runs already; give scheduler or scheduler_file")
 
 
 @dataclass(frozen=True)
@@ -94,6 +109,14 @@ class DataSpec:
         Columns to use (tables); default: all numeric ones.
     format
         Format of a file, where its name and first bytes do not tell.
+    groups
+        Which rows belong together (sequences, documents of dense rows): name of a column (tables), or path of a
+        ``.npy`` file of offsets.  Stores that were ingested with groups have them already.
+    order
+        Name of the column that rises within each group (tables).
+    gaps, step, cut
+        What gaps in the order column do, how long a step is, and the most rows of a block into which long sequences are
+        cut; see :func:`bnp_dask.as_source`.
     """
 
     path: str
@@ -101,12 +124,16 @@ class DataSpec:
     weights: str | None = None
     columns: tuple[str, ...] | None = None
     format: str | None = None
+    groups: str | None = None
+    order: str | None = None
+    gaps: Literal["refuse", "cut", "ignore"] | None = None
+    step: float | None = None
+    cut: int | None = None
 
-    def open(self) -> Source:
-        """The data as a source of batches."""
-        return as_source(
-            self.path, batch_size=self.batch_size, weights=self.weights, columns=self.columns, format=self.format
-        )
+    def open(self, on_bad_batch: Literal["raise", "skip"] = "raise") -> Source:
+        """The data as a source of batches; ``on_bad_batch`` as in :func:`bnp_dask.as_source`."""
+        settings = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return as_source(settings.pop("path"), on_bad_batch=on_bad_batch, **settings)
 
 
 @dataclass(frozen=True)
@@ -126,6 +153,7 @@ class Job:
     store: str | None
     rng: int
     checkpoint_minutes: float
+    on_bad_batch: Literal["raise", "skip"]
     raw: Mapping[str, Any]
 
 
@@ -142,6 +170,7 @@ class _Top:
     store: str | None = None
     rng: int = 0
     checkpoint_minutes: float = 5.0
+    on_bad_batch: Literal["raise", "skip"] = "raise"
     folder: str | None = None
 
 
@@ -161,6 +190,10 @@ def read_job(path: str | os.PathLike[str]) -> Job:
         raise SettingError(f"cannot read the job file {file}: {error}") from error
     try:
         content = yaml.load(text, Loader=_Loader)
+    except RecursionError as error:
+        raise SettingError(
+            f"{file} is not valid YAML for a job: lists or settings lie too deep in one another"
+        ) from error
     except yaml.YAMLError as error:
         raise SettingError(f"{file} is not valid YAML: {' '.join(str(error).split())}") from error
     try:
@@ -175,15 +208,15 @@ def parse_job(content: Any, folder: Path) -> Job:
     values = _settings(_Top, top, "", folder)
     folder = Path(_absolute(values.get("folder") or ".", folder))
     data = _build(DataSpec, _short(top["data"], "path"), "data", folder)
-    weights = data.weights
-    if weights is not None and weights.endswith(".npy"):
-        weights = _absolute(weights, folder)
+    apart = {"weights": data.weights, "groups": data.groups}
+    files = {name: _absolute(v, folder) for name, v in apart.items() if v is not None and v.endswith(".npy")}
     client = ClientSpec() if top.get("client") is None else _build(ClientSpec, top["client"], "client", folder)
-    if client.scheduler_file is not None:
-        client = dataclasses.replace(client, scheduler_file=_absolute(client.scheduler_file, folder))
+    for name in ("scheduler_file", *TLS):
+        if getattr(client, name) is not None:
+            client = dataclasses.replace(client, **{name: _absolute(getattr(client, name), folder)})
     return Job(
         model=_build(Model, top["model"], "model", folder),
-        data=dataclasses.replace(data, path=_absolute(data.path, folder), weights=weights),
+        data=dataclasses.replace(data, path=_absolute(data.path, folder), **files),
         init=_one_of(INITIALIZATIONS, top["init"], "init", folder) if top.get("init") is not None else None,
         schedule=_one_of(SCHEDULES, top["schedule"], "schedule", folder) if top.get("schedule") is not None else None,
         moves=_moves(top.get("moves"), folder),
@@ -191,6 +224,7 @@ def parse_job(content: Any, folder: Path) -> Job:
         store=None if values.get("store") is None else _absolute(values["store"], folder),
         rng=values.get("rng", 0),
         checkpoint_minutes=values.get("checkpoint_minutes", 5.0),
+        on_bad_batch=values.get("on_bad_batch", "raise"),
         raw={**top, "folder": str(folder)},
     )
 

@@ -133,7 +133,9 @@ def plot_moves(history: History, ax: Axes | None = None) -> Axes:
     ax.yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{abs(y):.0f}"))
-    ax.legend(frameon=False, fontsize=9, ncols=3, loc="best")
+    low, high = ax.get_ylim()
+    ax.set_ylim(low, high + 0.2 * (high - low))  # room for the legend above the bars
+    ax.legend(frameon=False, fontsize=9, ncols=3, loc="upper right")
     return ax
 
 

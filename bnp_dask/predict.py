@@ -14,9 +14,10 @@ from scipy.special import logsumexp
 
 from bnp_dask.allocation.chains import chain_log_density
 from bnp_dask.batch import Batch
+from bnp_dask.chains.states import name_steps, state_path
 from bnp_dask.data import as_source, lazy
 from bnp_dask.data.assigned import Columns, Layout, write
-from bnp_dask.data.base import Reader, Source
+from bnp_dask.data.base import Reader, Source, batch_reader
 from bnp_dask.data.checks import csr_counts, float_rows
 from bnp_dask.data.collections import is_dask
 from bnp_dask.errors import DataError, SettingError
@@ -24,7 +25,6 @@ from bnp_dask.execute.base import Executor
 from bnp_dask.execute.blas import one_blas_thread
 from bnp_dask.execute.dask import open_executor
 from bnp_dask.execute.ordered import in_order
-from bnp_dask.kernels.resp import SparseResp
 from bnp_dask.model import Posterior
 from bnp_dask.topics.assign import assign_documents, n_shares
 from bnp_dask.topics.completion import BatchScore, Completion, CompletionScore, combine_scores, complete_batch
@@ -120,7 +120,9 @@ def predict(
         labels are those of atoms ``(n,)``, shares are those of groups.
 
         Hidden Markov models: labels are the most likely path of states of each sequence; ``soft`` and ``top`` are
-        those of single steps, given the whole sequence.
+        those of single steps, given the whole sequence.  A Parquet output has the columns ``sequence`` (the id in the
+        data, or the number of the sequence), ``step`` (from 0, in the order of the order column; it goes on through
+        the blocks of a sequence that was cut), and ``state`` instead of ``label``.
 
     Raises
     ------
@@ -136,16 +138,25 @@ def predict(
     document step of the model: its topics depend on its words and the posterior alone.
     """
     mode = _mode(soft, top)
+    if is_dask(data) and posterior.model.chained:
+        raise DataError(
+            "Dask data do not say where sequences start; pass a source: as_source(data, groups=...), with offsets for "
+            "an array, or the column of ids of a DataFrame"
+        )
     if out is None and is_dask(data):
         return _predict_lazy(posterior, data, mode)
     source = _open(posterior, data, batch_size)
-    readers = [source.reader(i) for i in range(source.n_batches)]
+    readers = [batch_reader(source, i) for i in range(source.n_batches)]
     compute = _Assign(mode)
     with one_blas_thread(), open_executor(client) as runner:
         if out is not None:
             facts = {"ids": [int(i) for i in posterior.ids], "source": source.name}
             layouts = mode.layouts(posterior)
-            write(out, layouts, compute, posterior.light(), readers, runner, WINDOW, facts)
+            if posterior.model.chained and os.fspath(out).endswith(".parquet"):
+                named, task, steps = name_steps(source, layouts, compute)
+                write(out, named, task, posterior.light(), steps, runner, WINDOW, facts)
+            else:
+                write(out, layouts, compute, posterior.light(), readers, runner, WINDOW, facts)
             return None
         shared = runner.share("posterior", posterior.light())
         tasks = ((f"predict-batch{i}", compute, (shared, reader)) for i, reader in enumerate(readers))
@@ -194,15 +205,15 @@ def assign_batch(posterior: Posterior, batch: Batch, soft: bool = False, top: in
     shapes = {x.name: (batch.n_atoms,) if x.width is None else (batch.n_atoms, x.width) for x in layouts}
     columns = {x.name: np.empty(shapes[x.name], x.dtype) for x in layouts}
     start = 0
-    together = posterior.model.chained and not soft and top is None
-    for tile in posterior.model.allocation.tiles(batch, k):
-        if together:
+    if posterior.model.chained and not soft and top is None:
+        for tile in posterior.model.allocation.tiles(batch, k):
             path = state_path(posterior, tile)
             columns["label"][start : start + tile.n_atoms] = posterior.ids[path]
             start += tile.n_atoms
-            continue
-        resp = posterior.model.assign(posterior, tile).resp
-        dense = resp.to_dense() if isinstance(resp, SparseResp) else resp
+        return columns
+    for tile, step in posterior.model.steps(posterior, batch):
+        resp = step.resp
+        dense = resp if isinstance(resp, np.ndarray) else resp.to_dense()
         rows = slice(start, start + tile.n_atoms)
         if top is not None:
             order = np.argsort(-dense, axis=1, kind="stable")[:, :top]
@@ -214,13 +225,6 @@ def assign_batch(posterior: Posterior, batch: Batch, soft: bool = False, top: in
             columns["label"][rows] = posterior.ids[dense.argmax(axis=1)]
         start += tile.n_atoms
     return columns
-
-
-def state_path(posterior: Posterior, batch: Batch) -> np.ndarray:
-    """Most likely states of the sequences of a batch, each as a whole (Viterbi), positions ``(n,)``."""
-    log_lik = posterior.model.observation.expected_log_lik(posterior.observation, batch)
-    allocation: Any = posterior.model.allocation
-    return allocation.path(posterior.allocation, log_lik, batch)
 
 
 def _predict_lazy(posterior: Posterior, data: Any, mode: _Mode) -> Any:
@@ -363,7 +367,7 @@ def _for_batches(
 ) -> list[Any]:
     with one_blas_thread(), open_executor(client) as runner:
         shared = runner.share("posterior", posterior.light())
-        tasks = ((f"{verb}-batch{i}", function, (shared, source.reader(i))) for i in range(source.n_batches))
+        tasks = ((f"{verb}-batch{i}", function, (shared, batch_reader(source, i))) for i in range(source.n_batches))
         return list(in_order(runner, tasks, WINDOW))
 
 

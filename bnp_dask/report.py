@@ -17,6 +17,7 @@ from bnp_dask._version import __version__
 from bnp_dask.describe import ClusterRow, check_names, cluster_rows
 from bnp_dask.errors import SettingError, StoreError
 from bnp_dask.model import Posterior
+from bnp_dask.report_chains import sequence_sections, sequences_for
 from bnp_dask.report_topics import documents_for, page_of_topics
 from bnp_dask.results import History, TrainResult, load
 from bnp_dask.store import read_history
@@ -128,6 +129,8 @@ def report(
     The page of a topic model of words is made to be browsed: topics by size, the words of each by a ranking between
     frequent and distinctive, the documents that show it best, topics like it, and a search for words.
 
+    That of a hidden Markov model shows how long states last, which follow which, and the segments of some sequences.
+
     Parameters
     ----------
     what
@@ -138,15 +141,16 @@ def report(
     vocabulary
         Names of the words or features, ``(D,)``.  Default: the words that the posterior was trained with.
     data
-        Documents to show beside topics, as for :func:`bnp_dask.predict`; one pass is made over them.  Default: what a
-        run directory was trained on, if it is still there.
+        Documents to show beside topics, or sequences to show the states of, as for :func:`bnp_dask.predict`; one pass
+        is made over them.  Default: what a run directory was trained on, if it is still there.
     client
         Where that pass is computed, as in :func:`bnp_dask.predict`.
 
     Raises
     ------
     SettingError
-        matplotlib is not installed (pages about topics do without), or ``data`` for a model without topics.
+        matplotlib is not installed (pages about topics do without), or ``data`` for a model that has neither topics nor
+        sequences.
     StoreError
         The file cannot be written.
     """
@@ -157,9 +161,12 @@ def report(
         documents = documents_for(what, data)
         settings = _settings(posterior)
         page = page_of_topics(posterior, result, names, documents, run, settings, client)
+    elif posterior.model.chained:
+        page = page_html(posterior, result, names, sequence_sections(posterior, sequences_for(what, data), client))
     elif data is not None:
         raise SettingError(
-            f"data= is for topic models of words; the page of {_title(posterior)} shows clusters, not atoms"
+            f"data= is for topic models of words and for sequences; the page of {_title(posterior)} shows clusters, "
+            "not atoms"
         )
     else:
         page = page_html(posterior, result, names)
@@ -173,8 +180,13 @@ def report(
         raise StoreError(f"{target}: cannot write a report there: {error}") from error
 
 
-def page_html(posterior: Posterior, result: TrainResult | None, names: Sequence[str] | None) -> str:
-    """The page of :func:`report` as text."""
+def page_html(
+    posterior: Posterior,
+    result: TrainResult | None,
+    names: Sequence[str] | None,
+    sections: Sequence[tuple[str, Sequence[Any]]] = (),
+) -> str:
+    """The page of :func:`report` as text; ``sections`` are headings with HTML, or figures and what they show."""
     from bnp_dask import plots
 
     parts = [f"<h1>{html.escape(_title(posterior))}</h1>"]
@@ -184,6 +196,9 @@ def page_html(posterior: Posterior, result: TrainResult | None, names: Sequence[
             parts.append(_image(plots.plot_run(result.history), "Objective and number of clusters over the run"))
         if result.history.moves():
             parts += ["<h2>Moves</h2>", moves_html(result.history.moves())]
+    for heading, content in sections:
+        parts.append(f"<h2>{html.escape(heading)}</h2>")
+        parts += [part if isinstance(part, str) else _image(*part) for part in content]
     parts += ["<h2>Clusters</h2>", clusters_html(cluster_rows(posterior, names, LIMIT)), _note(posterior)]
     parts.append(_image(plots.plot_weights(posterior).figure, "Expected share of each cluster"))
     try:
@@ -210,6 +225,8 @@ def _run_facts(result: TrainResult) -> dict[str, str]:
     facts["Steps"] = f"{len(result.history)}"
     if len(result.history):
         last = result.history[-1]
+        if last.get("skipped"):
+            facts["Batches left out"] = f"{last['skipped']} that could not be used"
         if "lap" in last:
             facts["Laps"] = f"{last['lap']}"
         if "elbo" in last:

@@ -96,7 +96,7 @@ def load(path: str | os.PathLike[str]) -> Posterior:
     state, listing = body["state"], body["arrays"]
     try:
         group = zarr.open_group(place.child(state).zarr_store(), mode="r", zarr_format=3)
-    except (FileNotFoundError, ValueError) as error:
+    except Exception as error:  # damaged metadata make zarr raise nearly anything
         raise StoreError(f"{place.name}: the folder {state} with its arrays is missing or damaged") from error
     arrays = {name: _read_array(place, group, state, name, facts) for name, facts in listing.items()}
     posterior = from_spec(body["spec"], arrays)
@@ -404,6 +404,10 @@ class TrainResult:
         Why it stopped, in words: ``"objective and counts stopped changing at lap 12"``.
     seconds
         Wall time of the run.
+    skipped
+        Why each batch was left out that could not be used (``on_bad_batch="skip"``).
+    warm_seconds
+        Wall time of compiling or loading kernels before the first lap; not in the seconds of the history.
     """
 
     posterior: Posterior
@@ -411,14 +415,17 @@ class TrainResult:
     converged: bool = False
     reason: str = ""
     seconds: float = 0.0
+    skipped: tuple[str, ...] = ()
+    warm_seconds: float = 0.0
 
     def __repr__(self) -> str:
         state = "converged" if self.converged else "not converged"
         reason = f" ({self.reason})" if self.reason else ""
+        left_out = f", {len(self.skipped)} batches skipped" if self.skipped else ""
         elbo = f", objective {self.history['elbo'][-1]:.6g} nats" if "elbo" in self.history else ""
         return (
             f"TrainResult: {state}{reason}, {self.posterior.n_clusters} clusters{elbo}, "
-            f"{len(self.history)} steps in {self.seconds:.1f} s\n  {self.posterior!r}"
+            f"{len(self.history)} steps in {self.seconds:.1f} s{left_out}\n  {self.posterior!r}"
         )
 
     def _repr_html_(self) -> str:

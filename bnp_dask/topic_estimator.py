@@ -50,7 +50,10 @@ class TopicModel(TransformerMixin, BaseEstimator):
     gamma
         Concentration of the HDP's top level, > 0.
     word_prior
-        Prior count of each word in a topic, > 0.
+        Prior count of a word in a topic, > 0, on average over the words.
+    common
+        Share of it that words get in proportion to how often they are in the documents, 0 to less than 1; see
+        :class:`bnp_dask.Multinomial`.
     max_laps
         Passes over the documents at most.
     tol
@@ -102,7 +105,8 @@ class TopicModel(TransformerMixin, BaseEstimator):
         *,
         alpha: float = 0.5,
         gamma: float = 10.0,
-        word_prior: float = 0.1,
+        word_prior: float = 0.4,
+        common: float = 0.6,
         max_laps: int = 50,
         tol: float = 1e-4,
         init: Initialization | None = None,
@@ -116,6 +120,7 @@ class TopicModel(TransformerMixin, BaseEstimator):
         self.alpha = alpha
         self.gamma = gamma
         self.word_prior = word_prior
+        self.common = common
         self.max_laps = max_laps
         self.tol = tol
         self.init = init
@@ -139,7 +144,7 @@ class TopicModel(TransformerMixin, BaseEstimator):
             # told below, as scikit-learn's own warning
             warnings.simplefilter("ignore", ConvergenceWarning)
             result = train(
-                Model(allocation, Multinomial(self.word_prior)),
+                Model(allocation, Multinomial(self.word_prior, self.common)),
                 with_words,
                 init=RandomExamples(wanted) if self.init is None else self.init,
                 schedule=Memoized(laps=self.max_laps, tolerance=self.tol) if self.schedule is None else self.schedule,

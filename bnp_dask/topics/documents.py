@@ -133,11 +133,7 @@ def check_documents(model: Model, batch: Batch) -> None:
     """
     check_tokens(model, batch)
     _ = batch.group_offsets
-    if batch.is_sparse:
-        some = np.asarray(batch.x.sum(axis=1)) != 0
-        if not some.all():
-            batch = batch.take(np.flatnonzero(some))
-    model.observation.check(batch)
+    model.check(batch)
 
 
 def find_topics(posterior: Posterior, batch: Batch, step: DocumentStep) -> DocumentTopics:

@@ -9,7 +9,7 @@ import numpy as np
 
 from bnp_dask.batch import Batch
 from bnp_dask.data import as_source
-from bnp_dask.data.base import Reader
+from bnp_dask.data.base import Reader, batch_reader
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.blas import one_blas_thread
@@ -67,7 +67,9 @@ def to_pyldavis(
     phi = word_probabilities(posterior)
     with one_blas_thread(), open_executor(client) as runner:
         shared = runner.share("posterior", posterior.light())
-        tasks = ((f"documents-batch{i}", shares_task, (shared, source.reader(i))) for i in range(source.n_batches))
+        tasks = (
+            (f"documents-batch{i}", shares_task, (shared, batch_reader(source, i))) for i in range(source.n_batches)
+        )
         parts = list(in_order(runner, tasks, WINDOW))
     none: list[np.ndarray] = [np.zeros((0, posterior.n_clusters))]
     return {

@@ -14,7 +14,7 @@ from scipy import sparse
 
 from bnp_dask.batch import Batch
 from bnp_dask.data import as_source
-from bnp_dask.data.base import Reader
+from bnp_dask.data.base import Reader, batch_reader
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.blas import one_blas_thread
@@ -201,7 +201,7 @@ def survey_documents(
     with one_blas_thread(), open_executor(client) as runner:
         shared = runner.share("posterior", posterior.light())
         tasks = (
-            (f"topics-batch{i}", survey_task, (shared, source.reader(i), column, n_documents))
+            (f"topics-batch{i}", survey_task, (shared, batch_reader(source, i), column, n_documents))
             for i in range(source.n_batches)
         )
         total, first = None, 0

@@ -143,3 +143,25 @@ def test_refuses_impossible_priors():
     for lam in (0.0, -1.0, np.inf, [1.0, 2.0]):
         with pytest.raises(SettingError, match="lam"):
             Multinomial(lam).with_prior(survey)
+
+
+def test_a_prior_that_knows_common_words():
+    x = sparse.csr_array(np.array([[6.0, 0.0, 2.0], [2.0, 0.0, 0.0]]))
+    survey = survey_of(Batch(x, np.array([1.0, 2.0])))
+    made = Multinomial(0.4, common=0.75).with_prior(survey)
+    assert_allclose(made.lam, 0.4 * (0.25 + 0.75 * 3 * np.array([10, 0, 2]) / 12), rtol=1e-12)
+    assert made.lam.mean() == pytest.approx(0.4)
+    again = made.with_prior(survey)  # what is set is not set twice
+    assert_array_equal(again.lam, made.lam)
+    assert_array_equal(Multinomial(common=0.0).with_prior(survey).lam, np.full(3, 0.1))
+
+
+@pytest.mark.parametrize("wrong", [{"common": 1.0}, {"common": -0.1}, {"common": float("nan")}])
+def test_shares_of_a_prior_that_cannot_be(wrong):
+    with pytest.raises(SettingError, match="at least 0 and less than 1"):
+        Multinomial(0.1, **wrong)
+
+
+def test_a_prior_for_each_word_says_it_all():
+    with pytest.raises(SettingError, match="give lam as a number"):
+        Multinomial(np.full(3, 0.1), common=0.5)

@@ -9,13 +9,16 @@ import pytest
 from scipy.optimize import linear_sum_assignment
 
 from bnp_dask.allocation import HDPTopics
+from bnp_dask.batch import Batch
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.execute.threads import ThreadExecutor
 from bnp_dask.initialize import RandomExamples
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
+from bnp_dask.moves.scores import NEAREST, alike, all_pairs, data_gains, gain_matrix
 from bnp_dask.observation import Multinomial
 from bnp_dask.schedules import Memoized
+from bnp_dask.survey import survey_batch
 from bnp_dask.train import train
 from tests.topics.bars import bars_corpus
 
@@ -60,3 +63,39 @@ def test_same_bits_serial_and_on_threads():
         kept.append({name: value.tobytes() for name, value in result.posterior.summary.to_arrays().items()})
         assert any(m["accepted"] for row in result.history for m in row["moves"])
     assert kept[0] == kept[1]
+
+
+def test_partners_of_a_topic_are_those_with_its_words():
+    rng = np.random.default_rng(3)
+    counts = rng.dirichlet(np.full(60, 0.05), 40) * rng.uniform(50, 500, (40, 1))
+    counts[7] = 1.5 * counts[30] + 0.01
+    counts[12] = 0.0
+    first, second = alike(counts)
+    assert (first < second).all()
+    pairs = set(zip(first.tolist(), second.tolist(), strict=True))
+    assert (7, 30) in pairs
+    assert len(pairs) < 40 * 39 / 2
+    roots = np.sqrt(counts / np.maximum(counts.sum(axis=1, keepdims=True), 1e-300))
+    near = roots @ roots.T
+    for k in (0, 7, 39):
+        best = sorted((j for j in range(40) if j != k), key=lambda j: -near[k, j])[:NEAREST]
+        assert {(min(j, k), max(j, k)) for j in best} <= pairs
+    few = alike(counts[:5])
+    assert len(few[0]) == 10  # of few topics all pairs
+
+
+def test_gains_of_partners_are_exact():
+    counts, _ = bars_corpus(60, length=60, seed=1)
+    batch = Batch(counts)
+    model = Model(HDPTopics(10.0, 0.5), Multinomial(0.1)).with_prior(survey_batch(batch))
+    basis = model.summarize(np.arange(30), batch, np.eye(30)[np.arange(60) % 30])
+    value = model.local_step(model.global_step(basis), batch)
+    posterior = model.global_step(value)
+    gains = gain_matrix(model, posterior, value)
+    every = all_pairs(value.ids)
+    exact = data_gains(model, posterior, value, every)
+    found = gains[every[:, 0], every[:, 1]]
+    assert np.isfinite(found).sum() < len(found)
+    np.testing.assert_array_equal(gains, gains.T)
+    np.testing.assert_allclose(found[np.isfinite(found)], exact[np.isfinite(found)], rtol=1e-12)
+    assert np.isfinite(found[np.argmax(exact)])

@@ -21,7 +21,7 @@ def sklearn(x, k, passes, seed, method):
     def fit():
         model = LatentDirichletAllocation(
             k, doc_topic_prior=ALPHA / k, topic_word_prior=ETA, learning_method=method, max_iter=passes,
-            batch_size=1000, total_samples=x.shape[0], random_state=seed,
+            batch_size=128, total_samples=x.shape[0], random_state=seed,
         )  # fmt: skip
         return model.fit(sparse.csr_matrix(x)).components_
 

@@ -39,17 +39,22 @@ def emit(line: dict[str, Any]) -> None:
     print(json.dumps({**line, "machine": machine}, default=float), flush=True)
 
 
-def run_peer(python: str, program: str, corpus: Corpus, k: int, passes: int, seed: int) -> dict[str, Any]:
-    """One other program in a process of its own; seconds are those of its fit."""
+def run_peer(
+    python: str, program: str, corpus: Corpus, k: int, passes: int, seed: int, limit: float | None = None
+) -> dict[str, Any]:
+    """One other program in a process of its own, stopped after ``limit`` seconds; seconds are those of its fit."""
     with tempfile.TemporaryDirectory() as folder:
         data, out = Path(folder) / "x.npz", Path(folder) / "out.npz"
         sparse.save_npz(data, corpus.train)
         script = Path(__file__).with_name("peers.py")
-        done = subprocess.run(
-            [python, str(script), str(data), str(out), program, str(k), str(passes), str(seed)],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
         facts = {"program": program, "corpus": corpus.name, "asked_K": k, "passes": passes}
+        try:
+            done = subprocess.run(
+                [python, str(script), str(data), str(out), program, str(k), str(passes), str(seed)],
+                capture_output=True, text=True, check=False, timeout=limit,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return {**facts, "failed": f"not done after {limit:.0f} s"}
         if done.returncode != 0:
             return {**facts, "failed": done.stderr.strip().splitlines()[-1:]}
         with np.load(out) as found:
@@ -84,6 +89,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--peers", default="", help="names of programs, by comma, each perhaps with :PASSES")
     parser.add_argument("--peer-clusters", default="", help="numbers of topics for peers, by comma; default: as ours")
     parser.add_argument("--peer-python", default=sys.executable)
+    parser.add_argument("--peer-seconds", type=float, help="stop a peer that takes longer")
     parser.add_argument("--only-peers", action="store_true")
     parser.add_argument("--brief", action="store_true", help="leave out the figures of each lap")
     return parser
@@ -107,7 +113,8 @@ def main() -> None:
         for k in [int(k) for k in args.peer_clusters.split(",") if k] or [settings.n_clusters]:
             for peer in [p for p in args.peers.split(",") if p]:
                 program, _, passes = peer.partition(":")
-                emit(run_peer(args.peer_python, program, corpus, k, int(passes or PASSES[program]), args.seed))
+                n = int(passes or PASSES[program])
+                emit(run_peer(args.peer_python, program, corpus, k, n, args.seed, args.peer_seconds))
 
 
 if __name__ == "__main__":

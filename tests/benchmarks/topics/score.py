@@ -87,7 +87,7 @@ def _complete(indptr, indices, data, held, phi, prior, sweeps, tolerance):  # pr
 def completion(test: sparse.csr_array, phi: np.ndarray, prior: np.ndarray | None = None, seed: int = 0) -> float:
     """Log probability per token of the held words, nats; topics ``phi (K, V)``, ``prior (K,)`` or the equal one."""
     prior = np.full(len(phi), ALPHA / len(phi)) if prior is None else prior
-    table = np.ascontiguousarray(np.maximum(phi, 1e-300).T)
+    table = np.ascontiguousarray(np.maximum(np.asarray(phi, np.float64), 1e-300).T)
     held = split_types(test, seed)
     return float(_complete(test.indptr, test.indices, test.data, held, table, prior, 200, 1e-3))
 
