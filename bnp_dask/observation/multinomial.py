@@ -51,12 +51,13 @@ class Multinomial:
     -----
     With ``common`` a cluster that says nothing about a frequent word still expects it now and then, as any text
     does, so that it costs less to tell one more cluster from the rest.  For topics of texts ``Multinomial(0.4,
-    common=0.6)`` raised the objective and the score of documents that were kept apart on every corpus it was tried
-    on; word frequencies are used twice by it, as by any prior that is set from the data.
+    common=0.6)`` raised the score of documents that were kept apart on real corpora (KOS, Reuters, 20 Newsgroups);
+    on synthetic documents with topics from an even prior it lowers the objective.  Word frequencies are used twice
+    by it, as by any prior that is set from the data.
 
     Data are sparse counts (``scipy.sparse`` CSR), which are never made dense; dense rows of whole numbers are
-    accepted too.  The number of words of a document is taken as given.  A document without words is refused:
-    it would be assigned by the prior alone, and count as evidence for the weights.
+    accepted too.  The number of words of a document is taken as given.  A document without words is refused
+    by mixtures: it would be assigned by the prior alone, and count as evidence for the weights.
 
     In a topic model each token is an atom and a document is a group of them; what is summed is the same, but the
     base measure of a single token is one.
