@@ -15,14 +15,14 @@ from bnp_dask.batch import Batch
 from bnp_dask.errors import SettingError
 from bnp_dask.groups import Laid, Members, check_tokens, summarize_words, take_members, visit_groups, with_words
 from bnp_dask.kernels.counts import count_sums
-from bnp_dask.kernels.resp import Resp, ScreenedWeights, cluster_sums, column_sums
+from bnp_dask.kernels.resp import Resp, ScreenedWeights, cluster_sums
 from bnp_dask.observation.base import LOG_BASE, Observation, QuadraticObservation
 from bnp_dask.screened import screened_pieces
 from bnp_dask.sequences import ChainRun, chain_runs, take_runs
 from bnp_dask.states import GroupStates
 from bnp_dask.summary import Field, Summary
 from bnp_dask.survey import Survey
-from bnp_dask.trials import TrialRun
+from bnp_dask.trials import Shares, TrialRun
 from bnp_dask.words import Words
 
 if TYPE_CHECKING:
@@ -284,14 +284,17 @@ class Model:
         if self.chained:
             runs = chain_runs(self, posterior, trials)
         members: dict[int, list[np.ndarray]] = {int(i): [] for i in sought}
+        places_sought = posterior.positions(np.array(list(members), np.int64))
+        needed = np.unique(np.concatenate([places_sought, *(run.needed for run in runs)]))
         start = 0
         for tile, step in self.steps(posterior, batch, places):
             _add_in_place(total, self.summary_of(posterior.ids, tile, step, pairs))
+            shares = Shares(step.resp, needed)
             for run in runs:
-                run.see(start, tile, step)
-            for cluster, rows in members.items():
-                mass = column_sums(step.resp, posterior.positions(np.array([cluster])))
-                here = np.flatnonzero(mass > MOSTLY * (1.0 if tile.weights is None else tile.weights))
+                run.see(start, tile, step, shares)
+            least = MOSTLY * (1.0 if tile.weights is None else tile.weights)
+            for rows, mass in zip(members.values(), shares.of(places_sought).T, strict=True):
+                here = np.flatnonzero(mass > least)
                 rows.append(np.stack([start + here, mass[here]]))
             start += tile.n_atoms
         found = {cluster: np.concatenate([np.zeros((2, 0)), *rows], axis=1) for cluster, rows in members.items()}

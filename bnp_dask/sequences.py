@@ -24,6 +24,7 @@ from bnp_dask.summary import Links, Summary
 
 if TYPE_CHECKING:
     from bnp_dask.model import Model, Posterior, Trial
+    from bnp_dask.trials import Shares
 
 
 def loose(model: Model, gamma: float = 1.0) -> Model:
@@ -74,6 +75,8 @@ class ChainRun:
         one's is noted in both.
     """
 
+    needed = np.zeros(0, np.int64)  # it looks up nothing in responsibilities: the state of a tile has more
+
     def __init__(self, model: Model, posterior: Posterior, trial: Trial, before: tuple[ChainRun, ...] = ()) -> None:
         self.model, self.trial, self.before = model, trial, before
         self._seen: tuple[Block, np.ndarray, np.ndarray] | None = None
@@ -91,7 +94,7 @@ class ChainRun:
             theirs = {**other.part.links.values, f"M@{trial.name}": np.zeros((2, shape[2], shape[1]))}
             other.part = replace(other.part, links=replace(other.part.links, values=theirs))
 
-    def see(self, start: int, tile: Batch, step: LocalStep) -> None:
+    def see(self, start: int, tile: Batch, step: LocalStep, shares: Shares) -> None:
         """Share out what the donors hold of a tile's steps."""
         assert step.chain is not None
         self._seen = None

@@ -14,7 +14,7 @@ import numpy as np
 
 from bnp_dask.allocation.base import LocalStep
 from bnp_dask.batch import Batch
-from bnp_dask.kernels.resp import SparseResp, column_sums, columns_of, resp_entropy
+from bnp_dask.kernels.resp import Resp, SparseResp, columns_of, resp_entropy
 from bnp_dask.summary import Summary
 
 if TYPE_CHECKING:
@@ -25,6 +25,26 @@ NOTICEABLE = 1e-3
 
 ROWS = 8192
 """Atoms assigned anew at a time."""
+
+
+class Shares:
+    """What the atoms of a tile give some clusters, looked up once for all who ask.
+
+    Parameters
+    ----------
+    resp
+        Responsibilities of the tile.
+    needed
+        Positions of the clusters that will be asked for, ascending ``(J,)``.
+    """
+
+    def __init__(self, resp: Resp, needed: np.ndarray) -> None:
+        self.needed = needed
+        self.table = columns_of(resp, needed) if len(needed) else np.zeros((0, 0))
+
+    def of(self, positions: np.ndarray) -> np.ndarray:
+        """Shares of the clusters at some positions, ``(n, M)``."""
+        return self.table[:, np.searchsorted(self.needed, positions)]
 
 
 class TrialRun:
@@ -48,25 +68,25 @@ class TrialRun:
         gone = [i for i in trial.donors if i not in self.receivers]
         self.union = gone + [self.heir] if self.heir in trial.donors else gone
         self.columns = posterior.positions(np.array(self.union, np.int64))
+        self.needed = np.unique(np.concatenate([self.donors, self.focus, self.columns]))
         self.union_entropy = 0.0
         self.rows: list[np.ndarray] = []
         self.held: list[np.ndarray] = []
         self.all_of_them = False
 
-    def see(self, start: int, tile: Batch, step: LocalStep) -> None:
+    def see(self, start: int, tile: Batch, step: LocalStep, shares: Shares) -> None:
         """Note which atoms of a tile, whose first row is ``start`` in the batch, are concerned and what donors hold."""
-        resp = step.resp
-        if isinstance(resp, SparseResp):  # atoms with few clusters: every atom that a donor holds at all
+        if isinstance(step.resp, SparseResp):  # atoms with few clusters: every atom that a donor holds at all
             self.all_of_them = True
-            mass = column_sums(resp, self.donors)
+            mass = shares.of(self.donors).sum(axis=1)
             index = np.flatnonzero(mass)
             self.held.append(mass[index, None])
         else:
-            mass = column_sums(resp, self.focus)
+            mass = shares.of(self.focus).sum(axis=1)
             index = np.flatnonzero(mass > (NOTICEABLE if tile.weights is None else NOTICEABLE * tile.weights))
-            self.held.append(columns_of(resp, self.donors)[index])
+            self.held.append(shares.of(self.donors)[index])
             if len(self.union) > 1:
-                self.union_entropy += _union_entropy(columns_of(resp, self.columns), tile.weights, index)
+                self.union_entropy += _union_entropy(shares.of(self.columns), tile.weights, index)
         self.rows.append(start + index)
 
     def finish(self, batch: Batch, total: Summary) -> Summary:

@@ -324,23 +324,18 @@ def cluster_sums(resp: AnyResp, x: np.ndarray | None = None) -> np.ndarray:
     return resp.T @ x
 
 
-def column_sums(resp: Resp, columns: np.ndarray) -> np.ndarray:
-    """Mass of each atom on the clusters at the positions ``columns``, ``(n,)``."""
-    if isinstance(resp, SparseResp):
-        return np.where(np.isin(resp.index, columns), resp.value, 0.0).sum(axis=1)
-    return columns_of(resp, columns).sum(axis=1)
-
-
 def columns_of(resp: Resp, columns: np.ndarray) -> np.ndarray:
     """What each atom gives the clusters at the positions ``columns (J,)``, a new array ``(n, J)``."""
-    if isinstance(resp, SparseResp):
-        return resp.to_dense()[:, columns]
-    if not isinstance(resp, RaggedResp):
+    if isinstance(resp, np.ndarray):
         return resp[:, columns]
-    n = len(resp.offsets) - 1
-    out = np.zeros((n, len(columns))) if resp.tail is None else resp.tail[:, columns].astype(np.float64)
     place = np.full(resp.n_clusters, -1)
     place[columns] = np.arange(len(columns))
+    if isinstance(resp, SparseResp):
+        out = np.zeros((len(resp.index), len(columns) + 1))
+        np.put_along_axis(out, place[resp.index], resp.value, axis=1)  # clusters of no interest: the last column
+        return out[:, :-1]
+    n = len(resp.offsets) - 1
+    out = np.zeros((n, len(columns))) if resp.tail is None else resp.tail[:, columns].astype(np.float64)
     ragged.columns_of_lists(resp.offsets, resp.index, resp.value, place, out)
     return out
 
