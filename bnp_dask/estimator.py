@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -12,6 +11,7 @@ from scipy import sparse
 
 from bnp_dask.allocation import DPMixture
 from bnp_dask.errors import SettingError
+from bnp_dask.fitting import run_estimator, warn_unless_converged
 from bnp_dask.initialize import BregmanKMeans, Initialization
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
@@ -27,13 +27,11 @@ from bnp_dask.observation import (
 from bnp_dask.observation.base import Observation
 from bnp_dask.predict import predict, score, score_samples
 from bnp_dask.results import TrainResult
-from bnp_dask.schedules import Memoized, Schedule
-from bnp_dask.train import ConvergenceWarning, train
+from bnp_dask.schedules import Schedule
 
 try:
     from sklearn.base import BaseEstimator, ClusterMixin
-    from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
-    from sklearn.utils import Tags, check_random_state
+    from sklearn.utils import Tags
     from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 except ImportError as error:
     raise ImportError('DirichletProcessMixture needs scikit-learn: pip install "bnp-dask[sklearn]"') from error
@@ -149,25 +147,10 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         model = Model(DPMixture(self.gamma), self._observation())
         X = self._checked(X, reset=True)
         weights = None if sample_weight is None else _check_sample_weight(sample_weight, X, ensure_non_negative=True)
-        with warnings.catch_warnings():
-            # told below, as scikit-learn's own warning
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            result = train(
-                model,
-                X,
-                init=BregmanKMeans(self.n_clusters) if self.init is None else self.init,
-                schedule=Memoized(laps=self.max_laps, tolerance=self.tol) if self.schedule is None else self.schedule,
-                moves=() if self.moves is None else self.moves,
-                client=self.client,
-                rng=int(check_random_state(self.random_state).randint(2**31 - 1)),
-                weights=weights,
-                batch_size=self.batch_size,
-            )
+        start = BregmanKMeans(self.n_clusters)
+        result = run_estimator(self, model, X, start, weights=weights, batch_size=self.batch_size)
         self._keep(result, X)
-        if not result.converged:
-            warnings.warn(
-                f"{result.reason}: not converged; increase max_laps or tol", SklearnConvergenceWarning, stacklevel=2
-            )
+        warn_unless_converged(result)
         return self
 
     def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> np.ndarray:
@@ -200,9 +183,6 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
 
     def _keep(self, result: TrainResult, X: Any) -> None:
         posterior, history = result.posterior, result.history
-        self.posterior_, self.history_ = posterior, history
-        self.converged_ = result.converged
-        self.n_iter_ = int(history[-1]["lap"])
         # the last row of each lap
         ends = [row for row, after in zip(history, [*history[1:], None]) if after is None or after["lap"] != row["lap"]]
         self.lower_bounds_ = [float(row["elbo"]) for row in ends]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -12,19 +11,17 @@ from bnp_dask.allocation import HDPHMM, FiniteHMM
 from bnp_dask.chains import transitions
 from bnp_dask.data import as_source
 from bnp_dask.errors import DataError, SettingError
+from bnp_dask.fitting import run_estimator, warn_unless_converged
 from bnp_dask.initialize import BregmanKMeans, ContiguousBlocks, Initialization
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge, Move
 from bnp_dask.observation import AutoRegressiveGaussian, Bernoulli, DiagGaussian, Gaussian, Poisson, with_previous
 from bnp_dask.observation.base import Observation
 from bnp_dask.predict import predict, score
-from bnp_dask.schedules import Memoized, Schedule
-from bnp_dask.train import ConvergenceWarning, train
+from bnp_dask.schedules import Schedule
 
 try:
     from sklearn.base import BaseEstimator
-    from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
-    from sklearn.utils import check_random_state
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError as error:
     raise ImportError('SequenceModel needs scikit-learn: pip install "bnp-dask[sklearn]"') from error
@@ -159,22 +156,8 @@ class SequenceModel(BaseEstimator):
         source = self._source(rows, offsets)
         wanted = min(FEWEST, int(source.n_atoms or 1)) if self.n_states is None else int(self.n_states)
         usual: list[Move] = [Birth(), Merge(), Delete()] if learned else []
-        with warnings.catch_warnings():
-            # told below, as scikit-learn's own warning
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            result = train(
-                model,
-                source,
-                init=self._start(wanted) if self.init is None else self.init,
-                schedule=Memoized(laps=self.max_laps, tolerance=self.tol) if self.schedule is None else self.schedule,
-                moves=usual if self.moves is None else self.moves,
-                client=self.client,
-                rng=int(check_random_state(self.random_state).randint(2**31 - 1)),
-            )
+        result = run_estimator(self, model, source, self._start(wanted), usual)
         posterior = result.posterior
-        self.posterior_, self.history_ = posterior, result.history
-        self.converged_ = result.converged
-        self.n_iter_ = int(result.history[-1]["lap"])
         self.bound_ = float(result.history[-1]["elbo"])
         self.order_ = np.argsort(-posterior.weights, kind="stable")
         self.n_states_ = posterior.n_clusters
@@ -182,10 +165,7 @@ class SequenceModel(BaseEstimator):
         found = transitions(posterior).sorted(self.order_)
         self.transmat_, self.startprob_ = found.matrix, found.start
         self.labels_ = self._states(rows, offsets)
-        if not result.converged:
-            warnings.warn(
-                f"{result.reason}: not converged; increase max_laps or tol", SklearnConvergenceWarning, stacklevel=2
-            )
+        warn_unless_converged(result)
         return self
 
     def fit_predict(self, X: Any, y: Any = None, lengths: Any = None) -> np.ndarray:

@@ -32,13 +32,6 @@ def loose(model: Model, gamma: float = 1.0) -> Model:
     return replace(model, allocation=DPMixture(gamma))
 
 
-def chained(model: Model, summary: Summary) -> Summary:
-    """Statistics of a small run of :func:`loose` as the model itself has them; how states follow is left open."""
-    empty = model.empty_summary(summary.ids)
-    shared = {name: summary[name] for name in ("N", *model.observation.fields)}
-    return replace(empty, values={**empty.values, **shared})
-
-
 def unchained(model: Model, summary: Summary) -> Summary:
     """Statistics of chains as :func:`loose` has them; entropies count as zero."""
     empty = loose(model).empty_summary(summary.ids)

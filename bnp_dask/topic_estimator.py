@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -11,19 +10,18 @@ from scipy import sparse
 
 from bnp_dask.allocation import LDA, HDPTopics
 from bnp_dask.errors import SettingError
+from bnp_dask.fitting import run_estimator, warn_unless_converged
 from bnp_dask.initialize import Initialization, RandomExamples
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge, Move
 from bnp_dask.observation import Multinomial
 from bnp_dask.predict import predict, score
-from bnp_dask.schedules import Memoized, Schedule
+from bnp_dask.schedules import Schedule
 from bnp_dask.topics.words import by_size
-from bnp_dask.train import ConvergenceWarning, train
 
 try:
     from sklearn.base import BaseEstimator, TransformerMixin
-    from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
-    from sklearn.utils import Tags, check_random_state
+    from sklearn.utils import Tags
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError as error:
     raise ImportError('TopicModel needs scikit-learn: pip install "bnp-dask[sklearn]"') from error
@@ -140,31 +138,14 @@ class TopicModel(TransformerMixin, BaseEstimator):
         allocation: Any = HDPTopics(self.gamma, self.alpha) if learned else LDA(self.alpha)
         wanted = min(FEWEST, with_words.shape[0]) if self.n_topics is None else int(self.n_topics)
         usual: list[Move] = [Birth(), Merge(), Delete()] if learned else []
-        with warnings.catch_warnings():
-            # told below, as scikit-learn's own warning
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            result = train(
-                Model(allocation, Multinomial(self.word_prior, self.common)),
-                with_words,
-                init=RandomExamples(wanted) if self.init is None else self.init,
-                schedule=Memoized(laps=self.max_laps, tolerance=self.tol) if self.schedule is None else self.schedule,
-                moves=usual if self.moves is None else self.moves,
-                client=self.client,
-                rng=int(check_random_state(self.random_state).randint(2**31 - 1)),
-                batch_size=self.batch_size,
-            )
-        self.posterior_, self.history_ = result.posterior, result.history
-        self.converged_ = result.converged
-        self.n_iter_ = int(result.history[-1]["lap"])
+        model = Model(allocation, Multinomial(self.word_prior, self.common))
+        result = run_estimator(self, model, with_words, RandomExamples(wanted), usual, batch_size=self.batch_size)
         self.bound_ = float(result.history[-1]["elbo"])
         self.order_ = by_size(result.posterior)
         self.n_topics_ = result.posterior.n_clusters
         self.weights_ = result.posterior.weights[self.order_]
         self.components_ = result.posterior.observation.lam[self.order_]
-        if not result.converged:
-            warnings.warn(
-                f"{result.reason}: not converged; increase max_laps or tol", SklearnConvergenceWarning, stacklevel=2
-            )
+        warn_unless_converged(result)
         return self
 
     def transform(self, X: Any) -> np.ndarray:

@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose
 from bnp_dask.errors import SummaryError
 from bnp_dask.model import Trial
 from bnp_dask.running import RunningTotal
-from bnp_dask.sequences import chained, loose, potentials
+from bnp_dask.sequences import potentials
 from bnp_dask.summary import Exchange, Merge, Summary, replay
 from tests.chains import naive
 from tests.chains.parts import KINDS, begin, chains_of, check_objective, model_of, sequences
@@ -245,8 +245,7 @@ def test_a_trial_with_the_right_receivers_gains():
     one = model.summarize(np.array([0]), batch, np.ones((batch.n_atoms, 1)))
     posterior = model.global_step(model.local_step(model.global_step(one), batch))
     resp = np.eye(4)[np.argmin(((batch.x[:, None] - centres(6)) ** 2).sum(axis=2), axis=1)]
-    small = loose(model).summarize(np.arange(1, 5), batch, resp)
-    beliefs = model.global_step(chained(model, small))
+    beliefs = model.global_step(model.summarize(np.arange(1, 5), batch, resp))
     found = model.visit(posterior, batch, trials=[Trial("t", (0,), beliefs)])
     after = replay(found.summary, [Exchange("t", (0,))], found.parts)
 

@@ -278,12 +278,16 @@ def no_markup(page):
     assert "<script>alert(1)" not in page
 
 
-def test_the_report_of_a_run_escapes_what_it_shows(tmp_path, trained):
-    from bnp_dask.report import posterior_html
-    from bnp_dask.results import load
-
-    posterior = load(trained / "posterior.zarr")
-    no_markup(posterior_html(posterior))
+def test_the_report_of_a_run_escapes_what_it_shows(tmp_path):
+    bits = (np.random.default_rng(0).random((60, 3)) < [[0.9, 0.1, 0.9]]).astype(float)
+    model = bnp.Model(bnp.DPMixture(1.0), bnp.Bernoulli())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        bnp.train(model, bits, init=bnp.BregmanKMeans(2), schedule=bnp.Memoized(laps=2), store=tmp_path / "run")
+    bnp.report(tmp_path / "run", tmp_path / "page.html", [f"{EVIL_TEXT}{d}" for d in range(3)])
+    page = (tmp_path / "page.html").read_text()
+    no_markup(page)
+    assert "&lt;script&gt;alert(1)" in page  # it was shown
 
 
 def test_the_report_of_topics_escapes_words_and_documents(tmp_path):

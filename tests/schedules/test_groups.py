@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -152,13 +151,12 @@ def test_a_group_that_is_sent_back_is_counted_once(tmp_path, monkeypatch, where)
     # the totals are those of all atoms assigned once, with whatever was kept and sent back
     assert result.history[-1]["atoms"] == pytest.approx(2400.0, rel=1e-12)
     if where == "run directory":
-        model, total = result.posterior.model, 0.0
+        total = 0.0
         last = RunStore.view(store).load()
         for batch, number in last.summaries:
             arrays, _ = RunStore.view(store).get_summary(int(batch), int(number))
             total += arrays["value.N"].sum()
         assert total == pytest.approx(2400.0, rel=1e-12)
-        assert model is not None
 
 
 def test_a_run_directory_that_workers_do_not_reach(tmp_path, monkeypatch):
@@ -204,5 +202,5 @@ def test_stopped_in_the_middle_of_a_lap_with_workers_writing(tmp_path, name):
         store = tmp_path / f"run{at}"
         make(schedule, moves, store=store, callbacks=[Stop(at)])
         assert bits(make(schedule, moves, store=store, resume=True)) == whole
-    other = make(replace(schedule), moves, store=tmp_path / "threads", client=ThreadExecutor(2))
+    other = make(schedule, moves, store=tmp_path / "threads", client=ThreadExecutor(2))
     assert bits(other) == whole

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -105,7 +105,7 @@ def main() -> None:
     for n_workers in (1, 2, 4, 8):
         n_batches = 24 * n_workers
         real = lap_seconds(n_workers, 4, n_batches, seconds)
-        simulated = Simulation(replace(costs), n_workers, n_batches, 4 * n_workers).run().seconds
+        simulated = Simulation(costs, n_workers, n_batches, 4 * n_workers).run().seconds
         ideal = n_batches * seconds / n_workers
         figures = {
             "bench": "a lap, seconds",

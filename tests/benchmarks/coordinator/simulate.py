@@ -85,7 +85,7 @@ class Simulation:
         self.idle, self.n_workers = n_workers, n_workers
         self.now = self.scheduler_free = 0.0
         self.busy = {"workers": 0.0, "coordinator": 0.0, "scheduler": 0.0}
-        self.ready: list[tuple[int, int, int]] = []  # kind is last: priorities are orders of submission
+        self.ready: list[int] = []  # tasks: a number is an order of submission, and so a priority
         self.events: list[tuple[float, int, str, int]] = []
         self.count = 0
         self.seconds: dict[int, float] = {}
@@ -154,7 +154,6 @@ class Simulation:
     def _wait_for(self, task: int) -> None:
         while task not in self.done:
             self._advance(self.events[0][0])
-        self._work("coordinator", 0.0)
         self._advance(self.now + self.costs.latency)
 
     def _advance(self, until: float) -> None:
@@ -163,7 +162,7 @@ class Simulation:
             time, _, what, task = heapq.heappop(self.events)
             self.now = max(self.now, time)
             if what == "ready":
-                heapq.heappush(self.ready, (task, self.kind[task], 0))
+                heapq.heappush(self.ready, task)
             else:
                 self.idle += 1
                 self.done.add(task)
@@ -173,7 +172,7 @@ class Simulation:
                     if not self.missing[follower]:
                         self._schedule(follower, time)
             while self.idle and self.ready:
-                chosen, _, _ = heapq.heappop(self.ready)
+                chosen = heapq.heappop(self.ready)
                 self.idle -= 1
                 self.busy["workers"] += self.seconds[chosen]
                 heapq.heappush(self.events, (time + self.seconds[chosen], chosen, "done", chosen))
