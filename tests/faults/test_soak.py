@@ -24,6 +24,7 @@ from tests.faults.parts import MOVES, ROOT, Faulty, atoms, bits, go, worker_pids
 
 MINUTES = float(os.environ.get("BNP_SOAK_MINUTES", "10"))
 LAPS = 100_000
+WORKERS = 3
 
 SOAK = """
 import sys
@@ -76,7 +77,7 @@ class Nothing:
 @pytest.mark.long
 @pytest.mark.timeout(MINUTES * 60 * 3 + 900)
 def test_soak(warm_cluster, tmp_path):
-    cluster, client = warm_cluster(3)
+    cluster, client = warm_cluster(WORKERS)
     (tmp_path / "calls").mkdir()
     rng, happened = random.Random(1), Counter()
     stop = time.monotonic() + MINUTES * 60
@@ -88,6 +89,10 @@ def test_soak(warm_cluster, tmp_path):
                 path.unlink(missing_ok=True)
             what = rng.choices(["worker", "stopped worker", "all workers", "client", "terminated"], [8, 3, 1, 1, 1])[0]
             pids = worker_pids(client)
+            if not pids:  # nannies give up on workers that never got as far as to start
+                cluster.scale(0)
+                cluster.scale(WORKERS)
+                happened["new machines"] += 1
             if what in ("worker", "all workers"):
                 for pid in pids if what == "all workers" else pids[:1]:
                     os.kill(pid, signal.SIGKILL)

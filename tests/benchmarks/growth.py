@@ -1,0 +1,154 @@
+"""How time grows: with atoms, features and clusters of mixtures, with words of topics, and with workers.
+
+``python -m tests.benchmarks.growth [names]``; names: atoms, features, clusters, words, states, scaling, memory.  One
+JSON line per point.  Times of local steps are CPU seconds; those of laps on workers are wall seconds.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+import numpy as np
+from distributed import Client, LocalCluster
+from scipy import sparse
+
+import bnp_dask as bnp
+from bnp_dask.batch import Batch
+from bnp_dask.execute import one_blas_thread
+from bnp_dask.kernels.chains import forward_backward, pair_sums
+from bnp_dask.survey import survey_batch
+from tests.benchmarks.mixtures import Size, posterior_at_truth, sample, write
+from tests.benchmarks.timing import emit, median
+
+REPEATS = 5
+
+
+def local_seconds(size: Size) -> float:
+    """CPU seconds of the local step on all atoms of a mixture, from its true clusters."""
+    posterior, batch = posterior_at_truth(size), Batch(sample(size, size.n)[0])
+    return median(lambda: posterior.model.visit(posterior, batch), REPEATS)
+
+
+def atoms() -> None:
+    """N, at D=16 and K=32."""
+    for n in (2_000, 8_000, 32_000, 128_000):
+        emit("grows with N", local_seconds(Size(n, 16, 32, 0.5)), "s CPU", REPEATS, N=n)
+
+
+def features() -> None:
+    """D, at N=8000 and K=32."""
+    for d in (4, 8, 16, 32, 64, 128):
+        emit("grows with D", local_seconds(Size(8_000, d, 32, 0.5)), "s CPU", REPEATS, D=d)
+
+
+def clusters() -> None:
+    """K, at N=8000 and D=16: clusters that overlap, and clusters that do not."""
+    for spread, name in ((0.5, "overlapping"), (4.0, "separated")):
+        for k in (8, 32, 128, 512):
+            seconds = local_seconds(Size(8_000, 16, k, spread))
+            emit(f"grows with K, {name}", seconds, "s CPU", REPEATS, K=k)
+
+
+def words() -> None:
+    """V, at 1000 documents of 100 tokens and 50 topics."""
+    for v in (1_000, 4_000, 16_000, 64_000):
+        rng = np.random.default_rng(0)
+        topics = rng.dirichlet(np.full(v, 0.02), 50)
+        shares = rng.dirichlet(np.full(50, 0.05), 1000)
+        counts = np.stack([rng.multinomial(100, p) for p in shares @ topics])
+        batch = Batch(sparse.csr_array(counts))
+        model = bnp.Model(bnp.HDPTopics(), bnp.Multinomial(0.1)).with_prior(survey_batch(batch))
+        start = model.summarize(np.arange(50), Batch(sparse.csr_array(np.round(1e4 * topics))), np.eye(50))
+        posterior = model.global_step(start)
+        seconds = median(lambda: model.visit(posterior, batch), REPEATS)  # noqa: B023
+        emit("grows with V", seconds, "s CPU", REPEATS, V=v, documents_per_s=round(1000 / seconds))
+
+
+def states() -> None:
+    """States of a hidden Markov model: forward-backward with pair sums over 1000 steps."""
+    for k in (5, 10, 20, 50, 100, 200):
+        rng = np.random.default_rng(0)
+        log_lik, log_trans = rng.normal(size=(1000, k)), np.log(rng.dirichlet(np.ones(k), k))
+        log_start, offsets, once = np.log(np.full(k, 1.0 / k)), np.array([0, 1000]), np.ones(1)
+        seconds = median(
+            lambda: pair_sums(forward_backward(log_start, log_trans, log_lik, offsets, once)),  # noqa: B023
+            REPEATS,
+        )
+        emit("grows with states", 1e6 * seconds / 1000, "us per step", REPEATS, K=k)
+
+
+def lap_seconds(client: Client, path: Path, start: bnp.FromPosterior, laps: int = 3) -> float:
+    """Median wall seconds of a lap, the first left out."""
+    schedule = bnp.Memoized(laps=laps + 1, window=16, tolerance=0, count_tolerance=0)
+    with tempfile.TemporaryDirectory() as folder:
+        result = bnp.train(
+            start.posterior.model, str(path), init=start, schedule=schedule, client=client, store=Path(folder) / "run"
+        )
+    ends = list({row["lap"]: row["seconds"] for row in result.history}.values())
+    return float(np.median(np.diff(ends)))
+
+
+def scaling() -> None:
+    """Laps on one and two workers: the same data (strong), and twice as much for two (weak)."""
+    size = Size(320_000, 32, 50, 0.5)
+    start = bnp.FromPosterior(posterior_at_truth(size))
+    with tempfile.TemporaryDirectory() as folder:
+        paths = {n: Path(folder) / f"{n}.zarr" for n in (size.n // 2, size.n)}
+        for n, path in paths.items():
+            write(path, Size(n, size.d, size.k, size.spread), 8_000)
+        seconds = {}
+        for n_workers, n in ((1, size.n // 2), (1, size.n), (2, size.n)):
+            cluster = LocalCluster(
+                n_workers=n_workers, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, memory_limit=0
+            )
+            with cluster, Client(cluster, set_as_default=False) as client:
+                seconds[n_workers, n] = lap_seconds(client, paths[n], start)
+        one, two = seconds[1, size.n], seconds[2, size.n]
+        emit("strong scaling: speed of two workers over one", one / two, "times", 3, lap_seconds=round(two, 2))
+        emit("weak scaling: one worker on half over two on all", seconds[1, size.n // 2] / two, "times", 3)
+
+
+def memory() -> None:
+    """How much a worker's memory grows over its start while data 12 times as large as its batches go by."""
+    size = Size(400_000, 64, 50, 0.5)
+    start = bnp.FromPosterior(posterior_at_truth(size))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "x.zarr"
+        write(path, size, 8_000)
+        cluster = LocalCluster(
+            n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, memory_limit=0
+        )
+        with cluster, Client(cluster, set_as_default=False) as client:
+            lap_seconds(client, path, start, 1)
+            before = client.run(_peak)
+            lap_seconds(client, path, start, 3)
+            grown = [client.run(_peak)[key] - value for key, value in before.items()]
+        facts = {"data_MB": size.n * size.d * 8 // 10**6, "batch_MB": 4.1}
+        emit("worker's peak memory, growth after its first lap", max(grown) / 1e6, "MB", 1, **facts)
+
+
+def _peak() -> int:
+    """Most bytes that this process ever held."""
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+ALL = {f.__name__: f for f in (atoms, features, clusters, words, states, scaling, memory)}
+
+
+def main(names: list[str]) -> None:
+    """Run some."""
+    unknown = [name for name in names if name not in ALL]
+    if unknown:
+        raise SystemExit(f"no benchmark {', '.join(unknown)}; there are {', '.join(ALL)}")
+    warnings.simplefilter("ignore")
+    with one_blas_thread():
+        for name in names or ALL:
+            ALL[name]()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
