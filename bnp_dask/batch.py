@@ -155,6 +155,19 @@ def concatenate(batches: list[Batch], name: str = "sample") -> Batch:
     return Batch(x, weights, name, groups)
 
 
+def check_columns(x: sparse.sparray | sparse.spmatrix, name: str) -> None:
+    """Raise DataError unless the columns (words) that sparse rows name are there: scipy itself does not look."""
+    if x.format in ("csr", "csc") and x.nnz:
+        most = x.shape[1 if x.format == "csr" else 0] - 1
+        low, high = int(x.indices.min()), int(x.indices.max())
+        if low < 0 or high > most:
+            what = "column (word)" if x.format == "csr" else "row"
+            raise DataError(
+                f"{name}: {what} {low if low < 0 else high}, but they are 0 to {most}; the indices of the sparse "
+                "matrix do not fit its shape. Build it with the right shape=(documents, words)"
+            )
+
+
 def check_groups(groups: np.ndarray, batch: Batch) -> None:
     """DataError unless these offsets ``(G + 1,)`` int64 cut the dense atoms of a batch into groups."""
     wrong = not isinstance(batch.x, np.ndarray) or not isinstance(groups, np.ndarray) or groups.dtype != np.int64

@@ -22,6 +22,7 @@ from scipy.special import gammaln, psi
 from bnp_dask.batch import Batch
 from bnp_dask.errors import SettingError
 from bnp_dask.kernels import documents as kernel
+from bnp_dask.kernels.document_table import table_of
 from bnp_dask.states import GroupStates
 
 LOWEST = -230.0
@@ -266,9 +267,7 @@ def _fit(
 ) -> tuple[kernel.Found, GroupStates | None, np.ndarray]:
     """Call the kernel: its sums, the counts to keep, and the logs of the likelihoods that it used."""
     n_rows, k = log_lik.shape
-    log_lik -= log_lik.max(axis=1, keepdims=True)
-    np.maximum(log_lik, LOWEST, out=log_lik)
-    table = np.exp(log_lik)
+    table = table_of(log_lik, LOWEST)
     groups = kernel.Groups(
         tokens.offsets, tokens.row, tokens.weight, tokens.log_share, tokens.times, theta, table, log_lik
     )

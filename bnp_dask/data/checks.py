@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import numpy as np
 from scipy import sparse
 
+from bnp_dask.batch import check_columns
 from bnp_dask.errors import BnpDaskError, DataError, SettingError
 
 BATCH_BYTES = 32 * 2**20
@@ -115,6 +116,7 @@ def float_rows(x: np.ndarray, name: str) -> np.ndarray:
 def csr_counts(x: sparse.sparray | sparse.spmatrix, name: str) -> sparse.csr_array:
     """Any scipy.sparse matrix as float64 CSR with sorted columns and duplicates summed; the input is left alone."""
     check_dtype(x.dtype, name)
+    check_columns(x, name)
     out = sparse.csr_array(x)
     canonical = out.has_sorted_indices and out.has_canonical_format
     if not canonical:

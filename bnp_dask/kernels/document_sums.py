@@ -7,44 +7,60 @@ import math
 from numba import njit
 
 from bnp_dask.kernels.resp import TINY
-from bnp_dask.kernels.special import psi_one
+from bnp_dask.kernels.special import log_positive, psi_gamma_block, psi_one
 
 FAST = {"reassoc", "contract", "nsz", "arcp"}  # keeps NaN, so that bad numbers show
 
 
 @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
-def assign(lik, share, weight, log_share, times, rows, index, sums, count, linear):
-    """Final responsibilities of one document: adds them to ``sums``, and sets ``count`` and the entropy's part."""
-    n, width = lik.shape
-    for k in range(width):
-        count[k] = 0.0
-        linear[k] = 0.0
+def assign(lik, share, weight, log_share, total, work, bits, logs, count, linear):
+    """Final responsibilities times weights of one document, in ``lik``; sets ``count`` and the entropy's part.
+
+    ``total (n,)``, ``work (n,)`` with its integer view ``bits``, and ``logs (n,)`` are scratch.
+    """
+    width, n = lik.shape
     for i in range(n):
-        row = lik[i]
-        total = 0.0
+        total[i] = 0.0
+    for k in range(width):
+        row, e = lik[k], share[k]
+        for i in range(n):
+            r = row[i] * e
+            row[i] = r
+            total[i] += r
+    for i in range(n):
+        work[i] = total[i]
+        total[i] = 1.0 / total[i]
+    log_positive(work, bits, n, logs)
+    for i in range(len(log_share)):
+        logs[i] -= log_share[i]
+    for k in range(width):
+        row = lik[k]
+        held = part = 0.0
+        for i in range(n):
+            r = row[i] * total[i]
+            r = 0.0 if r < TINY else r * weight[i]
+            row[i] = r
+            held += r
+            part += r * logs[i]
+        count[k], linear[k] = held, part
+
+
+@njit(nogil=True, cache=True)
+def spread(lik, times, rows, index, sums):
+    """Add the final responsibilities of one document to the rows of its tokens, a cache line of tokens at a time."""
+    width, n = lik.shape
+    for start in range(0, n, 8):
+        stop = min(start + 8, n)
         for k in range(width):
-            r = row[k] * share[k]
-            row[k] = r
-            total += r
-        log_total = math.log(total)
-        if len(log_share):
-            log_total -= log_share[i]
-        to = sums[rows[i]]
-        scale = weight[i]
-        for k in range(width):
-            r = row[k] / total
-            r = 0.0 if r < TINY else r * scale
-            row[k] = r
-            count[k] += r
-            linear[k] += r * log_total
-        for k in range(width):
-            to[index[k]] += times * row[k]
+            row, to = lik[k], index[k]
+            for i in range(start, stop):
+                sums[rows[i], to] += times * row[i]
 
 
 @njit(nogil=True, cache=True)
 def pair_sums(pairs, place, lik, prior, count, times, out):
     """Adds one document's share of each pair's statistics; ``place`` is -1 for topics that it does not use."""
-    n = len(lik)
+    n = lik.shape[1]
     for m in range(len(pairs)):
         a, b = place[pairs[m, 0]], place[pairs[m, 1]]
         if a < 0 and b < 0:
@@ -58,22 +74,30 @@ def pair_sums(pairs, place, lik, prior, count, times, out):
             continue
         lost = 0.0
         for i in range(n):
-            ra, rb = lik[i, a], lik[i, b]
+            ra, rb = lik[a, i], lik[b, i]
             if ra > 0.0 and rb > 0.0:
                 lost += ra * math.log1p(rb / ra) + rb * math.log1p(ra / rb)
         out[3, m] += times * lost
 
 
 @njit(nogil=True, cache=True)
-def group_stats(index, prior, share, counts, linear, width, times, stats):
-    """Adds one document's share of the statistics of each topic that it uses."""
+def group_stats(index, prior, share, counts, linear, width, times, work, bits, psi, gamma, stats):
+    """Adds one document's share of the statistics of each topic that it uses.
+
+    ``work (5, K)``, ``bits``, the integer view of its first two rows, ``psi (K,)`` and ``gamma (K,)`` are scratch.
+    """
+    for k in range(width):
+        work[2, k] = counts[k] + prior[k]
+    psi_gamma_block(work[2], width, work[0], bits[0], work[1], bits[1], work[3], work[4], psi, gamma)
+    for k in range(width):
+        work[0, k] = share[k]
+    log_positive(work[0], bits[0], width, work[3])
     for k in range(width):
         count = counts[k]
         if count == 0.0:
             continue
-        theta = count + prior[k]
         j = index[k]
         stats[0, j] += times
-        stats[1, j] += times * psi_one(theta)
-        stats[2, j] += times * math.lgamma(theta)
-        stats[3, j] += times * (linear[k] - count * math.log(share[k]))
+        stats[1, j] += times * psi[k]
+        stats[2, j] += times * gamma[k]
+        stats[3, j] += times * (linear[k] - count * work[3, k])

@@ -14,15 +14,15 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from bnp_dask.kernels.document_pass import flip_into, gather_rows, pass_all, pass_few
-from bnp_dask.kernels.document_sums import assign, group_stats, pair_sums
-from bnp_dask.kernels.special import exp_psi
+from bnp_dask.kernels.document_pass import gather_all, gather_some, keep_rows, sweep
+from bnp_dask.kernels.document_sums import assign, group_stats, pair_sums, spread
+from bnp_dask.kernels.special import exp_psi, log_positive
 
 NOTHING = 1e-14
 """Expected tokens of a document below which a topic is out of it: exp(psi) falls by more at each further sweep."""
 
-FEW = 32
-"""Topics of a document up to which the transposed matrix is faster."""
+WORTH = 0.95
+"""Share of a document's topics that must be left for the others not to be taken out yet."""
 
 COLD, WARM = 1, 2
 """Ways to start a document, added up in :attr:`Rules.start`."""
@@ -87,7 +87,7 @@ class Found(NamedTuple):
 
 
 class _Space(NamedTuple):
-    """Scratch: a matrix of likelihoods, and three states of a document (now, trial, warm)."""
+    """Scratch: likelihoods ``(topics, tokens)``, laid flat, and three states of a document (now, trial, warm)."""
 
     lik: np.ndarray
     topic: np.ndarray
@@ -96,36 +96,31 @@ class _Space(NamedTuple):
     held: np.ndarray
     grow: np.ndarray
     total: np.ndarray
-    flip: np.ndarray
     ratio: np.ndarray
+    logs: np.ndarray
+    log_bits: np.ndarray
     bits: np.ndarray
     power: np.ndarray
+    keep: np.ndarray
+    work: np.ndarray
+    work_bits: np.ndarray
 
 
 @njit(nogil=True, cache=True)
 def _drop_dead(space, slot, n, width):
-    """Take topics that hold nothing out of the matrix, once they are a good part of it; the new width."""
-    index, prior = space.topic[slot], space.prior[slot]
-    share, count, grow, lik = space.share[slot], space.held[slot], space.grow, space.lik
+    """Take topics that hold nothing out of the matrix, once there are some; the new width."""
+    index, prior, keep = space.topic[slot], space.prior[slot], space.keep
+    share, count, grow = space.share[slot], space.held[slot], space.grow
     kept = 0
     for k in range(width):
-        if not share[k] * grow[k] < NOTHING:  # NaN stays
-            kept += 1
-    if kept > 0.8 * width or kept == 0:
+        keep[kept] = k
+        kept += not share[k] * grow[k] < NOTHING  # NaN stays
+    if kept > WORTH * width or kept == 0:
         return width
-    keep = np.empty(kept, np.int64)
-    kept = 0
-    for k in range(width):
-        if not share[k] * grow[k] < NOTHING:
-            keep[kept] = k
-            kept += 1
     for j in range(kept):
         k = keep[j]
         index[j], prior[j], share[j], count[j] = index[k], prior[k], share[k], count[k]
-    for i in range(n):
-        old, new = i * width, i * kept
-        for j in range(kept):
-            lik[new + j] = lik[old + keep[j]]
+    keep_rows(space.lik, n, keep, kept)
     return kept
 
 
@@ -136,27 +131,18 @@ def _climb(space, slot, weight, width, sweeps, tolerance, shrink):
     ``shrink`` must be false unless ``space.grow`` belongs to these counts.
     """
     n = len(weight)
-    share, count = space.share[slot], space.held[slot]
-    flipped = 0
+    share, count, grow = space.share[slot], space.held[slot], space.grow
     for _ in range(sweeps):
         exp_psi(count, space.prior[slot], width, share, space.bits, space.power)
         if shrink:
             width = _drop_dead(space, slot, n, width)
-        lik = space.lik[: n * width].reshape((n, width))
-        if width <= FEW:
-            flip = space.flip[: n * width].reshape((width, n))
-            if flipped != width:
-                flip_into(lik, flip)
-                flipped = width
-            pass_few(flip, share, weight, space.total, space.ratio, space.grow)
-        else:
-            pass_all(lik, share, weight, space.total, space.grow)
-        change = 0.0
+        sweep(space.lik[: n * width].reshape((width, n)), share, weight, space.total, space.ratio, grow)
+        moving = 0
         for k in range(width):
-            new = share[k] * space.grow[k]
-            change = max(change, abs(new - count[k]))
+            new = share[k] * grow[k]
+            moving += abs(new - count[k]) >= tolerance
             count[k] = new
-        if change < tolerance:
+        if not moving:
             break
     return width
 
@@ -164,9 +150,13 @@ def _climb(space, slot, weight, width, sweeps, tolerance, shrink):
 @njit(nogil=True, cache=True)
 def _objective(space, slot, weight, width):
     """The document's own part of the objective (5.40), up to a constant; needs the totals of the last pass."""
+    n = len(weight)
+    for i in range(n):
+        space.ratio[i] = space.total[i]
+    log_positive(space.ratio, space.log_bits, n, space.logs)
     value = 0.0
-    for i in range(len(weight)):
-        value += weight[i] * math.log(space.total[i])
+    for i in range(n):
+        value += weight[i] * space.logs[i]
     share, count, prior = space.share[slot], space.held[slot], space.prior[slot]
     for k in range(width):
         if count[k] > 0.0:
@@ -216,12 +206,12 @@ def _keep_top(space, weight, width, rules):
     if top >= width:
         return
     share = space.share[0]
+    lik = space.lik[: n * width].reshape((width, n))
     best = np.empty(top)
     for i in range(n):
-        lik = space.lik[i * width : (i + 1) * width]
         best[:] = -1.0
         for k in range(width):
-            value = lik[k] * share[k]
+            value = lik[k, i] * share[k]
             if value > best[top - 1]:
                 j = top - 1
                 while j > 0 and best[j - 1] < value:
@@ -230,13 +220,12 @@ def _keep_top(space, weight, width, rules):
                 best[j] = value
         left = top
         for k in range(width):
-            if left > 0 and lik[k] * share[k] >= best[top - 1]:
+            if left > 0 and lik[k, i] * share[k] >= best[top - 1]:
                 left -= 1
             else:
-                lik[k] = 0.0
+                lik[k, i] = 0.0
     # the same shares again, so that the counts are those of what is left
-    lik = space.lik[: n * width].reshape((n, width))
-    pass_all(lik, share, weight, space.total, space.grow)
+    sweep(lik, share, weight, space.total, space.ratio, space.grow)
     for k in range(width):
         space.held[0, k] = share[k] * space.grow[k]
     _climb(space, 0, weight, width, 2, -1.0, False)
@@ -259,7 +248,7 @@ def _solve(space, groups, rules, prior, begin, memory, d):
                 space.held[0, known] = memory.counts[s]
                 known += 1
     if known > 0:
-        gather_rows(groups.table, rows, space.topic[0], known, space.lik)
+        gather_some(groups.table, rows, space.topic[0], space.lik[: n * known].reshape((known, n)))
         width = _climb(space, 0, weight, known, 1, -1.0, False)
         width = _climb(space, 0, weight, width, rules.sweeps - 1, rules.tolerance, rules.shrink)
         both = (rules.start & COLD) != 0
@@ -270,18 +259,18 @@ def _solve(space, groups, rules, prior, begin, memory, d):
     if known == 0 or both:
         for k in range(n_topics):
             space.topic[0, k], space.prior[0, k], space.share[0, k] = k, prior[k], begin[k]
-        gather_rows(groups.table, rows, space.topic[0], n_topics, space.lik)
-        lik = space.lik[: n * n_topics].reshape((n, n_topics))
-        pass_all(lik, space.share[0], weight, space.total, space.grow)
+        lik = space.lik[: n * n_topics].reshape((n_topics, n))
+        gather_all(groups.table, rows, lik)
+        sweep(lik, space.share[0], weight, space.total, space.ratio, space.grow)
         for k in range(n_topics):
             space.held[0, k] = space.share[0, k] * space.grow[k]
         width = _climb(space, 0, weight, n_topics, rules.sweeps, rules.tolerance, rules.shrink)
         if both and not _objective(space, 0, weight, width) > best:
             width = known
             _copy_state(space, 2, 0, width)
-            gather_rows(groups.table, rows, space.topic[0], width, space.lik)
-            lik = space.lik[: n * width].reshape((n, width))
-            pass_all(lik, space.share[0], weight, space.total, space.grow)
+            lik = space.lik[: n * width].reshape((width, n))
+            gather_some(groups.table, rows, space.topic[0], lik)
+            sweep(lik, space.share[0], weight, space.total, space.ratio, space.grow)
     if rules.restarts > 0:
         _restart(space, weight, width, rules)
     if rules.top > 0:
@@ -352,11 +341,12 @@ def fit_groups(groups, rules, prior, begin, memory, pairs, members, keep, found)
 
 @njit(nogil=True, cache=True)
 def _space(longest, n_topics):
-    bits = np.empty(n_topics, np.int64)
+    bits, ratio, work = np.empty(n_topics, np.int64), np.empty(longest), np.empty((7, n_topics))
     return _Space(
         np.empty(longest * n_topics), np.empty((3, n_topics), np.int64), np.empty((3, n_topics)),
         np.empty((3, n_topics)), np.empty((3, n_topics)), np.empty(n_topics), np.empty(longest),
-        np.empty(longest * FEW), np.empty(longest), bits, bits.view(np.float64),
+        ratio, np.empty(longest), ratio.view(np.int64), bits, bits.view(np.float64), np.empty(n_topics, np.int64),
+        work, work.view(np.int64),
     )  # fmt: skip
 
 
@@ -365,12 +355,14 @@ def _add_up(space, groups, prior, pairs, members, place, width, d, found):
     """Add what the document in slot 0 leaves behind; ``place`` is scratch, all -1."""
     first, last = groups.offsets[d], groups.offsets[d + 1]
     n, times = last - first, groups.times[d]
-    lik = space.lik[: n * width].reshape((n, width))
+    lik = space.lik[: n * width].reshape((width, n))
     index, share, count, linear = space.topic[0], space.share[0], space.held[0], space.grow
     log_share = groups.log_share[first:last] if len(groups.log_share) else groups.log_share
-    assign(lik, share, groups.weight[first:last], log_share, times, groups.row[first:last], index,
-           found.sums, count, linear)  # fmt: skip
-    group_stats(space.topic[0], space.prior[0], share, count, linear, width, times, found.stats)
+    assign(lik, share, groups.weight[first:last], log_share, space.total, space.ratio, space.log_bits, space.logs,
+           count, linear)  # fmt: skip
+    spread(lik, times, groups.row[first:last], index, found.sums)
+    group_stats(index, space.prior[0], share, count, linear, width, times, space.work, space.work_bits,
+                space.work[5], space.work[6], found.stats)  # fmt: skip
     if len(pairs):
         for k in range(width):
             place[index[k]] = k if count[k] > 0.0 else -1
@@ -381,7 +373,7 @@ def _add_up(space, groups, prior, pairs, members, place, width, d, found):
         for k in range(width):
             if members[j, index[k]]:
                 for i in range(n):
-                    found.mass[first + i, j] += lik[i, k]
+                    found.mass[first + i, j] += lik[k, i]
 
 
 @njit(nogil=True, cache=True)

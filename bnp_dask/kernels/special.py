@@ -58,31 +58,30 @@ def exp_psi(mass, prior, width, out, bits, power):
         p = -1.0 / 12.0 + v * p
         d = v * p - 0.5 * w - shift
         e = d if d > LOWEST else LOWEST
-        whole = (e * LOG2_E + ROUND) - ROUND
-        bits[k] = np.int64(np.int32(whole) + np.int32(1023)) << 52
+        t = e * LOG2_E + ROUND
+        power[k] = t  # its last bits are the whole number
+        whole = t - ROUND
         r = (e - whole * LN2_HIGH) - whole * LN2_LOW
-        q = 1.0 / 6227020800.0
-        q = q * r + 1.0 / 479001600.0
-        q = q * r + 1.0 / 39916800.0
-        q = q * r + 1.0 / 3628800.0
-        q = q * r + 1.0 / 362880.0
-        q = q * r + 1.0 / 40320.0
-        q = q * r + 1.0 / 5040.0
-        q = q * r + 1.0 / 720.0
-        q = q * r + 1.0 / 120.0
-        q = q * r + 1.0 / 24.0
-        q = q * r + 1.0 / 6.0
-        q = q * r + 0.5
-        q = q * (r * r) + r
+        r2 = r * r
+        r4 = r2 * r2
+        q0 = 0.5 + r * (1.0 / 6.0)
+        q2 = 1.0 / 24.0 + r * (1.0 / 120.0)
+        q4 = 1.0 / 720.0 + r * (1.0 / 5040.0)
+        q6 = 1.0 / 40320.0 + r * (1.0 / 362880.0)
+        q8 = 1.0 / 3628800.0 + r * (1.0 / 39916800.0)
+        q10 = 1.0 / 479001600.0 + r * (1.0 / 6227020800.0)
+        q = (((q2 + q4 * r2) + ((q6 + q8 * r2) + q10 * r4) * r4) * r4 + q0 * r2) + r
         # a prior or count that is not a number must not become a topic that is not used
         out[k] = 0.0 if d <= LOWEST else (q + 1.0) * z
+    for k in range(width):
+        bits[k] = (bits[k] + 1023) << 52
     for k in range(width):
         out[k] *= power[k]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _logs(x, bits, n, out):
-    """Natural logs of the first ``n`` positive normal numbers; ``bits`` are their integer view."""
+def log_positive(x, bits, n, out):
+    """Natural logs of the first ``n`` positive normal numbers, which are lost; ``bits`` are their integer view."""
     for i in range(n):
         raw = bits[i]
         exponent = (raw >> 52) - 1023
@@ -111,7 +110,8 @@ def _logs(x, bits, n, out):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _psi_gamma_block(x, n, z, zbits, prod, pbits, log_z, log_p, psi, gamma):
+def psi_gamma_block(x, n, z, zbits, prod, pbits, log_z, log_p, psi, gamma):
+    """Digamma and log gamma of ``n`` positive normal numbers ``x``; all but ``psi`` and ``gamma`` is scratch."""
     for i in range(n):
         a = x[i]
         y = a * (a + 7.0)
@@ -144,8 +144,8 @@ def _psi_gamma_block(x, n, z, zbits, prod, pbits, log_z, log_p, psi, gamma):
     for i in range(n):
         log_z[i], log_p[i] = 0.0, 0.0
         x[i] = z[i]  # the logs take their arguments apart
-    _logs(z, zbits, n, log_z)
-    _logs(prod, pbits, n, log_p)
+    log_positive(z, zbits, n, log_z)
+    log_positive(prod, pbits, n, log_p)
     for i in range(n):
         psi[i] += log_z[i]
         gamma[i] += (x[i] - 0.5) * log_z[i] - log_p[i]
@@ -169,7 +169,7 @@ def _dirichlet_rows(extra, prior, psi_prior, gamma_prior, lam, psi, drift):
                 x[n] = lam[k, v]
                 n += 1
             if n == BLOCK or v == columns - 1:
-                _psi_gamma_block(x, n, z, zbits, prod, pbits, log_z, log_p, value, value2)
+                psi_gamma_block(x, n, z, zbits, prod, pbits, log_z, log_p, value, value2)
                 for i in range(n):
                     j = where[i]
                     psi[k, j] = value[i]
@@ -209,7 +209,7 @@ def _psi_gamma(values, psi, gamma):
     for start in range(0, len(values), BLOCK):
         n = min(BLOCK, len(values) - start)
         x[:n] = values[start : start + n]
-        _psi_gamma_block(x, n, z, zbits, prod, pbits, log_z, log_p, psi[start:], gamma[start:])
+        psi_gamma_block(x, n, z, zbits, prod, pbits, log_z, log_p, psi[start:], gamma[start:])
 
 
 def psi_gammaln(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

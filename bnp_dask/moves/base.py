@@ -231,6 +231,10 @@ class Move(Protocol):
         """Whether it changes clusters within a lap, which needs the memoized schedule."""
         ...
 
+    def is_urgent(self, context: PlanContext) -> bool:
+        """Whether it plans before others that take turns in being first."""
+        ...
+
     def plan(self, context: PlanContext) -> None:
         """Add pairs, trials and proposals to the context, and take the clusters they name out of ``free``."""
         ...

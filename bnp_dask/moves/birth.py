@@ -134,6 +134,10 @@ class Birth:
     def at_batch(self) -> bool:
         return self.where == "batch"
 
+    def is_urgent(self, context: PlanContext) -> bool:
+        """No: the others may go first."""
+        return False
+
     def plan(self, context: PlanContext) -> None:
         chained = context.model.chained
         windows = self.windows if chained else 0

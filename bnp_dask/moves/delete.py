@@ -39,6 +39,20 @@ everywhere, and are no trouble to anybody."""
 TOGETHER = 16
 """Small clusters that are tried together at most; if that fails, each is tried alone."""
 
+TOGETHER_TOPICS = 48
+"""The same of topics: a start from many ends with the true ones found and dozens that hold leftovers of all.  When
+they fail together, a quarter as many are tried next."""
+
+SMALL_TOPIC, OF_MEAN = 0.2, 0.4
+"""A topic is small below this share of the average over tokens, and of the plain average.
+
+Leftovers are spread over many others.  The plain average is low itself when many topics are leftovers, and that over
+tokens is high when true topics differ much in size.
+"""
+
+CROWD = 0.1
+"""Share of topics, small and never tried, from which on deletes go before merges, which would take the absorbers."""
+
 ENOUGH = 1e-3
 """A sweep on the sample that makes up less than this share of what a delete lacks is the last."""
 
@@ -88,7 +102,8 @@ class Delete:
         wanted: list[int] = []
         targets = [i for i in self._targets(context) if i not in context.memory.sweeps]
         small = self._small(context)
-        wanted += [i for i in targets if i in small][:TOGETHER]
+        most = TOGETHER_TOPICS if context.model.allocation.grouped else TOGETHER
+        wanted += [i for i in targets if i in small][:most]
         for target in targets[: self.per_lap]:
             wanted.append(target)
             if not context.model.allocation.grouped:  # there nothing is re-estimated on a sample
@@ -111,9 +126,9 @@ class Delete:
         for target in self._targets(context):
             if target not in context.atoms or target not in context.free:
                 continue
-            failed = context.memory.failed(self.kind, (target,), [context.count(target)], self.change)
-            if target in small and not failed:
-                self._join(context, target, small, group)
+            failed = self._failed(context, target)
+            if target in small and (not failed or context.model.allocation.grouped):
+                self._join(context, target, small, group, failed)
             elif len(begun) < left:
                 self._begin(context, target, begun)
         if group.targets:
@@ -132,13 +147,36 @@ class Delete:
     def _small(self, context: PlanContext) -> set[int]:
         """Clusters with few atoms beside the average: they may go many at a time."""
         counts = context.value["N"]
-        return set(context.value.ids[counts < SMALL * counts.mean()].tolist())
+        limit = SMALL * counts.mean()
+        if context.model.allocation.grouped:
+            limit = min(SMALL_TOPIC * (counts @ counts) / counts.sum(), OF_MEAN * counts.mean())
+        return set(context.value.ids[counts < limit].tolist())
 
-    def _join(self, context: PlanContext, target: int, small: set[int], group: _Group) -> None:
-        """Let a small target vanish together with others, if those who absorb it are free."""
+    def _failed(self, context: PlanContext, target: int) -> int:
+        """How often doing without the target was rejected, alone or with others."""
+        return context.memory.failed(self.kind, (target,), [context.count(target)], self.change)
+
+    def is_urgent(self, context: PlanContext) -> bool:
+        """Whether there is a crowd of small topics: merges would take those who are to absorb them."""
+        if not context.model.allocation.grouped:
+            return False
+        new = [i for i in self._small(context) & context.free if i in context.atoms and not self._failed(context, i)]
+        return len(new) > CROWD * context.value.n_clusters
+
+    def _join(self, context: PlanContext, target: int, small: set[int], group: _Group, failed: int) -> None:
+        """Let a small target vanish together with others that failed as often, if those who absorb it are free."""
+        most = TOGETHER_TOPICS >> 2 * failed if context.model.allocation.grouped else TOGETHER
+        if len(group.targets) >= most or (group.targets and group.failed != failed):
+            return
+        group.failed = failed
         others = np.array([i for i in context.value.ids.tolist() if i not in small], np.int64)
+        if context.model.allocation.grouped:  # leftovers of all topics can do without some
+            able = others[np.isin(others, [*context.free, *group.heirs])]
+            if 2 * len(able) < len(others):
+                return
+            others = able
         heirs = self._heirs(context, target, others, WIDER * self.absorbers)
-        if len(group.targets) < TOGETHER and heirs <= context.free | group.heirs:
+        if heirs <= context.free | group.heirs:
             group.targets.append(target)
             group.heirs |= heirs
             context.free -= {target, *heirs}
@@ -237,6 +275,7 @@ class _Group:
 
     targets: list[int] = field(default_factory=list)
     heirs: set[int] = field(default_factory=set)
+    failed: int = 0
 
 
 def _counting(atoms: Batch, count: float) -> Batch:

@@ -29,13 +29,15 @@ SLOWEST = 0.95
 def plan_lap(moves: Sequence[Move], context: PlanContext) -> Plan:
     """Ask every move; each takes clusters that are then no longer free.
 
-    Deletes that are being refined go on first, then births, whose atoms are gathered already; which of the others is
-    first alternates.  In the first lap there are no whole-data statistics yet, so it only prepares the next.
+    Deletes that are being refined go on first, then births, whose atoms are gathered already, then deletes that a
+    crowd of small topics needs; which of the others is first alternates.  In the first lap there are no whole-data
+    statistics yet, so it only prepares the next.
     """
     order = list(moves) if context.lap % 2 else list(reversed(moves))
     if context.lap > 0:
         begun = {"delete"} if context.memory.sweeps else set()
-        for move in sorted(order, key=lambda m: (m.kind not in begun, m.kind != "birth")):
+        urgent = {move.kind for move in order if move.is_urgent(context)}
+        for move in sorted(order, key=lambda m: (m.kind not in begun, m.kind != "birth", m.kind not in urgent)):
             move.plan(context)
     for move in order:
         move.prepare(context)

@@ -51,6 +51,10 @@ class Merge:
     def prepare(self, context: PlanContext) -> None:
         """Needs no atoms."""
 
+    def is_urgent(self, context: PlanContext) -> bool:
+        """No: the others may go first."""
+        return False
+
     def plan(self, context: PlanContext) -> None:
         pairs, score = self._ranked(context)
         used: dict[int, int] = {}

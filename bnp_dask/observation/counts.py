@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import sparse
 
-from bnp_dask.batch import Batch
+from bnp_dask.batch import Batch, check_columns
 from bnp_dask.errors import DataError
 from bnp_dask.kernels.counts import count_sums, table_product, transposed
 from bnp_dask.kernels.resp import Resp, atom_sums, cluster_sums
@@ -21,6 +21,8 @@ def check_width(model: object, batch: Batch, n_features: int | None) -> None:
             f"{batch.name}: {batch.n_features} columns, but {type(model).__name__} was set up for {n_features}; "
             "all batches, and the data to predict, need the same columns in the same order"
         )
+    if not isinstance(batch.x, np.ndarray):
+        check_columns(batch.x, batch.name)
 
 
 def check_counts(model: object, batch: Batch, n_features: int | None) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from bnp_dask.batch import Batch
 from bnp_dask.model import Visit
-from bnp_dask.running import RunningTotal
+from bnp_dask.running import RunningTotal, difference
 from bnp_dask.summary import Summary
 
 FAN = 8
@@ -35,28 +35,29 @@ class Change:
         Statistics of each trial's receivers, by its name.
     atoms
         Atoms gathered for births, by target, in the order of the batches.
+    lost
+        Numbers of those batches that went bad, and why: they change nothing here, and are still to be left out.
     """
 
     delta: RunningTotal
     parts: Mapping[str, RunningTotal]
     atoms: Mapping[int, tuple[Batch, ...]]
+    lost: tuple[tuple[int, str], ...] = ()
 
     def with_clusters(self, ids: np.ndarray) -> Change:
         """The same with empty rows for clusters of ``ids`` that were born since: these batches hold no mass of them."""
         missing = ids[~np.isin(ids, self.delta.high.ids)]
         if not len(missing):
             return self
-        high, low = (part.insert_empty(missing) for part in (self.delta.high, self.delta.low))
-        return replace(self, delta=RunningTotal(high, low))
+        return replace(self, delta=self.delta.insert_empty(missing))
 
 
-def change_of(found: Visit, old: Summary | None) -> Change:
+def change_of(found: Visit, old: Summary | RunningTotal | None, batch: int = 0) -> Change:
     """The change that one visit makes; ``old`` are the batch's statistics so far, None for the first time."""
-    delta = RunningTotal(found.summary)
-    if old is not None:
-        delta.subtract(old)
-    parts = {name: RunningTotal(part) for name, part in found.parts.items()}
-    return Change(delta, parts, {target: (atoms,) for target, atoms in found.atoms.items()})
+    delta = difference(found.summary, None if found.lost else old)
+    parts = {name: difference(part) for name, part in found.parts.items()}
+    lost = ((batch, found.lost),) if found.lost else ()
+    return Change(delta, parts, {target: (atoms,) for target, atoms in found.atoms.items()}, lost)
 
 
 def joined(*changes: Change) -> Change:
@@ -65,14 +66,15 @@ def joined(*changes: Change) -> Change:
     if not others:
         return first
     delta, parts = first.delta.copy(), {name: part.copy() for name, part in first.parts.items()}
-    atoms = dict(first.atoms)
+    atoms, lost = dict(first.atoms), first.lost
     for other in others:
+        lost += other.lost
         delta.join(other.delta)
         for name, part in other.parts.items():
             parts[name].join(part)
         for target, more in other.atoms.items():
             atoms[target] = (*atoms.get(target, ()), *more)
-    return Change(delta, parts, atoms)
+    return Change(delta, parts, atoms, lost)
 
 
 def reduced(items: Iterable[T], join: Callable[[Sequence[T]], T]) -> T | None:

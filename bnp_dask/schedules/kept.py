@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from bnp_dask.model import Model, Visit
-from bnp_dask.schedules.packed import pack_sparse, unpack_sparse
+from bnp_dask.running import RunningTotal
+from bnp_dask.schedules.packed import MARK, pack_sparse, packed_words, unpack_sparse
 from bnp_dask.states import GroupStates, replay_states
-from bnp_dask.summary import Edit, Summary, replay
+from bnp_dask.summary import Edit, Forget, Summary, replay
 
 OWN = "own"
 """Stands for the empty name of a batch's own states in the names of arrays."""
@@ -50,18 +51,18 @@ class Errand:
     edits: tuple[Edit, ...]
     is_full: bool = True
 
-    def read(self, model: Model) -> tuple[Summary | None, GroupStates | None]:
+    def read(self, model: Model) -> tuple[Summary | RunningTotal | None, GroupStates | None]:
         """What the last visit left, brought up to date: statistics, and where groups stood."""
         if self.old < 0 or not (self.is_full or model.keeps_states):
             return None, None
         arrays, _ = self.shelf.get(self.batch, self.old)
-        summary = summary_from(model, arrays, self.edits) if self.is_full else None
+        summary = total_from(model, arrays, self.edits) if self.is_full else None
         return summary, states_from(arrays, self.edits) if model.keeps_states else None
 
     def write(self, model: Model, found: Visit) -> None:
-        """Leave what this visit found."""
-        arrays = visit_to_arrays(model, found) if self.is_full else states_to_arrays(found)
-        if arrays:
+        """Leave what this visit found; a batch without groups leaves no states, and then a file without arrays."""
+        if self.is_full or model.keeps_states:
+            arrays = visit_to_arrays(model, found) if self.is_full else states_to_arrays(found)
             self.shelf.put(self.batch, self.new, arrays)
 
 
@@ -81,6 +82,20 @@ def summary_from(model: Model, arrays: Mapping[str, np.ndarray], edits: Iterable
         arrays = unpack_sparse(arrays)
     restored = {name: Summary.from_arrays(model.fields, own) for name, own in _by_name(arrays, "part/").items()}
     return replay(Summary.from_arrays(model.fields, arrays), edits, restored)
+
+
+def total_from(model: Model, arrays: Mapping[str, np.ndarray], edits: Sequence[Edit]) -> Summary | RunningTotal:
+    """The same to subtract: where no cluster changed since, what was packed is not unpacked."""
+    held = packed_words(arrays, model.fields) if model.allocation.grouped else {}
+    if not held or any(not isinstance(edit, Forget) for edit in edits):
+        return summary_from(model, arrays, edits)
+    fields = {name: declared for name, declared in model.fields.items() if name not in held}
+    summary = Summary.from_arrays(fields, unpack_sparse({k: v for k, v in arrays.items() if not _is_of(k, held)}))
+    return RunningTotal(replay(summary, edits), None, held)
+
+
+def _is_of(key: str, names: Iterable[str]) -> bool:
+    return any(key.startswith(f"value.{name}{MARK}") for name in names)
 
 
 def states_to_arrays(found: Visit) -> dict[str, np.ndarray]:

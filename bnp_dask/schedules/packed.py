@@ -7,6 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 from scipy import sparse
 
+from bnp_dask.kernels.thin import Thin
+from bnp_dask.running import WORDS
+from bnp_dask.summary import Field
+
 MARK = ".csr."
 PARTS = ("data", "indices", "indptr")
 
@@ -36,4 +40,15 @@ def unpack_sparse(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         elif part == "width":
             data, indices, indptr = (arrays[f"{name}{MARK}{p}"] for p in PARTS)
             out[name] = sparse.csr_array((data, indices, indptr), shape=(len(indptr) - 1, int(array))).toarray()
+    return out
+
+
+def packed_words(arrays: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> dict[str, Thin]:
+    """Of a summary's arrays the words of topics that are packed, as they are held in differences; by field."""
+    out = {}
+    for name, declared in fields.items():
+        key = f"value.{name}{MARK}"
+        if declared.dims == WORDS and f"{key}width" in arrays:
+            data, indices, indptr = (arrays[key + part] for part in PARTS)
+            out[name] = Thin.of_csr(data, indices, indptr, int(arrays[f"{key}width"]))
     return out

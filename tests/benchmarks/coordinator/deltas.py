@@ -1,0 +1,91 @@
+"""What a batch of documents changes at many topics and words: held whole, and held by what is not zero.
+
+``python -m tests.benchmarks.coordinator.deltas [K V]``: JSON lines, CPU seconds of this process; 1,000 documents of 100
+tokens.  Needs about 5 GB at K=1000, V=50,000.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+from dataclasses import replace
+
+import numpy as np
+from scipy import sparse
+
+import bnp_dask as bnp
+from bnp_dask.batch import Batch
+from bnp_dask.model import Posterior
+from bnp_dask.running import RunningTotal
+from bnp_dask.schedules.change import Change, change_of, joined
+from bnp_dask.schedules.kept import total_from, visit_to_arrays
+from bnp_dask.survey import survey_batch
+from tests.benchmarks.coordinator.measure import median_seconds
+
+N_DOCS, LENGTH, OWN, PER_DOC = 1000, 100, 300, 5
+
+
+def documents(words: np.ndarray, n_words: int, seed: int) -> Batch:
+    """Documents of a few topics each, every topic of a few hundred words ``(K, OWN)``."""
+    rng = np.random.default_rng(seed)
+    topics = np.array([rng.choice(len(words), PER_DOC, replace=False) for _ in range(N_DOCS)])
+    which = np.take_along_axis(topics, rng.integers(PER_DOC, size=(N_DOCS, LENGTH)), axis=1)
+    column = words[which, rng.integers(OWN, size=(N_DOCS, LENGTH))].ravel()
+    where = np.repeat(np.arange(N_DOCS), LENGTH), column
+    x = sparse.csr_array((np.ones(len(column)), where), shape=(N_DOCS, n_words))
+    x.sum_duplicates()
+    return Batch(x)
+
+
+def main() -> None:
+    """Measure and print."""
+    k, n_words = (int(a) for a in (*sys.argv[1:], 1000, 50_000)[:2])
+    rng = np.random.default_rng(0)
+    often = 1.0 / np.arange(1, n_words + 1)
+    words = np.array([rng.choice(n_words, OWN, replace=False, p=often / often.sum()) for _ in range(k)])
+    batch = documents(words, n_words, 1)
+    model = bnp.Model(bnp.HDPTopics(), bnp.Multinomial(0.1)).with_prior(survey_batch(batch))
+
+    def beliefs(tokens: float) -> Posterior:
+        x = np.zeros((k, n_words))
+        np.put_along_axis(x, words, tokens / OWN, axis=1)
+        empty = model.empty_summary(np.arange(k))
+        return model.global_step(replace(empty, values={**empty.values, "N": x.sum(axis=1), "x": x}))
+
+    start = beliefs(2000.0)
+    assert start.summary is not None
+    old, new = model.visit(start, batch), model.visit(beliefs(2100.0), batch)
+    kept = total_from(model, visit_to_arrays(model, old), ())
+    thin = change_of(new, kept)
+
+    def subtract() -> Change:
+        delta = RunningTotal(new.summary)
+        delta.subtract(old.summary)
+        return Change(delta, {}, {})
+
+    whole = subtract()
+    for name in model.fields:
+        assert np.array_equal(thin.delta.whole().high[name], whole.delta.high[name])
+        assert np.array_equal(thin.delta.whole().low[name], whole.delta.low[name])
+    total = RunningTotal(start.summary)
+    for what, change, make in (("whole", whole, subtract), ("thin", thin, lambda: change_of(new, kept))):
+        message = pickle.dumps(change, protocol=5)
+        add = median_seconds(lambda: total.join(change.delta))  # noqa: B023
+        opened = median_seconds(lambda: pickle.loads(message))  # noqa: B023
+        line = {
+            "held": what, "K": k, "V": n_words, "not zero": int(np.count_nonzero(new.summary["x"])),
+            "message MB": len(message) / 1e6, "make ms": 1e3 * median_seconds(make), "open ms": 1e3 * opened,
+            "add ms": 1e3 * add, "deltas per second": 1.0 / (add + opened),
+            "join two ms": 1e3 * median_seconds(lambda: joined(change, change)),  # noqa: B023
+        }  # fmt: skip
+        print(json.dumps(line), flush=True)
+    fold = {
+        "copy the total": median_seconds(total.copy),
+        "global step": median_seconds(lambda: model.global_step(total.value())),
+    }
+    print(json.dumps({"bench": "besides, once a group, ms", **{n: 1e3 * s for n, s in fold.items()}}))
+
+
+if __name__ == "__main__":
+    main()
