@@ -151,6 +151,7 @@ class Visit:
     how much of each token belongs to such a cluster.
     ``states`` is where the next visit of this batch may start: under ``""`` the groups' own, and by name of a trial
     what it would give its receivers; empty for models that keep none.
+    ``lost`` says why the batch is left out, and all else is that of a batch without atoms; empty where it is not.
     """
 
     summary: Summary
@@ -161,6 +162,7 @@ class Visit:
     shares: Mapping[int, Members] = field(default_factory=dict)
     atoms: Mapping[int, Batch] = field(default_factory=dict)
     states: Mapping[str, GroupStates] = field(default_factory=dict)
+    lost: str = ""
 
 
 @dataclass(frozen=True)

@@ -227,6 +227,9 @@ def _run_facts(result: TrainResult) -> dict[str, str]:
         last = result.history[-1]
         if last.get("skipped"):
             facts["Batches left out"] = f"{last['skipped']} that could not be used"
+            for row in result.history:
+                for entry in row.get("lost", ()):
+                    facts[f"Batch {entry['batch']}"] = f"left out from lap {row['lap']} on: {entry['why']}"
         if "lap" in last:
             facts["Laps"] = f"{last['lap']}"
         if "elbo" in last:

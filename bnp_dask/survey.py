@@ -44,6 +44,8 @@ class Survey:
         Name of the (first) batch, for error messages.
     n_groups
         Groups: documents of sparse counts, groups of dense rows; 0 for rows that come in none.
+    batch_weights
+        Sum of the weights in each batch, in batch order.
     """
 
     n_atoms: int
@@ -59,6 +61,7 @@ class Survey:
     checksums: tuple[int, ...]
     name: str = "batch"
     n_groups: int = 0
+    batch_weights: tuple[float, ...] = ()
 
     @property
     def n_features(self) -> int:
@@ -109,6 +112,7 @@ def survey_batch(batch: Batch) -> Survey:
         checksums=(checksum(batch),),
         name=batch.name,
         n_groups=batch.n_groups if batch.is_sparse or batch.groups is not None else 0,
+        batch_weights=(moments.weight,),
     )
 
 
@@ -127,8 +131,10 @@ def combine(surveys: Iterable[Survey]) -> Survey:
     atoms: list[int] = []
     sizes: list[int] = []
     checksums: list[int] = []
+    weights: list[float] = []
     for survey in surveys:
         total = survey if total is None else _combine_two(total, survey)
+        weights += survey.batch_weights
         atoms += survey.batch_atoms
         sizes += survey.batch_bytes
         checksums += survey.checksums
@@ -137,7 +143,13 @@ def combine(surveys: Iterable[Survey]) -> Survey:
         raise DataError(f"the data set has no atoms: {where}")
     if not total.total_weight > 0:
         raise DataError(f"all {total.n_atoms} atoms have weight 0; at least one needs a positive weight")
-    return replace(total, batch_atoms=tuple(atoms), batch_bytes=tuple(sizes), checksums=tuple(checksums))
+    return replace(
+        total,
+        batch_atoms=tuple(atoms),
+        batch_bytes=tuple(sizes),
+        checksums=tuple(checksums),
+        batch_weights=tuple(weights),
+    )
 
 
 def checksum(batch: Batch) -> int:

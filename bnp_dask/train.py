@@ -14,17 +14,23 @@ from typing import Any, Literal
 import numpy as np
 from distributed import Client
 
-from bnp_dask.allocation.chains import sequence_offsets, sequence_weights
 from bnp_dask.callbacks import Callback, LogLaps, RunInfo, logger
 from bnp_dask.data import as_source
-from bnp_dask.data.base import Source, batch_reader, naming_batch
+from bnp_dask.data.base import Source
 from bnp_dask.data.skipping import WithoutBatches
 from bnp_dask.errors import BnpDaskError, DataError, SettingError, StoreError
-from bnp_dask.execute.base import DEFAULT_RETRIES, Executor
+from bnp_dask.execute.base import Executor
 from bnp_dask.execute.blas import one_blas_thread
 from bnp_dask.execute.dask import open_executor
-from bnp_dask.execute.ordered import in_order
 from bnp_dask.execute.serial import SerialExecutor
+from bnp_dask.first_pass import (
+    gone_since,
+    known_of,
+    survey_task,
+    survey_to_arrays,
+    survey_what_is_good,
+    take_survey,
+)
 from bnp_dask.initialize import BregmanKMeans, InitContext, Initialization
 from bnp_dask.memory_plan import MemoryPlan
 from bnp_dask.model import Model, Posterior
@@ -40,13 +46,12 @@ from bnp_dask.schedules import (
     state_to_arrays,
     state_to_json,
 )
+from bnp_dask.schedules.losing import require_enough, usable, without
+from bnp_dask.schedules.state import Loss
 from bnp_dask.serialize import to_spec
 from bnp_dask.store import MemoryStore, RunStore, SummaryFiles, is_within_reach
-from bnp_dask.survey import Survey, combine, survey_batch
 from bnp_dask.topics.vocabulary import words_of
 from bnp_dask.warm import warm
-
-SURVEY_WINDOW = 16
 
 DATA_SETTINGS = ("data", "skipped", "checksums", "n_atoms", "n_batches")
 """Settings of a run that say what its data are."""
@@ -111,10 +116,13 @@ def train(
     checkpoint_minutes
         Longest time between checkpoints within a lap.
     on_bad_batch
-        What to do when the first pass over the data, which every call makes, meets a batch that cannot be read or
-        that the likelihood cannot have produced: ``"raise"`` its error, or ``"skip"`` it.  A batch that is skipped is
-        in no total and in no prior set from the data; the log, ``result.skipped``, the history and the report say
-        which.  A batch that goes bad later is an error: resuming would find other data than before.
+        What to do with a batch that cannot be read or that the likelihood cannot have produced: ``"raise"`` its
+        error, or ``"skip"`` it.  A batch that the first pass over the data skips is in no total and in no prior set
+        from the data.  One that goes bad later leaves every total at the visit that finds it so, and stays out, also
+        when the run is resumed: the history's row of that step has ``"lost"``, and from there on the objective is that
+        of the other batches (priors stay as they were set).  The log, ``result.skipped``, the history and the report
+        say which.  More than half of the data going bad under a run is an error.  Parquet tables are cut anew by every
+        call, so a run on one is resumed only with all of its files readable; a batch that was left out stays so.
 
     Returns
     -------
@@ -144,14 +152,16 @@ def train(
         plan = MemoryPlan(executor.memory_limit)
         plan.require_batches(source)
         if on_bad_batch == "skip":
-            survey, source = survey_what_is_good(model, source, executor)
+            known = known_of(store) if resume and store is not None and RunStore.exists(store) else None
+            survey, source = survey_what_is_good(model, source, executor, known)
         else:
             survey = take_survey(model, source, executor)
         plan.require_surveyed(source, survey)
         ready = model.with_prior(survey)
         settings = _settings(model, init, schedule, moves, seed, source, survey)
         with contextlib.closing(_open_store(store, resume, settings)) as memo:
-            work = Work(ready, source, survey, executor, memo, seed, tuple(moves), _shelf(memo, executor))
+            shelf, skips = _shelf(memo, executor), on_bad_batch == "skip"
+            work = Work(ready, source, survey, executor, memo, seed, tuple(moves), shelf, skips)
             run = _Run(work, init, schedule, memo, [*callbacks, LogLaps()], checkpoint_minutes * 60)
             result = run.go(_where(executor))
         result = replace(result, posterior=replace(result.posterior, words=words))
@@ -168,63 +178,9 @@ def train(
     return result
 
 
-def survey_task(model: Model, reader: Any) -> Survey:
-    """The task: read a batch, let the likelihood check it, and note what it holds."""
-    batch = reader()
-    with naming_batch(batch.name):
-        model.check(batch)
-        if model.chained:
-            sequence_weights(batch, sequence_offsets(batch))
-        return survey_batch(batch)
-
-
 def warm_task(posterior: Posterior, reader: Any) -> float:
     """The task: call every kernel once on a little of a batch."""
     return warm(posterior, reader())
-
-
-def take_survey(model: Model, source: Source, executor: Executor) -> Survey:
-    """One pass over the data: sizes, moments, checksums, and every check that the likelihood makes."""
-    tasks = ((f"survey-batch{b}", survey_task, (model, batch_reader(source, b))) for b in range(source.n_batches))
-    return combine(in_order(executor, tasks, SURVEY_WINDOW))
-
-
-@dataclass(frozen=True)
-class BadBatch:
-    """A batch that the survey could not read, and why."""
-
-    why: str
-
-
-def survey_or_fault(model: Model, reader: Any) -> Survey | BadBatch:
-    """The task of a survey that goes on past bad batches; it tries as often as an executor would."""
-    for left in range(DEFAULT_RETRIES, -1, -1):
-        try:
-            return survey_task(model, reader)
-        except Exception as error:
-            if left == 0:
-                return BadBatch(" ".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())]))
-    raise AssertionError
-
-
-def survey_what_is_good(model: Model, source: Source, executor: Executor) -> tuple[Survey, Source]:
-    """The survey without the batches that cannot be used, and the source without them."""
-    tasks = ((f"survey-batch{b}", survey_or_fault, (model, batch_reader(source, b))) for b in range(source.n_batches))
-    bad: list[tuple[int, str]] = []
-    found: list[Survey | None] = []
-    for b, part in enumerate(in_order(executor, tasks, SURVEY_WINDOW)):
-        if isinstance(part, BadBatch):
-            bad.append((b, part.why))
-            logger.warning("skipped: %s", part.why)
-        found.append(None if isinstance(part, BadBatch) else part)
-    if not bad:
-        return combine(part for part in found if part is not None), source
-    good = next((part for part in found if part is not None), None)
-    if good is None:
-        raise DataError(f"{source.name}: none of its {source.n_batches} batches can be used; the first: {bad[0][1]}")
-    rest = WithoutBatches(source, tuple(bad), not good.is_sparse and good.n_groups > 0)
-    parts = (survey_batch(rest.reader(b)()) if part is None else part for b, part in enumerate(found))
-    return combine(parts), rest
 
 
 @dataclass
@@ -260,7 +216,7 @@ class _Run:
             for callback in self.callbacks:
                 callback.on_end(reason)
         seconds = before + time.perf_counter() - started
-        left_out = tuple(why for _, why in skipped(self.work.source))
+        left_out = tuple(why for _, why in self._left_out(state))
         converged = reason == "converged"
         return TrainResult(state.posterior, History(rows), converged, reason, seconds, left_out, warm_seconds)
 
@@ -270,7 +226,7 @@ class _Run:
         As many tasks as workers at once: each is busy with one.  A worker that comes later compiles when it must.
         """
         executor, light = self.work.executor, state.posterior.light()
-        reader = batch_reader(self.work.source, 0)
+        reader = usable(self.work, state).reader(0)
         started = time.perf_counter()
         tasks = [executor.submit(f"warm-up-{i}", warm_task, light, reader) for i in range(max(1, executor.n_workers))]
         for task in tasks:
@@ -282,7 +238,9 @@ class _Run:
         stopped = False
         for step in self.schedule.run(self.work, state):
             if step.row is not None:
-                rows.append({**step.row, **self._skipped(), "seconds": clock + time.perf_counter()})
+                n_skipped = len(self._left_out(state))
+                skips = {"skipped": n_skipped} if n_skipped else {}
+                rows.append({**step.row, **skips, "seconds": clock + time.perf_counter()})
             stopped = self._tell(step, rows)
             if step.lap_end or stopped or time.perf_counter() - saved_at > self.checkpoint_seconds:
                 self._checkpoint(step, rows[saved_rows:])
@@ -293,10 +251,10 @@ class _Run:
             return STOPPED
         return "converged" if state.finished == "converged" else f"limit of {self.schedule.laps} laps"
 
-    def _skipped(self) -> dict[str, int]:
-        """What a row says about batches that are left out."""
-        bad = skipped(self.work.source)
-        return {"skipped": len(bad)} if bad else {}
+    def _left_out(self, state: State) -> list[tuple[int, str]]:
+        """Batches that are left out, since before the run or under it, and why."""
+        under = ((b, f"{loss.why} (from lap {loss.lap} on)") for b, loss in state.lost.items())
+        return sorted([*skipped(self.work.source), *under])
 
     def _tell(self, step: Step, rows: list[dict[str, Any]]) -> bool:
         done = self.work.source.n_batches if step.lap_end else step.state.position
@@ -313,17 +271,14 @@ class _Run:
             return
         step.state.in_flight = step.pipeline.outstanding()
         visited = [(b, int(v)) for b, v in enumerate(step.state.visits) if v >= 0]
-        self.memo.commit(state_to_json(step.state), state_to_arrays(step.state), new_rows, visited)
+        arrays = {**state_to_arrays(step.state), **survey_to_arrays(self.work.survey)}
+        self.memo.commit(state_to_json(step.state), arrays, new_rows, visited)
         step.state.in_flight = []
 
     def _first_state(self) -> tuple[State, list[dict[str, Any]]]:
         checkpoint = self.memo.load() if isinstance(self.memo, RunStore) else None
         if checkpoint is None:
-            context = InitContext(
-                self.work.model, self.work.source, self.work.survey, self.work.executor, self.work.rng(0, "init")
-            )
-            initial = self.init.start(context)
-            return State.start(self.work.model, initial, self.work.source.n_batches), []
+            return self._start(), []
         try:
             state = state_from_saved(self.work.model, checkpoint.state, checkpoint.arrays)
         except BnpDaskError:
@@ -333,9 +288,34 @@ class _Run:
                 f"checkpoint {checkpoint.number} has the right checksums but is not the state of a run "
                 f"({type(error).__name__}: {error}); remove it to resume from the one before"
             ) from error
+        for loss in state.lost.values():
+            logger.warning("skipped since lap %d: %s", loss.lap, loss.why)
         if state.finished == "laps" and state.lap < self.schedule.laps:
             state = replace(state, finished=None)
         return state, list(checkpoint.history)
+
+    def _start(self) -> State:
+        """The state before the first step, from the initialisation.
+
+        Where that fails because batches have gone bad since the survey, it is begun anew without them.
+        """
+        work, lost = self.work, dict[int, Loss]()
+        while True:
+            survey = without(work.survey, list(lost)) if lost else work.survey
+            try:
+                context = InitContext(work.model, work.source, survey, work.executor, work.rng(0, "init"))
+                state = State.start(work.model, self.init.start(context), work.source.n_batches)
+            except Exception:
+                gone = gone_since(work.source, survey, work.executor) if work.skips else {}
+                if not gone:
+                    raise
+                lost |= {b: Loss(why, 1, 1) for b, why in gone.items()}
+                for why in gone.values():
+                    logger.warning("skipped from the start: %s", why)
+                require_enough(work, lost)
+                continue
+            state.lost = lost
+            return state
 
 
 def skipped(source: Source) -> tuple[tuple[int, str], ...]:
@@ -429,4 +409,4 @@ def _where(executor: Executor) -> str:
     return f"on {executor.n_workers} workers"
 
 
-__all__ = ["ConvergenceWarning", "DataError", "open_executor", "take_survey", "train"]
+__all__ = ["ConvergenceWarning", "DataError", "open_executor", "survey_task", "take_survey", "train"]

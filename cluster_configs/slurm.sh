@@ -14,6 +14,8 @@ set -euo pipefail
 job=${1:?usage: sbatch slurm.sh RUN.YAML}
 run=${BNP_RUN_DIR:-$SLURM_SUBMIT_DIR/runs/$(basename "${job%.*}")}
 contact=$SLURM_SUBMIT_DIR/scheduler-$SLURM_JOB_ID.json
+# workers keep fewer of Dask's own profiles, which take tens of MB otherwise
+export DASK_DISTRIBUTED__WORKER__PROFILE__CYCLE=10s DASK_DISTRIBUTED__ADMIN__LOW_LEVEL_LOG_LENGTH=100
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 dask scheduler --scheduler-file "$contact" &

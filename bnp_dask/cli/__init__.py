@@ -88,7 +88,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             if args.debug:
                 traceback.print_exc()
             else:
-                how = run.how_to_resume(args) if isinstance(error, ExecutionError) else ""
+                begun = isinstance(error, ExecutionError) or run.BEGUN in getattr(error, "__notes__", ())
+                how = run.how_to_resume(args) if begun else ""
                 print(f"bnp-dask: error: {' '.join(str(error).split())}{_notes(error)}{how}", file=sys.stderr)
             return EXIT_ERROR
     return 0

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,13 +22,17 @@ from bnp_dask.console import (
     show_bar,
     table,
 )
-from bnp_dask.errors import SettingError, StoreError
+from bnp_dask.errors import BnpDaskError, SettingError, StoreError
 
 if TYPE_CHECKING:
     from bnp_dask.callbacks import RunInfo
     from bnp_dask.jobfile import ClientSpec, Job
     from bnp_dask.model import Posterior
 
+BEGUN = "after the run had begun"
+"""Note on errors of a run that can be gone on with."""
+
+SHOWN_SKIPPED = 5
 SHOWN_CLUSTERS = 10
 TOPIC_WORDS = 8
 
@@ -107,7 +112,7 @@ def go(job: Job, where: ClientSpec, resume: bool, quiet: bool) -> None:
     callbacks.append(stop)
     if show_bar(quiet):
         callbacks.append(Progress())
-    with open_client(where, quiet) as client, log_lines(quiet), stop.listening():
+    with open_client(where, quiet) as client, log_lines(quiet), stop.listening(), _resumable(stop):
         result = train(
             job.model,
             job.data.open(job.on_bad_batch),
@@ -128,6 +133,10 @@ def go(job: Job, where: ClientSpec, resume: bool, quiet: bool) -> None:
     say(f"{result.reason}: lap {last['lap']}, {result.seconds:.1f} s, objective {last['elbo']:.10g} nats")
     if result.skipped:
         say(f"batches skipped: {len(result.skipped)}")
+        for why in result.skipped[:SHOWN_SKIPPED]:
+            say(f"  {why}")
+        if len(result.skipped) > SHOWN_SKIPPED:
+            say(f"  ... and {len(result.skipped) - SHOWN_SKIPPED} more")
     say(result_table(posterior))
     if job.store is not None:
         say(f"posterior: {Path(job.store) / POSTERIOR_NAME}")
@@ -153,6 +162,17 @@ def weights_table(posterior: Posterior, limit: int = SHOWN_CLUSTERS) -> str:
     rows = [(str(int(posterior.ids[k])), float(weights[k])) for k in order[:limit]]
     more = f"\n... and {len(order) - limit} more" if len(order) > limit else ""
     return f"{posterior.n_clusters} clusters\n" + table(("cluster", "weight"), rows) + more
+
+
+@contextlib.contextmanager
+def _resumable(stop: StopWhenAsked) -> Iterator[None]:
+    """Errors of a run that had begun get a note: what to type to go on is told beside them."""
+    try:
+        yield
+    except BnpDaskError as error:
+        if stop.begun:
+            error.add_note(BEGUN)
+        raise
 
 
 def how_to_resume(args: argparse.Namespace) -> str:

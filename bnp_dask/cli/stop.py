@@ -37,6 +37,7 @@ class StopWhenAsked:
 
     grace: float = GRACE_SECONDS
     asked: type[KeyboardInterrupt] | None = None
+    begun: bool = False
     _running: bool = False
 
     @contextlib.contextmanager
@@ -75,7 +76,7 @@ class StopWhenAsked:
 
     def on_start(self, info: RunInfo) -> None:
         """From here on there is something to save."""
-        self._running = True
+        self._running = self.begun = True
 
     def on_batch(self, done: int) -> bool | None:
         """Stop when asked."""

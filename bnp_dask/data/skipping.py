@@ -10,6 +10,31 @@ from scipy import sparse
 
 from bnp_dask.batch import Batch
 from bnp_dask.data.base import Reader, Source
+from bnp_dask.errors import DataError
+from bnp_dask.execute.base import DEFAULT_RETRIES, plain_interrupts
+from bnp_dask.survey import Survey, checksum
+
+
+def reason(error: BaseException) -> str:
+    """What an error says, with its notes, in one line: kept as why a batch is left out."""
+    return " ".join(" ".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())]).split())
+
+
+def read_or_why(reader: Reader) -> Batch | str:
+    """A batch, or why it cannot be read; tried as often as an executor would.
+
+    A lack of memory says nothing about the batch and is raised, as an interrupt is.
+    """
+    for left in range(DEFAULT_RETRIES, -1, -1):
+        try:
+            with plain_interrupts():
+                return reader()
+        except MemoryError:
+            raise
+        except Exception as error:
+            if left == 0:
+                return reason(error)
+    raise AssertionError
 
 
 @dataclass(frozen=True)
@@ -30,6 +55,38 @@ class EmptyReader:
         return Batch(x, None, self.name, np.zeros(1, np.int64) if self.is_grouped else None)
 
 
+def stand_in(source: Source, survey: Survey, index: int) -> EmptyReader:
+    """What is read in place of batch ``index`` when it is left out."""
+    is_grouped = not survey.is_sparse and survey.n_groups > 0
+    return EmptyReader(f"{source.name} batch {index}", source.n_features, source.is_sparse, is_grouped)
+
+
+@dataclass(frozen=True)
+class ForgivingReader:
+    """Reads a batch, or gives ``empty`` where it cannot be read; for tasks that may do without it."""
+
+    reader: Reader
+    empty: EmptyReader
+
+    def __call__(self) -> Batch:
+        found = read_or_why(self.reader)
+        return self.empty() if isinstance(found, str) else found
+
+
+@dataclass(frozen=True)
+class CheckedReader:
+    """Reads a batch and raises DataError unless it has the CRC-32 that it had when its run began."""
+
+    reader: Reader
+    checksum: int
+
+    def __call__(self) -> Batch:
+        batch = self.reader()
+        if checksum(batch) != self.checksum:
+            raise DataError(f"{batch.name}: its content is not what it was when the run began")
+        return batch
+
+
 @dataclass(frozen=True)
 class WithoutBatches:
     """A source of which some batches are left out: they keep their numbers, and have no atoms.
@@ -42,11 +99,18 @@ class WithoutBatches:
         Numbers of the batches to leave out, and why: ascending.
     is_grouped
         Whether its rows come in groups.
+    doubtful
+        Numbers of batches that could not be read just now, and their checksums: they are used only if they are as
+        they were.
+    is_forgiving
+        Whether other batches that cannot be read are taken for empty too.
     """
 
     whole: Source
     bad: tuple[tuple[int, str], ...]
     is_grouped: bool = False
+    doubtful: tuple[tuple[int, int], ...] = ()
+    is_forgiving: bool = False
 
     @property
     def name(self) -> str:
@@ -70,9 +134,14 @@ class WithoutBatches:
         return None
 
     def reader(self, index: int) -> Reader:
+        empty = EmptyReader(f"{self.name} batch {index}", self.n_features, self.is_sparse, self.is_grouped)
         if any(index == b for b, _ in self.bad):
-            return EmptyReader(f"{self.name} batch {index}", self.n_features, self.is_sparse, self.is_grouped)
-        return self.whole.reader(index)
+            return empty
+        reader = self.whole.reader(index)
+        known = dict(self.doubtful)
+        if index in known:
+            reader = CheckedReader(reader, known[index])
+        return ForgivingReader(reader, empty) if self.is_forgiving else reader
 
     def describe(self) -> dict[str, Any]:
         return self.whole.describe()

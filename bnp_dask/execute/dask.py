@@ -30,6 +30,14 @@ from bnp_dask.execute.base import (
 )
 from bnp_dask.execute.serial import SerialExecutor
 
+LEAN = {"distributed.worker.profile.cycle": "10s", "distributed.admin.low-level-log-length": 100}
+"""Settings of Dask for workers with little memory, to be in force when they start.
+
+A worker keeps a tree of what its threads were doing for every second of the last 1,000, for the dashboard's page of
+profiles: some 50 kB each while data are read, so that it grows for a quarter of an hour.  With these it keeps one for
+every 10 seconds.
+"""
+
 POLL_SECONDS = 2.0
 WARN_SECONDS = 60.0
 WORKER_LOSSES = 20

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from bnp_dask.errors import SettingError
+from bnp_dask.schedules.losing import remaining_weight
 from bnp_dask.schedules.pipeline import Pipeline
 from bnp_dask.schedules.state import State, Work
 
@@ -66,8 +67,9 @@ def end_lap(work: Work, state: State, laps: int, tolerance: float, count_toleran
     state.lap += 1
     state.position = 0
     counts = state.total.value()["N"]
-    weight = work.survey.total_weight
-    if state.lap_elbo is not None and state.lap_counts is not None and len(counts) == len(state.lap_counts):
+    weight = remaining_weight(work, state.lost)
+    same = all(loss.lap != state.lap for loss in state.lost.values())  # another objective says nothing about this one
+    if same and state.lap_elbo is not None and state.lap_counts is not None and len(counts) == len(state.lap_counts):
         gain = abs(state.elbo - state.lap_elbo)
         moved = np.abs(counts - state.lap_counts).max(initial=0.0)
         if quiet and gain <= tolerance * weight and moved <= count_tolerance * weight:
@@ -89,4 +91,11 @@ def history_row(state: State, lap: int, batches: Sequence[int] | None, **extra: 
         "n_clusters": state.posterior.n_clusters,
         "atoms": float(state.total.value()["N"].sum()),
         **extra,
+        **_lost_now(state),
     }
+
+
+def _lost_now(state: State) -> dict[str, Any]:
+    """What a row says about batches that were left out since the last one."""
+    now = [{"batch": b, "why": loss.why} for b, loss in sorted(state.lost.items()) if loss.step == state.step]
+    return {"lost": now} if now else {}

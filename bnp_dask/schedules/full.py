@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from bnp_dask.errors import SettingError
 from bnp_dask.running import RunningTotal
 from bnp_dask.schedules.base import Step, check_common, end_lap, history_row
-from bnp_dask.schedules.laps import begin_lap, keep, settle_lap
+from bnp_dask.schedules.laps import begin_lap, keep, lose, settle_lap
 from bnp_dask.schedules.memoized import lap_order
 from bnp_dask.schedules.pipeline import Pipeline
 from bnp_dask.schedules.state import State, Work, remember_states
@@ -50,7 +50,7 @@ class FullBatch:
             pipeline = Pipeline(work, state, lap, order, self.window, max(1, self.window // 2), keeps=False)
             pipeline.fill()
             for _ in range(pipeline.n_left):
-                taken = pipeline.take()
+                taken = lose(work, state, pipeline.take(), remember_states, keeps=False)
                 state.partial.join(taken.change.delta)
                 keep(work, state, taken, remember_states)
                 pipeline.fill()

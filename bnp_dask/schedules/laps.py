@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -15,11 +16,14 @@ from bnp_dask.moves.engine import decide, plan_lap
 from bnp_dask.moves.reconcile import consider_split
 from bnp_dask.running import RunningTotal
 from bnp_dask.schedules.change import Change
+from bnp_dask.schedules.losing import require_enough, usable
 from bnp_dask.schedules.pipeline import Taken
-from bnp_dask.schedules.state import State, Work
+from bnp_dask.schedules.state import Loss, State, Work, recall
 from bnp_dask.summary import Edit, Forget, InsertEmpty
 
 Remember = Callable[[Work, State, int, Visit, int], None]
+
+logger = logging.getLogger("bnp_dask")
 
 
 def begin_lap(work: Work, state: State, total: RunningTotal) -> None:
@@ -51,6 +55,35 @@ def keep(work: Work, state: State, taken: Taken, remember: Remember) -> list[tup
         if batch not in state.plan.splits:
             remember(work, state, batch, found, taken.seen)
     return [(batch, found) for batch, found in taken.visits if batch in state.plan.splits]
+
+
+def lose(work: Work, state: State, taken: Taken, remember: Remember, keeps: bool = True) -> Taken:
+    """Leave out those batches of a group that have gone bad; the group without them.
+
+    Their last statistics leave the total, where it ``keeps`` those of every batch.  What is kept of them from now on
+    is that of a batch without atoms, so nothing is taken out twice, whether or not the rest of the group is folded.
+    """
+    lost = dict(taken.change.lost)
+    if not lost:
+        return taken
+    for batch, why in lost.items():
+        if keeps and state.visits[batch] >= 0:
+            state.total.subtract(recall(work, state, batch))
+        state.lost[batch] = Loss(why, state.lap + 1, state.step + 1)
+        logger.warning("skipped from lap %d on: %s", state.lap + 1, why)
+    require_enough(work, state.lost)
+    for batch, visit in taken.written.items():
+        if batch in lost:
+            state.visits[batch], state.seen[batch] = visit, taken.seen
+    for batch, found in taken.visits:
+        if batch in lost:
+            remember(work, state, batch, found, taken.seen)
+    return replace(
+        taken,
+        change=replace(taken.change, lost=()),
+        written={b: visit for b, visit in taken.written.items() if b not in lost},
+        visits=[(b, found) for b, found in taken.visits if b not in lost],
+    )
 
 
 def with_newer_clusters(state: State, found: Visit) -> Visit:
@@ -137,7 +170,7 @@ def _plan(work: Work, state: State) -> Plan:
         model=work.model,
         posterior=state.posterior,
         value=value.without_pairs(),
-        source=work.source,
+        source=usable(work, state),
         survey=work.survey,
         executor=work.executor,
         memory=state.memory,

@@ -10,7 +10,7 @@ import numpy as np
 
 from bnp_dask.errors import SettingError
 from bnp_dask.schedules.base import Step, check_common, end_lap, history_row
-from bnp_dask.schedules.laps import begin_lap, keep, settle_lap, try_split
+from bnp_dask.schedules.laps import begin_lap, keep, lose, settle_lap, try_split
 from bnp_dask.schedules.pipeline import Pipeline, Taken
 from bnp_dask.schedules.state import State, Work, remember
 
@@ -97,6 +97,7 @@ class Memoized:
 
         Returns what was done, and history rows of births at these batches.
         """
+        taken = self._lose(work, state, taken)
         if state.lap == 0:
             state.total.join(taken.change.delta)
             if state.position / work.source.n_batches >= self.delay:
@@ -106,7 +107,7 @@ class Memoized:
             return "folded", []
         action = "folded"
         if not self._try(work, state, taken):
-            taken, action = pipeline.again(taken.batches), "recomputed"
+            taken, action = self._lose(work, state, pipeline.again(taken.batches)), "recomputed"
             if not self._try(work, state, taken):
                 state.void = True
                 return "kept", []  # only rounding separates the two: the old summaries are as good
@@ -116,6 +117,15 @@ class Memoized:
             remember(work, state, batch, found)
             rows.extend(more)
         return action, rows
+
+    def _lose(self, work: Work, state: State, taken: Taken) -> Taken:
+        """Leave out batches that have gone bad: from here on the objective is that of the others."""
+        rest = lose(work, state, taken, remember)
+        if rest is not taken and state.lap > 0:
+            value = state.total.value()
+            state.posterior = work.model.global_step(value)
+            state.terms = work.model.elbo(state.posterior, value)
+        return rest
 
     def _try(self, work: Work, state: State, taken: Taken) -> bool:
         total = state.total.copy()

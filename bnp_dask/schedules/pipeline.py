@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.data.base import Reader, batch_reader, naming_batch
+from bnp_dask.batch import Batch
+from bnp_dask.data.base import Reader, naming_batch
+from bnp_dask.data.skipping import read_or_why
 from bnp_dask.errors import BatchError
 from bnp_dask.execute.base import Handle
 from bnp_dask.model import Posterior, Trial, Visit
@@ -21,6 +23,7 @@ from bnp_dask.moves.base import Gather, Split
 from bnp_dask.moves.birth import gather_atoms, visit_and_split
 from bnp_dask.schedules.change import Change, change_of, joined, reduced
 from bnp_dask.schedules.kept import Errand
+from bnp_dask.schedules.losing import fault_of, instead, reader_of
 from bnp_dask.schedules.state import State, Work, recall, recall_states
 from bnp_dask.states import GroupStates
 from bnp_dask.summary import Summary
@@ -28,20 +31,46 @@ from bnp_dask.summary import Summary
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """What the tasks of one lap do beside the local step; see :class:`~bnp_dask.moves.base.Plan`."""
+    """What the tasks of one lap do beside the local step; see :class:`~bnp_dask.moves.base.Plan`.
+
+    ``empty`` is read in place of a batch that has gone bad; None: that is an error.
+    """
 
     name: str
     pairs: np.ndarray
     split: Split | None
     gather: Gather
     seed: int
+    empty: Reader | None = None
 
 
 def visit(
     posterior: Posterior, reader: Reader, trials: tuple[Trial, ...], job: Job, states: GroupStates | None
 ) -> Visit:
     """The task: read one batch, assign its atoms, summarize them, and carry out the lap's trials."""
-    batch = reader()
+    if job.empty is None:
+        return visit_batch(posterior, reader(), trials, job, states)
+    batch = read_or_why(reader)
+    if isinstance(batch, str):
+        return lose_batch(posterior, job.empty, trials, job, batch)
+    try:
+        return visit_batch(posterior, batch, trials, job, states)
+    except Exception:
+        why = fault_of(posterior.model, batch)
+        if why is None:  # nothing is wrong with the batch
+            raise
+        return lose_batch(posterior, job.empty, trials, job, why)
+
+
+def lose_batch(posterior: Posterior, empty: Reader, trials: tuple[Trial, ...], job: Job, why: str) -> Visit:
+    """What is found in a batch that is left out."""
+    return replace(visit_batch(posterior, empty(), trials, replace(job, split=None), None), lost=why)
+
+
+def visit_batch(
+    posterior: Posterior, batch: Batch, trials: tuple[Trial, ...], job: Job, states: GroupStates | None
+) -> Visit:
+    """The same for a batch in memory."""
     with naming_batch(job.name):
         if job.split is not None:
             found = visit_and_split(posterior, batch, job.pairs, trials, job.split, job.seed)
@@ -63,7 +92,7 @@ def visit_and_keep(posterior: Posterior, reader: Reader, trials: tuple[Trial, ..
     old, states = errand.read(posterior.model)
     found = visit(posterior, reader, trials, job, states)
     errand.write(posterior.model, found)
-    return change_of(found, old)
+    return change_of(found, old, errand.batch)
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,7 +220,7 @@ class Pipeline:
         written: dict[int, int] = {}
         for batch in batches:
             job = self._job(batch)
-            args = (light, batch_reader(self.work.source, batch), self._trials, job)
+            args = (light, reader_of(self.work, self.state, batch), self._trials, job)
             name = f"local_step-lap{self.lap}-batch{batch}"
             if self.work.shelf is None or self.is_whole or job.split is not None:
                 states = recall_states(self.work, self.state, batch)
@@ -208,7 +237,8 @@ class Pipeline:
         plan = self.state.plan
         gather = replace(plan.gather, key=(self.lap, 13, batch))
         name = f"{self.work.source.name} batch {batch}"
-        return Job(name, plan.pairs, plan.splits.get(batch), gather, self.work.seed)
+        empty = instead(self.work, batch) if self.work.skips and batch not in self.state.lost else None
+        return Job(name, plan.pairs, plan.splits.get(batch), gather, self.work.seed, empty)
 
     def _errand(self, batch: int, attempt: int, seen: int) -> Errand:
         assert self.work.shelf is not None
@@ -227,7 +257,7 @@ class Pipeline:
                 old = None
                 if self.keeps and self.state.visits[batch] >= 0:
                     old = recall(self.work, self.state, batch, group.seen)
-                change = change_of(seen, old)
+                change = change_of(seen, old, batch)
                 if batch in self.state.plan.splits:
                     own.append(change)
                 else:

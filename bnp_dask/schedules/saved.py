@@ -14,7 +14,7 @@ from bnp_dask.errors import StoreError
 from bnp_dask.model import Model, Trial
 from bnp_dask.moves.base import Gather, Memory, Plan, Proposal, Split, Sweep
 from bnp_dask.running import RunningTotal
-from bnp_dask.schedules.state import State
+from bnp_dask.schedules.state import Loss, State
 from bnp_dask.summary import Edit, Exchange, Forget, InsertEmpty, Merge, Summary, Take
 
 Arrays = dict[str, np.ndarray]
@@ -41,6 +41,7 @@ def state_to_json(state: State) -> dict[str, Any]:
         "gather": [list(state.plan.gather.targets), state.plan.gather.limit],
         "gathered": list(state.gathered),
         "has_partial": state.partial is not None,
+        "lost": [[b, loss.why, loss.lap, loss.step] for b, loss in sorted(state.lost.items())],
     }
 
 
@@ -100,6 +101,7 @@ def state_from_saved(model: Model, numbers: Mapping[str, Any], arrays: Mapping[s
         lap_counts=arrays.get("lap_counts"),
         gathered={t: [_atoms(arrays, f"gathered{t}")] for t in numbers["gathered"]},
         partial=total("partial") if numbers["has_partial"] else None,
+        lost={b: Loss(*rest) for b, *rest in numbers.get("lost", ())},  # older runs have none
         **{name: numbers[name] for name in NUMBERS},
     )
 

@@ -35,7 +35,8 @@ class Work:
     """What does not change during a run.
 
     ``shelf`` are the files behind ``memo`` where workers can reach them: then they read the statistics of a batch's
-    last visit and write those of this one themselves, and send differences only.
+    last visit and write those of this one themselves, and send differences only.  ``skips`` says whether a batch that
+    goes bad is left out, or an error.
     """
 
     model: Model
@@ -46,11 +47,24 @@ class Work:
     seed: int
     moves: tuple[Move, ...] = ()
     shelf: Shelf | None = None
+    skips: bool = False
 
     def rng(self, lap: int, purpose: str) -> np.random.Generator:
         """Random numbers that depend on the seed, the lap and what they are for, and on nothing else."""
         key = (lap, *purpose.encode())
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=key))
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A batch that went bad under the run and was left out.
+
+    ``why`` it cannot be used; ``lap`` (from 1) and ``step`` of the first row of the history without it.
+    """
+
+    why: str
+    lap: int
+    step: int
 
 
 @dataclass
@@ -85,6 +99,8 @@ class State:
         Atoms of some clusters, gathered so far in this lap for births in the next.
     partial
         Sum of the new summaries of an unfinished full-batch lap.
+    lost
+        Batches that went bad under the run, by number.
     finished
         Why the run stopped: ``"converged"``, ``"laps"``, or None while it goes on.
     """
@@ -107,6 +123,7 @@ class State:
     lap_counts: np.ndarray | None = None
     gathered: dict[int, list[Batch]] = field(default_factory=dict)
     partial: RunningTotal | None = None
+    lost: dict[int, Loss] = field(default_factory=dict)
     finished: str | None = None
 
     @classmethod
@@ -135,7 +152,7 @@ def remember(work: Work, state: State, batch: int, found: Visit, seen: int | Non
 
 def remember_states(work: Work, state: State, batch: int, found: Visit, seen: int | None = None) -> None:
     """Keep where a batch's groups stand, and no statistics; for schedules that do not need those again."""
-    if found.states:
+    if work.model.keeps_states:
         state.visits[batch] += 1
         state.seen[batch] = len(state.edits) if seen is None else seen
         work.memo.put_summary(batch, int(state.visits[batch]), states_to_arrays(found))

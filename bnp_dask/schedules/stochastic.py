@@ -9,6 +9,8 @@ from typing import Literal
 from bnp_dask.errors import SettingError
 from bnp_dask.model import Posterior
 from bnp_dask.schedules.base import Step, check_common, end_lap, history_row
+from bnp_dask.schedules.laps import lose
+from bnp_dask.schedules.losing import remaining_weight
 from bnp_dask.schedules.memoized import lap_order
 from bnp_dask.schedules.pipeline import Pipeline
 from bnp_dask.schedules.state import State, Work, remember
@@ -77,12 +79,12 @@ class Stochastic:
             pipeline = Pipeline(work, state, lap, order, self.window, is_whole=True)
             pipeline.fill()
             for _ in range(pipeline.n_left):
-                taken = pipeline.take()
-                [(batch, found)] = taken.visits
+                taken = lose(work, state, pipeline.take(), remember)
                 state.total.join(taken.change.delta)
-                remember(work, state, batch, found)
                 rate = self.learning_rate(state.step)
-                state.posterior = self._blend(work, state, found.summary, rate)
+                for batch, found in taken.visits:  # one, unless it went bad
+                    remember(work, state, batch, found)
+                    state.posterior = self._blend(work, state, found.summary, rate)
                 state.terms = work.model.elbo(state.posterior, state.total.value())
                 state.step += 1
                 last = state.position == n_batches
@@ -102,5 +104,9 @@ class Stochastic:
         mass = work.model.weight_in(new, work.survey.is_sparse)
         if mass <= 0:
             return state.posterior
-        scaled = new.scale(rate * work.survey.total_weight / mass)
-        return work.model.global_step(believed.scale(1.0 - rate) + scaled)
+        return work.model.global_step(blend(believed, new, rate, remaining_weight(work, state.lost) / mass))
+
+
+def blend(believed: Summary, new: Summary, rate: float, size: float) -> Summary:
+    """``1 - rate`` of what was believed plus ``rate`` of a batch that is taken ``size`` times."""
+    return believed.scale(1.0 - rate) + new.scale(rate * size)

@@ -10,7 +10,10 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +34,8 @@ from bnp_dask.errors import StoreError
 from bnp_dask.model import Model
 from bnp_dask.observation import DiagGaussian
 from bnp_dask.running import RunningTotal
-from bnp_dask.store import RunStore
+from bnp_dask.schedules import stochastic
+from bnp_dask.store import RunStore, SummaryFiles
 from bnp_dask.summary import Exchange, Forget, InsertEmpty, Merge, Summary, Take, replay
 from bnp_dask.survey import combine, survey_batch
 from tests.moves.naive import change
@@ -246,12 +250,11 @@ class Run(RuleBasedStateMachine):
         if believed.ids.tolist() != self.ids:
             believed, terms = self.total.value().without_pairs(), whole
         now = self._recall(b).without_pairs()
-        mixed = believed.scale(1.0 - rate) + now.scale(rate * size)
+        mixed = stochastic.blend(believed, now, rate, size)
         terms = [(w * (1.0 - rate), c, own) for w, c, own in terms] + [(rate * size, b, dict(self.columns[b]))]
-        expected = None
-        for weight, c, own in terms:
-            term = summary(c, own).scale(weight)
-            expected = term if expected is None else expected + term
+        parts = [(weight, summary(c, own)) for weight, c, own in terms]
+        values = {name: sum(weight * part[name] for weight, part in parts) for name in now.values}
+        expected = replace(parts[0][1], values=values)  # in plain arithmetic
         equal(mixed, expected, expected, "the blend")
         self.blend = mixed, terms[-30:] if len(terms) <= 30 else None
         if self.blend[1] is None:
@@ -339,3 +342,120 @@ def test_nothing_is_lost_whatever_happens_for_long():
     run_state_machine_as_test(
         Run, settings=settings(QUICK, max_examples=1000, stateful_step_count=50, phases=list(Phase))
     )
+
+
+# -- what the machine is worth: it finds mistakes that are made on purpose ----------------------------------------
+def counted_twice(monkeypatch):
+    """A batch's old summary stays in the total."""
+    monkeypatch.setattr(RunningTotal, "subtract", lambda self, summary: None)
+
+
+def counted_twice_after_a_death(monkeypatch):
+    """What a dead worker wrote is not replaced."""
+    right = SummaryFiles.put
+
+    def put(self, batch, visit, *rest):
+        if not self.path(batch, visit).exists():
+            right(self, batch, visit, *rest)
+
+    monkeypatch.setattr(SummaryFiles, "put", put)
+
+
+def merge_without_its_entropy(monkeypatch):
+    """The entropy of two clusters together is taken for the sum of theirs, as if no atom were shared."""
+    right = Summary.merge
+
+    def merge(self, keep, drop):
+        made = right(self, keep, drop)
+        made.values["H"][made.position(keep)] = self["H"][self.position(keep)] + self["H"][self.position(drop)]
+        return made
+
+    monkeypatch.setattr(Summary, "merge", merge)
+
+
+def delete_that_drops_mass(monkeypatch):
+    """Of those that absorb a cluster, one gets nothing."""
+    right = Summary.exchange
+
+    def exchange(self, donors, part):
+        if part.n_clusters > 1 or set(part.ids) < set(donors):
+            last = int(part.ids[-1])
+            part = replace(part, values={name: value.copy() for name, value in part.values.items()})
+            for name in part.values:
+                if np.ndim(part[name]):
+                    part.values[name][part.position(last)] = 0.0
+        return right(self, donors, part)
+
+    monkeypatch.setattr(Summary, "exchange", exchange)
+
+
+def reorder_of_some_fields(monkeypatch):
+    """Counts change places and second moments do not."""
+    right = Summary.take
+
+    def take(self, ids):
+        made = right(self, ids)
+        return replace(made, values={**made.values, "xx": self["xx"]}) if len(made.ids) == len(self.ids) else made
+
+    monkeypatch.setattr(Summary, "take", take)
+
+
+def stale_summary_after_a_resume(monkeypatch):
+    """A store that was opened again gives a batch's visit before the last, where that is still there."""
+    right_open, right_get = RunStore.open.__func__, RunStore.get_summary
+    resumed = set()
+
+    def opened(cls, path):
+        store = right_open(cls, path)
+        resumed.add(store)
+        return store
+
+    def get(self, batch, visit):
+        stale = self in resumed and visit > 0 and self.summaries.path(batch, visit - 1).exists()
+        return right_get(self, batch, visit - 1 if stale else visit)
+
+    monkeypatch.setattr(RunStore, "open", classmethod(opened))
+    monkeypatch.setattr(RunStore, "get_summary", get)
+
+
+def blend_of_another_size(monkeypatch):
+    """A batch is blended in as it is, and not as large as the data it stands for."""
+    monkeypatch.setattr(stochastic, "blend", lambda old, new, rate, size: old.scale(1.0 - rate) + new.scale(rate))
+
+
+def birth_that_adds_a_little(monkeypatch):
+    """Totals grow by a billionth whenever clusters are born."""
+    right = RunningTotal.apply
+
+    def apply(self, edits, parts=None):
+        edits = list(edits)
+        right(self, edits, parts)
+        if any(isinstance(e, InsertEmpty) for e in edits):
+            self.high = self.high.scale(1.0 + 1e-9)
+
+    monkeypatch.setattr(RunningTotal, "apply", apply)
+
+
+PLANTED: dict[str, Callable[[Any], None]] = {
+    plant.__name__.replace("_", " "): plant
+    for plant in (
+        counted_twice,
+        counted_twice_after_a_death,
+        merge_without_its_entropy,
+        delete_that_drops_mass,
+        reorder_of_some_fields,
+        stale_summary_after_a_resume,
+        blend_of_another_size,
+        birth_that_adds_a_little,
+    )
+}
+
+
+LONG = ("delete that drops mass",)
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.long) if n in LONG else n for n in PLANTED])
+def test_the_machine_finds_mistakes_made_on_purpose(monkeypatch, name):
+    PLANTED[name](monkeypatch)
+    with pytest.raises(AssertionError, match="the total|batch [0-2]|the blend"):
+        run_state_machine_as_test(Run, settings=settings(QUICK, max_examples=100))

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import dask
 import numpy as np
 import pytest
 import zarr
 from distributed import Client, LocalCluster
 
 import bnp_dask as bnp
-from bnp_dask.execute.dask import DaskExecutor
+from bnp_dask.console import open_client
+from bnp_dask.execute.dask import LEAN, DaskExecutor
+from bnp_dask.jobfile import ClientSpec
 from bnp_dask.observation import DiagGaussian, Gaussian
 from bnp_dask.train import ConvergenceWarning
 from tests.memory import measure
@@ -45,9 +48,10 @@ def check(
     n_batches = -(-times * n_workers * limit // batch_bytes)
     truth = write_rows(tmp_path / "x.zarr", n_batches, batch_bytes)
     assert len(truth) * N_FEATURES * 8 >= times * n_workers * limit
-    cluster = LocalCluster(
-        n_workers=n_workers, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, memory_limit=limit
-    )
+    with dask.config.set(LEAN):  # as `bnp-dask train` starts its workers
+        cluster = LocalCluster(
+            n_workers=n_workers, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, memory_limit=limit
+        )
     with cluster, Client(cluster, set_as_default=False) as client:
         # imports and compiled code belong to the baseline
         small = bnp.as_source(np.random.default_rng(0).normal(size=(8000, N_FEATURES)), batch_size=1000)
@@ -84,3 +88,17 @@ def test_two_workers_and_full_covariances(tmp_path):
 @pytest.mark.timeout(2400)
 def test_data_of_twenty_times_the_memory(tmp_path):
     check(tmp_path, 1, 400 * 10**6, 24 * MB, DiagGaussian(), laps=1, times=20)
+
+
+def bookkeeping(dask_worker) -> tuple[int, int, float]:
+    """Profiles that a worker keeps at most, of both kinds, and the milliseconds that each is of."""
+    cycle = dask_worker.periodic_callbacks["profile-cycle"].callback_time
+    return dask_worker.profile_history.maxlen, dask_worker.profile_keys_history.maxlen, cycle
+
+
+def test_what_grows_in_a_worker_is_bounded_and_small_where_we_start_it():
+    """Beside our tasks only Dask's profiles grow in a worker: 15 MB in 500 tasks, and nothing when they are off."""
+    with open_client(ClientSpec(workers=1), quiet=True) as client:
+        assert list(client.run(bookkeeping).values()) == [(100, 100, 10_000.0)]
+    with LocalCluster(n_workers=1, host="127.0.0.1", dashboard_address=None) as cluster, Client(cluster) as client:
+        assert list(client.run(bookkeeping).values()) == [(1000, 1000, 1000.0)]
