@@ -1,4 +1,4 @@
-"""What moves cost: seconds of a lap with all of them over seconds of a lap without, at K = 50.
+"""What moves cost: CPU seconds of a lap with all of them over those of a lap without, at K = 50.
 
 ``python -m tests.benchmarks.moves.bench_moves``: one JSON line per figure.
 """
@@ -46,7 +46,7 @@ def cloud(n: int, d: int, k: int, n_batches: int) -> list[Batch]:
 
 
 def lap_seconds(model: Model, batches: list[Batch], moves: tuple[Move, ...], n_clusters: int) -> np.ndarray:
-    """Seconds of laps 2 to ``LAPS``, and the number of clusters after each."""
+    """CPU seconds of laps 2 to ``LAPS``, and the number of clusters after each."""
     source = Batches(batches)
     survey = combine([survey_batch(b) for b in batches])
     work = Work(model.with_prior(survey), source, survey, SerialExecutor(), DictMemo(), 0, moves)
@@ -55,7 +55,7 @@ def lap_seconds(model: Model, batches: list[Batch], moves: tuple[Move, ...], n_c
     marks = []
     for step in Memoized(laps=LAPS, tolerance=0.0, count_tolerance=0.0).run(work, state):
         if step.lap_end:
-            marks.append((time.perf_counter(), state.posterior.n_clusters))
+            marks.append((time.process_time(), state.posterior.n_clusters))
     times = np.array([m[0] for m in marks])
     return np.stack([np.diff(times), [m[1] for m in marks[1:]]])
 
