@@ -57,14 +57,17 @@ class MemoryPlan:
     def require_surveyed(self, source: Source, survey: Survey) -> None:
         """The same for any data, once they were read."""
         largest = int(np.argmax(survey.batch_bytes))
-        self._require_batch(source.name, largest, survey.batch_atoms[largest], survey.batch_bytes[largest])
+        grouped = survey.n_groups > 0 and not survey.is_sparse
+        self._require_batch(source.name, largest, survey.batch_atoms[largest], survey.batch_bytes[largest], grouped)
 
-    def _require_batch(self, name: str, batch: int, atoms: int, nbytes: int) -> None:
+    def _require_batch(self, name: str, batch: int, atoms: int, nbytes: int, grouped: bool = False) -> None:
         if nbytes <= self.room:
             return
         # two batches fit well: the next one is on its way while one is worked on
         fitting = int(max(self.room, 0.0) / 2 * atoms / nbytes)
-        fix = f"cut the data into batches of at most {fitting} atoms (batch_size={fitting}), or " if fitting else ""
+        whole = f"; a longer group or sequence stays whole unless cut={fitting} allows to cut it" if grouped else ""
+        size = f"(batch_size={fitting}{whole})"
+        fix = f"cut the data into batches of at most {fitting} atoms {size}, or " if fitting else ""
         raise SettingError(
             f"{name} batch {batch} takes {_size(nbytes)} in memory, but {self._worker()}: {fix}"
             f"give workers at least {_size((PROGRAM_BYTES + 2 * nbytes) / KILLED_AT)}"

@@ -238,7 +238,8 @@ class GroupedReader:
             f"{batch.name}: row {row}, column {column} is {batch.x[row, column]}, which is row {place} of group "
             f"{ids[g].as_py()!r}; missing values ({len(np.unique(wrong[:, 0]))} rows here) are not read over: fill "
             "them in, or drop such rows and begin a new group after each. For a table with an order column that is "
-            "dropping them and gaps='cut' (--gaps cut), for arrays bnp_dask.without_missing(sequences)"
+            "dropping them and gaps='cut' (--gaps cut), for arrays "
+            "sequences, places = bnp_dask.without_missing(sequences)"
         )
 
 

@@ -13,6 +13,7 @@ import bnp_dask as bnp
 from bnp_dask.errors import SettingError
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.memory_plan import KILLED_AT, PROGRAM_BYTES, MemoryPlan
+from bnp_dask.survey import combine, survey_batch
 from tests.faults.parts import Faulty, atoms
 
 LIMIT = 300 * 10**6
@@ -66,6 +67,17 @@ def test_a_batch_of_unknown_size_is_refused_after_the_survey():
     with pytest.raises(SettingError, match="batch 0 takes 4kB in memory"):
         train(Faulty(atoms()), executor)
     assert {name.split("-")[0] for name in executor.ran} == {"survey"}
+
+
+def test_a_long_sequence_is_refused_with_the_setting_that_cuts_it():
+    plan = MemoryPlan(int((PROGRAM_BYTES + 20_000) / KILLED_AT))
+    source = bnp.as_source([np.zeros((10, 4)), np.ones((900, 4))])
+    survey = survey_batch(source.reader(0)())
+    with pytest.raises(SettingError, match=r"longer group or sequence stays whole unless cut=(\d+)") as caught:
+        plan.require_surveyed(source, survey)
+    longest = int(re.search(r"cut=(\d+)", str(caught.value))[1])
+    cut = bnp.as_source([np.zeros((10, 4)), np.ones((900, 4))], batch_size=longest, cut=longest)
+    plan.require_surveyed(cut, combine([survey_batch(cut.reader(b)()) for b in range(cut.n_batches)]))
 
 
 def test_a_model_is_refused_before_the_first_lap_with_the_clusters_that_fit():
