@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import zarr
+from zarr.core.buffer.cpu import NDBuffer
 
 from bnp_dask.batch import Batch, check_weights
 from bnp_dask.data.base import Reader
@@ -86,10 +87,10 @@ class ZarrArray:
         for start, stop in itertools.pairwise(edges):
             if start == stop:
                 continue
-            out[start - span[0] : stop - span[0]] = self._piece(array, start, stop)
+            self._piece(array, start, stop, out[start - span[0] : stop - span[0]])
         return out
 
-    def _piece(self, array: zarr.Array, start: int, stop: int) -> np.ndarray:
+    def _piece(self, array: zarr.Array, start: int, stop: int, out: np.ndarray) -> None:
         keys = self._chunk_keys(array, start, stop)
         for key in keys:
             size = self.location.child(key).size_if_any()
@@ -106,13 +107,16 @@ class ZarrArray:
                     "write it with zarr's write_empty_chunks"
                 )
         try:
-            return np.asarray(array[start:stop])
+            if out.dtype == array.dtype and out.size:  # decoded chunks need no second home
+                array.get_basic_selection(slice(start, stop), out=NDBuffer.from_numpy_array(out))
+            else:
+                out[...] = array[start:stop]
         except Exception as error:  # every codec has its own errors
             if len(keys) > 1:
                 for row in range(start // self.chunk_rows, -(-stop // self.chunk_rows)):
                     first, last = max(start, row * self.chunk_rows), min(stop, (row + 1) * self.chunk_rows)
                     if last - first < stop - start:
-                        self._piece(array, first, last)
+                        self._piece(array, first, last, out[first - start : last - start])
             raise DataError(
                 f"{self.location.name}: chunk {' or '.join(keys)} (rows {start}-{stop - 1}) is truncated or damaged "
                 f"({type(error).__name__}: {error}); write it again"

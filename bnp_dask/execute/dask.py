@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 import warnings
@@ -40,6 +41,7 @@ every 10 seconds.
 
 POLL_SECONDS = 2.0
 WARN_SECONDS = 60.0
+FETCH_SECONDS = 20.0
 WORKER_LOSSES = 20
 """How many more workers may die under one task after Dask gave it up: spot machines go in dozens, and a task that
 kills its workers itself must still come to an end."""
@@ -202,17 +204,33 @@ class DaskExecutor:
 
     def _outlive(self, name: str, future: Future) -> Any:
         """The value of a task, whose workers may die now and then."""
-        losses = 0
+        losses, patience = 0, FETCH_SECONDS
         while True:
             try:
                 self._wait(name, future)
-                return self._client.gather(future, direct=self._direct)
+                arrived, value = self._client.sync(self._fetch, future, patience)
+                if arrived:
+                    return value
+                patience *= 2.0
             except KilledWorker as error:
                 if losses >= self._worker_losses:
                     raise _no_survivors(name, error, losses) from error
                 losses += 1
                 logger.warning("%d workers died while they had task %s; trying another", _deaths(error, losses), name)
                 self._client.sync(self._revive, future)
+
+    async def _fetch(self, future: Future, patience: float) -> tuple[bool, Any]:
+        """Whether the value came within some seconds, and the value.
+
+        Whoever holds it may die before it is fetched.  Dask then waits for it to be computed again, even where nobody
+        is left to do that: only :meth:`_wait` sees to this.
+        """
+        fetching = asyncio.ensure_future(self._client.gather(future, direct=self._direct, asynchronous=True))
+        await asyncio.wait({fetching}, timeout=patience)
+        if fetching.done():
+            return True, fetching.result()
+        fetching.cancel()
+        return False, None
 
     async def _revive(self, future: Future) -> None:
         # Client.retry() fails on what a task needs and nobody holds any more, such as an older posterior.

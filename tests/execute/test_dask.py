@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import operator
 import os
 import signal
@@ -99,6 +100,23 @@ def test_sharing_a_large_value_does_not_warn(client):
 def test_ways_of_gathering(client, direct):
     executor = DaskExecutor(client, "direct", direct=direct)
     np.testing.assert_array_equal(executor.result(executor.submit("ones-1", np.ones, 1000)), np.ones(1000))
+
+
+def test_a_value_that_does_not_come_is_asked_for_again(client, monkeypatch):
+    """Whoever held it may have died since the task was done; then Dask's own wait has no end."""
+    monkeypatch.setattr("bnp_dask.execute.dask.FETCH_SECONDS", 0.05)
+    asked, gather = [], client.gather
+
+    async def at_first_never(*args, **more):
+        asked.append(time.monotonic())
+        if len(asked) < 3:
+            await asyncio.Event().wait()
+        return await gather(*args, **more)
+
+    monkeypatch.setattr(client, "gather", at_first_never)
+    executor = DaskExecutor(client, "again")
+    assert executor.result(executor.submit("add", operator.add, 2, 3)) == 5
+    assert len(asked) == 3
 
 
 def test_number_of_workers(client):
