@@ -36,6 +36,9 @@ from bnp_dask.observation.dense import (
 from bnp_dask.summary import Field, Summary
 from bnp_dask.survey import Survey
 
+EMPTY = 1e-20
+"""Atoms of a cluster below which its sums are what rounding left of atoms that went: they have no mean."""
+
 
 @dataclass(frozen=True, eq=False)
 class NormalWishart:
@@ -158,8 +161,8 @@ class Gaussian:
 
         Only the scatter is a difference; sums that include the prior mean would cancel when it is far away.
         """
-        mass = np.where(n > 0, n, 1.0)[:, None]
-        mean = np.where(n[:, None] > 0, x / mass, 0.0)
+        held = n[:, None] > EMPTY
+        mean = np.divide(x, n[:, None], out=np.zeros_like(x), where=held)
         away = mean - (self.m - self.center)
         shrinkage = np.maximum(n, 0.0) * self.kappa / kappa
         scatter = xx - packed_outer(x, mean)

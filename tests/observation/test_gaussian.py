@@ -13,12 +13,14 @@ from bnp_dask.allocation.dp_mixture import DPMixture
 from bnp_dask.allocation.finite_mixture import FiniteMixture
 from bnp_dask.batch import Batch
 from bnp_dask.errors import BnpDaskError, DataError, NumericalError, SettingError
+from bnp_dask.fields import Field
 from bnp_dask.kernels.quadratic import unpack
 from bnp_dask.kernels.resp import SparseResp
 from bnp_dask.model import Model
 from bnp_dask.observation import wishart
 from bnp_dask.observation.gaussian import Gaussian
 from bnp_dask.summary import Summary
+from bnp_dask.survey import survey_batch
 from tests.golden.cases import survey_of
 
 
@@ -416,3 +418,13 @@ def test_condition_number_ignores_units():
     assert wishart.condition_number(scale) == pytest.approx(1.0)
     assert wishart.condition_number(np.ones((2, 2))) > 1e15
     assert wishart.condition_number(np.full((2, 2), np.nan)) == np.inf
+
+
+def test_what_rounding_leaves_of_an_emptied_cluster_has_no_mean():
+    """Sums of atoms that came and went may keep 1e-31 of x where 1e-98 of N is left: their ratio means nothing."""
+    model = Gaussian(B=1.0, m=0.0, kappa=0.1, center=0.0).with_prior(survey_batch(Batch(np.eye(4, 2))))
+    fields = {"N": Field(("cluster",)), **model.fields}
+    values = {"N": np.array([1e-98, 0.0]), "x": np.full((2, 2), 3e-31), "xx": np.full((2, 3), -2e-29)}
+    params = model.global_step(Summary(np.arange(2), fields, values))
+    np.testing.assert_allclose(params.B, np.broadcast_to(np.eye(2), (2, 2, 2)), atol=1e-20)
+    np.testing.assert_allclose(params.theta[0], params.theta[1])
