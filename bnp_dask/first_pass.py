@@ -10,12 +10,12 @@ import numpy as np
 
 from bnp_dask.callbacks import logger
 from bnp_dask.data.base import Reader, Source, batch_reader
-from bnp_dask.data.skipping import WithoutBatches, read_or_why
+from bnp_dask.data.skipping import WithoutBatches, read_or_why, reason
 from bnp_dask.errors import DataError
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.ordered import in_order
 from bnp_dask.model import Model
-from bnp_dask.schedules.losing import fault_of, survey_checked
+from bnp_dask.schedules.losing import survey_checked
 from bnp_dask.store import RunStore
 from bnp_dask.survey import Survey, combine, survey_batch
 
@@ -70,8 +70,10 @@ def survey_or_fault(model: Model, reader: Reader) -> Survey | BadBatch:
     batch = read_or_why(reader)
     if isinstance(batch, str):
         return BadBatch(batch)
-    why = fault_of(model, batch)
-    return survey_checked(model, batch) if why is None else BadBatch(why)
+    try:
+        return survey_checked(model, batch)
+    except DataError as error:
+        return BadBatch(reason(error))
 
 
 def survey_what_is_good(

@@ -23,11 +23,11 @@ BLOCK = 1024  # numbers
 
 
 @njit(nogil=True, cache=True)
-def exp_block(d, power, out):
-    """exp(d) of numbers of which those below LOG_NOTHING do not matter; ``power`` is overwritten."""
+def exp_block(d, lowest, power, out):
+    """exp(d) of numbers, where those below ``lowest`` (above -700) may be taken for it; ``power`` is overwritten."""
     bits = power.view(np.int64)
     for k in range(len(d)):
-        c = LOG_NOTHING if d[k] < LOG_NOTHING else d[k]  # NaN stays
+        c = lowest if d[k] < lowest else d[k]  # NaN stays
         t = c * LOG2_E + ROUND
         power[k] = t
         z = t - ROUND
@@ -91,7 +91,7 @@ def softmax_rows(log_weights, shift, resp, log_resp, counts, entropy):
         for i in range(size):
             _less_the_top(log_weights[first + i], shift, logs[i])
         numbers = size * n_clusters
-        exp_block(logs.reshape(-1)[:numbers], space[:numbers], powers.reshape(-1)[:numbers])
+        exp_block(logs.reshape(-1)[:numbers], LOG_NOTHING, space[:numbers], powers.reshape(-1)[:numbers])
         for i in range(size):
             power, log, out = powers[i], logs[i], resp[first + i]
             total = _sum(power)

@@ -168,7 +168,6 @@ class Delete:
         most = TOGETHER_TOPICS >> 2 * failed if context.model.allocation.grouped else TOGETHER
         if len(group.targets) >= most or (group.targets and group.failed != failed):
             return
-        group.failed = failed
         others = np.array([i for i in context.value.ids.tolist() if i not in small], np.int64)
         if context.model.allocation.grouped:  # leftovers of all topics can do without some
             able = others[np.isin(others, [*context.free, *group.heirs])]
@@ -177,6 +176,7 @@ class Delete:
             others = able
         heirs = self._heirs(context, target, others, WIDER * self.absorbers)
         if heirs <= context.free | group.heirs:
+            group.failed = failed
             group.targets.append(target)
             group.heirs |= heirs
             context.free -= {target, *heirs}

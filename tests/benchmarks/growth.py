@@ -9,20 +9,18 @@ from __future__ import annotations
 import resource
 import sys
 import tempfile
-import warnings
 from pathlib import Path
 
 import numpy as np
-from distributed import Client, LocalCluster
+from distributed import Client
 from scipy import sparse
 
 import bnp_dask as bnp
 from bnp_dask.batch import Batch
-from bnp_dask.execute import one_blas_thread
 from bnp_dask.kernels.chains import forward_backward, pair_sums
 from bnp_dask.survey import survey_batch
 from tests.benchmarks.mixtures import Size, posterior_at_truth, sample, write
-from tests.benchmarks.timing import emit, median
+from tests.benchmarks.timing import emit, median, run_named, workers
 
 REPEATS = 5
 
@@ -102,10 +100,7 @@ def scaling() -> None:
             write(path, Size(n, size.d, size.k, size.spread), 8_000)
         seconds = {}
         for n_workers, n in ((1, size.n // 2), (1, size.n), (2, size.n)):
-            cluster = LocalCluster(
-                n_workers=n_workers, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, memory_limit=0
-            )
-            with cluster, Client(cluster, set_as_default=False) as client:
+            with workers(n_workers) as client:
                 seconds[n_workers, n] = lap_seconds(client, paths[n], start)
         one, two = seconds[1, size.n], seconds[2, size.n]
         emit("strong scaling: speed of two workers over one", one / two, "times", 3, lap_seconds=round(two, 2))
@@ -113,16 +108,13 @@ def scaling() -> None:
 
 
 def memory() -> None:
-    """How much a worker's memory grows over its start while data 12 times as large as its batches go by."""
+    """How much a worker's memory grows over its start while data 50 times as large as a batch go by."""
     size = Size(400_000, 64, 50, 0.5)
     start = bnp.FromPosterior(posterior_at_truth(size))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "x.zarr"
         write(path, size, 8_000)
-        cluster = LocalCluster(
-            n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, memory_limit=0
-        )
-        with cluster, Client(cluster, set_as_default=False) as client:
+        with workers(1) as client:
             lap_seconds(client, path, start, 1)
             before = client.run(_peak)
             lap_seconds(client, path, start, 3)
@@ -139,16 +131,5 @@ def _peak() -> int:
 ALL = {f.__name__: f for f in (atoms, features, clusters, words, states, scaling, memory)}
 
 
-def main(names: list[str]) -> None:
-    """Run some."""
-    unknown = [name for name in names if name not in ALL]
-    if unknown:
-        raise SystemExit(f"no benchmark {', '.join(unknown)}; there are {', '.join(ALL)}")
-    warnings.simplefilter("ignore")
-    with one_blas_thread():
-        for name in names or ALL:
-            ALL[name]()
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    run_named(ALL, sys.argv[1:])

@@ -10,32 +10,21 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from distributed import Client, LocalCluster, get_task_stream
+from distributed import Client, get_task_stream
 
 import bnp_dask as bnp
 from bnp_dask.batch import Batch
-from bnp_dask.execute import SerialExecutor, one_blas_thread
+from bnp_dask.execute import SerialExecutor
 from tests.benchmarks.mixtures import Size, posterior_at_truth, sample, write
-from tests.benchmarks.timing import dgemm_rate, emit, median
+from tests.benchmarks.timing import dgemm_rate, emit, median, run_named, workers
 
 SMALL = [Size(100_000, 16, 32, spread) for spread in (4.0, 0.5)]
 LARGE = [Size(1_000_000, 64, 200, spread) for spread in (4.0, 0.5)]
 VISITED = 16_384
 """Atoms of the batch that stands for all when a lap is too long to be run: local steps are linear in the atoms."""
-
-
-@contextmanager
-def two_workers() -> Iterator[Client]:
-    """Two processes of one thread."""
-    cluster = LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, memory_limit=0)
-    with cluster, Client(cluster, set_as_default=False) as client:
-        yield client
 
 
 def lap_ends(result: bnp.TrainResult) -> list[float]:
@@ -89,7 +78,7 @@ def emit_laps(name: str, size: Size, path: Path, start: bnp.FromPosterior, laps:
     if where == "serial":
         seconds = go(SerialExecutor())
     else:
-        with two_workers() as client:
+        with workers(2) as client:
             seconds = go(client)
     emit(name, float(np.median(seconds)), "s", len(seconds))
     emit(f"{name}, speed", size.n / float(np.median(seconds)), "atoms/s", len(seconds))
@@ -128,7 +117,7 @@ def coordinator() -> None:
     start = bnp.FromPosterior(posterior)
     for target in (0.2, 1.0):  # CPU seconds: on a busy machine batches take longer, and the share is what counts
         rows = int(target / per_atom)
-        with tempfile.TemporaryDirectory() as folder, two_workers() as client:
+        with tempfile.TemporaryDirectory() as folder, workers(2) as client:
             path = Path(folder) / "x.zarr"
             n = rows * 16
             write(path, Size(n, size.d, size.k, size.spread), rows)
@@ -168,7 +157,7 @@ def job() -> None:
 
     size = SMALL[0]
     x, truth = sample(size, size.n)
-    with tempfile.TemporaryDirectory() as folder, two_workers() as client:
+    with tempfile.TemporaryDirectory() as folder, workers(2) as client:
         np.save(Path(folder) / "x.npy", x)
         start = time.perf_counter()
         bnp.ingest(Path(folder) / "x.npy", Path(folder) / "x.zarr", batch_size=12_500)
@@ -204,16 +193,5 @@ def job() -> None:
 ALL = {f.__name__: f for f in (kernel, lap, lap_large, sklearn, coordinator, global_step, job)}
 
 
-def main(names: list[str]) -> None:
-    """Run some benchmarks."""
-    unknown = [name for name in names if name not in ALL]
-    if unknown:
-        raise SystemExit(f"no benchmark {', '.join(unknown)}; there are {', '.join(ALL)}")
-    warnings.simplefilter("ignore")
-    with one_blas_thread():
-        for name in names or ALL:
-            ALL[name]()
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    run_named(ALL, sys.argv[1:])

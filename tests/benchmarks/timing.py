@@ -6,9 +6,14 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import numpy as np
+from distributed import Client, LocalCluster
+
+from bnp_dask.execute import one_blas_thread
 
 
 def median(function: Callable[[], object], repeats: int, clock: Callable[[], float] = time.process_time) -> float:
@@ -34,3 +39,24 @@ def emit(name: str, value: float, unit: str, repeats: int, **facts: object) -> N
     machine = {"cpu": platform.machine(), "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1)}
     line = {"name": name, "value": float(f"{value:.4g}"), "unit": unit, "median_of": repeats, **facts}
     print(json.dumps({**line, "machine": machine}), flush=True)
+
+
+def run_named(benchmarks: Mapping[str, Callable[[], None]], names: Sequence[str]) -> None:
+    """Run some benchmarks, or all if none is named."""
+    unknown = [name for name in names if name not in benchmarks]
+    if unknown:
+        raise SystemExit(f"no benchmark {', '.join(unknown)}; there are {', '.join(benchmarks)}")
+    warnings.simplefilter("ignore")
+    with one_blas_thread():
+        for name in names or benchmarks:
+            benchmarks[name]()
+
+
+@contextmanager
+def workers(count: int) -> Iterator[Client]:
+    """So many processes of one thread."""
+    cluster = LocalCluster(
+        n_workers=count, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, memory_limit=0
+    )
+    with cluster, Client(cluster, set_as_default=False) as client:
+        yield client
