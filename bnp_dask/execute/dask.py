@@ -39,6 +39,13 @@ profiles: some 50 kB each while data are read, so that it grows for a quarter of
 every 10 seconds.
 """
 
+FAITHFUL = {"distributed.deploy.lost-worker-timeout": "365 days"}
+"""Setting of Dask for a cluster that starts its own workers, to be in force for as long as it runs.
+
+As it comes, such a cluster looks 15 seconds after a worker's death whether the worker is back, and strikes it off for
+good if not: one that dies twice, 15 seconds apart, is never started again, and in the end nobody is left.
+"""
+
 POLL_SECONDS = 2.0
 WARN_SECONDS = 60.0
 FETCH_SECONDS = 20.0
