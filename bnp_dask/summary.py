@@ -104,9 +104,10 @@ class Summary:
 
     def position(self, cluster_id: int) -> int:
         """Position of a cluster id; SummaryError when there is none."""
-        return int(self._positions(np.array([cluster_id], np.int64))[0])
+        return int(self.positions(np.array([cluster_id], np.int64))[0])
 
-    def _positions(self, wanted: np.ndarray) -> np.ndarray:
+    def positions(self, wanted: np.ndarray) -> np.ndarray:
+        """Positions of cluster ids; SummaryError when one is unknown."""
         order = np.argsort(self.ids)
         place = np.searchsorted(self.ids, wanted, sorter=order)
         found = np.append(order, 0)[place]
@@ -204,7 +205,7 @@ class Summary:
         wanted = np.asarray(ids, np.int64)
         if len(np.unique(wanted)) < len(wanted):
             raise SummaryError(f"ids {wanted.tolist()} name a cluster twice")
-        index = self._positions(wanted)
+        index = self.positions(wanted)
         values = {n: select(v, index, self.fields[n].n_cluster_axes) for n, v in self.values.items()}
         kept = np.all(np.isin(self.pairs, wanted), axis=1)
         links = self.links and self.links.take(index)
@@ -239,8 +240,8 @@ class Summary:
         floors = [(n, f.links) for n, f in self.fields.items() if f.links is not None]
         if not floors or not self.n_pairs or len(ids) < 2 or not kept.any():
             return self
-        here = self._positions(ids)
-        place = self._positions(self.pairs[kept])
+        here = self.positions(ids)
+        place = self.positions(self.pairs[kept])
         pair_values = dict(self.pair_values)
         for name, links in floors:
             both = self.values[links][:, here].sum(axis=1) + self.values[links][here].sum(axis=0)
@@ -255,7 +256,7 @@ class Summary:
         axis stay; tracked pairs that name any of these clusters are forgotten.
         """
         gone = np.asarray(donors, np.int64)
-        self._positions(gone)
+        self.positions(gone)
         new = part.ids[~np.isin(part.ids, gone)]
         if np.isin(new, self.ids).any():
             raise SummaryError(f"clusters {new[np.isin(new, self.ids)].tolist()} are in both and give nothing away")

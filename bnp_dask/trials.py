@@ -128,21 +128,17 @@ class TrialRun:
         return whole.take(beliefs.ids), Summary(donors, old.fields, old.values)
 
     def _left_alone(self, total: Summary, inside: Summary) -> Summary:
-        """What the donors hold of all other atoms, given to the receivers."""
-        stay = clusters_only(total.without_pairs().take(self.trial.donors)) - inside
-        if not self.union:
-            return stay.take(self.receivers)
-        mixed = stay.take(self.union)
-        values = {
-            name: value.sum(axis=0, keepdims=True) if mixed.fields[name].n_cluster_axes else value
-            for name, value in mixed.values.items()
-        }
+        """What the donors hold of all other atoms, given to the receivers: those that vanish leave it to the heir."""
+        part = self.model.empty_summary(self.receivers)
+        own = total.positions(np.array(self.trial.donors, np.int64))
+        goes = [self.heir if i in self.union else i for i in self.trial.donors]
+        place = part.positions(np.array(goes, np.int64))
+        for name, value in part.values.items():
+            if part.fields[name].n_cluster_axes:
+                np.add.at(value, place, total.values[name][own] - inside.values[name])
         if len(self.union) > 1:
-            values["H"] = np.array([self.union_entropy])
-        heir = Summary(np.array([self.heir], np.int64), stay.fields, values)
-        rest = stay.exchange(self.union, heir)
-        missing = [int(i) for i in self.receivers if i not in rest.ids]
-        return rest.insert_empty(missing).take(self.receivers)
+            part.values["H"][part.position(self.heir)] = self.union_entropy
+        return part
 
 
 def _union_entropy(columns: np.ndarray, weights: np.ndarray | None, index: np.ndarray) -> float:

@@ -32,7 +32,7 @@ from bnp_dask.summary import Exchange, Summary
 SHARE = 0.15
 """Work of small runs in a lap, as a share of the lap's own (atom-cluster pairs)."""
 
-ALWAYS = 8e6
+ALWAYS = 7e6
 """Work of small runs in any lap, atom-cluster pairs."""
 
 DEARER = 8.0
@@ -166,11 +166,11 @@ class Birth:
             target for proposal in context.proposals for target in proposal.targets if proposal.kind == self.kind
         }
         for target in self._targets(context, planned):
-            if chosen and left <= 0:
-                break
-            chosen.append(target)
             failed = context.memory.failed(self.kind, (target,), [context.count(target)], self.change)
             left -= DEARER * min(float(sample), context.count(target)) * sum(self._widths(failed)) * self.refine
+            if chosen and left < 0:
+                break
+            chosen.append(target)
         # twice what an even share would be, for clusters that some batches lack
         limit = -(-2 * sample // context.source.n_batches)
         known = context.gather

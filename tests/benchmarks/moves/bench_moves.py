@@ -1,15 +1,16 @@
 """What moves cost: CPU seconds of a lap with all of them over those of a lap without, at K = 50.
 
-``python -m tests.benchmarks.moves.bench_moves``: one JSON line per figure.
+``python -m tests.benchmarks.moves.bench_moves [--atoms 200000] [--cases all] [--models full]``: one JSON line per
+figure.
 """
 
 from __future__ import annotations
 
-import cProfile
+import argparse
 import json
-import pstats
-import sys
 import time
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.moves.base import Move
 from bnp_dask.observation import DiagGaussian, Gaussian
+from bnp_dask.observation.base import Observation
 from bnp_dask.schedules import Memoized, State, Work
 from bnp_dask.survey import combine, survey_batch
 from tests.moves.parts import Batches, DictMemo
@@ -33,6 +35,7 @@ CASES: dict[str, tuple[Move, ...]] = {
     "deletes": ALL[2:],
     "all": ALL,
 }
+MODELS: dict[str, tuple[Observation, int]] = {"diag": (DiagGaussian(), 20), "full": (Gaussian(), 25)}
 
 
 def cloud(n: int, d: int, k: int, n_batches: int) -> list[Batch]:
@@ -45,49 +48,58 @@ def cloud(n: int, d: int, k: int, n_batches: int) -> list[Batch]:
     return [Batch(part) for part in np.array_split(x, n_batches)]
 
 
-def lap_seconds(model: Model, batches: list[Batch], moves: tuple[Move, ...], n_clusters: int) -> np.ndarray:
-    """CPU seconds of laps 2 to ``LAPS``, and the number of clusters after each."""
+def laps(model: Model, batches: list[Batch], moves: tuple[Move, ...], n_clusters: int) -> Iterator[tuple[float, int]]:
+    """CPU seconds of laps 2 to ``LAPS``, one at a time, and the number of clusters that each began with."""
     source = Batches(batches)
     survey = combine([survey_batch(b) for b in batches])
     work = Work(model.with_prior(survey), source, survey, SerialExecutor(), DictMemo(), 0, moves)
     context = InitContext(work.model, source, survey, work.executor, np.random.default_rng(0))
     state = State.start(work.model, BregmanKMeans(n_clusters, laps=2).start(context), source.n_batches)
-    marks = []
-    for step in Memoized(laps=LAPS, tolerance=0.0, count_tolerance=0.0).run(work, state):
-        if step.lap_end:
-            marks.append((time.process_time(), state.posterior.n_clusters))
-    times = np.array([m[0] for m in marks])
-    return np.stack([np.diff(times), [m[1] for m in marks[1:]]])
+    steps = Memoized(laps=LAPS, tolerance=0.0, count_tolerance=0.0).run(work, state)
+    while not next(steps).lap_end:
+        pass
+    for _ in range(LAPS - 1):
+        began, before = time.process_time(), state.posterior.n_clusters
+        while not next(steps).lap_end:
+            pass
+        yield time.process_time() - began, before
 
 
-def main(profile: bool) -> None:
+def cost(model: Model, batches: list[Batch], moves: tuple[Move, ...], n_clusters: int) -> dict[str, Any]:
+    """Laps with moves over laps without, taken in turns, so that a machine that slows down slows both.
+
+    A lap costs in proportion to its clusters, and moves change how many there are.
+    """
+    ratios, plain, clusters = [], [], []
+    both = zip(laps(model, batches, (), n_clusters), laps(model, batches, moves, n_clusters), strict=True)
+    for (alone, k), (seconds, now) in both:
+        ratios.append(seconds / now / (alone / k))
+        plain.append(alone)
+        clusters.append(now)
+    return {
+        "median": round(float(np.median(ratios)), 2),
+        "mean": round(float(np.mean(ratios)), 2),
+        "ratios": np.round(ratios, 2).tolist(),
+        "clusters": clusters,
+        "seconds without": round(float(np.median(plain)), 3),
+    }
+
+
+def main() -> None:
     """Measure and print."""
-    for name, observation, d in (("diag D=20", DiagGaussian(), 20), ("full D=25", Gaussian(), 25)):
-        batches = cloud(40_000, d, 50, 40)
-        model = Model(DPMixture(5.0), observation)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--atoms", type=int, default=200_000)
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    args = parser.parse_args()
+    for name in args.models:
+        observation, d = MODELS[name]
+        batches = cloud(args.atoms, d, 50, 40)
         with one_blas_thread():
-            plain = lap_seconds(model, batches, (), 50)
-            per_cluster = np.median(plain[0] / plain[1])
-            print(json.dumps({"bench": f"lap, {name}", "seconds": round(float(np.median(plain[0])), 3)}), flush=True)
-            for case, moves in CASES.items():
-                watch = cProfile.Profile()
-                if profile and case == "all":
-                    watch.enable()
-                seconds, clusters = lap_seconds(model, batches, moves, 50)
-                watch.disable()
-                # a lap costs in proportion to its clusters, and moves change how many there are
-                before = np.concatenate([[50], clusters[:-1]])
-                ratio = seconds / (per_cluster * before)
-                figures = {
-                    "bench": f"lap with {case}, {name}",
-                    "ratio mean": round(float(ratio.mean()), 2),
-                    "ratio": np.round(ratio, 2).tolist(),
-                    "clusters": clusters.astype(int).tolist(),
-                }
-                print(json.dumps(figures), flush=True)
-                if profile and case == "all":
-                    pstats.Stats(watch).sort_stats("tottime").print_stats(18)
+            for case in args.cases:
+                found = cost(Model(DPMixture(5.0), observation), batches, CASES[case], 50)
+                print(json.dumps({"bench": f"lap with {case}, {name} D={d}, N={args.atoms}", **found}), flush=True)
 
 
 if __name__ == "__main__":
-    main("--profile" in sys.argv)
+    main()
