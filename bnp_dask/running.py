@@ -131,8 +131,9 @@ def difference(new: Summary, old: Summary | RunningTotal | None = None) -> Runni
     names = [n for n, f in new.fields.items() if f.dims == WORDS and is_thin(new[n], FEW)]
     out = RunningTotal(_without(new, names), None, {name: Thin.of(new[name]) for name in names})
     if isinstance(old, Summary):
-        old = RunningTotal(_without(old, names), None, {name: Thin.of(old[name]) for name in names})
-    if old is not None:
+        out.thin = {name: held.plus(Thin.of(old[name]), -1.0) for name, held in out.thin.items()}
+        out.subtract(_without(old, names))
+    elif old is not None:
         if not np.array_equal(old.high.pairs, out.high.pairs):
             pairs = out.high.pairs
             old = RunningTotal(old.high.with_pairs(pairs), old.low.with_pairs(pairs), old.thin)

@@ -20,6 +20,9 @@ from bnp_dask.trials import clusters_only
 SAMPLE = 1500
 """Atoms of each cluster on which an absorbing set is chosen and re-estimated, at least."""
 
+SEEN = 500
+"""Atoms of a target that tell who would take over the others; of documents as many as of an absorbing set."""
+
 WORTH = 0.01
 """Share of the target's atoms that a cluster must take over to be in the absorbing set."""
 
@@ -187,7 +190,8 @@ class Delete:
     def _heirs(self, context: PlanContext, target: int, others: np.ndarray, most: int) -> set[int]:
         """Those among ``others`` who would take over the target's atoms if it were not there, at most so many."""
         value = context.value
-        own = at_most(_alone(context, target), _sample(context.model), context.rng(19, target))
+        seen = _sample(context.model) if context.model.allocation.grouped else SEEN
+        own = at_most(_alone(context, target), seen, context.rng(19, target))
         near = context.pair_gains()[value.position(target)]
         known = np.array([i for i in others if near[value.position(i)] > -np.inf], np.int64)
         others = known if len(known) else others  # of many topics only those whose words are like the target's

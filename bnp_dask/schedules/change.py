@@ -17,8 +17,9 @@ from bnp_dask.model import Visit
 from bnp_dask.running import RunningTotal, difference
 from bnp_dask.summary import Summary
 
-FAN = 8
-"""How many changes are added at a time: a task that adds them holds as many."""
+FAN = 4
+"""How many changes are added at a time: a task that adds them holds as many, and one that visits small batches visits
+as many."""
 
 T = TypeVar("T")
 

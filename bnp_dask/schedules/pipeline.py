@@ -18,15 +18,19 @@ from bnp_dask.data.base import Reader, naming_batch
 from bnp_dask.data.skipping import read_or_why
 from bnp_dask.errors import BatchError
 from bnp_dask.execute.base import Handle
+from bnp_dask.initialize.divergence import numbers_per_cluster
 from bnp_dask.model import Posterior, Trial, Visit
 from bnp_dask.moves.base import Gather, Split
 from bnp_dask.moves.birth import gather_atoms, visit_and_split
-from bnp_dask.schedules.change import Change, change_of, joined, reduced
+from bnp_dask.schedules.change import FAN, Change, change_of, joined, reduced
 from bnp_dask.schedules.kept import Errand
 from bnp_dask.schedules.losing import fault_of, instead, reader_of
 from bnp_dask.schedules.state import State, Work, recall, recall_states
 from bnp_dask.states import GroupStates
 from bnp_dask.summary import Summary
+
+SMALL_EFFORT = 1e8
+"""Products that the local step of a batch takes below which some 20 ms for a task of its own are too many."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,12 +91,24 @@ def visit_batch(
     return found
 
 
-def visit_and_keep(posterior: Posterior, reader: Reader, trials: tuple[Trial, ...], job: Job, errand: Errand) -> Change:
-    """The task where workers reach the run directory: only what changed goes back."""
-    old, states = errand.read(posterior.model)
-    found = visit(posterior, reader, trials, job, states)
-    errand.write(posterior.model, found)
-    return change_of(found, old, errand.batch)
+@dataclass(frozen=True, eq=False)
+class Stop:
+    """One batch on the round of a task: how to read it, what to do there, and where its statistics are kept."""
+
+    reader: Reader
+    job: Job
+    errand: Errand
+
+
+def visit_and_keep(posterior: Posterior, trials: tuple[Trial, ...], *stops: Stop) -> Change:
+    """The task where workers reach the run directory: only what changed goes back, of small batches of some at once."""
+    changes = []
+    for stop in stops:
+        old, states = stop.errand.read(posterior.model)
+        found = visit(posterior, stop.reader, trials, stop.job, states)
+        stop.errand.write(posterior.model, found)
+        changes.append(change_of(found, old, stop.errand.batch))
+    return joined(*changes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,23 +231,38 @@ class Pipeline:
         light: Any = basis.light()
         if len(batches) > 1:
             light = self.work.executor.share(f"posterior-lap{self.lap}-batch{batches[0]}", light)
-        changes: list[Handle] = []
+        stops: list[Stop] = []
         visits: list[tuple[int, Handle]] = []
         written: dict[int, int] = {}
         for batch in batches:
-            job = self._job(batch)
-            args = (light, reader_of(self.work, self.state, batch), self._trials, job)
-            name = f"local_step-lap{self.lap}-batch{batch}"
+            job, reader = self._job(batch), reader_of(self.work, self.state, batch)
             if self.work.shelf is None or self.is_whole or job.split is not None:
                 states = recall_states(self.work, self.state, batch)
-                visits.append((batch, self.work.executor.submit(name, visit, *args, states)))
+                args = (light, reader, self._trials, job, states)
+                visits.append((batch, self.work.executor.submit(self._name(batch), visit, *args)))
                 continue
             errand = self._errand(batch, attempt, seen)
             if self.keeps or self.work.model.keeps_states:
                 written[batch] = errand.new
-            changes.append(self.work.executor.submit(name, visit_and_keep, *args, errand))
+            stops.append(Stop(reader, job, errand))
+        changes = [
+            self.work.executor.submit(self._name(some[0].errand.batch), visit_and_keep, light, self._trials, *some)
+            for some in self._rounds(stops, basis.n_clusters)
+        ]
         change = reduced(changes, lambda some: self.work.executor.submit(f"add-lap{self.lap}", joined, *some))
         return _Group(batches, basis, seen, written, change, visits)
+
+    def _name(self, batch: int) -> str:
+        return f"local_step-lap{self.lap}-batch{batch}"
+
+    def _rounds(self, stops: list[Stop], n_clusters: int) -> list[list[Stop]]:
+        """Which batches one task visits: those whose changes would be added first anyway, where a task costs more.
+
+        Every worker thread gets one of a group all the same.
+        """
+        small = _effort(self.work, n_clusters) < SMALL_EFFORT
+        size = FAN if small and len(stops) >= FAN * self.work.executor.n_workers else 1
+        return [stops[i : i + size] for i in range(0, len(stops), size)]
 
     def _job(self, batch: int) -> Job:
         plan = self.state.plan
@@ -268,3 +299,11 @@ class Pipeline:
             main = self.work.executor.result(group.change)
         whole = joined(*([] if main is None else [main]), *own)
         return Taken(group.batches, group.seen, whole, group.written, found)
+
+
+def _effort(work: Work, n_clusters: int) -> float:
+    """Products of the local step on a batch of average size; groups and sequences take many steps: infinity."""
+    model = work.model
+    if model.chained or model.allocation.grouped:
+        return np.inf
+    return work.survey.n_atoms / work.source.n_batches * n_clusters * numbers_per_cluster(model.observation)

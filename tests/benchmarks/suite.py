@@ -72,7 +72,7 @@ ROWS = (
         named("document step, equal sweeps"), number("ratio", "K")),
     Row("hidden Markov models, hmmlearn's scaling code against forward-backward, CPU", "times slower",
         named("hmmlearn scaling"), number("times_ours", "K")),
-    Row("a lap with all moves over one without, K=50", "times", named("lap with all"), number("ratio mean")),
+    Row("a lap with all moves over one without, K=50", "times", named("lap with all"), number("median")),
     Row("share of a lap that two workers spend in local steps", "of 1", lambda line: "workers busy" in
         str(line.get("name", "")), lambda line: f"{line['value']:.3g} ({line['name'].split(', ')[1]})"),
     Row("summaries that the coordinator takes, K=200, D=64", "per second", named("summaries per second"),

@@ -134,6 +134,28 @@ def test_workers_that_write_for_themselves_give_the_same_bits(tmp_path, name):
     assert bits(make(schedule, moves, store=tmp_path / "run")) == undisturbed(name)
 
 
+class Counting(SerialExecutor):
+    """Counts local steps by the name of their task."""
+
+    def __init__(self):
+        super().__init__()
+        self.tasks = 0
+
+    def submit(self, name, function, *args):
+        self.tasks += name.startswith("local_step-lap2-")
+        return super().submit(name, function, *args)
+
+
+@pytest.mark.parametrize("effort, n_workers, tasks", [(np.inf, 1, 3), (0.0, 1, 12), (np.inf, 3, 12)])
+def test_small_batches_share_a_task_where_every_worker_has_one(tmp_path, monkeypatch, effort, n_workers, tasks):
+    monkeypatch.setattr("bnp_dask.schedules.pipeline.SMALL_EFFORT", effort)
+    monkeypatch.setattr(Counting, "n_workers", n_workers)
+    client = Counting()
+    found = mixture(Memoized(laps=5, window=8), store=tmp_path / "run", client=client)
+    assert bits(found) == undisturbed("mixture")
+    assert client.tasks == tasks
+
+
 @pytest.mark.parametrize("where", ["memory", "run directory"])
 def test_a_group_that_is_sent_back_is_counted_once(tmp_path, monkeypatch, where):
     attempt, count = Memoized._try, itertools.count()
