@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -77,8 +78,26 @@ class Best:
     rounding: np.ndarray
 
 
+@runtime_checkable
+class ClosedForm(Protocol):
+    """A likelihood that need not make a cluster of each atom."""
+
+    def best_joint(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+        """J(x, phi-hat(x)) and the size of the terms that it is a sum of, both ``(n,)`` nats."""
+        ...
+
+
 def best_joint(model: Model, batch: Batch) -> Best:
-    """The largest J that each atom can reach, tile by tile."""
+    """The largest J that each atom can reach: in closed form where the likelihood has one, otherwise tile by tile."""
+    observation = model.observation
+    if isinstance(observation, ClosedForm):
+        value, size = observation.best_joint(batch)
+        return Best(value, ROUNDING * (1.0 + size))
+    return best_joint_by_clusters(model, batch)
+
+
+def best_joint_by_clusters(model: Model, batch: Batch) -> Best:
+    """The same for any likelihood: each atom becomes a cluster."""
     observation = model.observation
     nobody = observation.at_mode(observation.global_step(model.empty_summary(np.zeros(1, np.int64))))
     prior = Centres(nobody, observation.log_prior(nobody))

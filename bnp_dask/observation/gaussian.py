@@ -213,6 +213,11 @@ class Gaussian:
         log_det = d * np.log(params.nu) - params.log_det
         return 0.5 * self.nu * log_det + params.theta[:, d + 1 :] @ pack(self.B) - self._pull(params)
 
+    def best_joint(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+        """Log likelihood plus log prior of each atom at the point estimate of a cluster that holds it alone, ``(n,)``
+        nats, and the size of the terms that it is a sum of."""
+        return wishart.best_joint(batch.x - self.center, self.m - self.center, self.nu, self.B, self.kappa)
+
     def _pull(self, params: NormalWishart) -> np.ndarray:
         """``kappa / 2 (m_k - m)' E[Lam_k] (m_k - m)`` with the prior's kappa and m, ``(K,)``."""
         away = params.shift - (self.m - self.center)

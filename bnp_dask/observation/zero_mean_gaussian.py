@@ -137,6 +137,11 @@ class ZeroMeanGaussian:
         log_det = len(self.B) * np.log(params.nu) - params.log_det
         return 0.5 * self.nu * log_det + params.theta[:, 1:] @ pack(self.B)
 
+    def best_joint(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+        """Log likelihood plus log prior of each atom at the point estimate of a cluster that holds it alone, ``(n,)``
+        nats, and the size of the terms that it is a sum of."""
+        return wishart.best_joint(batch.x, None, self.nu, self.B, np.inf)
+
     def log_predictive(self, params: WishartParams, batch: Batch) -> np.ndarray:
         """Student t with nu - D + 1 degrees of freedom."""
         d = len(self.B)

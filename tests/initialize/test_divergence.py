@@ -10,7 +10,14 @@ from scipy.special import rel_entr
 from scipy.stats import norm
 
 from bnp_dask.batch import Batch
-from bnp_dask.initialize.divergence import best_joint, divergence, log_joint, nearest, single_atoms
+from bnp_dask.initialize.divergence import (
+    best_joint,
+    best_joint_by_clusters,
+    divergence,
+    log_joint,
+    nearest,
+    single_atoms,
+)
 from tests.initialize.cases import OBSERVATIONS, context, cut, mixture
 
 
@@ -37,6 +44,14 @@ def test_zero_at_the_atom_itself_and_positive_elsewhere(name):
     distance = divergence(best, log_joint(model, single_atoms(model, batch), batch))
     assert (distance[different] > 0).all()
     assert (distance[~different] == 0).all()
+
+
+@pytest.mark.parametrize("name", OBSERVATIONS)
+def test_closed_forms_agree_with_clusters_of_one_atom(name):
+    model, batch = setting(name)
+    found, slow = best_joint(model, batch), best_joint_by_clusters(model, batch)
+    assert (np.abs(found.value - slow.value) <= slow.rounding).all()
+    np.testing.assert_allclose(found.rounding, slow.rounding, rtol=1e-9)
 
 
 @pytest.mark.parametrize("name", OBSERVATIONS)
