@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -103,12 +104,25 @@ class Stop:
 def visit_and_keep(posterior: Posterior, trials: tuple[Trial, ...], *stops: Stop) -> Change:
     """The task where workers reach the run directory: only what changed goes back, of small batches of some at once."""
     changes = []
-    for stop in stops:
+    for stop, reader in zip(stops, _ahead([stop.reader for stop in stops]), strict=True):
         old, states = stop.errand.read(posterior.model)
-        found = visit(posterior, stop.reader, trials, stop.job, states)
+        found = visit(posterior, reader, trials, stop.job, states)
         stop.errand.write(posterior.model, found)
         changes.append(change_of(found, old, stop.errand.batch))
     return joined(*changes)
+
+
+def _ahead(readers: list[Reader]) -> Iterator[Reader]:
+    """The readers, each but the first at work already while the batch before is computed."""
+    if len(readers) == 1:
+        yield readers[0]
+        return
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(readers[0])
+        for later in readers[1:]:
+            ready, waiting = waiting, pool.submit(later)
+            yield ready.result
+        yield waiting.result
 
 
 @dataclass(frozen=True, eq=False)

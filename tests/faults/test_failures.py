@@ -9,6 +9,7 @@ from bnp_dask.errors import DataError
 from bnp_dask.execute import SerialExecutor, ThreadExecutor
 from bnp_dask.execute.base import plain_interrupts
 from bnp_dask.execute.dask import DaskExecutor
+from bnp_dask.schedules import Memoized
 from tests.faults.parts import Faulty, NamedError, atoms, bits, count_call, go, quiet
 
 KINDS = ["serial", "threads", "dask"]
@@ -64,6 +65,21 @@ def test_a_run_succeeds_exactly_when_failures_stay_within_retries(make, tmp_path
     assert f"in /data/atoms.zarr batch {BATCH}" in notes
     assert f"batch{BATCH}" in notes.split("raised by task ")[1]
     assert count_call(str(tmp_path), BATCH) == last + 1  # no try beyond the last
+
+
+@pytest.mark.parametrize("retries", [1, 2])
+def test_small_batches_that_share_a_task_share_its_retries(tmp_path, retries):
+    schedule = Memoized(laps=3, window=8)
+    data = Faulty(atoms(), str(tmp_path), fails=frozenset({(BATCH, 3), (BATCH, 4)}))
+    disturbed = {"schedule": schedule, "data": data, "store": tmp_path / "run"}
+    if retries == 2:
+        assert bits(go(SerialExecutor(2), **disturbed)) == bits(go(SerialExecutor(), schedule=schedule))
+        return
+    with pytest.raises(NamedError, match=f"batch {BATCH} call 4") as caught:
+        go(SerialExecutor(1), **disturbed)
+    notes = " ".join(caught.value.__notes__)
+    assert f"in /data/atoms.zarr batch {BATCH}" in notes
+    assert "raised by task local_step-lap" in notes
 
 
 @pytest.mark.parametrize("kind", KINDS)
