@@ -109,7 +109,7 @@ def main() -> None:
     share = parts["send the posterior"]
     for window in (2, 8, 32, 128, 256):
         size = max(1, window // 2)
-        seconds = fold + share + size * (1 + 1 / FAN) * submit
+        seconds = fold + share + size * FAN / (FAN - 1) * submit
         rate = size / seconds
         print(json.dumps({"bench": "summaries per second", "window": window, "coordinator": round(rate)}), flush=True)
     costs = Costs(
