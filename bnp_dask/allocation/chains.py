@@ -98,16 +98,14 @@ def chain_tiles(batch: Batch, n_clusters: int) -> Iterator[Batch]:
 
 def shifted(log_lik: np.ndarray, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
     """Log likelihoods with the largest of each row at zero (overwritten), and what was taken off, ``(n,)``."""
-    top = log_lik.max(axis=1)
+    log_lik = np.ascontiguousarray(log_lik, np.float64)
+    top = kernel.shift_rows(log_lik)
     if not np.isfinite(top).all():
         row = int(np.argmin(np.isfinite(top)))
         raise NumericalError(
             f"{batch.name}, row {row}: its log likelihood is {top[row]} under the best of {log_lik.shape[1]} states; "
             "the values are too far from all that was seen for double precision: rescale the columns, or drop the row"
         )
-    log_lik -= top[:, None]
-    if log_lik.size and not log_lik.min() > kernel.NEVER:
-        np.maximum(log_lik, kernel.NEVER, out=log_lik)  # zero times it is zero
     return log_lik, top
 
 

@@ -182,6 +182,33 @@ def _scaled(start, trans, flipped, lik, filtered, grow, resp, space):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
+def _shift_rows(values, top):
+    n, width = values.shape
+    for i in range(n):
+        row = values[i]
+        high = row[0]
+        unknown = False
+        for k in range(width):
+            x = row[k]
+            unknown |= x != x
+            high = x if x > high else high
+        top[i] = np.nan if unknown else high
+        for k in range(width):
+            x = row[k] - high
+            row[k] = x if x > NEVER else NEVER
+
+
+def shift_rows(values: np.ndarray) -> np.ndarray:
+    """Take the largest of each row off it, in place in C-contiguous float64 ``(n, K)``, and give it, ``(n,)``.
+
+    Nothing stays below :data:`NEVER`, which times zero is zero.  A row with NaN gives NaN.
+    """
+    top = np.empty(len(values))
+    _shift_rows(values, top)
+    return top
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
 def _log_sum(values):
     top = values.max()
     if not top > NEVER:
