@@ -79,11 +79,11 @@ def open_client(spec: ClientSpec, quiet: bool = False) -> Iterator[Client | None
     import dask
     from distributed import Client, LocalCluster
 
-    from bnp_dask.execute.dask import FAITHFUL, LEAN
+    from bnp_dask.execute.dask import worker_settings
 
     with contextlib.ExitStack() as stack:
         if spec.workers is not None:
-            stack.enter_context(dask.config.set(LEAN | FAITHFUL))
+            stack.enter_context(dask.config.set(worker_settings(spec.memory_limit or "auto")))
             with warnings.catch_warnings(), _deaf_to_interrupts():
                 warnings.filterwarnings("ignore", message="Port .* is already in use")
                 cluster = stack.enter_context(

@@ -10,6 +10,7 @@ cluster of several machines the directory (``--dir``) must be one that all of th
 import argparse
 from pathlib import Path
 
+import dask
 import numpy as np
 from distributed import Client, LocalCluster
 
@@ -39,6 +40,7 @@ def main() -> None:
     if not store.exists():
         make_store(store, args.atoms)
 
+    dask.config.set(bnp.worker_settings())  # for workers that are started here; see cluster_configs/README.md
     where = args.scheduler or LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0")
     with Client(where) as client:
         print(f"dashboard: {client.dashboard_link}")

@@ -13,6 +13,7 @@ from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from dask.utils import parse_bytes
 from distributed import Client, Future, default_client
 from distributed.client import ClosedClientError
 from distributed.scheduler import KilledWorker, NoValidWorkerError
@@ -32,19 +33,44 @@ from bnp_dask.execute.base import (
 from bnp_dask.execute.serial import SerialExecutor
 
 LEAN = {"distributed.worker.profile.cycle": "10s", "distributed.admin.low-level-log-length": 100}
-"""Settings of Dask for workers with little memory, to be in force when they start.
-
-A worker keeps a tree of what its threads were doing for every second of the last 1,000, for the dashboard's page of
+"""A worker keeps a tree of what its threads were doing for every second of the last 1,000, for the dashboard's page of
 profiles: some 50 kB each while data are read, so that it grows for a quarter of an hour.  With these it keeps one for
 every 10 seconds.
 """
 
 FAITHFUL = {"distributed.deploy.lost-worker-timeout": "365 days"}
-"""Setting of Dask for a cluster that starts its own workers, to be in force for as long as it runs.
-
-As it comes, such a cluster looks 15 seconds after a worker's death whether the worker is back, and strikes it off for
-good if not: one that dies twice, 15 seconds apart, is never started again, and in the end nobody is left.
+"""As it comes, a cluster that starts its own workers looks 15 seconds after a worker's death whether the worker is
+back, and strikes it off for good if not: one that dies twice, 15 seconds apart, is never started again, and in the end
+nobody is left.
 """
+
+SWIFT = {
+    "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 2**27,
+    "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 2**25,
+}
+"""As they come, workers give back to the system whatever is freed, and glibc then maps every array above 128 kB anew,
+page by page: a quarter to a third of the CPU time of batches of 1 MB.  With these a worker may keep 128 MB for itself.
+"""
+
+ROOMY = 10**9
+"""Bytes of a worker's memory from which on those 128 MB do not matter."""
+
+
+def worker_settings(memory_limit: str | float | None = "auto") -> dict[str, Any]:
+    """Settings of Dask for workers that compute local steps, to be in force when they start and while they run.
+
+    They must be set before a process starts its first cluster: Dask keeps what it told the first workers.
+    ``dask.config.set(worker_settings())`` before ``LocalCluster(...)``; ``bnp-dask train`` does it for workers that it
+    starts.
+
+    Parameters
+    ----------
+    memory_limit
+        Of each worker, as ``LocalCluster`` takes it: workers with less than 1 GB keep no freed memory for themselves.
+    """
+    roomy = memory_limit in ("auto", None, 0) or parse_bytes(memory_limit) >= ROOMY
+    return {**LEAN, **FAITHFUL, **(SWIFT if roomy else {})}
+
 
 POLL_SECONDS = 2.0
 WARN_SECONDS = 60.0

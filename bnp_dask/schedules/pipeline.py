@@ -33,6 +33,9 @@ from bnp_dask.summary import Summary
 SMALL_EFFORT = 1e8
 """Products that the local step of a batch takes below which some 20 ms for a task of its own are too many."""
 
+SMALL_BYTES = 2**21
+"""Bytes of a batch above which two at a time, one being read, are too many."""
+
 
 @dataclass(frozen=True, eq=False)
 class Job:
@@ -274,8 +277,7 @@ class Pipeline:
 
         Every worker thread gets one of a group all the same.
         """
-        small = _effort(self.work, n_clusters) < SMALL_EFFORT
-        size = FAN if small and len(stops) >= FAN * self.work.executor.n_workers else 1
+        size = FAN if _is_small(self.work, n_clusters) and len(stops) >= FAN * self.work.executor.n_workers else 1
         return [stops[i : i + size] for i in range(0, len(stops), size)]
 
     def _job(self, batch: int) -> Job:
@@ -315,9 +317,9 @@ class Pipeline:
         return Taken(group.batches, group.seen, whole, group.written, found)
 
 
-def _effort(work: Work, n_clusters: int) -> float:
-    """Products of the local step on a batch of average size; groups and sequences take many steps: infinity."""
-    model = work.model
-    if model.chained or model.allocation.grouped:
-        return np.inf
-    return work.survey.n_atoms / work.source.n_batches * n_clusters * numbers_per_cluster(model.observation)
+def _is_small(work: Work, n_clusters: int) -> bool:
+    """Whether a batch of average size is little work; groups and sequences take many steps."""
+    model, share = work.model, 1.0 / work.source.n_batches
+    if model.chained or model.allocation.grouped or work.survey.nbytes * share > SMALL_BYTES:
+        return False
+    return work.survey.n_atoms * share * n_clusters * numbers_per_cluster(model.observation) < SMALL_EFFORT

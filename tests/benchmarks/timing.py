@@ -8,12 +8,14 @@ import platform
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
+import dask
 import numpy as np
 from distributed import Client, LocalCluster
 
 from bnp_dask.execute import one_blas_thread
+from bnp_dask.execute.dask import worker_settings
 
 
 def median(function: Callable[[], object], repeats: int, clock: Callable[[], float] = time.process_time) -> float:
@@ -54,9 +56,11 @@ def run_named(benchmarks: Mapping[str, Callable[[], None]], names: Sequence[str]
 
 @contextmanager
 def workers(count: int) -> Iterator[Client]:
-    """So many processes of one thread."""
-    cluster = LocalCluster(
-        n_workers=count, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, memory_limit=0
-    )
-    with cluster, Client(cluster, set_as_default=False) as client:
-        yield client
+    """So many processes of one thread, set as ``bnp-dask train`` sets them."""
+    with ExitStack() as stack:
+        stack.enter_context(dask.config.set(worker_settings()))
+        cluster = LocalCluster(
+            n_workers=count, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, memory_limit=0
+        )
+        stack.enter_context(cluster)
+        yield stack.enter_context(Client(cluster, set_as_default=False))

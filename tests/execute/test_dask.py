@@ -16,10 +16,10 @@ import dask
 import numpy as np
 import pytest
 from dask.utils import key_split
-from distributed import Client
+from distributed import Client, LocalCluster
 
 from bnp_dask.errors import ExecutionError, SettingError
-from bnp_dask.execute.dask import DaskExecutor
+from bnp_dask.execute.dask import DaskExecutor, worker_settings
 from tests.execute.tasks import kill_own_process, pid_then_go, sleep_then_touch, time_ns_after
 
 BOUND = 60.0
@@ -232,3 +232,30 @@ def test_only_one_module_of_the_executors_imports_dask():
     code = "import sys, bnp_dask.execute; print(any(m.split('.')[0] in ('dask', 'distributed') for m in sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path.cwd())
     assert found.stdout.strip() == "False"
+
+
+TRIM = "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_"
+
+
+@pytest.mark.parametrize("limit, is_roomy", [("auto", True), (None, True), (0, True), ("4GB", True), ("200MB", False)])
+def test_only_workers_with_memory_to_spare_keep_what_they_free(limit, is_roomy):
+    found = worker_settings(limit)
+    assert (TRIM in found) == is_roomy
+    assert "distributed.deploy.lost-worker-timeout" in found
+    with dask.config.set(found):
+        assert dask.config.get("distributed.worker.profile.cycle") == "10s"
+        assert dask.config.get("distributed.nanny.pre-spawn-environ.OMP_NUM_THREADS") == 1
+
+
+def test_settings_reach_the_workers(monkeypatch):
+    for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"):  # an earlier cluster left them behind
+        monkeypatch.delenv(name, raising=False)
+    with (
+        dask.config.set(worker_settings()),
+        LocalCluster(n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        (found,) = client.run(
+            lambda: (os.environ["MALLOC_TRIM_THRESHOLD_"], os.environ["MALLOC_MMAP_THRESHOLD_"])
+        ).values()
+    assert found == (str(2**27), str(2**25))

@@ -12,7 +12,7 @@ from distributed import Client, LocalCluster
 
 import bnp_dask as bnp
 from bnp_dask.console import open_client
-from bnp_dask.execute.dask import LEAN, DaskExecutor
+from bnp_dask.execute.dask import DaskExecutor, worker_settings
 from bnp_dask.jobfile import ClientSpec
 from bnp_dask.observation import DiagGaussian, Gaussian
 from bnp_dask.train import ConvergenceWarning
@@ -48,7 +48,7 @@ def check(
     n_batches = -(-times * n_workers * limit // batch_bytes)
     truth = write_rows(tmp_path / "x.zarr", n_batches, batch_bytes)
     assert len(truth) * N_FEATURES * 8 >= times * n_workers * limit
-    with dask.config.set(LEAN):  # as `bnp-dask train` starts its workers
+    with dask.config.set(worker_settings(limit)):  # as `bnp-dask train` starts its workers
         cluster = LocalCluster(
             n_workers=n_workers, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, memory_limit=limit
         )

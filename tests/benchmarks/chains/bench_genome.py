@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from distributed import Client, LocalCluster
+from distributed import Client
 
 import bnp_dask as bnp
 from bnp_dask.data.files import Location
@@ -25,6 +25,7 @@ from bnp_dask.data.groups import Cut
 from bnp_dask.data.zarr_write import RowsWriter
 from bnp_dask.model import Posterior
 from bnp_dask.survey import survey_batch
+from tests.benchmarks.timing import workers
 
 WIDTH = 41
 BATCH = 200_000
@@ -91,10 +92,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(sys.argv[3] if len(sys.argv) > 3 else folder) / "genome.zarr"
         posterior, n_sequences = write(path, total, k)
-        cluster = LocalCluster(
-            n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, memory_limit=0
-        )
-        with cluster, Client(cluster, set_as_default=False) as client:
+        with workers(2) as client:
             for row in laps(posterior, path, client):
                 facts = {"steps": total, "K": k, "sequences": n_sequences, "load": round(os.getloadavg()[0], 1)}
                 print(json.dumps({**facts, **row}), flush=True)

@@ -15,10 +15,10 @@ import time
 import warnings
 
 import numpy as np
-from distributed import Client, LocalCluster
 
 import bnp_dask as bnp
 from bnp_dask.execute import SerialExecutor
+from tests.benchmarks.timing import workers
 
 
 def measure(args: argparse.Namespace, n_workers: int) -> dict[str, object]:
@@ -26,10 +26,7 @@ def measure(args: argparse.Namespace, n_workers: int) -> dict[str, object]:
     moves = [] if args.fixed else [bnp.Birth(), bnp.Merge(), bnp.Delete()]
     folder = tempfile.mkdtemp()
     model = bnp.Model(bnp.DPMixture(gamma=10.0), bnp.Gaussian())
-    with (
-        LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=None) as cluster,
-        Client(cluster) as client,
-    ):
+    with workers(n_workers) as client:
         client.run(warm_up)
         before, own, start = sum(client.run(time.process_time).values()), time.process_time(), time.perf_counter()
         result = bnp.train(
@@ -42,14 +39,14 @@ def measure(args: argparse.Namespace, n_workers: int) -> dict[str, object]:
             store=None if args.memory else folder + "/run",
         )
         wall, own = time.perf_counter() - start, time.process_time() - own
-        workers = sum(client.run(time.process_time).values()) - before
+        spent = sum(client.run(time.process_time).values()) - before
     shutil.rmtree(folder)
     return {
         "bench": "workers",
         "workers": n_workers,
         "wall": round(wall, 2),
         "coordinator CPU": round(own, 2),
-        "workers CPU": round(workers, 2),
+        "workers CPU": round(spent, 2),
         "clusters": result.posterior.n_clusters,
         "elbo": result.history[-1]["elbo"],
         "laps": args.laps,

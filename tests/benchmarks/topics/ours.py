@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import psutil
-from distributed import Client, LocalCluster
 
 import bnp_dask as bnp
 from bnp_dask.allocation import LDA, DocumentStep, HDPTopics
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.execute.threads import ThreadExecutor
 from bnp_dask.initialize import AnchorWords, Initialization
+from tests.benchmarks.timing import workers
 from tests.benchmarks.topics.corpora import Corpus
 from tests.benchmarks.topics.score import figures
 
@@ -61,10 +61,7 @@ class Ours:
     def executor(self) -> Iterator[Any]:
         """Where tasks run."""
         if self.where == "dask":
-            cluster = LocalCluster(
-                n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, memory_limit=0
-            )
-            with cluster, Client(cluster, set_as_default=False) as client:
+            with workers(2) as client:
                 yield client
             return
         executor = ThreadExecutor(2) if self.where == "threads" else SerialExecutor()
