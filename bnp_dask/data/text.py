@@ -15,6 +15,9 @@ from bnp_dask.errors import DataError
 BLOCK_BYTES = 8 * 2**20
 """Text is read in blocks of this size."""
 
+MANY_EMPTY = 10
+"""Documents in a row that may be without words, for each entry of a file: more are a damaged header."""
+
 
 def docword(file: IO[bytes], name: str) -> Iterator[sparse.csr_array]:
     """UCI bag of words: three lines N, W, NNZ, then one ``doc word count`` per line, from 1, sorted by doc.
@@ -39,6 +42,11 @@ def docword(file: IO[bytes], name: str) -> Iterator[sparse.csr_array]:
             raise DataError(f"{name}: line {line}: documents are not in order; sort the lines after the third by doc")
         last = n + 1 if not block else (int(triples[-1, 0]) if len(triples) else next_doc)
         done = int(np.searchsorted(triples[:, 0], last))
+        if last - next_doc > MANY_EMPTY * (100 + seen):
+            raise DataError(
+                f"{name}: {n} documents are announced, and after {seen} entries up to document {last - 1} hardly any "
+                "has a word; correct its first line, or leave out documents without words"
+            )
         if last > next_doc:
             lengths = np.bincount(triples[:done, 0] - next_doc, minlength=last - next_doc)
             counts = triples[:done, 2].astype(np.float64)
