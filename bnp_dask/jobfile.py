@@ -416,12 +416,15 @@ def _absolute(path: str, folder: Path) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, which also reads ``1e-6`` as a number and refuses a name that occurs twice."""
+    """PyYAML's safe loader, which also reads ``1e-6`` as a number, and refuses what is no name and a name given
+    twice."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, str | int | float | None):
+                raise yaml.constructor.ConstructorError(None, None, f"{key!r} is no name", key_node.start_mark)
             if key in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"{key!r} is given twice", key_node.start_mark)
             seen.add(key)

@@ -28,7 +28,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "job": ("tests.benchmarks.run", "job"),
     "topics": ("tests.benchmarks.topics.document_step",),
     "chains": ("tests.benchmarks.chains.bench_forward_backward",),
-    "moves": ("tests.benchmarks.moves.bench_moves",),
+    "moves": ("tests.benchmarks.moves.bench_moves", "--atoms", "1000000", "--cases", "all", "--models", "full"),
     "overhead": ("tests.benchmarks.run", "coordinator"),
     "coordinator": ("tests.benchmarks.coordinator.measure",),
     "simulator": ("tests.benchmarks.coordinator.check",),

@@ -28,6 +28,8 @@ FOUND = [
     ("text_zip", b"PK\5\6", "the end of an archive alone"),
     ("npz", b"PK\3\4" + bytes(60), "an archive without a directory"),
     ("job", b"[" * 20_000, "depth"),
+    ("job", b"[]: 1\n", "a list as a name"),
+    ("job", b"model: {{a: 1}: 2}\n", "a mapping as a name"),
     ("uci", b"2147483648\n8\n2\n1 1 2\n2 3 1\n", "more documents than there is memory for"),
     ("uci", b"99999999999\n8\n2\n1 1 2\n99999999998 3 1\n", "a gap of as many"),
 ]
