@@ -81,9 +81,9 @@ VERBS: Group = MappingProxyType(
         "to_pyldavis": "bnp_dask.topics",
         "top_words": "bnp_dask.topics",
         "train": "bnp_dask.train",
-        "worker_settings": "bnp_dask.execute.dask",
         "transitions": "bnp_dask.chains",
         "without_missing": "bnp_dask.chains",
+        "worker_settings": "bnp_dask.execute.dask",
     }
 )
 

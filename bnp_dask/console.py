@@ -83,7 +83,8 @@ def open_client(spec: ClientSpec, quiet: bool = False) -> Iterator[Client | None
 
     with contextlib.ExitStack() as stack:
         if spec.workers is not None:
-            stack.enter_context(dask.config.set(worker_settings(spec.memory_limit or "auto")))
+            limit = spec.memory_limit or "auto"
+            stack.enter_context(dask.config.set(worker_settings(limit)))
             with warnings.catch_warnings(), _deaf_to_interrupts():
                 warnings.filterwarnings("ignore", message="Port .* is already in use")
                 cluster = stack.enter_context(
@@ -91,7 +92,7 @@ def open_client(spec: ClientSpec, quiet: bool = False) -> Iterator[Client | None
                         n_workers=spec.workers,
                         threads_per_worker=1,
                         processes=True,
-                        memory_limit=spec.memory_limit or "auto",
+                        memory_limit=limit,
                         dashboard_address=DASHBOARD,
                         silence_logs=logging.ERROR,
                     )

@@ -66,7 +66,8 @@ def worker_settings(memory_limit: str | float | None = "auto") -> dict[str, Any]
     Parameters
     ----------
     memory_limit
-        Of each worker, as ``LocalCluster`` takes it: workers with less than 1 GB keep no freed memory for themselves.
+        Of each worker: bytes, text such as "4GB", "auto", or None or 0 for none.  Workers with less than 1 GB keep no
+        freed memory for themselves.
     """
     roomy = memory_limit in ("auto", None, 0) or parse_bytes(memory_limit) >= ROOMY
     return {**LEAN, **FAITHFUL, **(SWIFT if roomy else {})}

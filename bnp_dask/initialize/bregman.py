@@ -17,9 +17,9 @@ from bnp_dask.initialize.context import (
     summarize_assigned,
     whole_number,
 )
-from bnp_dask.initialize.divergence import numbers_per_cluster
 from bnp_dask.initialize.kmeans import cluster_atoms
 from bnp_dask.model import Model
+from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.summary import Summary
 
 SAMPLE = 10_000

@@ -21,21 +21,14 @@ import numpy as np
 from bnp_dask.batch import Batch
 from bnp_dask.initialize.context import atom_tiles, hard_resp
 from bnp_dask.model import Model
-from bnp_dask.observation.base import Observation, Params
-from bnp_dask.summary import CLUSTER, Summary
+from bnp_dask.observation.base import Params, numbers_per_cluster
+from bnp_dask.summary import Summary
 
 TILE_NUMBERS = 2**17
 """Numbers in the statistics of one tile of single-atom clusters (1 MB): D x D each for full covariances."""
 
 ROUNDING = 1e-13
 """Divergences below this share of the numbers they are differences of are rounding errors, and count as zero."""
-
-
-def numbers_per_cluster(observation: Observation) -> int:
-    """How many numbers the statistics of one cluster hold."""
-    sizes = observation.sizes
-    shapes = [[sizes[d] for d in field.dims if d != CLUSTER] for field in observation.fields.values()]
-    return 1 + int(sum(np.prod(shape) for shape in shapes))
 
 
 def _tiles(model: Model, batch: Batch) -> Iterator[Batch]:

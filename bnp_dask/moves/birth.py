@@ -19,13 +19,13 @@ from bnp_dask.errors import SettingError
 from bnp_dask.execute.ordered import in_order
 from bnp_dask.initialize.anchors import AnchorWords
 from bnp_dask.initialize.context import child_rng, summarize_assigned
-from bnp_dask.initialize.divergence import numbers_per_cluster
 from bnp_dask.initialize.kmeans import cluster_atoms
 from bnp_dask.model import Model, Posterior, Trial, Visit
 from bnp_dask.moves.base import Gather, PlanContext, Proposal, Split, at_most
 from bnp_dask.moves.runs import run_labels
 from bnp_dask.moves.scores import all_pairs, data_gains
 from bnp_dask.moves.windows import plan_windows
+from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.sequences import loose, runs_at_most
 from bnp_dask.summary import Exchange, Summary
 

@@ -26,7 +26,7 @@ import numpy as np
 from bnp_dask.batch import Batch
 from bnp_dask.kernels.resp import AnyResp, Resp
 from bnp_dask.kernels.screen import Forms
-from bnp_dask.summary import Field, Summary
+from bnp_dask.summary import CLUSTER, Field, Summary
 from bnp_dask.survey import Survey
 
 Params = Any
@@ -114,3 +114,10 @@ class QuadraticObservation(Protocol):
     def forms(self, params: Params) -> Forms:
         """The log likelihood at the coefficients in use as quadratic forms."""
         ...
+
+
+def numbers_per_cluster(observation: Observation) -> int:
+    """How many numbers the statistics of one cluster hold."""
+    sizes = observation.sizes
+    shapes = [[sizes[d] for d in field.dims if d != CLUSTER] for field in observation.fields.values()]
+    return 1 + int(sum(np.prod(shape) for shape in shapes))

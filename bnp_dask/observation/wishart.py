@@ -195,15 +195,14 @@ def best_joint(
         The sum, and the absolute sizes of its terms and of those at the prior's own mode, both ``(n,)`` nats.
     """
     d = len(scale)
-    lower, root, _ = cholesky_factors(scale[None])
-    prior_log_det = 2.0 * np.log(lower[0].diagonal()).sum()
+    root, (prior_log_det,) = factor(scale[None], np.zeros(1, np.int64), "prior")
     t = whitened_squares(y, mean, root[0])
     s = 1.0 / (1.0 + 1.0 / kappa)
     inside = t / (1.0 + s * t)  # a' (B + s a a')^-1 a
     log_det = d * np.log(nu + 1.0) - prior_log_det - np.log1p(s * t)
-    from_mean, pull = (s**2, kappa / (kappa + 1.0) ** 2) if np.isfinite(kappa) else (1.0, 0.0)
-    fit = 0.5 * (log_det - d * LOG_2PI - (nu + 1.0) * from_mean * inside)
-    prior = 0.5 * (nu * log_det - (nu + 1.0) * (d - s * inside) - (nu + 1.0) * pull * inside)
+    # the atom is s a from its cluster's mean, and that (1 - s) a from the prior's: kappa (1 - s)^2 = s (1 - s)
+    fit = 0.5 * (log_det - d * LOG_2PI - (nu + 1.0) * s**2 * inside)
+    prior = 0.5 * (nu * log_det - (nu + 1.0) * (d - s * inside) - (nu + 1.0) * s * (1.0 - s) * inside)
     flat = d * np.log(nu) - prior_log_det
     alone = 0.5 * ((1.0 + nu) * flat - d * (LOG_2PI + nu) - nu * t)
     return fit + prior, np.abs(fit) + np.abs(prior) + np.abs(alone)

@@ -19,10 +19,10 @@ from bnp_dask.data.base import Reader, naming_batch
 from bnp_dask.data.skipping import read_or_why
 from bnp_dask.errors import BatchError
 from bnp_dask.execute.base import Handle
-from bnp_dask.initialize.divergence import numbers_per_cluster
 from bnp_dask.model import Posterior, Trial, Visit
 from bnp_dask.moves.base import Gather, Split
 from bnp_dask.moves.birth import gather_atoms, visit_and_split
+from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.schedules.change import FAN, Change, change_of, joined, reduced
 from bnp_dask.schedules.kept import Errand
 from bnp_dask.schedules.losing import fault_of, instead, reader_of

@@ -97,13 +97,13 @@ def test_soak(warm_cluster, tmp_path):
             else:
                 process.send_signal(signal.SIGKILL if what == "client" else signal.SIGTERM)
             if process.poll() is not None or what in ("client", "terminated"):
-                process.wait(600)
+                process.wait(60)
                 process = start(cluster.scheduler_address, tmp_path)
                 happened["resumed"] += 1
             happened[what] += 1
     finally:
         process.kill()
-        process.wait(600)
+        process.wait(60)
     assert (tmp_path / "ended0").exists(), "not one run came to its end"
     executor = ThreadExecutor(2)
     began, laps = time.monotonic(), 0
