@@ -84,6 +84,7 @@ def open_client(spec: ClientSpec, quiet: bool = False) -> Iterator[Client | None
     with contextlib.ExitStack() as stack:
         if spec.workers is not None:
             limit = spec.memory_limit or "auto"
+            stack.enter_context(_environment_given_back())
             stack.enter_context(dask.config.set(worker_settings(limit)))
             with warnings.catch_warnings(), _deaf_to_interrupts():
                 warnings.filterwarnings("ignore", message="Port .* is already in use")
@@ -103,6 +104,21 @@ def open_client(spec: ClientSpec, quiet: bool = False) -> Iterator[Client | None
             client = stack.enter_context(_connect(spec))
             say(f"scheduler {client.scheduler.address}, dashboard: {client.dashboard_link}", quiet)
         yield client
+
+
+@contextlib.contextmanager
+def _environment_given_back() -> Iterator[None]:
+    """Variables that Dask sets in this process, for workers to inherit, are as before at the end.
+
+    What is set in a process wins over settings, so that they would otherwise hold for all its later clusters.
+    """
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
 
 
 @contextlib.contextmanager

@@ -32,6 +32,13 @@ def dask_client() -> Iterator[DaskClient]:
 
 
 @pytest.fixture
+def first_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next cluster is as the first of its process: an earlier one left variables for workers in the environment."""
+    for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
 def own_cluster() -> Iterator[DaskClient]:
     """``own_cluster(n_workers)``: like ``dask_client``, with a cluster of the test's own that it may harm."""
     with ExitStack() as stack:

@@ -18,8 +18,10 @@ import pytest
 from dask.utils import key_split
 from distributed import Client, LocalCluster
 
+from bnp_dask.console import open_client
 from bnp_dask.errors import ExecutionError, SettingError
 from bnp_dask.execute.dask import DaskExecutor, worker_settings
+from bnp_dask.jobfile import ClientSpec
 from tests.execute.tasks import kill_own_process, pid_then_go, sleep_then_touch, time_ns_after
 
 BOUND = 60.0
@@ -247,9 +249,8 @@ def test_only_workers_with_memory_to_spare_keep_what_they_free(limit, is_roomy):
         assert dask.config.get("distributed.nanny.pre-spawn-environ.OMP_NUM_THREADS") == 1
 
 
-def test_settings_reach_the_workers(monkeypatch):
-    for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"):  # an earlier cluster left them behind
-        monkeypatch.delenv(name, raising=False)
+@pytest.mark.usefixtures("first_cluster")
+def test_settings_reach_the_workers():
     with (
         dask.config.set(worker_settings()),
         LocalCluster(n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as cluster,
@@ -259,3 +260,11 @@ def test_settings_reach_the_workers(monkeypatch):
             lambda: (os.environ["MALLOC_TRIM_THRESHOLD_"], os.environ["MALLOC_MMAP_THRESHOLD_"])
         ).values()
     assert found == (str(2**27), str(2**25))
+
+
+@pytest.mark.usefixtures("first_cluster")
+def test_clusters_that_we_start_leave_nothing_in_the_environment():
+    before = dict(os.environ)
+    with open_client(ClientSpec(workers=1), quiet=True):
+        assert os.environ["MALLOC_TRIM_THRESHOLD_"] == str(2**27)
+    assert dict(os.environ) == before

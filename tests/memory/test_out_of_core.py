@@ -22,6 +22,7 @@ from tests.memory.parts import N_FEATURES, write_rows
 
 pytestmark = [
     pytest.mark.skipif(not can_measure(), reason="needs /proc/self/clear_refs"),
+    pytest.mark.usefixtures("first_cluster"),
     pytest.mark.filterwarnings(f"ignore::{ConvergenceWarning.__module__}.{ConvergenceWarning.__name__}"),
 ]
 N_CLUSTERS = 8
