@@ -51,7 +51,7 @@ class Batch:
     @property
     def is_sparse(self) -> bool:
         """Whether the atoms are sparse counts."""
-        return sparse.issparse(self.x)
+        return not isinstance(self.x, np.ndarray)
 
     @property
     def total_weight(self) -> float:

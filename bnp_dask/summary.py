@@ -104,17 +104,23 @@ class Summary:
 
     def position(self, cluster_id: int) -> int:
         """Position of a cluster id; SummaryError when there is none."""
-        return int(self.positions(np.array([cluster_id], np.int64))[0])
+        found = np.flatnonzero(self.ids == cluster_id)
+        if not len(found):
+            raise self._unknown(cluster_id)
+        return int(found[0])
 
     def positions(self, wanted: np.ndarray) -> np.ndarray:
         """Positions of cluster ids; SummaryError when one is unknown."""
         order = np.argsort(self.ids)
         place = np.searchsorted(self.ids, wanted, sorter=order)
         found = np.append(order, 0)[place]
-        known = np.isin(wanted, self.ids)
+        known = (place < len(order)) & (np.append(self.ids, 0)[found] == wanted)
         if not known.all():
-            raise SummaryError(f"no cluster {wanted[~known][0]}; clusters are {self.ids.tolist()}")
+            raise self._unknown(wanted[~known][0])
         return found
+
+    def _unknown(self, cluster_id: int) -> SummaryError:
+        return SummaryError(f"no cluster {cluster_id}; clusters are {self.ids.tolist()}")
 
     # -- verbs of a vector space ----------------------------------------------------------------------------
     def __add__(self, other: Summary) -> Summary:

@@ -193,7 +193,7 @@ class Delete:
         seen = _sample(context.model) if context.model.allocation.grouped else SEEN
         own = at_most(_alone(context, target), seen, context.rng(19, target))
         near = context.pair_gains()[value.position(target)]
-        known = np.array([i for i in others if near[value.position(i)] > -np.inf], np.int64)
+        known = others[near[value.positions(others)] > -np.inf]
         others = known if len(known) else others  # of many topics only those whose words are like the target's
         if own.n_atoms == 0:
             return {max(others.tolist(), key=lambda i: near[value.position(i)])}

@@ -36,6 +36,10 @@ SMALL_EFFORT = 1e8
 SMALL_BYTES = 2**21
 """Bytes of a batch above which two at a time, one being read, are too many."""
 
+SLIGHT = 2**19
+"""Numbers up to which parameters travel with each task, and changes come back from each: tasks of their own, to hand
+those out and to add these, would wait for a worker that is free twice for every group of batches."""
+
 
 @dataclass(frozen=True, eq=False)
 class Job:
@@ -161,7 +165,7 @@ class _Group:
     basis: Posterior
     seen: int
     written: dict[int, int]
-    change: Handle | None
+    changes: list[Handle]
     visits: list[tuple[int, Handle]]
 
 
@@ -245,32 +249,46 @@ class Pipeline:
         return found
 
     def _submit(self, batches: tuple[int, ...], basis: Posterior, seen: int, attempt: int = 1) -> _Group:
-        light: Any = basis.light()
-        if len(batches) > 1:
-            light = self.work.executor.share(f"posterior-lap{self.lap}-batch{batches[0]}", light)
-        stops: list[Stop] = []
-        visits: list[tuple[int, Handle]] = []
+        submit, stops = self.work.executor.submit, []
+        whole: list[tuple[int, Reader, Job]] = []
         written: dict[int, int] = {}
         for batch in batches:
             job, reader = self._job(batch), reader_of(self.work, self.state, batch)
             if self.work.shelf is None or self.is_whole or job.split is not None:
-                states = recall_states(self.work, self.state, batch)
-                args = (light, reader, self._trials, job, states)
-                visits.append((batch, self.work.executor.submit(self._name(batch), visit, *args)))
+                whole.append((batch, reader, job))
                 continue
             errand = self._errand(batch, attempt, seen)
             if self.keeps or self.work.model.keeps_states:
                 written[batch] = errand.new
             stops.append(Stop(reader, job, errand))
+        rounds = self._rounds(stops, basis.n_clusters)
+        is_slight = self._is_slight(len(whole) + len(rounds), basis.n_clusters)
+        light: Any = basis.light()
+        if not is_slight:
+            light = self.work.executor.share(f"posterior-lap{self.lap}-batch{batches[0]}", light)
+        visits = []
+        for batch, reader, job in whole:
+            states = recall_states(self.work, self.state, batch)
+            visits.append((batch, submit(self._name(batch), visit, light, reader, self._trials, job, states)))
         changes = [
-            self.work.executor.submit(self._name(some[0].errand.batch), visit_and_keep, light, self._trials, *some)
-            for some in self._rounds(stops, basis.n_clusters)
+            submit(self._name(some[0].errand.batch), visit_and_keep, light, self._trials, *some) for some in rounds
         ]
-        change = reduced(changes, lambda some: self.work.executor.submit(f"add-lap{self.lap}", joined, *some))
-        return _Group(batches, basis, seen, written, change, visits)
+        if not is_slight:
+            change = reduced(changes, lambda some: submit(f"add-lap{self.lap}", joined, *some))
+            changes = [] if change is None else [change]
+        return _Group(batches, basis, seen, written, changes, visits)
 
     def _name(self, batch: int) -> str:
         return f"local_step-lap{self.lap}-batch{batch}"
+
+    def _is_slight(self, n_tasks: int, n_clusters: int) -> bool:
+        """Whether all that some tasks take and bring is so little that it may pass through here.
+
+        What few tasks bring is added here in the order in which a task would add it: the bits are the same.
+        """
+        if n_tasks <= 1:
+            return True
+        return n_tasks <= FAN and n_tasks * n_clusters * numbers_per_cluster(self.work.model.observation) <= SLIGHT
 
     def _rounds(self, stops: list[Stop], n_clusters: int) -> list[list[Stop]]:
         """Which batches one task visits: those whose changes would be added first anyway, where a task costs more.
@@ -311,8 +329,8 @@ class Pipeline:
                     yield change
 
         main = reduced(others(), lambda some: joined(*some))
-        if group.change is not None:
-            main = self.work.executor.result(group.change)
+        if group.changes:
+            main = reduced(map(self.work.executor.result, group.changes), lambda some: joined(*some))
         whole = joined(*([] if main is None else [main]), *own)
         return Taken(group.batches, group.seen, whole, group.written, found)
 

@@ -9,7 +9,7 @@ import re
 import uuid
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -86,9 +86,8 @@ def sync_files(paths: Iterable[Path]) -> None:
     Many at a time: the file system then writes its journal once for all instead of once for each.
     """
     files = list(paths)
-    with ThreadPoolExecutor(FILE_THREADS, thread_name_prefix="bnp-dask-sync") as pool:
-        list(pool.map(_sync, files))
-        list(pool.map(sync_directory, sorted({f.parent for f in files})))
+    _all_at_once(_sync, files)
+    _all_at_once(sync_directory, sorted({f.parent for f in files}))
 
 
 def _sync(path: Path) -> None:
@@ -119,8 +118,20 @@ def make_directory(path: Path) -> None:
 def remove(paths: Iterable[Path]) -> None:
     """Remove files that nobody needs; one that cannot be removed only wastes space."""
     # A file that is on the disk takes a file system up to milliseconds to remove, and many at a time hardly longer.
-    with ThreadPoolExecutor(FILE_THREADS, thread_name_prefix="bnp-dask-remove") as pool:
-        list(pool.map(_unlink_quietly, paths))
+    _all_at_once(_unlink_quietly, list(paths))
+
+
+def _all_at_once(what: Callable[[Path], None], files: list[Path]) -> None:
+    """Do this to many files, each thread to a share of them."""
+
+    def own(share: list[Path]) -> None:
+        for path in share:
+            what(path)
+
+    if len(files) <= 1:
+        return own(files)
+    with ThreadPoolExecutor(FILE_THREADS, thread_name_prefix="bnp-dask-files") as pool:
+        list(pool.map(own, (files[i::FILE_THREADS] for i in range(min(FILE_THREADS, len(files))))))
 
 
 def remove_temporary(directory: Path) -> None:
