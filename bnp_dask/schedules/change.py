@@ -86,6 +86,13 @@ def reduced(items: Iterable[T], join: Callable[[Sequence[T]], T]) -> T | None:
     return level[0] if level else None
 
 
+def reduced_for_us(items: Iterable[T], join: Callable[[Sequence[T]], T]) -> list[T]:
+    """The same by tasks: ``FAN`` at most, for whose sum nobody should wait in a queue of workers; of many, one."""
+    level = _joined_by(items, join)
+    whole = reduced(level, join) if len(level) > FAN else None
+    return level if whole is None else [whole]
+
+
 def _joined_by(items: Iterable[T], join: Callable[[Sequence[T]], T]) -> list[T]:
     out, waiting = [], []
     for item in items:

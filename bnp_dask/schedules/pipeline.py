@@ -23,7 +23,7 @@ from bnp_dask.model import Posterior, Trial, Visit
 from bnp_dask.moves.base import Gather, Split
 from bnp_dask.moves.birth import gather_atoms, visit_and_split
 from bnp_dask.observation.base import numbers_per_cluster
-from bnp_dask.schedules.change import FAN, Change, change_of, joined, reduced
+from bnp_dask.schedules.change import FAN, Change, change_of, joined, reduced, reduced_for_us
 from bnp_dask.schedules.kept import Errand
 from bnp_dask.schedules.losing import fault_of, instead, reader_of
 from bnp_dask.schedules.state import State, Work, recall, recall_states
@@ -39,6 +39,9 @@ SMALL_BYTES = 2**21
 SLIGHT = 2**19
 """Numbers up to which parameters travel with each task, and changes come back from each: tasks of their own, to hand
 those out and to add these, would wait for a worker that is free twice for every group of batches."""
+
+FEW = 16
+"""Tasks of a group up to which that holds; of more, the coordinator leaves what it can to others."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,8 +277,7 @@ class Pipeline:
             submit(self._name(some[0].errand.batch), visit_and_keep, light, self._trials, *some) for some in rounds
         ]
         if not is_slight:
-            change = reduced(changes, lambda some: submit(f"add-lap{self.lap}", joined, *some))
-            changes = [] if change is None else [change]
+            changes = reduced_for_us(changes, lambda some: submit(f"add-lap{self.lap}", joined, *some))
         return _Group(batches, basis, seen, written, changes, visits)
 
     def _name(self, batch: int) -> str:
@@ -288,7 +290,8 @@ class Pipeline:
         """
         if n_tasks <= 1:
             return True
-        return n_tasks <= FAN and n_tasks * n_clusters * numbers_per_cluster(self.work.model.observation) <= SLIGHT
+        numbers = n_clusters * numbers_per_cluster(self.work.model.observation)
+        return n_tasks <= FEW and n_tasks * numbers <= SLIGHT
 
     def _rounds(self, stops: list[Stop], n_clusters: int) -> list[list[Stop]]:
         """Which batches one task visits: those whose changes would be added first anyway, where a task costs more.

@@ -2,7 +2,8 @@
 
 ``python -m tests.benchmarks.coordinator.simulate``: a table for W = 1 ... 1024 and up to 100,000 batches.  The parts
 are those of :class:`bnp_dask.schedules.pipeline.Pipeline`: the coordinator submits groups of batches and folds them
-in order, the scheduler handles one task after the other, workers visit batches and add up changes eight at a time.
+in order, the scheduler handles one task after the other, workers visit batches and add up changes, a few at
+a time, where one of those that hold them is free.
 :mod:`tests.benchmarks.coordinator.check` compares it with real runs.
 """
 
@@ -11,11 +12,13 @@ from __future__ import annotations
 import heapq
 import json
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bnp_dask.schedules.change import FAN
+from bnp_dask.schedules.change import reduced_for_us
+from bnp_dask.schedules.pipeline import FEW
 
 VISIT, ADD = 0, 1
 
@@ -29,7 +32,7 @@ class Costs:
     visit, spread
         Of one batch on a worker, and the standard deviation of its logarithm.
     add
-        Of adding the changes of eight tasks, their transfer included.
+        Of adding the changes of some tasks, their transfer included.
     submit
         Of the coordinator for one task.
     schedule
@@ -44,6 +47,8 @@ class Costs:
         Between the end of a task and that what waits for it can go on.
     lap
         Of the coordinator at the end of a lap: proposals, checkpoint.
+    is_slight
+        Whether parameters and changes are so small that they need no tasks of their own in small groups.
     """
 
     visit: float = 1.0
@@ -56,6 +61,7 @@ class Costs:
     fold: float = 0.1
     latency: float = 0.005
     lap: float = 0.5
+    is_slight: bool = False
 
 
 @dataclass
@@ -82,10 +88,13 @@ class Simulation:
         self.costs, self.n_batches, self.window, self.laps = costs, n_batches, window, laps
         self.size = max(1, window // 2)
         self.rng = np.random.default_rng(seed)
-        self.idle, self.n_workers = n_workers, n_workers
+        self.idle, self.n_workers = set(range(n_workers)), n_workers
         self.now = self.scheduler_free = 0.0
         self.busy = {"workers": 0.0, "coordinator": 0.0, "scheduler": 0.0}
         self.ready: list[int] = []  # tasks: a number is an order of submission, and so a priority
+        self.bound: list[list[int]] = [[] for _ in range(n_workers)]  # those that wait for one worker
+        self.place: dict[int, int] = {}
+        self.needs: dict[int, tuple[int, ...]] = {}
         self.events: list[tuple[float, int, str, int]] = []
         self.count = 0
         self.seconds: dict[int, float] = {}
@@ -98,7 +107,7 @@ class Simulation:
         """Simulate all laps."""
         for _ in range(self.laps):
             position = submitted = 0
-            queue: deque[tuple[int, int]] = deque()
+            queue: deque[tuple[list[int], int]] = deque()
             while position < self.n_batches:
                 while submitted < self.n_batches:
                     size = min(self.size, self.n_batches - submitted)
@@ -106,31 +115,31 @@ class Simulation:
                         break
                     queue.append((self._submit_group(size), size))
                     submitted += size
-                last, size = queue.popleft()
-                self._wait_for(last)
+                wanted, size = queue.popleft()
+                for task in wanted:
+                    self._wait_for(task)
                 self._work("coordinator", self.costs.fold)
                 position += size
             self._work("coordinator", self.costs.lap)
         shares = {name: value / self.now for name, value in self.busy.items()}
         return Outcome(self.now, shares["workers"] / self.n_workers, shares["coordinator"], shares["scheduler"])
 
-    def _submit_group(self, size: int) -> int:
-        """Submit the tasks of a group; the one whose result is wanted."""
-        self._work("coordinator", self.costs.share)
-        level = [self._submit(VISIT, ()) for _ in range(size)]
-        while len(level) > 1:
-            parts = [level[i : i + FAN] for i in range(0, len(level), FAN)]
-            level = [self._submit(ADD, part) if len(part) > 1 else part[0] for part in parts]
-        return level[0]
+    def _submit_group(self, size: int) -> list[int]:
+        """Submit the tasks of a group; those whose results are wanted."""
+        is_slight = size == 1 or (self.costs.is_slight and size <= FEW)
+        if not is_slight:
+            self._work("coordinator", self.costs.share)
+        visits = [self._submit(VISIT, ()) for _ in range(size)]
+        return visits if is_slight else reduced_for_us(visits, lambda some: self._submit(ADD, some))
 
-    def _submit(self, kind: int, needs: tuple[int, ...] | list[int]) -> int:
+    def _submit(self, kind: int, needs: Sequence[int]) -> int:
         self._work("coordinator", self.costs.submit)
         task = self.count
         self.count += 1
         spread = self.costs.spread
         visit = self.costs.visit * float(np.exp(spread * self.rng.normal() - spread**2 / 2))
         self.seconds[task] = visit if kind == VISIT else self.costs.add
-        self.kind[task] = kind
+        self.kind[task], self.needs[task] = kind, tuple(needs)
         waiting = [n for n in needs if n not in self.done]
         self.missing[task] = len(waiting)
         for n in waiting:
@@ -162,21 +171,38 @@ class Simulation:
             time, _, what, task = heapq.heappop(self.events)
             self.now = max(self.now, time)
             if what == "ready":
-                heapq.heappush(self.ready, task)
+                self._queue(task)
             else:
-                self.idle += 1
+                self.idle.add(self.place[task])
                 self.done.add(task)
                 follower = self.followers.pop(task, None)
                 if follower is not None:
                     self.missing[follower] -= 1
                     if not self.missing[follower]:
                         self._schedule(follower, time)
-            while self.idle and self.ready:
-                chosen = heapq.heappop(self.ready)
-                self.idle -= 1
-                self.busy["workers"] += self.seconds[chosen]
-                heapq.heappush(self.events, (time + self.seconds[chosen], chosen, "done", chosen))
+            self._start(time)
         self.now = max(self.now, until)
+
+    def _queue(self, task: int) -> None:
+        """A visit may go to any worker, what adds to one that holds something of it: the one with the least to do."""
+        if self.kind[task] == VISIT:
+            heapq.heappush(self.ready, task)
+            return
+        holders = {self.place[n] for n in self.needs[task]}
+        best = min(holders, key=lambda w: (w not in self.idle, len(self.bound[w]), w))
+        heapq.heappush(self.bound[best], task)
+
+    def _start(self, time: float) -> None:
+        """Give every idle worker what was submitted first of all that it may do."""
+        for worker in sorted(self.idle):
+            queues = [q for q in (self.ready, self.bound[worker]) if q]
+            if not queues:
+                continue
+            task = heapq.heappop(min(queues, key=lambda q: q[0]))
+            self.idle.remove(worker)
+            self.place[task] = worker
+            self.busy["workers"] += self.seconds[task]
+            heapq.heappush(self.events, (time + self.seconds[task], task, "done", task))
 
 
 def feeds(costs: Costs, n_workers: int, per_worker: int = 4, rounds: int = 40) -> Outcome:
