@@ -6,6 +6,7 @@ their number only: the bits are the same whether workers reduce them or the coor
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -20,6 +21,9 @@ from bnp_dask.summary import Summary
 FAN = 4
 """How many changes are added at a time: a task that adds them holds as many, and one that visits small batches visits
 as many."""
+
+BEARABLE = 2**25
+"""Numbers, of two doubles each, that may come to the coordinator for one group: half a gigabyte."""
 
 T = TypeVar("T")
 
@@ -86,11 +90,23 @@ def reduced(items: Iterable[T], join: Callable[[Sequence[T]], T]) -> T | None:
     return level[0] if level else None
 
 
-def reduced_for_us(items: Iterable[T], join: Callable[[Sequence[T]], T]) -> list[T]:
-    """The same by tasks: ``FAN`` at most, for whose sum nobody should wait in a queue of workers; of many, one."""
+def reduced_for_us(items: Iterable[T], join: Callable[[Sequence[T]], T], most: int) -> list[T]:
+    """The same by tasks: what one level leaves if that is at most so many, else one."""
     level = _joined_by(items, join)
-    whole = reduced(level, join) if len(level) > FAN else None
+    whole = reduced(level, join) if len(level) > most else None
     return level if whole is None else [whole]
+
+
+def sums_left(n_tasks: int, n_workers: int, numbers: int) -> int:
+    """How many sums, of so many numbers each, the coordinator had better add itself.
+
+    On workers each level of sums waits for one that is free, behind local steps of the other batches in flight.
+    Where these are at least as many for each worker as there are levels, nobody notices.
+    """
+    depth = math.ceil(math.log(max(n_tasks, 2), FAN))
+    if n_tasks >= depth * n_workers:
+        return FAN
+    return max(FAN, BEARABLE // max(1, numbers))
 
 
 def _joined_by(items: Iterable[T], join: Callable[[Sequence[T]], T]) -> list[T]:

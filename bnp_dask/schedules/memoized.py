@@ -28,7 +28,8 @@ class Memoized:
         Passes over the data at most.
     window
         Batches in flight.  They are submitted and folded by halves of it, with one global step for each: with at
-        least twice as many as workers nobody waits.  1: a global step after every batch, as the thesis has it.
+        least four times as many as workers hardly anybody waits.  1: a global step after every batch, as the thesis
+        has it.
         Results depend on it, and not on the number of workers.
     order
         ``"shuffled"``: a new random order each lap.  ``"fixed"``: as they lie.

@@ -23,7 +23,7 @@ from bnp_dask.model import Posterior, Trial, Visit
 from bnp_dask.moves.base import Gather, Split
 from bnp_dask.moves.birth import gather_atoms, visit_and_split
 from bnp_dask.observation.base import numbers_per_cluster
-from bnp_dask.schedules.change import FAN, Change, change_of, joined, reduced, reduced_for_us
+from bnp_dask.schedules.change import FAN, Change, change_of, joined, reduced, reduced_for_us, sums_left
 from bnp_dask.schedules.kept import Errand
 from bnp_dask.schedules.losing import fault_of, instead, reader_of
 from bnp_dask.schedules.state import State, Work, recall, recall_states
@@ -265,7 +265,8 @@ class Pipeline:
                 written[batch] = errand.new
             stops.append(Stop(reader, job, errand))
         rounds = self._rounds(stops, basis.n_clusters)
-        is_slight = self._is_slight(len(whole) + len(rounds), basis.n_clusters)
+        numbers = basis.n_clusters * numbers_per_cluster(self.work.model.observation)
+        is_slight = _is_slight(len(whole) + len(rounds), numbers)
         light: Any = basis.light()
         if not is_slight:
             light = self.work.executor.share(f"posterior-lap{self.lap}-batch{batches[0]}", light)
@@ -277,21 +278,12 @@ class Pipeline:
             submit(self._name(some[0].errand.batch), visit_and_keep, light, self._trials, *some) for some in rounds
         ]
         if not is_slight:
-            changes = reduced_for_us(changes, lambda some: submit(f"add-lap{self.lap}", joined, *some))
+            most = sums_left(len(changes), self.work.executor.n_workers, numbers)
+            changes = reduced_for_us(changes, lambda some: submit(f"add-lap{self.lap}", joined, *some), most)
         return _Group(batches, basis, seen, written, changes, visits)
 
     def _name(self, batch: int) -> str:
         return f"local_step-lap{self.lap}-batch{batch}"
-
-    def _is_slight(self, n_tasks: int, n_clusters: int) -> bool:
-        """Whether all that some tasks take and bring is so little that it may pass through here.
-
-        What few tasks bring is added here in the order in which a task would add it: the bits are the same.
-        """
-        if n_tasks <= 1:
-            return True
-        numbers = n_clusters * numbers_per_cluster(self.work.model.observation)
-        return n_tasks <= FEW and n_tasks * numbers <= SLIGHT
 
     def _rounds(self, stops: list[Stop], n_clusters: int) -> list[list[Stop]]:
         """Which batches one task visits: those whose changes would be added first anyway, where a task costs more.
@@ -336,6 +328,14 @@ class Pipeline:
             main = reduced(map(self.work.executor.result, group.changes), lambda some: joined(*some))
         whole = joined(*([] if main is None else [main]), *own)
         return Taken(group.batches, group.seen, whole, group.written, found)
+
+
+def _is_slight(n_tasks: int, numbers: int) -> bool:
+    """Whether all that some tasks take and bring, so many numbers each, is so little that it may pass through here.
+
+    What they bring is added here in the order in which tasks would add it: the bits are the same.
+    """
+    return n_tasks <= 1 or (n_tasks <= FEW and n_tasks * numbers <= SLIGHT)
 
 
 def _is_small(work: Work, n_clusters: int) -> bool:

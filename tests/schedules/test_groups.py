@@ -14,7 +14,7 @@ import bnp_dask as bnp
 from bnp_dask.execute import SerialExecutor, ThreadExecutor
 from bnp_dask.model import Visit
 from bnp_dask.schedules import FullBatch, Memoized, Stochastic
-from bnp_dask.schedules.change import FAN, change_of, joined, reduced
+from bnp_dask.schedules.change import FAN, change_of, joined, reduced, reduced_for_us, sums_left
 from bnp_dask.store import RunStore, is_within_reach
 from bnp_dask.summary import Field, Summary
 
@@ -135,14 +135,15 @@ def test_workers_that_write_for_themselves_give_the_same_bits(tmp_path, name):
 
 
 class Counting(SerialExecutor):
-    """Counts local steps by the name of their task."""
+    """Counts tasks by the first words of their names: local steps and additions of the second lap."""
 
     def __init__(self):
         super().__init__()
-        self.tasks = 0
+        self.tasks = self.additions = 0
 
     def submit(self, name, function, *args):
         self.tasks += name.startswith("local_step-lap2-")
+        self.additions += name.startswith("add-lap2")
         return super().submit(name, function, *args)
 
 
@@ -154,6 +155,41 @@ def test_small_batches_share_a_task_where_every_worker_has_one(tmp_path, monkeyp
     found = mixture(Memoized(laps=5, window=8), store=tmp_path / "run", client=client)
     assert bits(found) == undisturbed("mixture")
     assert client.tasks == tasks
+
+
+@pytest.mark.parametrize("numbers, few, additions", [(np.inf, 16, 0), (np.inf, 4, 3), (0, 16, 3), (np.inf, 1, 3)])
+def test_workers_add_what_is_much_or_of_many(tmp_path, monkeypatch, numbers, few, additions):
+    monkeypatch.setattr("bnp_dask.schedules.pipeline.SMALL_EFFORT", 0.0)
+    monkeypatch.setattr("bnp_dask.schedules.pipeline.SLIGHT", numbers)
+    monkeypatch.setattr("bnp_dask.schedules.pipeline.FEW", few)
+    client = Counting()
+    found = mixture(CASES["a window beyond the batches"][1], store=tmp_path / "run", client=client)
+    assert bits(found) == undisturbed("a window beyond the batches")
+    assert client.additions == additions
+
+
+@pytest.mark.parametrize("count, most, left", [(1, 4, 1), (4, 4, 1), (5, 4, 2), (16, 4, 4), (17, 4, 1), (17, 5, 5)])
+def test_what_workers_leave_to_add_is_little(count, most, left):
+    parts = reduced_for_us(range(count), list, most)
+    assert len(parts) == left
+    assert reduced(parts, list) is not None
+
+
+@pytest.mark.parametrize("n_tasks, n_workers, numbers, left", [
+    (8, 2, 100, FAN),  # two levels, and each worker has two of the other group before it
+    (8, 8, 2**22, 8),  # as much as may come
+    (8, 8, 2**25, FAN),  # never less than before
+    (100, 50, 429_000, 78),
+])  # fmt: skip
+def test_sums_are_left_where_workers_would_be_waited_for(n_tasks, n_workers, numbers, left):
+    assert sums_left(n_tasks, n_workers, numbers) == left
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_bits_do_not_depend_on_who_adds(tmp_path, monkeypatch, name):
+    monkeypatch.setattr("bnp_dask.schedules.pipeline.SLIGHT", 0)
+    make, schedule, moves = CASES[name]
+    assert bits(make(schedule, moves, store=tmp_path / "run")) == undisturbed(name)
 
 
 @pytest.mark.parametrize("where", ["memory", "run directory"])

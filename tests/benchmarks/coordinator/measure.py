@@ -23,8 +23,9 @@ from bnp_dask.execute import SerialExecutor, one_blas_thread
 from bnp_dask.execute.dask import DaskExecutor
 from bnp_dask.model import Model
 from bnp_dask.observation import Gaussian
+from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.schedules import Memoized, State, Work
-from bnp_dask.schedules.change import FAN, Change, change_of, joined
+from bnp_dask.schedules.change import FAN, Change, change_of, joined, reduced_for_us, sums_left
 from bnp_dask.schedules.pipeline import Taken
 from bnp_dask.summary import Summary
 from bnp_dask.survey import survey_batch
@@ -107,9 +108,14 @@ def main() -> None:
     print(json.dumps({"bench": "a task, ms", "submit": round(1e3 * submit, 2), "scheduler": round(1e3 * scheduler, 2)}))
     fold = parts["open the message"] + parts["fold (the last three)"]
     share = parts["send the posterior"]
+    # one gigabyte a second is what results travel with to the client
+    one_more = parts["open the message"] + parts[f"add {FAN} (on a worker)"] / (FAN - 1) + len(message) / 1e9
+    numbers = n_clusters * numbers_per_cluster(work.model.observation)
     for window in (2, 8, 32, 128, 256):
         size = max(1, window // 2)
-        seconds = fold + share + size * FAN / (FAN - 1) * submit
+        most = sums_left(size, max(1, window // 4), numbers)
+        messages = len(reduced_for_us(range(size), lambda some: some[0], most))
+        seconds = fold + (messages - 1) * one_more + share + size * FAN / (FAN - 1) * submit
         rate = size / seconds
         print(json.dumps({"bench": "summaries per second", "window": window, "coordinator": round(rate)}), flush=True)
     costs = Costs(
@@ -118,6 +124,8 @@ def main() -> None:
         schedule=scheduler,
         share=share,
         fold=fold,
+        message=one_more,
+        numbers=numbers,
     )
     for n_workers in (25, 50, 100, 200, 400):
         found = feeds(costs, n_workers)

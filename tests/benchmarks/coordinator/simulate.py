@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bnp_dask.schedules.change import reduced_for_us
+from bnp_dask.schedules.change import reduced_for_us, sums_left
 from bnp_dask.schedules.pipeline import FEW
 
 VISIT, ADD = 0, 1
@@ -43,10 +43,14 @@ class Costs:
         Of a worker for receiving it, in the background of what it computes.
     fold
         Of the coordinator for one group: its change received and added, the global step, the objective.
+    message
+        Of the coordinator for each change of a group after the first: received and added.
     latency
         Between the end of a task and that what waits for it can go on.
     lap
         Of the coordinator at the end of a lap: proposals, checkpoint.
+    numbers
+        In the statistics.
     is_slight
         Whether parameters and changes are so small that they need no tasks of their own in small groups.
     """
@@ -59,8 +63,10 @@ class Costs:
     share: float = 0.03
     fetch: float = 0.05
     fold: float = 0.1
+    message: float = 0.008
     latency: float = 0.005
     lap: float = 0.5
+    numbers: int = 200 * 2146
     is_slight: bool = False
 
 
@@ -118,7 +124,7 @@ class Simulation:
                 wanted, size = queue.popleft()
                 for task in wanted:
                     self._wait_for(task)
-                self._work("coordinator", self.costs.fold)
+                self._work("coordinator", self.costs.fold + (len(wanted) - 1) * self.costs.message)
                 position += size
             self._work("coordinator", self.costs.lap)
         shares = {name: value / self.now for name, value in self.busy.items()}
@@ -130,7 +136,8 @@ class Simulation:
         if not is_slight:
             self._work("coordinator", self.costs.share)
         visits = [self._submit(VISIT, ()) for _ in range(size)]
-        return visits if is_slight else reduced_for_us(visits, lambda some: self._submit(ADD, some))
+        most = sums_left(size, self.n_workers, self.costs.numbers)
+        return visits if is_slight else reduced_for_us(visits, lambda some: self._submit(ADD, some), most)
 
     def _submit(self, kind: int, needs: Sequence[int]) -> int:
         self._work("coordinator", self.costs.submit)
