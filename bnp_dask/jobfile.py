@@ -416,8 +416,7 @@ def _absolute(path: str, folder: Path) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, which also reads ``1e-6`` as a number, and refuses what is no name and a name given
-    twice."""
+    """PyYAML's safe loader, which also reads ``1e-6`` as a number; no lists as names, and no name twice."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()

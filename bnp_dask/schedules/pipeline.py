@@ -266,9 +266,9 @@ class Pipeline:
             stops.append(Stop(reader, job, errand))
         rounds = self._rounds(stops, basis.n_clusters)
         numbers = basis.n_clusters * numbers_per_cluster(self.work.model.observation)
-        is_slight = _is_slight(len(whole) + len(rounds), numbers)
+        slight = is_slight(len(whole) + len(rounds), numbers)
         light: Any = basis.light()
-        if not is_slight:
+        if not slight:
             light = self.work.executor.share(f"posterior-lap{self.lap}-batch{batches[0]}", light)
         visits = []
         for batch, reader, job in whole:
@@ -277,7 +277,7 @@ class Pipeline:
         changes = [
             submit(self._name(some[0].errand.batch), visit_and_keep, light, self._trials, *some) for some in rounds
         ]
-        if not is_slight:
+        if changes and not slight:
             most = sums_left(len(changes), self.work.executor.n_workers, numbers)
             changes = reduced_for_us(changes, lambda some: submit(f"add-lap{self.lap}", joined, *some), most)
         return _Group(batches, basis, seen, written, changes, visits)
@@ -330,7 +330,7 @@ class Pipeline:
         return Taken(group.batches, group.seen, whole, group.written, found)
 
 
-def _is_slight(n_tasks: int, numbers: int) -> bool:
+def is_slight(n_tasks: int, numbers: int) -> bool:
     """Whether all that some tasks take and bring, so many numbers each, is so little that it may pass through here.
 
     What they bring is added here in the order in which tasks would add it: the bits are the same.

@@ -2,8 +2,8 @@
 
 ``python -m tests.benchmarks.coordinator.simulate``: a table for W = 1 ... 1024 and up to 100,000 batches.  The parts
 are those of :class:`bnp_dask.schedules.pipeline.Pipeline`: the coordinator submits groups of batches and folds them
-in order, the scheduler handles one task after the other, workers visit batches and add up changes, a few at
-a time, where one of those that hold them is free.
+in order, the scheduler handles one task after the other, workers visit batches and add up changes, a few at a
+time, where one of those that hold them is free.
 :mod:`tests.benchmarks.coordinator.check` compares it with real runs.
 """
 
@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bnp_dask.schedules.change import reduced_for_us, sums_left
-from bnp_dask.schedules.pipeline import FEW
+from bnp_dask.schedules.pipeline import is_slight
 
 VISIT, ADD = 0, 1
 
@@ -50,9 +50,7 @@ class Costs:
     lap
         Of the coordinator at the end of a lap: proposals, checkpoint.
     numbers
-        In the statistics.
-    is_slight
-        Whether parameters and changes are so small that they need no tasks of their own in small groups.
+        In the statistics, which tell who adds them.
     """
 
     visit: float = 1.0
@@ -67,7 +65,6 @@ class Costs:
     latency: float = 0.005
     lap: float = 0.5
     numbers: int = 200 * 2146
-    is_slight: bool = False
 
 
 @dataclass
@@ -132,12 +129,12 @@ class Simulation:
 
     def _submit_group(self, size: int) -> list[int]:
         """Submit the tasks of a group; those whose results are wanted."""
-        is_slight = size == 1 or (self.costs.is_slight and size <= FEW)
-        if not is_slight:
-            self._work("coordinator", self.costs.share)
+        if is_slight(size, self.costs.numbers):
+            return [self._submit(VISIT, ()) for _ in range(size)]
+        self._work("coordinator", self.costs.share)
         visits = [self._submit(VISIT, ()) for _ in range(size)]
         most = sums_left(size, self.n_workers, self.costs.numbers)
-        return visits if is_slight else reduced_for_us(visits, lambda some: self._submit(ADD, some), most)
+        return reduced_for_us(visits, lambda some: self._submit(ADD, some), most)
 
     def _submit(self, kind: int, needs: Sequence[int]) -> int:
         self._work("coordinator", self.costs.submit)
