@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
+import dask
 import pytest
 from distributed import Client, LocalCluster
+
+from bnp_dask.execute.dask import LEAN
 
 DaskClient = Callable[..., Client]
 
@@ -52,11 +55,12 @@ def own_cluster() -> Iterator[DaskClient]:
 
 def _local_cluster(n_workers: int, processes: bool = True) -> LocalCluster:
     """A cluster on the loopback interface, without a dashboard or memory limits."""
-    return LocalCluster(
-        n_workers=n_workers,
-        threads_per_worker=1,
-        processes=processes,
-        host="127.0.0.1" if processes else None,
-        dashboard_address=None,
-        memory_limit=0,
-    )
+    with dask.config.set(LEAN):  # many of them are idle for most of a session
+        return LocalCluster(
+            n_workers=n_workers,
+            threads_per_worker=1,
+            processes=processes,
+            host="127.0.0.1" if processes else None,
+            dashboard_address=None,
+            memory_limit=0,
+        )

@@ -61,10 +61,10 @@ def sleep_then_touch(folder: str, task: int) -> None:
     (Path(folder) / str(task)).touch()
 
 
-def time_ns_after(seconds: float) -> int:
-    """Take some time and give the time."""
+def where_and_when_after(seconds: float) -> tuple[int, int]:
+    """Take some time; the process, and the time."""
     time.sleep(seconds)
-    return time.monotonic_ns()
+    return os.getpid(), time.monotonic_ns()
 
 
 def kill_own_process() -> None:

@@ -22,7 +22,7 @@ from bnp_dask.console import open_client
 from bnp_dask.errors import ExecutionError, SettingError
 from bnp_dask.execute.dask import DaskExecutor, worker_settings
 from bnp_dask.jobfile import ClientSpec
-from tests.execute.tasks import kill_own_process, pid_then_go, sleep_then_touch, time_ns_after
+from tests.execute.tasks import kill_own_process, pid_then_go, sleep_then_touch, where_and_when_after
 
 BOUND = 60.0
 
@@ -168,11 +168,13 @@ def test_killed_worker_loses_nothing(own_cluster, tmp_path):
 def test_tasks_run_in_the_order_of_submission(client, tmp_path):
     executor = DaskExecutor(client, "order")
     gates = [executor.submit(f"gate-{i}", pid_then_go, str(tmp_path), i, True) for i in range(2)]
-    handles = [executor.submit(f"time-{30 - i}", time_ns_after, 0.005) for i in range(20)]
+    handles = [executor.submit(f"time-{30 - i}", where_and_when_after, 0.005) for i in range(20)]
     (tmp_path / "go").touch()
-    times = [executor.result(h) for h in gates + handles][2:]
-    # Two workers take turns, so neighbours may change places.
-    assert all(a < b for a, b in zip(times, times[4:]))
+    found = [executor.result(h) for h in gates + handles][2:]
+    # A busy machine may leave one of the workers behind, but what it does it does in order.
+    for worker in {pid for pid, _ in found}:
+        times = [time for pid, time in found if pid == worker]
+        assert times == sorted(times)
 
 
 def test_task_that_kills_its_workers(own_cluster):
@@ -257,9 +259,13 @@ def test_settings_reach_the_workers():
         Client(cluster, set_as_default=False) as client,
     ):
         (found,) = client.run(
-            lambda: (os.environ["MALLOC_TRIM_THRESHOLD_"], os.environ["MALLOC_MMAP_THRESHOLD_"])
+            lambda: (
+                os.environ["MALLOC_TRIM_THRESHOLD_"],
+                os.environ["MALLOC_MMAP_THRESHOLD_"],
+                dask.config.get("distributed.admin.tick.interval"),
+            )
         ).values()
-    assert found == (str(2**27), str(2**25))
+    assert found == (str(2**27), str(2**25), "200ms")
 
 
 @pytest.mark.usefixtures("first_cluster")
