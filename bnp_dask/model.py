@@ -16,7 +16,7 @@ from bnp_dask.errors import SettingError
 from bnp_dask.groups import Laid, Members, check_tokens, summarize_words, take_members, visit_groups, with_words
 from bnp_dask.kernels.counts import count_sums
 from bnp_dask.kernels.resp import Resp, ScreenedWeights, cluster_sums
-from bnp_dask.observation.base import LOG_BASE, Observation, QuadraticObservation
+from bnp_dask.observation.base import LOG_BASE, LeanObservation, Observation, QuadraticObservation
 from bnp_dask.screened import screened_pieces
 from bnp_dask.sequences import ChainRun, chain_runs, take_runs
 from bnp_dask.states import GroupStates
@@ -79,6 +79,13 @@ class Posterior:
     def light(self) -> Posterior:
         """The same without its summary and words: half the bytes to send."""
         return replace(self, summary=None, words=None)
+
+    def for_visits(self) -> Posterior:
+        """What local steps look at, and nothing else."""
+        observation = self.model.observation
+        if not isinstance(observation, LeanObservation):
+            return self.light()
+        return replace(self.light(), observation=observation.lean(self.observation))
 
     # The rest is for users at a prompt.  Files, tables and labels are made by modules that build on this one, so they
     # are imported when asked for.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -50,6 +50,12 @@ class RunningTotal:
         whole = self.whole()
         return whole.high + whole.low
 
+    def value_of(self, name: str) -> np.ndarray:
+        """One of its values, as :meth:`value` has it."""
+        if name in self.thin:
+            return self.value()[name]
+        return self.high[name] + self.low[name]
+
     def whole(self) -> RunningTotal:
         """The same with no value held by itself."""
         if not self.thin:
@@ -85,6 +91,28 @@ class RunningTotal:
         self._accumulate(other.low, sign, rest)
         for name, held in rest.items():
             held.add_to(self.high.values[name], self.low.values[name], sign)
+
+    def before(self, other: RunningTotal) -> Callable[[], None]:
+        """Call it after :meth:`join` of ``other`` to have every bit as it is now.
+
+        Of words that few change no more is kept than those: of topics and words a copy takes longer than the sum.
+        """
+        thin, high, low = dict(self.thin), self.high, self.low
+        rest = {name: held.place for name, held in other.thin.items() if name not in thin}
+        kept = [(part, _without(part, rest).scale(1.0)) for part in (high, low)]
+        few = [(part.values[name].reshape(-1), at) for part in (high, low) for name, at in rest.items()]
+        old = [values[at] for values, at in few]
+
+        def undo() -> None:
+            for (values, at), numbers in zip(few, old, strict=True):
+                values[at] = numbers
+            self.high, self.low = (
+                replace(part, values={**part.values, **own.values}, pair_values=own.pair_values, links=own.links)
+                for part, own in kept
+            )
+            self.thin = thin
+
+        return undo
 
     def apply(self, edits: Iterable[Edit], parts: Mapping[str, RunningTotal] | None = None) -> None:
         """Change clusters in the total; ``parts`` are the totals of trials."""

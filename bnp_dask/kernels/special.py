@@ -152,56 +152,6 @@ def psi_gamma_block(x, n, z, zbits, prod, pbits, log_z, log_p, psi, gamma):
 
 
 @njit(nogil=True, cache=True)
-def _dirichlet_rows(extra, prior, psi_prior, gamma_prior, lam, psi, drift):
-    rows, columns = extra.shape
-    x, value, value2 = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
-    z, prod, log_z, log_p = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
-    zbits, pbits = z.view(np.int64), prod.view(np.int64)
-    where = np.empty(BLOCK, np.int64)
-    for k in range(rows):
-        total = 0.0
-        n = 0
-        for v in range(columns):
-            lam[k, v] = prior[v] + extra[k, v]
-            psi[k, v] = psi_prior[v]
-            if extra[k, v] != 0.0:  # most words are in few topics
-                where[n] = v
-                x[n] = lam[k, v]
-                n += 1
-            if n == BLOCK or v == columns - 1:
-                psi_gamma_block(x, n, z, zbits, prod, pbits, log_z, log_p, value, value2)
-                for i in range(n):
-                    j = where[i]
-                    psi[k, j] = value[i]
-                    total += gamma_prior[j] - value2[i] + extra[k, j] * value[i]
-                n = 0
-        drift[k] = total
-
-
-def dirichlet_rows(extra: np.ndarray, prior: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """All that a Dirichlet posterior ``prior + extra`` needs, in one pass that skips entries equal to the prior.
-
-    Parameters
-    ----------
-    extra
-        Counts beside the prior, ``(K, V)``.
-    prior
-        Prior pseudo-counts, ``(V,)``.
-
-    Returns
-    -------
-    lam, psi, drift
-        ``prior + extra`` and its digamma, ``(K, V)``; and for each row the sum over v of
-        ``gammaln(prior) - gammaln(lam) + (lam - prior) psi(lam)``, ``(K,)``.
-    """
-    extra = np.ascontiguousarray(extra, np.float64)
-    lam, psi, drift = np.empty(extra.shape), np.empty(extra.shape), np.empty(len(extra))
-    psi_prior, gamma_prior = psi_gammaln(prior)
-    _dirichlet_rows(extra, np.ascontiguousarray(prior, np.float64), psi_prior, gamma_prior, lam, psi, drift)
-    return lam, psi, drift
-
-
-@njit(nogil=True, cache=True)
 def _psi_gamma(values, psi, gamma):
     x = np.empty(BLOCK)
     z, prod, log_z, log_p = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)

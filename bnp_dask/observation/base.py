@@ -116,6 +116,15 @@ class QuadraticObservation(Protocol):
         ...
 
 
+@runtime_checkable
+class LeanObservation(Protocol):
+    """What an observation model provides besides if local steps need only part of its parameters."""
+
+    def lean(self, params: Params) -> Params:
+        """The coefficients of the log likelihood with as little else as can be: fewer bytes to send to workers."""
+        ...
+
+
 def numbers_per_cluster(observation: Observation) -> int:
     """How many numbers the statistics of one cluster hold."""
     sizes = observation.sizes

@@ -13,8 +13,9 @@ from scipy.special import gammaln
 from bnp_dask.batch import Batch
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.kernels.counts import rising, rising_sums, row_log_factorials, table_product
+from bnp_dask.kernels.dirichlet import dirichlet_table, table_scores
 from bnp_dask.kernels.resp import AnyResp, WordResp
-from bnp_dask.kernels.special import dirichlet_rows, psi_gammaln
+from bnp_dask.kernels.special import psi_gammaln
 from bnp_dask.observation.base import LOG_BASE
 from bnp_dask.observation.counts import as_csr, atom_mass, check_counts, cluster_fastest, sums
 from bnp_dask.observation.dense import known, positive, vector, width
@@ -111,18 +112,19 @@ class Multinomial:
 
     def global_step(self, summary: Summary) -> DirichletWords:
         prior = known("lam", self.lam)
-        lam, digamma, drift = dirichlet_rows(summary["x"], prior)
-        total = lam.sum(axis=1)
-        psi_total, gamma_total = psi_gammaln(total)
+        extra = summary["x"].sum(axis=1)
+        psi_total, gamma_total = psi_gammaln(prior.sum() + extra)
+        lam, log_phi, drift = dirichlet_table(summary["x"], prior, psi_total)
         # the sum over words of (lam - prior) (psi(lam) - psi(total)), whose first part is in drift
-        divergence = gamma_total - gammaln(prior.sum()) + drift - (total - prior.sum()) * psi_total
-        log_phi = cluster_fastest(digamma)
-        log_phi -= psi_total[:, None]
+        divergence = gamma_total - gammaln(prior.sum()) + drift - extra * psi_total
         return DirichletWords(lam, log_phi, divergence)
 
     def at_mode(self, params: DirichletWords) -> DirichletWords:
         log_phi = np.log(params.lam) - np.log(params.lam.sum(axis=1, keepdims=True))
         return replace(params, log_phi=cluster_fastest(log_phi))
+
+    def lean(self, params: DirichletWords) -> DirichletWords:
+        return replace(params, lam=np.empty((0, params.lam.shape[1])))
 
     def expected_log_lik(self, params: DirichletWords, batch: Batch) -> np.ndarray:
         return table_product(as_csr(batch), params.log_phi)
@@ -132,7 +134,7 @@ class Multinomial:
         return np.ascontiguousarray(params.log_phi.T[words])
 
     def score(self, params: DirichletWords, summary: Summary) -> np.ndarray:
-        return np.einsum("kv,kv->k", params.log_phi, summary["x"])
+        return table_scores(params.log_phi, summary["x"])
 
     def kl(self, params: DirichletWords) -> np.ndarray:
         return params.divergence

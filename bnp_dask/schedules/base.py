@@ -66,7 +66,7 @@ def end_lap(work: Work, state: State, laps: int, tolerance: float, count_toleran
     quiet = not work.moves or (state.lap > 0 and n_proposed == 0)
     state.lap += 1
     state.position = 0
-    counts = state.total.value()["N"]
+    counts = state.total.value_of("N")
     weight = remaining_weight(work, state.lost)
     same = all(loss.lap != state.lap for loss in state.lost.values())  # another objective says nothing about this one
     if same and state.lap_elbo is not None and state.lap_counts is not None and len(counts) == len(state.lap_counts):
@@ -89,7 +89,7 @@ def history_row(state: State, lap: int, batches: Sequence[int] | None, **extra: 
         "elbo": state.elbo,
         **state.terms,
         "n_clusters": state.posterior.n_clusters,
-        "atoms": float(state.total.value()["N"].sum()),
+        "atoms": float(state.total.value_of("N").sum()),
         **extra,
         **_lost_now(state),
     }

@@ -128,15 +128,21 @@ class Memoized:
         return rest
 
     def _try(self, work: Work, state: State, taken: Taken) -> bool:
-        total = state.total.copy()
-        total.join(taken.change.with_clusters(total.high.ids).delta)
-        value = total.value()
-        posterior = work.model.global_step(value)
-        terms = work.model.elbo(posterior, value)
+        delta = taken.change.with_clusters(state.total.high.ids).delta
+        undo = state.total.before(delta)
+        try:
+            state.total.join(delta)
+            value = state.total.value()
+            posterior = work.model.global_step(value)
+            terms = work.model.elbo(posterior, value)
+        except BaseException:
+            undo()
+            raise
         slack = ROUNDING * sum(abs(t) for t in terms.values())
         if sum(terms.values()) < state.elbo - slack:
+            undo()
             return False
-        state.total, state.posterior, state.terms = total, posterior, terms
+        state.posterior, state.terms = posterior, terms
         return True
 
 

@@ -207,7 +207,7 @@ class Pipeline:
 
     def __post_init__(self) -> None:
         plan = self.state.plan
-        self._trials: Any = tuple(replace(t, beliefs=t.beliefs.light()) for t in plan.trials)
+        self._trials: Any = tuple(replace(t, beliefs=t.beliefs.for_visits()) for t in plan.trials)
         if self._trials:
             self._trials = self.work.executor.share(f"trials-lap{self.lap}", self._trials)
         self._next = self.state.position
@@ -267,15 +267,15 @@ class Pipeline:
         rounds = self._rounds(stops, basis.n_clusters)
         numbers = basis.n_clusters * numbers_per_cluster(self.work.model.observation)
         slight = is_slight(len(whole) + len(rounds), numbers)
-        light: Any = basis.light()
+        beliefs: Any = basis.for_visits()
         if not slight:
-            light = self.work.executor.share(f"posterior-lap{self.lap}-batch{batches[0]}", light)
+            beliefs = self.work.executor.share(f"posterior-lap{self.lap}-batch{batches[0]}", beliefs)
         visits = []
         for batch, reader, job in whole:
             states = recall_states(self.work, self.state, batch)
-            visits.append((batch, submit(self._name(batch), visit, light, reader, self._trials, job, states)))
+            visits.append((batch, submit(self._name(batch), visit, beliefs, reader, self._trials, job, states)))
         changes = [
-            submit(self._name(some[0].errand.batch), visit_and_keep, light, self._trials, *some) for some in rounds
+            submit(self._name(some[0].errand.batch), visit_and_keep, beliefs, self._trials, *some) for some in rounds
         ]
         if changes and not slight:
             most = sums_left(len(changes), self.work.executor.n_workers, numbers)

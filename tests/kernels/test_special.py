@@ -1,11 +1,10 @@
 """Digamma and log gamma in vector code against scipy."""
 
 import numpy as np
-import pytest
 from numpy.testing import assert_allclose
 from scipy.special import gammaln, psi
 
-from bnp_dask.kernels.special import dirichlet_rows, exp_psi, psi_gammaln, psi_one
+from bnp_dask.kernels.special import exp_psi, psi_gammaln, psi_one
 
 
 def numbers():
@@ -32,16 +31,3 @@ def test_the_exponential_of_digamma():
     visible = psi(x) > -600
     assert_allclose(out[visible], exact[visible], rtol=1e-12)
     assert (out[psi(x) < -700] == 0.0).all()
-
-
-@pytest.mark.parametrize("width", [1, 511, 512, 513, 1500])
-def test_rows_of_dirichlets(width):
-    rng = np.random.default_rng(1)
-    prior = rng.gamma(1.0, 0.3, width) + 1e-3
-    extra = rng.gamma(0.3, 20.0, (4, width)) * (rng.random((4, width)) < 0.4)
-    extra[2] = 0.0
-    lam, digamma, drift = dirichlet_rows(extra, prior)
-    assert_allclose(lam, prior + extra, rtol=0)
-    assert_allclose(digamma, psi(lam), rtol=1e-13, atol=1e-13)
-    assert_allclose(drift, np.sum(gammaln(prior) - gammaln(lam) + extra * psi(lam), axis=1), rtol=1e-11, atol=1e-11)
-    assert drift[2] == 0.0

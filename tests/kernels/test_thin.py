@@ -136,3 +136,31 @@ def test_a_difference_takes_less_and_is_not_edited():
     assert found.nbytes < 0.5 * dense(summary(rng, 0.05), None).nbytes
     with pytest.raises(SummaryError, match="not edited"):
         found.apply([])
+
+
+@pytest.mark.parametrize("share", [0.1, 0.9])
+def test_a_sum_can_be_taken_back_to_the_bit(share):
+    rng = np.random.default_rng(7)
+    pairs = np.array([[0, 1], [3, 2]])
+    total = RunningTotal(summary(rng, 0.5).with_pairs(pairs), summary(rng, 0.2).with_pairs(pairs).scale(1e-17))
+    delta = difference(summary(rng, share).with_pairs(pairs), summary(rng, 0.1))
+    assert bool(delta.thin) == (share <= FEW)
+    before = total.copy()
+    undo = total.before(delta)
+    total.join(delta)
+    after = before.copy()
+    after.join(delta)
+    assert_same(total, after)
+    undo()
+    assert_same(total, before)
+    np.testing.assert_array_equal(total.high.pair_values["H"], before.high.pair_values["H"])
+    total.join(delta)
+    assert_same(total, after)
+
+
+def test_one_value_of_a_sum():
+    rng = np.random.default_rng(8)
+    for share in (0.05, 0.9):
+        found = difference(summary(rng, share), summary(rng, share))
+        for name in FIELDS:
+            np.testing.assert_array_equal(found.value_of(name), found.value()[name])

@@ -1,7 +1,7 @@
-"""What a batch of documents changes at many topics and words: held whole, and held by what is not zero.
+"""Topics: what a batch of documents changes, held whole and held by what is not zero, and how many workers that feeds.
 
 ``python -m tests.benchmarks.coordinator.deltas [K V]``: JSON lines, CPU seconds of this process; 1,000 documents of 100
-tokens.  Needs about 5 GB at K=1000, V=50,000.
+tokens.  Needs about 8 GB at K=1000, V=50,000.
 """
 
 from __future__ import annotations
@@ -16,14 +16,23 @@ from scipy import sparse
 
 import bnp_dask as bnp
 from bnp_dask.batch import Batch
-from bnp_dask.model import Posterior
+from bnp_dask.execute import SerialExecutor
+from bnp_dask.model import Model, Posterior
+from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.running import RunningTotal
-from bnp_dask.schedules.change import Change, change_of, joined
+from bnp_dask.schedules import Memoized, State, Work
+from bnp_dask.schedules.change import FAN, Change, change_of, joined
 from bnp_dask.schedules.kept import total_from, visit_to_arrays
+from bnp_dask.schedules.pipeline import Taken
 from bnp_dask.survey import survey_batch
-from tests.benchmarks.coordinator.measure import median_seconds
+from tests.benchmarks.coordinator.measure import median_seconds, say_ceiling, say_rates, submit_seconds, travel
+from tests.benchmarks.coordinator.simulate import Costs
+from tests.moves.parts import Batches, DictMemo
 
 N_DOCS, LENGTH, OWN, PER_DOC = 1000, 100, 300, 5
+
+GROUP = 16
+"""Batches whose changes are added to see how large their sum is."""
 
 
 def documents(words: np.ndarray, n_words: int, seed: int) -> Batch:
@@ -80,11 +89,52 @@ def main() -> None:
             "join two ms": 1e3 * median_seconds(lambda: joined(change, change)),  # noqa: B023
         }  # fmt: skip
         print(json.dumps(line), flush=True)
-    fold = {
-        "copy the total": median_seconds(total.copy),
-        "global step": median_seconds(lambda: model.global_step(total.value())),
+    ceiling(model, start, beliefs(2100.0), [documents(words, n_words, seed) for seed in range(2, 2 + GROUP)])
+
+
+def ceiling(model: Model, start: Posterior, later: Posterior, batches: list[Batch]) -> None:
+    """What a group of batches costs the coordinator, and the workers that it feeds."""
+    found = [change_of(model.visit(later, b), model.visit(start, b).summary) for b in batches]
+    work = Work(model, Batches(batches), survey_batch(batches[0]), SerialExecutor(), DictMemo(), 0)
+    state = State.start(model, start.summary, len(batches))
+    assert start.summary is not None
+    state.total.add(start.summary)
+    state.posterior = model.global_step(state.total.value())
+    state.terms = model.elbo(state.posterior, state.total.value())
+    groups = joined(*found)
+    message = [len(pickle.dumps(change, protocol=5)) for change in (found[0], joined(*found[:FAN]), groups)]
+    taken = Taken((0,), 0, groups, {}, [])
+    schedule = Memoized(laps=2)
+
+    def fold() -> None:
+        state.terms = {"data": -np.inf}  # nothing is lower
+        assert schedule._try(work, replace(state), taken)
+
+    beliefs = pickle.dumps(state.posterior.for_visits(), protocol=5)
+    parts = {
+        "fold": median_seconds(fold),
+        "open": median_seconds(lambda: pickle.loads(pickle.dumps(groups, protocol=5))),
+        "send the posterior": median_seconds(lambda: pickle.dumps(state.posterior.for_visits(), protocol=5)),
+        f"add {FAN} (on a worker)": median_seconds(lambda: joined(*found[:FAN])),
+        "add two large ones": median_seconds(lambda: joined(groups, groups)),
     }
-    print(json.dumps({"bench": "besides, once a group, ms", **{n: 1e3 * s for n, s in fold.items()}}))
+    submit, scheduler = submit_seconds()
+    sizes = {"one": message[0], f"of {FAN}": message[1], f"of {GROUP}": message[2], "posterior": len(beliefs)}
+    print(json.dumps({"bench": "sizes, MB", **{n: round(v / 1e6, 1) for n, v in sizes.items()}}))
+    print(json.dumps({"bench": "coordinator, ms", **{n: round(1e3 * v, 1) for n, v in parts.items()}}), flush=True)
+    costs = Costs(
+        add=parts[f"add {FAN} (on a worker)"] + travel(message[1]),
+        submit=submit,
+        schedule=scheduler,
+        share=parts["send the posterior"] + travel(len(beliefs)),
+        fetch=travel(len(beliefs)),
+        fold=parts["fold"] + parts["open"] + travel(message[2]),
+        message=parts["open"] + parts["add two large ones"] + travel(message[2]),
+        numbers=len(start.ids) * numbers_per_cluster(model.observation),
+    )
+    say_rates(costs)
+    say_ceiling(costs)
+    say_ceiling(costs, 8)
 
 
 if __name__ == "__main__":

@@ -85,6 +85,34 @@ def submit_seconds() -> tuple[float, float]:
     return own / 500, (both - own) / 500
 
 
+def travel(n_bytes: float) -> float:
+    """Seconds in which so much comes to the client: a gigabyte a second."""
+    return n_bytes / 1e9
+
+
+def say_rates(costs: Costs) -> None:
+    """Summaries a second that the coordinator takes, by window."""
+    for window in (2, 8, 32, 128, 256):
+        size = max(1, window // 2)
+        most = sums_left(size, max(1, window // 4), costs.numbers)
+        messages = len(reduced_for_us(range(size), lambda some: some[0], most))
+        seconds = costs.fold + (messages - 1) * costs.message + costs.share + size * FAN / (FAN - 1) * costs.submit
+        rate = size / seconds
+        print(json.dumps({"bench": "summaries per second", "window": window, "coordinator": round(rate)}), flush=True)
+
+
+def say_ceiling(costs: Costs, per_worker: int = 4) -> None:
+    """How busy workers are by their number."""
+    for n_workers in (25, 50, 100, 200, 400):
+        found = feeds(costs, n_workers, per_worker)
+        line = {
+            "bench": "simulated, batches of one second", "in flight for each worker": per_worker, "workers": n_workers,
+            "workers busy": round(found.workers, 3), "coordinator busy": round(found.coordinator, 3),
+            "scheduler busy": round(found.scheduler, 3),
+        }  # fmt: skip
+        print(json.dumps(line), flush=True)
+
+
 def main() -> None:
     """Measure and print."""
     n_clusters, n_features = (int(a) for a in (*sys.argv[1:], 200, 64)[:2])
@@ -99,48 +127,25 @@ def main() -> None:
             "global step": median_seconds(lambda: work.model.global_step(state.total.value())),
             "objective": median_seconds(lambda: work.model.elbo(state.posterior, state.total.value())),
             "fold (the last three)": median_seconds(lambda: schedule._try(work, replace(state), taken)),
-            "send the posterior": median_seconds(lambda: pickle.dumps(state.posterior.light(), protocol=5)),
+            "send the posterior": median_seconds(lambda: pickle.dumps(state.posterior.for_visits(), protocol=5)),
             f"add {FAN} (on a worker)": median_seconds(lambda: joined(*[change] * FAN)),
         }
     submit, scheduler = submit_seconds()
     print(json.dumps({"bench": "coordinator", "K": n_clusters, "D": n_features, "message MB": len(message) / 1e6}))
     print(json.dumps({"bench": "coordinator, ms", **{k: round(1e3 * v, 2) for k, v in parts.items()}}))
     print(json.dumps({"bench": "a task, ms", "submit": round(1e3 * submit, 2), "scheduler": round(1e3 * scheduler, 2)}))
-    fold = parts["open the message"] + parts["fold (the last three)"]
-    share = parts["send the posterior"]
-    # one gigabyte a second is what results travel with to the client
-    one_more = parts["open the message"] + parts[f"add {FAN} (on a worker)"] / (FAN - 1) + len(message) / 1e9
-    numbers = n_clusters * numbers_per_cluster(work.model.observation)
-    for window in (2, 8, 32, 128, 256):
-        size = max(1, window // 2)
-        most = sums_left(size, max(1, window // 4), numbers)
-        messages = len(reduced_for_us(range(size), lambda some: some[0], most))
-        seconds = fold + (messages - 1) * one_more + share + size * FAN / (FAN - 1) * submit
-        rate = size / seconds
-        print(json.dumps({"bench": "summaries per second", "window": window, "coordinator": round(rate)}), flush=True)
     costs = Costs(
-        add=parts[f"add {FAN} (on a worker)"] + FAN * len(message) / 1e9,
+        add=parts[f"add {FAN} (on a worker)"] + FAN * travel(len(message)),
         submit=submit,
         schedule=scheduler,
-        share=share,
-        fold=fold,
-        message=one_more,
-        numbers=numbers,
+        share=parts["send the posterior"],
+        fold=parts["open the message"] + parts["fold (the last three)"],
+        # opened, added, and brought here
+        message=parts["open the message"] + parts[f"add {FAN} (on a worker)"] / (FAN - 1) + travel(len(message)),
+        numbers=n_clusters * numbers_per_cluster(work.model.observation),
     )
-    for n_workers in (25, 50, 100, 200, 400):
-        found = feeds(costs, n_workers)
-        print(
-            json.dumps(
-                {
-                    "bench": "simulated, batches of one second, four in flight for each worker",
-                    "workers": n_workers,
-                    "workers busy": round(found.workers, 3),
-                    "coordinator busy": round(found.coordinator, 3),
-                    "scheduler busy": round(found.scheduler, 3),
-                }
-            ),
-            flush=True,
-        )
+    say_rates(costs)
+    say_ceiling(costs)
 
 
 if __name__ == "__main__":
