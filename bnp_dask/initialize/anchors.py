@@ -62,7 +62,9 @@ class AnchorWords:
     Notes
     -----
     Each document gives (h h' - diag(h)) / (n (n - 1)) to Q, an unbiased estimate of the co-occurrence of two of its n
-    tokens.  Documents of one token have none, and count only in the sizes of topics.
+    tokens.  Documents of one token have none, and count only in the sizes of topics.  The parts of documents that
+    belong to one topic, whose counts are expected ones, count likewise: see
+    :func:`~bnp_dask.kernels.anchors.projected_pairs`.
 
     References
     ----------
@@ -235,13 +237,11 @@ def count_together(batch: Batch, columns: int, root: int) -> Cooccurrence:
     """Co-occurrence of the words of a batch, projected on ``columns``; the words themselves when there are no more."""
     x = sparse.csr_array(batch.x)
     times = np.ones(x.shape[0]) if batch.weights is None else batch.weights
-    length = np.asarray(x.sum(axis=1), np.float64)
-    inverse = np.divide(times, length, out=np.zeros(len(length)), where=length > 1.0)
     basis = projection(x.shape[1], columns, root)
     sides = [np.arange(side, x.shape[0], 2) for side in (0, 1)]
-    table = np.stack([projected_pairs(sparse.csr_array(x[side]), times[side], basis) for side in sides])
-    share = np.stack([inverse[side] @ x[side] for side in sides])
-    present = sparse.csr_array((np.ones(x.nnz), x.indices, x.indptr), shape=x.shape)
+    pairs = [projected_pairs(sparse.csr_array(x[side]), times[side], basis) for side in sides]
+    table, share = np.stack([table for table, _ in pairs]), np.stack([share for _, share in pairs])
+    present = sparse.csr_array((np.minimum(x.data, 1.0), x.indices, x.indptr), shape=x.shape)
     return Cooccurrence(table, share, times @ present, times @ x, float(times.sum()))
 
 

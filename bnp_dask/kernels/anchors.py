@@ -9,6 +9,9 @@ from scipy import sparse
 ROUNDING = 1e-12
 """Squared distances below this share of the largest are rounding errors."""
 
+ONE_PAIR = 2.0
+"""What two tokens add to the number of ordered pairs."""
+
 
 def farthest_points(halves: np.ndarray, candidates: np.ndarray, number: int, noise: float = 0.0) -> np.ndarray:
     """Points that span the cloud: each the farthest of the candidates from the affine hull of those before.
@@ -57,36 +60,62 @@ def farthest_points(halves: np.ndarray, candidates: np.ndarray, number: int, noi
 
 
 @nb.njit(cache=True, nogil=True)
-def _together(indptr, indices, data, times, basis, table):  # pragma: no cover
+def _of_itself(count):  # pragma: no cover
+    # share of each of the tokens behind an expected count; a whole number with a rounding error is that number
+    return count / max(np.ceil(count * (1.0 - 1e-9)), 1.0)
+
+
+@nb.njit(cache=True, nogil=True)
+def _together(indptr, indices, data, times, least, basis, table, row_sums):  # pragma: no cover
     p = basis.shape[1]
     whole = np.empty(p)
     for d in range(len(indptr) - 1):
         first, last = indptr[d], indptr[d + 1]
-        length = 0.0
+        length, alone = 0.0, 0.0
         for i in range(first, last):
             length += data[i]
-        if length <= 1.0:
+            alone += data[i] * _of_itself(data[i])
+        pairs = length * length - alone
+        if pairs <= ROUNDING * length * length:
             continue
         whole[:] = 0.0
         for i in range(first, last):
             row, count = basis[indices[i]], data[i]
             for j in range(p):
                 whole[j] += count * row[j]
-        pairs = times[d] / (length * (length - 1.0))
+        weight = times[d] / max(pairs, least)
         for i in range(first, last):
-            row, out, share = basis[indices[i]], table[indices[i]], data[i] * pairs
+            row, out, share = basis[indices[i]], table[indices[i]], weight * data[i]
+            itself = _of_itself(data[i])
+            row_sums[indices[i]] += share * (length - itself)
             for j in range(p):
-                out[j] += share * (whole[j] - row[j])
+                out[j] += share * (whole[j] - itself * row[j])
 
 
-def projected_pairs(x: sparse.csr_array, times: np.ndarray, basis: np.ndarray) -> np.ndarray:
-    """Sum over documents of ``(h h' - diag(h)) / (n (n - 1))`` times a matrix ``basis (V, p)``: ``(V, p)``.
+def projected_pairs(x: sparse.csr_array, times: np.ndarray, basis: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sum over documents of their pairs of two tokens, by words, times a matrix ``basis``; and its row sums.
 
-    h are the counts of a document and n their sum; documents count ``times (D,)``, those of one token not at all.
+    Of a document with counts h, n tokens in all, it is ``(h h' - diag(h)) / (n (n - 1))``.  Counts may be expected
+    ones: c tokens that each belong to the part with probability h / c, where c is the next whole number, make
+    ``h h - h h / c`` pairs of two of them.  Documents count ``times (D,)``, those without a pair not at all and those
+    with less than one pair (parts of which next to nothing is left) by the share of it that they have.
+
+    Parameters
+    ----------
+    x
+        Counts, ``(D, V)``.
+    times
+        How often documents count, ``(D,)``.
+    basis
+        ``(V, p)``.
+
+    Returns
+    -------
+    ``(V, p)`` and ``(V,)``.
     """
-    table = np.zeros(basis.shape)
-    _together(x.indptr, x.indices, x.data, times, basis, table)
-    return table
+    table, row_sums = np.zeros(basis.shape), np.zeros(len(basis))
+    _together(x.indptr, x.indices, x.data, times, ONE_PAIR, basis, table, row_sums)
+    return table, row_sums
 
 
 @nb.njit(cache=True, nogil=True)

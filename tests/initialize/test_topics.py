@@ -102,6 +102,30 @@ def test_cooccurrence_is_the_unbiased_one():
     np.testing.assert_allclose(count_together(batch, 4, 5).table.sum(axis=0), wanted @ projection(9, 4, 5), atol=1e-12)
 
 
+def test_cooccurrence_of_parts_of_documents_is_that_of_pairs_of_tokens():
+    """Expected counts: each of c tokens belongs to the part with a probability of its own word."""
+    rng = np.random.default_rng(5)
+    counts = rng.poisson(0.8, (30, 9)).astype(float)
+    chance = np.where(counts > 1, 1.0 - rng.random(counts.shape) / np.maximum(counts, 2.0), rng.random(counts.shape))
+    counts[3:6] = np.eye(9)[:3]  # one token: however little of it is left, no pair
+    wanted = np.zeros((9, 9))
+    for c, r in zip(counts, chance, strict=True):
+        words = np.repeat(np.arange(9), c.astype(int))
+        pairs = np.outer(r[words], r[words])
+        np.fill_diagonal(pairs, 0.0)
+        for i, j in np.ndindex(pairs.shape):
+            # less than one pair of two whole tokens is left: it counts for less than a document
+            wanted[words[i], words[j]] += pairs[i, j] / max(pairs.sum(), 2.0)
+    found = count_together(Batch(sparse.csr_array(counts * chance)), 9, 0)
+    np.testing.assert_allclose(found.table.sum(axis=0), wanted, atol=1e-12)
+    np.testing.assert_allclose(found.seen, wanted.sum(axis=1), atol=1e-12)
+    np.testing.assert_allclose(found.documents, np.minimum(counts * chance, 1.0).sum(axis=0))
+    # a rounding error makes no more tokens
+    near = count_together(Batch(sparse.csr_array(counts * (1.0 + 1e-13))), 9, 0)
+    whole = count_together(Batch(sparse.csr_array(counts)), 9, 0)
+    np.testing.assert_allclose(near.table, whole.table, atol=1e-10)
+
+
 def test_mixture_weights_against_nnls():
     rng = np.random.default_rng(3)
     corners, points_ = rng.normal(size=(6, 10)), rng.normal(size=(30, 10))

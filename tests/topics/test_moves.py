@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 
 from bnp_dask.allocation import HDPTopics
@@ -15,6 +18,7 @@ from bnp_dask.execute.threads import ThreadExecutor
 from bnp_dask.initialize import RandomExamples
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
+from bnp_dask.moves.birth import WORDS, WORDS_SEEN, create
 from bnp_dask.moves.scores import NEAREST, alike, all_pairs, data_gains, gain_matrix
 from bnp_dask.observation import Multinomial
 from bnp_dask.schedules import Memoized
@@ -54,6 +58,48 @@ def test_bars_are_found_and_the_objective_never_falls(k):
     assert (np.diff(elbo) >= -1e-12 * size[1:]).all()
     kinds = {m["kind"] for row in rows for m in row["moves"] if m["accepted"]}
     assert kinds >= ({"birth"} if k == 1 else {"merge"})
+
+
+def test_topics_of_few_documents_are_born_from_the_words_of_many():
+    """A sample of the small run has each rare topic in ten documents, which say too little about it."""
+    rng = np.random.default_rng(0)
+    n_docs, few, n_words = 20_000, 1000, 240
+    phi = np.zeros((12, n_words))
+    for k in range(12):
+        phi[k, 20 * k : 20 * (k + 1)] = rng.dirichlet(np.ones(20))
+    shares = rng.dirichlet(np.array([1.0, 1.0, *[0.02] * 10]), n_docs)
+    x = sparse.csr_array(np.array([rng.multinomial(20, share @ phi) for share in shares], np.float64))
+    batch = Batch(x)
+    model = Model(HDPTopics(10.0, 2.0), Multinomial(lam=0.1))
+    model = replace(model, observation=model.observation.with_prior(survey_batch(batch)))
+
+    def matched_by(widths, seen):
+        made = create(model, batch.take(np.arange(seen)), float(x.sum()), widths, 20, 0, (1,), few)
+        assert made["N"].sum() == pytest.approx(x.sum())
+        share = made["x"] / made["x"].sum(axis=1, keepdims=True)
+        distance = 0.5 * np.abs(phi[:, None] - share).sum(axis=2)
+        return int((distance[linear_sum_assignment(distance)] < 0.3).sum())
+
+    assert matched_by((WORDS,), n_docs) == 12
+    assert matched_by((WORDS,), few) < 12
+
+
+def test_documents_whose_words_are_looked_at():
+    """As many tokens over all clusters, whatever the documents' length; never fewer than a small run takes."""
+
+    def gathered(n_clusters, tokens, grouped=True, is_sparse=True):
+        context = SimpleNamespace(
+            source=SimpleNamespace(is_sparse=is_sparse),
+            model=SimpleNamespace(allocation=SimpleNamespace(grouped=grouped)),
+            survey=SimpleNamespace(mean=np.full(10, tokens / 10)),
+            value=SimpleNamespace(n_clusters=n_clusters),
+        )
+        return Birth(sample=1000)._documents(context, 2000)
+
+    assert gathered(1, 40) == WORDS_SEEN * 1000 // 40
+    assert gathered(4, 80) == WORDS_SEEN * 1000 // 320
+    assert gathered(50, 40) == gathered(1, 1e6) == gathered(1, 40, grouped=False) == 2000
+    assert gathered(1, 40, is_sparse=False) == 2000
 
 
 def test_same_bits_serial_and_on_threads():

@@ -14,6 +14,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from tests.benchmarks.topics.score import MATCHED, completion, matched
 N_WORDS, N_TOPICS, LENGTH = 2000, 30, 40
 GAMMA, ALPHA, WORDS = 10.0, 3.0, 0.03
 PIECE = 20_000
-BATCH = 25_000
+BATCH = 10_000
 LIMIT = "1GB"
 
 
@@ -71,12 +72,18 @@ def write(path: Path, n_docs: int) -> None:
     writer.close({"vocabulary": False}, "known HDP")
 
 
+def memory() -> tuple[int, int]:
+    """Memory of this process, now and at most so far, MB."""
+    return round(psutil.Process().memory_info().rss / 2**20), round(getrusage(RUSAGE_SELF).ru_maxrss / 2**10)
+
+
 class Watch:
-    """Memory of all processes after each lap."""
+    """Topics found and memory of all processes after each lap."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
         self.phi = np.zeros((0, N_WORDS))
+        self.truth = known_hdp()[1]
 
     def on_start(self, info: Any) -> None:
         """Nothing to do."""
@@ -88,17 +95,18 @@ class Watch:
         """Print where the run stands."""
         lam = posterior.observation.lam
         self.phi = lam / lam.sum(axis=1, keepdims=True)
-        workers = self.client.run(lambda: psutil.Process().memory_info().rss / 2**20)
-        here = psutil.Process().memory_info().rss / 2**20
+        workers = self.client.run(memory).values()
         said = {"lap": row["lap"], "seconds": round(row["seconds"], 1), "K": len(lam), "elbo": row["elbo"]}
-        memory = {"worker_MB": [round(v) for v in workers.values()], "coordinator_MB": round(here)}
-        print(json.dumps({**said, **memory, "cpu_seconds": round(cpu_seconds(), 1)}), flush=True)
+        said["matched"] = int((matched(self.phi, self.truth) < MATCHED).sum())
+        said |= {"worker_MB": [now for now, _ in workers], "worker_peak_MB": [most for _, most in workers]}
+        said |= dict(zip(("coordinator_MB", "coordinator_peak_MB"), memory(), strict=True))
+        print(json.dumps({**said, "cpu_seconds": round(cpu_seconds(), 1)}), flush=True)
 
     def on_end(self, reason: str) -> None:
         """Nothing to do."""
 
 
-def main(n_docs: str = "1000000", laps: str = "4", folder: str | None = None) -> None:
+def main(n_docs: str = "1000000", laps: str = "10", folder: str | None = None) -> None:
     """Write, train from one topic, say what was found, and tidy up."""
     place = Path(tempfile.mkdtemp(prefix="million-", dir=folder))
     try:
@@ -115,11 +123,11 @@ def main(n_docs: str = "1000000", laps: str = "4", folder: str | None = None) ->
             warnings.simplefilter("ignore")
             watch = Watch(client)
             result = bnp.train(
-                bnp.Model(bnp.HDPTopics(GAMMA, 0.5), bnp.Multinomial(0.4, common=0.6)), str(place / "corpus.zarr"),
+                bnp.Model(bnp.HDPTopics(GAMMA, ALPHA), bnp.Multinomial()), str(place / "corpus.zarr"),
                 init=bnp.RandomExamples(1), schedule=bnp.Memoized(laps=int(laps), window=4), client=client,
                 moves=[bnp.Birth(), bnp.Merge(), bnp.Delete()], store=place / "run", callbacks=[watch], rng=0,
             )  # fmt: skip
-        truth = known_hdp()[1]
+        truth = watch.truth
         test = next(documents(PIECE, seed=0))[:2000]
         found = int((matched(watch.phi, truth) < MATCHED).sum())
         scores = {"score": completion(test, watch.phi), "truth": completion(test, truth)}
