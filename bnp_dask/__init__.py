@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from bnp_dask.initialize import KMeansParallel as KMeansParallel
     from bnp_dask.initialize import RandomExamples as RandomExamples
     from bnp_dask.initialize import Responsibilities as Responsibilities
+    from bnp_dask.initialize import SampledTopics as SampledTopics
     from bnp_dask.model import Model as Model
     from bnp_dask.model import Posterior as Posterior
     from bnp_dask.moves import Birth as Birth

@@ -50,6 +50,7 @@ INITIALIZATIONS: Group = MappingProxyType(
         "KMeansParallel": "bnp_dask.initialize",
         "RandomExamples": "bnp_dask.initialize",
         "Responsibilities": "bnp_dask.initialize",
+        "SampledTopics": "bnp_dask.initialize",
     }
 )
 

@@ -6,6 +6,7 @@ from bnp_dask.initialize.bregman import BregmanKMeans
 from bnp_dask.initialize.context import InitContext, Initialization
 from bnp_dask.initialize.given import FromPosterior, RandomExamples, Responsibilities
 from bnp_dask.initialize.parallel import KMeansParallel
+from bnp_dask.initialize.sampled import SampledTopics
 
 __all__ = [
     "AnchorWords",
@@ -17,4 +18,5 @@ __all__ = [
     "KMeansParallel",
     "RandomExamples",
     "Responsibilities",
+    "SampledTopics",
 ]

@@ -26,7 +26,7 @@ from bnp_dask.model import Model
 from bnp_dask.summary import Summary
 
 MEMORY = 2 * 2**30
-"""Bytes of the projected tables of co-occurrence, at most; a task holds them once, the caller twice."""
+"""Bytes of the tables of a start from words, at most; of co-occurrence a task holds them once, the caller twice."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class AnchorWords:
             No word is in enough documents.
         """
         n_words = context.source.n_features
-        _require_words(context)
+        require_words(context, "AnchorWords")
         columns = min(self.projection, n_words)
         size = 16 * n_words * columns
         if size > MEMORY:
@@ -148,7 +148,7 @@ class AnchorWords:
         share[~together] = prior
         counts = found.tokens[:, None] * share
         order = np.argsort(-counts.sum(axis=0), kind="stable")
-        return _as_summary(model, counts[:, order])
+        return as_summary(model, counts[:, order])
 
     def _candidates(self, found: Cooccurrence) -> np.ndarray:
         """Words that may be anchors."""
@@ -169,12 +169,13 @@ class AnchorWords:
         return candidates
 
 
-def _require_words(context: InitContext) -> None:
+def require_words(context: InitContext, called: str) -> None:
+    """Raise SettingError unless it is a topic model of word counts."""
     model = context.model
     if not is_topic_model_of_words(context):
         kind = "sparse counts" if context.source.is_sparse else "dense rows"
         raise SettingError(
-            "AnchorWords starts topic models of words: HDPTopics() or LDA() of Multinomial() on sparse counts, not "
+            f"{called} starts topic models of words: HDPTopics() or LDA() of Multinomial() on sparse counts, not "
             f"{type(model.allocation).__name__} of {type(model.observation).__name__} on {kind}; start from "
             "BregmanKMeans or RandomExamples"
         )
@@ -252,7 +253,7 @@ def projection(n_words: int, columns: int, root: int) -> np.ndarray:
     return child_rng(root).standard_normal((n_words, columns)) / np.sqrt(columns)
 
 
-def _as_summary(model: Model, counts: np.ndarray) -> Summary:
+def as_summary(model: Model, counts: np.ndarray) -> Summary:
     """Summary of topics with these expected tokens ``(V, K)``; entropies count as zero."""
     empty = model.empty_summary(np.arange(counts.shape[1]))
     x = np.ascontiguousarray(counts.T)

@@ -1,24 +1,36 @@
-"""Starts of topic models: documents and rows as topics, k-means on them, anchor words."""
+"""Starts of topic models: documents and rows as topics, k-means on them, anchor words, sampled topics."""
 
 from __future__ import annotations
+
+import itertools
 
 import numpy as np
 import pytest
 from scipy import sparse
 from scipy.optimize import linear_sum_assignment, nnls
+from scipy.special import gammaln
 
 from bnp_dask.allocation import LDA, DPMixture, HDPTopics
 from bnp_dask.batch import Batch
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.threads import ThreadExecutor
-from bnp_dask.initialize import AnchorWords, BregmanKMeans, KMeansParallel, RandomExamples, Responsibilities
+from bnp_dask.initialize import (
+    AnchorWords,
+    BregmanKMeans,
+    KMeansParallel,
+    RandomExamples,
+    Responsibilities,
+    SampledTopics,
+)
 from bnp_dask.initialize.anchors import count_together, projection
 from bnp_dask.kernels.anchors import convex_weights, farthest_points
+from bnp_dask.kernels.gibbs import add_counts, cumulate, sample_pass
 from bnp_dask.model import Model
 from bnp_dask.observation import DiagGaussian, Multinomial
 from bnp_dask.schedules import FullBatch
 from bnp_dask.train import train
 from tests.initialize.cases import Batches, Travelling, context, cut
+from tests.topics.bars import bars_corpus
 from tests.topics.parts import points
 
 V = 300
@@ -165,18 +177,19 @@ def test_as_many_topics_as_co_occurrence_tells_apart():
     assert start(AnchorWords(30, noise=0.0), Batch(counts)).n_clusters == 30
 
 
-def test_same_bits_whatever_the_executor():
+@pytest.mark.parametrize(
+    "init", [AnchorWords(K, projection=50), SampledTopics(K, 8, 3)], ids=lambda i: type(i).__name__
+)
+def test_same_bits_whatever_the_executor(init):
     counts, _ = separable(200)
-    one = start(AnchorWords(K, projection=50), Batch(counts))
+    one = start(init, Batch(counts))
     threads = ThreadExecutor(3)
-    others = [
-        start(AnchorWords(K, projection=50), Batch(counts), executor=executor) for executor in (Travelling(), threads)
-    ]
+    others = [start(init, Batch(counts), executor=executor) for executor in (Travelling(), threads)]
     threads.close()
     for other in others:
         for name, value in one.to_arrays().items():
             assert value.tobytes() == other.to_arrays()[name].tobytes()
-    assert start(AnchorWords(K, projection=50), Batch(counts), seed=1)["x"].tobytes() != one["x"].tobytes()
+    assert start(init, Batch(counts), seed=1)["x"].tobytes() != one["x"].tobytes()
 
 
 def test_weights_are_repetitions():
@@ -258,3 +271,87 @@ def test_rows_of_groups_start_topics(kind, init):
     posterior = given.model.global_step(summary)
     total = given.model.local_step(posterior, half[0]) + given.model.local_step(posterior, half[1])
     assert total["docs"] == 60 and total["N"].sum() == pytest.approx(cloud.n_atoms)
+
+
+def test_sampled_topics_are_the_true_ones():
+    counts, phi = separable()
+    summary = start(SampledTopics(K), Batch(counts))
+    assert (distances(summary, phi) < 0.2).all()
+    np.testing.assert_allclose(summary["x"].sum(axis=0), counts.sum(axis=0), rtol=1e-9)
+    np.testing.assert_allclose(summary["N"], summary["x"].sum(axis=1))
+    assert (np.diff(summary["N"]) <= 0).all() and summary["docs"] == 0
+
+
+def test_a_part_of_the_corpus_is_scaled_to_all_of_it():
+    counts, phi = separable(1000)
+    summary = start(SampledTopics(K, max_tokens=20_000), Batch(counts))
+    assert summary["N"].sum() == pytest.approx(counts.sum())
+    assert (distances(summary, phi) < 0.35).all()
+    with pytest.warns(UserWarning, match=r"starting with \d+ clusters instead of 90: the sampler"):
+        assert start(SampledTopics(90, passes=2, averaged=1, max_tokens=80), Batch(counts)).n_clusters < 81
+
+
+@pytest.mark.parametrize("kind", [HDPTopics, LDA])
+def test_sampled_topics_are_a_better_start_than_anchor_words(kind):
+    counts = bars_corpus(300, 60, 0)[0]
+
+    def after_two_laps(init):
+        with pytest.warns(UserWarning, match="limit of 2 laps"):
+            made = train(model(kind), counts, init=init, schedule=FullBatch(laps=2, tolerance=0.0), batch_size=200)
+        return made.history[-1]["elbo"]
+
+    assert after_two_laps(SampledTopics(10, passes=40)) > after_two_laps(AnchorWords(10, noise=0.0))
+
+
+def test_the_sampler_draws_from_the_posterior():
+    """Two documents of two tokens, two topics: every assignment as often as the collapsed joint says."""
+    offsets, words = np.array([0, 2, 4]), np.array([0, 1, 1, 2])
+    prior, shares = np.array([30.0, 50.0, 40.0]), np.array([0.5, 0.9])
+    states = np.array(list(itertools.product(range(2), repeat=4)))
+    wanted = np.array([np.exp(collapsed(offsets, words, z, prior, shares)) for z in states])
+    topics, counts, totals = np.full(4, -1), np.zeros((3, 2), np.float32), np.zeros(2)
+    table, state, seen = np.empty((3, 2), np.float32), np.array([5], np.uint64), np.zeros(16)
+    for turn in range(40_000):
+        each = cumulate(counts, totals, shares, prior, table)
+        documents = sample_pass(offsets, words, topics, prior, table, each, counts, totals, state)
+        seen[topics @ [8, 4, 2, 1]] += turn >= 100
+    again = np.zeros((3, 2))
+    add_counts(offsets, words, topics, np.ones(2), again)
+    np.testing.assert_array_equal(again, counts)
+    np.testing.assert_array_equal(counts.sum(axis=0), totals)
+    assert documents.sum() == len(set(topics[:2])) + len(set(topics[2:]))
+    # topics new to a document are drawn by the words of the last pass, so words must change little in one
+    assert 0.5 * np.abs(seen / seen.sum() - wanted / wanted.sum()).sum() < 0.01
+
+
+def collapsed(offsets, words, topics, prior, shares):
+    """Log joint of words and topics, up to a constant."""
+    value = 0.0
+    for first, last in itertools.pairwise(offsets):
+        value += gammaln(np.bincount(topics[first:last], minlength=2) + shares).sum()
+    for k in range(2):
+        mass = np.bincount(words[topics == k], minlength=3) + prior
+        value += gammaln(mass).sum() - gammaln(mass.sum())
+    return value
+
+
+def test_sampled_topics_of_weighted_documents():
+    counts, _ = separable(60)
+    weights = np.arange(60) % 3 + 0.0
+    summary = start(SampledTopics(4, passes=5, averaged=2), Batch(counts, weights))
+    assert summary["N"].sum() == pytest.approx(weights @ counts.sum(axis=1))
+    np.testing.assert_allclose(summary["x"].sum(axis=0), weights @ counts)
+
+
+def test_what_cannot_be_sampled():
+    counts, _ = separable(20)
+    with pytest.raises(SettingError, match="SampledTopics starts topic models of words"):
+        start(SampledTopics(2), Batch(counts), kind=DPMixture)
+    with pytest.raises(DataError, match="have no words"):
+        start(SampledTopics(2), Batch(sparse.csr_array((3, 5))), n_batches=1)
+    with pytest.raises(SettingError, match=r"1000000 words times n_clusters=400, .* are 6.0 GB.*Ask for 134 topics"):
+        wide = sparse.csr_array(([1.0, 1.0], ([0, 0], [0, 999_999])), shape=(1, 1_000_000))
+        start(SampledTopics(400), Batch(wide), n_batches=1)
+    for bad in ({"passes": 0}, {"averaged": 101}, {"concentration": 0.0}, {"max_tokens": 0}):
+        with pytest.raises(SettingError):
+            SampledTopics(5, **bad)

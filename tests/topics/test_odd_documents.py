@@ -52,10 +52,10 @@ def test_documents_without_words_change_no_topic(kind):
     np.testing.assert_allclose(shares[empty][:, :4], np.tile(expected, (20, 1)), rtol=1e-9)
 
 
-@pytest.mark.parametrize("init", [bnp.RandomExamples(5), bnp.BregmanKMeans(5), bnp.AnchorWords(5)])
-def test_every_start_takes_documents_without_words(init):
+@pytest.mark.parametrize("kind", [bnp.RandomExamples, bnp.BregmanKMeans, bnp.AnchorWords, bnp.SampledTopics])
+def test_every_start_takes_documents_without_words(kind):
     x, _ = bars_corpus(120, length=60, seed=3)
-    result = go(with_gaps(x, 3), init=init, moves=[bnp.Birth(), bnp.Merge(), bnp.Delete()])
+    result = go(with_gaps(x, 3), init=kind(5), moves=[bnp.Birth(), bnp.Merge(), bnp.Delete()])
     elbo = np.array([row["elbo"] for row in result.history if row["exact"]])
     assert np.isfinite(elbo).all()
     assert (np.diff(elbo) >= -1e-9 * abs(elbo[-1])).all()

@@ -6,7 +6,7 @@ import gzip
 import html
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,12 +64,7 @@ def bars(seed: int = 0) -> Corpus:
     return Corpus("bars", x[:1000], x[1000:], phi)
 
 
-def kos(seed: int = 0) -> Corpus:
-    """KOS: 3,430 documents, 90 % for training."""
-    return halves("kos", _store(SHARED / "kos" / "docword.kos.txt.gz", None), seed)
-
-
-def halves(name: str, x: sparse.csr_array, seed: int = 0) -> Corpus:
+def halves(name: str, x: sparse.csr_array, seed: int | Sequence[int] = 0) -> Corpus:
     """A fixed split of documents with two distinct words; words that training lacks are left out of the test."""
     x = x[np.flatnonzero(np.diff(x.indptr) >= 2)]
     order = np.random.default_rng(seed).permutation(x.shape[0])
@@ -79,28 +74,37 @@ def halves(name: str, x: sparse.csr_array, seed: int = 0) -> Corpus:
     return Corpus(name, sparse.csr_array(train[:, seen]), sparse.csr_array(test[:, seen]))
 
 
-def nips12(seed: int = 0) -> Corpus:
+def validation(corpus: Corpus, seed: int = 0) -> Corpus:
+    """Training documents alone, a tenth of them set apart: settings are chosen by these, never by the test."""
+    return halves(f"{corpus.name} validation", corpus.train, [seed, 1])
+
+
+def kos() -> sparse.csr_array:
+    """KOS: 3,430 documents, ready counts."""
+    return _store(SHARED / "kos" / "docword.kos.txt.gz", None)
+
+
+def nips12() -> sparse.csr_array:
     """NIPS 1-12, raw OCR text: 1,740 papers."""
     text = Text(encoding="latin-1", glob="*.txt", min_df=10, max_df=0.5, token_pattern="[a-z]{3,}")
-    return halves("nips12", _store(SHARED / "nips12" / "nipstxt.tar.xz", text), seed)
+    return _store(SHARED / "nips12" / "nipstxt.tar.xz", text)
 
 
-def newsgroups20(seed: int = 0) -> Corpus:
+def newsgroups20() -> sparse.csr_array:
     """20 Newsgroups by date, the training part: 11,314 posts with headers."""
     text = Text(encoding="latin-1", min_df=10, max_df=0.5, token_pattern="[a-z]{3,}")
-    return halves("newsgroups20", _store(SHARED / "newsgroups20" / "20news-bydate-train.tar.xz", text), seed)
+    return _store(SHARED / "newsgroups20" / "20news-bydate-train.tar.xz", text)
 
 
-def imdb(seed: int = 0) -> Corpus:
+def imdb() -> sparse.csr_array:
     """Film reviews, the training part: 25,000 documents."""
     text = Text(glob="*/[pn]*/*_*.txt", min_df=20, max_df=0.5, token_pattern="[a-z]{3,}")
-    return halves("imdb", _store(SHARED / "imdb" / "aclImdb_train.tar.xz", text), seed)
+    return _store(SHARED / "imdb" / "aclImdb_train.tar.xz", text)
 
 
-def reuters21578(seed: int = 0) -> Corpus:
+def reuters21578() -> sparse.csr_array:
     """Newswire articles: title and body of 21,578 SGML records."""
-    text = Text(min_df=10, max_df=0.5, token_pattern="[a-z]{3,}")
-    return halves("reuters21578", _store(_reuters, text), seed)
+    return _store(_reuters, Text(min_df=10, max_df=0.5, token_pattern="[a-z]{3,}"))
 
 
 def _reuters() -> Iterator[tuple[str, str]]:
@@ -119,4 +123,18 @@ def _store(source: object, text: Text | None) -> sparse.csr_array:
         return sparse.csr_array(sparse.vstack([made.reader(b)().x for b in range(made.n_batches)], format="csr"))
 
 
-CORPORA = {f.__name__: f for f in (synthetic, bars, kos, nips12, newsgroups20, reuters21578, imdb)}
+DRAWN = {f.__name__: f for f in (synthetic, bars)}
+REAL = {f.__name__: f for f in (kos, nips12, newsgroups20, reuters21578, imdb)}
+
+
+def load(name: str, seed: int = 0, cache: Path | None = None) -> Corpus:
+    """A corpus by its name; counts of a real one are kept in the folder ``cache`` from one run to the next."""
+    if name in DRAWN:
+        return DRAWN[name](seed=seed)
+    if cache is None:
+        return halves(name, REAL[name](), seed)
+    path = cache / f"counts_{name}.npz"
+    if not path.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        sparse.save_npz(path, REAL[name]())
+    return halves(name, sparse.csr_array(sparse.load_npz(path)), seed)

@@ -17,7 +17,7 @@ import bnp_dask as bnp
 from bnp_dask.allocation import LDA, DocumentStep, HDPTopics
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.execute.threads import ThreadExecutor
-from bnp_dask.initialize import AnchorWords, Initialization
+from bnp_dask.initialize import AnchorWords, Initialization, SampledTopics
 from tests.benchmarks.timing import workers
 from tests.benchmarks.topics.corpora import Corpus
 from tests.benchmarks.topics.score import figures
@@ -38,6 +38,7 @@ class Ours:
     lam: float = 0.1
     common: float = 0.0
     noise: float = 1.0
+    passes: int = 100
     document_start: str = "best"
     restarts: int = 5
     batch_docs: int = 2000
@@ -54,6 +55,8 @@ class Ours:
         """Where training starts."""
         if self.start == "anchors":
             return AnchorWords(self.n_clusters, noise=self.noise)
+        if self.start == "sampled":
+            return SampledTopics(self.n_clusters, self.passes)
         starts = {"random": bnp.RandomExamples, "kmeans": bnp.BregmanKMeans}
         return starts[self.start](self.n_clusters)
 

@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 
 from tests.benchmarks.topics import ours
-from tests.benchmarks.topics.corpora import CORPORA, Corpus
+from tests.benchmarks.topics.corpora import Corpus, load
 from tests.benchmarks.topics.peers import ALPHA, ETA
 from tests.benchmarks.topics.score import completion
 
@@ -60,7 +60,7 @@ def draw(corpus: Corpus, lines: dict[str, list[float]], path: Path) -> None:
 
 def main(name: str, out: str, laps: str = "8") -> None:
     """Train both and draw."""
-    corpus = CORPORA[name](seed=0)
+    corpus = load(name)
     settings = ours.Ours(
         n_clusters=300, start="anchors", lam=0.4, common=0.6, restarts=0, laps=int(laps), where="threads",
         batch_docs=-(-corpus.train.shape[0] // 10),

@@ -1,6 +1,6 @@
 """Topic models against other programs; prints one JSON line per run and asserts nothing.
 
-``python -m tests.benchmarks.topics.run WHAT [options]``; WHAT is ``synthetic``, ``bars``, ``kos``, ``corpora`` (nips12,
+``python -m tests.benchmarks.topics.run WHAT [options]``; WHAT is ``synthetic``, ``bars``, ``corpora`` (kos, nips12,
 newsgroups20, reuters21578, imdb), the name of one of these, or ``step`` (the document step by itself).
 Peers need an environment that has them: ``--peers sklearn-batch,tomotopy-lda --peer-python /path/bin/python``.
 """
@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,9 @@ import numpy as np
 from scipy import sparse
 
 from tests.benchmarks.topics import document_step, ours
-from tests.benchmarks.topics.corpora import CORPORA, Corpus
+from tests.benchmarks.topics.corpora import DRAWN, REAL, Corpus, load, validation
+from tests.benchmarks.topics.peers import ETA
 from tests.benchmarks.topics.score import figures
-
-REAL = ("nips12", "newsgroups20", "reuters21578", "imdb")
 
 PASSES = {
     "sklearn-online": 2, "sklearn-batch": 10, "gensim-lda": 2, "gensim-hdp": 1, "tomotopy-lda": 100,
@@ -40,30 +40,42 @@ def emit(line: dict[str, Any]) -> None:
 
 
 def run_peer(
-    python: str, program: str, corpus: Corpus, k: int, passes: int, seed: int, limit: float | None = None
-) -> dict[str, Any]:
-    """One other program in a process of its own, stopped after ``limit`` seconds; seconds are those of its fit."""
+    python: str, peer: str, corpus: Corpus, k: int, seed: int, eta: float, limit: float | None = None
+) -> Iterator[dict[str, Any]]:
+    """One other program in a process of its own, stopped after ``limit`` seconds; seconds are those of its fit.
+
+    ``peer`` is a name, perhaps with ``:PASSES``; of several numbers of passes (``:100/200``) there is a line for each.
+    """
+    program, _, given = peer.partition(":")
+    passes = given or str(PASSES[program])
     with tempfile.TemporaryDirectory() as folder:
-        data, out = Path(folder) / "x.npz", Path(folder) / "out.npz"
+        data = Path(folder) / "x.npz"
         sparse.save_npz(data, corpus.train)
-        script = Path(__file__).with_name("peers.py")
-        facts = {"program": program, "corpus": corpus.name, "asked_K": k, "passes": passes}
+        command = [python, str(Path(__file__).with_name("peers.py")), str(data), folder, program]
+        why: Any = None
         try:
             done = subprocess.run(
-                [python, str(script), str(data), str(out), program, str(k), str(passes), str(seed)],
+                [*command, str(k), passes, str(seed), str(eta)],
                 capture_output=True, text=True, check=False, timeout=limit,
             )  # fmt: skip
+            if done.returncode != 0:
+                why = done.stderr.strip().splitlines()[-1:]
         except subprocess.TimeoutExpired:
-            return {**facts, "failed": f"not done after {limit:.0f} s"}
-        if done.returncode != 0:
-            return {**facts, "failed": done.stderr.strip().splitlines()[-1:]}
-        with np.load(out) as found:
-            phi = found["phi"] / found["phi"].sum(axis=1, keepdims=True)
-            # sizes of topics are not asked of each program: what their posterior gives the training words
-            sizes = topic_sizes(corpus.train, phi)
-            seconds, cpu = float(found["seconds"]), float(found["cpu"])
-    line = figures(corpus.test, phi, sizes, corpus.truth)
-    return {**facts, "seconds": round(seconds, 2), "cpu_seconds": round(cpu, 2), **line}
+            why = f"not done after {limit:.0f} s"
+        for number in sorted(int(p) for p in passes.split("/")):
+            facts = {"program": program, "corpus": corpus.name, "asked_K": k, "passes": number, "eta": eta}
+            path = Path(folder) / f"{number}.npz"
+            yield {**facts, **(peer_figures(path, corpus) if path.exists() else {"failed": why})}
+
+
+def peer_figures(path: Path, corpus: Corpus) -> dict[str, Any]:
+    """What a program's topics are worth, and what they cost."""
+    with np.load(path) as found:
+        phi = found["phi"] / found["phi"].sum(axis=1, keepdims=True)
+        seconds, cpu = float(found["seconds"]), float(found["cpu"])
+    # sizes of topics are not asked of each program: what their posterior gives the training words
+    line = figures(corpus.test, phi, topic_sizes(corpus.train, phi), corpus.truth)
+    return {"seconds": round(seconds, 2), "cpu_seconds": round(cpu, 2), **line}
 
 
 def topic_sizes(train: sparse.csr_array, phi: np.ndarray) -> np.ndarray:
@@ -79,17 +91,22 @@ def topic_sizes(train: sparse.csr_array, phi: np.ndarray) -> np.ndarray:
 def options() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=[*CORPORA, "corpora", "step"])
+    parser.add_argument("what", choices=[*DRAWN, *REAL, "corpora", "step"])
     for field in dataclasses.fields(ours.Ours):
         flag = "--" + field.name.replace("_", "-")
         if isinstance(field.default, bool):
             parser.add_argument(flag, action="store_true")
         else:
             parser.add_argument(flag, type=type(field.default), default=field.default)
-    parser.add_argument("--peers", default="", help="names of programs, by comma, each perhaps with :PASSES")
+    parser.add_argument(
+        "--peers", default="", help="names of programs, by comma, each perhaps with :PASSES or :PASSES/PASSES"
+    )
     parser.add_argument("--peer-clusters", default="", help="numbers of topics for peers, by comma; default: as ours")
     parser.add_argument("--peer-python", default=sys.executable)
     parser.add_argument("--peer-seconds", type=float, help="stop a peer that takes longer")
+    parser.add_argument("--peer-eta", type=float, default=ETA, help="their prior for each word of a topic")
+    parser.add_argument("--cache", type=Path, help="folder that keeps the counts of real corpora")
+    parser.add_argument("--validate", action="store_true", help="score a tenth of the training documents, not the test")
     parser.add_argument("--only-peers", action="store_true")
     parser.add_argument("--brief", action="store_true", help="leave out the figures of each lap")
     return parser
@@ -104,7 +121,9 @@ def main() -> None:
     names = REAL if args.what == "corpora" else (args.what,)
     settings = ours.Ours(**{f.name: getattr(args, f.name) for f in dataclasses.fields(ours.Ours)})
     for name in names:
-        corpus = CORPORA[name](seed=args.seed)
+        corpus = load(name, args.seed, args.cache)
+        if args.validate:
+            corpus = validation(corpus, args.seed)
         if corpus.truth is not None:
             emit({"program": "truth", "corpus": name, **figures(corpus.test, corpus.truth, np.ones(1), corpus.truth)})
         if not args.only_peers:
@@ -112,9 +131,8 @@ def main() -> None:
             emit({k: v for k, v in line.items() if not (args.brief and k == "laps_run")})
         for k in [int(k) for k in args.peer_clusters.split(",") if k] or [settings.n_clusters]:
             for peer in [p for p in args.peers.split(",") if p]:
-                program, _, passes = peer.partition(":")
-                n = int(passes or PASSES[program])
-                emit(run_peer(args.peer_python, program, corpus, k, n, args.seed, args.peer_seconds))
+                for line in run_peer(args.peer_python, peer, corpus, k, args.seed, args.peer_eta, args.peer_seconds):
+                    emit(line)
 
 
 if __name__ == "__main__":

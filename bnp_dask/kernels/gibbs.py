@@ -1,0 +1,147 @@
+"""Collapsed Gibbs sampling of the topics of tokens, one pass over some documents at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+ONE_53 = 2.0**-53
+TRIES = 100
+"""Draws from a table before its last one is taken: a word that is in one topic only is there but for its prior."""
+
+LEFT, RIGHT, LEFT_AGAIN, LOW = np.uint64(13), np.uint64(7), np.uint64(17), np.uint64(11)
+
+
+@njit(nogil=True, cache=True)
+def _uniform(state):
+    """Next number in [0, 1) by xorshift (Marsaglia 2003); ``state (1,)`` uint64, not zero."""
+    x = state[0]
+    x ^= x << LEFT
+    x ^= x >> RIGHT
+    x ^= x << LEFT_AGAIN
+    state[0] = x
+    return float(x >> LOW) * ONE_53
+
+
+@njit(nogil=True, cache=True)
+def cumulate(counts, totals, share, prior, out):
+    """Cumulative ``share_k (counts_vk + prior_v) / (totals_k + sum prior)`` over topics, ``out (V, K)``.
+
+    Returns what a single token is worth there, ``(K,)``.
+    """
+    n_words, n_topics = counts.shape
+    each = share / (totals + prior.sum())
+    for v in range(n_words):
+        total = 0.0
+        for k in range(n_topics):
+            total += each[k] * (counts[v, k] + prior[v])
+            out[v, k] = total
+    return each
+
+
+@njit(nogil=True, cache=True)
+def _first_above(row, value):
+    low, high = 0, len(row) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if row[middle] <= value:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@njit(nogil=True, cache=True)
+def _from_table(row, old, worth, state):
+    """A topic by the cumulative ``row (K,)``, of which ``worth`` at the topic ``old`` (or -1) does not count."""
+    for _ in range(TRIES):
+        k = _first_above(row, _uniform(state) * row[-1])
+        if k != old:
+            break
+        if _uniform(state) * (row[k] - (row[k - 1] if k > 0 else 0.0)) >= worth:
+            break
+    return k
+
+
+@njit(nogil=True, cache=True)
+def sample_pass(offsets, words, topics, prior, table, each, counts, totals, state):
+    """Draw the topic of each token given those of all others.
+
+    A token of word v in document d comes from k with probability in proportion to ``(N_dk + a_k) phi_kv``, with phi
+    as all other tokens say.  The part with N_dk concerns the few topics of the document and is exact; the part with a_k
+    is drawn from ``table``, which says what phi was when the pass began.
+
+    Parameters
+    ----------
+    offsets, words
+        Tokens ``words (T,)`` of documents, ``offsets (D + 1,)``.
+    topics
+        Topic of each token, ``(T,)``; overwritten.  -1: it has none yet, and counts nowhere.
+    prior
+        Pseudo-counts of words, ``(V,)``.
+    table, each
+        What :func:`cumulate` gives for ``a_k``, ``(V, K)`` and ``(K,)``.
+    counts, totals
+        Tokens by word and topic, ``(V, K)``, and by topic, ``(K,)``; kept up to date.
+    state
+        Of the random numbers, ``(1,)`` uint64; goes on.
+
+    Returns
+    -------
+    Documents with a token of each topic, ``(K,)``.
+    """
+    n_topics, whole = len(totals), prior.sum()
+    here, part = np.zeros(n_topics, np.int64), np.empty(n_topics)
+    listed, place = np.empty(n_topics, np.int64), np.empty(n_topics, np.int64)
+    inverse, documents = 1.0 / (totals + whole), np.zeros(n_topics)
+    for d in range(len(offsets) - 1):
+        used = 0
+        for i in range(offsets[d], offsets[d + 1]):
+            k = topics[i]
+            if k >= 0:
+                if here[k] == 0:
+                    listed[used], place[k] = k, used
+                    used += 1
+                here[k] += 1
+        for i in range(offsets[d], offsets[d + 1]):
+            v, k = words[i], topics[i]
+            old, worth = k, 0.0
+            if k >= 0:
+                worth = each[k]
+                here[k] -= 1
+                counts[v, k] -= 1
+                totals[k] -= 1
+                inverse[k] = 1.0 / (totals[k] + whole)
+                if here[k] == 0:
+                    used -= 1
+                    listed[place[k]], place[listed[used]] = listed[used], place[k]
+            row, own = counts[v], 0.0
+            for j in range(used):
+                t = listed[j]
+                own += here[t] * (row[t] + prior[v]) * inverse[t]
+                part[j] = own
+            at = _uniform(state) * (own + max(table[v, n_topics - 1] - worth, 0.0))
+            if at < own:
+                k = listed[_first_above(part[:used], at)]
+            else:
+                k = _from_table(table[v], old, worth, state)
+            topics[i] = k
+            if here[k] == 0:
+                listed[used], place[k] = k, used
+                used += 1
+            here[k] += 1
+            counts[v, k] += 1
+            totals[k] += 1
+            inverse[k] = 1.0 / (totals[k] + whole)
+        for j in range(used):
+            documents[listed[j]] += 1.0
+            here[listed[j]] = 0
+    return documents
+
+
+@njit(nogil=True, cache=True)
+def add_counts(offsets, words, topics, times, out):
+    """Add the tokens by word and topic, each as often as its document counts, ``times (D,)``, to ``out (V, K)``."""
+    for d in range(len(offsets) - 1):
+        for i in range(offsets[d], offsets[d + 1]):
+            out[words[i], topics[i]] += times[d]
