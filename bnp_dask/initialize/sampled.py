@@ -39,6 +39,9 @@ class SampledTopics:
     words is that of the model.  Topics that no token is left in are not started.  Topics are numbered from the
     largest.
 
+    Moves take away topics that are copies of others (of 100 on documents with 50 true topics these 50 stayed), but on a
+    small corpus about as many stay as were sampled: K is then the user's choice.
+
     All of it is one task on one worker, so the answer does not depend on how many there are.  A pass takes about 0.1
     to 0.2 seconds for a million tokens.
 

@@ -20,12 +20,12 @@ from bnp_dask.execute import SerialExecutor
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.running import RunningTotal
-from bnp_dask.schedules import Memoized, State, Work
+from bnp_dask.schedules import State, Work
 from bnp_dask.schedules.change import FAN, Change, change_of, joined
 from bnp_dask.schedules.kept import total_from, visit_to_arrays
 from bnp_dask.schedules.pipeline import Taken
 from bnp_dask.survey import survey_batch
-from tests.benchmarks.coordinator.measure import median_seconds, say_ceiling, say_rates, submit_seconds, travel
+from tests.benchmarks.coordinator.measure import fold, median_seconds, say_ceiling, say_rates, submit_seconds, travel
 from tests.benchmarks.coordinator.simulate import Costs
 from tests.moves.parts import Batches, DictMemo
 
@@ -102,18 +102,12 @@ def ceiling(model: Model, start: Posterior, later: Posterior, batches: list[Batc
     state.posterior = model.global_step(state.total.value())
     state.terms = model.elbo(state.posterior, state.total.value())
     groups = joined(*found)
-    message = [len(pickle.dumps(change, protocol=5)) for change in (found[0], joined(*found[:FAN]), groups)]
-    taken = Taken((0,), 0, groups, {}, [])
-    schedule = Memoized(laps=2)
-
-    def fold() -> None:
-        state.terms = {"data": -np.inf}  # nothing is lower
-        assert schedule._try(work, replace(state), taken)
-
+    taken, packed = Taken((0,), 0, groups, {}, []), pickle.dumps(groups, protocol=5)
+    message = [len(pickle.dumps(change, protocol=5)) for change in (found[0], joined(*found[:FAN]))] + [len(packed)]
     beliefs = pickle.dumps(state.posterior.for_visits(), protocol=5)
     parts = {
-        "fold": median_seconds(fold),
-        "open": median_seconds(lambda: pickle.loads(pickle.dumps(groups, protocol=5))),
+        "fold": median_seconds(lambda: fold(work, state, taken)),
+        "open": median_seconds(lambda: pickle.loads(packed)),
         "send the posterior": median_seconds(lambda: pickle.dumps(state.posterior.for_visits(), protocol=5)),
         f"add {FAN} (on a worker)": median_seconds(lambda: joined(*found[:FAN])),
         "add two large ones": median_seconds(lambda: joined(groups, groups)),
