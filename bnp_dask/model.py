@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
-from bnp_dask.allocation.base import Allocation, GroupedAllocation, LocalStep
+from bnp_dask.allocation.base import Allocation, ChainedAllocation, GroupedAllocation, LocalStep
 from bnp_dask.allocation.topics import GroupStep
 from bnp_dask.batch import Batch
 from bnp_dask.errors import SettingError
@@ -296,7 +297,8 @@ class Model:
         places_sought = posterior.positions(np.array(list(members), np.int64))
         needed = np.unique(np.concatenate([places_sought, *(run.needed for run in runs)]))
         start = 0
-        for tile, step in self.steps(posterior, batch, places):
+        sums_alone = self.chained and not (trials or sought)
+        for tile, step in (self.sweep if sums_alone else self.steps)(posterior, batch, places):
             _add_in_place(total, self.summary_of(posterior.ids, tile, step, pairs))
             shares = Shares(step.resp, needed)
             for run in runs:
@@ -345,6 +347,12 @@ class Model:
                 continue
             for tile in self.allocation.tiles(piece, posterior.n_clusters):
                 yield tile, self.assign(posterior, tile, places)
+
+    def sweep(self, posterior: Posterior, batch: Batch, places: np.ndarray) -> Iterator[tuple[Batch, LocalStep]]:
+        """The local step on sequences in small pieces, in an order of their own, for sums alone."""
+        allocation = cast(ChainedAllocation, self.allocation)
+        log_lik = partial(self.observation.expected_log_lik, posterior.observation)
+        return allocation.sweep(posterior.allocation, log_lik, batch, places)
 
     def screened(self, posterior: Posterior, batch: Batch) -> Iterator[tuple[Batch, ScreenedWeights | None]]:
         """Pieces of a batch with the weights of the clusters that matter; None where all are to be looked at."""

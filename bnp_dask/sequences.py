@@ -18,8 +18,8 @@ from bnp_dask.allocation.base import LocalStep
 from bnp_dask.allocation.chains import shifted
 from bnp_dask.allocation.dp_mixture import DPMixture
 from bnp_dask.batch import Batch
+from bnp_dask.kernels.chain_losses import merge_losses
 from bnp_dask.kernels.chain_trials import Block, find_block, share_block
-from bnp_dask.kernels.chains import merge_losses
 from bnp_dask.summary import Links, Summary
 
 if TYPE_CHECKING:

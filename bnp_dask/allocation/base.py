@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -140,5 +140,18 @@ class GroupedAllocation(Protocol):
 
         ``log_lik (R, J)`` is that of the receivers, ``beliefs (J,)`` their weights.  Statistics are those of all
         groups, so that they can be exchanged for the donors'.
+        """
+        ...
+
+
+class ChainedAllocation(Protocol):
+    """An allocation whose atoms are steps of sequences; all verbs of Allocation, and this one."""
+
+    def sweep(
+        self, params: Params, log_lik: Callable[[Batch], np.ndarray], batch: Batch, pairs: np.ndarray
+    ) -> Iterator[tuple[Batch, LocalStep]]:
+        """The local step in pieces, in an order of their own, for visits that need sums and try nothing.
+
+        ``log_lik`` gives that of some rows, ``(m, K)`` nats.  A piece's ``resp`` holds until the next is asked for.
         """
         ...

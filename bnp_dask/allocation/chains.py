@@ -23,6 +23,7 @@ from bnp_dask.allocation.base import LocalStep
 from bnp_dask.batch import Batch
 from bnp_dask.errors import DataError, NumericalError
 from bnp_dask.kernels import chains as kernel
+from bnp_dask.kernels.chain_losses import merge_losses
 from bnp_dask.kernels.chains import Chains
 from bnp_dask.summary import Field, Summary
 
@@ -96,15 +97,19 @@ def chain_tiles(batch: Batch, n_clusters: int) -> Iterator[Batch]:
         start = stop
 
 
-def shifted(log_lik: np.ndarray, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
-    """Log likelihoods with the largest of each row at zero (overwritten), and what was taken off, ``(n,)``."""
+def shifted(log_lik: np.ndarray, batch: Batch, first: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Log likelihoods with the largest of each row at zero (overwritten), and what was taken off, ``(n,)``.
+
+    They are those of the rows of a batch from ``first`` on.
+    """
     log_lik = np.ascontiguousarray(log_lik, np.float64)
     top = kernel.shift_rows(log_lik)
     if not np.isfinite(top).all():
         row = int(np.argmin(np.isfinite(top)))
         raise NumericalError(
-            f"{batch.name}, row {row}: its log likelihood is {top[row]} under the best of {log_lik.shape[1]} states; "
-            "the values are too far from all that was seen for double precision: rescale the columns, or drop the row"
+            f"{batch.name}, row {first + row}: its log likelihood is {top[row]} under the best of {log_lik.shape[1]} "
+            "states; the values are too far from all that was seen for double precision: rescale the columns, or drop "
+            "the row"
         )
     return log_lik, top
 
@@ -143,7 +148,7 @@ def chain_step(
     # the entropy of exp(linear terms) / Z is log Z minus the expected linear terms
     linear = np.einsum("nk,nk->", resp, log_lik) + np.vdot(pair_sums, log_trans) + start @ log_start
     values = {"M": pair_sums, "start": start, "H": np.asarray(weights @ chains.log_norm - linear)}
-    losses = kernel.merge_losses(chains, offsets, weights, list(pairs))
+    losses = merge_losses(chains, offsets, weights, list(pairs))
     return LocalStep(resp, values, {"H": losses}, state)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.special import gammaln, psi
 
 from bnp_dask.allocation.base import LocalStep
+from bnp_dask.allocation.chain_sweep import LogLikOf, chain_sweep
 from bnp_dask.allocation.chains import (
     CHAIN_FIELDS,
     chain_step,
@@ -119,6 +120,11 @@ class HDPHMM:
 
     def local_step(self, params: StateSticks, log_lik: np.ndarray, batch: Batch, pairs: np.ndarray) -> LocalStep:
         return chain_step(params.log_start, params.log_trans, log_lik, batch, pairs)
+
+    def sweep(
+        self, params: StateSticks, log_lik: LogLikOf, batch: Batch, pairs: np.ndarray
+    ) -> Iterator[tuple[Batch, LocalStep]]:
+        return chain_sweep(params.log_start, params.log_trans, log_lik, batch, pairs)
 
     def reassign(self, params: StateSticks, log_lik: np.ndarray, batch: Batch, mass: np.ndarray) -> LocalStep:
         raise no_reassign()

@@ -27,9 +27,6 @@ LOWEST = -690.0
 NOTHING = 1e-200
 """Filtered probabilities below this are zero."""
 
-SMALL = 1e-18
-"""Probability that loses nothing that counts when it is added to another."""
-
 EXP_BLOCK = 1024
 
 SAFE = 1e-100
@@ -55,7 +52,7 @@ class Chains(NamedTuple):
     extra: np.ndarray
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
 def _exp_block(source, n, bits, out):
     """``exp`` of the first ``n`` numbers in vector code (see ``kernels/resp.py``); zero below :data:`LOWEST`."""
     power = bits.view(np.float64)
@@ -84,7 +81,7 @@ def _exp_block(source, n, bits, out):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _exp_all(source, out):
+def exp_all(source, out):
     """The same of any number, through scratch that stays in cache."""
     bits = np.empty(EXP_BLOCK, np.int64)
     for start in range(0, len(source), EXP_BLOCK):
@@ -93,7 +90,7 @@ def _exp_all(source, out):
 
 
 @njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
-def _times(vector, matrix, out):
+def times(vector, matrix, out):
     """``vector @ matrix`` (K, K), eight rows at a time, so that the result stays in registers longer."""
     n, width = matrix.shape
     out[:] = 0.0
@@ -137,23 +134,53 @@ def _times_and_sum(source, factor, out):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _scaled(start, trans, flipped, lik, filtered, grow, resp, space):
+def forth(prior, lik, filtered):
+    """One step forward: ``filtered`` from what the steps before make of it (``prior``); the step's normaliser.
+
+    Below :data:`SAFE` the normaliser is not to be trusted, and ``filtered`` is not normalised.
+    """
+    total = _times_and_sum(prior, lik, filtered)
+    if total > SAFE:
+        share = 1.0 / total
+        for k in range(len(filtered)):
+            filtered[k] *= share
+    return total
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def back(flipped, lik, filtered, weight, later, here, resp, space):
+    """One step backward: ``here`` (not scaled yet) from ``later``, which is scaled, times ``weight``; the normaliser.
+
+    Below :data:`NOTHING` the normaliser is not to be trusted, and nothing is scaled.
+    """
+    times(later, flipped, space)
+    total = _times_and_sum(filtered, space, resp)
+    if total > NOTHING:
+        share = 1.0 / total
+        counted = share * weight
+        for k in range(len(resp)):
+            resp[k] *= share
+            later[k] *= counted
+            beta = space[k] * share
+            new = lik[k] * (beta if beta < 1.0 / NOTHING else 1.0 / NOTHING)
+            here[k] = new if new > NOTHING else 0.0
+    return total
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _scaled(start, trans, flipped, lik, weight, filtered, grow, resp, space):
     """One sequence; its log normaliser, or NaN when scaling fails.  ``lik`` and ``grow`` may be the same memory."""
     n, width = lik.shape
     log_norm = 0.0
     product = 1.0
     for t in range(n):
         if t == 0:
-            total = _times_and_sum(start, lik[0], filtered[0])
+            total = forth(start, lik[0], filtered[0])
         else:
-            _times(filtered[t - 1], trans, space)
-            total = _times_and_sum(space, lik[t], filtered[t])
+            times(filtered[t - 1], trans, space)
+            total = forth(space, lik[t], filtered[t])
         if not total > SAFE:
             return np.nan
-        share = 1.0 / total
-        row = filtered[t]
-        for k in range(width):
-            row[k] *= share
         # a log per few steps instead of one per step
         product *= total
         if product < 1e-150 or product > 1e150:
@@ -161,22 +188,12 @@ def _scaled(start, trans, flipped, lik, filtered, grow, resp, space):
             product = 1.0
     log_norm += math.log(product)
     resp[n - 1] = filtered[n - 1]
-    back = grow[n - 1]
+    last = grow[n - 1]
     for k in range(width):
-        back[k] = lik[n - 1, k]
+        last[k] = lik[n - 1, k]
     for t in range(n - 2, -1, -1):
-        _times(grow[t + 1], flipped, space)
-        total = _times_and_sum(filtered[t], space, resp[t])
-        if not total > NOTHING:
+        if not back(flipped, lik[t], filtered[t], weight, grow[t + 1], grow[t], resp[t], space) > NOTHING:
             return np.nan
-        share = 1.0 / total
-        own, later, here, now = resp[t], grow[t + 1], grow[t], lik[t]
-        for k in range(width):
-            own[k] *= share
-            later[k] *= share
-            beta = space[k] * share
-            new = now[k] * (beta if beta < 1.0 / NOTHING else 1.0 / NOTHING)
-            here[k] = new if new > NOTHING else 0.0
     grow[0] = 0.0
     return log_norm
 
@@ -258,14 +275,9 @@ def _all_sequences(offsets, log_start, log_trans, start, flipped, log_lik, weigh
             out.log_norm[g] = 0.0
             continue
         alpha, lik, resp = out.filtered[first:last], out.grow[first:last], out.resp[first:last]
-        _exp_all(log_lik[first:last].ravel(), lik.ravel())
-        norm = _scaled(start, out.trans, flipped, lik, alpha, lik, resp, space)
-        if norm == norm:
-            if weights[g] != 1.0:
-                for t in range(first + 1, last):
-                    for k in range(width):
-                        out.grow[t, k] *= weights[g]
-        else:
+        exp_all(log_lik[first:last].ravel(), lik.ravel())
+        norm = _scaled(start, out.trans, flipped, lik, weights[g], alpha, lik, resp, space)
+        if norm != norm:
             out.scaled[g] = False
             own = np.zeros((width, width))
             norm = _logarithmic(log_start, log_trans, log_lik[first:last], alpha, lik, resp, own)
@@ -277,7 +289,7 @@ def _all_sequences(offsets, log_start, log_trans, start, flipped, log_lik, weigh
         out.log_norm[g] = norm
 
 
-def _exponentials(logs: np.ndarray) -> np.ndarray:
+def exponentials(logs: np.ndarray) -> np.ndarray:
     """``exp``, zero below :data:`LOWEST`."""
     return np.where(logs > LOWEST, np.exp(np.maximum(logs, LOWEST)), 0.0)
 
@@ -301,13 +313,13 @@ def forward_backward(
     """
     n, width = log_lik.shape
     groups = len(offsets) - 1
-    trans = np.ascontiguousarray(_exponentials(log_trans))
+    trans = np.ascontiguousarray(exponentials(log_trans))
     out = Chains(
         np.empty((n, width)), np.empty((n, width)), np.empty((n, width)), trans, np.ones(groups, np.bool_),
         np.zeros(groups), np.zeros((width, width)),
     )  # fmt: skip
     flipped = np.ascontiguousarray(trans.T)
-    start = _exponentials(log_start)
+    start = exponentials(log_start)
     log_lik = np.ascontiguousarray(log_lik, np.float64)
     _all_sequences(offsets, log_start, log_trans, start, flipped, log_lik, weights, out)
     return out
@@ -318,97 +330,6 @@ def pair_sums(chains: Chains) -> np.ndarray:
     if len(chains.resp) < 2:
         return chains.extra.copy()
     return chains.trans * (chains.filtered[:-1].T @ chains.grow[1:]) + chains.extra
-
-
-# -- entropy that is lost when states become one --------------------------------------------------------------
-@njit(nogil=True, cache=True, error_model="numpy")
-def _apart(x, y):
-    """``(x + y) log(x + y) - x log x - y log y``: what two probabilities lose when they become one."""
-    if not min(x, y) > SMALL:
-        return 0.0
-    low, high = min(x, y), max(x, y)
-    return high * math.log1p(low / high) + low * math.log((x + y) / low)
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
-def _many_apart(parts):
-    """The same for any number of probabilities."""
-    lost, total = 0.0, 0.0
-    for x in parts:
-        lost += _apart(total, x)
-        total += x
-    return lost
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
-def _step_loss(chains, t, weight, members, inside, cells):
-    """Entropy that the pair of steps t, t + 1 loses when the states ``members`` become one; times the weight."""
-    alpha, grow, trans = chains.filtered[t], chains.grow[t + 1], chains.trans
-    count = len(members)
-    lost = 0.0
-    for k in range(len(alpha)):
-        if inside[k]:
-            continue
-        total = 0.0
-        if grow[k] > 0.0:  # from the members to state k
-            for i in range(count):
-                x = alpha[members[i]] * trans[members[i], k] * grow[k] / weight
-                lost += _apart(total, x)
-                total += x
-        total = 0.0
-        if alpha[k] > 0.0:
-            for i in range(count):
-                x = alpha[k] * trans[k, members[i]] * grow[members[i]] / weight
-                lost += _apart(total, x)
-                total += x
-    for i in range(count):
-        for j in range(count):
-            cells[i * count + j] = alpha[members[i]] * trans[members[i], members[j]] * grow[members[j]] / weight
-    return lost + _many_apart(cells)
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
-def _losses(chains, offsets, weights, members, starts, out):
-    width = chains.resp.shape[1]
-    for m in range(len(starts) - 1):
-        who = members[starts[m] : starts[m + 1]]
-        inside = np.zeros(width, np.bool_)
-        for k in who:
-            inside[k] = True
-        cells = np.empty(len(who) * len(who))
-        own = np.empty(len(who))
-        for g in range(len(offsets) - 1):
-            if weights[g] == 0.0:
-                continue
-            lost = 0.0
-            before = 0.0
-            for t in range(offsets[g], offsets[g + 1]):
-                for i in range(len(who)):
-                    own[i] = chains.resp[t, who[i]]
-                here = _many_apart(own)
-                if not chains.scaled[g] or offsets[g + 1] - offsets[g] == 1:
-                    lost += here
-                    continue
-                if t > offsets[g] and (here > 0.0 or before > 0.0):
-                    lost += _step_loss(chains, t - 1, weights[g], who, inside, cells)
-                if t > offsets[g] and t + 1 < offsets[g + 1]:
-                    lost -= here
-                before = here
-            out[m] += weights[g] * lost
-
-
-def merge_losses(chains: Chains, offsets: np.ndarray, weights: np.ndarray, sets: list[np.ndarray]) -> np.ndarray:
-    """Entropy lost when the states of each set become one, times weights, ``(M,)`` nats, not negative.
-
-    The merged chain has the pair posteriors that add up (thesis 6.5.1), and its entropy is
-    ``sum_t H(s_t) - sum_(inner t) H(r_t)``, so only terms of these states differ.  For a sequence that was done with
-    logarithms it is a bound from above, from single steps: ``sum_t (H(r_t) - H(r_t merged))``.
-    """
-    out = np.zeros(len(sets))
-    members = np.concatenate([np.zeros(0, np.int64), *[np.asarray(s, np.int64) for s in sets]])
-    starts = np.concatenate([[0], np.cumsum([len(s) for s in sets])]).astype(np.int64)
-    _losses(chains, offsets, weights, members, starts, out)
-    return out
 
 
 # -- the most likely path -------------------------------------------------------------------------------------

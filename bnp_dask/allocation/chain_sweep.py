@@ -1,0 +1,112 @@
+"""The local step of a hidden Markov model piece by piece: for visits that need sums and try nothing.
+
+The log likelihoods of a piece are made when the sweep forth comes by, and its statistics while its responsibilities
+are still in cache.  Of a whole sequence only what :class:`~bnp_dask.kernels.chain_sweeps.Kept` holds is in memory;
+the step on whole sequences (``chain_step``) keeps more than twice as much, for trials to look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from bnp_dask.allocation.base import LocalStep
+from bnp_dask.allocation.chains import (
+    chain_step,
+    chain_tiles,
+    sequence_offsets,
+    sequence_weights,
+    shifted,
+    shifted_potentials,
+)
+from bnp_dask.batch import Batch
+from bnp_dask.errors import NumericalError
+from bnp_dask.kernels.chain_losses import piece_losses
+from bnp_dask.kernels.chain_sweeps import Kept, Rows, Space, Transitions, sweep_back, sweep_forth
+
+PIECE_NUMBERS = 2**17
+"""Numbers in an (m, K) piece (1 MB): a few such arrays fit a processor's cache, and calls are few."""
+
+FEWEST = 32
+"""Rows that a piece has at least."""
+
+LogLikOf = Callable[[Batch], np.ndarray]
+"""Log likelihoods ``(m, K)`` nats of some rows, a new array."""
+
+
+def chain_sweep(
+    log_start: np.ndarray, log_trans: np.ndarray, log_lik: LogLikOf, batch: Batch, pairs: np.ndarray
+) -> Iterator[tuple[Batch, LocalStep]]:
+    """What ``chain_step`` finds in a batch, in pieces whose statistics add up to it; the last of a tile comes first.
+
+    ``log_start (K,)`` and ``log_trans (K, K)`` are E[log pi], nats; the union of the positions ``pairs (M, 2)`` is
+    tracked.  A tile in which scaled numbers do not reach comes as one piece, by logarithms.
+    """
+    tiles = list(chain_tiles(batch, len(log_start)))
+    sweep = _Sweep(log_start, log_trans, log_lik, list(pairs), batch.n_features)
+    room = Kept.room(max((tile.n_atoms for tile in tiles), default=0), len(log_start))
+    for tile in tiles:
+        offsets = sequence_offsets(tile)
+        rows, kept = Rows.of(offsets, sequence_weights(tile, offsets)), room.part(0, tile.n_atoms)
+        norm = sweep.forth(tile, rows, kept)
+        if np.isnan(norm):
+            yield tile, chain_step(log_start, log_trans, log_lik(tile), tile, pairs)
+        else:
+            yield from sweep.back(tile, rows, kept, norm)
+
+
+class _Sweep:
+    """Both sweeps over a tile, with the scratch of a piece."""
+
+    def __init__(
+        self, log_start: np.ndarray, log_trans: np.ndarray, log_lik: LogLikOf, sets: list[np.ndarray], n_features: int
+    ) -> None:
+        self.log_start, self.log_trans = shifted_potentials(log_start, log_trans)
+        self.moves = Transitions.of(self.log_start, self.log_trans)
+        self.log_lik, self.sets = log_lik, sets
+        width = len(log_start)
+        self.size = max(FEWEST, PIECE_NUMBERS // max(width, n_features))
+        self.space = Space.of(self.size, width)
+        self.resp = np.empty((self.size, width))
+
+    def forth(self, tile: Batch, rows: Rows, kept: Kept) -> float:
+        """Filter a tile; its log normaliser times weights, or NaN when scaling fails."""
+        norm, before = 0.0, self.moves.start
+        for first in range(0, tile.n_atoms, self.size):
+            last = min(first + self.size, tile.n_atoms)
+            log_lik, _ = shifted(self.log_lik(tile.rows(first, last)), tile, first)
+            norm += sweep_forth(rows.part(first, last), self.moves, log_lik, before, kept.part(first, last), self.space)
+            before = kept.filtered[last - 1]
+        return norm
+
+    def back(self, tile: Batch, rows: Rows, kept: Kept, norm: float) -> Iterator[tuple[Batch, LocalStep]]:
+        """The local step of each piece of a tile whose log normaliser is ``norm``, last piece first."""
+        after = np.zeros(self.resp.shape[1])
+        for first in reversed(range(0, tile.n_atoms, self.size)):
+            last = min(first + self.size, tile.n_atoms)
+            resp = self.resp[: last - first]
+            self.space.grow[len(resp)] = self.space.grow[0]
+            if not sweep_back(rows.part(first, last), self.moves, kept.part(first, last), self.space, resp):
+                raise NumericalError(
+                    f"{tile.name}, rows {first} to {last - 1}: the sweep back over sequences failed where that forth "
+                    "did not, which should be impossible; please report it with the data and the settings"
+                )
+            row = resp[0].copy()
+            step = self._step(rows.part(first, last), kept.part(first, last), resp, after, tile.weights is not None)
+            if first == 0:
+                step.values["H"][...] += norm
+            yield tile.rows(first, last), step
+            after = row
+
+    def _step(self, rows: Rows, kept: Kept, resp: np.ndarray, after: np.ndarray, weighted: bool) -> LocalStep:
+        """Statistics of a piece, ``resp`` of which is given its weights; H without the log normaliser."""
+        trans, grow = self.moves.trans, self.space.grow[: len(resp) + 1]
+        losses = piece_losses(rows, trans, kept.filtered, grow, resp, after, self.sets)
+        if weighted:
+            resp *= rows.weights[:, None]
+        pairs = trans * (kept.filtered.T @ grow[1:])
+        start = resp[rows.begins].sum(axis=0)
+        # the entropy of exp(linear terms) / Z is log Z minus the expected linear terms
+        linear = np.vdot(resp, kept.log_lik) + np.vdot(pairs, self.log_trans) + start @ self.log_start
+        return LocalStep(resp, {"M": pairs, "start": start, "H": np.asarray(-linear)}, {"H": losses})
