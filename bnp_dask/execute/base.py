@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from bnp_dask.errors import ExecutionError, SettingError
 from bnp_dask.execute.blas import one_blas_thread
@@ -90,6 +90,23 @@ class Executor(Protocol):
 
     def close(self) -> None:
         """Cancel what is still running and give back what was taken; handles are void afterwards."""
+        ...
+
+
+Task = tuple[str, Callable[..., Any], tuple[Any, ...]]
+"""Name, function, arguments."""
+
+
+@runtime_checkable
+class GroupExecutor(Protocol):
+    """What an executor may offer besides, where a message for each task costs more than one for many."""
+
+    def submit_together(self, tasks: Sequence[Task]) -> list[Handle]:
+        """As :meth:`Executor.submit` for each of some tasks, none of which needs another."""
+        ...
+
+    def results_together(self, handles: Sequence[Handle]) -> list[Any]:
+        """As :meth:`Executor.result` for each of some handles; all values are in memory at once."""
         ...
 
 

@@ -8,7 +8,7 @@ import uuid
 import warnings
 import weakref
 from asyncio import CancelledError as AsyncCancelledError
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -24,6 +24,7 @@ from bnp_dask.execute.base import (
     Call,
     Executor,
     Handle,
+    Task,
     add_task_note,
     check_retries,
     has_task_note,
@@ -184,6 +185,15 @@ class DaskExecutor:
         call, needed = make_call(self, name, function, args)
         return self._submit(name, call, needed)
 
+    def submit_together(self, tasks: Sequence[Task]) -> list[Handle]:
+        """Send tasks to the scheduler in one message: each message takes it some milliseconds."""
+        names = [name for name, _, _ in tasks]
+        made = [make_call(self, *task) for task in tasks]
+        if len({len(needed) for _, needed in made}) != 1:  # Dask takes as many arguments for each
+            return [self._submit(name, call, needed) for name, (call, needed) in zip(names, made, strict=True)]
+        columns = [list(column) for column in zip(*(needed for _, needed in made), strict=True)]
+        return self._send(names, [call for call, _ in made], columns)
+
     def result(self, handle: Handle) -> Any:
         """Wait for a task, bring its value here and release it on the cluster, or raise its error.
 
@@ -211,6 +221,22 @@ class DaskExecutor:
         finally:
             future.release()
 
+    def results_together(self, handles: Sequence[Handle]) -> list[Any]:
+        """Wait for tasks and bring their values here in one message; one by one where anything is amiss."""
+        futures = [handle.content(self) for handle in handles]
+        for handle, future in zip(handles, futures, strict=True):
+            self._wait(handle.name, future)
+        with suppress(*GONE, KilledWorker):
+            arrived, values = False, []
+            if all(future.status == "finished" for future in futures):
+                arrived, values = self._client.sync(self._fetch, futures, FETCH_SECONDS)
+            if arrived:
+                for handle, future in zip(handles, futures, strict=True):
+                    handle.void()
+                    future.release()
+                return list(values)
+        return [self.result(handle) for handle in handles]
+
     def close(self) -> None:
         """Cancel all tasks whose handles are alive; tasks that are running come to their end unheard."""
         if self._closed:
@@ -228,22 +254,26 @@ class DaskExecutor:
                 self._client.cancel(futures)
 
     def _submit(self, name: str, call: Call, needed: list[Future]) -> Handle:
+        return self._send([name], [call], [[future] for future in needed])[0]
+
+    def _send(self, names: list[str], calls: list[Call], needed: list[list[Future]]) -> list[Handle]:
+        """Submit tasks together; ``needed`` are what each needs first, what each needs second, and so on."""
         if self._closed:
-            raise ExecutionError(f"cannot take {name!r}: this executor was closed; make a new one")
+            raise ExecutionError(f"cannot take {names[0]!r}: this executor was closed; make a new one")
         # Dask groups keys by the words before the first that is not purely letters: the number must come first.
-        self._count += 1
-        key = f"{name}-{self._count}-{self._suffix}"
+        keys = [f"{name}-{self._count + i}-{self._suffix}" for i, name in enumerate(names, 1)]
+        self._count += len(names)
         try:
             # Without a timeout of 0, Dask gives all tasks of the last 100 ms one priority and runs them in any order;
             # results are asked for in the order of submission.
-            future = self._client.submit(
-                _run, call, *needed, key=key, retries=self._retries, pure=False, fifo_timeout=0
+            futures = self._client.map(
+                _run, calls, *needed, key=keys, retries=self._retries, pure=False, fifo_timeout=0
             )
         except GONE as error:
-            raise _lost(name, error) from error
-        handle = Handle(name, self, future)
-        self._handles.add(handle)
-        return handle
+            raise _lost(names[0], error) from error
+        handles = [Handle(name, self, future) for name, future in zip(names, futures, strict=True)]
+        self._handles.update(handles)
+        return handles
 
     def _outlive(self, name: str, future: Future) -> Any:
         """The value of a task, whose workers may die now and then."""
@@ -262,8 +292,8 @@ class DaskExecutor:
                 logger.warning("%d workers died while they had task %s; trying another", _deaths(error, losses), name)
                 self._client.sync(self._revive, future)
 
-    async def _fetch(self, future: Future, patience: float) -> tuple[bool, Any]:
-        """Whether the value came within some seconds, and the value.
+    async def _fetch(self, future: Future | list[Future], patience: float) -> tuple[bool, Any]:
+        """Whether the value, or the values of several, came within some seconds, and the value.
 
         Whoever holds it may die before it is fetched.  Dask then waits for it to be computed again, even where nobody
         is left to do that: only :meth:`_wait` sees to this.

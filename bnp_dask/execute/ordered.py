@@ -1,15 +1,12 @@
-"""Many tasks through an executor: a bounded number in flight, results in the order of submission."""
+"""Many tasks through an executor: a bounded number in flight, or all at once; results in the order of submission."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from bnp_dask.execute.base import Executor
-
-Task = tuple[str, Callable[..., Any], tuple[Any, ...]]
-"""Name, function, arguments."""
+from bnp_dask.execute.base import Executor, GroupExecutor, Handle, Task
 
 
 def in_order(executor: Executor, tasks: Iterable[Task], window: int) -> Iterator[Any]:
@@ -21,3 +18,18 @@ def in_order(executor: Executor, tasks: Iterable[Task], window: int) -> Iterator
             yield executor.result(queue.popleft())
     while queue:
         yield executor.result(queue.popleft())
+
+
+def submitted(executor: Executor, tasks: Sequence[Task]) -> list[Handle]:
+    """Start tasks, none of which needs another, at once."""
+    if isinstance(executor, GroupExecutor):
+        return executor.submit_together(tasks)
+    return [executor.submit(name, function, *args) for name, function, args in tasks]
+
+
+def collected(executor: Executor, handles: Sequence[Handle], at_once: bool) -> Iterator[Any]:
+    """Values of tasks in order: all ``at_once``, which takes fewer messages and more memory, or one after the other."""
+    if at_once and isinstance(executor, GroupExecutor):
+        yield from executor.results_together(handles)
+    else:
+        yield from map(executor.result, handles)

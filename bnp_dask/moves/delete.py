@@ -9,7 +9,8 @@ import numpy as np
 
 from bnp_dask.batch import Batch, concatenate
 from bnp_dask.errors import SettingError
-from bnp_dask.execute.ordered import Task, in_order
+from bnp_dask.execute.base import Task
+from bnp_dask.execute.ordered import in_order
 from bnp_dask.model import Model, Trial
 from bnp_dask.moves.base import HOPELESS, PlanContext, Proposal, at_most
 from bnp_dask.observation.base import numbers_per_cluster

@@ -90,11 +90,21 @@ def reduced(items: Iterable[T], join: Callable[[Sequence[T]], T]) -> T | None:
     return level[0] if level else None
 
 
-def reduced_for_us(items: Iterable[T], join: Callable[[Sequence[T]], T], most: int) -> list[T]:
-    """The same by tasks: what one level leaves if that is at most so many, else one."""
-    level = _joined_by(items, join)
-    whole = reduced(level, join) if len(level) > most else None
-    return level if whole is None else [whole]
+def reduced_for_us(items: Sequence[T], join_all: Callable[[list[Sequence[T]]], list[T]], most: int) -> list[T]:
+    """The same by tasks: what one level leaves if that is at most so many, else one.
+
+    ``join_all`` starts the tasks of a level at once, one for each group of items.
+    """
+    level = _level_of(items, join_all)
+    while len(level) > max(most, 1):
+        most, level = 1, _level_of(level, join_all)
+    return level
+
+
+def _level_of(items: Sequence[T], join_all: Callable[[list[Sequence[T]]], list[T]]) -> list[T]:
+    groups = [items[i : i + FAN] for i in range(0, len(items), FAN)]
+    made = iter(join_all([some for some in groups if len(some) > 1]))
+    return [next(made) if len(some) > 1 else some[0] for some in groups]
 
 
 def sums_left(n_tasks: int, n_workers: int, numbers: int) -> int:

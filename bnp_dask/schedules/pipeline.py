@@ -18,7 +18,8 @@ from bnp_dask.batch import Batch
 from bnp_dask.data.base import Reader, naming_batch
 from bnp_dask.data.skipping import read_or_why
 from bnp_dask.errors import BatchError
-from bnp_dask.execute.base import Handle
+from bnp_dask.execute.base import Handle, Task
+from bnp_dask.execute.ordered import collected, submitted
 from bnp_dask.model import Posterior, Trial, Visit
 from bnp_dask.moves.base import Gather, Split
 from bnp_dask.moves.birth import gather_atoms, visit_and_split
@@ -42,6 +43,10 @@ those out and to add these, would wait for a worker that is free twice for every
 
 FEW = 16
 """Tasks of a group up to which that holds; of more, the coordinator leaves what it can to others."""
+
+
+AT_ONCE = 2**22
+"""Numbers up to which the changes of a group come in one message (32 MB)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +167,10 @@ class Taken:
 
 @dataclass(frozen=True, eq=False)
 class _Group:
-    """A group in flight: its batches, the posterior behind it, what workers reduce, and visits that come whole."""
+    """A group in flight: its batches, the posterior behind it, what workers reduce, and visits that come whole.
+
+    ``at_once``: whether there is room for all that workers reduce.
+    """
 
     batches: tuple[int, ...]
     basis: Posterior
@@ -170,6 +178,7 @@ class _Group:
     written: dict[int, int]
     changes: list[Handle]
     visits: list[tuple[int, Handle]]
+    at_once: bool
 
 
 @dataclass
@@ -252,7 +261,8 @@ class Pipeline:
         return found
 
     def _submit(self, batches: tuple[int, ...], basis: Posterior, seen: int, attempt: int = 1) -> _Group:
-        submit, stops = self.work.executor.submit, []
+        executor = self.work.executor
+        stops: list[Stop] = []
         whole: list[tuple[int, Reader, Job]] = []
         written: dict[int, int] = {}
         for batch in batches:
@@ -269,18 +279,23 @@ class Pipeline:
         slight = is_slight(len(whole) + len(rounds), numbers)
         beliefs: Any = basis.for_visits()
         if not slight:
-            beliefs = self.work.executor.share(f"posterior-lap{self.lap}-batch{batches[0]}", beliefs)
-        visits = []
+            beliefs = executor.share(f"posterior-lap{self.lap}-batch{batches[0]}", beliefs)
+        tasks: list[Task] = []
         for batch, reader, job in whole:
             states = recall_states(self.work, self.state, batch)
-            visits.append((batch, submit(self._name(batch), visit, beliefs, reader, self._trials, job, states)))
-        changes = [
-            submit(self._name(some[0].errand.batch), visit_and_keep, beliefs, self._trials, *some) for some in rounds
-        ]
+            tasks.append((self._name(batch), visit, (beliefs, reader, self._trials, job, states)))
+        visits = list(zip((batch for batch, _, _ in whole), submitted(executor, tasks), strict=True))
+        tasks = [(self._name(r[0].errand.batch), visit_and_keep, (beliefs, self._trials, *r)) for r in rounds]
+        changes = submitted(executor, tasks)
         if changes and not slight:
-            most = sums_left(len(changes), self.work.executor.n_workers, numbers)
-            changes = reduced_for_us(changes, lambda some: submit(f"add-lap{self.lap}", joined, *some), most)
-        return _Group(batches, basis, seen, written, changes, visits)
+            most = sums_left(len(changes), executor.n_workers, numbers)
+            changes = reduced_for_us(changes, self._add, most)
+        at_once = len(changes) * numbers <= AT_ONCE
+        return _Group(batches, basis, seen, written, changes, visits, at_once)
+
+    def _add(self, groups: list[Sequence[Handle]]) -> list[Handle]:
+        """Tasks that each add some changes."""
+        return submitted(self.work.executor, [(f"add-lap{self.lap}", joined, tuple(some)) for some in groups])
 
     def _name(self, batch: int) -> str:
         return f"local_step-lap{self.lap}-batch{batch}"
@@ -325,7 +340,8 @@ class Pipeline:
 
         main = reduced(others(), lambda some: joined(*some))
         if group.changes:
-            main = reduced(map(self.work.executor.result, group.changes), lambda some: joined(*some))
+            changes: Iterator[Change] = collected(self.work.executor, group.changes, group.at_once)
+            main = reduced(changes, lambda some: joined(*some))
         whole = joined(*([] if main is None else [main]), *own)
         return Taken(group.batches, group.seen, whole, group.written, found)
 

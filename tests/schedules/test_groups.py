@@ -170,7 +170,7 @@ def test_workers_add_what_is_much_or_of_many(tmp_path, monkeypatch, numbers, few
 
 @pytest.mark.parametrize("count, most, left", [(1, 4, 1), (4, 4, 1), (5, 4, 2), (16, 4, 4), (17, 4, 1), (17, 5, 5)])
 def test_what_workers_leave_to_add_is_little(count, most, left):
-    parts = reduced_for_us(range(count), tuple, most)
+    parts = reduced_for_us(range(count), lambda groups: [tuple(some) for some in groups], most)
     assert len(parts) == left
     assert reduced(parts, tuple) == reduced(range(count), tuple)  # nested in the same way
 

@@ -102,7 +102,7 @@ def say_rates(costs: Costs) -> None:
     for window in (2, 8, 32, 128, 256):
         size = max(1, window // 2)
         most = sums_left(size, max(1, window // 4), costs.numbers)
-        messages = len(reduced_for_us(range(size), lambda some: some[0], most))
+        messages = len(reduced_for_us(range(size), lambda groups: [some[0] for some in groups], most))
         seconds = costs.fold + (messages - 1) * costs.message + costs.share + size * FAN / (FAN - 1) * costs.submit
         rate = size / seconds
         print(json.dumps({"bench": "summaries per second", "window": window, "coordinator": round(rate)}), flush=True)

@@ -134,7 +134,7 @@ class Simulation:
         self._work("coordinator", self.costs.share)
         visits = [self._submit(VISIT, ()) for _ in range(size)]
         most = sums_left(size, self.n_workers, self.costs.numbers)
-        return reduced_for_us(visits, lambda some: self._submit(ADD, some), most)
+        return reduced_for_us(visits, lambda groups: [self._submit(ADD, some) for some in groups], most)
 
     def _submit(self, kind: int, needs: Sequence[int]) -> int:
         self._work("coordinator", self.costs.submit)
