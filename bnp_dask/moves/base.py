@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -66,11 +66,18 @@ class Split:
 
 @dataclass(frozen=True)
 class Gather:
-    """Which atoms a task brings along: of each cluster id in ``targets`` up to ``limit``, drawn with ``key``."""
+    """Which atoms a task brings along: of the cluster ids ``targets`` up to ``limits`` each, drawn with ``key``."""
 
-    targets: tuple[int, ...]
-    limit: int
+    targets: tuple[int, ...] = ()
+    limits: tuple[int, ...] = ()
     key: tuple[int, ...] = ()
+
+    def also(self, targets: Iterable[int], limit: int) -> Gather:
+        """The same with up to ``limit`` atoms of each of ``targets``; the larger limit of those that it has already."""
+        limits = dict(zip(self.targets, self.limits, strict=True))
+        for target in targets:
+            limits[target] = max(limit, limits.get(target, 0))
+        return replace(self, targets=tuple(limits), limits=tuple(limits.values()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +105,7 @@ class Plan:
     proposals: tuple[Proposal, ...] = ()
     splits: Mapping[int, Split] = field(default_factory=dict)
     given_up: tuple[dict[str, Any], ...] = ()
-    gather: Gather = Gather((), 0)
+    gather: Gather = Gather()
 
     @property
     def n_proposed(self) -> int:
@@ -177,7 +184,7 @@ class PlanContext:
     seed: int
     free: set[int]
     atoms: Mapping[int, Batch] = field(default_factory=dict)
-    gather: Gather = Gather((), 0)
+    gather: Gather = Gather()
     trials: list[Trial] = field(default_factory=list)
     pairs: list[tuple[int, int]] = field(default_factory=list)
     proposals: list[Proposal] = field(default_factory=list)

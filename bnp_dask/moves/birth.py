@@ -174,9 +174,7 @@ class Birth:
             chosen.append(target)
         # twice what an even share would be, for clusters that some batches lack
         limit = -(-2 * self._documents(context, sample) // context.source.n_batches)
-        known = context.gather
-        targets = tuple(dict.fromkeys((*known.targets, *chosen)))
-        context.gather = Gather(targets, max(limit, known.limit))
+        context.gather = context.gather.also(chosen, limit)
 
     def _plan_splits(self, context: PlanContext, targets: list[int]) -> None:
         if not targets:
@@ -267,9 +265,10 @@ class Birth:
 
 
 def gather_atoms(model: Model, found: Visit, batch: Batch, gather: Gather, seed: int) -> Visit:
-    """What was found in a batch, with up to ``limit`` atoms of each cluster whose atoms were asked for."""
+    """What was found in a batch, with some atoms of each cluster whose atoms were asked for."""
     rng = child_rng(seed, *gather.key)
-    atoms = {target: model.gather(batch, found, target, gather.limit, rng) for target in gather.targets}
+    wanted = zip(gather.targets, gather.limits, strict=True)
+    atoms = {target: model.gather(batch, found, target, limit, rng) for target, limit in wanted}
     return replace(found, members={}, shares={}, atoms=atoms)
 
 

@@ -113,9 +113,8 @@ class Delete:
             if not context.model.allocation.grouped:  # there nothing is re-estimated on a sample
                 near = np.argsort(-context.pair_gains()[context.value.position(target)], kind="stable")
                 wanted += context.value.ids[near[: min(self.absorbers, len(near) - 1)]].tolist()
-        known = context.gather
-        limit = max(known.limit, -(-2 * _sample(context.model) // context.source.n_batches))
-        context.gather = replace(known, targets=tuple(dict.fromkeys((*known.targets, *wanted))), limit=limit)
+        limit = -(-2 * _sample(context.model) // context.source.n_batches)
+        context.gather = context.gather.also(wanted, limit)
 
     def plan(self, context: PlanContext) -> None:
         left = self.per_lap

@@ -38,7 +38,7 @@ def state_to_json(state: State) -> dict[str, Any]:
         "sweeps": [[t, list(s.receivers), s.gain, s.step, s.tried] for t, s in memory.sweeps.items()],
         "splits": [[b, asdict(split)] for b, split in state.plan.splits.items()],
         "in_flight": [[_basis_index(state)[id(basis)], seen] for basis, seen in state.in_flight],
-        "gather": [list(state.plan.gather.targets), state.plan.gather.limit],
+        "gather": [list(state.plan.gather.targets), list(state.plan.gather.limits)],
         "gathered": list(state.gathered),
         "has_partial": state.partial is not None,
         "lost": [[b, loss.why, loss.lap, loss.step] for b, loss in sorted(state.lost.items())],
@@ -85,7 +85,7 @@ def state_from_saved(model: Model, numbers: Mapping[str, Any], arrays: Mapping[s
     ]
     proposals = tuple(_proposal_from_json(p) for p in numbers["proposals"])
     splits = {b: Split(**{**split, "key": tuple(split["key"])}) for b, split in numbers["splits"]}
-    gather = Gather(tuple(numbers["gather"][0]), numbers["gather"][1])
+    gather = Gather(tuple(numbers["gather"][0]), tuple(numbers["gather"][1]))
     failures = {(kind, tuple(t)): tuple(counts) for kind, t, counts in numbers["failures"]}
     sweeps = {t: Sweep(tuple(r), summary(f"sweep{t}"), *rest) for t, r, *rest in numbers["sweeps"]}
     return State(

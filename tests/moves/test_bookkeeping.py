@@ -11,7 +11,7 @@ from bnp_dask.allocation import DPMixture
 from bnp_dask.errors import SettingError
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
-from bnp_dask.moves.base import Memory
+from bnp_dask.moves.base import Gather, Memory
 from bnp_dask.observation import DiagGaussian
 from bnp_dask.schedules import FullBatch, Memoized, laps
 from bnp_dask.summary import Exchange
@@ -69,6 +69,24 @@ def test_budgets(plans):
         assert kinds.count("merge") <= 4
         assert kinds.count("delete") <= 2
         assert len(plan.gather.targets) <= 2 + 2 * (1 + 3)
+
+
+def test_each_move_has_its_own_limit_of_gathered_atoms(plans):
+    few, many = Delete(), Birth(sample=9000)
+    run((many,))
+    births = {limit for _, plan, _ in plans for limit in plan.gather.limits}
+    plans.clear()
+    run((few,))
+    deletes = {limit for _, plan, _ in plans for limit in plan.gather.limits}
+    plans.clear()
+    run((many, few))
+    assert len(births) == len(deletes) == 1 and max(deletes) < max(births)
+    assert {limit for _, plan, _ in plans for limit in plan.gather.limits} == births | deletes
+
+
+def test_gathering_once_more_keeps_the_larger_limit():
+    both = Gather(key=(3,)).also((4, 7), 10).also((7, 9), 2).also((4,), 20)
+    assert both == Gather((4, 7, 9), (20, 10, 2), (3,))
 
 
 def test_every_proposal_is_recorded(plans):
