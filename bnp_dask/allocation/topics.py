@@ -12,6 +12,7 @@ of the objective that depend on theta (thesis 5.4.3), so that it is exact for an
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -30,6 +31,11 @@ LOWEST = -230.0
 
 TILE_NUMBERS = 2**19
 """Numbers in an (n, K) tile of dense atoms (4 MB); a larger group is a tile of its own."""
+
+ROOM_NUMBERS = 2**22
+"""Numbers of scratch that a thread keeps from one document step to the next, at most (32 MB)."""
+
+_own = threading.local()
 
 START = {"cold": kernel.COLD, "warm": kernel.WARM, "best": kernel.COLD | kernel.WARM}
 
@@ -267,7 +273,8 @@ def _fit(
 ) -> tuple[kernel.Found, GroupStates | None, np.ndarray]:
     """Call the kernel: its sums, the counts to keep, and the logs of the likelihoods that it used."""
     n_rows, k = log_lik.shape
-    table = table_of(log_lik, LOWEST)
+    table = _room(n_rows, k)
+    table_of(log_lik, LOWEST, table)
     groups = kernel.Groups(
         tokens.offsets, tokens.row, tokens.weight, tokens.log_share, tokens.times, theta, table, log_lik
     )
@@ -281,6 +288,19 @@ def _fit(
     kept = kernel.fit_groups(groups, rules, prior, begin, memory, pairs, sets, keep, found)
     new = GroupStates(kept[0], kept[1].astype(np.int64), kept[2].astype(np.float32)) if keep else None
     return found, new, log_lik
+
+
+def _room(n_rows: int, k: int) -> np.ndarray:
+    """Scratch ``(n_rows, k)``: the thread's own of the last time if it is large enough, for new memory costs more time
+    than the table that is put there.  It is numpy's, which asks for huge pages: documents read rows all over it.
+    """
+    size = n_rows * k
+    if size > ROOM_NUMBERS:
+        return np.empty((n_rows, k))
+    kept: np.ndarray | None = getattr(_own, "room", None)
+    if kept is None or len(kept) < size:
+        kept = _own.room = np.empty(size)
+    return kept[:size].reshape(n_rows, k)
 
 
 def _group_sums(times: np.ndarray, theta: np.ndarray) -> tuple[float, float, float]:

@@ -13,19 +13,20 @@ FAST = {"reassoc", "contract", "nsz", "arcp"}  # keeps NaN, so that bad numbers 
 
 
 @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
-def assign(lik, share, weight, log_share, total, work, bits, logs, count, linear):
+def assign(lik, live, width, share, weight, log_share, total, work, bits, logs, count, linear):
     """Final responsibilities times weights of one document, in ``lik``; sets ``count`` and the entropy's part.
 
-    ``total (n,)``, ``work (n,)`` with its integer view ``bits``, and ``logs (n,)`` are scratch.
+    Rows of the ``width`` topics, ``live`` in ascending order, move to the front.  ``weight`` is zero where a row goes
+    beyond the tokens.  ``total (n,)``, ``work (n,)`` with its integer view ``bits``, and ``logs (n,)`` are scratch.
     """
-    width, n = lik.shape
+    n = lik.shape[1]
     for i in range(n):
         total[i] = 0.0
     for k in range(width):
-        row, e = lik[k], share[k]
+        row, to, e = lik[live[k]], lik[k], share[k]
         for i in range(n):
             r = row[i] * e
-            row[i] = r
+            to[i] = r
             total[i] += r
     for i in range(n):
         work[i] = total[i]
@@ -47,14 +48,28 @@ def assign(lik, share, weight, log_share, total, work, bits, logs, count, linear
 
 @njit(nogil=True, cache=True)
 def spread(lik, times, rows, index, sums):
-    """Add the final responsibilities of one document to the rows of its tokens, a cache line of tokens at a time."""
-    width, n = lik.shape
-    for start in range(0, n, 8):
-        stop = min(start + 8, n)
+    """Add the final responsibilities of one document to the rows of its tokens, a cache line of tokens at a time.
+
+    ``sums (R, K)``: topic k of ``lik (topics, tokens or more)`` is column ``index[k]``.
+    """
+    width, n = lik.shape[0], len(rows)
+    for i in range(0, n - n % 8, 8):
+        a, b, c, d = sums[rows[i]], sums[rows[i + 1]], sums[rows[i + 2]], sums[rows[i + 3]]
+        e, f, g, h = sums[rows[i + 4]], sums[rows[i + 5]], sums[rows[i + 6]], sums[rows[i + 7]]
         for k in range(width):
-            row, to = lik[k], index[k]
-            for i in range(start, stop):
-                sums[rows[i], to] += times * row[i]
+            r, j = lik[k, i : i + 8], index[k]
+            a[j] += times * r[0]
+            b[j] += times * r[1]
+            c[j] += times * r[2]
+            d[j] += times * r[3]
+            e[j] += times * r[4]
+            f[j] += times * r[5]
+            g[j] += times * r[6]
+            h[j] += times * r[7]
+    for i in range(n - n % 8, n):
+        a = sums[rows[i]]
+        for k in range(width):
+            a[index[k]] += times * lik[k, i]
 
 
 @njit(nogil=True, cache=True)

@@ -27,14 +27,13 @@ def _less_the_top(row, lowest):
 
 
 @njit(nogil=True, cache=True)
-def table_of(log_lik, lowest):
-    """``exp(log_lik)`` by rows ``(R, K)``, each up to a factor of its own.
+def table_of(log_lik, lowest, table):
+    """``exp(log_lik)`` by rows ``(R, K)``, each up to a factor of its own, in ``table``.
 
     ``log_lik`` is made to fit: its rows get a maximum of zero, and numbers below ``lowest`` (nats, above -700, so that
     all are normal numbers) are cut there.
     """
-    table, power = np.empty(log_lik.shape), np.empty(log_lik.shape[1])
+    power = np.empty(log_lik.shape[1])
     for i in range(len(log_lik)):
         _less_the_top(log_lik[i], lowest)
         exp_block(log_lik[i], lowest, power, table[i])
-    return table

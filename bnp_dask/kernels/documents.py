@@ -3,7 +3,7 @@
 A group (document) is a run of tokens.  A token names a row of a table of likelihoods, and counts ``weight`` times:
 distinct words of a document with their counts, or single atoms with a row of their own.  The inner loops hold no
 exponential: the table is exponentiated once per batch, ``exp(E[log pi])`` once per sweep, and a sweep is two passes
-over a small matrix that fits the cache.  Topics that a document has left are taken out of that matrix as they go.
+over a small matrix that fits the cache.  Topics that a document has left are rows of it that are read no more.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from bnp_dask.kernels.document_pass import gather_all, gather_some, keep_rows, sweep
+from bnp_dask.kernels.document_pass import gather_all, gather_some, padded, row_totals, sweep
 from bnp_dask.kernels.document_sums import assign, group_stats, pair_sums, spread
 from bnp_dask.kernels.special import exp_psi, log_positive
 
 NOTHING = 1e-14
 """Expected tokens of a document below which a topic is out of it: exp(psi) falls by more at each further sweep."""
 
-WORTH = 0.95
-"""Share of a document's topics that must be left for the others not to be taken out yet."""
+FEW = 0.04
+"""Share of a document's topics that may hold nothing before they are left out."""
 
 COLD, WARM = 1, 2
 """Ways to start a document, added up in :attr:`Rules.start`."""
@@ -87,9 +87,15 @@ class Found(NamedTuple):
 
 
 class _Space(NamedTuple):
-    """Scratch: likelihoods ``(topics, tokens)``, laid flat, and three states of a document (now, trial, warm)."""
+    """Scratch: likelihoods ``(topics, tokens)``, laid flat, and three states of a document (now, trial, warm).
+
+    ``live`` are the rows of the likelihoods, ascending, of the topics that are not left out; ``weight`` are the tokens'
+    weights, and zeros up to the length of a row.
+    """
 
     lik: np.ndarray
+    live: np.ndarray
+    weight: np.ndarray
     topic: np.ndarray
     prior: np.ndarray
     share: np.ndarray
@@ -101,42 +107,53 @@ class _Space(NamedTuple):
     log_bits: np.ndarray
     bits: np.ndarray
     power: np.ndarray
-    keep: np.ndarray
     work: np.ndarray
     work_bits: np.ndarray
 
 
 @njit(nogil=True, cache=True)
-def _drop_dead(space, slot, n, width):
-    """Take topics that hold nothing out of the matrix, once there are some; the new width."""
-    index, prior, keep = space.topic[slot], space.prior[slot], space.keep
+def _matrix(space, width, n):
+    """The likelihoods of ``n`` tokens under ``width`` topics."""
+    long = padded(n)
+    return space.lik[: width * long].reshape((width, long))
+
+
+@njit(nogil=True, cache=True)
+def _drop_dead(space, slot, width):
+    """Leave out topics that hold nothing, in order, once there are some; the new width."""
+    index, prior, live = space.topic[slot], space.prior[slot], space.live
     share, count, grow = space.share[slot], space.held[slot], space.grow
+    dead = 0
+    for k in range(width):
+        dead += share[k] * grow[k] < NOTHING  # NaN stays
+    if dead <= FEW * width or dead == width:
+        return width
     kept = 0
     for k in range(width):
-        keep[kept] = k
-        kept += not share[k] * grow[k] < NOTHING  # NaN stays
-    if kept > WORTH * width or kept == 0:
-        return width
-    for j in range(kept):
-        k = keep[j]
-        index[j], prior[j], share[j], count[j] = index[k], prior[k], share[k], count[k]
-    keep_rows(space.lik, n, keep, kept)
+        index[kept], prior[kept], live[kept] = index[k], prior[k], live[k]
+        share[kept], count[kept] = share[k], count[k]
+        kept += not share[k] * grow[k] < NOTHING
     return kept
 
 
 @njit(nogil=True, cache=True)
-def _climb(space, slot, weight, width, sweeps, tolerance, shrink):
+def _pass(space, slot, lik, width):
+    """One sweep with the shares in ``slot``."""
+    sweep(lik, space.live, width, space.share[slot], space.weight, space.total, space.ratio, space.grow)
+
+
+@njit(nogil=True, cache=True)
+def _climb(space, slot, lik, width, sweeps, tolerance, shrink):
     """Coordinate ascent from the counts in ``slot`` (Alg. 5.1 lines 6-14); the number of topics left.
 
     ``shrink`` must be false unless ``space.grow`` belongs to these counts.
     """
-    n = len(weight)
     share, count, grow = space.share[slot], space.held[slot], space.grow
     for _ in range(sweeps):
         exp_psi(count, space.prior[slot], width, share, space.bits, space.power)
         if shrink:
-            width = _drop_dead(space, slot, n, width)
-        sweep(space.lik[: n * width].reshape((width, n)), share, weight, space.total, space.ratio, grow)
+            width = _drop_dead(space, slot, width)
+        _pass(space, slot, lik, width)
         moving = 0
         for k in range(width):
             new = share[k] * grow[k]
@@ -175,7 +192,7 @@ def _copy_state(space, source, target, width):
 
 
 @njit(nogil=True, cache=True)
-def _restart(space, weight, width, rules):
+def _restart(space, lik, weight, width, rules):
     """Sparsity-promoting restarts (Alg. 5.2) of the state in slot 0, smallest topics first."""
     count = space.held[0]
     used = 0
@@ -191,7 +208,7 @@ def _restart(space, weight, width, rules):
             break
         _copy_state(space, 0, 1, width)
         space.held[1, order[place]] = 0.0
-        _climb(space, 1, weight, width, rules.restart_sweeps, -1.0, False)
+        _climb(space, 1, lik, width, rules.restart_sweeps, -1.0, False)
         value = _objective(space, 1, weight, width)
         if value > best:
             _copy_state(space, 1, 0, width)
@@ -200,18 +217,17 @@ def _restart(space, weight, width, rules):
 
 
 @njit(nogil=True, cache=True)
-def _keep_top(space, weight, width, rules):
+def _keep_top(space, lik, n, width, rules):
     """Keep the L best topics of each token (Alg. 7.4), and let the counts follow."""
-    n, top = len(weight), rules.top
+    top = rules.top
     if top >= width:
         return
-    share = space.share[0]
-    lik = space.lik[: n * width].reshape((width, n))
+    share, live = space.share[0], space.live
     best = np.empty(top)
     for i in range(n):
         best[:] = -1.0
         for k in range(width):
-            value = lik[k, i] * share[k]
+            value = lik[live[k], i] * share[k]
             if value > best[top - 1]:
                 j = top - 1
                 while j > 0 and best[j - 1] < value:
@@ -220,62 +236,89 @@ def _keep_top(space, weight, width, rules):
                 best[j] = value
         left = top
         for k in range(width):
-            if left > 0 and lik[k, i] * share[k] >= best[top - 1]:
+            if left > 0 and lik[live[k], i] * share[k] >= best[top - 1]:
                 left -= 1
             else:
-                lik[k, i] = 0.0
+                lik[live[k], i] = 0.0
     # the same shares again, so that the counts are those of what is left
-    sweep(lik, share, weight, space.total, space.ratio, space.grow)
+    _pass(space, 0, lik, width)
     for k in range(width):
         space.held[0, k] = share[k] * space.grow[k]
-    _climb(space, 0, weight, width, 2, -1.0, False)
+    _climb(space, 0, lik, width, 2, -1.0, False)
 
 
 @njit(nogil=True, cache=True)
-def _solve(space, groups, rules, prior, begin, memory, d):
-    """Find the responsibilities of one document; its state is left in slot 0.  The number of its topics."""
+def _lay_some(space, groups, rows, width):
+    """The matrix of a document under the topics of slot 0."""
+    lik = _matrix(space, width, len(rows))
+    gather_some(groups.table, rows, space.topic[0], lik)
+    for k in range(width):
+        space.live[k] = k
+    return lik
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _lay_all(space, groups, rows, prior, begin, begin_total):
+    """The matrix of a document under all topics, which slot 0 gets with what they hold at their first shares."""
+    n_topics = len(prior)
+    lik = _matrix(space, n_topics, len(rows))
+    for i in range(len(rows)):
+        space.ratio[i] = space.weight[i] / begin_total[rows[i]]
+    gather_all(groups.table, rows, lik, space.ratio, space.grow)
+    for k in range(n_topics):
+        space.live[k] = k
+        space.topic[0, k], space.prior[0, k] = k, prior[k]
+        space.held[0, k] = begin[k] * space.grow[k]
+    return lik
+
+
+@njit(nogil=True, cache=True)
+def _remember(space, prior, memory, d):
+    """Put what is known of a document in slot 0; the number of its topics."""
+    known = 0
+    for s in range(memory.offsets[d], memory.offsets[d + 1]):
+        k = memory.position[s]
+        if k >= 0:
+            space.topic[0, known], space.prior[0, known] = k, prior[k]
+            space.held[0, known] = memory.counts[s]
+            known += 1
+    return known
+
+
+@njit(nogil=True, cache=True)
+def _solve(space, groups, rules, prior, begin, begin_total, memory, d):
+    """Find the responsibilities of one document; its state is left in slot 0.  Its matrix, and number of topics."""
     first, last = groups.offsets[d], groups.offsets[d + 1]
     rows, weight = groups.row[first:last], groups.weight[first:last]
-    n, n_topics = last - first, len(prior)
-    width = known = 0
+    n = last - first
+    space.weight[:n] = weight
+    space.weight[n : padded(n)] = 0.0
+    lik = _matrix(space, 0, n)
     best = -np.inf
     both = False
-    if rules.start & WARM:
-        for s in range(memory.offsets[d], memory.offsets[d + 1]):
-            k = memory.position[s]
-            if k >= 0:
-                space.topic[0, known], space.prior[0, known] = k, prior[k]
-                space.held[0, known] = memory.counts[s]
-                known += 1
+    width = known = _remember(space, prior, memory, d) if rules.start & WARM else 0
     if known > 0:
-        gather_some(groups.table, rows, space.topic[0], space.lik[: n * known].reshape((known, n)))
-        width = _climb(space, 0, weight, known, 1, -1.0, False)
-        width = _climb(space, 0, weight, width, rules.sweeps - 1, rules.tolerance, rules.shrink)
+        lik = _lay_some(space, groups, rows, known)
+        width = _climb(space, 0, lik, known, 1, -1.0, False)
+        width = _climb(space, 0, lik, width, rules.sweeps - 1, rules.tolerance, rules.shrink)
         both = (rules.start & COLD) != 0
         if both:
             best = _objective(space, 0, weight, width)
             _copy_state(space, 0, 2, width)
             known = width
     if known == 0 or both:
-        for k in range(n_topics):
-            space.topic[0, k], space.prior[0, k], space.share[0, k] = k, prior[k], begin[k]
-        lik = space.lik[: n * n_topics].reshape((n_topics, n))
-        gather_all(groups.table, rows, lik)
-        sweep(lik, space.share[0], weight, space.total, space.ratio, space.grow)
-        for k in range(n_topics):
-            space.held[0, k] = space.share[0, k] * space.grow[k]
-        width = _climb(space, 0, weight, n_topics, rules.sweeps, rules.tolerance, rules.shrink)
+        lik = _lay_all(space, groups, rows, prior, begin, begin_total)
+        width = _climb(space, 0, lik, len(prior), rules.sweeps, rules.tolerance, rules.shrink)
         if both and not _objective(space, 0, weight, width) > best:
             width = known
             _copy_state(space, 2, 0, width)
-            lik = space.lik[: n * width].reshape((width, n))
-            gather_some(groups.table, rows, space.topic[0], lik)
-            sweep(lik, space.share[0], weight, space.total, space.ratio, space.grow)
+            lik = _lay_some(space, groups, rows, width)
+            _pass(space, 0, lik, width)
     if rules.restarts > 0:
-        _restart(space, weight, width, rules)
+        _restart(space, lik, weight, width, rules)
     if rules.top > 0:
-        _keep_top(space, weight, width, rules)
-    return width
+        _keep_top(space, lik, n, width, rules)
+    return lik, width
 
 
 @njit(nogil=True, cache=True)
@@ -319,14 +362,15 @@ def fit_groups(groups, rules, prior, begin, memory, pairs, members, keep, found)
     """
     n_groups, n_topics = len(groups.offsets) - 1, len(prior)
     space = _space(_longest(groups.offsets), n_topics)
+    begin_total = row_totals(groups.table, begin)
     place = np.full(n_topics, -1)
     offsets = np.zeros(n_groups + 1 if keep else 1, np.int64)
     position, value = np.empty(0, np.int32), np.empty(0)
     size = 0
     for d in range(n_groups):
         if groups.offsets[d] < groups.offsets[d + 1]:
-            width = _solve(space, groups, rules, prior, begin, memory, d)
-            _add_up(space, groups, prior, pairs, members, place, width, d, found)
+            lik, width = _solve(space, groups, rules, prior, begin, begin_total, memory, d)
+            _add_up(space, groups, prior, pairs, members, place, lik, width, d, found)
             if keep:
                 if size + width > len(position):
                     position, value = _grown(position, size + width), _grown(value, size + width)
@@ -341,25 +385,25 @@ def fit_groups(groups, rules, prior, begin, memory, pairs, members, keep, found)
 
 @njit(nogil=True, cache=True)
 def _space(longest, n_topics):
-    bits, ratio, work = np.empty(n_topics, np.int64), np.empty(longest), np.empty((7, n_topics))
+    long = padded(longest)
+    bits, ratio, work = np.empty(n_topics, np.int64), np.empty(long), np.empty((7, n_topics))
     return _Space(
-        np.empty(longest * n_topics), np.empty((3, n_topics), np.int64), np.empty((3, n_topics)),
-        np.empty((3, n_topics)), np.empty((3, n_topics)), np.empty(n_topics), np.empty(longest),
-        ratio, np.empty(longest), ratio.view(np.int64), bits, bits.view(np.float64), np.empty(n_topics, np.int64),
-        work, work.view(np.int64),
+        np.empty(long * n_topics), np.empty(n_topics, np.int64), np.empty(long), np.empty((3, n_topics), np.int64),
+        np.empty((3, n_topics)), np.empty((3, n_topics)), np.empty((3, n_topics)), np.empty(n_topics), np.empty(long),
+        ratio, np.empty(long), ratio.view(np.int64), bits, bits.view(np.float64), work, work.view(np.int64),
     )  # fmt: skip
 
 
 @njit(nogil=True, cache=True)
-def _add_up(space, groups, prior, pairs, members, place, width, d, found):
+def _add_up(space, groups, prior, pairs, members, place, lik, width, d, found):
     """Add what the document in slot 0 leaves behind; ``place`` is scratch, all -1."""
     first, last = groups.offsets[d], groups.offsets[d + 1]
     n, times = last - first, groups.times[d]
-    lik = space.lik[: n * width].reshape((width, n))
     index, share, count, linear = space.topic[0], space.share[0], space.held[0], space.grow
     log_share = groups.log_share[first:last] if len(groups.log_share) else groups.log_share
-    assign(lik, share, groups.weight[first:last], log_share, space.total, space.ratio, space.log_bits, space.logs,
+    assign(lik, space.live, width, share, space.weight, log_share, space.total, space.ratio, space.log_bits, space.logs,
            count, linear)  # fmt: skip
+    lik = lik[:width]
     spread(lik, times, groups.row[first:last], index, found.sums)
     group_stats(index, space.prior[0], share, count, linear, width, times, space.work, space.work_bits,
                 space.work[5], space.work[6], found.stats)  # fmt: skip

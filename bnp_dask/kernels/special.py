@@ -38,7 +38,7 @@ def psi_one(x):
     return math.log(z) - 0.5 / z + v * p - shift
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, fastmath={"contract"}, error_model="numpy")
 def exp_psi(mass, prior, width, out, bits, power):
     """``exp(psi(mass + prior))`` of the first ``width`` numbers; ``bits`` is scratch and ``power`` its float view."""
     for k in range(width):

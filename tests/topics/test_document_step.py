@@ -188,6 +188,33 @@ def test_each_start_and_restart_is_at_least_as_good_as_less_work():
     assert more.sum() > best.sum()
 
 
+@pytest.mark.parametrize("start", ["cold", "best"])
+def test_a_document_has_the_same_bits_among_others_and_on_its_own(start):
+    batch, laid, log_phi, prior = wide()
+    step = DocumentStep("best", restarts=2)
+    before = run(DocumentStep("best", sweeps=3), laid, np.roll(log_phi, 1, axis=0), prior).states
+    before = None if start == "cold" else before
+    whole = run(step, laid, log_phi, prior, before).states
+    for d in (0, 7, batch.n_atoms - 1):
+        one = lay_out(batch.rows(d, d + 1))
+        table = log_phi[np.searchsorted(laid.words, one.words)]
+        alone = run(step, one, table, prior, None if before is None else before.groups(d, d + 1)).states
+        np.testing.assert_array_equal(alone.cluster, whole.groups(d, d + 1).cluster)
+        np.testing.assert_array_equal(alone.count, whole.groups(d, d + 1).count)
+
+
+def test_scratch_of_an_earlier_step_leaves_no_trace():
+    batch, laid, log_phi, prior = wide()
+    few = lay_out(batch.rows(0, 5))
+    table = log_phi[np.searchsorted(laid.words, few.words)]
+    first = run(DocumentStep("cold"), few, table, prior)
+    run(DocumentStep("cold"), laid, log_phi, prior)  # a larger table in its place
+    again = run(DocumentStep("cold"), few, table, prior)
+    np.testing.assert_array_equal(again.sums, first.sums)
+    for name, value in first.values.items():
+        np.testing.assert_array_equal(again.values[name], value)
+
+
 def test_settings_are_checked():
     for wrong in ({"start": "hot"}, {"sweeps": 0}, {"top": 0}, {"restarts": -1}, {"tolerance": np.nan}):
         with pytest.raises(SettingError):
