@@ -22,6 +22,22 @@ SAME = 0.1
 HOPELESS = 1.0
 """A delete that lacks more nats than this per atom of its target is not refined, nor begun."""
 
+CALM = 0.05
+"""Share by which counts may change in a lap while clusters count as calm: half of what resets failures."""
+
+CALM_GAIN = 1e-4
+"""Nats per unit of weight by which a lap may raise the objective while clusters count as calm.
+
+With counts alone as the measure, overlapping clusters that were slowly changing places used up their attempts too soon.
+"""
+
+MORE = 8
+"""How many times as many targets, and how much more work on samples, a lap may take once clusters are calm: by then
+laps of their own are run for nothing but what is still to be tried."""
+
+GATHERED = 2**22
+"""Numbers that the atoms gathered for those more targets may have, of each move: 32 MB."""
+
 
 @dataclass(frozen=True)
 class Proposal:
@@ -39,6 +55,8 @@ class Proposal:
         What would be done.
     sweeps
         In how many laps it may be tried with re-estimated clusters before it counts as failed.
+    weight
+        As how many failures it counts if it fails clearly on the whole data; from two on it is not refined then either.
     """
 
     kind: str
@@ -46,6 +64,7 @@ class Proposal:
     others: tuple[int, ...]
     edit: Merge | Exchange
     sweeps: int = 1
+    weight: int = 1
 
 
 @dataclass(frozen=True)
@@ -141,10 +160,10 @@ class Memory:
         same = all(abs(now - then) <= change * max(then, 1.0) for now, then in zip(counts, before[:-1], strict=True))
         return int(before[-1]) if same else 0
 
-    def remember_failure(self, kind: str, targets: tuple[int, ...], counts: Iterable[float]) -> None:
-        """Note a rejection."""
+    def remember_failure(self, kind: str, targets: tuple[int, ...], counts: Iterable[float], times: int = 1) -> None:
+        """Note a rejection; one that leaves no doubt counts ``times``."""
         now = tuple(float(c) for c in counts)
-        self.failures[kind, targets] = (*now, 1.0 + self.failed(kind, targets, now, SAME))
+        self.failures[kind, targets] = (*now, float(times) + self.failed(kind, targets, now, SAME))
 
     def forget_dead(self, alive: np.ndarray) -> None:
         """Drop what concerns clusters that are gone."""
@@ -170,7 +189,8 @@ class PlanContext:
     """What a move may use to plan.
 
     ``value`` is the exact whole-data summary behind ``posterior``; ``free`` are the ids that no proposal of this
-    lap names yet; ``atoms`` were gathered in the lap before, by cluster.
+    lap names yet; ``atoms`` were gathered in the lap before, by cluster; ``calm`` says that no cluster came, went or
+    noticeably changed its count in that lap.
     """
 
     model: Model
@@ -184,6 +204,7 @@ class PlanContext:
     seed: int
     free: set[int]
     atoms: Mapping[int, Batch] = field(default_factory=dict)
+    calm: bool = False
     gather: Gather = Gather()
     trials: list[Trial] = field(default_factory=list)
     pairs: list[tuple[int, int]] = field(default_factory=list)
@@ -213,13 +234,18 @@ class PlanContext:
         """Ids that no proposal names yet, in cluster order."""
         return np.array([int(i) for i in self.value.ids if int(i) in self.free], np.int64)
 
+    def room(self, atoms: int) -> int:
+        """Clusters of which so many atoms each may be gathered at a time, beyond what a move's settings ask for."""
+        numbers = self.survey.nbytes / 8 / max(1, self.survey.n_atoms)
+        return int(GATHERED / max(1.0, atoms * numbers))
+
     def rng(self, *key: int) -> np.random.Generator:
         """Random numbers keyed by seed, lap and ``key``."""
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(self.lap, 7, *key)))
 
-    def give_up(self, kind: str, targets: tuple[int, ...], why: str) -> None:
-        """Drop a proposal that was never tried on the whole data, and remember that."""
-        self.memory.remember_failure(kind, targets, self.counts(targets))
+    def give_up(self, kind: str, targets: tuple[int, ...], why: str, times: int = 1) -> None:
+        """Drop a proposal that was never tried on the whole data, and remember that as so many failures."""
+        self.memory.remember_failure(kind, targets, self.counts(targets), times)
         self.given_up.append(record(kind, targets, (), None, False, why))
 
     def plan(self) -> Plan:

@@ -21,7 +21,7 @@ from bnp_dask.initialize.anchors import AnchorWords
 from bnp_dask.initialize.context import child_rng, summarize_assigned
 from bnp_dask.initialize.kmeans import cluster_atoms
 from bnp_dask.model import Model, Posterior, Trial, Visit
-from bnp_dask.moves.base import Gather, PlanContext, Proposal, Split, at_most
+from bnp_dask.moves.base import MORE, Gather, PlanContext, Proposal, Split, at_most
 from bnp_dask.moves.forecast import SWEEPS, Forecast
 from bnp_dask.moves.runs import run_labels
 from bnp_dask.moves.scores import all_pairs
@@ -31,10 +31,11 @@ from bnp_dask.sequences import loose, runs_at_most
 from bnp_dask.summary import Exchange, Summary
 
 SHARE = 0.15
-"""Work of small runs in a lap, as a share of the lap's own (atom-cluster pairs)."""
+"""Work of small runs in a lap, as a share of the lap's own (atom-cluster pairs); ``MORE`` times that once clusters are
+calm."""
 
 ALWAYS = 7e6
-"""Work of small runs in any lap, atom-cluster pairs."""
+"""Work of small runs in any lap, atom-cluster pairs; as above."""
 
 DEARER = 8.0
 """How much more an atom-cluster pair costs in a small run, where few clusters share the cost of looking at an atom."""
@@ -84,7 +85,8 @@ class Birth:
     Parameters
     ----------
     per_lap
-        Targets per lap.
+        Targets per lap.  Once no cluster comes, goes or noticeably changes its count any more, small runs look at up to
+        eight times as many, as far as memory allows; no more than ``per_lap`` of what they find is tried in one lap.
     fresh
         New clusters that a small run starts with at most; words of documents may say that there are more topics.
     sample
@@ -160,21 +162,34 @@ class Birth:
     def prepare(self, context: PlanContext) -> None:
         if self.where == "batch":
             return
-        chosen: list[int] = []
         sample = self._sample(context)
-        left = max(ALWAYS, SHARE * context.survey.n_atoms * context.value.n_clusters)
         planned = {
             target for proposal in context.proposals for target in proposal.targets if proposal.kind == self.kind
         }
-        for target in self._targets(context, planned):
-            failed = context.memory.failed(self.kind, (target,), [context.count(target)], self.change)
-            left -= DEARER * min(float(sample), context.count(target)) * sum(self._widths(failed)) * self.refine
-            if chosen and left < 0:
-                break
-            chosen.append(target)
+        targets = self._targets(context, planned, self._most(context, self._documents(context, sample)))
+        chosen = self._within_budget(context, targets)
         # twice what an even share would be, for clusters that some batches lack
         limit = -(-2 * self._documents(context, sample) // context.source.n_batches)
         context.gather = context.gather.also(chosen, limit)
+
+    def _within_budget(self, context: PlanContext, targets: Sequence[int]) -> list[int]:
+        """As many of the first targets as the work of small runs in one lap allows; one at least."""
+        left = max(ALWAYS, SHARE * context.survey.n_atoms * context.value.n_clusters) * (MORE if context.calm else 1)
+        sample = float(self._sample(context))
+        chosen: list[int] = []
+        for target in targets:
+            failed = context.memory.failed(self.kind, (target,), [context.count(target)], self.change)
+            left -= DEARER * min(sample, context.count(target)) * sum(self._widths(failed)) * self.refine
+            if chosen and left < 0:
+                break
+            chosen.append(target)
+        return chosen
+
+    def _gathered(self, context: PlanContext) -> list[int]:
+        """Targets to try now: free ones, of which there are atoms."""
+        most = context.value.n_clusters if context.calm else 0
+        here = [i for i in self._targets(context, most=most) if i in context.free and i in context.atoms]
+        return self._within_budget(context, here) if context.calm else here
 
     def _plan_splits(self, context: PlanContext, targets: list[int]) -> None:
         if not targets:
@@ -193,9 +208,7 @@ class Birth:
 
     def _plan_trials(self, context: PlanContext) -> None:
         tasks, tried = [], []
-        for target in self._targets(context):
-            if target not in context.free or target not in context.atoms:
-                continue
+        for target in self._gathered(context):
             atoms = context.atoms[target]
             if atoms.n_atoms < self.min_atoms:
                 context.give_up(self.kind, (target,), "too few atoms belong to it")
@@ -211,11 +224,13 @@ class Birth:
             tasks.append((f"create-lap{context.lap}-cluster{target}", create, args))
             tried.append(target)
         results = in_order(context.executor, tasks, 2 * context.executor.n_workers)
+        proposed = 0
         for target, found in zip(tried, results, strict=True):
             if found is None:
                 context.give_up(self.kind, (target,), "no split of the gathered atoms is better than none")
-            else:
+            elif proposed < self.per_lap:
                 self._propose(context, target, found)
+                proposed += 1
 
     def _widths(self, failed: int, words: bool = False) -> tuple[int, ...]:
         """Numbers of new clusters to start a small run with: many at first, then fewer.
@@ -248,8 +263,14 @@ class Birth:
         context.proposals.append(Proposal(self.kind, (target,), ids, Exchange(name, (target,))))
         context.free.discard(target)
 
-    def _targets(self, context: PlanContext, planned: Collection[int] = ()) -> list[int]:
+    def _most(self, context: PlanContext, sample: int) -> int:
+        """Targets whose atoms are gathered in one lap at most, ``sample`` or twice as many of each."""
+        return min(MORE * self.per_lap, context.room(2 * sample)) if context.calm else 0
+
+    def _targets(self, context: PlanContext, planned: Collection[int] = (), most: int = 0) -> list[int]:
         """Clusters to split: large enough, not known to fail; those that never failed first, then the worst fit.
+
+        ``per_lap`` of them, or ``most`` where that is more.
 
         What counts as fit is the data term per atom (4.2.4).
         """
@@ -261,7 +282,7 @@ class Birth:
             failed = context.memory.failed(self.kind, (i,), [count], self.change)
             if failed < self.tries:
                 eligible.append((failed, score[k] / count, i))
-        return [i for _, _, i in sorted(eligible)[: self.per_lap]]
+        return [i for _, _, i in sorted(eligible)[: max(self.per_lap, most)]]
 
 
 def gather_atoms(model: Model, found: Visit, batch: Batch, gather: Gather, seed: int) -> Visit:

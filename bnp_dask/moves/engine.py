@@ -13,6 +13,13 @@ from bnp_dask.model import Model
 from bnp_dask.moves.base import HOPELESS, Memory, Move, Parts, Plan, PlanContext, Proposal, Sweep, record
 from bnp_dask.summary import Edit, Exchange, Merge, Summary, Take, follow
 
+CLEAR = 0.2
+"""A delete that lacks more nats than this per atom of its target, on the whole data, fails clearly.
+
+In 60 deletes that were refined over several laps (three runs on mixtures of 32 overlapping Gaussians, calm or not)
+those laps brought 0.054 at most.
+"""
+
 BIRTHS = ("birth", "window")
 """Kinds of proposals that make more clusters; a window of a sequence is a birth."""
 
@@ -109,12 +116,13 @@ class _Judge:
         if self._sweep_again(proposal, gain, counts, memory):
             return _row(proposal, gain, False, "the objective would fall; tried again with re-estimated clusters")
         alone = proposal.kind == "delete" and len(counts) > 1  # what failed together may do alone
+        times = proposal.weight if _is_clear(proposal, gain, counts) else 1
         for targets, own in (
             [((t,), [n]) for t, n in zip(proposal.targets, counts, strict=True)]
             if alone
             else [(proposal.targets, counts)]
         ):
-            memory.remember_failure(proposal.kind, targets, own)
+            memory.remember_failure(proposal.kind, targets, own, times)
         return _row(proposal, gain, False, "the objective would fall")
 
     def sort(self) -> None:
@@ -157,6 +165,8 @@ class _Judge:
             return False
         target = proposal.targets[0]
         before = memory.sweeps.pop(target, None)
+        if _is_clear(proposal, gain, counts):
+            return False
         tried = 1 if before is None else before.tried + 1
         if before is None:
             step, stuck = 0.0, -gain > HOPELESS * sum(counts)
@@ -167,6 +177,11 @@ class _Judge:
             return False
         memory.sweeps[target] = Sweep(proposal.others, self.parts[proposal.edit.trial], gain, step, tried)
         return True
+
+
+def _is_clear(proposal: Proposal, gain: float, counts: list[float]) -> bool:
+    """Whether a proposal made when clusters were calm lacks more than further laps or attempts could bring."""
+    return proposal.weight > 1 and len(counts) == 1 and -gain > CLEAR * sum(counts)
 
 
 def _steps_to_come(step: float, last: float) -> float:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from bnp_dask.errors import SettingError
+from bnp_dask.moves.base import CALM, CALM_GAIN
 from bnp_dask.schedules.losing import remaining_weight
 from bnp_dask.schedules.pipeline import Pipeline
 from bnp_dask.schedules.state import State, Work
@@ -69,10 +70,13 @@ def end_lap(work: Work, state: State, laps: int, tolerance: float, count_toleran
     counts = state.total.value_of("N")
     weight = remaining_weight(work, state.lost)
     same = all(loss.lap != state.lap for loss in state.lost.values())  # another objective says nothing about this one
+    state.calm = False
     if same and state.lap_elbo is not None and state.lap_counts is not None and len(counts) == len(state.lap_counts):
         gain = abs(state.elbo - state.lap_elbo)
-        moved = np.abs(counts - state.lap_counts).max(initial=0.0)
-        if quiet and gain <= tolerance * weight and moved <= count_tolerance * weight:
+        moved = np.abs(counts - state.lap_counts)
+        steady = (moved <= np.maximum(CALM * state.lap_counts, count_tolerance * weight)).all()
+        state.calm = bool(steady) and gain <= max(CALM_GAIN, tolerance) * weight
+        if quiet and gain <= tolerance * weight and moved.max(initial=0.0) <= count_tolerance * weight:
             state.finished = "converged"
     state.lap_elbo, state.lap_counts = state.elbo, counts
     if state.finished is None and state.lap >= laps:

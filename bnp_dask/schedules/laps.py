@@ -178,5 +178,6 @@ def _plan(work: Work, state: State) -> Plan:
         seed=work.seed,
         free={int(i) for i in value.ids},
         atoms={target: concatenate(parts) for target, parts in state.gathered.items()},
+        calm=state.calm,
     )
     return plan_lap(work.moves, context)

@@ -21,7 +21,7 @@ Arrays = dict[str, np.ndarray]
 
 EDITS: dict[str, type[Edit]] = {e.__name__: e for e in (InsertEmpty, Take, Merge, Exchange, Forget)}
 
-NUMBERS = ("lap", "position", "step", "terms", "lap_elbo", "finished", "void")
+NUMBERS = ("lap", "position", "step", "terms", "lap_elbo", "finished", "void", "calm")
 
 
 def state_to_json(state: State) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def state_from_saved(model: Model, numbers: Mapping[str, Any], arrays: Mapping[s
         gathered={t: [_atoms(arrays, f"gathered{t}")] for t in numbers["gathered"]},
         partial=total("partial") if numbers["has_partial"] else None,
         lost={b: Loss(*rest) for b, *rest in numbers.get("lost", ())},  # older runs have none
-        **{name: numbers[name] for name in NUMBERS},
+        **{"calm": False, **{name: numbers[name] for name in NUMBERS if name in numbers}},  # older runs lack calm
     )
 
 
@@ -158,4 +158,6 @@ def _edit_from_json(saved: list[Any]) -> Edit:
 def _proposal_from_json(saved: Mapping[str, Any]) -> Proposal:
     edit = _edit_from_json(saved["edit"])
     assert isinstance(edit, (Merge, Exchange))
-    return Proposal(saved["kind"], tuple(saved["targets"]), tuple(saved["others"]), edit, saved["sweeps"])
+    return Proposal(
+        saved["kind"], tuple(saved["targets"]), tuple(saved["others"]), edit, saved["sweeps"], saved.get("weight", 1)
+    )

@@ -95,6 +95,8 @@ class State:
         how many edits there were then.
     lap_elbo, lap_counts
         Objective and N_k at the end of the last lap, for the stopping rule.
+    calm
+        Whether no cluster came, went or noticeably changed its count in the last lap.
     gathered
         Atoms of some clusters, gathered so far in this lap for births in the next.
     partial
@@ -121,6 +123,7 @@ class State:
     in_flight: list[tuple[Summary, int]] = field(default_factory=list)
     lap_elbo: float | None = None
     lap_counts: np.ndarray | None = None
+    calm: bool = False
     gathered: dict[int, list[Batch]] = field(default_factory=dict)
     partial: RunningTotal | None = None
     lost: dict[int, Loss] = field(default_factory=dict)
