@@ -1,4 +1,7 @@
-"""Whether a run can fit its workers, told before it starts and in sizes that would fit."""
+"""Whether a run can fit its workers, told before it starts and in sizes that would fit.
+
+Batches that are read ahead (``execute.ahead``) are not counted: they are read only where a worker has room for them.
+"""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from bnp_dask.data.base import Reader, Source, batch_reader
 from bnp_dask.data.collections import DaskFrameSource
 from bnp_dask.data.groups import GroupedSource
 from bnp_dask.errors import SettingError
+from bnp_dask.execute.ahead import Load, load_of
 from bnp_dask.model import Model, Posterior
 
 Namer = Callable[[], tuple[pa.Array, np.ndarray]]
@@ -67,6 +68,11 @@ class StepReader:
     reader: Reader
     namer: Namer | None
     index: int
+
+    @property
+    def first_load(self) -> Load[Batch] | None:
+        """The reader, where somebody else may call it before."""
+        return load_of(self.reader)
 
     def __call__(self) -> Batch:
         return self.reader()

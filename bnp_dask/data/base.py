@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from bnp_dask.batch import Batch
 from bnp_dask.errors import DataError
+from bnp_dask.execute.ahead import Load
 
 Reader = Callable[[], Batch]
 """Reads one batch; small and picklable, so that it can travel to a worker, which reads the data itself."""
@@ -56,7 +57,7 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True)
-class NamedReader:
+class NamedReader(Load[Batch]):
     """A reader whose errors say which batch of which data it could not read.
 
     ``name`` is that of the data and the number of the batch.
@@ -65,7 +66,8 @@ class NamedReader:
     reader: Reader
     name: str
 
-    def __call__(self) -> Batch:
+    def fetch(self) -> Batch:
+        """Read the batch, here and now."""
         with naming_batch(self.name):
             return self.reader()
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from bnp_dask.errors import ExecutionError, SettingError
+from bnp_dask.execute.ahead import Load, load_of
 from bnp_dask.execute.blas import one_blas_thread
 
 logger = logging.getLogger("bnp_dask.execute")
@@ -136,6 +137,11 @@ class Call:
     name: str
     function: Callable[..., Any]
     args: tuple[Any, ...]
+
+    @property
+    def first_load(self) -> Load[Any] | None:
+        """What the task reads first; None where that cannot be told from its arguments."""
+        return next((load for arg in self.args if (load := load_of(arg)) is not None), None)
 
     def run(self, values: Sequence[Any] = ()) -> Any:
         """Run the function with ``values`` in the slots, on one BLAS thread."""

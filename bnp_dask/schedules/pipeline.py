@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,6 +17,7 @@ from bnp_dask.batch import Batch
 from bnp_dask.data.base import Reader, naming_batch
 from bnp_dask.data.skipping import read_or_why
 from bnp_dask.errors import BatchError
+from bnp_dask.execute.ahead import Load, in_turn, load_of
 from bnp_dask.execute.base import Handle, Task
 from bnp_dask.execute.ordered import collected, submitted
 from bnp_dask.model import Posterior, Trial, Visit
@@ -43,7 +43,6 @@ those out and to add these, would wait for a worker that is free twice for every
 
 FEW = 16
 """Tasks of a group up to which that holds; of more, the coordinator leaves what it can to others."""
-
 
 AT_ONCE = 2**22
 """Numbers up to which the changes of a group come in one message (32 MB)."""
@@ -115,29 +114,22 @@ class Stop:
     job: Job
     errand: Errand
 
+    @property
+    def first_load(self) -> Load[Batch] | None:
+        """The reader, where somebody else may call it before."""
+        return load_of(self.reader)
+
 
 def visit_and_keep(posterior: Posterior, trials: tuple[Trial, ...], *stops: Stop) -> Change:
     """The task where workers reach the run directory: only what changed goes back, of small batches of some at once."""
     changes = []
-    for stop, reader in zip(stops, _ahead([stop.reader for stop in stops]), strict=True):
-        old, states = stop.errand.read(posterior.model)
-        found = visit(posterior, reader, trials, stop.job, states)
-        stop.errand.write(posterior.model, found)
-        changes.append(change_of(found, old, stop.errand.batch))
+    with in_turn([stop.reader for stop in stops]):
+        for stop in stops:
+            old, states = stop.errand.read(posterior.model)
+            found = visit(posterior, stop.reader, trials, stop.job, states)
+            stop.errand.write(posterior.model, found)
+            changes.append(change_of(found, old, stop.errand.batch))
     return joined(*changes)
-
-
-def _ahead(readers: list[Reader]) -> Iterator[Reader]:
-    """The readers, each but the first at work already while the batch before is computed."""
-    if len(readers) == 1:
-        yield readers[0]
-        return
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(readers[0])
-        for later in readers[1:]:
-            ready, waiting = waiting, pool.submit(later)
-            yield ready.result
-        yield waiting.result
 
 
 @dataclass(frozen=True, eq=False)
