@@ -133,7 +133,7 @@ def _times_and_sum(source, factor, out):
     return (s0 + s1) + (s2 + s3)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy", inline="always")
 def forth(prior, lik, filtered):
     """One step forward: ``filtered`` from what the steps before make of it (``prior``); the step's normaliser.
 
@@ -147,7 +147,7 @@ def forth(prior, lik, filtered):
     return total
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy", inline="always")
 def back(flipped, lik, filtered, weight, later, here, resp, space):
     """One step backward: ``here`` (not scaled yet) from ``later``, which is scaled, times ``weight``; the normaliser.
 
@@ -160,7 +160,9 @@ def back(flipped, lik, filtered, weight, later, here, resp, space):
         counted = share * weight
         for k in range(len(resp)):
             resp[k] *= share
+        for k in range(len(resp)):
             later[k] *= counted
+        for k in range(len(resp)):
             beta = space[k] * share
             new = lik[k] * (beta if beta < 1.0 / NOTHING else 1.0 / NOTHING)
             here[k] = new if new > NOTHING else 0.0
