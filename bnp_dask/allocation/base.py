@@ -24,6 +24,10 @@ LogLik = np.ndarray | ScreenedWeights
 """Log likelihoods of atoms, ``(n, K)`` nats, or what screening left of them and of the log weights (mixtures only)."""
 
 
+LogLikOf = Callable[[Batch], np.ndarray]
+"""Gives the log likelihoods of some atoms, ``(m, K)`` nats, a new array."""
+
+
 @dataclass(frozen=True, eq=False)
 class LocalStep:
     """Result of a local step on some atoms.
@@ -148,10 +152,10 @@ class ChainedAllocation(Protocol):
     """An allocation whose atoms are steps of sequences; all verbs of Allocation, and this one."""
 
     def sweep(
-        self, params: Params, log_lik: Callable[[Batch], np.ndarray], batch: Batch, pairs: np.ndarray
+        self, params: Params, log_lik: LogLikOf, batch: Batch, pairs: np.ndarray
     ) -> Iterator[tuple[Batch, LocalStep]]:
         """The local step in pieces, in an order of their own, for visits that need sums and try nothing.
 
-        ``log_lik`` gives that of some rows, ``(m, K)`` nats.  A piece's ``resp`` holds until the next is asked for.
+        A piece's ``resp`` holds until the next is asked for.
         """
         ...

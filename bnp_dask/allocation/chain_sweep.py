@@ -7,11 +7,11 @@ the step on whole sequences (``chain_step``) keeps more than twice as much, for 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
-from bnp_dask.allocation.base import LocalStep
+from bnp_dask.allocation.base import LocalStep, LogLikOf
 from bnp_dask.allocation.chains import (
     chain_step,
     chain_tiles,
@@ -30,9 +30,6 @@ PIECE_NUMBERS = 2**17
 
 FEWEST = 32
 """Rows that a piece has at least."""
-
-LogLikOf = Callable[[Batch], np.ndarray]
-"""Log likelihoods ``(m, K)`` nats of some rows, a new array."""
 
 
 def chain_sweep(

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import gammaln, psi
 
-from bnp_dask.allocation.base import LocalStep
-from bnp_dask.allocation.chain_sweep import LogLikOf, chain_sweep
+from bnp_dask.allocation.base import LocalStep, LogLikOf
+from bnp_dask.allocation.chain_sweep import chain_sweep
 from bnp_dask.allocation.chains import (
     CHAIN_FIELDS,
     chain_step,

@@ -85,7 +85,7 @@ def state_from_saved(model: Model, numbers: Mapping[str, Any], arrays: Mapping[s
     ]
     proposals = tuple(_proposal_from_json(p) for p in numbers["proposals"])
     splits = {b: Split(**{**split, "key": tuple(split["key"])}) for b, split in numbers["splits"]}
-    gather = Gather(tuple(numbers["gather"][0]), tuple(numbers["gather"][1]))
+    gather = _gather_from_json(*numbers["gather"])
     failures = {(kind, tuple(t)): tuple(counts) for kind, t, counts in numbers["failures"]}
     sweeps = {t: Sweep(tuple(r), summary(f"sweep{t}"), *rest) for t, r, *rest in numbers["sweeps"]}
     return State(
@@ -153,6 +153,11 @@ def _edit_from_json(saved: list[Any]) -> Edit:
             f"the checkpoint holds a change of clusters of an unknown kind, {name!r}; it needs a newer version"
         )
     return EDITS[name](**{key: tuple(v) if isinstance(v, list) else v for key, v in values.items()})
+
+
+def _gather_from_json(targets: list[int], limits: list[int] | int) -> Gather:
+    """Older runs have one limit for all targets."""
+    return Gather(tuple(targets), tuple([limits] * len(targets) if isinstance(limits, int) else limits))
 
 
 def _proposal_from_json(saved: Mapping[str, Any]) -> Proposal:

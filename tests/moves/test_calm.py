@@ -116,10 +116,14 @@ def test_runs_saved_before_there_was_calm():
     state.in_flight = step.pipeline.outstanding()
     numbers = json.loads(json.dumps(state_to_json(state)))
     del numbers["calm"]
+    targets, limits = numbers["gather"]
+    numbers["gather"] = [targets or [3, 5], max(limits, default=7)]  # and one limit of gathered atoms for all targets
     for proposal in numbers["proposals"]:
         del proposal["weight"]
     again = state_from_saved(work.model, numbers, state_to_arrays(state))
     assert not again.calm
+    assert again.plan.gather.targets and set(again.plan.gather.limits) == {numbers["gather"][1]}
+    assert len(again.plan.gather.limits) == len(again.plan.gather.targets)
 
 
 def calm_by_hand(before, after, gain, tolerance, count_tolerance):
