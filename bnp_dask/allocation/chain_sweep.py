@@ -23,7 +23,10 @@ from bnp_dask.allocation.chains import (
 from bnp_dask.batch import Batch
 from bnp_dask.errors import NumericalError
 from bnp_dask.kernels.chain_losses import piece_losses
-from bnp_dask.kernels.chain_sweeps import Kept, Rows, Space, Transitions, sweep_back, sweep_forth
+from bnp_dask.kernels.chain_steps import Transitions
+from bnp_dask.kernels.chain_sweeps import Kept, Rows, Space, likelihoods, sweep_back, sweep_forth
+from bnp_dask.kernels.chains import pair_sums
+from bnp_dask.kernels.lanes import aligned, padded
 
 PIECE_NUMBERS = 2**17
 """Numbers in an (m, K) piece (1 MB): a few such arrays fit a processor's cache, and calls are few."""
@@ -63,18 +66,21 @@ class _Sweep:
         self.moves = Transitions.of(self.log_start, self.log_trans)
         self.log_lik, self.sets = log_lik, sets
         width = len(log_start)
+        self.trans = np.ascontiguousarray(self.moves.trans[:, :width])
         self.size = max(FEWEST, PIECE_NUMBERS // max(width, n_features))
-        self.space = Space.of(self.size, width)
+        self.space = Space.of(width)
         self.resp = np.empty((self.size, width))
+        self.grow = aligned(self.size + 1, padded(width))
 
     def forth(self, tile: Batch, rows: Rows, kept: Kept) -> float:
         """Filter a tile; its log normaliser times weights, or NaN when scaling fails."""
         norm, before = 0.0, self.moves.start
         for first in range(0, tile.n_atoms, self.size):
             last = min(first + self.size, tile.n_atoms)
-            log_lik, _ = shifted(self.log_lik(tile.rows(first, last)), tile, first)
-            norm += sweep_forth(rows.part(first, last), self.moves, log_lik, before, kept.part(first, last), self.space)
-            before = kept.filtered[last - 1]
+            kept.log_lik[first:last], _ = shifted(self.log_lik(tile.rows(first, last)), tile, first)
+            lik, filtered = self._likelihoods(kept.log_lik[first:last]), kept.filtered[first:last]
+            norm += sweep_forth(rows.part(first, last), self.moves, lik, before, filtered, self.space)
+            before = filtered[-1]
         return norm
 
     def back(self, tile: Batch, rows: Rows, kept: Kept, norm: float) -> Iterator[tuple[Batch, LocalStep]]:
@@ -82,27 +88,35 @@ class _Sweep:
         after = np.zeros(self.resp.shape[1])
         for first in reversed(range(0, tile.n_atoms, self.size)):
             last = min(first + self.size, tile.n_atoms)
-            resp = self.resp[: last - first]
-            self.space.grow[len(resp)] = self.space.grow[0]
-            if not sweep_back(rows.part(first, last), self.moves, kept.part(first, last), self.space, resp):
+            part, piece, resp = rows.part(first, last), kept.part(first, last), self.resp[: last - first]
+            grow = self.grow[: len(resp) + 1]
+            grow[-1] = grow[0]
+            lik = self._likelihoods(piece.log_lik)
+            if not sweep_back(part, self.moves, lik, piece.filtered, grow, resp, self.space):
                 raise NumericalError(
                     f"{tile.name}, rows {first} to {last - 1}: the sweep back over sequences failed where that forth "
                     "did not, which should be impossible; please report it with the data and the settings"
                 )
             row = resp[0].copy()
-            step = self._step(rows.part(first, last), kept.part(first, last), resp, after, tile.weights is not None)
+            step = self._step(part, piece, resp, after, tile.weights is not None)
             if first == 0:
                 step.values["H"][...] += norm
             yield tile.rows(first, last), step
             after = row
 
+    def _likelihoods(self, log_lik: np.ndarray) -> np.ndarray:
+        """Likelihoods of a piece, in the memory that the sweep back turns into ``grow``."""
+        lik = self.grow[: len(log_lik)]
+        likelihoods(log_lik, self.space, lik)
+        return lik
+
     def _step(self, rows: Rows, kept: Kept, resp: np.ndarray, after: np.ndarray, weighted: bool) -> LocalStep:
         """Statistics of a piece, ``resp`` of which is given its weights; H without the log normaliser."""
-        trans, grow = self.moves.trans, self.space.grow[: len(resp) + 1]
+        trans, grow = self.trans, self.grow[: len(resp) + 1]
         losses = piece_losses(rows, trans, kept.filtered, grow, resp, after, self.sets)
         if weighted:
             resp *= rows.weights[:, None]
-        pairs = trans * (kept.filtered.T @ grow[1:])
+        pairs = pair_sums(trans, kept.filtered, grow)
         start = resp[rows.begins].sum(axis=0)
         # the entropy of exp(linear terms) / Z is log Z minus the expected linear terms
         linear = np.vdot(resp, kept.log_lik) + np.vdot(pairs, self.log_trans) + start @ self.log_start

@@ -143,7 +143,7 @@ def chain_step(
     chains = kernel.forward_backward(log_start, log_trans, log_lik, offsets, weights)
     state = ChainState(chains, offsets, weights, log_start, log_trans, log_lik)
     resp = chains.resp if batch.weights is None else chains.resp * batch.weights[:, None]
-    pair_sums = kernel.pair_sums(chains)
+    pair_sums = chains.pair_sums()
     start = resp[offsets[:-1][np.diff(offsets) > 0]].sum(axis=0)
     # the entropy of exp(linear terms) / Z is log Z minus the expected linear terms
     linear = np.einsum("nk,nk->", resp, log_lik) + np.vdot(pair_sums, log_trans) + start @ log_start

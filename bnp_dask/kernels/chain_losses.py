@@ -45,7 +45,7 @@ def _pair_loss(alpha, trans, grow, weight, members, inside, cells):
     """
     count = len(members)
     lost = 0.0
-    for k in range(len(alpha)):
+    for k in range(len(inside)):
         if inside[k]:
             continue
         total = 0.0

@@ -1,8 +1,8 @@
 """Forward-backward of long sequences piece by piece, so that most of what it makes stays in the processor's cache.
 
-One sweep goes forth over all pieces of a tile and keeps two ``(n, K)`` arrays, the log likelihoods and the filtered
-probabilities; one goes back over the pieces, last first, and hands out what each piece adds to all sums.  What crosses
-from one piece to the next is one row.  The arithmetic of a step is that of :mod:`bnp_dask.kernels.chains`.
+One sweep goes forth over all pieces of a tile and keeps two arrays, the log likelihoods ``(n, K)`` and the filtered
+probabilities ``(n, W)``; one goes back over the pieces, last first, and hands out what each piece adds to all sums.
+What crosses from one piece to the next is one row.  W numbers are K states and zeros (:mod:`bnp_dask.kernels.lanes`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from bnp_dask.kernels.chains import NOTHING, SAFE, back, exp_all, exponentials, forth, times
+from bnp_dask.kernels.chain_steps import NOTHING, SAFE, back, exp_all, forth, times, turn, which
+from bnp_dask.kernels.lanes import aligned, aligned_zeros, fill, load, padded, store
 
 
 class Rows(NamedTuple):
@@ -37,30 +38,19 @@ class Rows(NamedTuple):
         return Rows(self.begins[first:last], self.ends[first:last], self.weights[first:last])
 
 
-class Transitions(NamedTuple):
-    """Potentials of the start ``(K,)`` and of steps from state to state ``(K, K)``, and these flipped."""
-
-    start: np.ndarray
-    trans: np.ndarray
-    flipped: np.ndarray
-
-    @staticmethod
-    def of(log_start: np.ndarray, log_trans: np.ndarray) -> Transitions:
-        """From their logs, the largest about zero."""
-        trans = np.ascontiguousarray(exponentials(log_trans))
-        return Transitions(exponentials(log_start), trans, np.ascontiguousarray(trans.T))
-
-
 class Kept(NamedTuple):
-    """What the sweep forth keeps of the rows of a piece, both ``(m, K)``; ``log_lik``: the largest of a row is zero."""
+    """What the sweep forth keeps of the rows of a piece.
+
+    ``log_lik (m, K)``: the largest of a row is zero.  ``filtered (m, W)``.
+    """
 
     log_lik: np.ndarray
     filtered: np.ndarray
 
     @staticmethod
-    def room(n: int, width: int) -> Kept:
-        """Room for ``n`` rows of ``width`` states."""
-        return Kept(np.empty((n, width)), np.empty((n, width)))
+    def room(n: int, n_states: int) -> Kept:
+        """Room for ``n`` rows of ``n_states`` states."""
+        return Kept(np.empty((n, n_states)), aligned(n, padded(n_states)))
 
     def part(self, first: int, last: int) -> Kept:
         """The rows ``first:last``."""
@@ -68,42 +58,51 @@ class Kept(NamedTuple):
 
 
 class Space(NamedTuple):
-    """Scratch for a piece of m rows, used again by the next.
+    """Scratch for a step: ``prior (W,)``, ``held (W,)`` and ``places (W + 1,)``."""
 
-    ``lik (m, K)``; ``row (K,)``; ``grow (m + 1, K)``: its last row is that of the row after the piece.
-    """
-
-    lik: np.ndarray
-    row: np.ndarray
-    grow: np.ndarray
+    prior: np.ndarray
+    held: np.ndarray
+    places: np.ndarray
 
     @staticmethod
-    def of(m: int, width: int) -> Space:
-        """For pieces of at most ``m`` rows."""
-        return Space(np.empty((m, width)), np.empty(width), np.empty((m + 1, width)))
+    def of(n_states: int) -> Space:
+        """For so many states."""
+        width = padded(n_states)
+        return Space(aligned_zeros(width), aligned_zeros(width), np.empty(width + 1, np.int64))
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def sweep_forth(rows, moves, log_lik, before, kept, space):
+def likelihoods(log_lik, space, lik):
+    """``exp(log_lik (m, K))`` into ``lik (m, W)``."""
+    m, n_states = log_lik.shape
+    flat = lik.ravel()
+    exp_all(log_lik.ravel(), flat)
+    if n_states == lik.shape[1]:
+        return
+    row = space.held[:n_states]
+    for t in range(m - 1, -1, -1):  # rows move on by what they are filled up with, the last first
+        row[:] = flat[t * n_states : (t + 1) * n_states]
+        lik[t, :n_states] = row
+        lik[t, n_states:] = 0.0
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def sweep_forth(rows, moves, lik, before, filtered, space):
     """Filter one piece; the sum of its steps' log normalisers times weights, nats, or NaN when scaling fails.
 
-    ``log_lik (m, K)`` has zero as the largest of each row; ``before (K,)`` is the filtered row before the piece.
+    ``lik (m, W)`` has one as the largest of each row, ``before (W,)`` is the filtered row before the piece, and
+    ``filtered (m, W)`` is written.
     """
     norm, product, weight = 0.0, 1.0, 1.0
-    kept.log_lik[:] = log_lik
-    lik = space.lik[: len(log_lik)]
-    exp_all(log_lik.ravel(), lik.ravel())
-    for t in range(len(log_lik)):
+    for t in range(len(lik)):
         if rows.begins[t]:
             norm += weight * math.log(product)
             product = 1.0
-            total = forth(moves.start, lik[t], kept.filtered[t])
+            total = forth(moves.start, lik[t], filtered[t])
         else:
-            if t == 0:
-                times(before, moves.trans, space.row)
-            else:
-                times(kept.filtered[t - 1], moves.trans, space.row)
-            total = forth(space.row, lik[t], kept.filtered[t])
+            last = before if t == 0 else filtered[t - 1]
+            times(last, space.places[: which(last, space.places)], moves.trans, space.prior)
+            total = forth(space.prior, lik[t], filtered[t])
         if not total > SAFE:
             return np.nan
         weight = rows.weights[t]
@@ -116,27 +115,38 @@ def sweep_forth(rows, moves, log_lik, before, kept, space):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def sweep_back(rows, moves, kept, space, resp):
+def sweep_back(rows, moves, lik, filtered, grow, resp, space):
     """Responsibilities of one piece, without weights, into ``resp (m, K)``; whether that could be done.
 
-    The last row of ``space.grow`` is that of the row after the piece, as this left its first row there.  Afterwards
-    ``kept.filtered[t, k] trans[k, l] space.grow[t + 1, l]`` is the pair posterior of the rows t and t + 1, times its
-    weight; zero where t is the last of its sequence.
+    The last row of ``grow (m + 1, W)`` is that of the row after the piece, as this leaves its first row there; the
+    others may be the memory of ``lik (m, W)``.  Afterwards ``filtered[t, k] trans[k, l] grow[t + 1, l]`` is the pair
+    posterior of the rows t and t + 1, times its weight; zero where t is the last of its sequence.
 
     The sum of ``filtered[t] * (flipped @ grow[t + 1])`` is the normaliser of step t + 1 but for what
-    :data:`~bnp_dask.kernels.chains.NOTHING` leaves out, so where the sweep forth did not fail this one does not.
+    :data:`~bnp_dask.kernels.chain_steps.NOTHING` and ``TINY`` leave out, so where the sweep forth did not fail this
+    one does not.
     """
-    m = len(resp)
-    lik, grow = space.lik[:m], space.grow[: m + 1]
-    exp_all(kept.log_lik.ravel(), lik.ravel())
-    for t in range(m - 1, -1, -1):
-        alpha = kept.filtered[t]
+    n_states = resp.shape[1]
+    for t in range(len(resp) - 1, -1, -1):
+        alpha, later = filtered[t], grow[t + 1]
         if rows.ends[t]:
-            grow[t + 1] = 0.0
-            grow[t] = lik[t]
-            resp[t] = alpha
-        elif (
-            not back(moves.flipped, lik[t], alpha, rows.weights[t], grow[t + 1], grow[t], resp[t], space.row) > NOTHING
-        ):
+            later[:] = 0.0
+            turn(lik[t], alpha, grow[t], space)
+        elif not back(moves.flipped, lik[t], alpha, rows.weights[t], later, grow[t], space) > NOTHING:
             return False
+        resp[t] = space.held[:n_states]
     return True
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def add_pairs(filtered, grow, index, out):
+    """Add ``grow[t + 1, l] filtered[t, k]`` of all rows t of a piece to ``out (K, W)``, at ``[l, k]``.
+
+    Few states have any ``grow`` at a step, and only theirs are looked at; ``index (W + 1,)`` is scratch.
+    """
+    for t in range(len(filtered)):
+        later, alpha = grow[t + 1], filtered[t]
+        for place in index[: which(later, index)]:
+            x, row = fill(later[place]), out[place]
+            for k in range(0, len(alpha), 8):
+                store(row, k, load(row, k) + x * load(alpha, k))

@@ -65,16 +65,17 @@ def find_block(
 ) -> Block:  # fmt: skip
     """Pair posteriors of the donors as one state, ``donors`` (positions) with all others."""
     n, width = chains.resp.shape
+    filtered, grow = chains.filtered[:, :width], chains.grow[:, :width]
     mass = chains.resp[:, donors].sum(axis=1)
     index = np.flatnonzero(mass > NEXT_TO_NOTHING)
     enter, leave = np.zeros((len(index), width)), np.zeros((len(index), width))
     safe = np.repeat(np.where(weights > 0.0, weights, 1.0), np.diff(offsets))[:, None]
     later = index > 0  # the first step of a sequence has no grow, so nothing comes from the sequence before
     now = index[later]
-    enter[later] = chains.filtered[now - 1] * (chains.grow[np.ix_(now, donors)] / safe[now] @ chains.trans[:, donors].T)
+    enter[later] = filtered[now - 1] * (grow[np.ix_(now, donors)] / safe[now] @ chains.trans[:, donors].T)
     sooner = index + 1 < n
     now = index[sooner]
-    leave[sooner] = (chains.filtered[np.ix_(now, donors)] @ chains.trans[donors]) * (chains.grow[now + 1] / safe[now])
+    leave[sooner] = (filtered[np.ix_(now, donors)] @ chains.trans[donors]) * (grow[now + 1] / safe[now])
     inside = np.zeros(width, np.bool_)
     inside[donors] = True
     place = np.full(n, -1)

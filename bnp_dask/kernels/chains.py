@@ -1,11 +1,11 @@
 """Forward-backward for hidden Markov chains: which state each step of a sequence is in, and how often states follow.
 
 Probabilities are scaled, not logarithms: one vector-matrix product per step and direction, and no exponential but
-those of the likelihoods.  Sums over pairs of steps are one matrix product of what both directions leave behind,
-because the pair posterior is ``s_t[k, l] = alpha_t[k] A[k, l] grow_{t+1}[l]``; and the entropy needs no pair at all:
-it is the log normaliser minus expectations of the terms that the posterior was made from.  A sequence whose
-likelihoods double precision cannot scale (a step that every state reached so far calls impossible) is done again with
-logarithms.
+those of the likelihoods.  Sums over pairs of steps come from what both directions leave behind, because the pair
+posterior is ``s_t[k, l] = alpha_t[k] A[k, l] grow_{t+1}[l]``; and the entropy needs no pair at all: it is the log
+normaliser minus expectations of the terms that the posterior was made from.  States that a step is not in have no part
+in what it says of the steps before (:func:`bnp_dask.kernels.chain_steps.back`).  A sequence whose likelihoods double
+precision cannot scale (a step that every state reached so far calls impossible) is done again with logarithms.
 """
 
 from __future__ import annotations
@@ -16,31 +16,23 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from bnp_dask.kernels.special import LN2_HIGH, LN2_LOW, LOG2_E, ROUND
+from bnp_dask.kernels.chain_steps import Transitions
+from bnp_dask.kernels.chain_sweeps import Rows, Space, add_pairs, likelihoods, sweep_back, sweep_forth
+from bnp_dask.kernels.lanes import aligned, aligned_zeros, padded
 
 NEVER = -1e200
 """Stands for log 0, so that zero times it is zero."""
-
-LOWEST = -690.0
-"""Logs below this have exponential zero: it is far from denormal numbers."""
-
-NOTHING = 1e-200
-"""Filtered probabilities below this are zero."""
-
-EXP_BLOCK = 1024
-
-SAFE = 1e-100
-"""Least normaliser of a step for which scaling is trusted; what :data:`NOTHING` leaves out is nothing beside it."""
 
 
 class Chains(NamedTuple):
     """Posterior of the states of all sequences of a tile.
 
-    ``filtered (n, K)`` (alpha), ``grow (n, K)`` and ``trans (K, K)`` (A) give pair posteriors: of the steps t and
-    t + 1 of a sequence ``filtered[t, k] * trans[k, l] * grow[t + 1, l]``, times the sequence's weight; ``resp (n, K)``
-    are those of single steps, without weights.  ``grow`` of a first step is zero.  ``scaled (G,)`` says which
-    sequences these are; of the others, which were done with logarithms, ``filtered`` and ``grow`` are zero, and their
-    pair sums are in ``extra (K, K)``.  ``log_norm (G,)`` is the log normaliser of each, nats.
+    ``filtered (n, W)`` (alpha), ``grow (n, W)`` and ``trans (K, K)`` (A) give pair posteriors: of the steps t and
+    t + 1 of a sequence ``filtered[t, k] * trans[k, l] * grow[t + 1, l]``, times the sequence's weight; what their rows
+    hold after K numbers is zero.  ``resp (n, K)`` are the posteriors of single steps, without weights.  ``grow`` of a
+    first step is zero.  ``scaled (G,)`` says which sequences these are; of the others, which were done with logarithms,
+    ``filtered`` and ``grow`` are zero, and their pair sums are in ``extra (K, K)``.  ``log_norm (G,)`` is the log
+    normaliser of each, nats.
     """
 
     resp: np.ndarray
@@ -51,153 +43,11 @@ class Chains(NamedTuple):
     log_norm: np.ndarray
     extra: np.ndarray
 
-
-@njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
-def _exp_block(source, n, bits, out):
-    """``exp`` of the first ``n`` numbers in vector code (see ``kernels/resp.py``); zero below :data:`LOWEST`."""
-    power = bits.view(np.float64)
-    for k in range(n):
-        d = source[k]
-        c = d if d > LOWEST else LOWEST
-        z = (c * LOG2_E + ROUND) - ROUND
-        bits[k] = np.int64(np.int32(z) + np.int32(1023)) << 52
-        r = (c - z * LN2_HIGH) - z * LN2_LOW
-        p = 1.0 / 6227020800.0
-        p = p * r + 1.0 / 479001600.0
-        p = p * r + 1.0 / 39916800.0
-        p = p * r + 1.0 / 3628800.0
-        p = p * r + 1.0 / 362880.0
-        p = p * r + 1.0 / 40320.0
-        p = p * r + 1.0 / 5040.0
-        p = p * r + 1.0 / 720.0
-        p = p * r + 1.0 / 120.0
-        p = p * r + 1.0 / 24.0
-        p = p * r + 1.0 / 6.0
-        p = p * r + 0.5
-        p = p * (r * r) + r
-        out[k] = p + 1.0 if d > LOWEST else 0.0
-    for k in range(n):
-        out[k] *= power[k]
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
-def exp_all(source, out):
-    """The same of any number, through scratch that stays in cache."""
-    bits = np.empty(EXP_BLOCK, np.int64)
-    for start in range(0, len(source), EXP_BLOCK):
-        n = min(EXP_BLOCK, len(source) - start)
-        _exp_block(source[start:], n, bits, out[start:])
-
-
-@njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
-def times(vector, matrix, out):
-    """``vector @ matrix`` (K, K), eight rows at a time, so that the result stays in registers longer."""
-    n, width = matrix.shape
-    out[:] = 0.0
-    whole = n - n % 8
-    for i in range(0, whole, 8):
-        a, b, c, d = vector[i], vector[i + 1], vector[i + 2], vector[i + 3]
-        e, f, g, h = vector[i + 4], vector[i + 5], vector[i + 6], vector[i + 7]
-        if a == 0.0 and b == 0.0 and c == 0.0 and d == 0.0 and e == 0.0 and f == 0.0 and g == 0.0 and h == 0.0:
-            continue
-        ra, rb, rc, rd = matrix[i], matrix[i + 1], matrix[i + 2], matrix[i + 3]
-        re, rf, rg, rh = matrix[i + 4], matrix[i + 5], matrix[i + 6], matrix[i + 7]
-        for k in range(width):
-            low = (a * ra[k] + b * rb[k]) + (c * rc[k] + d * rd[k])
-            high = (e * re[k] + f * rf[k]) + (g * rg[k] + h * rh[k])
-            out[k] += low + high
-    for i in range(whole, n):
-        a = vector[i]
-        if a != 0.0:
-            row = matrix[i]
-            for k in range(width):
-                out[k] += a * row[k]
-
-
-@njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
-def _times_and_sum(source, factor, out):
-    """``out = source * factor`` with what is below :data:`NOTHING` set to zero; its sum, in a fixed order."""
-    n = len(out)
-    whole = n - n % 4
-    s0 = s1 = s2 = s3 = 0.0
-    for k in range(n):
-        x = source[k] * factor[k]
-        out[k] = x if x > NOTHING else 0.0
-    for k in range(0, whole, 4):
-        s0 += out[k]
-        s1 += out[k + 1]
-        s2 += out[k + 2]
-        s3 += out[k + 3]
-    for k in range(whole, n):
-        s0 += out[k]
-    return (s0 + s1) + (s2 + s3)
-
-
-@njit(nogil=True, cache=True, error_model="numpy", inline="always")
-def forth(prior, lik, filtered):
-    """One step forward: ``filtered`` from what the steps before make of it (``prior``); the step's normaliser.
-
-    Below :data:`SAFE` the normaliser is not to be trusted, and ``filtered`` is not normalised.
-    """
-    total = _times_and_sum(prior, lik, filtered)
-    if total > SAFE:
-        share = 1.0 / total
-        for k in range(len(filtered)):
-            filtered[k] *= share
-    return total
-
-
-@njit(nogil=True, cache=True, error_model="numpy", inline="always")
-def back(flipped, lik, filtered, weight, later, here, resp, space):
-    """One step backward: ``here`` (not scaled yet) from ``later``, which is scaled, times ``weight``; the normaliser.
-
-    Below :data:`NOTHING` the normaliser is not to be trusted, and nothing is scaled.
-    """
-    times(later, flipped, space)
-    total = _times_and_sum(filtered, space, resp)
-    if total > NOTHING:
-        share = 1.0 / total
-        counted = share * weight
-        for k in range(len(resp)):
-            resp[k] *= share
-        for k in range(len(resp)):
-            later[k] *= counted
-        for k in range(len(resp)):
-            beta = space[k] * share
-            new = lik[k] * (beta if beta < 1.0 / NOTHING else 1.0 / NOTHING)
-            here[k] = new if new > NOTHING else 0.0
-    return total
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
-def _scaled(start, trans, flipped, lik, weight, filtered, grow, resp, space):
-    """One sequence; its log normaliser, or NaN when scaling fails.  ``lik`` and ``grow`` may be the same memory."""
-    n, width = lik.shape
-    log_norm = 0.0
-    product = 1.0
-    for t in range(n):
-        if t == 0:
-            total = forth(start, lik[0], filtered[0])
-        else:
-            times(filtered[t - 1], trans, space)
-            total = forth(space, lik[t], filtered[t])
-        if not total > SAFE:
-            return np.nan
-        # a log per few steps instead of one per step
-        product *= total
-        if product < 1e-150 or product > 1e150:
-            log_norm += math.log(product)
-            product = 1.0
-    log_norm += math.log(product)
-    resp[n - 1] = filtered[n - 1]
-    last = grow[n - 1]
-    for k in range(width):
-        last[k] = lik[n - 1, k]
-    for t in range(n - 2, -1, -1):
-        if not back(flipped, lik[t], filtered[t], weight, grow[t + 1], grow[t], resp[t], space) > NOTHING:
-            return np.nan
-    grow[0] = 0.0
-    return log_norm
+    def pair_sums(self) -> np.ndarray:
+        """Expected steps from state k to state l, times weights, ``(K, K)``."""
+        if len(self.resp) < 2:
+            return self.extra.copy()
+        return pair_sums(self.trans, self.filtered[:-1], self.grow) + self.extra
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -268,32 +118,31 @@ def _logarithmic(log_start, log_trans, log_lik, filtered, grow, resp, pairs):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _all_sequences(offsets, log_start, log_trans, start, flipped, log_lik, weights, out):
-    width = log_lik.shape[1]
-    space = np.empty(width)
-    for g in range(len(offsets) - 1):
+def _all_sequences(offsets, rows, moves, log_start, log_trans, log_lik, grow, space, out):
+    """``grow (n + 1, W)`` holds the likelihoods, and in the end what its name says."""
+    n_states = log_lik.shape[1]
+    once = np.ones(len(log_lik))
+    for g in range(len(offsets) - 2, -1, -1):  # the last first: each ends the pairs at the start of the next
         first, last = offsets[g], offsets[g + 1]
         if first == last:
-            out.log_norm[g] = 0.0
             continue
-        alpha, lik, resp = out.filtered[first:last], out.grow[first:last], out.resp[first:last]
-        exp_all(log_lik[first:last].ravel(), lik.ravel())
-        norm = _scaled(start, out.trans, flipped, lik, weights[g], alpha, lik, resp, space)
+        begins, ends, resp = rows.begins[first:last], rows.ends[first:last], out.resp[first:last]
+        lik, alpha = grow[first:last], out.filtered[first:last]
+        norm = sweep_forth(Rows(begins, ends, once[first:last]), moves, lik, moves.start, alpha, space)
+        counted = Rows(begins, ends, rows.weights[first:last])
+        if norm == norm and not sweep_back(counted, moves, lik, alpha, grow[first : last + 1], resp, space):
+            norm = np.nan
         if norm != norm:
             out.scaled[g] = False
-            own = np.zeros((width, width))
-            norm = _logarithmic(log_start, log_trans, log_lik[first:last], alpha, lik, resp, own)
+            logs, pairs = np.empty((2, last - first, n_states)), np.zeros((n_states, n_states))
+            norm = _logarithmic(log_start, log_trans, log_lik[first:last], logs[0], logs[1], resp, pairs)
             alpha[:] = 0.0
             lik[:] = 0.0
-            for k in range(width):
-                for j in range(width):
-                    out.extra[k, j] += weights[g] * own[k, j]
+            for k in range(n_states):
+                for j in range(n_states):
+                    out.extra[k, j] += rows.weights[first] * pairs[k, j]
+        grow[first] = 0.0
         out.log_norm[g] = norm
-
-
-def exponentials(logs: np.ndarray) -> np.ndarray:
-    """``exp``, zero below :data:`LOWEST`."""
-    return np.where(logs > LOWEST, np.exp(np.maximum(logs, LOWEST)), 0.0)
 
 
 def forward_backward(
@@ -313,25 +162,29 @@ def forward_backward(
     weights
         How often each sequence counts, ``(G,)``.
     """
-    n, width = log_lik.shape
+    n, n_states = log_lik.shape
     groups = len(offsets) - 1
-    trans = np.ascontiguousarray(exponentials(log_trans))
+    moves, space = Transitions.of(log_start, log_trans), Space.of(n_states)
+    filtered, grow = aligned(n, padded(n_states)), aligned(n + 1, padded(n_states))
     out = Chains(
-        np.empty((n, width)), np.empty((n, width)), np.empty((n, width)), trans, np.ones(groups, np.bool_),
-        np.zeros(groups), np.zeros((width, width)),
+        np.empty((n, n_states)), filtered, grow[:n], np.ascontiguousarray(moves.trans[:, :n_states]),
+        np.ones(groups, np.bool_), np.zeros(groups), np.zeros((n_states, n_states)),
     )  # fmt: skip
-    flipped = np.ascontiguousarray(trans.T)
-    start = exponentials(log_start)
     log_lik = np.ascontiguousarray(log_lik, np.float64)
-    _all_sequences(offsets, log_start, log_trans, start, flipped, log_lik, weights, out)
+    likelihoods(log_lik, space, grow[:n])
+    _all_sequences(offsets, Rows.of(offsets, weights), moves, log_start, log_trans, log_lik, grow, space, out)
     return out
 
 
-def pair_sums(chains: Chains) -> np.ndarray:
-    """Expected steps from state k to state l, times weights, ``(K, K)``."""
-    if len(chains.resp) < 2:
-        return chains.extra.copy()
-    return chains.trans * (chains.filtered[:-1].T @ chains.grow[1:]) + chains.extra
+def pair_sums(trans: np.ndarray, filtered: np.ndarray, grow: np.ndarray) -> np.ndarray:
+    """Expected steps from state k to state l, times weights, ``(K, K)``.
+
+    ``filtered (m, W)`` are those of some rows, ``grow (m + 1, W)`` those of the same rows and of the one after them.
+    """
+    n_states, width = len(trans), filtered.shape[1]
+    sums = aligned_zeros(n_states, width)
+    add_pairs(filtered, grow, np.empty(width + 1, np.int64), sums)
+    return trans * sums[:, :n_states].T
 
 
 # -- the most likely path -------------------------------------------------------------------------------------

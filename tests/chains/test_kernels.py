@@ -31,7 +31,7 @@ def test_against_all_paths(n, k):
     found = run(*args)
     assert found.scaled.all()
     assert found.log_norm[0] == pytest.approx(norm, abs=1e-12)
-    pairs = kernel.pair_sums(found)
+    pairs = found.pair_sums()
     assert_allclose(found.resp, chain.resp, atol=1e-13)
     assert_allclose(pairs, chain.pairs.sum(axis=0), atol=1e-13)
     linear = np.vdot(found.resp, args[2]) + np.vdot(pairs, args[1]) + found.resp[0] @ args[0]
@@ -52,9 +52,9 @@ def test_many_sequences_with_weights_and_none_at_all():
             expected += weights[g] * chain.pairs.sum(axis=0)
             assert_allclose(found.resp[a:b], chain.resp, atol=1e-12)
             assert found.log_norm[g] == pytest.approx(norm)
-    assert_allclose(kernel.pair_sums(found), expected, atol=1e-12)
+    assert_allclose(found.pair_sums(), expected, atol=1e-12)
     nothing = run(log_start, log_trans, np.zeros((0, 5)), [0, 0])
-    assert not kernel.pair_sums(nothing).any()
+    assert not nothing.pair_sums().any()
     assert kernel.viterbi(log_start, log_trans, np.zeros((0, 5)), np.array([0, 0])).size == 0
 
 
@@ -63,7 +63,32 @@ def test_long_sequences_keep_their_digits():
     norm, chain = naive.forward_backward(*args)
     found = run(*args)
     assert found.log_norm[0] == pytest.approx(norm, rel=1e-12)
-    assert_allclose(kernel.pair_sums(found), chain.pairs.sum(axis=0), rtol=1e-9)
+    assert_allclose(found.pair_sums(), chain.pairs.sum(axis=0), rtol=1e-9)
+
+
+@pytest.mark.parametrize("k", [1, 2, 7, 8, 9, 17, 25, 40])
+def test_any_number_of_states(k):
+    args = problem(30, k, k)
+    norm, chain = naive.forward_backward(*args)
+    found = run(*args)
+    assert found.log_norm[0] == pytest.approx(norm, rel=1e-13)
+    assert_allclose(found.resp, chain.resp, atol=1e-14)
+    assert_allclose(found.pair_sums(), chain.pairs.sum(axis=0), atol=1e-13)
+
+
+def test_what_a_step_is_not_in_costs_no_digits():
+    """Responsibilities up to 2**-53 are zero, and nothing that is added up knows the difference."""
+    log_start, log_trans, log_lik = problem(400, 12, 5, scale=60.0)
+    norm, chain = naive.forward_backward(log_start, log_trans, log_lik)
+    found = run(log_start, log_trans, log_lik)
+    assert (found.resp == 0.0).mean() > 0.4
+    assert found.resp[found.resp > 0.0].min() > 2.0**-53
+    assert found.log_norm[0] == pytest.approx(norm, rel=1e-14)
+    pairs = found.pair_sums()
+    assert_allclose(found.resp, chain.resp, atol=1e-14)
+    assert_allclose(pairs, chain.pairs.sum(axis=0), atol=1e-12)
+    linear = np.vdot(found.resp, log_lik) + np.vdot(pairs, log_trans) + found.resp[0] @ log_start
+    assert norm - linear == pytest.approx(naive.entropy([chain]), rel=1e-12)
 
 
 @pytest.mark.parametrize("depth", [300.0, 900.0, 5000.0, 1e5])
@@ -78,7 +103,7 @@ def test_very_unlikely_steps(depth):
     found = run(log_start, log_trans, log_lik)
     assert found.log_norm[0] == pytest.approx(norm, rel=1e-11)
     assert_allclose(found.resp, chain.resp, atol=1e-9)
-    assert_allclose(kernel.pair_sums(found), chain.pairs.sum(axis=0), atol=1e-8)
+    assert_allclose(found.pair_sums(), chain.pairs.sum(axis=0), atol=1e-8)
 
 
 def test_impossible_steps_and_states():
@@ -113,7 +138,7 @@ def test_losses_and_blocks_of_both_kinds_of_sequences():
     offsets, weights = np.array([0, 25]), np.ones(1)
     scaled, logs = run(*args), logarithmic(args)
     assert_allclose(logs.resp, scaled.resp, atol=1e-12)
-    assert_allclose(kernel.pair_sums(logs), kernel.pair_sums(scaled), atol=1e-12)
+    assert_allclose(logs.pair_sums(), scaled.pair_sums(), atol=1e-12)
     sets = [np.array([0, 3]), np.array([1, 2, 5])]
     chain = naive.forward_backward(*args)[1]
     exact = merge_losses(scaled, offsets, weights, sets)

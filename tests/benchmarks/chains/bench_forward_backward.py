@@ -74,7 +74,7 @@ def compare(k: int, peer: ModuleType | None, dynamax: Callable[[int], Callable[[
     offsets, once = np.array([0, STEPS]), np.ones(1)
 
     def ours() -> np.ndarray:
-        return kernel.pair_sums(kernel.forward_backward(log_start, log_trans, log_lik, offsets, once))
+        return kernel.forward_backward(log_start, log_trans, log_lik, offsets, once).pair_sums()
 
     def scaling() -> np.ndarray:
         lik = np.exp(log_lik)

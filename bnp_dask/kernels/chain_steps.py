@@ -1,0 +1,169 @@
+"""One step of a sweep over a sequence, forth and back; see :mod:`bnp_dask.kernels.chains` for the mathematics.
+
+Rows of states are ``(W,)``: K states and zeros up to a multiple of eight (:mod:`bnp_dask.kernels.lanes`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from bnp_dask.kernels.lanes import LANES, aligned_zeros, fill, load, padded, store, total, where_above
+from bnp_dask.kernels.softmax import TINY, exp_block
+
+LOWEST = -690.0
+"""Logs below this have exponential zero: it is far from denormal numbers."""
+
+NOTHING = 1e-200
+"""Filtered probabilities below this are zero."""
+
+EXP_BLOCK = 1024
+
+SAFE = 1e-100
+"""Least normaliser of a step for which scaling is trusted; what :data:`NOTHING` leaves out is nothing beside it."""
+
+TILE = 4 * LANES
+
+
+class Transitions(NamedTuple):
+    """Potentials of the start ``(W,)`` and of steps from state to state ``(K, W)``, and these flipped."""
+
+    start: np.ndarray
+    trans: np.ndarray
+    flipped: np.ndarray
+
+    @staticmethod
+    def of(log_start: np.ndarray, log_trans: np.ndarray) -> Transitions:
+        """From their logs ``(K,)`` and ``(K, K)``, the largest about zero."""
+        n = len(log_start)
+        width = padded(n)
+        out = Transitions(aligned_zeros(width), aligned_zeros(n, width), aligned_zeros(n, width))
+        out.start[:n] = exponentials(log_start)
+        out.trans[:, :n] = exponentials(log_trans)
+        out.flipped[:, :n] = out.trans[:, :n].T
+        return out
+
+
+def exponentials(logs: np.ndarray) -> np.ndarray:
+    """``exp``, zero below :data:`LOWEST`."""
+    return np.where(logs > LOWEST, np.exp(np.maximum(logs, LOWEST)), 0.0)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def exp_all(source, out):
+    """``exp`` of any number of logs, through scratch that stays in cache; no less than that of :data:`LOWEST`."""
+    power = np.empty(EXP_BLOCK)
+    for start in range(0, len(source), EXP_BLOCK):
+        stop = min(start + EXP_BLOCK, len(source))
+        exp_block(source[start:stop], LOWEST, power[: stop - start], out[start:stop])
+
+
+@njit(nogil=True, cache=True, error_model="numpy", inline="always")
+def which(row, index):
+    """Places of the numbers of a row that are not zero, into ``index (W + 1,)``; how many."""
+    count = 0
+    for k in range(len(row)):
+        index[count] = k
+        count += row[k] != 0.0
+    return count
+
+
+@njit(nogil=True, cache=True, error_model="numpy", inline="always")
+def times(vector, index, matrix, out):
+    """``vector @ matrix (K, W)`` over the rows ``index`` alone; sums of four groups at a time stay in registers."""
+    width = len(out)
+    done = 0
+    while done + TILE <= width:
+        a = b = c = d = fill(0.0)
+        for k in index:
+            x, row = fill(vector[k]), matrix[k]
+            a = a + x * load(row, done)
+            b = b + x * load(row, done + 8)
+            c = c + x * load(row, done + 16)
+            d = d + x * load(row, done + 24)
+        store(out, done, a)
+        store(out, done + 8, b)
+        store(out, done + 16, c)
+        store(out, done + 24, d)
+        done += TILE
+    if width - done == 24:
+        a = b = c = fill(0.0)
+        for k in index:
+            x, row = fill(vector[k]), matrix[k]
+            a = a + x * load(row, done)
+            b = b + x * load(row, done + 8)
+            c = c + x * load(row, done + 16)
+        store(out, done, a)
+        store(out, done + 8, b)
+        store(out, done + 16, c)
+    elif width - done == 16:
+        a = b = fill(0.0)
+        for k in index:
+            x, row = fill(vector[k]), matrix[k]
+            a = a + x * load(row, done)
+            b = b + x * load(row, done + 8)
+        store(out, done, a)
+        store(out, done + 8, b)
+    elif width - done == 8:
+        a = fill(0.0)
+        for k in index:
+            a = a + fill(vector[k]) * load(matrix[k], done)
+        store(out, done, a)
+
+
+@njit(nogil=True, cache=True, error_model="numpy", inline="always")
+def forth(prior, lik, filtered):
+    """One step forward: ``filtered`` from what the steps before make of it (``prior``); the step's normaliser.
+
+    Below :data:`SAFE` the normaliser is not to be trusted, and ``filtered`` is not normalised.
+    """
+    held = fill(0.0)
+    for k in range(0, len(filtered), 8):
+        x = load(prior, k) * load(lik, k)
+        x = where_above(x, NOTHING, x)
+        store(filtered, k, x)
+        held = held + x
+    norm = total(held)
+    if norm > SAFE:
+        share = fill(1.0 / norm)
+        for k in range(0, len(filtered), 8):
+            store(filtered, k, load(filtered, k) * share)
+    return norm
+
+
+@njit(nogil=True, cache=True, error_model="numpy", inline="always")
+def back(flipped, lik, filtered, weight, later, here, space):
+    """One step backward: ``here`` (not scaled yet) from ``later``, which is scaled, times ``weight``; the normaliser.
+
+    ``space.held`` is what the step's responsibilities are in the end.
+    Responsibilities up to 2**-53 become zero, as everywhere, and with them the states' part in what is said of the
+    steps before: what a step has to say of all states adds up to one, so no more than that is lost of a sum.
+    Below :data:`NOTHING` the normaliser is not to be trusted, and nothing is scaled.
+    """
+    beta, resp = space.prior, space.held
+    times(later, space.places[: which(later, space.places)], flipped, beta)
+    held = fill(0.0)
+    for k in range(0, len(resp), 8):
+        x = load(filtered, k) * load(beta, k)
+        store(resp, k, x)
+        held = held + x
+    norm = total(held)
+    if norm > NOTHING:
+        share, counted = fill(1.0 / norm), fill(weight / norm)
+        for k in range(0, len(resp), 8):
+            x = load(resp, k) * share
+            store(resp, k, where_above(x, TINY, x))
+            store(later, k, load(later, k) * counted)
+            store(here, k, where_above(x, TINY, load(lik, k) * (load(beta, k) * share)))
+    return norm
+
+
+@njit(nogil=True, cache=True, error_model="numpy", inline="always")
+def turn(lik, filtered, here, space):
+    """The last step of a sequence, as :func:`back` leaves any other."""
+    for k in range(0, len(here), 8):
+        x = load(filtered, k)
+        store(space.held, k, where_above(x, TINY, x))
+        store(here, k, where_above(x, TINY, load(lik, k)))
