@@ -17,7 +17,7 @@ from bnp_dask.errors import SettingError
 from bnp_dask.groups import Laid, Members, check_tokens, summarize_words, take_members, visit_groups, with_words
 from bnp_dask.kernels.counts import count_sums
 from bnp_dask.kernels.resp import Resp, ScreenedWeights, cluster_sums
-from bnp_dask.observation.base import LOG_BASE, LeanObservation, Observation, QuadraticObservation
+from bnp_dask.observation.base import LOG_BASE, EvidenceObservation, LeanObservation, Observation, QuadraticObservation
 from bnp_dask.screened import screened_pieces
 from bnp_dask.sequences import ChainRun, chain_runs, take_runs
 from bnp_dask.states import GroupStates
@@ -425,6 +425,19 @@ class Model:
         if self.estimate == "map":
             return score + self.observation.log_prior(params)
         return score - self.observation.kl(params)
+
+    def best_data_terms(self, summary: Summary) -> np.ndarray:
+        """The same at the parameters that are optimal for the summary, ``(K,)`` nats."""
+        if self.estimate == "posterior" and isinstance(self.observation, EvidenceObservation):
+            return self.observation.evidence(summary)
+        return self.data_terms(self.observation_step(summary), summary)
+
+    def best_objective(self, summary: Summary) -> float:
+        """The whole-data objective at the parameters that are optimal for the summary, nats."""
+        data = self.best_data_terms(summary).sum()
+        if LOG_BASE in summary:
+            data += summary[LOG_BASE]
+        return float(data + sum(self.allocation_terms(summary).values()))
 
     def allocation_terms(self, summary: Summary) -> dict[str, float]:
         """Entropy and allocation term at the parameters that are optimal for the summary."""

@@ -11,7 +11,8 @@ from bnp_dask.batch import Batch, concatenate
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Task
 from bnp_dask.execute.ordered import in_order
-from bnp_dask.model import Model, Trial
+from bnp_dask.kernels.resp import cluster_sums
+from bnp_dask.model import NO_PAIRS, Model, Trial
 from bnp_dask.moves.base import HOPELESS, MORE, PlanContext, Proposal, at_most
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.sequences import loose, unchained
@@ -237,8 +238,7 @@ class Delete:
         others = known if len(known) else others  # of many topics only those whose words are like the target's
         if own.n_atoms == 0:
             return {max(others.tolist(), key=lambda i: near[value.position(i)])}
-        model, rest = _atoms_alone(context.model, value.take(others))
-        mass = model.local_step(model.global_step(rest), own)["N"]
+        mass = _taken_over(context, own, others)
         order = np.argsort(-mass, kind="stable")[: max(1, int((mass > WORTH * mass.sum()).sum()))]
         return set(others[order[:most]].tolist())
 
@@ -308,6 +308,17 @@ def _atoms_alone(model: Model, summary: Summary) -> tuple[Model, Summary]:
     return (loose(model), unchained(model, summary)) if model.chained else (model, summary)
 
 
+def _taken_over(context: PlanContext, own: Batch, others: np.ndarray) -> np.ndarray:
+    """How much of a target's atoms each of ``others`` would take over, ``(len(others),)``."""
+    model, rest = _atoms_alone(context.model, context.value.take(others))
+    if model.allocation.grouped:
+        return model.local_step(model.global_step(rest), own)["N"]
+    # they stay what they are, so their parameters are known; only their weights are others without the target
+    log_lik = model.observation.expected_log_lik(context.posterior.observation, own)
+    log_lik = np.ascontiguousarray(log_lik[:, context.value.positions(others)])
+    return cluster_sums(model.allocation.local_step(model.allocation_step(rest), log_lik, own, NO_PAIRS).resp)
+
+
 def _with_chains(context: PlanContext, basis: Summary, receivers: tuple[int, ...]) -> Summary:
     """How states follow is taken from the whole data where a sample does not say."""
     if not context.model.chained or "M" in basis:
@@ -359,12 +370,12 @@ def refine(model: Model, pool: list[Batch], summary: Summary, sweeps: int) -> tu
     own = summary.take(summary.ids[1:])
     if pool[0].n_atoms == 0:
         return own, 0.0
-    heirs, gain = _climb(model, own, own, pool[0], _objective(model, summary), sweeps)
+    heirs, gain = _climb(model, own, own, pool[0], model.best_objective(summary), sweeps)
     if summary["N"][0] < SMALL * own["N"].sum() or len(pool) < summary.n_clusters:
         return heirs, gain
     everything = concatenate(pool)
     together = summary.take([*own.ids, *summary.ids[:1]])
-    before = _objective(model, model.local_step(model.global_step(together), everything))
+    before = model.best_objective(model.local_step(model.global_step(together), everything))
     return _climb(model, own.zeros(), heirs, everything, before, sweeps)
 
 
@@ -375,7 +386,7 @@ def _climb(
     value = -np.inf
     for _ in range(sweeps):
         heirs = rest + clusters_only(model.local_step(model.global_step(heirs), atoms))
-        last, value = value, _objective(model, heirs)
+        last, value = value, model.best_objective(heirs)
         if value - last < ENOUGH * abs(value - before):
             break
     return heirs, value - before
@@ -392,7 +403,3 @@ def _doubt(model: Model, n_atoms: int) -> float:
 def _sample(model: Model) -> int:
     """Atoms of each cluster that are looked at."""
     return max(SAMPLE, numbers_per_cluster(model.observation))
-
-
-def _objective(model: Model, summary: Summary) -> float:
-    return float(sum(model.elbo(model.global_step(summary), summary).values()))

@@ -157,7 +157,7 @@ class _Judge:
         return gain, True
 
     def _data_terms(self, summary: Summary) -> dict[int, float]:
-        terms = self.model.data_terms(self.model.observation_step(summary), summary)
+        terms = self.model.best_data_terms(summary)
         return {int(i): float(t) for i, t in zip(summary.ids, terms, strict=True)}
 
     def _sweep_again(self, proposal: Proposal, gain: float, counts: list[float], memory: Memory) -> bool:

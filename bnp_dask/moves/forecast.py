@@ -72,19 +72,18 @@ class Forecast:
 
     def _gains(self, summary: Summary) -> np.ndarray:
         """What merging each tracked pair would give on the sample, but for the allocation term, ``(M,)`` nats."""
-        posterior = self.model.global_step(summary)
-        place = posterior.positions(summary.pairs)
+        place = summary.positions(summary.pairs)
         entropy = sum(
             summary.pair_values[name] - summary[name][place].sum(axis=1)
             for name, field in summary.fields.items()
             if field.merge == "tracked"
         )
         lost = sum(summary.pair_values[name] for name, field in summary.fields.items() if field.merge == "floor")
-        return data_gains(self.model, posterior, summary, summary.pairs) + entropy - lost
+        return data_gains(self.model, summary, summary.pairs) + entropy - lost
 
     def sample_value(self, summary: Summary) -> float:
         """The objective of the sample alone, nats."""
-        return sum(self.model.elbo(self.model.global_step(summary), summary).values())
+        return self.model.best_objective(summary)
 
     def _optimism(self, summary: Summary) -> float:
         seen = [

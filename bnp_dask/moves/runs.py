@@ -52,9 +52,8 @@ def _pieces(offsets: np.ndarray) -> np.ndarray:
 def _united(model: Model, summary: Summary) -> Summary:
     """Unite the pair that gains most while there is one; each piece has a label of a Chinese restaurant process."""
     summary = summary.without_pairs()
-    posterior = model.global_step(summary)
     pairs = all_pairs(summary.ids)
-    gains = dict(zip(map(tuple, pairs.tolist()), data_gains(model, posterior, summary, pairs), strict=True))
+    gains = dict(zip(map(tuple, pairs.tolist()), data_gains(model, summary, pairs), strict=True))
     count = dict.fromkeys(summary.ids.tolist(), 1)
     while gains:
         # two tables of n and m guests instead of one of n + m: their seats cost log of a ratio of factorials
@@ -67,7 +66,7 @@ def _united(model: Model, summary: Summary) -> Summary:
         count[a] += count.pop(b)
         gains = {p: g for p, g in gains.items() if a not in p and b not in p}
         others = np.array([[a, i] for i in summary.ids.tolist() if i != a]).reshape(-1, 2)
-        new = data_gains(model, model.global_step(summary), summary, others)
+        new = data_gains(model, summary, others)
         gains.update({(a, int(i)): float(g) for (_, i), g in zip(others.tolist(), new, strict=True)})
     return summary
 

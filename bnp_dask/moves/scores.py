@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from scipy.special import xlogy
 
-from bnp_dask.model import Model, Posterior
+from bnp_dask.model import Model
 from bnp_dask.summary import Summary
 
 CHUNK = 512
@@ -23,33 +21,31 @@ def all_pairs(ids: np.ndarray) -> np.ndarray:
     return np.stack([ids[first], ids[second]], axis=1)
 
 
-def data_gains(model: Model, posterior: Posterior, value: Summary, pairs: np.ndarray) -> np.ndarray:
+def data_gains(model: Model, value: Summary, pairs: np.ndarray) -> np.ndarray:
     """Exact change of the data term (eq. 4.6) for each pair of ids, ``(M,)`` nats.
 
-    The union of each pair is written as a cluster of its own, so that one global step scores many pairs.
+    The union of each pair is written as a cluster of its own, so that many pairs are scored together.
     """
-    alone = model.data_terms(posterior.observation, value)
-    place = posterior.positions(pairs)
+    alone = model.best_data_terms(value)
+    place = value.positions(pairs)
     gains = np.empty(len(pairs))
     for start in range(0, len(pairs), CHUNK):
         here = slice(start, start + CHUNK)
         a, b = place[here, 0], place[here, 1]
-        union = model.data_terms(*_unions(model, value, a, b))
-        gains[here] = union - alone[a] - alone[b]
+        gains[here] = model.best_data_terms(_unions(value, a, b)) - alone[a] - alone[b]
     return gains
 
 
-def _unions(model: Model, value: Summary, a: np.ndarray, b: np.ndarray) -> tuple[Any, Summary]:
+def _unions(value: Summary, a: np.ndarray, b: np.ndarray) -> Summary:
     values = {
         name: v[a] + v[b] if value.fields[name].n_cluster_axes == 1 else v
         for name, v in value.values.items()
         if value.fields[name].n_cluster_axes < 2
     }
-    summary = Summary(np.arange(len(a)), value.fields, values)
-    return model.observation_step(summary), summary
+    return Summary(np.arange(len(a)), value.fields, values)
 
 
-def gain_matrix(model: Model, posterior: Posterior, value: Summary) -> np.ndarray:
+def gain_matrix(model: Model, value: Summary) -> np.ndarray:
     """The same for all pairs of positions, symmetric ``(K, K)`` nats; -inf on the diagonal.
 
     Of topics of words only the pairs of :func:`alike`, and -inf for the others: with a hundred topics and ten thousand
@@ -63,7 +59,7 @@ def gain_matrix(model: Model, posterior: Posterior, value: Summary) -> np.ndarra
     else:
         first, second = np.triu_indices(n_clusters, 1)
     pairs = np.stack([value.ids[first], value.ids[second]], axis=1)
-    gains[first, second] = data_gains(model, posterior, value, pairs)
+    gains[first, second] = data_gains(model, value, pairs)
     gains[second, first] = gains[first, second]
     return gains
 

@@ -183,7 +183,7 @@ def best_cut(model: Model, rows: Batch) -> tuple[Summary, float]:
     # the last is all rows; it and what is left of them after each cut are written side by side
     resp = np.concatenate([before, weights[:, None] - before[:, :-1]], axis=1)
     summary = model.summarize(np.arange(resp.shape[1], dtype=np.int64), rows, resp)
-    value = model.data_terms(model.observation_step(summary), summary)
+    value = model.best_data_terms(summary)
     whole = len(cuts) - 1
     both = value[:whole] + value[whole + 1 :]
     if whole == 0 or both.max() <= value[whole]:

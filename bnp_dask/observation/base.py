@@ -117,6 +117,19 @@ class QuadraticObservation(Protocol):
 
 
 @runtime_checkable
+class EvidenceObservation(Protocol):
+    """What an observation model provides besides if its evidence takes much less than its parameters do.
+
+    Many clusters that may come about are only compared: for that nobody needs their parameters.
+    """
+
+    def evidence(self, summary: Summary) -> np.ndarray:
+        """Score less KL at the optimal q(phi), that is, the log of the integral of the likelihood of a summary's atoms
+        over the prior, without log h(x), ``(K,)`` nats."""
+        ...
+
+
+@runtime_checkable
 class LeanObservation(Protocol):
     """What an observation model provides besides if local steps need only part of its parameters."""
 

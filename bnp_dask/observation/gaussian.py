@@ -171,6 +171,14 @@ class Gaussian:
         scale += self.B
         return scale
 
+    def evidence(self, summary: Summary) -> np.ndarray:
+        n = summary["N"]
+        nu, kappa = self.nu + n, self.kappa + n
+        scale = self._posterior_scale(n, summary["x"], summary["xx"], kappa)
+        log_det = wishart.log_dets(scale, summary.ids, type(self).__name__)
+        mean_part = 0.5 * len(self.center) * np.log(self.kappa / kappa)
+        return wishart.log_evidence(n, nu, log_det, self.nu, self.B) + mean_part
+
     def at_mode(self, params: NormalWishart) -> NormalWishart:
         d = len(self.center)
         return _at_level(params, 0.5 * (d * np.log(params.nu) - params.log_det - d * LOG_2PI))

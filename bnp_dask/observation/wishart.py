@@ -110,6 +110,16 @@ def factor(scale: np.ndarray, ids: np.ndarray, model: str) -> tuple[np.ndarray, 
     return root, 2.0 * np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
 
 
+def log_dets(scale: np.ndarray, ids: np.ndarray, model: str) -> np.ndarray:
+    """``log|B_k|``, ``(K,)``, and nothing else of what :func:`factor` gives; raises what that does."""
+    try:
+        lower = np.linalg.cholesky(scale)
+    except np.linalg.LinAlgError:
+        return factor(scale, ids, model)[1]
+    found = 2.0 * np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
+    return found if np.isfinite(found).all() else factor(scale, ids, model)[1]
+
+
 def root(scale: np.ndarray) -> np.ndarray:
     """Inverse Cholesky factor of one matrix that :func:`factor` has accepted before, ``(D, D)``."""
     return cholesky_factors(scale[None])[1][0]
@@ -151,6 +161,18 @@ def log_normalizer(nu: np.ndarray | float, log_det: np.ndarray | float, n_featur
     # log of the multivariate Gamma function; scipy's own takes a call for each feature
     log_gamma = gammaln(halves).sum(axis=-1) + 0.25 * n_features * (n_features - 1) * LOG_PI
     return 0.5 * nu * (n_features * LOG_2 - log_det) + log_gamma
+
+
+def log_evidence(
+    n: np.ndarray, nu: np.ndarray, log_det: np.ndarray, prior_nu: float, prior_scale: np.ndarray
+) -> np.ndarray:
+    """Log of the integral of ``n (K,)`` Gaussian likelihoods of a known mean over W(prior_nu, prior_scale^-1).
+
+    The posterior is W(nu, B^-1); ``log_det (K,)`` is ``log|B|``.
+    """
+    d = len(prior_scale)
+    prior_log_det = log_dets(prior_scale[None], np.zeros(1, np.int64), "prior")[0]
+    return log_normalizer(nu, log_det, d) - log_normalizer(prior_nu, prior_log_det, d) - 0.5 * LOG_2PI * d * n
 
 
 def wishart_kl(

@@ -104,6 +104,11 @@ class ZeroMeanGaussian:
         theta = np.concatenate([level[:, None], quadratic_coefficients(precision)], axis=1)
         return WishartParams(nu, scale, log_det, theta, wishart.needs_whitening(precision, spread))
 
+    def evidence(self, summary: Summary) -> np.ndarray:
+        scale = self.B + unpack(summary["xx"], len(self.B))
+        log_det = wishart.log_dets(scale, summary.ids, type(self).__name__)
+        return wishart.log_evidence(summary["N"], self.nu + summary["N"], log_det, self.nu, self.B)
+
     def at_mode(self, params: WishartParams) -> WishartParams:
         d = len(self.B)
         theta = params.theta.copy()

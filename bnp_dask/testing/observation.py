@@ -16,7 +16,7 @@ from bnp_dask.batch import Batch
 from bnp_dask.errors import DataError
 from bnp_dask.kernels.resp import Resp, cluster_sums
 from bnp_dask.model import Model
-from bnp_dask.observation.base import LOG_BASE, Observation
+from bnp_dask.observation.base import LOG_BASE, EvidenceObservation, Observation
 from bnp_dask.summary import Field, Summary
 from bnp_dask.testing.parts import (
     assert_close,
@@ -186,6 +186,12 @@ class ObservationSuite:
         evidence = model.score(params, summary).sum() - model.kl(params).sum()
         evidence += self.log_base(model, batch).sum()
         assert_allclose(evidence, chain, rtol=1e-8, atol=1e-8)
+
+    def test_evidence_in_closed_form_is_that_of_the_parameters(self):
+        model, _, _, summary, params = self.fitted()
+        if isinstance(model, EvidenceObservation):
+            assert_allclose(model.evidence(summary), model.score(params, summary) - model.kl(params), rtol=1e-9)
+            assert_allclose(model.evidence(summary.zeros()), 0.0, atol=1e-9)
 
     def test_kl_is_zero_at_the_prior_and_positive_elsewhere(self):
         model, _, _, summary, params = self.fitted()
