@@ -19,7 +19,8 @@ from bnp_dask.states import GroupStates, concatenate_states
 from bnp_dask.summary import Summary
 
 if TYPE_CHECKING:
-    from bnp_dask.model import Model, Posterior, Trial
+    from bnp_dask.model import Model, Posterior
+    from bnp_dask.visits import Trial
 
 SIZEABLE = 1.0
 """Expected tokens of a cluster that a group needs to be gathered for it."""

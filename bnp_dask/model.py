@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -14,7 +14,7 @@ from bnp_dask.allocation.base import Allocation, ChainedAllocation, GroupedAlloc
 from bnp_dask.allocation.topics import GroupStep
 from bnp_dask.batch import Batch
 from bnp_dask.errors import SettingError
-from bnp_dask.groups import Laid, Members, check_tokens, summarize_words, take_members, visit_groups, with_words
+from bnp_dask.groups import Laid, check_tokens, summarize_words, take_members, visit_groups, with_words
 from bnp_dask.kernels.counts import count_sums
 from bnp_dask.kernels.resp import Resp, ScreenedWeights, cluster_sums
 from bnp_dask.observation.base import LOG_BASE, EvidenceObservation, LeanObservation, Observation, QuadraticObservation
@@ -24,6 +24,7 @@ from bnp_dask.states import GroupStates
 from bnp_dask.summary import Field, Summary
 from bnp_dask.survey import Survey
 from bnp_dask.trials import Shares, TrialRun
+from bnp_dask.visits import Trial, Visit
 from bnp_dask.words import Words
 
 if TYPE_CHECKING:
@@ -120,57 +121,6 @@ class Posterior:
         from bnp_dask.report import posterior_html
 
         return posterior_html(self)
-
-
-@dataclass(frozen=True, eq=False)
-class Trial:
-    """A proposal to assign the atoms of some clusters otherwise, carried out beside the normal local step.
-
-    Parameters
-    ----------
-    name
-        Unique in a run.
-    donors
-        Ids of the clusters whose mass is assigned anew.
-    beliefs
-        Posterior over the clusters that receive it: some of the donors, or new ones, or both.
-    focus
-        The donors that matter; all of them unless given.  A mixture assigns only those atoms anew of which they hold
-        a noticeable share.
-    rest
-        The receiver that is given what vanishing donors hold of other atoms; the first unless given.
-    """
-
-    name: str
-    donors: tuple[int, ...]
-    beliefs: Posterior
-    focus: tuple[int, ...] = ()
-    rest: int | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Visit:
-    """What a task found in one batch: its summary, and for each trial the statistics of its receivers.
-
-    ``newborn`` are the statistics of clusters that the task made from this batch alone (ids are negative until they
-    are accepted), in place of what the summary gives the cluster ``split``; both None where there was no attempt.
-    ``members`` are rows of the batch that belong to clusters whose atoms were asked for and the mass that they have
-    there, ``(2, m)``, and ``atoms`` those of them that were gathered, weighted by it; in topic models ``shares`` says
-    how much of each token belongs to such a cluster.
-    ``states`` is where the next visit of this batch may start: under ``""`` the groups' own, and by name of a trial
-    what it would give its receivers; empty for models that keep none.
-    ``lost`` says why the batch is left out, and all else is that of a batch without atoms; empty where it is not.
-    """
-
-    summary: Summary
-    parts: Mapping[str, Summary]
-    split: int | None = None
-    newborn: Summary | None = None
-    members: Mapping[int, np.ndarray] = field(default_factory=dict)
-    shares: Mapping[int, Members] = field(default_factory=dict)
-    atoms: Mapping[int, Batch] = field(default_factory=dict)
-    states: Mapping[str, GroupStates] = field(default_factory=dict)
-    lost: str = ""
 
 
 @dataclass(frozen=True)
@@ -414,10 +364,7 @@ class Model:
 
         For ``estimate="map"`` the terms of the log joint (thesis eq. 2.74), up to constants of the prior.
         """
-        data = self.data_terms(posterior.observation, summary).sum()
-        if LOG_BASE in summary:
-            data += summary[LOG_BASE]
-        return {"data": float(data), **self._allocation_terms(posterior.allocation, summary)}
+        return self._terms(self.data_terms(posterior.observation, summary), posterior.allocation, summary)
 
     def data_terms(self, params: Any, summary: Summary) -> np.ndarray:
         """Each cluster's share of the data term, ``(K,)`` nats, without the base measure."""
@@ -434,14 +381,15 @@ class Model:
 
     def best_objective(self, summary: Summary) -> float:
         """The whole-data objective at the parameters that are optimal for the summary, nats."""
-        data = self.best_data_terms(summary).sum()
-        if LOG_BASE in summary:
-            data += summary[LOG_BASE]
-        return float(data + sum(self.allocation_terms(summary).values()))
+        return sum(self._terms(self.best_data_terms(summary), self.allocation_step(summary), summary).values())
 
     def allocation_terms(self, summary: Summary) -> dict[str, float]:
         """Entropy and allocation term at the parameters that are optimal for the summary."""
         return self._allocation_terms(self.allocation_step(summary), summary)
+
+    def _terms(self, data_terms: np.ndarray, allocation: Any, summary: Summary) -> dict[str, float]:
+        data = data_terms.sum() + summary.values.get(LOG_BASE, 0.0)
+        return {"data": float(data), **self._allocation_terms(allocation, summary)}
 
     def _allocation_terms(self, params: Any, summary: Summary) -> dict[str, float]:
         if self.estimate == "map":

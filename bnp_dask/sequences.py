@@ -23,8 +23,9 @@ from bnp_dask.kernels.chain_trials import Block, find_block, share_block
 from bnp_dask.summary import Links, Summary
 
 if TYPE_CHECKING:
-    from bnp_dask.model import Model, Posterior, Trial
+    from bnp_dask.model import Model, Posterior
     from bnp_dask.trials import Shares
+    from bnp_dask.visits import Trial
 
 
 def loose(model: Model, gamma: float = 1.0) -> Model:

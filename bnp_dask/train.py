@@ -49,7 +49,7 @@ from bnp_dask.schedules import (
 from bnp_dask.schedules.losing import require_enough, usable, without
 from bnp_dask.schedules.state import Loss
 from bnp_dask.serialize import to_spec
-from bnp_dask.store import MemoryStore, RunStore, SummaryFiles, is_within_reach
+from bnp_dask.store import Behind, MemoryStore, RunStore, SummaryFiles, is_within_reach
 from bnp_dask.topics.vocabulary import words_of
 from bnp_dask.warm import warm
 
@@ -211,7 +211,9 @@ class _Run:
             callback.on_start(info)
         reason = "failed"
         try:
-            reason = self._loop(state, rows, before - started)
+            with contextlib.closing(Behind()) as commits:
+                ended = self._loop(state, rows, before - started, commits)
+            reason = ended
         finally:
             for callback in self.callbacks:
                 callback.on_end(reason)
@@ -233,7 +235,7 @@ class _Run:
             executor.result(task)
         return time.perf_counter() - started
 
-    def _loop(self, state: State, rows: list[dict[str, Any]], clock: float) -> str:
+    def _loop(self, state: State, rows: list[dict[str, Any]], clock: float, commits: Behind) -> str:
         saved_rows, saved_at = len(rows), time.perf_counter()
         stopped = False
         for step in self.schedule.run(self.work, state):
@@ -243,7 +245,7 @@ class _Run:
                 rows.append({**step.row, **skips, "seconds": clock + time.perf_counter()})
             stopped = self._tell(step, rows)
             if step.lap_end or stopped or time.perf_counter() - saved_at > self.checkpoint_seconds:
-                self._checkpoint(step, rows[saved_rows:])
+                self._checkpoint(step, rows[saved_rows:], commits)
                 saved_rows, saved_at = len(rows), time.perf_counter()
             if stopped:
                 break
@@ -265,14 +267,14 @@ class _Run:
             stop = callback.on_lap(rows[-1], step.state.posterior) is True or stop
         return stop
 
-    def _checkpoint(self, step: Step, new_rows: list[dict[str, Any]]) -> None:
+    def _checkpoint(self, step: Step, new_rows: list[dict[str, Any]], commits: Behind) -> None:
         if isinstance(self.memo, MemoryStore):
             self.memo.forget({(int(b), int(v)) for b, v in enumerate(step.state.visits)})
             return
         step.state.in_flight = step.pipeline.outstanding()
         visited = [(b, int(v)) for b, v in enumerate(step.state.visits) if v >= 0]
         arrays = {**state_to_arrays(step.state), **survey_to_arrays(self.work.survey)}
-        self.memo.commit(state_to_json(step.state), arrays, new_rows, visited)
+        commits.commit(self.memo, state_to_json(step.state), arrays, new_rows, visited)
         step.state.in_flight = []
 
     def _first_state(self) -> tuple[State, list[dict[str, Any]]]:

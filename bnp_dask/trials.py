@@ -18,7 +18,8 @@ from bnp_dask.kernels.resp import Resp, SparseResp, columns_of, resp_entropy
 from bnp_dask.summary import Summary
 
 if TYPE_CHECKING:
-    from bnp_dask.model import Model, Posterior, Trial
+    from bnp_dask.model import Model, Posterior
+    from bnp_dask.visits import Trial
 
 NOTICEABLE = 1e-3
 """Responsibility of the clusters in focus below which an atom is left alone."""

@@ -11,10 +11,11 @@ import numpy as np
 from bnp_dask.batch import Batch
 from bnp_dask.data.base import Source
 from bnp_dask.execute.base import Executor
-from bnp_dask.model import NO_PAIRS, Model, Posterior, Trial
+from bnp_dask.model import NO_PAIRS, Model, Posterior
 from bnp_dask.moves.scores import gain_matrix
 from bnp_dask.summary import Exchange, Merge, Summary
 from bnp_dask.survey import Survey
+from bnp_dask.visits import Trial
 
 SAME = 0.1
 """Share by which a count may change while failures in a row are still counted together."""

@@ -20,7 +20,7 @@ from bnp_dask.execute.ordered import in_order
 from bnp_dask.initialize.anchors import AnchorWords
 from bnp_dask.initialize.context import child_rng, summarize_assigned
 from bnp_dask.initialize.kmeans import cluster_atoms
-from bnp_dask.model import Model, Posterior, Trial, Visit
+from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import MORE, Gather, PlanContext, Proposal, Split, at_most
 from bnp_dask.moves.forecast import SWEEPS, Forecast
 from bnp_dask.moves.runs import run_labels
@@ -29,6 +29,7 @@ from bnp_dask.moves.windows import plan_windows
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.sequences import loose, runs_at_most
 from bnp_dask.summary import Exchange, Summary
+from bnp_dask.visits import Trial, Visit
 
 SHARE = 0.15
 """Work of small runs in a lap, as a share of the lap's own (atom-cluster pairs); ``MORE`` times that once clusters are

@@ -12,12 +12,13 @@ from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Task
 from bnp_dask.execute.ordered import in_order
 from bnp_dask.kernels.resp import cluster_sums
-from bnp_dask.model import NO_PAIRS, Model, Trial
+from bnp_dask.model import NO_PAIRS, Model
 from bnp_dask.moves.base import HOPELESS, MORE, PlanContext, Proposal, at_most
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.sequences import loose, unchained
 from bnp_dask.summary import Exchange, Summary
 from bnp_dask.trials import clusters_only
+from bnp_dask.visits import Trial
 
 SAMPLE = 1500
 """Atoms of each cluster on which an absorbing set is chosen and re-estimated, at least."""

@@ -20,9 +20,10 @@ from bnp_dask.batch import Batch
 from bnp_dask.data.base import batch_reader
 from bnp_dask.execute.ordered import in_order
 from bnp_dask.initialize.context import child_rng
-from bnp_dask.model import Model, Posterior, Trial
+from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import PlanContext, Proposal
 from bnp_dask.summary import Exchange, Summary
+from bnp_dask.visits import Trial
 
 KIND = "window"
 """What such a proposal is called where failures are remembered; histories call it a birth."""

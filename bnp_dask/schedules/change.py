@@ -14,9 +14,9 @@ from typing import TypeVar
 import numpy as np
 
 from bnp_dask.batch import Batch
-from bnp_dask.model import Visit
 from bnp_dask.running import RunningTotal, difference
 from bnp_dask.summary import Summary
+from bnp_dask.visits import Visit
 
 FAN = 4
 """How many changes are added at a time: a task that adds them holds as many, and one that visits small batches visits

@@ -8,11 +8,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from bnp_dask.model import Model, Visit
+from bnp_dask.model import Model
 from bnp_dask.running import RunningTotal
 from bnp_dask.schedules.packed import MARK, pack_sparse, packed_words, unpack_sparse
 from bnp_dask.states import GroupStates, replay_states
 from bnp_dask.summary import Edit, Forget, Summary, replay
+from bnp_dask.visits import Visit
 
 OWN = "own"
 """Stands for the empty name of a batch's own states in the names of arrays."""

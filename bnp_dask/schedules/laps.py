@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.batch import concatenate
-from bnp_dask.model import Visit
 from bnp_dask.moves.base import Plan, PlanContext, record
 from bnp_dask.moves.engine import decide, plan_lap
 from bnp_dask.moves.reconcile import consider_split
@@ -20,6 +19,7 @@ from bnp_dask.schedules.losing import require_enough, usable
 from bnp_dask.schedules.pipeline import Taken
 from bnp_dask.schedules.state import Loss, State, Work, recall
 from bnp_dask.summary import Edit, Forget, InsertEmpty
+from bnp_dask.visits import Visit
 
 Remember = Callable[[Work, State, int, Visit, int], None]
 

@@ -20,7 +20,7 @@ from bnp_dask.errors import BatchError
 from bnp_dask.execute.ahead import Load, in_turn, load_of
 from bnp_dask.execute.base import Handle, Task
 from bnp_dask.execute.ordered import collected, submitted
-from bnp_dask.model import Posterior, Trial, Visit
+from bnp_dask.model import Posterior
 from bnp_dask.moves.base import Gather, Split
 from bnp_dask.moves.birth import gather_atoms, visit_and_split
 from bnp_dask.observation.base import numbers_per_cluster
@@ -30,6 +30,7 @@ from bnp_dask.schedules.losing import fault_of, instead, reader_of
 from bnp_dask.schedules.state import State, Work, recall, recall_states
 from bnp_dask.states import GroupStates
 from bnp_dask.summary import Summary
+from bnp_dask.visits import Trial, Visit
 
 SMALL_EFFORT = 1e8
 """Products that the local step of a batch takes below which some 20 ms for a task of its own are too many."""

@@ -11,11 +11,12 @@ from scipy import sparse
 
 from bnp_dask.batch import Batch, concatenate
 from bnp_dask.errors import StoreError
-from bnp_dask.model import Model, Trial
+from bnp_dask.model import Model
 from bnp_dask.moves.base import Gather, Memory, Plan, Proposal, Split, Sweep
 from bnp_dask.running import RunningTotal
 from bnp_dask.schedules.state import Loss, State
 from bnp_dask.summary import Edit, Exchange, Forget, InsertEmpty, Merge, Summary, Take
+from bnp_dask.visits import Trial
 
 Arrays = dict[str, np.ndarray]
 

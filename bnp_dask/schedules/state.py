@@ -11,13 +11,14 @@ import numpy as np
 from bnp_dask.batch import Batch
 from bnp_dask.data.base import Source
 from bnp_dask.execute.base import Executor
-from bnp_dask.model import Model, Posterior, Visit
+from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import Memory, Move, Plan
 from bnp_dask.running import RunningTotal
 from bnp_dask.schedules.kept import Shelf, states_from, states_to_arrays, summary_from, visit_to_arrays
 from bnp_dask.states import GroupStates
 from bnp_dask.summary import Edit, Summary
 from bnp_dask.survey import Survey
+from bnp_dask.visits import Visit
 
 
 class Memo(Protocol):

@@ -13,8 +13,10 @@
 Every file is written under a temporary name, synced, and renamed, so that a kill at any moment leaves old files whole.
 """
 
+from bnp_dask.store.behind import Behind
+from bnp_dask.store.checkpoint import Checkpoint
 from bnp_dask.store.memory import MemoryStore
-from bnp_dask.store.run import Checkpoint, RunStore, is_within_reach, read_history
+from bnp_dask.store.run import RunStore, is_within_reach, read_history
 from bnp_dask.store.summaries import SummaryFiles
 
-__all__ = ["Checkpoint", "MemoryStore", "RunStore", "SummaryFiles", "is_within_reach", "read_history"]
+__all__ = ["Behind", "Checkpoint", "MemoryStore", "RunStore", "SummaryFiles", "is_within_reach", "read_history"]

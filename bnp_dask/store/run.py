@@ -7,7 +7,6 @@ import os
 import warnings
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.errors import StoreError
+from bnp_dask.store.checkpoint import Checkpoint, Loaded, Prepared
 from bnp_dask.store.files import (
     TEMPORARY,
     DamagedError,
@@ -42,41 +42,6 @@ KEPT_CHECKPOINTS = 2
 READ_TRIES = 10
 
 
-@dataclass(frozen=True, eq=False)
-class Checkpoint:
-    """What one commit saved.
-
-    Parameters
-    ----------
-    state
-        JSON-able state.
-    arrays
-        Named arrays.
-    history
-        All rows up to this checkpoint.
-    number
-        Grows by at least one from commit to commit.
-    summaries
-        Batch and visit of the summaries it refers to, ``(B, 2)`` int64.
-    """
-
-    state: dict[str, Any]
-    arrays: dict[str, np.ndarray]
-    history: list[dict[str, Any]]
-    number: int
-    summaries: np.ndarray
-
-
-@dataclass(frozen=True, eq=False)
-class _Loaded:
-    """A checkpoint with what the next commit must know of it."""
-
-    checkpoint: Checkpoint
-    listing: np.ndarray  # (B, 3): batch, visit, bytes of the file
-    history_bytes: int
-    history_crc: int
-
-
 class RunStore:
     """A run on disk; made by :meth:`create`, :meth:`open` or :meth:`view`.
 
@@ -92,7 +57,7 @@ class RunStore:
         self._lock = lock
         self._number = max(_numbers(path), default=0)
         # The checkpoint that the next commit builds upon: None before the first one.
-        self._last: _Loaded | None = None
+        self._last: Loaded | None = None
         self._must_load = bool(_numbers(path))
 
     # -- opening ------------------------------------------------------------------------------------------------
@@ -175,7 +140,17 @@ class RunStore:
         history: list[dict[str, Any]],
         summaries: Iterable[tuple[int, int]],
     ) -> None:
-        """Save a checkpoint; when this returns it is on the disk, and older summaries are removed.
+        """Save a checkpoint; when this returns it is on the disk, and older summaries are removed."""
+        self.write(self.prepare(state, arrays, history, summaries))
+
+    def prepare(
+        self,
+        state: Mapping[str, Any],
+        arrays: Mapping[str, np.ndarray],
+        history: list[dict[str, Any]],
+        summaries: Iterable[tuple[int, int]],
+    ) -> Prepared:
+        """A checkpoint as it is now, for :meth:`write`: what it was made from may change in the meantime.
 
         Parameters
         ----------
@@ -191,32 +166,44 @@ class RunStore:
         Raises
         ------
         StoreError
-            The disk is full or a file cannot be written (named); the previous checkpoint stays loadable.
+            A summary is missing, or this directory's checkpoints were not loaded.
         """
         self._require_writer()
         if self._must_load:
             raise StoreError(f"{self.path} holds checkpoints; call load() before commit(), to go on from the newest")
         # A number is never used twice, so that a failed commit cannot leave half of its files to the next.
         self._number += 1
-        base = self.path / "checkpoints" / f"{self._number:08d}"
         listing = self._listing(summaries)
-        packed = pack({**arrays, _LISTING: listing})
+        rows = "".join(dump_json(row) + "\n" for row in history).encode()
+        # the text is made now, because what is in the state may change
+        return Prepared(self._number, dump_json(dict(state)), pack({**arrays, _LISTING: listing}), rows, listing)
+
+    def write(self, prepared: Prepared) -> None:
+        """Put what was prepared on the disk, and remove older summaries; one after the other, in any thread.
+
+        Raises
+        ------
+        StoreError
+            The disk is full or a file cannot be written (named); the previous checkpoint stays loadable.
+        """
+        number, packed, listing = prepared.number, prepared.packed, prepared.listing
+        base = self.path / "checkpoints" / f"{number:08d}"
         sync_files(self._new_files(listing))
-        length, crc = self._append_history(history)
+        length, crc = self._append_history(prepared.history)
         write_atomic(base.with_suffix(".npz"), packed, sync=True)
         content = {
             "format": CHECKPOINT_FORMAT,
             "version": VERSION,
-            "number": self._number,
+            "number": number,
             "arrays": {"bytes": len(packed), "crc32": zlib.crc32(packed)},
             "history": {"bytes": length, "crc32": crc},
-            "state": dict(state),
+            "state": json.loads(prepared.state),
         }
         sync_directory(base.parent)
         write_atomic(base.with_suffix(".json"), seal(content), sync=True)  # from here on this is the newest
         sync_directory(base.parent)
-        previous, checkpoint = self._last, Checkpoint({}, {}, [], self._number, listing[:, :2])
-        self._last = _Loaded(checkpoint, listing, length, crc)
+        previous, checkpoint = self._last, Checkpoint({}, {}, [], number, listing[:, :2])
+        self._last = Loaded(checkpoint, listing, length, crc)
         self._sweep([c for c in (previous, self._last) if c is not None])
 
     def load(self) -> Checkpoint | None:
@@ -234,7 +221,7 @@ class RunStore:
         self._last = loaded
         return None if loaded is None else loaded.checkpoint
 
-    def _load(self) -> _Loaded | None:
+    def _load(self) -> Loaded | None:
         for _ in range(READ_TRIES):
             numbers = sorted(_numbers(self.path), reverse=True)
             problems: list[str] = []
@@ -260,7 +247,7 @@ class RunStore:
     def _is_newest(self, number: int) -> bool:
         return max(_numbers(self.path), default=0) == number
 
-    def _read(self, number: int) -> _Loaded:
+    def _read(self, number: int) -> Loaded:
         base = self.path / "checkpoints" / f"{number:08d}"
         content = unseal(base.with_suffix(".json"), CHECKPOINT_FORMAT, VERSION)
         packed = read_bytes(base.with_suffix(".npz"))
@@ -274,7 +261,7 @@ class RunStore:
             if self.summaries.size(batch, visit) != size:
                 raise DamagedError(f"{self.summaries.path(batch, visit)} is damaged (it should have {size} bytes)")
         checkpoint = Checkpoint(content["state"], arrays, rows, number, listing[:, :2])
-        return _Loaded(checkpoint, listing, content["history"]["bytes"], content["history"]["crc32"])
+        return Loaded(checkpoint, listing, content["history"]["bytes"], content["history"]["crc32"])
 
     # -- parts of a commit --------------------------------------------------------------------------------------
     def _listing(self, summaries: Iterable[tuple[int, int]]) -> np.ndarray:
@@ -297,10 +284,9 @@ class RunStore:
         rows = listing[:, :2].tolist()
         return [self.summaries.path(b, v) for (b, v), c in zip(rows, _codes(listing).tolist()) if c not in known]
 
-    def _append_history(self, rows: list[dict[str, Any]]) -> tuple[int, int]:
+    def _append_history(self, data: bytes) -> tuple[int, int]:
         """Cut what does not belong to the last checkpoint, append; new length and CRC-32 of the whole file."""
         length, crc = (0, 0) if self._last is None else (self._last.history_bytes, self._last.history_crc)
-        data = "".join(dump_json(row) + "\n" for row in rows).encode()
         path = self.path / "history.jsonl"
         try:
             with open(path, "ab") as file:
@@ -314,7 +300,7 @@ class RunStore:
             sync_directory(self.path)
         return length + len(data), zlib.crc32(data, crc)
 
-    def _sweep(self, kept: list[_Loaded]) -> None:
+    def _sweep(self, kept: list[Loaded]) -> None:
         """Remove other checkpoints, and summaries older than those that the kept ones refer to.
 
         A visit that is newer than any that was committed stays: a worker may have written it for the next commit.

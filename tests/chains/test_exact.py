@@ -5,10 +5,10 @@ import pytest
 from numpy.testing import assert_allclose
 
 from bnp_dask.errors import SummaryError
-from bnp_dask.model import Trial
 from bnp_dask.running import RunningTotal
 from bnp_dask.sequences import potentials
 from bnp_dask.summary import Exchange, Merge, Summary, replay
+from bnp_dask.visits import Trial
 from tests.chains import naive
 from tests.chains.parts import KINDS, begin, chains_of, check_objective, model_of, sequences
 

@@ -14,7 +14,7 @@ from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.execute.threads import ThreadExecutor
 from bnp_dask.initialize import ContiguousBlocks, InitContext
 from bnp_dask.initialize.blocks import blocks_about
-from bnp_dask.model import Model, Trial
+from bnp_dask.model import Model
 from bnp_dask.moves import Merge
 from bnp_dask.observation import AutoRegressiveGaussian, Bernoulli, DiagGaussian, Gaussian, with_previous
 from bnp_dask.schedules import FullBatch, Memoized, State, Stochastic
@@ -23,6 +23,7 @@ from bnp_dask.store.summaries import SummaryFiles
 from bnp_dask.summary import Exchange, replay
 from bnp_dask.summary import Merge as MergeEdit
 from bnp_dask.testing.parts import NO_PAIRS
+from bnp_dask.visits import Trial
 from tests.chains.parts import KINDS, allocation, sequences
 from tests.schedules.parts import Batches, rows_of, start, work_on
 

@@ -11,10 +11,10 @@ from bnp_dask.batch import Batch
 from bnp_dask.errors import SettingError
 from bnp_dask.kernels import screen
 from bnp_dask.kernels.resp import RaggedResp, SparseResp, columns_of, resp_from_screened, scale_rows
-from bnp_dask.model import Trial
 from bnp_dask.predict import assign_batch
 from bnp_dask.serialize import from_spec, to_spec
 from bnp_dask.survey import survey_batch
+from bnp_dask.visits import Trial
 
 K, D, N = 24, 6, 1500
 

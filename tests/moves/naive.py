@@ -15,10 +15,11 @@ import numpy as np
 
 from bnp_dask.batch import Batch
 from bnp_dask.kernels.resp import SparseResp
-from bnp_dask.model import Model, Posterior, Trial, Visit
+from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import Plan
 from bnp_dask.summary import Edit, Exchange, InsertEmpty, Merge, Summary, Take
 from bnp_dask.trials import NOTICEABLE
+from bnp_dask.visits import Trial, Visit
 
 Columns = dict[int, np.ndarray]
 """Responsibilities without weights by cluster id, each ``(n,)``."""

@@ -12,11 +12,11 @@ import pytest
 
 import bnp_dask as bnp
 from bnp_dask.execute import SerialExecutor, ThreadExecutor
-from bnp_dask.model import Visit
 from bnp_dask.schedules import FullBatch, Memoized, Stochastic
 from bnp_dask.schedules.change import FAN, change_of, joined, reduced, reduced_for_us, sums_left
 from bnp_dask.store import RunStore, is_within_reach
 from bnp_dask.summary import Field, Summary
+from bnp_dask.visits import Visit
 
 MOVES = [bnp.Birth(), bnp.Merge(), bnp.Delete()]
 FIELDS = {"N": Field(("cluster",)), "x": Field(("cluster", "feature"))}

@@ -8,8 +8,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from bnp_dask.batch import Batch
 from bnp_dask.groups import take_members
-from bnp_dask.model import Trial
 from bnp_dask.summary import Exchange, Merge, replay
+from bnp_dask.visits import Trial
 from tests.topics import naive
 from tests.topics.parts import begin, corpus, fixed, prior_of, tokens_of
 from tests.topics.test_document_step import allocation_term, cases, model_for, solved

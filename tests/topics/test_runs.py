@@ -13,7 +13,7 @@ from bnp_dask.errors import SettingError
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.execute.threads import ThreadExecutor
 from bnp_dask.initialize import RandomExamples
-from bnp_dask.model import Model, Trial
+from bnp_dask.model import Model
 from bnp_dask.moves import Birth
 from bnp_dask.observation import Multinomial
 from bnp_dask.schedules import FullBatch, Memoized, Stochastic
@@ -21,6 +21,7 @@ from bnp_dask.schedules.packed import pack_sparse, unpack_sparse
 from bnp_dask.schedules.state import recall, recall_states, remember
 from bnp_dask.summary import Exchange, Merge
 from bnp_dask.train import train
+from bnp_dask.visits import Trial
 from tests.schedules.parts import Batches, rows_of, start, work_on
 from tests.topics.parts import allocation, corpus, point_model, points
 

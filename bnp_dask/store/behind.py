@@ -1,0 +1,48 @@
+"""Checkpoints that reach the disk while the run goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from bnp_dask.store.run import RunStore
+
+
+class Behind:
+    """Commits of a run, one after the other, in a thread of its own.
+
+    What waits for a disk is most of a commit, and workers need not wait with it.  A run that is killed meanwhile goes
+    on from the checkpoint before, as it does when it is killed in a commit.
+    """
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(1, "bnp-dask-commit")
+        self._pending: Future[None] | None = None
+
+    def commit(
+        self,
+        store: RunStore,
+        state: Mapping[str, Any],
+        arrays: Mapping[str, np.ndarray],
+        history: list[dict[str, Any]],
+        summaries: Iterable[tuple[int, int]],
+    ) -> None:
+        """As :meth:`RunStore.commit` but for the disk; StoreError also where the commit before did not get there."""
+        self.wait()
+        self._pending = self._pool.submit(store.write, store.prepare(state, arrays, history, summaries))
+
+    def wait(self) -> None:
+        """Until everything that was committed is on the disk; StoreError when it cannot get there."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
+
+    def close(self) -> None:
+        """The same, and no more commits."""
+        try:
+            self.wait()
+        finally:
+            self._pool.shutdown()
