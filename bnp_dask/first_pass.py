@@ -36,7 +36,7 @@ def survey_task(model: Model, reader: Reader) -> Survey:
 def take_survey(model: Model, source: Source, executor: Executor) -> Survey:
     """One pass over the data: sizes, moments, checksums, and every check that the likelihood makes."""
     tasks = ((f"survey-batch{b}", survey_task, (model, batch_reader(source, b))) for b in range(source.n_batches))
-    return combine(in_order(executor, tasks, SURVEY_WINDOW))
+    return combine(in_order(executor, tasks, SURVEY_WINDOW, slight=True))
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def survey_what_is_good(
     bad: list[tuple[int, str]] = []
     doubtful: list[tuple[int, int]] = []
     found: list[Survey | None] = []
-    for b, part in enumerate(in_order(executor, tasks, SURVEY_WINDOW)):
+    for b, part in enumerate(in_order(executor, tasks, SURVEY_WINDOW, slight=True)):
         found.append(None if isinstance(part, BadBatch) else part)
         if isinstance(part, Survey):
             continue
@@ -130,7 +130,7 @@ def gone_since(source: Source, survey: Survey, executor: Executor) -> dict[int, 
     """Batches that cannot be read any more, of those that have atoms, and why."""
     alive = [b for b, n in enumerate(survey.batch_atoms) if n]
     tasks = ((f"look-batch{b}", _look, (batch_reader(source, b),)) for b in alive)
-    looks = zip(alive, in_order(executor, tasks, SURVEY_WINDOW), strict=True)
+    looks = zip(alive, in_order(executor, tasks, SURVEY_WINDOW, slight=True), strict=True)
     return {b: why for b, why in looks if why}
 
 

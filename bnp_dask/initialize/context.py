@@ -13,7 +13,8 @@ from bnp_dask.allocation.mixture import mixture_tiles
 from bnp_dask.batch import Batch, concatenate
 from bnp_dask.data.base import Reader, Source, batch_reader
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.execute.base import Executor, Handle
+from bnp_dask.execute.base import Executor, Handle, Task
+from bnp_dask.execute.ordered import submitted
 from bnp_dask.kernels.resp import Resp, SparseResp, scale_rows
 from bnp_dask.model import Model
 from bnp_dask.summary import Summary
@@ -118,12 +119,11 @@ def locate(survey: Survey, index: np.ndarray) -> Iterator[tuple[int, np.ndarray]
 def submit_atoms(context: InitContext, model: Handle, index: np.ndarray) -> list[Handle]:
     """One task for each batch that holds some of the atoms ``index``; results are batches in batch order."""
     survey, source = context.survey, context.source
-    return [
-        context.executor.submit(
-            f"init-atoms-batch{b}", take_atoms, batch_reader(source, b), model, survey.batch_atoms[b], positions
-        )
+    tasks: list[Task] = [
+        (f"init-atoms-batch{b}", take_atoms, (batch_reader(source, b), model, survey.batch_atoms[b], positions))
         for b, positions in locate(survey, index)
     ]
+    return submitted(context.executor, tasks)
 
 
 def choose_atoms(context: InitContext, size: int) -> np.ndarray:
