@@ -92,13 +92,14 @@ class _Sweep:
             grow = self.grow[: len(resp) + 1]
             grow[-1] = grow[0]
             lik = self._likelihoods(piece.log_lik)
-            if not sweep_back(part, self.moves, lik, piece.filtered, grow, resp, self.space):
+            found = sweep_back(part, self.moves, lik, piece.filtered, grow, resp, self.space)
+            if found < 0:
                 raise NumericalError(
                     f"{tile.name}, rows {first} to {last - 1}: the sweep back over sequences failed where that forth "
                     "did not, which should be impossible; please report it with the data and the settings"
                 )
             row = resp[0].copy()
-            step = self._step(part, piece, resp, after, tile.weights is not None)
+            step = self._step(part, piece, resp, after, found, tile.weights is not None)
             if first == 0:
                 step.values["H"][...] += norm
             yield tile.rows(first, last), step
@@ -110,13 +111,15 @@ class _Sweep:
         likelihoods(log_lik, self.space, lik)
         return lik
 
-    def _step(self, rows: Rows, kept: Kept, resp: np.ndarray, after: np.ndarray, weighted: bool) -> LocalStep:
+    def _step(
+        self, rows: Rows, kept: Kept, resp: np.ndarray, after: np.ndarray, found: int, weighted: bool
+    ) -> LocalStep:
         """Statistics of a piece, ``resp`` of which is given its weights; H without the log normaliser."""
         trans, grow = self.trans, self.grow[: len(resp) + 1]
         losses = piece_losses(rows, trans, kept.filtered, grow, resp, after, self.sets)
         if weighted:
             resp *= rows.weights[:, None]
-        pairs = pair_sums(trans, kept.filtered, grow)
+        pairs = pair_sums(trans, kept.filtered, grow, found)
         start = resp[rows.begins].sum(axis=0)
         # the entropy of exp(linear terms) / Z is log Z minus the expected linear terms
         linear = np.vdot(resp, kept.log_lik) + np.vdot(pairs, self.log_trans) + start @ self.log_start

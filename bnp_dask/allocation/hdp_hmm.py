@@ -79,10 +79,10 @@ class HDPHMM:
     Data are rows in sequences (``Batch.groups``); an atom is one step.  A weight counts a whole sequence.  Sequences
     of one step have a start and no transition; empty ones nothing.
 
-    A sequence is assigned in one piece, so a task holds about five numbers per step and state of its longest sequence
-    (40 bytes x T x K).  A sequence that is too long for that is cut into blocks where the data are opened
-    (``as_source(..., cut=10_000)``), or beforehand at places of the user's choice (long stretches of nothing): each
-    block then has a start of its own, and the transition at the cut is not counted.
+    A sequence is assigned as a whole: a task holds two numbers per step and state of its longest sequence (16 bytes x T
+    x K), and about five where a lap tries births or deletes.  A sequence that is too long for that is cut into blocks
+    where the data are opened (``as_source(..., cut=10_000)``), or beforehand at places of the user's choice (long
+    stretches of nothing): each block then has a start of its own, and the transition at the cut is not counted.
 
     The global step maximises the objective over u, omega and theta together, so omega is not the rule (6.44), which
     ends about 3e-4 of the objective lower.

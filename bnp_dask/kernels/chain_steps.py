@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from bnp_dask.kernels.lanes import LANES, aligned_zeros, fill, load, padded, store, total, where_above
+from bnp_dask.kernels.lanes import aligned_zeros, fill, load, padded, store, total, where_above
 from bnp_dask.kernels.softmax import TINY, exp_block
 
 LOWEST = -690.0
@@ -23,8 +23,6 @@ EXP_BLOCK = 1024
 
 SAFE = 1e-100
 """Least normaliser of a step for which scaling is trusted; what :data:`NOTHING` leaves out is nothing beside it."""
-
-TILE = 4 * LANES
 
 
 class Transitions(NamedTuple):
@@ -71,46 +69,52 @@ def which(row, index):
 
 
 @njit(nogil=True, cache=True, error_model="numpy", inline="always")
-def times(vector, index, matrix, out):
-    """``vector @ matrix (K, W)`` over the rows ``index`` alone; sums of four groups at a time stay in registers."""
-    width = len(out)
+def times(vector, matrix, out):
+    """``vector (W,) @ matrix (K, W)``; the sums of up to four groups of columns stay in registers."""
     done = 0
-    while done + TILE <= width:
+    while done < len(out):
+        left = len(out) - done
         a = b = c = d = fill(0.0)
-        for k in index:
-            x, row = fill(vector[k]), matrix[k]
-            a = a + x * load(row, done)
-            b = b + x * load(row, done + 8)
-            c = c + x * load(row, done + 16)
-            d = d + x * load(row, done + 24)
+        if left >= 32:
+            for k in range(len(matrix)):
+                x, row = fill(vector[k]), matrix[k]
+                a = a + x * load(row, done)
+                b = b + x * load(row, done + 8)
+                c = c + x * load(row, done + 16)
+                d = d + x * load(row, done + 24)
+            store(out, done + 16, c)
+            store(out, done + 24, d)
+        elif left >= 16:
+            for k in range(len(matrix)):
+                x, row = fill(vector[k]), matrix[k]
+                a = a + x * load(row, done)
+                b = b + x * load(row, done + 8)
+        else:
+            for k in range(len(matrix)):
+                a = a + fill(vector[k]) * load(matrix[k], done)
         store(out, done, a)
-        store(out, done + 8, b)
-        store(out, done + 16, c)
-        store(out, done + 24, d)
-        done += TILE
-    if width - done == 24:
-        a = b = c = fill(0.0)
-        for k in index:
-            x, row = fill(vector[k]), matrix[k]
-            a = a + x * load(row, done)
-            b = b + x * load(row, done + 8)
-            c = c + x * load(row, done + 16)
-        store(out, done, a)
-        store(out, done + 8, b)
-        store(out, done + 16, c)
-    elif width - done == 16:
-        a = b = fill(0.0)
-        for k in index:
-            x, row = fill(vector[k]), matrix[k]
-            a = a + x * load(row, done)
-            b = b + x * load(row, done + 8)
-        store(out, done, a)
-        store(out, done + 8, b)
-    elif width - done == 8:
-        a = fill(0.0)
-        for k in index:
-            a = a + fill(vector[k]) * load(matrix[k], done)
-        store(out, done, a)
+        if left >= 16:
+            store(out, done + 8, b)
+        done += 32 if left >= 32 else 16 if left >= 16 else 8
+
+
+@njit(nogil=True, cache=True, error_model="numpy", inline="always")
+def times_some(vector, index, matrix, out):
+    """The same over the rows ``index`` alone, four at a time."""
+    for k in range(0, len(out), 8):
+        store(out, k, fill(0.0))
+    whole = len(index) - len(index) % 4
+    for i in range(0, whole, 4):
+        p, q, r, s = index[i], index[i + 1], index[i + 2], index[i + 3]
+        a, b, c, d = fill(vector[p]), fill(vector[q]), fill(vector[r]), fill(vector[s])
+        row_a, row_b, row_c, row_d = matrix[p], matrix[q], matrix[r], matrix[s]
+        for k in range(0, len(out), 8):
+            two = load(out, k) + a * load(row_a, k) + b * load(row_b, k)
+            store(out, k, two + c * load(row_c, k) + d * load(row_d, k))
+    for i in range(whole, len(index)):
+        a, row_a = fill(vector[index[i]]), matrix[index[i]]
+        for k in range(0, len(out), 8):
+            store(out, k, load(out, k) + a * load(row_a, k))
 
 
 @njit(nogil=True, cache=True, error_model="numpy", inline="always")
@@ -135,7 +139,9 @@ def forth(prior, lik, filtered):
 
 @njit(nogil=True, cache=True, error_model="numpy", inline="always")
 def back(flipped, lik, filtered, weight, later, here, space):
-    """One step backward: ``here`` (not scaled yet) from ``later``, which is scaled, times ``weight``; the normaliser.
+    """One step backward: ``here`` (not scaled yet) from ``later``, which is scaled, times ``weight``.
+
+    Gives the normaliser, and how many states ``later`` has.
 
     ``space.held`` is what the step's responsibilities are in the end.
     Responsibilities up to 2**-53 become zero, as everywhere, and with them the states' part in what is said of the
@@ -143,7 +149,11 @@ def back(flipped, lik, filtered, weight, later, here, space):
     Below :data:`NOTHING` the normaliser is not to be trusted, and nothing is scaled.
     """
     beta, resp = space.prior, space.held
-    times(later, space.places[: which(later, space.places)], flipped, beta)
+    count = which(later, space.places)
+    if 2 * count > len(flipped):
+        times(later, flipped, beta)
+    else:
+        times_some(later, space.places[:count], flipped, beta)
     held = fill(0.0)
     for k in range(0, len(resp), 8):
         x = load(filtered, k) * load(beta, k)
@@ -157,7 +167,7 @@ def back(flipped, lik, filtered, weight, later, here, space):
             store(resp, k, where_above(x, TINY, x))
             store(later, k, load(later, k) * counted)
             store(here, k, where_above(x, TINY, load(lik, k) * (load(beta, k) * share)))
-    return norm
+    return norm, count
 
 
 @njit(nogil=True, cache=True, error_model="numpy", inline="always")

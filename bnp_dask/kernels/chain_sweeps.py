@@ -79,11 +79,14 @@ def likelihoods(log_lik, space, lik):
     exp_all(log_lik.ravel(), flat)
     if n_states == lik.shape[1]:
         return
-    row = space.held[:n_states]
     for t in range(m - 1, -1, -1):  # rows move on by what they are filled up with, the last first
-        row[:] = flat[t * n_states : (t + 1) * n_states]
-        lik[t, :n_states] = row
-        lik[t, n_states:] = 0.0
+        row, first = lik[t], t * n_states
+        for k in range(n_states):
+            space.held[k] = flat[first + k]
+        for k in range(n_states):
+            row[k] = space.held[k]
+        for k in range(n_states, len(row)):
+            row[k] = 0.0
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -101,7 +104,7 @@ def sweep_forth(rows, moves, lik, before, filtered, space):
             total = forth(moves.start, lik[t], filtered[t])
         else:
             last = before if t == 0 else filtered[t - 1]
-            times(last, space.places[: which(last, space.places)], moves.trans, space.prior)
+            times(last, moves.trans, space.prior)
             total = forth(space.prior, lik[t], filtered[t])
         if not total > SAFE:
             return np.nan
@@ -116,7 +119,9 @@ def sweep_forth(rows, moves, lik, before, filtered, space):
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def sweep_back(rows, moves, lik, filtered, grow, resp, space):
-    """Responsibilities of one piece, without weights, into ``resp (m, K)``; whether that could be done.
+    """Responsibilities of one piece, without weights, into ``resp (m, K)``; how many numbers of ``grow`` are not zero.
+
+    -1 when it could not be done.
 
     The last row of ``grow (m + 1, W)`` is that of the row after the piece, as this leaves its first row there; the
     others may be the memory of ``lik (m, W)``.  Afterwards ``filtered[t, k] trans[k, l] grow[t + 1, l]`` is the pair
@@ -126,16 +131,25 @@ def sweep_back(rows, moves, lik, filtered, grow, resp, space):
     :data:`~bnp_dask.kernels.chain_steps.NOTHING` and ``TINY`` leave out, so where the sweep forth did not fail this
     one does not.
     """
-    n_states = resp.shape[1]
+    n_states, found = resp.shape[1], 0
+    whole = n_states - n_states % 8
     for t in range(len(resp) - 1, -1, -1):
         alpha, later = filtered[t], grow[t + 1]
         if rows.ends[t]:
-            later[:] = 0.0
+            for k in range(len(later)):
+                later[k] = 0.0
             turn(lik[t], alpha, grow[t], space)
-        elif not back(moves.flipped, lik[t], alpha, rows.weights[t], later, grow[t], space) > NOTHING:
-            return False
-        resp[t] = space.held[:n_states]
-    return True
+        else:
+            norm, count = back(moves.flipped, lik[t], alpha, rows.weights[t], later, grow[t], space)
+            if not norm > NOTHING:
+                return -1
+            found += count
+        row = resp[t]
+        for k in range(0, whole, 8):
+            store(row, k, load(space.held, k))
+        for k in range(whole, n_states):
+            row[k] = space.held[k]
+    return found
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

@@ -20,6 +20,9 @@ from bnp_dask.kernels.chain_steps import Transitions
 from bnp_dask.kernels.chain_sweeps import Rows, Space, add_pairs, likelihoods, sweep_back, sweep_forth
 from bnp_dask.kernels.lanes import aligned, aligned_zeros, padded
 
+FEW = 0.35
+"""Share of states that steps have up to which sums over pairs look at these; beyond, a matrix product is faster."""
+
 NEVER = -1e200
 """Stands for log 0, so that zero times it is zero."""
 
@@ -32,7 +35,7 @@ class Chains(NamedTuple):
     hold after K numbers is zero.  ``resp (n, K)`` are the posteriors of single steps, without weights.  ``grow`` of a
     first step is zero.  ``scaled (G,)`` says which sequences these are; of the others, which were done with logarithms,
     ``filtered`` and ``grow`` are zero, and their pair sums are in ``extra (K, K)``.  ``log_norm (G,)`` is the log
-    normaliser of each, nats.
+    normaliser of each, nats, and ``found (G,)`` how many numbers of its ``grow`` are not zero.
     """
 
     resp: np.ndarray
@@ -42,12 +45,13 @@ class Chains(NamedTuple):
     scaled: np.ndarray
     log_norm: np.ndarray
     extra: np.ndarray
+    found: np.ndarray
 
     def pair_sums(self) -> np.ndarray:
         """Expected steps from state k to state l, times weights, ``(K, K)``."""
         if len(self.resp) < 2:
             return self.extra.copy()
-        return pair_sums(self.trans, self.filtered[:-1], self.grow) + self.extra
+        return pair_sums(self.trans, self.filtered[:-1], self.grow, int(self.found.sum())) + self.extra
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -130,9 +134,10 @@ def _all_sequences(offsets, rows, moves, log_start, log_trans, log_lik, grow, sp
         lik, alpha = grow[first:last], out.filtered[first:last]
         norm = sweep_forth(Rows(begins, ends, once[first:last]), moves, lik, moves.start, alpha, space)
         counted = Rows(begins, ends, rows.weights[first:last])
-        if norm == norm and not sweep_back(counted, moves, lik, alpha, grow[first : last + 1], resp, space):
-            norm = np.nan
-        if norm != norm:
+        found = -1 if norm != norm else sweep_back(counted, moves, lik, alpha, grow[first : last + 1], resp, space)
+        if found >= 0:
+            out.found[g] = found
+        else:
             out.scaled[g] = False
             logs, pairs = np.empty((2, last - first, n_states)), np.zeros((n_states, n_states))
             norm = _logarithmic(log_start, log_trans, log_lik[first:last], logs[0], logs[1], resp, pairs)
@@ -169,6 +174,7 @@ def forward_backward(
     out = Chains(
         np.empty((n, n_states)), filtered, grow[:n], np.ascontiguousarray(moves.trans[:, :n_states]),
         np.ones(groups, np.bool_), np.zeros(groups), np.zeros((n_states, n_states)),
+        np.zeros(groups, np.int64),
     )  # fmt: skip
     log_lik = np.ascontiguousarray(log_lik, np.float64)
     likelihoods(log_lik, space, grow[:n])
@@ -176,12 +182,15 @@ def forward_backward(
     return out
 
 
-def pair_sums(trans: np.ndarray, filtered: np.ndarray, grow: np.ndarray) -> np.ndarray:
+def pair_sums(trans: np.ndarray, filtered: np.ndarray, grow: np.ndarray, found: int) -> np.ndarray:
     """Expected steps from state k to state l, times weights, ``(K, K)``.
 
-    ``filtered (m, W)`` are those of some rows, ``grow (m + 1, W)`` those of the same rows and of the one after them.
+    ``filtered (m, W)`` are those of some rows, ``grow (m + 1, W)`` those of the same rows and of the one after them, of
+    which ``found`` numbers are not zero.
     """
     n_states, width = len(trans), filtered.shape[1]
+    if found > FEW * n_states * len(filtered):
+        return trans * (filtered[:, :n_states].T @ grow[1:, :n_states])
     sums = aligned_zeros(n_states, width)
     add_pairs(filtered, grow, np.empty(width + 1, np.int64), sums)
     return trans * sums[:, :n_states].T

@@ -130,7 +130,8 @@ def logarithmic(args):
     alpha, beta, resp = (np.empty((n, k)) for _ in range(3))
     norm = kernel._logarithmic(log_start, log_trans, log_lik, alpha, beta, resp, pairs)
     zero = np.zeros((n, k))
-    return kernel.Chains(resp, zero, zero, np.exp(log_trans), np.zeros(1, bool), np.array([norm]), pairs)
+    no = np.zeros(1, np.int64)
+    return kernel.Chains(resp, zero, zero, np.exp(log_trans), np.zeros(1, bool), np.array([norm]), pairs, no)
 
 
 def test_losses_and_blocks_of_both_kinds_of_sequences():

@@ -1,5 +1,6 @@
 """The local step in pieces finds what the one on whole sequences finds, wherever the pieces are cut."""
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -89,3 +90,24 @@ def test_messages_name_the_row_of_the_batch(pieces):
     x[17] = 1e200
     with np.errstate(over="ignore", invalid="ignore"), pytest.raises(NumericalError, match=r"broken, row 17: its log"):
         posterior.model.local_step(posterior, Batch(x, name="broken", groups=batch.groups))
+
+
+def test_a_long_sequence_keeps_two_numbers_per_step_and_state():
+    k, n = 24, 20_000
+    x = np.random.default_rng(0).normal(size=(n, 2))
+    batch = Batch(x, groups=np.array([0, n]))
+    posterior = begin(model_of("sticky", batch), batch, k=k)
+    one = 8 * k * n
+    piece = 8 * chain_sweep.PIECE_NUMBERS
+
+    def peak(**settings):
+        posterior.model.visit(posterior, batch, **settings)  # compiled, and tables made
+        tracemalloc.start()
+        try:
+            posterior.model.visit(posterior, batch, **settings)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    assert peak() < 2 * one + 8 * piece
+    assert peak(sought=[10]) > 4 * one  # who looks at rows needs whole sequences

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from bnp_dask.kernels.chain_steps import times, which
+from bnp_dask.kernels.chain_steps import times, times_some, which
 from bnp_dask.kernels.lanes import LANES, aligned, aligned_zeros, fill, load, padded, store, total, where_above
 
 
@@ -21,8 +21,13 @@ def total_of(x):
 
 
 @njit
-def product(vector, index, matrix, out):
-    times(vector, index[: which(vector, index)], matrix, out)
+def product(vector, matrix, out):
+    times(vector, matrix, out)
+
+
+@njit
+def product_of_some(vector, index, matrix, out):
+    times_some(vector, index[: which(vector, index)], matrix, out)
 
 
 def test_arithmetic():
@@ -55,5 +60,8 @@ def test_product_of_a_row_and_a_matrix(k):
     row = np.zeros(padded(k))
     row[:k] = rng.normal(size=k) * (rng.random(k) < 0.6)
     out = np.full(padded(k), np.nan)
-    product(row, np.empty(padded(k) + 1, np.int64), matrix, out)
+    product(row, matrix, out)
+    np.testing.assert_allclose(out, row[:k] @ matrix, atol=1e-14)
+    out[:] = np.nan
+    product_of_some(row, np.empty(padded(k) + 1, np.int64), matrix, out)
     np.testing.assert_allclose(out, row[:k] @ matrix, atol=1e-14)
