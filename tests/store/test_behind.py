@@ -1,0 +1,75 @@
+"""Checkpoints in a thread of their own: they hold what was, they come one after the other, and no error is lost."""
+
+import threading
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+from bnp_dask.errors import StoreError
+from bnp_dask.store import Behind, RunStore
+
+
+@pytest.fixture
+def store(tmp_path):
+    with closing(RunStore.create(tmp_path / "run", {})) as made:
+        yield made
+
+
+def loaded(store):
+    return RunStore.view(store.path).load()
+
+
+def test_what_changes_after_a_commit_is_not_in_it(store):
+    hold, write = threading.Event(), store.write
+
+    def later(prepared):
+        assert hold.wait(30)
+        write(prepared)
+
+    store.write = later
+    state, arrays, rows = {"lap": 1, "lost": [1]}, {"x": np.arange(3.0)}, [{"row": 1}]
+    with closing(Behind()) as commits:
+        commits.commit(store, state, arrays, rows, [])
+        state["lost"].append(2)
+        arrays["x"][:] = -1.0
+        rows[0]["row"] = 2
+        hold.set()
+    found = loaded(store)
+    assert found.state == {"lap": 1, "lost": [1]}
+    np.testing.assert_array_equal(found.arrays["x"], [0.0, 1.0, 2.0])
+    assert found.history == [{"row": 1}]
+
+
+def test_commits_come_one_after_the_other(store):
+    with closing(Behind()) as commits:
+        for lap in range(5):
+            commits.commit(store, {"lap": lap}, {}, [{"lap": lap}], [])
+        commits.wait()
+        assert loaded(store).state == {"lap": 4}
+    assert [row["lap"] for row in loaded(store).history] == list(range(5))
+
+
+def test_what_a_disk_refuses_is_told_at_the_next_commit_or_at_the_end(store):
+    with closing(Behind()) as commits:
+        commits.commit(store, {"lap": 1}, {}, [], [])
+
+    def full(prepared):
+        raise StoreError("the disk is full")
+
+    store.write = full
+    commits = Behind()
+    commits.commit(store, {"lap": 2}, {}, [], [])
+    with pytest.raises(StoreError, match="full"):
+        commits.commit(store, {"lap": 3}, {}, [], [])
+    commits.close()  # was told already
+    commits = Behind()
+    commits.commit(store, {"lap": 2}, {}, [], [])
+    with pytest.raises(StoreError, match="full"):
+        commits.close()
+    assert loaded(store).state == {"lap": 1}
+
+
+def test_what_cannot_be_prepared_is_told_at_once(store):
+    with closing(Behind()) as commits, pytest.raises(StoreError, match="summary"):
+        commits.commit(store, {}, {}, [], [(0, 1)])
