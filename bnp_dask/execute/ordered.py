@@ -11,11 +11,11 @@ from bnp_dask.execute.base import Executor, GroupExecutor, Handle, Task
 
 
 def in_order(executor: Executor, tasks: Iterable[Task], window: int, slight: bool = False) -> Iterator[Any]:
-    """Run tasks with at most ``window`` in flight; yield their results in the order of ``tasks``.
+    """Run tasks with at most ``window`` in flight, and one at least; yield their results in the order of ``tasks``.
 
     Where they are ``slight``, messages take longer than they do: half a window of them goes out and comes back in one.
     """
-    waiting = iter(tasks)
+    waiting, window = iter(tasks), max(1, window)  # a window of twice no workers: they may come back
     size = max(1, window // 2) if slight else 1
     queue = deque(submitted(executor, list(islice(waiting, window))))
     while queue:

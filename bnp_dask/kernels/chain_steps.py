@@ -14,7 +14,8 @@ from bnp_dask.kernels.lanes import aligned_zeros, fill, load, padded, store, tot
 from bnp_dask.kernels.softmax import TINY, exp_block
 
 LOWEST = -690.0
-"""Logs below this have exponential zero: it is far from denormal numbers."""
+"""Logs of likelihoods below this are taken for it, and those of potentials for log 0: its exponential is far from
+denormal numbers, and below what :data:`NOTHING` leaves of a filtered probability."""
 
 NOTHING = 1e-200
 """Filtered probabilities below this are zero."""

@@ -1,4 +1,4 @@
-"""Forward-backward of long sequences piece by piece, so that most of what it makes stays in the processor's cache.
+"""Sweeps forth and back over sequences: over long ones piece by piece, so that most of what is made stays in cache.
 
 One sweep goes forth over all pieces of a tile and keeps two arrays, the log likelihoods ``(n, K)`` and the filtered
 probabilities ``(n, W)``; one goes back over the pieces, last first, and hands out what each piece adds to all sums.

@@ -220,7 +220,7 @@ class PlanContext:
         -inf for topics whose words are not alike.
         """
         if self._gains is None:
-            self._gains = gain_matrix(self.model, self.value)
+            self._gains = gain_matrix(self.model, self.posterior, self.value)
         return self._gains
 
     def count(self, cluster: int) -> float:

@@ -129,10 +129,9 @@ class _Judge:
             return [[] for _ in self.newborn.ids]
         whole = self.total.value().without_pairs().take(list(recent))
         both = whole.exchange([], replace(self.newborn, links=_links_to(whole.ids, [], self.newborn)))
+        pairs = np.array([[int(c), int(j)] for j in self.newborn.ids for c in recent])
         out = []
-        for j in self.newborn.ids:
-            pairs = np.array([[int(c), int(j)] for c in recent])
-            gains = data_gains(self.model, both, pairs)
+        for gains in data_gains(self.model, both, pairs).reshape(-1, len(recent)):
             order = np.argsort(-gains, kind="stable")[:2]
             out.append([int(recent[i]) for i in order if gains[i] > 0])
         return out

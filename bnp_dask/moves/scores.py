@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import xlogy
 
-from bnp_dask.model import Model
+from bnp_dask.model import Model, Posterior
 from bnp_dask.summary import Summary
 
 CHUNK = 512
@@ -21,12 +21,14 @@ def all_pairs(ids: np.ndarray) -> np.ndarray:
     return np.stack([ids[first], ids[second]], axis=1)
 
 
-def data_gains(model: Model, value: Summary, pairs: np.ndarray) -> np.ndarray:
+def data_gains(model: Model, value: Summary, pairs: np.ndarray, alone: np.ndarray | None = None) -> np.ndarray:
     """Exact change of the data term (eq. 4.6) for each pair of ids, ``(M,)`` nats.
+
+    ``alone (K,)`` are the data terms of the clusters as they are, where somebody has parameters to tell them from.
 
     The union of each pair is written as a cluster of its own, so that many pairs are scored together.
     """
-    alone = model.best_data_terms(value)
+    alone = model.best_data_terms(value) if alone is None else alone
     place = value.positions(pairs)
     gains = np.empty(len(pairs))
     for start in range(0, len(pairs), CHUNK):
@@ -45,7 +47,7 @@ def _unions(value: Summary, a: np.ndarray, b: np.ndarray) -> Summary:
     return Summary(np.arange(len(a)), value.fields, values)
 
 
-def gain_matrix(model: Model, value: Summary) -> np.ndarray:
+def gain_matrix(model: Model, posterior: Posterior, value: Summary) -> np.ndarray:
     """The same for all pairs of positions, symmetric ``(K, K)`` nats; -inf on the diagonal.
 
     Of topics of words only the pairs of :func:`alike`, and -inf for the others: with a hundred topics and ten thousand
@@ -59,7 +61,7 @@ def gain_matrix(model: Model, value: Summary) -> np.ndarray:
     else:
         first, second = np.triu_indices(n_clusters, 1)
     pairs = np.stack([value.ids[first], value.ids[second]], axis=1)
-    gains[first, second] = data_gains(model, value, pairs)
+    gains[first, second] = data_gains(model, value, pairs, model.data_terms(posterior.observation, value))
     gains[second, first] = gains[first, second]
     return gains
 

@@ -140,7 +140,10 @@ class RunStore:
         history: list[dict[str, Any]],
         summaries: Iterable[tuple[int, int]],
     ) -> None:
-        """Save a checkpoint; when this returns it is on the disk, and older summaries are removed."""
+        """Save a checkpoint; when this returns it is on the disk, and older summaries are removed.
+
+        Parameters are those of :meth:`prepare`, errors those of both :meth:`prepare` and :meth:`write`.
+        """
         self.write(self.prepare(state, arrays, history, summaries))
 
     def prepare(

@@ -12,6 +12,7 @@ import pytest
 from bnp_dask.errors import ExecutionError, SettingError
 from bnp_dask.execute import SerialExecutor, ThreadExecutor
 from bnp_dask.execute.dask import DaskExecutor
+from bnp_dask.execute.ordered import in_order
 from tests.execute.tasks import NamedError, add, blas_threads, count_call, fails_on, gemm_task, type_names
 
 KINDS = ["serial", "threads", "dask"]
@@ -228,3 +229,12 @@ def test_bad_retries(retries):
     for build in (SerialExecutor, lambda r: ThreadExecutor(1, r)):
         with pytest.raises(SettingError, match="retries"):
             build(retries)
+
+
+@pytest.mark.parametrize("window", [0, 1, 2, 5, 20])
+@pytest.mark.parametrize("slight", [False, True])
+def test_in_order(window, slight):
+    """Also where a window of twice the workers is none, because all of them are gone for the moment."""
+    tasks = [(f"count-{i}", divmod, (i, 3)) for i in range(7)]
+    assert list(in_order(SerialExecutor(), tasks, window, slight)) == [divmod(i, 3) for i in range(7)]
+    assert list(in_order(SerialExecutor(), [], window, slight)) == []

@@ -136,7 +136,7 @@ def test_gains_of_partners_are_exact():
     model = Model(HDPTopics(10.0, 0.5), Multinomial(0.1)).with_prior(survey_batch(batch))
     basis = model.summarize(np.arange(30), batch, np.eye(30)[np.arange(60) % 30])
     value = model.local_step(model.global_step(basis), batch)
-    gains = gain_matrix(model, value)
+    gains = gain_matrix(model, model.global_step(value), value)
     every = all_pairs(value.ids)
     exact = data_gains(model, value, every)
     found = gains[every[:, 0], every[:, 1]]
