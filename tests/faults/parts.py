@@ -100,15 +100,27 @@ class FaultyReader:
             until(lambda: (Path(own.folder or "") / "go").exists(), "the end")
         self._note("start")
         if own.slow is not None and self.index == own.slow[0]:
-            time.sleep(own.slow[1])
+            self._lag(*own.slow[1:])
         if own.seconds:
             time.sleep(own.seconds)
         self._note("end")
         return self.batch
 
+    def _lag(self, seconds: float, others: float = np.inf) -> None:
+        before, deadline = self._ended(), time.monotonic() + seconds
+        while time.monotonic() < deadline and self._ended() < before + others:
+            time.sleep(min(seconds, 0.05))
+
+    def _ended(self) -> int:
+        return self._trace.read_text().count("end") if self.source.traced else 0
+
+    @property
+    def _trace(self) -> Path:
+        return Path(self.source.folder or "") / "trace"
+
     def _note(self, what: str) -> None:
         if self.source.traced:
-            with open(Path(self.source.folder or "") / "trace", "a") as file:
+            with open(self._trace, "a") as file:
                 file.write(f"{what} {self.index}\n")
 
 
@@ -116,14 +128,15 @@ class FaultyReader:
 class Faulty:
     """Batches in memory; ``(batch, call)`` in ``fails`` raises, in ``hangs`` waits for its process to be killed.
 
-    ``slow`` is a batch and the seconds that each of its readings takes; ``seconds`` is what any reading takes.
+    ``slow`` is a batch and the seconds that each of its readings takes, or where ``traced`` a third number: of readings
+    of others that end meanwhile, after which it ends too.  ``seconds`` is what any reading takes.
     """
 
     x: np.ndarray
     folder: str | None = None
     fails: frozenset[tuple[int, int]] = frozenset()
     hangs: frozenset[tuple[int, int]] = frozenset()
-    slow: tuple[int, float] | None = None
+    slow: tuple[int, float] | tuple[int, float, int] | None = None
     seconds: float = 0.0
     traced: bool = False
     n_batches: int = N_BATCHES
