@@ -41,6 +41,7 @@ LEAN = {
     "distributed.admin.low-level-log-length": 100,
     "distributed.admin.system-monitor.interval": "5s",
     "distributed.admin.tick.interval": "200ms",
+    "distributed.scheduler.work-stealing-interval": "50ms",
 }
 """A worker keeps a tree of what its threads were doing for every second of the last 1,000, for the dashboard's page of
 profiles: some 50 kB each while data are read, so that it grows for a quarter of an hour.  With these it keeps one for
