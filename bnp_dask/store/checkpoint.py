@@ -45,11 +45,9 @@ class Loaded:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A checkpoint to be written: its number, state as JSON, packed arrays, new history rows, and the summaries' batch,
-    visit and size ``(B, 3)``."""
+    """A checkpoint to be written: its number, state as JSON, arrays that nobody else has, and new history rows."""
 
     number: int
     state: str
-    packed: bytes
+    arrays: dict[str, np.ndarray]
     history: bytes
-    listing: np.ndarray

@@ -9,7 +9,10 @@ from __future__ import annotations
 import resource
 import sys
 import tempfile
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from distributed import Client
@@ -21,8 +24,12 @@ from bnp_dask.kernels.chains import forward_backward
 from bnp_dask.survey import survey_batch
 from tests.benchmarks.mixtures import Size, posterior_at_truth, sample, write
 from tests.benchmarks.timing import emit, median, run_named, workers
+from tests.benchmarks.turns import in_turns
 
 REPEATS = 5
+
+LAPS = 6
+"""Of one and of two workers."""
 
 
 def local_seconds(size: Size) -> float:
@@ -79,36 +86,41 @@ def states() -> None:
         emit("grows with states", 1e6 * seconds / 1000, "us per step", REPEATS, K=k)
 
 
-def lap_seconds(client: Client, path: Path, start: bnp.FromPosterior, laps: int = 3) -> float:
-    """Median wall seconds of a lap, the first left out."""
+def train(client: Client, path: Path, start: bnp.FromPosterior, laps: int, *callbacks: Any) -> None:
+    """So many laps and one, with a run directory."""
     schedule = bnp.Memoized(laps=laps + 1, window=16, tolerance=0, count_tolerance=0)
+    model, own = start.posterior.model, list(callbacks)
     with tempfile.TemporaryDirectory() as folder:
-        result = bnp.train(
-            start.posterior.model, str(path), init=start, schedule=schedule, client=client, store=Path(folder) / "run"
-        )
-    ends = list({row["lap"]: row["seconds"] for row in result.history}.values())
-    return float(np.median(np.diff(ends)))
+        run = Path(folder) / "run"
+        bnp.train(model, str(path), init=start, schedule=schedule, client=client, store=run, callbacks=own)
 
 
 def scaling() -> None:
     """Laps on one and two workers: the same data (strong), and twice as much for two (weak).
 
-    Batches of some 50 milliseconds, and of about a second; the coordinator shares the two cores.
+    Batches of some 50 milliseconds, and of about a second; the coordinator shares the two cores.  The runs take turns,
+    and a figure is the median of the ratios of their laps, the first left out.
     """
     for size, rows in ((Size(320_000, 32, 50, 0.5), 8_000), (Size(23_000 * 16, 64, 200, 0.5), 23_000)):
         facts = {"K": size.k, "D": size.d, "batches": size.n // rows, "atoms_per_batch": rows}
         start = bnp.FromPosterior(posterior_at_truth(size))
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
             paths = {n: Path(folder) / f"{n}.zarr" for n in (size.n // 2, size.n)}
             for n, path in paths.items():
                 write(path, Size(n, size.d, size.k, size.spread), rows)
-            seconds = {}
-            for n_workers, n in ((1, size.n // 2), (1, size.n), (2, size.n)):
-                with workers(n_workers) as client:
-                    seconds[n_workers, n] = lap_seconds(client, paths[n], start)
-        one, two = seconds[1, size.n], seconds[2, size.n]
-        emit("strong scaling: speed of two workers over one", one / two, "times", 3, lap_seconds=round(two, 2), **facts)
-        emit("weak scaling: one worker on half over two on all", seconds[1, size.n // 2] / two, "times", 3, **facts)
+            clients = [stack.enter_context(workers(n)) for n in (1, 2, 1)]
+            jobs = list(zip(clients, (size.n, size.n, size.n // 2), strict=True))
+            runs = [partial(train, client, paths[n], start, LAPS) for client, n in jobs]
+            one, two, half = np.array(in_turns(runs))[:, 1:]
+        emit(
+            "strong scaling: speed of two workers over one",
+            np.median(one / two),
+            "times",
+            LAPS,
+            lap_seconds=round(float(np.median(two)), 2),
+            **facts,
+        )
+        emit("weak scaling: one worker on half over two on all", np.median(half / two), "times", LAPS, **facts)
 
 
 def memory() -> None:
@@ -119,9 +131,9 @@ def memory() -> None:
         path = Path(folder) / "x.zarr"
         write(path, size, 8_000)
         with workers(1) as client:
-            lap_seconds(client, path, start, 1)
+            train(client, path, start, 1)
             before = client.run(_peak)
-            lap_seconds(client, path, start, 3)
+            train(client, path, start, 3)
             grown = [client.run(_peak)[key] - value for key, value in before.items()]
         facts = {"data_MB": size.n * size.d * 8 // 10**6, "batch_MB": 4.1}
         emit("worker's peak memory, growth after its first lap", max(grown) / 1e6, "MB", 1, **facts)
