@@ -6,7 +6,8 @@ import dataclasses
 import json
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,13 +36,23 @@ def emit(name: str, **facts: Any) -> None:
 
 def cpu_seconds(function: Callable[[], Any], repeats: int = 3) -> tuple[float, Any]:
     """Least CPU time of some calls, after one that is not counted, and what they return."""
-    out = function()
-    best = np.inf
-    for _ in range(repeats):
-        start = time.process_time()
-        out = function()
-        best = min(best, time.process_time() - start)
-    return best, out
+    seconds, (out,) = in_turns([function], repeats)
+    return float(seconds.min()), out
+
+
+def in_turns(functions: Sequence[Callable[[], Any]], repeats: int = 7) -> tuple[np.ndarray, list[Any]]:
+    """CPU time of calls that take turns, ``(functions, repeats)``, after a round that is not counted; what they return.
+
+    A machine's speed drifts by a third within minutes, and all of a round have the same.
+    """
+    out = [function() for function in functions]
+    seconds = np.empty((len(functions), repeats))
+    for i in range(repeats):
+        for j, function in enumerate(functions):
+            start = time.process_time()
+            function()
+            seconds[j, i] = time.process_time() - start
+    return seconds, out
 
 
 def beliefs(corpus: Corpus) -> np.ndarray:
@@ -87,28 +98,30 @@ def against_sklearn() -> None:
         corpus = synthetic(n_docs, n_topics=k, n_test=10)
         log_phi = beliefs(corpus)
         table, theirs = np.exp(log_phi), sparse.csr_matrix(corpus.train)
-        for sweeps in (20,):
-            cold = DocumentStep(start="cold", sweeps=sweeps, tolerance=-1.0, restarts=0, shrink=False)
-            a, _ = cpu_seconds(lambda: our_step(corpus.train, log_phi, cold))  # noqa: B023
-            lean = dataclasses.replace(cold, shrink=True)
-            b, _ = cpu_seconds(lambda: our_step(corpus.train, log_phi, lean))  # noqa: B023
-            c, _ = cpu_seconds(lambda: their_step(theirs, table, sweeps, 0.0))  # noqa: B023
-            emit(
-                "document step, equal sweeps", K=k, sweeps=sweeps, docs_per_s=n_docs / b, dense_docs_per_s=n_docs / a,
-                sklearn_docs_per_s=n_docs / c, ratio=c / b, dense_ratio=c / a,
-            )  # fmt: skip
+        sweeps = 20
+        cold = DocumentStep(start="cold", sweeps=sweeps, tolerance=-1.0, restarts=0, shrink=False)
+        lean = dataclasses.replace(cold, shrink=True)
+        ours = [partial(our_step, corpus.train, log_phi, step) for step in (cold, lean)]
+        seconds, _ = in_turns([*ours, partial(their_step, theirs, table, sweeps, 0.0)])
+        a, b, c = np.median(seconds, axis=1)
+        dense, ratio = np.median(seconds[2] / seconds[:2], axis=1)
+        emit(
+            "document step, equal sweeps", K=k, sweeps=sweeps, docs_per_s=n_docs / b, dense_docs_per_s=n_docs / a,
+            sklearn_docs_per_s=n_docs / c, ratio=ratio, dense_ratio=dense,
+        )  # fmt: skip
         gamma, _ = their_step(theirs, table, 2000, 1e-9)
         end = our_step(corpus.train, log_phi, DocumentStep(sweeps=2000, tolerance=1e-9, restarts=0))
         end_counts, end_theirs = proportions(end, k), gamma - ALPHA / k
-        c, (gamma, _) = cpu_seconds(lambda: their_step(theirs, table, 100, 1e-3))  # noqa: B023
-        off = between(gamma - ALPHA / k, end_theirs)
-        for tolerance in (0.2, 0.1, 0.05, 0.02, 0.01):
-            step = DocumentStep(sweeps=100, tolerance=tolerance, restarts=0)
-            a, made = cpu_seconds(lambda: our_step(corpus.train, log_phi, step))  # noqa: B023
+        tolerances = (0.2, 0.1, 0.05, 0.02, 0.01)
+        steps = [DocumentStep(sweeps=100, tolerance=tolerance, restarts=0) for tolerance in tolerances]
+        ours = [partial(our_step, corpus.train, log_phi, step) for step in steps]
+        seconds, (*made, (gamma, _)) = in_turns([*ours, partial(their_step, theirs, table, 100, 1e-3)])
+        off, middle = between(gamma - ALPHA / k, end_theirs), np.median(seconds, axis=1)
+        for i, tolerance in enumerate(tolerances):
             emit(
-                "document step, to convergence", K=k, tolerance=tolerance, docs_per_s=n_docs / a,
-                sklearn_docs_per_s=n_docs / c, ratio=c / a, distance=between(proportions(made, k), end_counts),
-                sklearn_distance=off,
+                "document step, to convergence", K=k, tolerance=tolerance, docs_per_s=n_docs / middle[i],
+                sklearn_docs_per_s=n_docs / middle[-1], ratio=np.median(seconds[-1] / seconds[i]),
+                distance=between(proportions(made[i], k), end_counts), sklearn_distance=off,
             )  # fmt: skip
 
 
