@@ -41,7 +41,6 @@ LEAN = {
     "distributed.admin.low-level-log-length": 100,
     "distributed.admin.system-monitor.interval": "5s",
     "distributed.admin.tick.interval": "200ms",
-    "distributed.scheduler.work-stealing-interval": "50ms",
 }
 """A worker keeps a tree of what its threads were doing for every second of the last 1,000, for the dashboard's page of
 profiles: some 50 kB each while data are read, so that it grows for a quarter of an hour.  With these it keeps one for
@@ -55,6 +54,11 @@ FAITHFUL = {"distributed.deploy.lost-worker-timeout": "365 days"}
 """As it comes, a cluster that starts its own workers looks 15 seconds after a worker's death whether the worker is
 back, and strikes it off for good if not: one that dies twice, 15 seconds apart, is never started again, and in the end
 nobody is left.
+"""
+
+PROMPT = {"distributed.scheduler.work-stealing-interval": "50ms"}
+"""As it comes, a scheduler looks once a second whether idle workers could take over tasks that wait for busy ones.
+Where batches take about a second, half of one goes by at the end of a lap before somebody helps.
 """
 
 SWIFT = {
@@ -83,7 +87,7 @@ def worker_settings(memory_limit: str | float | None = "auto") -> dict[str, Any]
         freed memory for themselves.
     """
     roomy = memory_limit in ("auto", None, 0) or parse_bytes(memory_limit) >= ROOMY
-    return {**LEAN, **FAITHFUL, **(SWIFT if roomy else {})}
+    return {**LEAN, **FAITHFUL, **PROMPT, **(SWIFT if roomy else {})}
 
 
 POLL_SECONDS = 2.0

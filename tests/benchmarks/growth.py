@@ -108,19 +108,19 @@ def scaling() -> None:
             paths = {n: Path(folder) / f"{n}.zarr" for n in (size.n // 2, size.n)}
             for n, path in paths.items():
                 write(path, Size(n, size.d, size.k, size.spread), rows)
-            clients = [stack.enter_context(workers(n)) for n in (1, 2, 1)]
-            jobs = list(zip(clients, (size.n, size.n, size.n // 2), strict=True))
+            one, two = (stack.enter_context(workers(n)) for n in (1, 2))
+            jobs = ((one, size.n), (two, size.n), (one, size.n // 2))
             runs = [partial(train, client, paths[n], start, LAPS) for client, n in jobs]
-            one, two, half = np.array(in_turns(runs))[:, 1:]
+            alone, both, half = np.array(in_turns(runs))[:, 1:]
         emit(
             "strong scaling: speed of two workers over one",
-            np.median(one / two),
+            np.median(alone / both),
             "times",
             LAPS,
-            lap_seconds=round(float(np.median(two)), 2),
+            lap_seconds=round(float(np.median(both)), 2),
             **facts,
         )
-        emit("weak scaling: one worker on half over two on all", np.median(half / two), "times", LAPS, **facts)
+        emit("weak scaling: one worker on half over two on all", np.median(half / both), "times", LAPS, **facts)
 
 
 def memory() -> None:

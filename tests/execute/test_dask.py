@@ -245,7 +245,7 @@ TRIM = "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_"
 def test_only_workers_with_memory_to_spare_keep_what_they_free(limit, is_roomy):
     found = worker_settings(limit)
     assert (TRIM in found) == is_roomy
-    assert "distributed.deploy.lost-worker-timeout" in found
+    assert {"distributed.deploy.lost-worker-timeout", "distributed.scheduler.work-stealing-interval"} <= found.keys()
     with dask.config.set(found):
         assert dask.config.get("distributed.worker.profile.cycle") == "10s"
         assert dask.config.get("distributed.nanny.pre-spawn-environ.OMP_NUM_THREADS") == 1

@@ -11,7 +11,7 @@ import pytest
 from distributed import Client, LocalCluster
 from distributed.utils import get_mp_context
 
-from bnp_dask.execute.dask import FAITHFUL
+from bnp_dask.execute.dask import FAITHFUL, PROMPT
 
 WARM = ["distributed", "numpy", "numba", "scipy.linalg", "bnp_dask.train", "tests.faults.parts"]
 
@@ -25,7 +25,8 @@ def warm_cluster() -> Iterator[WarmCluster]:
     A worker that is killed is replaced within a fraction of a second.
     """
     with ExitStack() as stack:
-        stack.enter_context(dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"} | FAITHFUL))
+        method = {"distributed.worker.multiprocessing-method": "forkserver"}
+        stack.enter_context(dask.config.set(method | FAITHFUL | PROMPT))
         get_mp_context().set_forkserver_preload(WARM)
 
         def make(n_workers: int, **more: Any) -> tuple[LocalCluster, Client]:
