@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import platform
@@ -16,6 +17,9 @@ from distributed import Client, LocalCluster
 
 from bnp_dask.execute import one_blas_thread
 from bnp_dask.execute.dask import worker_settings
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+"""What glibc's mallopt calls its settings."""
 
 
 def median(function: Callable[[], object], repeats: int, clock: Callable[[], float] = time.process_time) -> float:
@@ -52,6 +56,13 @@ def run_named(benchmarks: Mapping[str, Callable[[], None]], names: Sequence[str]
     with one_blas_thread():
         for name in names or benchmarks:
             benchmarks[name]()
+
+
+def keep_memory() -> None:
+    """Let this process keep what it frees, as workers do: mapping arrays anew would be a third of what is measured."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc alone has it
+    for setting, value in ((M_TRIM_THRESHOLD, 2**27), (M_MMAP_THRESHOLD, 2**25)) if mallopt else ():
+        mallopt(setting, value)
 
 
 @contextmanager

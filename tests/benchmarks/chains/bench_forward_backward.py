@@ -8,7 +8,6 @@ long a lap over 15.4 million steps takes two workers.  ``PEERS`` may name a fold
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
 import time
@@ -25,12 +24,9 @@ from bnp_dask.kernels import chains as kernel
 from bnp_dask.model import Model
 from bnp_dask.observation import Bernoulli
 from bnp_dask.survey import survey_batch
-from tests.benchmarks.timing import emit, median
+from tests.benchmarks.timing import emit, keep_memory, median
 
 STEPS = 1000
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-"""What glibc's mallopt calls its settings."""
-
 GENOME = 15_400_000
 
 
@@ -117,13 +113,6 @@ def lap(k: int = 50, n: int = 100_000, width: int = 41) -> None:
     posterior = model.global_step(model.summarize(np.arange(k), batch, np.eye(k)[states]))
     seconds = median(lambda: model.local_step(posterior, batch), 7) / n
     emit("local step of 41 bits", 1e6 * seconds, "us per step", 7, K=k, genome_lap_two_workers=seconds * GENOME / 2)
-
-
-def keep_memory() -> None:
-    """Let this process keep what it frees, as workers do: mapping arrays anew would be a third of what is measured."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc alone has it
-    for setting, value in ((M_TRIM_THRESHOLD, 2**27), (M_MMAP_THRESHOLD, 2**25)) if mallopt else ():
-        mallopt(setting, value)
 
 
 def main() -> None:
