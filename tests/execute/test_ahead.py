@@ -22,6 +22,7 @@ from tests.execute.reading import (
     events,
     fail_then_add_up,
     note,
+    only_reads_count,
     until,
     until_next_is_read,
     until_told,
@@ -38,6 +39,8 @@ def place(monkeypatch):
     """What this process knows of its reads, as if it had just begun."""
     place = ahead._Place()
     monkeypatch.setattr(ahead, "_PLACE", place)
+    monkeypatch.setattr(ahead, "time", ahead.time)  # back to the true clocks afterwards
+    only_reads_count()
     yield place
     until(lambda: n_held() == 0, "the end of all that is held")
     assert place.running == 0
@@ -421,6 +424,7 @@ def test_workers_read_while_they_compute(own_cluster, folder):
     n = 12
     with dask.config.set({"distributed.scheduler.work-stealing": False}):
         client = own_cluster(2)
+    client.run(only_reads_count)
     executor = DaskExecutor(client, "overlap")
     loads = [Slow(folder, i) for i in range(n)]
     handles = [executor.submit(f"step-{i}", until_next_is_read, loads[i], n) for i in range(n)]
@@ -453,6 +457,7 @@ def test_failures_of_reading_ahead_do_not_show(own_cluster, folder):
 
 def start_with_one_ahead(executor, client, folder):
     """A task that computes until told, and one that waits and was read ahead."""
+    client.run(only_reads_count)
     working = executor.submit("work-1", until_told, Slow(folder, 1))
     until(lambda: ["computing", "1"] in [line[:2] for line in events(folder)], "the first task")
     waiting = executor.submit("add-2", add_up, Slow(folder, 2))
