@@ -93,6 +93,7 @@ def worker_settings(memory_limit: str | float | None = "auto") -> dict[str, Any]
 POLL_SECONDS = 2.0
 WARN_SECONDS = 60.0
 FETCH_SECONDS = 20.0
+LOOK_SECONDS = 1.0
 WORKER_LOSSES = 20
 """How many more workers may die under one task after Dask gave it up: spot machines go in dozens, and a task that
 kills its workers itself must still come to an end."""
@@ -169,14 +170,18 @@ class DaskExecutor:
         self._direct = direct
         self._worker_timeout = worker_timeout
         self._worker_losses = worker_losses
+        self._n_workers, self._look_again = 0, 0.0
         self._count = 0
         self._handles: weakref.WeakSet[Handle] = weakref.WeakSet()
         self._closed = False
 
     @property
     def n_workers(self) -> int:
-        """Worker threads that are connected now."""
-        return sum(self._client.nthreads().values())
+        """Worker threads that are connected, or were a second ago: to ask the scheduler takes a message."""
+        if time.monotonic() >= self._look_again:
+            self._n_workers = sum(self._client.nthreads().values())
+            self._look_again = time.monotonic() + LOOK_SECONDS
+        return self._n_workers
 
     @property
     def memory_limit(self) -> int | None:

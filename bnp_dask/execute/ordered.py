@@ -13,11 +13,18 @@ from bnp_dask.execute.base import Executor, GroupExecutor, Handle, Task
 def in_order(executor: Executor, tasks: Iterable[Task], window: int, slight: bool = False) -> Iterator[Any]:
     """Run tasks with at most ``window`` in flight, and one at least; yield their results in the order of ``tasks``.
 
-    Where they are ``slight``, messages take longer than they do: half a window of them goes out and comes back in one.
+    The first of them are sent at once, before anybody asks for a result.  Where they are ``slight``, messages take
+    longer than they do: half a window of them goes out and comes back in one.
     """
     waiting, window = iter(tasks), max(1, window)  # a window of twice no workers: they may come back
-    size = max(1, window // 2) if slight else 1
     queue = deque(submitted(executor, list(islice(waiting, window))))
+    return _in_turn(executor, waiting, queue, max(1, window // 2) if slight else 1, slight)
+
+
+def _in_turn(
+    executor: Executor, waiting: Iterator[Task], queue: deque[Handle], size: int, slight: bool
+) -> Iterator[Any]:
+    """Results of ``queue``, ``size`` at a time, for which as many of those ``waiting`` are sent."""
     while queue:
         some = [queue.popleft() for _ in range(min(size, len(queue)))]
         yield from collected(executor, some, at_once=slight)

@@ -121,8 +121,14 @@ def test_a_value_that_does_not_come_is_asked_for_again(client, monkeypatch):
     assert len(asked) == 3
 
 
-def test_number_of_workers(client):
-    assert DaskExecutor(client, "workers").n_workers == 2
+def test_number_of_workers(client, monkeypatch):
+    executor, asked = DaskExecutor(client, "workers"), []
+    nthreads = client.nthreads
+    monkeypatch.setattr(client, "nthreads", lambda: asked.append(1) or nthreads())
+    assert [executor.n_workers for _ in range(100)] == [2] * 100
+    assert 1 <= len(asked) < 100
+    executor._look_again = 0.0  # later
+    assert executor.n_workers == 2
 
 
 def test_wrong_client():
