@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from bnp_dask.batch import Batch
 from bnp_dask.data.base import Source
-from bnp_dask.execute.base import Executor
+from bnp_dask.execute.base import Executor, Task
 from bnp_dask.model import NO_PAIRS, Model, Posterior
 from bnp_dask.moves.scores import gain_matrix
 from bnp_dask.summary import Exchange, Merge, Summary
@@ -138,14 +138,15 @@ class Memory:
     """What earlier laps taught about proposals; survives a checkpoint.
 
     ``failures`` maps (kind, targets) to the counts N of the targets when they failed and, last, how often in a row they
-    failed with about these counts; ``sweeps`` holds the
-    statistics of rejected deletes that are still improving, with how often they were tried; ``next_id`` is the
-    next cluster id that was never used.
+    failed with about these counts; ``sweeps`` holds the statistics of rejected deletes that are still improving, with
+    how often they were tried; ``next_id`` is the next cluster id that was never used; ``grows`` says that at least half
+    the small runs of births, when they were last tried, found that their target is several clusters.
     """
 
     next_id: int
     failures: dict[tuple[str, tuple[int, ...]], tuple[float, ...]] = field(default_factory=dict)
     sweeps: dict[int, Sweep] = field(default_factory=dict)
+    grows: bool = False
 
     def new_ids(self, count: int) -> tuple[int, ...]:
         """Ids that no cluster ever had."""
@@ -190,8 +191,9 @@ class PlanContext:
     """What a move may use to plan.
 
     ``value`` is the exact whole-data summary behind ``posterior``; ``free`` are the ids that no proposal of this
-    lap names yet; ``atoms`` were gathered in the lap before, by cluster; ``calm`` says that no cluster came, went or
-    noticeably changed its count in that lap.
+    lap names yet, and ``at_stake`` those that a birth whose tasks still run will name if it succeeds; ``atoms`` were
+    gathered in the lap before, by cluster; ``calm`` says that no cluster came, went or noticeably changed its count in
+    that lap.
     """
 
     model: Model
@@ -204,6 +206,7 @@ class PlanContext:
     lap: int
     seed: int
     free: set[int]
+    at_stake: set[int] = field(default_factory=set)
     atoms: Mapping[int, Batch] = field(default_factory=dict)
     calm: bool = False
     gather: Gather = Gather()
@@ -213,6 +216,14 @@ class PlanContext:
     splits: dict[int, Split] = field(default_factory=dict)
     given_up: list[dict[str, Any]] = field(default_factory=list)
     _gains: np.ndarray | None = None
+
+    @property
+    def side_by_side(self) -> bool:
+        """Whether a move begins to plan while tasks of those before it run, so that workers have more to do at once.
+
+        Once clusters are calm births look at nearly all of them; deletes of topics need no tasks.
+        """
+        return not (self.calm or self.model.allocation.grouped or self.model.chained)
 
     def pair_gains(self) -> np.ndarray:
         """Exact change of the data term if two clusters were united, ``(K, K)`` nats; computed once a lap.
@@ -231,9 +242,13 @@ class PlanContext:
         """N of several clusters."""
         return [self.count(c) for c in clusters]
 
-    def free_ids(self) -> np.ndarray:
-        """Ids that no proposal names yet, in cluster order."""
-        return np.array([int(i) for i in self.value.ids if int(i) in self.free], np.int64)
+    def untouched(self) -> set[int]:
+        """Ids that no proposal names yet, nor will."""
+        return self.free - self.at_stake
+
+    def claimed(self) -> set[int]:
+        """Ids that proposals would replace."""
+        return {i for p in self.proposals if isinstance(p.edit, Exchange) for i in p.edit.donors}
 
     def room(self, atoms: int) -> int:
         """Clusters of which so many atoms each may be gathered at a time, beyond what a move's settings ask for."""
@@ -255,6 +270,10 @@ class PlanContext:
         return Plan(pairs, tuple(self.trials), tuple(self.proposals), self.splits, tuple(self.given_up), self.gather)
 
 
+Planning = Generator[list[Task], list[Any], None]
+"""A move that plans: asks for tasks to be run, and is sent their results, in order, as often as it needs any."""
+
+
 class Move(Protocol):
     """A way to propose changes of clusters."""
 
@@ -269,8 +288,11 @@ class Move(Protocol):
         """Whether it plans before others that take turns in being first."""
         ...
 
-    def plan(self, context: PlanContext) -> None:
-        """Add pairs, trials and proposals to the context, and take the clusters they name out of ``free``."""
+    def plan(self, context: PlanContext) -> Planning:
+        """Add pairs, trials and proposals to the context, and take the clusters they name out of ``free``.
+
+        While its tasks run other moves may begin: what it has not taken, nor put ``at_stake``, is theirs.
+        """
         ...
 
     def prepare(self, context: PlanContext) -> None:

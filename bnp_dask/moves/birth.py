@@ -16,12 +16,12 @@ import numpy as np
 
 from bnp_dask.batch import Batch
 from bnp_dask.errors import SettingError
-from bnp_dask.execute.ordered import in_order
+from bnp_dask.execute.base import Task
 from bnp_dask.initialize.anchors import AnchorWords
 from bnp_dask.initialize.context import child_rng, summarize_assigned
 from bnp_dask.initialize.kmeans import cluster_atoms
 from bnp_dask.model import Model, Posterior
-from bnp_dask.moves.base import MORE, Gather, PlanContext, Proposal, Split, at_most
+from bnp_dask.moves.base import MORE, Gather, PlanContext, Planning, Proposal, Split, at_most
 from bnp_dask.moves.forecast import SWEEPS, Forecast
 from bnp_dask.moves.runs import run_labels
 from bnp_dask.moves.scores import all_pairs
@@ -142,14 +142,14 @@ class Birth:
         """No: the others may go first."""
         return False
 
-    def plan(self, context: PlanContext) -> None:
+    def plan(self, context: PlanContext) -> Planning:
         chained = context.model.chained
         windows = self.windows if chained else 0
         odd = context.lap % 2 == 1
         if windows and odd and self.where == "data":
             plan_windows(context, windows, self.window, self.tries, self.change)
         if self.where == "data":
-            self._plan_trials(context)
+            yield from self._plan_trials(context)
         elif not chained:
             self._plan_splits(context, self._targets(context))
         elif odd and not context.trials:
@@ -207,8 +207,9 @@ class Birth:
         order = context.rng(1).permutation(n_batches)
         return order[: max(1, round(self.share * n_batches))]
 
-    def _plan_trials(self, context: PlanContext) -> None:
-        tasks, tried = [], []
+    def _plan_trials(self, context: PlanContext) -> Planning:
+        tasks: list[Task] = []
+        tried: list[int] = []
         for target in self._gathered(context):
             atoms = context.atoms[target]
             if atoms.n_atoms < self.min_atoms:
@@ -224,7 +225,16 @@ class Birth:
             args = (context.model, sample, context.count(target), widths, self.refine, context.seed, key, few)
             tasks.append((f"create-lap{context.lap}-cluster{target}", create, args))
             tried.append(target)
-        results = in_order(context.executor, tasks, 2 * context.executor.n_workers)
+        if not tasks:
+            return
+        # where births have been succeeding, others leave their targets alone from the beginning
+        taken = set(tried) if context.memory.grows else set()
+        context.free -= taken
+        context.at_stake |= set(tried)
+        results = yield tasks
+        context.free |= taken
+        context.at_stake -= set(tried)
+        context.memory.grows = 2 * sum(found is not None for found in results) >= len(results)
         proposed = 0
         for target, found in zip(tried, results, strict=True):
             if found is None:

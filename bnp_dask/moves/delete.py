@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from bnp_dask.batch import Batch, concatenate
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Task
-from bnp_dask.execute.ordered import in_order
 from bnp_dask.kernels.resp import cluster_sums
 from bnp_dask.model import NO_PAIRS, Model
-from bnp_dask.moves.base import HOPELESS, MORE, PlanContext, Proposal, at_most
+from bnp_dask.moves.base import HOPELESS, MORE, PlanContext, Planning, Proposal, at_most
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.sequences import loose, unchained
 from bnp_dask.summary import Exchange, Summary
@@ -72,6 +72,9 @@ at most 0.18 nats per atom less than the sample said.  Before clusters are calm 
 
 Begun = tuple[list[Batch], Summary]
 """Samples of a target and of those who would absorb it, and the statistics of all of them."""
+
+Heirs = tuple[Summary, float]
+"""Statistics of those who have absorbed a target, and about what that gains, nats."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +137,7 @@ class Delete:
         limit = -(-2 * _sample(context.model) // context.source.n_batches)
         context.gather = context.gather.also(wanted, limit)
 
-    def plan(self, context: PlanContext) -> None:
+    def plan(self, context: PlanContext) -> Planning:
         left = self.per_lap
         for target in sorted(context.memory.sweeps):
             sweep = context.memory.sweeps[target]
@@ -159,26 +162,35 @@ class Delete:
         if group.targets:
             self._propose(context, tuple(group.targets), context.value.take(self._in_order(context, group.heirs)))
         while begun:
-            left -= self._judge(context, begun)
+            found = yield from self._on_samples(context, begun)
+            left -= self._judge(context, begun, found)
             waiting = [target for target in waiting if target not in begun]
             begun = {}
             for target in waiting if context.calm else ():  # those given up are no longer in the way
                 if target in context.free and len(begun) < left:
                     self._begin(context, target, begun, heirs)
 
-    def _judge(self, context: PlanContext, begun: dict[int, Begun]) -> int:
-        """Propose those targets that samples speak for or leave open; how many.
+    def _on_samples(
+        self, context: PlanContext, begun: dict[int, Begun]
+    ) -> Generator[list[Task], list[Any], list[Heirs]]:
+        """What absorbing sets become, and what that gains, as far as samples can tell."""
+        if context.model.allocation.grouped:  # parts of groups do not add up to groups: only all data tell
+            return [(summary.take(summary.ids[1:]), 0.0) for _, summary in begun.values()]
+        found: list[Heirs] = yield self._tasks(context, begun)
+        return found
+
+    def _judge(self, context: PlanContext, begun: dict[int, Begun], found: list[Heirs]) -> int:
+        """Propose those targets that samples speak for or leave open, by what tasks ``found``; how many.
 
         Once clusters are calm, samples are believed more: those given up are not looked at again until their counts
         have changed, and leave their absorbing sets to others.
         """
-        results: Iterable[tuple[Summary, float]] = (
-            ((summary.take(summary.ids[1:]), 0.0) for _, summary in begun.values())
-            if context.model.allocation.grouped  # parts of groups do not add up to groups: only all data tell
-            else in_order(context.executor, self._tasks(context, begun), 2 * context.executor.n_workers)
-        )
         proposed = 0
-        for (target, (pool, summary)), (heirs, gain) in zip(begun.items(), results, strict=True):
+        for (target, (pool, summary)), (heirs, gain) in zip(begun.items(), found, strict=True):
+            split = context.claimed() & {int(i) for i in summary.ids}
+            if split:  # by a birth, whose tasks were running when this began
+                context.free |= {int(i) for i in summary.ids} - split
+                continue
             doubt = _doubt(context.model, pool[0].n_atoms) if context.calm else HOPELESS
             if gain < -doubt * (1.0 + context.count(target)):
                 why = "on a sample its atoms are far better off with it"
@@ -220,7 +232,7 @@ class Delete:
                 return
             others = able
         heirs = self._heirs(context, target, others, WIDER * self.absorbers)
-        if heirs <= context.free | group.heirs:
+        if {target, *heirs} <= context.untouched() | group.heirs:
             group.failed = failed
             group.targets.append(target)
             group.heirs |= heirs
@@ -252,13 +264,15 @@ class Delete:
         eligible = [i for i in counts if failed[i] < self.tries]
         return sorted(eligible, key=lambda i: (failed[i], counts[i]))
 
-    def _tasks(self, context: PlanContext, begun: dict[int, Begun]) -> Iterator[Task]:
+    def _tasks(self, context: PlanContext, begun: dict[int, Begun]) -> list[Task]:
         work = max(ALWAYS, SHARE * context.survey.n_atoms * context.value.n_clusters) / max(1, len(begun))
+        tasks: list[Task] = []
         for target, (pool, summary) in begun.items():
             sweeps = int(work / max(1, sum(b.n_atoms for b in pool) * summary.n_clusters))
             model, alone = _atoms_alone(context.model, summary)
             args = (model, pool, alone, max(5, min(self.refine, sweeps)))
-            yield f"refine-lap{context.lap}-cluster{target}", refine, args
+            tasks.append((f"refine-lap{context.lap}-cluster{target}", refine, args))
+        return tasks
 
     def _begin(self, context: PlanContext, target: int, begun: dict[int, Begun], heirs: dict[int, set[int]]) -> None:
         """Choose the absorbing set, and what a task needs to try on a sample what it would become.
@@ -346,7 +360,7 @@ def _counting(atoms: Batch, count: float) -> Batch:
     return replace(atoms, weights=weights * (count / weights.sum()))
 
 
-def refine(model: Model, pool: list[Batch], summary: Summary, sweeps: int) -> tuple[Summary, float]:
+def refine(model: Model, pool: list[Batch], summary: Summary, sweeps: int) -> Heirs:
     """Task: what the absorbing clusters become without the target, judged from samples, and what that would gain.
 
     First their own atoms stay, and only the target's are shared out among them, which is all that a small target
@@ -380,9 +394,7 @@ def refine(model: Model, pool: list[Batch], summary: Summary, sweeps: int) -> tu
     return _climb(model, own.zeros(), heirs, everything, before, sweeps)
 
 
-def _climb(
-    model: Model, rest: Summary, heirs: Summary, atoms: Batch, before: float, sweeps: int
-) -> tuple[Summary, float]:
+def _climb(model: Model, rest: Summary, heirs: Summary, atoms: Batch, before: float, sweeps: int) -> Heirs:
     """Assign atoms to clusters that also hold ``rest`` until that gains little: statistics, gain over ``before``."""
     value = -np.inf
     for _ in range(sweeps):

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from bnp_dask.errors import SummaryError
+from bnp_dask.execute.base import Task
+from bnp_dask.execute.ordered import in_order
 from bnp_dask.model import Model
-from bnp_dask.moves.base import HOPELESS, Memory, Move, Parts, Plan, PlanContext, Proposal, Sweep, record
+from bnp_dask.moves.base import (
+    HOPELESS,
+    Memory,
+    Move,
+    Parts,
+    Plan,
+    PlanContext,
+    Planning,
+    Proposal,
+    Sweep,
+    record,
+)
 from bnp_dask.summary import Edit, Exchange, Merge, Summary, Take, follow
 
 CLEAR = 0.2
@@ -44,11 +57,37 @@ def plan_lap(moves: Sequence[Move], context: PlanContext) -> Plan:
     if context.lap > 0:
         begun = {"delete"} if context.memory.sweeps else set()
         urgent = {move.kind for move in order if move.is_urgent(context)}
-        for move in sorted(order, key=lambda m: (m.kind not in begun, m.kind != "birth", m.kind not in urgent)):
-            move.plan(context)
+        turns = sorted(order, key=lambda m: (m.kind not in begun, m.kind != "birth", m.kind not in urgent))
+        _plan_in_turn([move.plan(context) for move in turns], context)
     for move in order:
         move.prepare(context)
     return context.plan()
+
+
+def _plan_in_turn(turns: Sequence[Planning], context: PlanContext) -> None:
+    """Let moves plan one after the other, or each begin while tasks of those before it run."""
+    together = context.side_by_side
+    under_way = []
+    for planning in turns:
+        under_way.append((planning, _run(next(planning, None), context)))
+        if not together:
+            _finish(*under_way.pop(), context)
+    for planning, found in under_way:
+        _finish(planning, found, context)
+
+
+def _run(tasks: list[Task] | None, context: PlanContext) -> Iterator[Any] | None:
+    """Send tasks; their results, to wait for."""
+    return None if tasks is None else in_order(context.executor, tasks, 2 * context.executor.n_workers)
+
+
+def _finish(planning: Planning, found: Iterator[Any] | None, context: PlanContext) -> None:
+    """Wait for the results of a move's tasks, and run more until it asks for none."""
+    while found is not None:
+        try:
+            found = _run(planning.send(list(found)), context)
+        except StopIteration:
+            return
 
 
 @dataclass(frozen=True, eq=False)

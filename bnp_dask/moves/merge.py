@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bnp_dask.errors import SettingError
-from bnp_dask.moves.base import PlanContext, Proposal
+from bnp_dask.moves.base import PlanContext, Planning, Proposal
 from bnp_dask.moves.scores import allocation_gains, rough_allocation_gains
 from bnp_dask.summary import Merge as MergeEdit
 
@@ -55,7 +55,7 @@ class Merge:
         """No: the others may go first."""
         return False
 
-    def plan(self, context: PlanContext) -> None:
+    def plan(self, context: PlanContext) -> Planning:
         pairs, score = self._ranked(context)
         used: dict[int, int] = {}
         taken = 0
@@ -71,11 +71,12 @@ class Merge:
             context.pairs.append((a, b))
             context.proposals.append(Proposal(self.kind, (a, b), (), MergeEdit(a, b)))
         context.free -= set(used)
+        yield from ()  # needs no tasks
 
     def _ranked(self, context: PlanContext) -> tuple[np.ndarray, np.ndarray]:
         """Pairs of ids that may be worth tracking, ``(M, 2)``, and their m-scores, best first."""
         value = context.value
-        free = np.isin(value.ids, context.free_ids())
+        free = np.isin(value.ids, list(context.untouched()))
         score = context.pair_gains() + rough_allocation_gains(value["N"])
         score[~free] = -np.inf
         score[:, ~free] = -np.inf

@@ -35,6 +35,7 @@ def state_to_json(state: State) -> dict[str, Any]:
         "given_up": list(state.plan.given_up),
         "trials": [[t.name, list(t.donors), list(t.focus), t.rest] for t in state.plan.trials],
         "next_id": memory.next_id,
+        "grows": memory.grows,
         "failures": [[kind, list(targets), list(counts)] for (kind, targets), counts in memory.failures.items()],
         "sweeps": [[t, list(s.receivers), s.gain, s.step, s.tried] for t, s in memory.sweeps.items()],
         "splits": [[b, asdict(split)] for b, split in state.plan.splits.items()],
@@ -94,7 +95,7 @@ def state_from_saved(model: Model, numbers: Mapping[str, Any], arrays: Mapping[s
         total=total("total"),
         visits=np.array(arrays["visits"]),
         seen=np.array(arrays["seen"]),
-        memory=Memory(numbers["next_id"], failures, sweeps),
+        memory=Memory(numbers["next_id"], failures, sweeps, numbers.get("grows", False)),  # older runs lack it
         edits=[_edit_from_json(e) for e in numbers["edits"]],
         plan=Plan(np.array(arrays["pairs"]), tuple(trials), proposals, splits, tuple(numbers["given_up"]), gather),
         trials={t.name: total(f"trial{i}") for i, t in enumerate(trials)},

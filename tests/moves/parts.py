@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,7 +14,7 @@ from bnp_dask.batch import Batch
 from bnp_dask.execute import Executor, SerialExecutor
 from bnp_dask.model import Model
 from bnp_dask.moves.base import Move
-from bnp_dask.schedules import State, Work
+from bnp_dask.schedules import State, Work, state_from_saved, state_to_arrays, state_to_json
 from bnp_dask.survey import combine, survey_batch
 
 
@@ -98,3 +99,15 @@ def start_random(work: Work, n_clusters: int, seed: int = 1, sharp: float = 0.1)
         weights = np.ones(batch.n_atoms) if batch.weights is None else batch.weights
         total = total + work.model.summarize(ids, batch, resp * weights[:, None])
     return State.start(work.model, total, work.source.n_batches)
+
+
+def paused(work: Work, state: State, schedule: Any, stop: int) -> tuple[list[Any], State]:
+    """Rows of so many steps of a run, and the state that a checkpoint then brings back."""
+    rows = []
+    for step in schedule.run(work, state):
+        rows.append(step.row)
+        if len(rows) == stop:
+            break
+    state.in_flight = step.pipeline.outstanding()
+    numbers = json.loads(json.dumps(state_to_json(state)))
+    return rows, state_from_saved(work.model, numbers, {k: v.copy() for k, v in state_to_arrays(state).items()})

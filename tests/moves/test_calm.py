@@ -20,7 +20,7 @@ from bnp_dask.running import RunningTotal
 from bnp_dask.schedules import Memoized, laps, state_from_saved, state_to_arrays, state_to_json
 from bnp_dask.schedules.base import end_lap
 from bnp_dask.summary import Exchange
-from tests.moves.parts import blobs, prepare, start_random
+from tests.moves.parts import blobs, paused, prepare, start_random
 
 MOVES = (Birth(per_lap=2, sample=200, refine=6), Merge(), Delete(per_lap=2, absorbers=3))
 
@@ -92,15 +92,8 @@ def test_pauses_of_a_calm_run_and_other_executors():
     calm = 0
     for stop in range(1, len(rows), 5):
         work, state = separated()
-        first = []
-        for step in schedule.run(work, state):
-            first.append(step.row)
-            if len(first) == stop:
-                break
-        state.in_flight = step.pipeline.outstanding()
+        first, again = paused(work, state, schedule, stop)
         calm += state.calm
-        numbers = json.loads(json.dumps(state_to_json(state)))
-        again = state_from_saved(work.model, numbers, {k: v.copy() for k, v in state_to_arrays(state).items()})
         assert again.calm == state.calm
         assert first + [step.row for step in schedule.run(work, again)] == rows, f"pause after step {stop}"
     assert calm > 3

@@ -1,0 +1,250 @@
+"""While clusters grow, moves plan at the same time: what is sent when, who may have which cluster, what is kept."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bnp_dask.allocation import DPMixture, HDPTopics
+from bnp_dask.execute import SerialExecutor, ThreadExecutor
+from bnp_dask.model import Model
+from bnp_dask.moves import Birth, Delete, Merge
+from bnp_dask.moves.base import Memory, PlanContext, Proposal
+from bnp_dask.moves.engine import plan_lap
+from bnp_dask.observation import DiagGaussian, Multinomial
+from bnp_dask.schedules import Memoized, laps, state_from_saved, state_to_arrays, state_to_json
+from bnp_dask.summary import Exchange
+from tests.moves.parts import blobs, paused, prepare, start_random
+
+MOVES = (Birth(per_lap=3, fresh=3, sample=300, refine=6), Merge(), Delete(per_lap=2, absorbers=2))
+
+
+class Noting(SerialExecutor):
+    """Notes what is sent, and whose result is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.notes: list[tuple[str, str]] = []
+
+    def submit(self, name, function, *args):
+        self.notes.append(("sent", name.split("-")[0]))
+        return super().submit(name, function, *args)
+
+    def result(self, handle):
+        self.notes.append(("asked", handle.name.split("-")[0]))
+        return super().result(handle)
+
+
+class Asks:
+    """A move that has tasks run, some times, and tells what it does."""
+
+    at_batch = False
+
+    def __init__(self, kind: str, rounds: int, told: list[str]) -> None:
+        self.kind, self.rounds, self.told = kind, rounds, told
+
+    def is_urgent(self, context):
+        return False
+
+    def prepare(self, context):
+        self.told.append(f"{self.kind} prepares")
+
+    def plan(self, context):
+        self.told.append(f"{self.kind} begins")
+        for i in range(self.rounds):
+            found = yield [(f"{self.kind}-{i}-{j}", divmod, (10 * i + j, 10)) for j in range(3)]
+            assert found == [(i, j) for j in range(3)]
+        self.told.append(f"{self.kind} ends")
+
+
+def context_of(executor, calm=False, grows=False):
+    """A context in which four clusters are free, with atoms of each."""
+    work = prepare(Model(DPMixture(2.0), DiagGaussian()), blobs(), moves=(), executor=executor)
+    state = start_random(work, 4)
+    for _ in Memoized(1, window=2).run(work, state):
+        pass
+    value, batch = state.posterior.summary, work.source.batches[0]
+    return PlanContext(
+        model=work.model,
+        posterior=state.posterior,
+        value=value,
+        source=work.source,
+        survey=work.survey,
+        executor=executor,
+        memory=Memory(99, grows=grows),
+        lap=2,
+        seed=0,
+        free=set(value.ids.tolist()),
+        atoms={int(i): batch for i in value.ids},
+        calm=calm,
+    )
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_moves_begin_while_tasks_of_others_run(together):
+    executor, told = Noting(), []
+    context = context_of(executor, calm=not together)
+    assert context.side_by_side == together
+    executor.notes.clear()
+    moves = [Asks("birth", 2, told), Asks("other", 0, told), Asks("delete", 1, told)]
+    plan_lap(moves, context)
+    begins = [f"{kind} begins" for kind in ("birth", "delete", "other")]  # lap 2 turns the order of the others round
+    if together:
+        assert told[:3] == begins[:2] + ["other begins"]
+        first = executor.notes.index(("asked", "birth"))
+        assert ("sent", "delete") in executor.notes[:first]
+    else:
+        assert told[:5] == ["birth begins", "birth ends", "delete begins", "delete ends", "other begins"]
+        assert executor.notes.index(("sent", "delete")) > max(
+            i for i, note in enumerate(executor.notes) if note == ("asked", "birth")
+        )
+    assert sorted(told[:6]) == sorted([*begins, *(name.replace("begins", "ends") for name in begins)])
+    assert sum(note == ("sent", "birth") for note in executor.notes) == 6
+
+
+def test_only_mixtures_do():
+    """Of topics deletes need no tasks, and births of sequences' states look into batches."""
+    context = context_of(SerialExecutor())
+    assert context.side_by_side
+    context.model = Model(HDPTopics(), Multinomial())
+    assert not context.side_by_side
+
+
+class Splits:
+    """A birth of one cluster that waits for a task, and then succeeds or not."""
+
+    kind, at_batch = "birth", False
+
+    def __init__(self, target: int, succeeds: bool) -> None:
+        self.target, self.succeeds = target, succeeds
+
+    def is_urgent(self, context):
+        return False
+
+    def prepare(self, context):
+        pass
+
+    def plan(self, context):
+        context.at_stake.add(self.target)
+        yield [("split-1", divmod, (1, 1))]
+        context.at_stake.discard(self.target)
+        if self.succeeds:
+            context.proposals.append(Proposal("birth", (self.target,), (90, 91), Exchange("birth", (self.target,))))
+            context.free.discard(self.target)
+
+
+@pytest.mark.parametrize("succeeds", [True, False])
+@pytest.mark.parametrize("target", range(4))
+def test_a_birth_wins_over_a_delete_that_began_meanwhile(succeeds, target, monkeypatch):
+    """All four clusters are concerned by the delete; if the birth fails it goes on."""
+    monkeypatch.setattr("bnp_dask.moves.delete.Delete._heirs", lambda self, c, t, others, most: set(others.tolist()))
+    monkeypatch.setattr("bnp_dask.moves.delete.HOPELESS", np.inf)
+    context = context_of(SerialExecutor())
+    plan = plan_lap([Delete(per_lap=1, absorbers=3), Splits(target, succeeds)], context)
+    kinds = [p.kind for p in plan.proposals]
+    assert kinds == (["birth"] if succeeds else ["delete"])
+    assert not context.memory.failures and not plan.given_up
+    assert context.free == (set(range(4)) - {target} if succeeds else set())
+
+
+def test_merges_leave_alone_what_is_at_stake():
+    context = context_of(SerialExecutor())
+    context.value = context.value.exchange((0, 1), context.value.take([0, 1]).scale(0.0))  # all but two are empty
+    pairs = plan_lap([Merge()], context).pairs
+    assert {0, 1} <= set(pairs.ravel().tolist())
+    context = replace(context, free=set(range(4)), at_stake={0}, pairs=[], proposals=[])
+    pairs = plan_lap([Merge()], context).pairs
+    assert len(pairs) and 0 not in pairs
+
+
+def test_what_grows_is_left_to_births():
+    """Targets of births are not even looked at by others, where births have been succeeding."""
+    seen = {}
+    for grows in (False, True):
+        context = context_of(SerialExecutor(), grows=grows)
+        planning = Birth(per_lap=4, sample=100, min_atoms=1).plan(context)
+        tasks = next(planning)
+        seen[grows] = len(tasks), len(context.free), len(context.at_stake)
+        assert context.memory.grows == grows
+        with pytest.raises(StopIteration):
+            planning.send([None] * 4)
+        assert not context.memory.grows and not context.at_stake and len(context.free) == 4
+    assert seen == {False: (4, 4, 4), True: (4, 0, 4)}
+
+
+@pytest.fixture
+def contexts(monkeypatch):
+    """Every lap's context and its plan, whether moves planned together, and whether they grow."""
+    made = []
+    plan_lap = laps.plan_lap
+
+    def watch(moves, context):
+        together = context.side_by_side
+        plan = plan_lap(moves, context)
+        made.append((context, plan, together, context.memory.grows))
+        return plan
+
+    monkeypatch.setattr(laps, "plan_lap", watch)
+    return made
+
+
+def grow(executor=None, laps_=8):
+    """From one cluster to many."""
+    work = prepare(Model(DPMixture(2.0), DiagGaussian()), blobs(1600, d=4, k=12, spread=9.0), 0, MOVES, executor)
+    state = start_random(work, 1)
+    return work, state, Memoized(laps_, window=2)
+
+
+def test_clusters_are_in_one_proposal_while_many_plan(contexts):
+    work, state, schedule = grow()
+    for _ in schedule.run(work, state):
+        pass
+    assert state.posterior.n_clusters == 12
+    assert sum(together for _, _, together, _ in contexts) >= 2
+    kinds = set()
+    for _, plan, together, _ in contexts:
+        donors = [i for p in plan.proposals if isinstance(p.edit, Exchange) for i in p.edit.donors]
+        pairs = [i for p in plan.proposals if p.kind == "merge" for i in p.targets]
+        assert len(donors) == len(set(donors)) and not set(donors) & set(pairs)
+        if together:
+            kinds |= {p.kind for p in plan.proposals} | {row["kind"] for row in plan.given_up}
+    assert {"birth", "delete"} <= kinds
+
+
+def test_the_same_bits_and_pauses():
+    """The plan depends on what tasks find and not on when."""
+    work, state, schedule = grow()
+    rows = [step.row for step in schedule.run(work, state)]
+    work, state, _ = grow(ThreadExecutor(3))
+    assert [step.row for step in schedule.run(work, state)] == rows
+    kept = 0
+    for stop in range(1, len(rows), 9):
+        work, state, _ = grow()
+        first, again = paused(work, state, schedule, stop)
+        assert again.memory.grows == state.memory.grows
+        kept += again.memory.grows
+        assert first + [step.row for step in schedule.run(work, again)] == rows, f"pause after step {stop}"
+    assert kept >= 2
+    numbers = json.loads(json.dumps(state_to_json(state)))
+    del numbers["grows"]  # as runs of an earlier version have it
+    assert not state_from_saved(work.model, numbers, state_to_arrays(state)).memory.grows
+
+
+def test_growing_is_what_small_runs_found(contexts):
+    work, state, schedule = grow(laps_=20)
+    for _ in schedule.run(work, state):
+        pass
+    last, seen = False, set()
+    for context, plan, together, grows in contexts:
+        assert together == (not context.calm)
+        found = sum(p.kind == "birth" for p in plan.proposals)
+        failed = sum(row["kind"] == "birth" and row["why"].startswith("no split") for row in plan.given_up)
+        if not context.calm:  # then no more are tried than may be proposed
+            last = 2 * found >= found + failed if found + failed else last
+            assert grows == last
+        last = grows
+        seen.add(grows)
+    assert seen == {False, True} and not grows
