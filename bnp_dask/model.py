@@ -18,7 +18,7 @@ from bnp_dask.groups import Laid, check_tokens, summarize_words, take_members, v
 from bnp_dask.kernels.counts import count_sums
 from bnp_dask.kernels.resp import Resp, ScreenedWeights, cluster_sums
 from bnp_dask.observation.base import LOG_BASE, EvidenceObservation, LeanObservation, Observation, QuadraticObservation
-from bnp_dask.screened import screened_pieces
+from bnp_dask.screened import screened_pieces, worthwhile
 from bnp_dask.sequences import ChainRun, chain_runs, take_runs
 from bnp_dask.states import GroupStates
 from bnp_dask.summary import Field, Summary
@@ -82,12 +82,16 @@ class Posterior:
         """The same without its summary and words: half the bytes to send."""
         return replace(self, summary=None, words=None)
 
-    def for_visits(self) -> Posterior:
-        """What local steps look at, and nothing else."""
+    def for_visits(self, n_atoms: int) -> Posterior:
+        """What local steps on batches of at most so many atoms look at, and nothing else."""
         observation = self.model.observation
         if not isinstance(observation, LeanObservation):
             return self.light()
-        return replace(self.light(), observation=observation.lean(self.observation))
+        screened = False
+        if self.model.screens:
+            shape = cast(QuadraticObservation, observation).forms(self.observation).shift.shape
+            screened = worthwhile(n_atoms, *shape)
+        return replace(self.light(), observation=observation.lean(self.observation, screened))
 
     # The rest is for users at a prompt.  Files, tables and labels are made by modules that build on this one, so they
     # are imported when asked for.

@@ -35,7 +35,7 @@ def screened_pieces(
         on its atoms and the posterior.
     """
     k, d = forms.shift.shape
-    if not worthwhile(batch.n_atoms, k, d):
+    if len(forms.scale) < k or not worthwhile(batch.n_atoms, k, d):  # of small batches workers get no scale matrices
         yield batch, None
         return
     screen = Screen(forms, log_weights)

@@ -133,8 +133,11 @@ class EvidenceObservation(Protocol):
 class LeanObservation(Protocol):
     """What an observation model provides besides if local steps need only part of its parameters."""
 
-    def lean(self, params: Params) -> Params:
-        """The coefficients of the log likelihood with as little else as can be: fewer bytes to send to workers."""
+    def lean(self, params: Params, screened: bool) -> Params:
+        """The coefficients of the log likelihood with as little else as can be: fewer bytes to send to workers.
+
+        ``screened`` says whether :meth:`QuadraticObservation.forms` may be asked for what they hold.
+        """
         ...
 
 

@@ -195,6 +195,9 @@ class Gaussian:
                 out[:, k] = params.level[k] - 0.5 * params.nu[k] * squares
         return out
 
+    def lean(self, params: NormalWishart, screened: bool) -> NormalWishart:
+        return wishart.without_scale(params, screened)
+
     def forms(self, params: NormalWishart) -> Forms:
         return Forms(self.center, params.shift, params.B, params.nu, params.level)
 

@@ -124,7 +124,7 @@ class Multinomial:
         log_phi = np.log(params.lam) - np.log(params.lam.sum(axis=1, keepdims=True))
         return replace(params, log_phi=cluster_fastest(log_phi))
 
-    def lean(self, params: DirichletWords) -> DirichletWords:
+    def lean(self, params: DirichletWords, screened: bool) -> DirichletWords:
         return replace(params, lam=np.empty((0, params.lam.shape[1])))
 
     def expected_log_lik(self, params: DirichletWords, batch: Batch) -> np.ndarray:

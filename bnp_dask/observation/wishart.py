@@ -6,6 +6,9 @@ B^-1``, and ``E[Lam^-1] = B / (nu - D - 1)`` (thesis 2.2).
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any, ClassVar, Protocol, TypeVar
+
 import numpy as np
 from scipy.linalg import lapack
 from scipy.special import gammaln, psi
@@ -24,6 +27,21 @@ WHITEN_ABOVE = 1e9
 Rounding leaves an error of about 1e-16 of it in each log likelihood; with 64 features this is a condition number
 of the correlations of about 1e7.
 """
+
+
+class Scaled(Protocol):
+    """Parameters with scale matrices ``B (K, D, D)`` and with clusters to be whitened, ``whiten (K,)``."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def B(self) -> np.ndarray: ...
+
+    @property
+    def whiten(self) -> np.ndarray: ...
+
+
+P = TypeVar("P", bound=Scaled)
 
 
 # -- settings -------------------------------------------------------------------------------------------------
@@ -118,6 +136,11 @@ def log_dets(scale: np.ndarray, ids: np.ndarray, model: str) -> np.ndarray:
         return factor(scale, ids, model)[1]
     found = 2.0 * np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
     return found if np.isfinite(found).all() else factor(scale, ids, model)[1]
+
+
+def without_scale(params: P, screened: bool) -> P:
+    """Parameters without scale matrices, two thirds of their bytes, unless they are ``screened`` or whitened."""
+    return params if screened or params.whiten.any() else replace(params, B=params.B[:0])
 
 
 def root(scale: np.ndarray) -> np.ndarray:

@@ -125,6 +125,9 @@ class ZeroMeanGaussian:
             out[:, k] = params.theta[k, 0] - 0.5 * params.nu[k] * squares
         return out
 
+    def lean(self, params: WishartParams, screened: bool) -> WishartParams:
+        return wishart.without_scale(params, screened)
+
     def forms(self, params: WishartParams) -> Forms:
         d = len(self.B)
         return Forms(np.zeros(d), np.zeros((len(params.nu), d)), params.B, params.nu, params.theta[:, 0])

@@ -42,6 +42,11 @@ SLIGHT = 2**19
 """Numbers up to which parameters travel with each task, and changes come back from each: tasks of their own, to hand
 those out and to add these, would wait for a worker that is free twice for every group of batches."""
 
+SLIGHT_TRIALS = 2**24
+"""Numbers up to which the parameters of a lap's trials, as often as there are batches (128 MB), travel with each task.
+Dask gives a task to a worker that holds what it needs: all of a lap would begin where trials lie that were sent once,
+and the other workers would have to take them over."""
+
 FEW = 16
 """Tasks of a group up to which that holds; of more, the coordinator leaves what it can to others."""
 
@@ -209,8 +214,10 @@ class Pipeline:
 
     def __post_init__(self) -> None:
         plan = self.state.plan
-        self._trials: Any = tuple(replace(t, beliefs=t.beliefs.for_visits()) for t in plan.trials)
-        if self._trials:
+        self._most_atoms = max(self.work.survey.batch_atoms, default=0)
+        self._trials: Any = tuple(replace(t, beliefs=t.beliefs.for_visits(self._most_atoms)) for t in plan.trials)
+        numbers = sum(t.beliefs.n_clusters for t in plan.trials) * numbers_per_cluster(self.work.model.observation)
+        if numbers * len(self.order) > SLIGHT_TRIALS:
             self._trials = self.work.executor.share(f"trials-lap{self.lap}", self._trials)
         self._next = self.state.position
         for basis, seen in self.state.in_flight:
@@ -270,7 +277,7 @@ class Pipeline:
         rounds = self._rounds(stops, basis.n_clusters)
         numbers = basis.n_clusters * numbers_per_cluster(self.work.model.observation)
         slight = is_slight(len(whole) + len(rounds), numbers)
-        beliefs: Any = basis.for_visits()
+        beliefs: Any = basis.for_visits(self._most_atoms)
         if not slight:
             beliefs = executor.share(f"posterior-lap{self.lap}-batch{batches[0]}", beliefs)
         tasks: list[Task] = []

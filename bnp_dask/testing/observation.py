@@ -16,7 +16,7 @@ from bnp_dask.batch import Batch
 from bnp_dask.errors import DataError
 from bnp_dask.kernels.resp import Resp, cluster_sums
 from bnp_dask.model import Model
-from bnp_dask.observation.base import LOG_BASE, EvidenceObservation, Observation
+from bnp_dask.observation.base import LOG_BASE, EvidenceObservation, LeanObservation, Observation, QuadraticObservation
 from bnp_dask.summary import Field, Summary
 from bnp_dask.testing.parts import (
     assert_close,
@@ -192,6 +192,18 @@ class ObservationSuite:
         if isinstance(model, EvidenceObservation):
             assert_allclose(model.evidence(summary), model.score(params, summary) - model.kl(params), rtol=1e-9)
             assert_allclose(model.evidence(summary.zeros()), 0.0, atol=1e-9)
+
+    def test_what_visits_get_is_enough(self):
+        model, batch, _, _, params = self.fitted()
+        if not isinstance(model, LeanObservation):
+            return
+        for screened in (False, True):
+            lean = model.lean(params, screened)
+            assert_array_equal(model.expected_log_lik(lean, batch), model.expected_log_lik(params, batch))
+            assert len(pickle.dumps(lean)) <= len(pickle.dumps(params))
+        if isinstance(model, QuadraticObservation):
+            for name, value in vars(model.forms(params)).items():
+                assert_array_equal(getattr(model.forms(lean), name), value)
 
     def test_kl_is_zero_at_the_prior_and_positive_elsewhere(self):
         model, _, _, summary, params = self.fitted()
