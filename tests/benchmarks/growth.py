@@ -111,7 +111,7 @@ def scaling() -> None:
             one, two = (stack.enter_context(workers(n)) for n in (1, 2))
             jobs = ((one, size.n), (two, size.n), (one, size.n // 2))
             runs = [partial(train, client, paths[n], start, LAPS) for client, n in jobs]
-            alone, both, half = np.array(in_turns(runs))[:, 1:]
+            alone, both, half = np.array([turn.seconds[1:] for turn in in_turns(runs)])
         emit(
             "strong scaling: speed of two workers over one",
             np.median(alone / both),

@@ -19,16 +19,24 @@ PATIENCE = 1800.0
 class Turn:
     """Callback: hands over to ``after`` at the end of each lap, and waits to be handed over to.
 
-    ``seconds`` are the wall seconds of the laps, without the waiting.
+    ``seconds`` are the wall seconds of the laps, without the waiting; ``rest`` those before the first and after the
+    last.
     """
 
     after: Turn | None = None
     seconds: list[float] = field(default_factory=list)
+    rest: float = 0.0
     ready: threading.Event = field(default_factory=threading.Event)
     mine: threading.Event = field(default_factory=threading.Event)
     _began: float = 0.0
 
+    @property
+    def whole(self) -> float:
+        """Seconds of the run."""
+        return self.rest + sum(self.seconds)
+
     def on_start(self, info: Any) -> None:
+        self.rest = time.perf_counter() - self._began
         self.ready.set()
         self._wait()
 
@@ -41,6 +49,7 @@ class Turn:
         self._wait()
 
     def on_end(self, reason: str) -> None:
+        self.rest += time.perf_counter() - self._began
         self._hand_over()
 
     def _hand_over(self) -> None:
@@ -54,18 +63,19 @@ class Turn:
         self._began = time.perf_counter()
 
 
-def in_turns(runs: Sequence[Callable[[Turn], Any]]) -> list[list[float]]:
-    """Call each with a callback for its run, all of as many laps; wall seconds of each lap of each run."""
+def in_turns(runs: Sequence[Callable[[Turn], Any]]) -> list[Turn]:
+    """Call each with a callback for its run, all of as many laps; the callbacks, with what they measured."""
     turns = [Turn() for _ in runs]
     for turn, after in zip(turns, [*turns[1:], turns[0]], strict=True):
         turn.after = after
     with ThreadPoolExecutor(len(runs)) as pool:
         futures = []
         for run, turn in zip(runs, turns, strict=True):
+            turn._began = time.perf_counter()
             futures.append(pool.submit(run, turn))
             while not turn.ready.wait(0.1) and not futures[-1].done():
                 pass
         turns[0].mine.set()
         for future in futures:
             future.result()
-    return [turn.seconds for turn in turns]
+    return turns

@@ -1,60 +1,48 @@
-"""What the coordinator costs: wall seconds and CPU seconds of one run on one and on two workers.
+"""How much sooner two workers end a whole run than one.
 
-``python -m tests.benchmarks.moves.bench_workers STORE.zarr [--laps 12] [--fixed K] [--window 8] [--memory]``: one JSON
-line per number of workers.  Two workers need at least 0.5 of the time of one; the coordinator, which works beside
-them on the same cores here, sets how much more.
+``python -m tests.benchmarks.moves.bench_workers STORE.zarr [--laps 10] [--fixed K] [--window 16] [--memory]``: one JSON
+line per run.  The runs take turns, a lap each.  Two workers need at least 0.5 of the time of one; the coordinator,
+which works beside them on the same cores here, sets how much more.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import tempfile
 import time
 import warnings
+from contextlib import ExitStack
+from functools import partial
 
 import numpy as np
+from distributed import Client
 
 import bnp_dask as bnp
 from bnp_dask.execute import SerialExecutor
 from tests.benchmarks.timing import workers
+from tests.benchmarks.turns import Turn, in_turns
 
 
-def measure(args: argparse.Namespace, n_workers: int) -> dict[str, object]:
-    """One run."""
-    moves = [] if args.fixed else [bnp.Birth(), bnp.Merge(), bnp.Delete()]
-    folder = tempfile.mkdtemp()
-    model = bnp.Model(bnp.DPMixture(gamma=10.0), bnp.Gaussian())
-    with workers(n_workers) as client:
-        client.run(warm_up)
-        before, own, start = sum(client.run(time.process_time).values()), time.process_time(), time.perf_counter()
+def train(args: argparse.Namespace, client: Client, results: list[bnp.TrainResult], turn: Turn) -> None:
+    """One run, whose result is put beside the others."""
+    with tempfile.TemporaryDirectory() as folder:
         result = bnp.train(
-            model,
+            bnp.Model(bnp.DPMixture(), bnp.Gaussian()),
             args.store,
             init=bnp.BregmanKMeans(args.fixed or 1),
-            schedule=bnp.Memoized(laps=args.laps, window=args.window, tolerance=0.0),
-            moves=moves,
+            schedule=bnp.Memoized(laps=args.laps, window=args.window, tolerance=0, count_tolerance=0),
+            moves=[] if args.fixed else [bnp.Birth(), bnp.Merge(), bnp.Delete()],
             client=client,
             store=None if args.memory else folder + "/run",
+            callbacks=[turn],
+            rng=0,
         )
-        wall, own = time.perf_counter() - start, time.process_time() - own
-        spent = sum(client.run(time.process_time).values()) - before
-    shutil.rmtree(folder)
-    return {
-        "bench": "workers",
-        "workers": n_workers,
-        "wall": round(wall, 2),
-        "coordinator CPU": round(own, 2),
-        "workers CPU": round(spent, 2),
-        "clusters": result.posterior.n_clusters,
-        "elbo": result.history[-1]["elbo"],
-        "laps": args.laps,
-    }
+    results.append(result)
 
 
 def warm_up() -> None:
-    """Compile what a worker needs."""
+    """Compile what a process needs."""
     data = np.random.default_rng(0).normal(size=(300, 3))
     model = bnp.Model(bnp.DPMixture(gamma=1.0), bnp.Gaussian())
     moves = [bnp.Birth(), bnp.Merge(), bnp.Delete()]
@@ -67,16 +55,35 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser()
     parser.add_argument("store")
-    parser.add_argument("--laps", type=int, default=12)
+    parser.add_argument("--laps", type=int, default=10)
     parser.add_argument("--fixed", type=int, default=0)
-    parser.add_argument("--window", type=int, default=8)
+    parser.add_argument("--window", type=int, default=16)
     parser.add_argument("--memory", action="store_true")
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     warm_up()
-    for n in args.workers:
-        print(json.dumps(measure(args, n)), flush=True)
+    results: list[bnp.TrainResult] = []
+    with ExitStack() as stack:
+        clients = [stack.enter_context(workers(n)) for n in args.workers]
+        for client in clients:
+            client.run(warm_up)
+        before = [sum(client.run(time.process_time).values()) for client in clients]
+        turns = in_turns([partial(train, args, client, results) for client in clients])
+        spent = [sum(client.run(time.process_time).values()) for client in clients]
+    assert len({result.history[-1]["elbo"] for result in results}) == 1  # the same bits
+    for n, turn, cpu in zip(args.workers, turns, np.subtract(spent, before), strict=True):
+        figures = {
+            "bench": "workers",
+            "workers": n,
+            "wall": round(turn.whole, 2),
+            "of the first": round(turn.whole / turns[0].whole, 3),
+            "lap seconds": [round(s, 2) for s in turn.seconds],
+            "workers CPU": round(float(cpu), 2),
+            "clusters": results[0].posterior.n_clusters,
+            "elbo": results[0].history[-1]["elbo"],
+        }
+        print(json.dumps(figures), flush=True)
 
 
 if __name__ == "__main__":
