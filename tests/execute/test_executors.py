@@ -238,3 +238,13 @@ def test_in_order(window, slight):
     tasks = [(f"count-{i}", divmod, (i, 3)) for i in range(7)]
     assert list(in_order(SerialExecutor(), tasks, window, slight)) == [divmod(i, 3) for i in range(7)]
     assert list(in_order(SerialExecutor(), [], window, slight)) == []
+
+
+@pytest.mark.parametrize("window", [1, 3, 20])
+def test_tasks_in_order_are_sent_before_results_are_asked_for(window, monkeypatch):
+    sent, submit = [], SerialExecutor.submit
+    monkeypatch.setattr(SerialExecutor, "submit", lambda self, *task: sent.append(task[0]) or submit(self, *task))
+    names = [f"count-{i}" for i in range(7)]
+    found = in_order(SerialExecutor(), [(name, divmod, (7, 3)) for name in names], window)
+    assert sent == names[:window]
+    assert list(found) == [(2, 1)] * 7 and sent == names
