@@ -28,8 +28,9 @@ class Memoized:
         Passes over the data at most.
     window
         Batches in flight.  They are submitted and folded by halves of it, with one global step for each: with at
-        least four times as many as workers hardly anybody waits.  1: a global step after every batch, as the thesis
-        has it.  Results depend on it, and not on the number of workers.
+        least four times as many as workers hardly anybody waits, or sixteen times where batches are so small that one
+        task visits four.  1: a global step after every batch, as the thesis has it.  Results depend on it, and not on
+        the number of workers.
     order
         ``"shuffled"``: a new random order each lap.  ``"fixed"``: as they lie.
     delay
