@@ -130,7 +130,7 @@ def quadratic_log_lik(x: np.ndarray, center: np.ndarray | None, coefficients: np
     # more than that are added up anyway, so in pieces that stay in cache
     blocks = list(_blocks(d, LOCAL_BLOCK if n_packed(d) <= LOCAL_BLOCK else 512))
     widest = max(stop - start for _, _, start, stop in blocks)
-    rows = min(max(BUFFER // coefficients.shape[1], 512), max(n, 1))
+    rows = min(max(BUFFER // (d + 1 + widest), 128), max(n, 1))
     buffer = np.empty((d + 1 + widest) * rows)
     n_head = coefficients.shape[1] - n_packed(d)
     out = np.empty((n, len(coefficients)))
@@ -237,8 +237,7 @@ def _dense_sums(x: np.ndarray, center: np.ndarray | None, resp: np.ndarray) -> t
     if not (resp.flags.c_contiguous or resp.flags.f_contiguous):
         resp = np.ascontiguousarray(resp)
     first, second = np.zeros((resp.shape[1], d)), np.zeros((resp.shape[1], n_packed(d)))
-    # few features: short tiles that stay in cache; many: long ones, since each adds up K times the features
-    rows = 2048 if n_packed(d) <= 256 else 8192
+    rows = 1024  # short tiles stay in cache, but each adds up K times the features
     for top in range(0, n, rows):
         part = resp[top : top + rows].T
         size = part.shape[1]
