@@ -130,7 +130,7 @@ def quadratic_log_lik(x: np.ndarray, center: np.ndarray | None, coefficients: np
     # more than that are added up anyway, so in pieces that stay in cache
     blocks = list(_blocks(d, LOCAL_BLOCK if n_packed(d) <= LOCAL_BLOCK else 512))
     widest = max(stop - start for _, _, start, stop in blocks)
-    rows = min(max(BUFFER // (d + 1 + widest), 128), max(n, 1))
+    rows = min(max(BUFFER // (d + 1 + widest), 128), max(n, 1))  # of fewer rows a product of matrices gains less
     buffer = np.empty((d + 1 + widest) * rows)
     n_head = coefficients.shape[1] - n_packed(d)
     out = np.empty((n, len(coefficients)))

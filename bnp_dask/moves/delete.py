@@ -185,9 +185,9 @@ class Delete:
         Once clusters are calm, samples are believed more: those given up are not looked at again until their counts
         have changed, and leave their absorbing sets to others.
         """
-        proposed = 0
+        proposed, claimed = 0, context.claimed()
         for (target, (pool, summary)), (heirs, gain) in zip(begun.items(), found, strict=True):
-            split = context.claimed() & {int(i) for i in summary.ids}
+            split = claimed & {int(i) for i in summary.ids}
             if split:  # by a birth, whose tasks were running when this began
                 context.free |= {int(i) for i in summary.ids} - split
                 continue

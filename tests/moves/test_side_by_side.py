@@ -1,4 +1,4 @@
-"""While clusters grow, moves plan at the same time: what is sent when, who may have which cluster, what is kept."""
+"""Until clusters are calm, moves plan at the same time: what is sent when, who may have which cluster, what is kept."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bnp_dask.allocation import DPMixture, HDPTopics
+from bnp_dask.allocation import HDPHMM, DPMixture, HDPTopics
 from bnp_dask.execute import SerialExecutor, ThreadExecutor
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
@@ -109,8 +109,9 @@ def test_only_mixtures_do():
     """Of topics deletes need no tasks, and births of sequences' states look into batches."""
     context = context_of(SerialExecutor())
     assert context.side_by_side
-    context.model = Model(HDPTopics(), Multinomial())
-    assert not context.side_by_side
+    for other in (Model(HDPTopics(), Multinomial()), Model(HDPHMM(), DiagGaussian())):
+        context.model = other
+        assert not context.side_by_side
 
 
 class Splits:

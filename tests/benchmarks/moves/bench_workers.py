@@ -1,6 +1,6 @@
 """How much sooner two workers end a whole run than one.
 
-``python -m tests.benchmarks.moves.bench_workers STORE.zarr [--laps 10] [--fixed K] [--window 16] [--memory]``: one JSON
+``python -m tests.benchmarks.moves.bench_workers STORE.zarr [--laps 10] [--fixed K] [--window 32] [--memory]``: one JSON
 line per run.  The runs take turns, a lap each.  Two workers need at least 0.5 of the time of one; the coordinator,
 which works beside them on the same cores here, sets how much more.
 """
@@ -57,7 +57,7 @@ def main() -> None:
     parser.add_argument("store")
     parser.add_argument("--laps", type=int, default=10)
     parser.add_argument("--fixed", type=int, default=0)
-    parser.add_argument("--window", type=int, default=16)
+    parser.add_argument("--window", type=int, default=32)
     parser.add_argument("--memory", action="store_true")
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
     args = parser.parse_args()
