@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import zarr
 from zarr.core.buffer.cpu import NDBuffer
+from zarr.storage import StorePath
 
 from bnp_dask.batch import Batch, check_weights
 from bnp_dask.data.base import Reader
@@ -22,10 +23,10 @@ from bnp_dask.data.checks import (
     check_dtype,
     check_index,
     check_matrix,
-    parsed,
     spans,
 )
 from bnp_dask.data.files import Location
+from bnp_dask.data.zarr_here import can_read_here, read_here
 from bnp_dask.errors import DataError
 
 ATTRIBUTE = "bnp_dask"
@@ -54,12 +55,17 @@ class ZarrArray:
         Folder of the array.
     shape, dtype
         As stored.
+    grid
+        Shape of a file of the store: of a shard, where there are any, or of a chunk.
+    metadata
+        What zarr knows of the array: travels with readers, so that nobody looks it up again for every batch.
     """
 
     location: Location
     shape: tuple[int, ...]
     dtype: np.dtype
-    chunk_rows: int
+    grid: tuple[int, ...]
+    metadata: Any
 
     @staticmethod
     def open(location: Location) -> ZarrArray:
@@ -72,14 +78,19 @@ class ZarrArray:
     @staticmethod
     def of(location: Location, array: zarr.Array) -> ZarrArray:
         """Take over the metadata of an open array."""
-        grid = array.shards or array.chunks
-        return ZarrArray(location, tuple(array.shape), np.dtype(array.dtype), int(grid[0]) if grid else 1)
+        return ZarrArray(
+            location, tuple(array.shape), np.dtype(array.dtype), array.shards or array.chunks, array.metadata
+        )
+
+    @property
+    def chunk_rows(self) -> int:
+        """Rows of a file of the store."""
+        return int(self.grid[0]) if self.grid else 1
 
     def read(self, span: Span, dtype: np.dtype) -> np.ndarray:
         """Rows ``span`` as C-contiguous ``dtype``, ``(n, ...)``; DataError names a missing or damaged chunk."""
         out = np.empty((span[1] - span[0], *self.shape[1:]), dtype)
-        with parsed(self.location.name):
-            array = zarr.open_array(self.location.zarr_store(), mode="r")
+        array = zarr.AsyncArray(self.metadata, StorePath(self.location.zarr_store()))
         row_bytes = max(1, int(np.prod(self.shape[1:], dtype=np.int64)) * self.dtype.itemsize)
         rows = self.chunk_rows * max(1, PIECE_BYTES // (self.chunk_rows * row_bytes))
         # pieces end where chunks end, so that no chunk is decoded twice
@@ -90,8 +101,8 @@ class ZarrArray:
             self._piece(array, start, stop, out[start - span[0] : stop - span[0]])
         return out
 
-    def _piece(self, array: zarr.Array, start: int, stop: int, out: np.ndarray) -> None:
-        keys = self._chunk_keys(array, start, stop)
+    def _piece(self, array: zarr.AsyncArray[Any], start: int, stop: int, out: np.ndarray) -> None:
+        keys = self._chunk_keys(start, stop)
         for key in keys:
             size = self.location.child(key).size_if_any()
             if size == 0:
@@ -103,14 +114,16 @@ class ZarrArray:
             if size is None:
                 raise DataError(
                     f"{self.location.name}: chunk {key} (rows {start}-{stop - 1}) is missing. If it was left out on "
-                    f"purpose because all its values are {array.fill_value}, read it with dask.array.from_zarr, or "
-                    "write it with zarr's write_empty_chunks"
+                    f"purpose because all its values are {self.metadata.fill_value}, read it with "
+                    "dask.array.from_zarr, or write it with zarr's write_empty_chunks"
                 )
         try:
-            if out.dtype == array.dtype and out.size:  # decoded chunks need no second home
-                array.get_basic_selection(slice(start, stop), out=NDBuffer.from_numpy_array(out))
+            if self.location.is_local and out.nbytes <= PIECE_BYTES and can_read_here():
+                out[...] = read_here(array, start, stop)
+            elif out.dtype == self.dtype and out.size:  # decoded chunks need no second home
+                zarr.Array(array).get_basic_selection(slice(start, stop), out=NDBuffer.from_numpy_array(out))
             else:
-                out[...] = array[start:stop]
+                out[...] = zarr.Array(array)[start:stop]
         except Exception as error:  # every codec has its own errors
             if len(keys) > 1:
                 for row in range(start // self.chunk_rows, -(-stop // self.chunk_rows)):
@@ -122,11 +135,10 @@ class ZarrArray:
                 f"({type(error).__name__}: {error}); write it again"
             ) from error
 
-    def _chunk_keys(self, array: zarr.Array, start: int, stop: int) -> list[str]:
-        grid = array.shards or array.chunks
-        rows = range(start // grid[0], -(-stop // grid[0]))
-        rest = [range(-(-size // chunk)) for size, chunk in zip(array.shape[1:], grid[1:], strict=True)]
-        return [array.metadata.encode_chunk_key(place) for place in itertools.product(rows, *rest)]
+    def _chunk_keys(self, start: int, stop: int) -> list[str]:
+        rows = range(start // self.grid[0], -(-stop // self.grid[0]))
+        rest = [range(-(-size // chunk)) for size, chunk in zip(self.shape[1:], self.grid[1:], strict=True)]
+        return [self.metadata.encode_chunk_key(place) for place in itertools.product(rows, *rest)]
 
 
 @dataclass(frozen=True)

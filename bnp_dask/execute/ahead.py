@@ -2,7 +2,8 @@
 
 What tasks read with is a :class:`Load`.  Where one task calls several, one after another (:func:`in_turn`), each is at
 work while what was read before is computed.  Where a worker knows its next task (:func:`looking_ahead`), the same goes
-from task to task, if reading means waiting.
+from task to task.  Both only if reading means waiting: what is computed anyway is not done sooner by two threads that
+share an interpreter, and small batches are read several times slower by them.
 
 What is read ahead is a guess and no more.  It is found again by the very object that the task would have called, so
 that it can only be what the task would have read; it is dropped when that task has gone elsewhere; and an attempt that
@@ -104,7 +105,8 @@ def looking_ahead(outlook: Outlook | None) -> Iterator[None]:
 
 @contextmanager
 def in_turn(loads: Sequence[Any]) -> Iterator[None]:
-    """Inside, each but the first of what a task calls one after another is read while the one before is computed."""
+    """Inside, each but the first of what a task calls one after another is read while the one before is computed, if
+    reading means waiting."""
     if len(loads) < 2:
         yield
         return
@@ -228,12 +230,14 @@ def _load(load: Load[T]) -> T:
         return load.fetch()
     value = _taken_or_read(load)
     _PLACE.note_size(value)
+    if not _PLACE.is_waiting:
+        return value
     later = None if turn is None else turn.after(load)
     if later is not None:
         with _LOCK:
             ahead = _hold(later)
         _start(ahead.run, ahead)
-    elif task is not None and task.outlook is not None and _PLACE.is_waiting and task.watcher is None:
+    elif task is not None and task.outlook is not None and task.watcher is None:
         task.watcher = _start(lambda: _watch(task))
     return value
 

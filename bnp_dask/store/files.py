@@ -6,12 +6,14 @@ import io
 import json
 import os
 import re
+import struct
 import uuid
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,14 @@ FILE_THREADS = 16
 META = "meta.json"
 ARRAY = "array/"
 _CRC_DIGITS = 8
+
+_BEFORE_NAME = 26
+"""Bytes of a member's own head in a zip archive before the lengths of its name and of what else it says."""
+
+_NAME_AND_EXTRA = struct.Struct("<HH")
+
+_BEFORE_HEADER = 12
+"""Bytes of an npy file of version 2 before its header, the last four of which are the length of that."""
 
 
 class DamagedError(Exception):
@@ -180,11 +190,20 @@ def unpack(data: bytes, path: Path) -> tuple[dict[str, np.ndarray], dict[str, An
         raise DamagedError(f"{path} is damaged (its checksum does not fit)")
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            contents = {name: archive.read(name) for name in archive.namelist()}
-        meta = json.loads(contents.pop(META))
-        return {_array_name(name): _array(raw) for name, raw in contents.items()}, meta
+            members = {member.filename: _content(data, member) for member in archive.infolist()}
+        meta = json.loads(bytes(members.pop(META)))
+        return {_array_name(name): _array(raw) for name, raw in members.items()}, meta
     except Exception as error:  # what was written elsewise makes zipfile and numpy raise nearly anything
         raise DamagedError(f"{path} is damaged ({type(error).__name__}: {error})") from error
+
+
+def _content(data: bytes, member: zipfile.ZipInfo) -> memoryview:
+    """What a member holds, where it lies; its own checksum tells nothing that the archive's did not."""
+    if member.compress_type != zipfile.ZIP_STORED:
+        raise ValueError(f"member {member.filename!r} is compressed")
+    name, extra = _NAME_AND_EXTRA.unpack_from(data, member.header_offset + _BEFORE_NAME)
+    start = member.header_offset + _BEFORE_NAME + _NAME_AND_EXTRA.size + name + extra
+    return memoryview(data)[start : start + member.file_size]
 
 
 def _array_name(member: str) -> str:
@@ -193,15 +212,23 @@ def _array_name(member: str) -> str:
     return member.removeprefix(ARRAY).removesuffix(".npy")
 
 
-def _array(raw: bytes) -> np.ndarray:
-    stream = io.BytesIO(raw)
+def _array(raw: memoryview) -> np.ndarray:
+    start = _BEFORE_HEADER + int.from_bytes(raw[_BEFORE_HEADER - 4 : _BEFORE_HEADER], "little")
+    shape, dtype = _layout(bytes(raw[:start]))
+    # A copy, because an array on top of bytes could not be written to.
+    return np.ndarray(shape, dtype, buffer=raw, offset=start).copy()
+
+
+@lru_cache(4096)
+def _layout(head: bytes) -> tuple[tuple[int, ...], np.dtype]:
+    """Shape and dtype by the head of an npy file: the same arrays come again and again, and numpy compiles each."""
+    stream = io.BytesIO(head)
     if np.lib.format.read_magic(stream) != (2, 0):
         raise ValueError("unexpected version of the npy format")
     shape, fortran, dtype = np.lib.format.read_array_header_2_0(stream)
     if fortran or dtype.hasobject:
         raise ValueError("unexpected layout")
-    # A copy, because an array on top of bytes could not be written to.
-    return np.ndarray(shape, dtype, buffer=raw, offset=stream.tell()).copy()
+    return shape, dtype
 
 
 # -- JSON ---------------------------------------------------------------------------------------------------------

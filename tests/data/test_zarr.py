@@ -1,7 +1,9 @@
 """Rows in Zarr: stores of any origin and our own, local and by URL, whole and damaged."""
 
+import asyncio
 import os
 import shutil
+import threading
 
 import numpy as np
 import pytest
@@ -43,6 +45,39 @@ def test_chunks_larger_than_a_batch_are_batches(tmp_path):
     x = np.ones((3000, 3000), "f4")
     source = as_source(write(tmp_path / "x.zarr", x, (2000, 3000)))
     assert [source.reader(i).name.split("(")[1] for i in range(2)] == ["rows 0-1999)", "rows 2000-2999)"]
+
+
+def test_small_pieces_need_no_other_thread(tmp_path):
+    """Threads that hand a chunk to one another wait for the interpreter every time."""
+    source = as_source(write(tmp_path / "x.zarr"), batch_size=100)
+    found, seen = [], []
+
+    def read():
+        found.append(source.reader(3)().x)
+        seen.append({thread.name for thread in threading.enumerate()})
+
+    before = {thread.name for thread in threading.enumerate()}
+    reader = threading.Thread(target=read, name="the reader")
+    reader.start()
+    reader.join()
+    np.testing.assert_array_equal(found[0], X[300:400])
+    assert seen[0] <= before | {"the reader"}
+
+
+def test_where_a_loop_is_running_already(tmp_path):
+    """As in a notebook."""
+    source = as_source(write(tmp_path / "x.zarr"), batch_size=100)
+
+    async def cell():
+        return rows(source)
+
+    np.testing.assert_array_equal(asyncio.run(cell()), X)
+
+
+def test_what_zarr_knows_of_an_array_is_looked_up_once(tmp_path):
+    source = as_source(write(tmp_path / "x.zarr"), batch_size=100)
+    os.remove(tmp_path / "x.zarr" / "zarr.json")
+    np.testing.assert_array_equal(rows(source), X)
 
 
 def test_group_with_x_and_weights(tmp_path):

@@ -302,6 +302,13 @@ def test_reads_of_one_task_overlap_with_its_computing(folder):
     assert [readers_of(folder, i) for i in range(1, 4)] == [[ahead.THREAD_NAME]] * 3
 
 
+def test_reads_of_one_task_that_do_not_wait_are_left_to_it(folder):
+    loads = [Slow(folder, i, waits=0.0) for i in range(4)]
+    with in_turn(loads):
+        assert [load()[0] for load in loads] == [0, 1, 2, 3]
+    assert [readers_of(folder, i) for i in range(4)] == [[threading.current_thread().name]] * 4
+
+
 def test_one_read_of_a_task_and_what_is_no_load_are_left_alone(folder):
     with in_turn([Slow(folder, 1)]):
         Slow(folder, 1)()

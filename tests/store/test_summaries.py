@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import pickle
+import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +16,7 @@ from hypothesis.extra import numpy as hnp
 
 from bnp_dask.errors import StoreError
 from bnp_dask.store import MemoryStore, RunStore, SummaryFiles
-from bnp_dask.store.files import pack, unpack
+from bnp_dask.store.files import DamagedError, pack, unpack
 
 DTYPES = st.one_of(
     hnp.floating_dtypes(sizes=(32, 64)), hnp.integer_dtypes(), hnp.boolean_dtypes(), hnp.unicode_string_dtypes()
@@ -42,6 +45,17 @@ def test_numpy_can_read_the_file():
 
     found = np.load(io.BytesIO(pack({"a": np.arange(3)})), allow_pickle=False)
     np.testing.assert_array_equal(found["array/a"], np.arange(3))
+
+
+def test_compressed_members_are_refused():
+    """As numpy.savez_compressed writes them: sealed with the right checksum, but not what is read here."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("meta.json", "{}")
+        archive.comment = b"crc32:" + bytes(8)
+    data = buffer.getvalue()[:-8]
+    with pytest.raises(DamagedError, match="is compressed"):
+        unpack(data + b"%08x" % zlib.crc32(data), Path("x"))
 
 
 def test_objects_are_refused():
