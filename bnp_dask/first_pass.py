@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from itertools import chain
+from typing import Any, TypeVar
 
 import numpy as np
 
 from bnp_dask.callbacks import logger
 from bnp_dask.data.base import Reader, Source, batch_reader
 from bnp_dask.data.skipping import WithoutBatches, read_or_why, reason
+from bnp_dask.data.together import bytes_told, in_words, n_together
 from bnp_dask.errors import DataError
+from bnp_dask.execute.ahead import in_turn
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.ordered import in_order
 from bnp_dask.model import Model
 from bnp_dask.schedules.losing import survey_checked
 from bnp_dask.store import RunStore
 from bnp_dask.survey import Survey, combine, survey_batch
+
+T = TypeVar("T")
 
 SURVEY_WINDOW = 16
 
@@ -29,14 +34,31 @@ PREFIX = "survey/"
 
 
 def survey_task(model: Model, reader: Reader) -> Survey:
-    """The task: read a batch, let the likelihood check it, and note what it holds."""
+    """Part of a task: read a batch, let the likelihood check it, and note what it holds."""
     return survey_checked(model, reader())
 
 
 def take_survey(model: Model, source: Source, executor: Executor) -> Survey:
     """One pass over the data: sizes, moments, checksums, and every check that the likelihood makes."""
-    tasks = ((f"survey-batch{b}", survey_task, (model, batch_reader(source, b))) for b in range(source.n_batches))
-    return combine(in_order(executor, tasks, SURVEY_WINDOW, slight=True))
+    return combine(_each_batch(survey_task, model, source, executor))
+
+
+def _each_batch(survey: Callable[[Model, Reader], T], model: Model, source: Source, executor: Executor) -> Iterator[T]:
+    """What ``survey`` gives for every batch, in their order."""
+    n = source.n_batches
+    size = n_together(n, bytes_told(source), executor.n_workers)
+    rounds = (range(b, min(b + size, n)) for b in range(0, n, size))
+    tasks = (
+        (f"survey-{in_words(some)}", _some_batches, (survey, model, *(batch_reader(source, b) for b in some)))
+        for some in rounds
+    )
+    return chain.from_iterable(in_order(executor, tasks, SURVEY_WINDOW, slight=True))
+
+
+def _some_batches(survey: Callable[[Model, Reader], T], model: Model, *readers: Reader) -> list[T]:
+    """The task: some batches, one after another."""
+    with in_turn(readers):
+        return [survey(model, reader) for reader in readers]
 
 
 @dataclass(frozen=True)
@@ -66,7 +88,7 @@ class Known:
 
 
 def survey_or_fault(model: Model, reader: Reader) -> Survey | BadBatch:
-    """The task of a survey that goes on past bad batches; it tries as often as an executor would."""
+    """The same for a survey that goes on past bad batches; it tries as often as an executor would."""
     batch = read_or_why(reader)
     if isinstance(batch, str):
         return BadBatch(batch)
@@ -84,13 +106,12 @@ def survey_what_is_good(
     Of batches that are out of reach now but were ``known`` to an earlier call, the survey says what it said then: the
     run has their statistics, and leaves them out at their next visit unless they are back by then.
     """
-    tasks = ((f"survey-batch{b}", survey_or_fault, (model, batch_reader(source, b))) for b in range(source.n_batches))
     if known is not None and known.survey.n_batches != source.n_batches:
         known = None  # other data: the settings say so
     bad: list[tuple[int, str]] = []
     doubtful: list[tuple[int, int]] = []
     found: list[Survey | None] = []
-    for b, part in enumerate(in_order(executor, tasks, SURVEY_WINDOW, slight=True)):
+    for b, part in enumerate(_each_batch(survey_or_fault, model, source, executor)):
         found.append(None if isinstance(part, BadBatch) else part)
         if isinstance(part, Survey):
             continue

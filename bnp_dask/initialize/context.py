@@ -12,7 +12,9 @@ import numpy as np
 from bnp_dask.allocation.mixture import mixture_tiles
 from bnp_dask.batch import Batch, concatenate
 from bnp_dask.data.base import Reader, Source, batch_reader
+from bnp_dask.data.together import in_words, n_together
 from bnp_dask.errors import DataError, SettingError
+from bnp_dask.execute.ahead import Load, in_turn, load_of
 from bnp_dask.execute.base import Executor, Handle, Task
 from bnp_dask.execute.ordered import submitted
 from bnp_dask.kernels.resp import Resp, SparseResp, scale_rows
@@ -103,7 +105,7 @@ def read_checked(reader: Reader, model: Model, expected: int) -> Batch:
 
 
 def take_atoms(reader: Reader, model: Model, expected: int, positions: np.ndarray) -> Batch:
-    """Task: the atoms of one batch at the given positions, ``(m,)``."""
+    """Task, or part of one: the atoms of one batch at the given positions, ``(m,)``."""
     return read_checked(reader, model, expected).take(positions)
 
 
@@ -116,12 +118,37 @@ def locate(survey: Survey, index: np.ndarray) -> Iterator[tuple[int, np.ndarray]
         yield int(b), index[batch == b] - (int(ends[b]) - survey.batch_atoms[b])
 
 
+@dataclass(frozen=True, eq=False)
+class Wanted:
+    """Atoms of one batch that a task is to bring: how to read it, how many it has, and where they stand, ``(m,)``."""
+
+    reader: Reader
+    expected: int
+    positions: np.ndarray
+
+    @property
+    def first_load(self) -> Load[Batch] | None:
+        """The reader, where somebody else may call it before."""
+        return load_of(self.reader)
+
+
+def take_wanted(model: Model, *wanted: Wanted) -> Batch:
+    """Task: the atoms that are wanted of some batches, in their order."""
+    with in_turn([w.reader for w in wanted]):
+        parts = [take_atoms(w.reader, model, w.expected, w.positions) for w in wanted]
+    return parts[0] if len(parts) == 1 else concatenate(parts)
+
+
 def submit_atoms(context: InitContext, model: Handle, index: np.ndarray) -> list[Handle]:
-    """One task for each batch that holds some of the atoms ``index``; results are batches in batch order."""
+    """Tasks for the atoms ``index``, one for each batch that holds some, or for several small batches; results are
+    atoms in the order of the data."""
     survey, source = context.survey, context.source
+    found = [(b, Wanted(batch_reader(source, b), survey.batch_atoms[b], at)) for b, at in locate(survey, index)]
+    size = n_together(survey.n_batches, survey.nbytes, context.executor.n_workers)
+    rounds = [found[i : i + size] for i in range(0, len(found), size)]
     tasks: list[Task] = [
-        (f"init-atoms-batch{b}", take_atoms, (batch_reader(source, b), model, survey.batch_atoms[b], positions))
-        for b, positions in locate(survey, index)
+        (f"init-atoms-{in_words([b for b, _ in some])}", take_wanted, (model, *(wanted for _, wanted in some)))
+        for some in rounds
     ]
     return submitted(context.executor, tasks)
 

@@ -1,7 +1,7 @@
 """What visits to some batches change in the whole-data statistics, and how the changes of many become one.
 
 Differences are held like running totals, as unevaluated sums of two doubles, and added in an order that depends on
-their number only: the bits are the same whether workers reduce them or the coordinator does.
+their number only, a binary tree: the bits are the same whether workers reduce them or the coordinator does.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import TypeVar
 
 import numpy as np
 
-from bnp_dask.batch import Batch
+from bnp_dask.batch import Batch, concatenate
 from bnp_dask.running import RunningTotal, difference
 from bnp_dask.summary import Summary
 from bnp_dask.visits import Visit
 
 FAN = 4
-"""How many changes are added at a time: a task that adds them holds as many, and one that visits small batches visits
-as many."""
+"""How many changes are added at a time, a power of two: a task that adds them holds as many, and one that visits small
+batches visits as many, or twice as many, and so on."""
 
 BEARABLE = 2**25
 """Numbers, of two doubles each, that may come to the coordinator for one group: half a gigabyte."""
@@ -49,6 +49,10 @@ class Change:
     atoms: Mapping[int, tuple[Batch, ...]]
     lost: tuple[tuple[int, str], ...] = ()
 
+    def with_atoms_in_one(self) -> Change:
+        """The same with one batch of atoms for each target: of many small arrays each takes its time to travel."""
+        return replace(self, atoms={target: (concatenate(list(parts)),) for target, parts in self.atoms.items()})
+
     def with_clusters(self, ids: np.ndarray) -> Change:
         """The same with empty rows for clusters of ``ids`` that were born since: these batches hold no mass of them."""
         missing = ids[~np.isin(ids, self.delta.high.ids)]
@@ -66,20 +70,35 @@ def change_of(found: Visit, old: Summary | RunningTotal | None, batch: int = 0) 
 
 
 def joined(*changes: Change) -> Change:
-    """The change that several visits of other batches make together, added in their order."""
-    first, *others = changes
-    if not others:
-        return first
-    delta, parts = first.delta.copy(), {name: part.copy() for name, part in first.parts.items()}
-    atoms, lost = dict(first.atoms), first.lost
-    for other in others:
-        lost += other.lost
-        delta.join(other.delta)
-        for name, part in other.parts.items():
-            parts[name].join(part)
-        for target, more in other.atoms.items():
-            atoms[target] = (*atoms.get(target, ()), *more)
-    return Change(delta, parts, atoms, lost)
+    """The change that several visits of other batches make together.
+
+    Neighbours are added in pairs, then those sums in pairs, and so on.  So a task that visits 4 or 8 batches in a row
+    may add what they change, and the bits are those of one task for each.
+    """
+    sums: list[tuple[int, Change]] = []  # with how many changes are in each: falling powers of two
+    for change in changes:
+        size = 1
+        while sums and sums[-1][0] == size:
+            change, size = _sum(*sums.pop(), change), 2 * size
+        sums.append((size, change))
+    _, last = sums.pop()
+    while sums:
+        last = _sum(*sums.pop(), last)
+    return last
+
+
+def _sum(size: int, one: Change, other: Change) -> Change:
+    """Two changes as one; the first is used up if it is a sum itself, of ``size`` changes."""
+    delta, parts = one.delta, dict(one.parts)
+    if size == 1:  # somebody else's
+        delta, parts = delta.copy(), {name: part.copy() for name, part in parts.items()}
+    delta.join(other.delta)
+    for name, part in other.parts.items():
+        parts[name].join(part)
+    atoms = dict(one.atoms)
+    for target, more in other.atoms.items():
+        atoms[target] = (*atoms.get(target, ()), *more)
+    return Change(delta, parts, atoms, one.lost + other.lost)
 
 
 def reduced(items: Iterable[T], join: Callable[[Sequence[T]], T]) -> T | None:

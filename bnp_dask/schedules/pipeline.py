@@ -16,6 +16,7 @@ import numpy as np
 from bnp_dask.batch import Batch
 from bnp_dask.data.base import Reader, naming_batch
 from bnp_dask.data.skipping import read_or_why
+from bnp_dask.data.together import SMALL_BYTES
 from bnp_dask.errors import BatchError
 from bnp_dask.execute.ahead import Load, in_turn, load_of
 from bnp_dask.execute.base import Handle, Task
@@ -35,8 +36,8 @@ from bnp_dask.visits import Trial, Visit
 SMALL_EFFORT = 1e8
 """Products that the local step of a batch takes below which some 20 ms for a task of its own are too many."""
 
-SMALL_BYTES = 2**21
-"""Bytes of a batch above which two at a time, one being read, are too many."""
+ROUND_EFFORT = 4 * SMALL_EFFORT
+"""The same of all batches of a task, up to which it visits more than ``FAN``: a tenth of a second or so."""
 
 SLIGHT = 2**19
 """Numbers up to which parameters travel with each task, and changes come back from each: tasks of their own, to hand
@@ -135,7 +136,7 @@ def visit_and_keep(posterior: Posterior, trials: tuple[Trial, ...], *stops: Stop
             found = visit(posterior, stop.reader, trials, stop.job, states)
             stop.errand.write(posterior.model, found)
             changes.append(change_of(found, old, stop.errand.batch))
-    return joined(*changes)
+    return joined(*changes).with_atoms_in_one()
 
 
 @dataclass(frozen=True, eq=False)
@@ -305,7 +306,13 @@ class Pipeline:
 
         Every worker thread gets one of a group all the same.
         """
-        size = FAN if _is_small(self.work, n_clusters) and len(stops) >= FAN * self.work.executor.n_workers else 1
+        effort, n_workers = _effort(self.work, n_clusters), max(1, self.work.executor.n_workers)
+        size = FAN if effort < SMALL_EFFORT and len(stops) >= FAN * n_workers else 1
+        numbers = n_clusters * numbers_per_cluster(self.work.model.observation)
+        if size > 1 and is_slight(len(stops) // size, numbers):
+            most = min(len(stops) // n_workers, ROUND_EFFORT / max(effort, 1.0))
+            while 2 * size <= most:
+                size *= 2
         return [stops[i : i + size] for i in range(0, len(stops), size)]
 
     def _job(self, batch: int) -> Job:
@@ -354,9 +361,12 @@ def is_slight(n_tasks: int, numbers: int) -> bool:
     return n_tasks <= 1 or (n_tasks <= FEW and n_tasks * numbers <= SLIGHT)
 
 
-def _is_small(work: Work, n_clusters: int) -> bool:
-    """Whether a batch of average size is little work; groups and sequences take many steps."""
+def _effort(work: Work, n_clusters: int) -> float:
+    """Products that the local step of a batch of average size takes; no end of them where none can be called small.
+
+    Groups and sequences take many steps.
+    """
     model, share = work.model, 1.0 / work.source.n_batches
     if model.chained or model.allocation.grouped or work.survey.nbytes * share > SMALL_BYTES:
-        return False
-    return work.survey.n_atoms * share * n_clusters * numbers_per_cluster(model.observation) < SMALL_EFFORT
+        return np.inf
+    return work.survey.n_atoms * share * n_clusters * numbers_per_cluster(model.observation)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from bnp_dask.data.base import batch_reader, naming_batch
@@ -63,7 +65,8 @@ def test_a_run_succeeds_exactly_when_failures_stay_within_retries(make, tmp_path
     assert str(caught.value) == f"batch {BATCH} call {last}"
     notes = " ".join(caught.value.__notes__)
     assert f"in /data/atoms.zarr batch {BATCH}" in notes
-    assert f"batch{BATCH}" in notes.split("raised by task ")[1]
+    first, final = re.search(r"raised by task \S*-batch(\d+)(?:-to-(\d+))?", notes).groups()
+    assert int(first) <= BATCH <= int(final or first)  # small batches share tasks
     assert count_call(str(tmp_path), BATCH) == last + 1  # no try beyond the last
 
 

@@ -53,9 +53,21 @@ def test_changes_add_up_in_an_order_that_depends_on_their_number_only(count):
     assert reduced([], join) is None
 
 
+@pytest.mark.parametrize("count", [2, 4, 7, 13, 16, 19])
+@pytest.mark.parametrize("size", [2, 4, 8])
+def test_neighbours_may_be_added_first(count, size):
+    rng = np.random.default_rng(count)
+    changes = [change_of(visit(summary(rng)), summary(rng, 1e8)) for _ in range(count)]
+    whole = joined(*changes)
+    again = joined(*[joined(*changes[i : i + size]) for i in range(0, count, size)])
+    for name in FIELDS:
+        assert np.array_equal(whole.delta.high[name], again.delta.high[name])
+        assert np.array_equal(whole.delta.low[name], again.delta.low[name])
+
+
 def test_adding_changes_leaves_them_as_they_were():
     rng = np.random.default_rng(0)
-    changes = [change_of(visit(summary(rng)), None) for _ in range(3)]
+    changes = [change_of(visit(summary(rng)), None) for _ in range(7)]
     before = [c.delta.high["x"].copy() for c in changes]
     joined(*changes)
     assert all(np.array_equal(c.delta.high["x"], b) for c, b in zip(changes, before))
@@ -154,6 +166,26 @@ def test_small_batches_share_a_task_where_every_worker_has_one(tmp_path, monkeyp
     client = Counting()
     found = mixture(Memoized(laps=5, window=8), store=tmp_path / "run", client=client)
     assert bits(found) == undisturbed("mixture")
+    assert client.tasks == tasks
+
+
+@pytest.mark.parametrize(
+    "n_workers, effort, numbers, tasks",
+    [
+        (1, np.inf, np.inf, 2),  # eight and four of twelve
+        (1, 0.0, np.inf, 3),  # four are as much as a task should do
+        (1, np.inf, 0, 3),  # more would be added by tasks of their own
+        (2, np.inf, np.inf, 3),
+        (4, np.inf, np.inf, 12),
+    ],
+)
+def test_tasks_of_many_batches(tmp_path, monkeypatch, n_workers, effort, numbers, tasks):
+    monkeypatch.setattr("bnp_dask.schedules.pipeline.ROUND_EFFORT", effort)
+    monkeypatch.setattr("bnp_dask.schedules.pipeline.SLIGHT", numbers)
+    monkeypatch.setattr(Counting, "n_workers", n_workers)
+    client = Counting()
+    found = mixture(CASES["a window beyond the batches"][1], store=tmp_path / "run", client=client)
+    assert bits(found) == undisturbed("a window beyond the batches")
     assert client.tasks == tasks
 
 

@@ -81,9 +81,11 @@ def threads(folder):
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
-    """The run in this thread."""
+    """The run in this thread, each batch by a task of its own."""
     folder = str(tmp_path_factory.mktemp("alone"))
-    result = go(SlowSource(folder), SerialExecutor())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bnp_dask.data.together.TOGETHER", 1)
+        result = go(SlowSource(folder), SerialExecutor())
     assert threads(folder)[0] == 0
     return bits(result)
 
