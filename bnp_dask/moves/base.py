@@ -271,7 +271,11 @@ class PlanContext:
 
 
 Planning = Generator[list[Task], list[Any], None]
-"""A move that plans: asks for tasks to be run, and is sent their results, in order, as often as it needs any."""
+"""A move that plans: asks for tasks to be run, and is sent their results, in order, as often as it needs any.
+
+The names of all its tasks begin with ``propose``.  Dask lets an idle worker take over what waits at a busy one if that
+pays, by how long tasks of each first word have taken so far.
+"""
 
 
 class Move(Protocol):

@@ -223,7 +223,7 @@ class Birth:
             words = context.model.allocation.grouped and sample.is_sparse and sample.n_atoms >= WORDS_NEED
             widths = self._widths(failed, words)
             args = (context.model, sample, context.count(target), widths, self.refine, context.seed, key, few)
-            tasks.append((f"create-lap{context.lap}-cluster{target}", create, args))
+            tasks.append((f"propose-lap{context.lap}-birth-of-cluster{target}", create, args))
             tried.append(target)
         if not tasks:
             return

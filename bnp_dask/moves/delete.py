@@ -271,7 +271,7 @@ class Delete:
             sweeps = int(work / max(1, sum(b.n_atoms for b in pool) * summary.n_clusters))
             model, alone = _atoms_alone(context.model, summary)
             args = (model, pool, alone, max(5, min(self.refine, sweeps)))
-            tasks.append((f"refine-lap{context.lap}-cluster{target}", refine, args))
+            tasks.append((f"propose-lap{context.lap}-delete-of-cluster{target}", refine, args))
         return tasks
 
     def _begin(self, context: PlanContext, target: int, begun: dict[int, Begun], heirs: dict[int, set[int]]) -> None:

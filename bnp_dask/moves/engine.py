@@ -45,6 +45,9 @@ PATIENCE = 1.5
 SLOWEST = 0.95
 """Largest ratio of two gains in a row that is believed."""
 
+IN_FLIGHT = 8
+"""Tasks of one move that may be in flight at least: those that wait for a place come after those of all other moves."""
+
 
 def plan_lap(moves: Sequence[Move], context: PlanContext) -> Plan:
     """Ask every move; each takes clusters that are then no longer free.
@@ -78,7 +81,8 @@ def _plan_in_turn(turns: Sequence[Planning], context: PlanContext) -> None:
 
 def _run(tasks: list[Task] | None, context: PlanContext) -> Iterator[Any] | None:
     """Send tasks; their results, to wait for."""
-    return None if tasks is None else in_order(context.executor, tasks, 2 * context.executor.n_workers)
+    window = max(IN_FLIGHT, 2 * context.executor.n_workers)
+    return None if tasks is None else in_order(context.executor, tasks, window)
 
 
 def _finish(planning: Planning, found: Iterator[Any] | None, context: PlanContext) -> None:
