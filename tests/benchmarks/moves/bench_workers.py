@@ -1,14 +1,16 @@
 """How much sooner two workers end a whole run than one.
 
-``python -m tests.benchmarks.moves.bench_workers STORE.zarr [--laps 10] [--fixed K] [--window 32] [--memory]``: one JSON
-line per run.  The runs take turns, a lap each.  Two workers need at least 0.5 of the time of one; the coordinator,
-which works beside them on the same cores here, sets how much more.
+``python -m tests.benchmarks.moves.bench_workers STORE.zarr [--laps 10] [--fixed K] [--window 32] [--memory]
+[--share S]``: one JSON line per run.  The runs take turns, a lap each.  Two workers need at least 0.5 of the time of
+one.  How much more is set by the coordinator, where it works beside them on the same cores; with ``--share 0.6`` each
+process has 0.6 of a core to itself, as if it had a machine of its own.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import tempfile
 import time
 import warnings
@@ -20,6 +22,7 @@ from distributed import Client
 
 import bnp_dask as bnp
 from bnp_dask.execute import SerialExecutor
+from tests.benchmarks.shares import share_of_a_core
 from tests.benchmarks.timing import workers
 from tests.benchmarks.turns import Turn, in_turns
 
@@ -59,6 +62,7 @@ def main() -> None:
     parser.add_argument("--fixed", type=int, default=0)
     parser.add_argument("--window", type=int, default=32)
     parser.add_argument("--memory", action="store_true")
+    parser.add_argument("--share", type=float)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
     args = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -68,6 +72,9 @@ def main() -> None:
         clients = [stack.enter_context(workers(n)) for n in args.workers]
         for client in clients:
             client.run(warm_up)
+        if args.share:
+            pids = [pid for client in clients for pid in client.run(os.getpid).values()]
+            stack.enter_context(share_of_a_core(args.share, pids))
         before = [sum(client.run(time.process_time).values()) for client in clients]
         turns = in_turns([partial(train, args, client, results) for client in clients])
         spent = [sum(client.run(time.process_time).values()) for client in clients]
