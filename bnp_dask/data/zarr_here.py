@@ -32,6 +32,10 @@ class _Here(ThreadPoolExecutor):
         return future
 
 
+def _quiet(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Every error is raised; after a Ctrl-C asyncio would also report each part of the reading that was not ended."""
+
+
 def can_read_here() -> bool:
     """Whether this thread may run an event loop: that of a notebook has one running already."""
     try:
@@ -45,4 +49,5 @@ def read_here(array: zarr.AsyncArray[Any], start: int, stop: int) -> np.ndarray:
     """Rows ``start`` to ``stop`` of an array in a local store, in its own dtype."""
     with closing(asyncio.new_event_loop()) as loop:
         loop.set_default_executor(_Here(1))
+        loop.set_exception_handler(_quiet)
         return np.asarray(loop.run_until_complete(array.getitem(slice(start, stop))))

@@ -29,8 +29,8 @@ class Memoized:
     window
         Batches in flight.  They are submitted and folded by halves of it, with one global step for each: with at
         least four times as many as workers hardly anybody waits, or sixteen times where batches are so small that one
-        task visits four.  1: a global step after every batch, as the thesis has it.  Results depend on it, and not on
-        the number of workers.
+        task visits four or more.  1: a global step after every batch, as the thesis has it.  Results depend on it, and
+        not on the number of workers.
     order
         ``"shuffled"``: a new random order each lap.  ``"fixed"``: as they lie.
     delay

@@ -1,6 +1,7 @@
 """Rows in Zarr: stores of any origin and our own, local and by URL, whole and damaged."""
 
 import asyncio
+import gc
 import os
 import shutil
 import threading
@@ -72,6 +73,20 @@ def test_where_a_loop_is_running_already(tmp_path):
         return rows(source)
 
     np.testing.assert_array_equal(asyncio.run(cell()), X)
+
+
+def test_an_interrupt_comes_out_as_what_it_is(tmp_path, monkeypatch, caplog):
+    """And nothing is reported about the parts of the reading that were not ended."""
+    source = as_source(write(tmp_path / "x.zarr", chunks=(50, 3)), batch_size=100)
+
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bnp_dask.data.zarr_here._Here.submit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        source.reader(0)()
+    gc.collect()
+    assert not caplog.records
 
 
 def test_what_zarr_knows_of_an_array_is_looked_up_once(tmp_path):
