@@ -23,18 +23,16 @@ def share_of_a_core(share: float, others: Iterable[int]) -> Iterator[None]:
     """Give this process and each of the ``others`` a share of a core, until the end of the block."""
     if not os.access(CONTROLLER / "cgroup.procs", os.W_OK):
         raise SystemExit(f"--share needs control groups below {CONTROLLER}, and to be root")
-    made = []
-    for pid in (os.getpid(), *others):
-        folder = CONTROLLER / f"bnp-dask-{pid}"
-        folder.mkdir(exist_ok=True)
-        made.append(folder)
-        (folder / "cpu.cfs_period_us").write_text(str(PERIOD))
-        (folder / "cpu.cfs_quota_us").write_text(str(int(share * PERIOD)))
-        (folder / "cgroup.procs").write_text(str(pid))
+    made = [CONTROLLER / f"bnp-dask-{pid}" for pid in (os.getpid(), *others)]
     try:
+        for folder in made:
+            folder.mkdir()
+            (folder / "cpu.cfs_period_us").write_text(str(PERIOD))
+            (folder / "cpu.cfs_quota_us").write_text(str(int(share * PERIOD)))
+            (folder / "cgroup.procs").write_text(folder.name.rpartition("-")[2])
         yield
     finally:
-        for folder in made:
+        for folder in filter(Path.exists, made):
             for pid in (folder / "cgroup.procs").read_text().split():
                 (CONTROLLER / "cgroup.procs").write_text(pid)
             folder.rmdir()

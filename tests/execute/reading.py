@@ -52,11 +52,10 @@ class Slow(Load[np.ndarray]):
     number: int
     fails: str = "never"
     gives: int = 1000
-    waits: float = WAIT
 
     def fetch(self) -> np.ndarray:
         note(self.folder, "read", self.number)
-        time.sleep(self.waits)
+        time.sleep(WAIT)
         is_ahead = threading.current_thread().name == ahead.THREAD_NAME
         if self.fails == "always" or (self.fails == "ahead" and is_ahead):
             raise OSError(f"{self.number} is out of reach")

@@ -302,8 +302,9 @@ def test_reads_of_one_task_overlap_with_its_computing(folder):
     assert [readers_of(folder, i) for i in range(1, 4)] == [[ahead.THREAD_NAME]] * 3
 
 
-def test_reads_of_one_task_that_do_not_wait_are_left_to_it(folder):
-    loads = [Slow(folder, i, waits=0.0) for i in range(4)]
+def test_reads_of_one_task_that_hardly_wait_are_left_to_it(folder, monkeypatch):
+    monkeypatch.setattr(ahead, "LEAST_SECONDS", np.inf)
+    loads = [Slow(folder, i) for i in range(4)]
     with in_turn(loads):
         assert [load()[0] for load in loads] == [0, 1, 2, 3]
     assert [readers_of(folder, i) for i in range(4)] == [[threading.current_thread().name]] * 4

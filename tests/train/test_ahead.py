@@ -14,7 +14,7 @@ import pytest
 import bnp_dask as bnp
 from bnp_dask.batch import Batch
 from bnp_dask.execute import SerialExecutor, ahead
-from tests.execute.reading import WAIT, events, note, until
+from tests.execute.reading import WAIT, events, note, only_reads_count, until
 from tests.faults.parts import Faulty, atoms
 from tests.faults.parts import go as go_small
 from tests.train.test_same_bits import bits, blobs
@@ -104,6 +104,8 @@ def test_the_same_bits(dask_client, tmp_path, alone, stored, fails):
 def test_a_batch_that_was_read_ahead_in_vain_is_read_again(tmp_path, monkeypatch, alone):
     """One task visits several small batches."""
     monkeypatch.setattr("bnp_dask.schedules.pipeline.SMALL_EFFORT", np.inf)
+    monkeypatch.setattr(ahead, "time", ahead.time)  # as it is, again at the end
+    only_reads_count()
     found = go(SlowSource(str(tmp_path), fails=True), SerialExecutor(retries=0), tmp_path / "run")
     assert threads(tmp_path)[0] > 0
     assert bits(found)[1] == alone[1]
