@@ -98,7 +98,7 @@ def open_client(spec: ClientSpec, quiet: bool = False) -> Iterator[Client | None
                         silence_logs=logging.ERROR,
                     )
                 )
-            client = stack.enter_context(Client(cluster))
+            client = stack.enter_context(Client(cluster, set_as_default=False))
             say(f"{spec.workers} worker{'s' * (spec.workers > 1)}, dashboard: {cluster.dashboard_link}", quiet)
         else:
             client = stack.enter_context(_connect(spec))
@@ -140,9 +140,13 @@ def _deaf_to_interrupts() -> Iterator[None]:
 
 
 def _connect(spec: ClientSpec) -> Client:
+    """A client of a scheduler that runs.
+
+    It is nobody's default: one that fails to connect would stay that of the process until Python frees it.
+    """
     from distributed import Client
 
-    security = _security(spec)
+    how: dict[str, Any] = {"timeout": CONNECT_SECONDS, "security": _security(spec), "set_as_default": False}
     try:
         if spec.scheduler_file is not None:
             if not Path(spec.scheduler_file).exists():
@@ -150,8 +154,8 @@ def _connect(spec: ClientSpec) -> Client:
                     f"there is no scheduler file {spec.scheduler_file}; start 'dask scheduler --scheduler-file "
                     f"{spec.scheduler_file}' first"
                 )
-            return Client(scheduler_file=spec.scheduler_file, timeout=CONNECT_SECONDS, security=security)
-        return Client(spec.scheduler, timeout=CONNECT_SECONDS, security=security)
+            return Client(scheduler_file=spec.scheduler_file, **how)
+        return Client(spec.scheduler, **how)
     except (OSError, ValueError, TypeError) as error:  # Dask raises a TypeError for tls:// without certificates
         if isinstance(error, SettingError):
             raise

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import dask
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, default_client
 
 from bnp_dask.execute.dask import LEAN
 
@@ -32,6 +32,14 @@ def dask_client() -> Iterator[DaskClient]:
             return clients[key]
 
         yield make
+
+
+@pytest.fixture(autouse=True)
+def no_client_left() -> Iterator[None]:
+    """A test leaves no current client of Dask's behind: others that name none would compute on its cluster."""
+    yield
+    with pytest.raises(ValueError, match="No clients"):
+        default_client()
 
 
 @pytest.fixture

@@ -111,10 +111,7 @@ RESUME = "What was committed to the run directory is safe: start a cluster and c
 def open_executor(client: Client | Executor | None) -> Iterator[Executor]:
     """The executor behind ``client``; closed at the end if it was made here."""
     if client is None:
-        try:
-            client = default_client()
-        except ValueError:
-            client = SerialExecutor()
+        client = _current_client()
     if not isinstance(client, Client):
         yield client
         return
@@ -123,6 +120,20 @@ def open_executor(client: Client | Executor | None) -> Iterator[Executor]:
         yield executor
     finally:
         executor.close()
+
+
+def _current_client() -> Client | Executor:
+    """Dask's current client; this thread where there is none."""
+    try:
+        client = default_client()
+    except ValueError:
+        return SerialExecutor()
+    if client.status == "connecting" and not client.asynchronous:  # one that could not connect stays until it is freed
+        raise SettingError(
+            f"the current client, of {client.scheduler.address}, is not connected; needs one that is: close it with "
+            "distributed.default_client().close(), or give client=, a SerialExecutor() to compute in this process"
+        )
+    return client
 
 
 class DaskExecutor:

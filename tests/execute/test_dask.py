@@ -16,11 +16,12 @@ import dask
 import numpy as np
 import pytest
 from dask.utils import key_split
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, default_client
 
 from bnp_dask.console import open_client
 from bnp_dask.errors import ExecutionError, SettingError
-from bnp_dask.execute.dask import DaskExecutor, worker_settings
+from bnp_dask.execute import SerialExecutor
+from bnp_dask.execute.dask import DaskExecutor, open_executor, worker_settings
 from bnp_dask.jobfile import ClientSpec
 from tests.execute.tasks import kill_own_process, pid_then_go, sleep_then_touch, where_and_when_after
 
@@ -280,3 +281,18 @@ def test_clusters_that_we_start_leave_nothing_in_the_environment():
     with open_client(ClientSpec(workers=1), quiet=True):
         assert os.environ["MALLOC_TRIM_THRESHOLD_"] == str(2**27)
     assert dict(os.environ) == before
+
+
+def test_a_current_client_that_never_connected_is_named_and_not_used():
+    with pytest.raises(TypeError) as kept:
+        Client("tls://127.0.0.1:1", timeout=1)
+    try:
+        with pytest.raises(SettingError, match=r"tls://127.0.0.1:1, is not connected; .*SerialExecutor"):
+            open_executor(None).__enter__()
+        with open_executor(SerialExecutor()) as executor:
+            assert executor.result(executor.submit("add", operator.add, 1, 2)) == 3
+    finally:
+        default_client().close()
+    del kept
+    with open_executor(None) as executor:
+        assert isinstance(executor, SerialExecutor)

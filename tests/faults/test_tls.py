@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 import yaml
-from distributed import Client
+from distributed import Client, default_client
 from distributed.security import Security
 
 import bnp_dask as bnp
@@ -98,6 +98,8 @@ def test_the_command_line_on_an_encrypted_cluster(cluster, pem, tmp_path, monkey
     capsys.readouterr()
     assert main(["train", "run.yaml", "--store", "x", "--scheduler", made.scheduler_address]) == 2
     assert "cannot reach a scheduler at tls://" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="No clients"):  # what failed to connect is not everybody's client from now on
+        default_client()
     assert main(["train", "run.yaml", "--store", "x", "--scheduler", "tls://127.0.0.1:1", *tls[:-1], "none.pem"]) == 2
     assert "there is no file none.pem" in capsys.readouterr().err
 
