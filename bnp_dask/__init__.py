@@ -47,7 +47,8 @@ if TYPE_CHECKING:
     from bnp_dask.data.base import Source as Source
     from bnp_dask.errors import BnpDaskError as BnpDaskError
     from bnp_dask.estimator import DirichletProcessMixture as DirichletProcessMixture
-    from bnp_dask.execute.dask import worker_settings as worker_settings
+    from bnp_dask.execute.local import local_client as local_client
+    from bnp_dask.execute.local import worker_settings as worker_settings
     from bnp_dask.initialize import AnchorWords as AnchorWords
     from bnp_dask.initialize import BregmanKMeans as BregmanKMeans
     from bnp_dask.initialize import ContiguousBlocks as ContiguousBlocks

@@ -72,6 +72,7 @@ VERBS: Group = MappingProxyType(
         "load_documents": "bnp_dask.data",
         "load_dropped": "bnp_dask.data",
         "load_vocabulary": "bnp_dask.data",
+        "local_client": "bnp_dask.execute.local",
         "predict": "bnp_dask.predict",
         "report": "bnp_dask.report",
         "save": "bnp_dask.results",
@@ -84,7 +85,7 @@ VERBS: Group = MappingProxyType(
         "train": "bnp_dask.train",
         "transitions": "bnp_dask.chains",
         "without_missing": "bnp_dask.chains",
-        "worker_settings": "bnp_dask.execute.dask",
+        "worker_settings": "bnp_dask.execute.local",
     }
 )
 

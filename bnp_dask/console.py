@@ -5,12 +5,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
-import os
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +18,6 @@ if TYPE_CHECKING:
 
     from bnp_dask.jobfile import ClientSpec
     from bnp_dask.model import Posterior
-
-DASHBOARD = "127.0.0.1:8787"
-"""Where the dashboard of a cluster that is started here is tried first; only this machine can see it."""
 
 CONNECT_SECONDS = "20s"
 
@@ -74,69 +68,16 @@ def open_client(spec: ClientSpec, quiet: bool = False) -> Iterator[Client | None
     if spec.workers is None and spec.scheduler is None and spec.scheduler_file is None:
         yield None
         return
-    import warnings
-
-    import dask
-    from distributed import Client, LocalCluster
-
-    from bnp_dask.execute.dask import worker_settings
-
-    with contextlib.ExitStack() as stack:
-        if spec.workers is not None:
-            limit = spec.memory_limit or "auto"
-            stack.enter_context(_environment_given_back())
-            stack.enter_context(dask.config.set(worker_settings(limit)))
-            with warnings.catch_warnings(), _deaf_to_interrupts():
-                warnings.filterwarnings("ignore", message="Port .* is already in use")
-                cluster = stack.enter_context(
-                    LocalCluster(
-                        n_workers=spec.workers,
-                        threads_per_worker=1,
-                        processes=True,
-                        memory_limit=limit,
-                        dashboard_address=DASHBOARD,
-                        silence_logs=logging.ERROR,
-                    )
-                )
-            client = stack.enter_context(Client(cluster, set_as_default=False))
-            say(f"{spec.workers} worker{'s' * (spec.workers > 1)}, dashboard: {cluster.dashboard_link}", quiet)
-        else:
-            client = stack.enter_context(_connect(spec))
+    if spec.workers is None:
+        with _connect(spec) as client:
             say(f"scheduler {client.scheduler.address}, dashboard: {client.dashboard_link}", quiet)
-        yield client
-
-
-@contextlib.contextmanager
-def _environment_given_back() -> Iterator[None]:
-    """Variables that Dask sets in this process, for workers to inherit, are as before at the end.
-
-    What is set in a process wins over settings, so that they would otherwise hold for all its later clusters.
-    """
-    before = dict(os.environ)
-    try:
-        yield
-    finally:
-        for name in os.environ.keys() - before.keys():
-            del os.environ[name]
-        os.environ.update(before)
-
-
-@contextlib.contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    """Processes that are started inside, also later by threads that are, do not hear Ctrl-C.
-
-    A terminal sends it to all processes of a program.  Workers must live until this one has saved what they found.
-    """
-    if os.name != "posix":
-        yield
+            yield client
         return
-    # multiprocessing starts this one together with the first process, and hears all signals again afterwards
-    resource_tracker.ensure_running()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    from bnp_dask.execute.local import local_client
+
+    with local_client(spec.workers, spec.memory_limit or "auto") as client:
+        say(f"{spec.workers} worker{'s' * (spec.workers > 1)}, dashboard: {client.dashboard_link}", quiet)
+        yield client
 
 
 def _connect(spec: ClientSpec) -> Client:

@@ -9,7 +9,7 @@ import dask
 import pytest
 from distributed import Client, LocalCluster, default_client
 
-from bnp_dask.execute.dask import LEAN
+from bnp_dask.execute.local import LEAN
 
 DaskClient = Callable[..., Client]
 

@@ -1,4 +1,7 @@
-"""Executors: run pure tasks here, in threads, or on a Dask cluster (``execute.dask``, alone in importing it)."""
+"""Executors: run pure tasks here, in threads, or on a Dask cluster.
+
+``execute.dask`` is the door to Dask: it, ``local`` and ``parcel`` alone import it here.
+"""
 
 from bnp_dask.execute.base import Executor, Handle
 from bnp_dask.execute.blas import one_blas_thread

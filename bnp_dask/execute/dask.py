@@ -13,7 +13,6 @@ from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from dask.utils import parse_bytes
 from distributed import Client, Future, default_client, get_worker
 from distributed.client import ClosedClientError
 from distributed.core import Status
@@ -33,62 +32,8 @@ from bnp_dask.execute.base import (
     logger,
     make_call,
 )
+from bnp_dask.execute.parcel import Parcel
 from bnp_dask.execute.serial import SerialExecutor
-
-LEAN = {
-    "distributed.worker.profile.cycle": "10s",
-    "distributed.worker.profile.interval": "100ms",
-    "distributed.admin.low-level-log-length": 100,
-    "distributed.admin.system-monitor.interval": "5s",
-    "distributed.admin.tick.interval": "200ms",
-}
-"""A worker keeps a tree of what its threads were doing for every second of the last 1,000, for the dashboard's page of
-profiles: some 50 kB each while data are read, so that it grows for a quarter of an hour.  With these it keeps one for
-every 10 seconds.
-
-As they come, every process of a cluster also looks a hundred times a second at its threads, fifty times at its event
-loop and twice at the machine, which takes 4 % of a core where nothing else is done; with these 0.7 %.
-"""
-
-FAITHFUL = {"distributed.deploy.lost-worker-timeout": "365 days"}
-"""As it comes, a cluster that starts its own workers looks 15 seconds after a worker's death whether the worker is
-back, and strikes it off for good if not: one that dies twice, 15 seconds apart, is never started again, and in the end
-nobody is left.
-"""
-
-PROMPT = {"distributed.scheduler.work-stealing-interval": "50ms"}
-"""As it comes, a scheduler looks once a second whether idle workers could take over tasks that wait for busy ones.
-Where batches take about a second, half of one goes by at the end of a lap before somebody helps.
-"""
-
-SWIFT = {
-    "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 2**27,
-    "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 2**25,
-}
-"""As they come, workers give back to the system whatever is freed, and glibc then maps every array above 128 kB anew,
-page by page: a quarter to a third of the CPU time of batches of 1 MB.  With these a worker may keep 128 MB for itself.
-"""
-
-ROOMY = 10**9
-"""Bytes of a worker's memory from which on those 128 MB do not matter."""
-
-
-def worker_settings(memory_limit: str | float | None = "auto") -> dict[str, Any]:
-    """Settings of Dask for workers that compute local steps, to be in force when they start and while they run.
-
-    They must be set before a process starts its first cluster: Dask keeps what it told the first workers.
-    ``dask.config.set(worker_settings())`` before ``LocalCluster(...)``; ``bnp-dask train`` does it for workers that it
-    starts.
-
-    Parameters
-    ----------
-    memory_limit
-        Of each worker: bytes, text such as "4GB", "auto", or None or 0 for none.  Workers with less than 1 GB keep no
-        freed memory for themselves.
-    """
-    roomy = memory_limit in ("auto", None, 0) or parse_bytes(memory_limit) >= ROOMY
-    return {**LEAN, **FAITHFUL, **PROMPT, **(SWIFT if roomy else {})}
-
 
 POLL_SECONDS = 2.0
 WARN_SECONDS = 60.0
@@ -294,8 +239,9 @@ class DaskExecutor:
         try:
             # Without a timeout of 0, Dask gives all tasks of the last 100 ms one priority and runs them in any order;
             # results are asked for in the order of submission.
+            parcels = [Parcel.of(call) for call in calls]
             futures = self._client.map(
-                _run, calls, *needed, key=keys, retries=self._retries, pure=False, fifo_timeout=0
+                _run, parcels, *needed, key=keys, retries=self._retries, pure=False, fifo_timeout=0
             )
         except GONE as error:
             raise _lost(names[0], error) from error
@@ -367,9 +313,9 @@ class DaskExecutor:
             return False  # the connection is going; the future or the client's status will tell
 
 
-def _run(call: Call, *values: Any) -> Any:
+def _run(parcel: Parcel, *values: Any) -> Any:
     with looking_ahead(_Queue.of_this_worker()):
-        return call.run(values)
+        return parcel.open().run(values)
 
 
 class _Queue:
@@ -412,8 +358,8 @@ class _Queue:
 
     def _coming(self, task: Any) -> Coming | None:
         args = getattr(task.run_spec, "args", None)  # others may use this worker too
-        call = args[0] if isinstance(args, tuple) and args else None
-        load = call.first_load if isinstance(call, Call) else None
+        parcel = args[0] if isinstance(args, tuple) and args else None
+        load = parcel.open().first_load if isinstance(parcel, Parcel) else None
         return None if load is None else Coming(load, lambda: self._has(task))
 
     def _has(self, task: Any) -> bool:

@@ -8,15 +8,14 @@ import os
 import platform
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 
-import dask
 import numpy as np
-from distributed import Client, LocalCluster
+from distributed import Client
 
 from bnp_dask.execute import one_blas_thread
-from bnp_dask.execute.dask import worker_settings
+from bnp_dask.execute.local import local_client
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """What glibc's mallopt calls its settings."""
@@ -65,13 +64,6 @@ def keep_memory() -> None:
         mallopt(setting, value)
 
 
-@contextmanager
-def workers(count: int) -> Iterator[Client]:
-    """So many processes of one thread, set as ``bnp-dask train`` sets them."""
-    with ExitStack() as stack:
-        stack.enter_context(dask.config.set(worker_settings()))
-        cluster = LocalCluster(
-            n_workers=count, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, memory_limit=0
-        )
-        stack.enter_context(cluster)
-        yield stack.enter_context(Client(cluster, set_as_default=False))
+def workers(count: int) -> AbstractContextManager[Client]:
+    """A client of so many processes of one thread, as ``bnp-dask train`` starts them."""
+    return local_client(count, memory_limit=0, dashboard=None)

@@ -16,6 +16,7 @@ from bnp_dask.execute import SerialExecutor, ThreadExecutor, ahead
 from bnp_dask.execute.ahead import Coming, in_turn, load_of, looking_ahead, n_held
 from bnp_dask.execute.base import Call, Slot
 from bnp_dask.execute.dask import ROOM_AHEAD, UNLIMITED_AHEAD, DaskExecutor, _Queue, _run
+from bnp_dask.execute.parcel import Parcel
 from tests.execute.reading import (
     Slow,
     add_up,
@@ -384,11 +385,11 @@ def test_room_of_a_worker(limit, held, nbytes, has_room):
 
 
 def test_the_queue_of_a_worker(folder):
-    first, second = Slow(folder, 1), Slow(folder, 2)
+    first, second = (Parcel.of(Call(name, add_up, (Slow(folder, i),))) for i, name in enumerate(("now", "later"), 1))
     tasks = [
-        Waiting("later", (0, 9), Call("later", add_up, (second,))),
-        Waiting("sum", (0, 1), Call("sum", add_up, (3,))),
-        Waiting("now", (0, 2), Call("now", add_up, (first,))),
+        Waiting("later", (0, 9), second),
+        Waiting("sum", (0, 1), Parcel.of(Call("sum", add_up, (3,)))),
+        Waiting("now", (0, 2), first),
         Waiting("foreign", (0, 0), 5, function=abs),
         Waiting("empty", (0, 0)),
         Waiting("odd", (0, 0)),
@@ -396,7 +397,7 @@ def test_the_queue_of_a_worker(folder):
     tasks[-1].run_spec = None
     worker = worker_with(None, 0, tasks)
     now, later = _Queue(worker).coming()
-    assert (now.load, later.load) == (first, second)
+    assert now.load is first.open().args[0] and later.load is second.open().args[0]
     assert now.is_wanted()
     tasks[2].state = "executing"
     assert now.is_wanted()
@@ -418,7 +419,7 @@ def test_another_dask_may_look_otherwise():
         assert list(queue.coming()) == []
     assert not _Queue(object()).has_room(1)
     assert _Queue.of_this_worker() is None
-    assert _run(Call("sum", sum, ((1, 2),))) == 3
+    assert _run(Parcel.of(Call("sum", sum, ((1, 2),)))) == 3
 
 
 # -- on workers -----------------------------------------------------------------------------------------------------

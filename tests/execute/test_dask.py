@@ -16,13 +16,11 @@ import dask
 import numpy as np
 import pytest
 from dask.utils import key_split
-from distributed import Client, LocalCluster, default_client
+from distributed import Client, default_client
 
-from bnp_dask.console import open_client
 from bnp_dask.errors import ExecutionError, SettingError
 from bnp_dask.execute import SerialExecutor
-from bnp_dask.execute.dask import DaskExecutor, open_executor, worker_settings
-from bnp_dask.jobfile import ClientSpec
+from bnp_dask.execute.dask import DaskExecutor, open_executor
 from tests.execute.tasks import kill_own_process, pid_then_go, sleep_then_touch, where_and_when_after
 
 BOUND = 60.0
@@ -243,44 +241,6 @@ def test_only_one_module_of_the_executors_imports_dask():
     code = "import sys, bnp_dask.execute; print(any(m.split('.')[0] in ('dask', 'distributed') for m in sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path.cwd())
     assert found.stdout.strip() == "False"
-
-
-TRIM = "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_"
-
-
-@pytest.mark.parametrize("limit, is_roomy", [("auto", True), (None, True), (0, True), ("4GB", True), ("200MB", False)])
-def test_only_workers_with_memory_to_spare_keep_what_they_free(limit, is_roomy):
-    found = worker_settings(limit)
-    assert (TRIM in found) == is_roomy
-    assert {"distributed.deploy.lost-worker-timeout", "distributed.scheduler.work-stealing-interval"} <= found.keys()
-    with dask.config.set(found):
-        assert dask.config.get("distributed.worker.profile.cycle") == "10s"
-        assert dask.config.get("distributed.nanny.pre-spawn-environ.OMP_NUM_THREADS") == 1
-
-
-@pytest.mark.usefixtures("first_cluster")
-def test_settings_reach_the_workers():
-    with (
-        dask.config.set(worker_settings()),
-        LocalCluster(n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
-        (found,) = client.run(
-            lambda: (
-                os.environ["MALLOC_TRIM_THRESHOLD_"],
-                os.environ["MALLOC_MMAP_THRESHOLD_"],
-                dask.config.get("distributed.admin.tick.interval"),
-            )
-        ).values()
-    assert found == (str(2**27), str(2**25), "200ms")
-
-
-@pytest.mark.usefixtures("first_cluster")
-def test_clusters_that_we_start_leave_nothing_in_the_environment():
-    before = dict(os.environ)
-    with open_client(ClientSpec(workers=1), quiet=True):
-        assert os.environ["MALLOC_TRIM_THRESHOLD_"] == str(2**27)
-    assert dict(os.environ) == before
 
 
 def test_a_current_client_that_never_connected_is_named_and_not_used():

@@ -11,7 +11,7 @@ import pytest
 from distributed import Client, LocalCluster
 from distributed.utils import get_mp_context
 
-from bnp_dask.execute.dask import FAITHFUL, PROMPT
+from bnp_dask.execute.local import FAITHFUL, PROMPT
 
 WARM = ["distributed", "numpy", "numba", "scipy.linalg", "bnp_dask.train", "tests.faults.parts"]
 

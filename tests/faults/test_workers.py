@@ -10,6 +10,7 @@ from distributed.scheduler import KilledWorker
 
 from bnp_dask.errors import ExecutionError
 from bnp_dask.execute.dask import DaskExecutor
+from bnp_dask.execute.local import beside
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.schedules import Memoized
 from bnp_dask.store import SummaryFiles
@@ -42,6 +43,17 @@ def test_workers_killed_in_the_middle_of_a_local_step(warm_cluster, tmp_path, na
     assert time.monotonic() - started < BOUND
     assert len(killer.killed) >= 5
     assert bits(result) == quiet(name)
+
+
+def test_workers_killed_under_a_client_beside_the_scheduler(warm_cluster, tmp_path):
+    """What dies with a worker is computed again from what the scheduler kept, which here is this process's memory."""
+    cluster, _ = warm_cluster(2)
+    data = Faulty(atoms(), str(tmp_path), hangs=frozenset([(0, 0), (1, 2), (3, 3), (5, 2)]))
+    with beside(cluster) as client, Killer(hanging(tmp_path)).at_work() as killer:
+        assert client.scheduler.address.startswith("inproc://")
+        result = go(client, data=data)
+    assert len(killer.killed) >= 4
+    assert bits(result) == quiet("memoized with moves")
 
 
 def test_a_kill_every_second(warm_cluster, tmp_path):

@@ -15,7 +15,7 @@ from distributed import Client, LocalCluster
 import bnp_dask as bnp
 from bnp_dask.batch import Batch
 from bnp_dask.execute import ahead
-from bnp_dask.execute.dask import worker_settings
+from bnp_dask.execute.local import worker_settings
 from tests.execute.reading import events, note
 from tests.memory import measure
 from tests.memory.measure import MB, can_measure

@@ -12,7 +12,8 @@ from distributed import Client, LocalCluster
 
 import bnp_dask as bnp
 from bnp_dask.console import open_client
-from bnp_dask.execute.dask import DaskExecutor, worker_settings
+from bnp_dask.execute.dask import DaskExecutor
+from bnp_dask.execute.local import worker_settings
 from bnp_dask.jobfile import ClientSpec
 from bnp_dask.observation import DiagGaussian, Gaussian
 from bnp_dask.train import ConvergenceWarning

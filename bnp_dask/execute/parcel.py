@@ -1,0 +1,71 @@
+"""Tasks as they travel to workers: pickled once, and opened only where they run.
+
+A scheduler unpickles what it is sent and pickles it again for a worker, and every array is a frame of its own in both
+messages.  A task on a batch has dozens of arrays, most of a few numbers: with parcels they are one frame, and the
+scheduler passes on what it does not look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pickle import PickleBuffer
+from typing import Any
+
+from distributed.protocol.pickle import dumps, loads
+
+SMALL = 1 << 14
+"""Bytes of an array below which it is copied beside others: a frame takes as long as copying this."""
+
+ALIGNED = 64
+"""Arrays begin at multiples of so many bytes."""
+
+
+class Parcel:
+    """A value, pickled.
+
+    Parameters
+    ----------
+    data
+        The value without its arrays' numbers.
+    sizes
+        Bytes of each array in turn; None of those that travel alone.
+    small
+        The small arrays, one after the other.
+    large
+        The others: the memory of those they were made from, so that this must not change.
+    """
+
+    def __init__(self, data: bytes, sizes: Sequence[int | None], small: bytearray, large: Sequence[Any]) -> None:
+        self._data, self._sizes, self._small, self._large = data, sizes, small, large
+        self._value: list[Any] = []
+
+    @classmethod
+    def of(cls, value: Any) -> Parcel:
+        """Pack a value, as Dask would."""
+        found: list[PickleBuffer] = []
+        data = dumps(value, buffer_callback=found.append)
+        sizes: list[int | None] = []
+        small, large = bytearray(), []
+        for buffer in found:
+            raw = buffer.raw()
+            sizes.append(raw.nbytes if raw.nbytes < SMALL else None)
+            if raw.nbytes >= SMALL:
+                large.append(buffer)
+                continue
+            small += raw
+            small += bytes(-len(small) % ALIGNED)
+        return cls(data, sizes, small, large)
+
+    def open(self) -> Any:
+        """The value: the same object every time."""
+        if not self._value:
+            small, large, start = memoryview(self._small), iter(self._large), 0
+            buffers = []
+            for size in self._sizes:
+                buffers.append(next(large) if size is None else small[start : start + size])
+                start += 0 if size is None else size + -size % ALIGNED
+            self._value.append(loads(self._data, buffers=buffers))
+        return self._value[0]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Parcel, (self._data, self._sizes, self._small, [PickleBuffer(b) for b in self._large])

@@ -1,0 +1,97 @@
+"""How workers are set, and the cluster that is started on this machine."""
+
+from __future__ import annotations
+
+import operator
+import os
+import zlib
+
+import dask
+import pytest
+from distributed import Client, LocalCluster, default_client
+
+from bnp_dask.console import open_client
+from bnp_dask.errors import SettingError
+from bnp_dask.execute.dask import DaskExecutor
+from bnp_dask.execute.local import local_client, worker_settings
+from bnp_dask.execute.parcel import Parcel
+from bnp_dask.execute.serial import SerialExecutor
+from bnp_dask.jobfile import ClientSpec
+from tests.train.test_same_bits import SCHEDULES, bits, go
+
+TRIM = "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_"
+
+
+@pytest.mark.parametrize("limit, is_roomy", [("auto", True), (None, True), (0, True), ("4GB", True), ("200MB", False)])
+def test_only_workers_with_memory_to_spare_keep_what_they_free(limit, is_roomy):
+    found = worker_settings(limit)
+    assert (TRIM in found) == is_roomy
+    assert {"distributed.deploy.lost-worker-timeout", "distributed.scheduler.work-stealing-interval"} <= found.keys()
+    with dask.config.set(found):
+        assert dask.config.get("distributed.worker.profile.cycle") == "10s"
+        assert dask.config.get("distributed.nanny.pre-spawn-environ.OMP_NUM_THREADS") == 1
+
+
+@pytest.mark.usefixtures("first_cluster")
+def test_settings_reach_the_workers():
+    with (
+        dask.config.set(worker_settings()),
+        LocalCluster(n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        (found,) = client.run(
+            lambda: (
+                os.environ["MALLOC_TRIM_THRESHOLD_"],
+                os.environ["MALLOC_MMAP_THRESHOLD_"],
+                dask.config.get("distributed.admin.tick.interval"),
+            )
+        ).values()
+    assert found == (str(2**27), str(2**25), "200ms")
+
+
+@pytest.mark.usefixtures("first_cluster")
+def test_clusters_that_we_start_leave_nothing_in_the_environment():
+    before = dict(os.environ)
+    with open_client(ClientSpec(workers=1), quiet=True):
+        assert os.environ["MALLOC_TRIM_THRESHOLD_"] == str(2**27)
+    assert dict(os.environ) == before
+
+
+def test_the_client_is_beside_the_scheduler_and_nobodys_default():
+    with local_client(2, memory_limit="1GB", dashboard=None) as client:
+        assert client.scheduler.address.startswith("inproc://")
+        workers = client.scheduler_info(n_workers=-1)["workers"]
+        assert all(name.startswith("tcp://127.0.0.1") for name in workers)
+        assert [(w["nthreads"], w["memory_limit"]) for w in workers.values()] == [(1, 10**9)] * 2
+        with pytest.raises(ValueError, match="No clients"):
+            default_client()
+        client.cluster.scale(3)
+        client.wait_for_workers(3, timeout=60)
+        executor = DaskExecutor(client, "run")
+        assert executor.result(executor.submit("pid", os.getpid)) != os.getpid()
+        assert executor.results_together(executor.submit_together([("add", operator.add, (1, 2))] * 2)) == [3, 3]
+
+
+@pytest.mark.parametrize("workers", [0, -1, 1.5, True, None])
+def test_processes_are_counted(workers):
+    with pytest.raises(SettingError, match="whole number of processes"):
+        local_client(workers).__enter__()
+
+
+def test_same_bits_and_nothing_changes_that_was_sent(monkeypatch):
+    """The scheduler keeps the very arrays that were sent, to compute again what is lost."""
+    sent = []
+    pack = Parcel.of.__func__
+
+    def packed(cls, value):
+        parcel = pack(cls, value)
+        sent.extend((buffer, zlib.crc32(buffer.raw())) for buffer in parcel._large)
+        return parcel
+
+    monkeypatch.setattr(Parcel, "of", classmethod(packed))
+    monkeypatch.setattr("bnp_dask.execute.parcel.SMALL", 1)
+    with local_client(2, memory_limit=0, dashboard=None) as client:
+        for name, (schedule, moves) in SCHEDULES.items():
+            assert bits(go(client, schedule, moves)) == bits(go(SerialExecutor(), schedule, moves)), name
+    assert len(sent) > 1000
+    assert all(zlib.crc32(buffer.raw()) == crc for buffer, crc in sent)
