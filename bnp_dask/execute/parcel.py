@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pickle import PickleBuffer
 from typing import Any
 
+import numpy as np
 from distributed.protocol.pickle import dumps, loads
 
 SMALL = 1 << 14
@@ -32,10 +33,10 @@ class Parcel:
     small
         The small arrays, one after the other.
     large
-        The others: the memory of those they were made from, so that this must not change.
+        The others, as bytes: the memory of those they were made from, so that this must not change.
     """
 
-    def __init__(self, data: bytes, sizes: Sequence[int | None], small: bytearray, large: Sequence[Any]) -> None:
+    def __init__(self, data: bytes, sizes: Sequence[int | None], small: bytearray, large: Sequence[np.ndarray]) -> None:
         self._data, self._sizes, self._small, self._large = data, sizes, small, large
         self._value: list[Any] = []
 
@@ -50,7 +51,8 @@ class Parcel:
             raw = buffer.raw()
             sizes.append(raw.nbytes if raw.nbytes < SMALL else None)
             if raw.nbytes >= SMALL:
-                large.append(buffer)
+                # no memoryview: the interpreter's garbage collector breaks those that others still look through
+                large.append(np.frombuffer(raw, np.uint8))
                 continue
             small += raw
             small += bytes(-len(small) % ALIGNED)
@@ -60,7 +62,7 @@ class Parcel:
         """The value: the same object every time."""
         if not self._value:
             small, large, start = memoryview(self._small), iter(self._large), 0
-            buffers = []
+            buffers: list[Any] = []
             for size in self._sizes:
                 buffers.append(next(large) if size is None else small[start : start + size])
                 start += 0 if size is None else size + -size % ALIGNED
@@ -68,4 +70,4 @@ class Parcel:
         return self._value[0]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Parcel, (self._data, self._sizes, self._small, [PickleBuffer(b) for b in self._large])
+        return Parcel, (self._data, self._sizes, self._small, self._large)

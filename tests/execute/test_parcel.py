@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import sys
 
@@ -97,7 +98,22 @@ def test_functions_of_main_travel(monkeypatch):
     assert through_dask(packed).open()(4) == 8
 
 
-def test_without_frames_beside_it_everything_is_in_the_message():
-    value = pickle.loads(pickle.dumps(Parcel.of((np.arange(5), np.ones(SMALL))), protocol=5)).open()
+@pytest.mark.parametrize("protocol", [2, 4, 5])
+def test_without_frames_beside_it_everything_is_in_the_message(protocol):
+    value = pickle.loads(pickle.dumps(Parcel.of((np.arange(5), np.ones(SMALL))), protocol=protocol)).open()
     same(value[0], np.arange(5))
     same(value[1], np.ones(SMALL))
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_parcels_may_be_garbage_in_a_circle(monkeypatch, is_open):
+    """Python 3.11 crashes on a memoryview in such a circle that something else looks through."""
+    wrong = []
+    monkeypatch.setattr(sys, "unraisablehook", wrong.append)
+    packed = through_dask(Parcel.of((np.zeros(2 * SMALL), np.arange(3.0))))
+    if is_open:
+        packed.open()
+    circle = [packed]
+    circle.append(circle)
+    del circle, packed
+    assert gc.collect() > 0 and not wrong
