@@ -382,6 +382,7 @@ def refine(model: Model, pool: list[Batch], summary: Summary, sweeps: int) -> He
     heirs, gain
         Statistics of the absorbing clusters, and about what the delete gains, nats.
     """
+    model = replace(model, precision="double")  # those who would absorb it overlap: screening would come on top
     own = summary.take(summary.ids[1:])
     if pool[0].n_atoms == 0:
         return own, 0.0
