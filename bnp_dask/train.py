@@ -42,6 +42,7 @@ from bnp_dask.schedules import (
     State,
     Step,
     Work,
+    is_constant,
     state_from_saved,
     state_to_arrays,
     state_to_json,
@@ -274,7 +275,7 @@ class _Run:
         step.state.in_flight = step.pipeline.outstanding()
         visited = [(b, int(v)) for b, v in enumerate(step.state.visits) if v >= 0]
         arrays = {**state_to_arrays(step.state), **survey_to_arrays(self.work.survey)}
-        commits.commit(self.memo, state_to_json(step.state), arrays, new_rows, visited)
+        commits.commit(self.memo, state_to_json(step.state), arrays, new_rows, visited, is_constant)
         step.state.in_flight = []
 
     def _first_state(self) -> tuple[State, list[dict[str, Any]]]:

@@ -3,7 +3,7 @@
 from bnp_dask.schedules.base import Schedule, Step
 from bnp_dask.schedules.full import FullBatch
 from bnp_dask.schedules.memoized import Memoized
-from bnp_dask.schedules.saved import state_from_saved, state_to_arrays, state_to_json
+from bnp_dask.schedules.saved import is_constant, state_from_saved, state_to_arrays, state_to_json
 from bnp_dask.schedules.state import State, Work
 from bnp_dask.schedules.stochastic import Stochastic
 
@@ -15,6 +15,7 @@ __all__ = [
     "Step",
     "Stochastic",
     "Work",
+    "is_constant",
     "state_from_saved",
     "state_to_arrays",
     "state_to_json",

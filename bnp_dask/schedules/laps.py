@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.batch import concatenate
 from bnp_dask.moves.base import Plan, PlanContext, record
 from bnp_dask.moves.engine import decide, plan_lap
 from bnp_dask.moves.reconcile import consider_split
@@ -177,7 +176,7 @@ def _plan(work: Work, state: State) -> Plan:
         lap=state.lap,
         seed=work.seed,
         free={int(i) for i in value.ids},
-        atoms={target: concatenate(parts) for target, parts in state.gathered.items()},
+        atoms=state.gathered_atoms(),
         calm=state.calm,
     )
     return plan_lap(work.moves, context)

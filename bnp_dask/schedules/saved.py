@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from bnp_dask.batch import Batch, concatenate
+from bnp_dask.batch import Batch
 from bnp_dask.errors import StoreError
 from bnp_dask.model import Model
 from bnp_dask.moves.base import Gather, Memory, Plan, Proposal, Split, Sweep
@@ -19,6 +19,9 @@ from bnp_dask.summary import Edit, Exchange, Forget, InsertEmpty, Merge, Summary
 from bnp_dask.visits import Trial
 
 Arrays = dict[str, np.ndarray]
+
+GATHERED = "gathered"
+"""How the names of arrays of gathered atoms begin."""
 
 EDITS: dict[str, type[Edit]] = {e.__name__: e for e in (InsertEmpty, Take, Merge, Exchange, Forget)}
 
@@ -66,9 +69,14 @@ def state_to_arrays(state: State) -> Arrays:
     index = _basis_index(state)
     for basis, _ in state.in_flight:
         _pack(out, f"in_flight{index[id(basis)]}", basis)
-    for target, parts in state.gathered.items():
-        _pack_atoms(out, f"gathered{target}", concatenate(parts))
+    for target, atoms in state.gathered_atoms().items():
+        _pack_atoms(out, f"{GATHERED}{target}", atoms)
     return out
+
+
+def is_constant(name: str) -> bool:
+    """Whether nobody changes an array of :func:`state_to_arrays` any more."""
+    return name.startswith(GATHERED)
 
 
 def state_from_saved(model: Model, numbers: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> State:
@@ -101,7 +109,7 @@ def state_from_saved(model: Model, numbers: Mapping[str, Any], arrays: Mapping[s
         trials={t.name: total(f"trial{i}") for i, t in enumerate(trials)},
         in_flight=[(summary(f"in_flight{i}"), seen) for i, seen in numbers["in_flight"]],
         lap_counts=arrays.get("lap_counts"),
-        gathered={t: [_atoms(arrays, f"gathered{t}")] for t in numbers["gathered"]},
+        gathered={t: [_atoms(arrays, f"{GATHERED}{t}")] for t in numbers["gathered"]},
         partial=total("partial") if numbers["has_partial"] else None,
         lost={b: Loss(*rest) for b, *rest in numbers.get("lost", ())},  # older runs have none
         **{"calm": False, **{name: numbers[name] for name in NUMBERS if name in numbers}},  # older runs lack calm

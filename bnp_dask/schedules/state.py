@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from bnp_dask.batch import Batch
+from bnp_dask.batch import Batch, concatenate
 from bnp_dask.data.base import Source
 from bnp_dask.execute.base import Executor
 from bnp_dask.model import Model, Posterior
@@ -129,6 +129,13 @@ class State:
     partial: RunningTotal | None = None
     lost: dict[int, Loss] = field(default_factory=dict)
     finished: str | None = None
+
+    def gathered_atoms(self) -> dict[int, Batch]:
+        """The atoms of each cluster in one batch, put together once however often they are asked for."""
+        for target, parts in self.gathered.items():
+            if len(parts) > 1:
+                self.gathered[target] = [concatenate(parts)]
+        return {target: parts[0] for target, parts in self.gathered.items()}
 
     @classmethod
     def start(cls, model: Model, initial: Summary, n_batches: int) -> State:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
-from bnp_dask.store.run import RunStore
+from bnp_dask.store.run import RunStore, nothing
 
 
 class Behind:
@@ -29,10 +29,11 @@ class Behind:
         arrays: Mapping[str, np.ndarray],
         history: list[dict[str, Any]],
         summaries: Iterable[tuple[int, int]],
+        constant: Callable[[str], bool] = nothing,
     ) -> None:
         """As :meth:`RunStore.commit` but for the disk; StoreError also where the commit before did not get there."""
         self.wait()
-        self._pending = self._pool.submit(store.write, store.prepare(state, arrays, history, summaries))
+        self._pending = self._pool.submit(store.write, store.prepare(state, arrays, history, summaries, constant))
 
     def wait(self) -> None:
         """Until everything that was committed is on the disk; StoreError when it cannot get there."""

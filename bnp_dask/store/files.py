@@ -180,6 +180,12 @@ def pack(arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any] | None = None
     return buffer.getvalue()
 
 
+def crc_of_packed(data: bytes) -> int:
+    """CRC-32 of all that :func:`pack` gave, from what it ends with."""
+    end = data[-_CRC_DIGITS:]
+    return zlib.crc32(end, int(end, 16))
+
+
 def _hex_crc(data: bytes | memoryview) -> bytes:
     return b"%08x" % zlib.crc32(data)
 

@@ -6,7 +6,7 @@ import json
 import os
 import warnings
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from bnp_dask.store.files import (
     TEMPORARY,
     DamagedError,
     cannot,
+    crc_of_packed,
     dump_json,
     make_directory,
     pack,
@@ -40,6 +41,11 @@ CHECKPOINT_FORMAT = "bnp-dask checkpoint"
 VERSION = 1
 KEPT_CHECKPOINTS = 2
 READ_TRIES = 10
+
+
+def nothing(name: str) -> bool:
+    """No array, of whatever name."""
+    return False
 
 
 class RunStore:
@@ -152,6 +158,7 @@ class RunStore:
         arrays: Mapping[str, np.ndarray],
         history: list[dict[str, Any]],
         summaries: Iterable[tuple[int, int]],
+        constant: Callable[[str], bool] = nothing,
     ) -> Prepared:
         """A checkpoint as it is now, for :meth:`write`: what it was made from may change in the meantime.
 
@@ -165,6 +172,8 @@ class RunStore:
             Rows added since the last commit, JSON-able mappings.
         summaries
             Batch and visit of every summary that this checkpoint refers to; they must have been put.
+        constant
+            Which of the names are of arrays that nobody changes any more: they are not copied.
 
         Raises
         ------
@@ -179,7 +188,7 @@ class RunStore:
         listing = self._listing(summaries)
         rows = "".join(dump_json(row) + "\n" for row in history).encode()
         # text and copies are made now, because what is in the state may change; packing takes ten times as long
-        copies = {name: np.array(array) for name, array in arrays.items()}
+        copies = {name: array if constant(name) else np.array(array) for name, array in arrays.items()}
         return Prepared(self._number, dump_json(dict(state)), {**copies, _LISTING: listing}, rows)
 
     def write(self, prepared: Prepared) -> None:
@@ -199,7 +208,7 @@ class RunStore:
             "format": CHECKPOINT_FORMAT,
             "version": VERSION,
             "number": number,
-            "arrays": {"bytes": len(packed), "crc32": zlib.crc32(packed)},
+            "arrays": {"bytes": len(packed), "crc32": crc_of_packed(packed)},
             "history": {"bytes": length, "crc32": crc},
             "state": json.loads(prepared.state),
         }

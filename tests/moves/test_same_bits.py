@@ -15,7 +15,7 @@ from bnp_dask.execute.dask import DaskExecutor
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.observation import DiagGaussian, Multinomial
-from bnp_dask.schedules import FullBatch, Memoized, state_from_saved, state_to_arrays, state_to_json
+from bnp_dask.schedules import FullBatch, Memoized, is_constant, state_from_saved, state_to_arrays, state_to_json
 from tests.moves.parts import blobs, prepare, start_random
 
 MOVES = (Birth(per_lap=3, sample=200, refine=6), Merge(), Delete(per_lap=2, absorbers=3, sweeps=3))
@@ -48,6 +48,19 @@ def pause(schedule, work, state, stop):
             numbers = json.loads(json.dumps(state_to_json(state)))
             return rows, state_from_saved(work.model, numbers, {k: v.copy() for k, v in state_to_arrays(state).items()})
     raise AssertionError("the run was over before the pause")
+
+
+def test_what_checkpoints_do_not_copy_never_changes():
+    seen = []
+    work, state = run(None, MOVES)
+    for _ in Memoized(7, window=3).run(work, state):
+        constant = {name: array for name, array in state_to_arrays(state).items() if is_constant(name)}
+        seen.extend((array, array.copy()) for array in constant.values())
+        again = state_to_arrays(state)
+        assert all(np.shares_memory(array, again[name]) for name, array in constant.items() if array.size)
+    assert len(seen) > 20
+    for array, before in seen:
+        np.testing.assert_array_equal(array, before)
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,15 @@ def test_what_changes_after_a_commit_is_not_in_it(store):
     assert found.history == [{"row": 1}]
 
 
+def test_what_is_said_not_to_change_is_not_copied(store):
+    arrays = {"x": np.arange(3.0), "y": np.arange(4.0)}
+    prepared = store.prepare({}, arrays, [], [], constant=lambda name: name == "x")
+    assert prepared.arrays["x"] is arrays["x"] and not np.shares_memory(prepared.arrays["y"], arrays["y"])
+    store.write(prepared)
+    found = loaded(store).arrays
+    assert all(np.array_equal(found[name], array) for name, array in arrays.items())
+
+
 def test_commits_come_one_after_the_other(store):
     with closing(Behind()) as commits:
         for lap in range(5):

@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as hnp
 
 from bnp_dask.errors import StoreError
 from bnp_dask.store import MemoryStore, RunStore, SummaryFiles
-from bnp_dask.store.files import DamagedError, pack, unpack
+from bnp_dask.store.files import DamagedError, crc_of_packed, pack, unpack
 
 DTYPES = st.one_of(
     hnp.floating_dtypes(sizes=(32, 64)), hnp.integer_dtypes(), hnp.boolean_dtypes(), hnp.unicode_string_dtypes()
@@ -37,6 +37,7 @@ def test_arrays_come_back(arrays):
         assert found[name].tobytes() == value.tobytes()
         assert found[name].flags.writeable
     assert pack(arrays, {"k": [1, None]}) == data
+    assert crc_of_packed(data) == zlib.crc32(data)
 
 
 def test_numpy_can_read_the_file():
