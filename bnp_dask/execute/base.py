@@ -102,8 +102,11 @@ Task = tuple[str, Callable[..., Any], tuple[Any, ...]]
 class GroupExecutor(Protocol):
     """What an executor may offer besides, where a message for each task costs more than one for many."""
 
-    def submit_together(self, tasks: Sequence[Task]) -> list[Handle]:
-        """As :meth:`Executor.submit` for each of some tasks, none of which needs another."""
+    def submit_together(self, tasks: Sequence[Task], first: bool = False) -> list[Handle]:
+        """As :meth:`Executor.submit` for each of some tasks, none of which needs another.
+
+        With ``first`` they go before all others that wait.
+        """
         ...
 
     def results_together(self, handles: Sequence[Handle]) -> list[Any]:

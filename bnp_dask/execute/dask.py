@@ -158,14 +158,15 @@ class DaskExecutor:
         call, needed = make_call(self, name, function, args)
         return self._submit(name, call, needed)
 
-    def submit_together(self, tasks: Sequence[Task]) -> list[Handle]:
+    def submit_together(self, tasks: Sequence[Task], first: bool = False) -> list[Handle]:
         """Send tasks to the scheduler in one message: each message takes it some milliseconds."""
+        priority = 1 if first else 0
         names = [name for name, _, _ in tasks]
         made = [make_call(self, *task) for task in tasks]
         if len({len(needed) for _, needed in made}) != 1:  # Dask takes as many arguments for each
-            return [self._submit(name, call, needed) for name, (call, needed) in zip(names, made, strict=True)]
+            return [self._submit(name, *one, priority) for name, one in zip(names, made, strict=True)]
         columns = [list(column) for column in zip(*(needed for _, needed in made), strict=True)]
-        return self._send(names, [call for call, _ in made], columns)
+        return self._send(names, [call for call, _ in made], columns, priority)
 
     def result(self, handle: Handle) -> Any:
         """Wait for a task, bring its value here and release it on the cluster, or raise its error.
@@ -226,10 +227,10 @@ class DaskExecutor:
             if futures and self._client.status == "running":
                 self._client.cancel(futures)
 
-    def _submit(self, name: str, call: Call, needed: list[Future]) -> Handle:
-        return self._send([name], [call], [[future] for future in needed])[0]
+    def _submit(self, name: str, call: Call, needed: list[Future], priority: int = 0) -> Handle:
+        return self._send([name], [call], [[future] for future in needed], priority)[0]
 
-    def _send(self, names: list[str], calls: list[Call], needed: list[list[Future]]) -> list[Handle]:
+    def _send(self, names: list[str], calls: list[Call], needed: list[list[Future]], priority: int = 0) -> list[Handle]:
         """Submit tasks together; ``needed`` are what each needs first, what each needs second, and so on."""
         if self._closed:
             raise ExecutionError(f"cannot take {names[0]!r}: this executor was closed; make a new one")
@@ -241,7 +242,7 @@ class DaskExecutor:
             # results are asked for in the order of submission.
             parcels = [Parcel.of(call) for call in calls]
             futures = self._client.map(
-                _run, parcels, *needed, key=keys, retries=self._retries, pure=False, fifo_timeout=0
+                _run, parcels, *needed, key=keys, retries=self._retries, priority=priority, pure=False, fifo_timeout=0
             )
         except GONE as error:
             raise _lost(names[0], error) from error

@@ -10,14 +10,17 @@ from typing import Any
 from bnp_dask.execute.base import Executor, GroupExecutor, Handle, Task
 
 
-def in_order(executor: Executor, tasks: Iterable[Task], window: int, slight: bool = False) -> Iterator[Any]:
+def in_order(
+    executor: Executor, tasks: Iterable[Task], window: int, slight: bool = False, first: bool = False
+) -> Iterator[Any]:
     """Run tasks with at most ``window`` in flight, and one at least; yield their results in the order of ``tasks``.
 
-    The first of them are sent at once, before anybody asks for a result.  Where they are ``slight``, messages take
-    longer than they do: half a window of them goes out and comes back in one.
+    A window of them is sent at once, before anybody asks for a result; with ``first`` it goes before whatever waits for
+    a worker.  Where they are ``slight``, messages take longer than they do: half a window of them goes out and comes
+    back in one.
     """
     waiting, window = iter(tasks), max(1, window)  # a window of twice no workers: they may come back
-    queue = deque(submitted(executor, list(islice(waiting, window))))
+    queue = deque(submitted(executor, list(islice(waiting, window)), first))
     return _in_turn(executor, waiting, queue, max(1, window // 2) if slight else 1, slight)
 
 
@@ -31,10 +34,10 @@ def _in_turn(
         queue.extend(submitted(executor, list(islice(waiting, len(some)))))
 
 
-def submitted(executor: Executor, tasks: Sequence[Task]) -> list[Handle]:
-    """Start tasks, none of which needs another, at once."""
+def submitted(executor: Executor, tasks: Sequence[Task], first: bool = False) -> list[Handle]:
+    """Start tasks, none of which needs another, at once; ``first``: before others that wait, where anything does."""
     if isinstance(executor, GroupExecutor):
-        return executor.submit_together(tasks)
+        return executor.submit_together(tasks, first)
     return [executor.submit(name, function, *args) for name, function, args in tasks]
 
 

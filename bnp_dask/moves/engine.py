@@ -71,18 +71,20 @@ def _plan_in_turn(turns: Sequence[Planning], context: PlanContext) -> None:
     """Let moves plan one after the other, or each begin while tasks of those before it run."""
     together = context.side_by_side
     under_way = []
-    for planning in turns:
-        under_way.append((planning, _run(next(planning, None), context)))
+    for place, planning in enumerate(turns):
+        # by then tasks of the first are running; the longest are among those that come later, and nothing can be done
+        # beside a long one that begins last
+        under_way.append((planning, _run(next(planning, None), context, first=place > 0)))
         if not together:
             _finish(*under_way.pop(), context)
     for planning, found in under_way:
         _finish(planning, found, context)
 
 
-def _run(tasks: list[Task] | None, context: PlanContext) -> Iterator[Any] | None:
-    """Send tasks; their results, to wait for."""
+def _run(tasks: list[Task] | None, context: PlanContext, first: bool = False) -> Iterator[Any] | None:
+    """Send tasks, ``first`` before those that wait; their results, to wait for."""
     window = max(IN_FLIGHT, 2 * context.executor.n_workers)
-    return None if tasks is None else in_order(context.executor, tasks, window)
+    return None if tasks is None else in_order(context.executor, tasks, window, first=first)
 
 
 def _finish(planning: Planning, found: Iterator[Any] | None, context: PlanContext) -> None:

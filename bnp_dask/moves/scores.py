@@ -6,10 +6,11 @@ import numpy as np
 from scipy.special import xlogy
 
 from bnp_dask.model import Model, Posterior
+from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.summary import Summary
 
-CHUNK = 512
-"""Pairs whose parameters are held at one time."""
+CHUNK_NUMBERS, LEAST_CHUNK = 2**17, 32
+"""Numbers that the unions of pairs scored together have (1 MB: they stay in a core's cache), and pairs at least."""
 
 NEAREST = 12
 """Topics that are looked at as partners of one: those whose words are most like its own."""
@@ -31,8 +32,9 @@ def data_gains(model: Model, value: Summary, pairs: np.ndarray, alone: np.ndarra
     alone = model.best_data_terms(value) if alone is None else alone
     place = value.positions(pairs)
     gains = np.empty(len(pairs))
-    for start in range(0, len(pairs), CHUNK):
-        here = slice(start, start + CHUNK)
+    size = max(LEAST_CHUNK, CHUNK_NUMBERS // numbers_per_cluster(model.observation))
+    for start in range(0, len(pairs), size):
+        here = slice(start, start + size)
         a, b = place[here, 0], place[here, 1]
         gains[here] = model.best_data_terms(_unions(value, a, b)) - alone[a] - alone[b]
     return gains

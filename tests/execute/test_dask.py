@@ -21,7 +21,7 @@ from distributed import Client, default_client
 from bnp_dask.errors import ExecutionError, SettingError
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.execute.dask import DaskExecutor, open_executor
-from tests.execute.tasks import kill_own_process, pid_then_go, sleep_then_touch, where_and_when_after
+from tests.execute.tasks import count_call, kill_own_process, pid_then_go, sleep_then_touch, where_and_when_after
 
 BOUND = 60.0
 
@@ -78,6 +78,22 @@ def test_failed_task_is_released(client):
     with pytest.raises(ZeroDivisionError):
         executor.result(executor.submit("divide-1", operator.truediv, 1, 0))
     until(lambda: not any("failed" in k for k in keys_of(client)), "the release")
+
+
+def test_some_go_before_all_that_wait(dask_client, tmp_path):
+    client = dask_client(1)
+    executor = DaskExecutor(client, "first")
+    busy = executor.submit("busy", pid_then_go, str(tmp_path), 0, True)
+    until(lambda: list(tmp_path.glob("pid-*")), "the task before them")
+    tasks = [(f"turn-{i}", count_call, (str(tmp_path), 7)) for i in range(5)]
+    later = executor.submit_together(tasks)
+    first = executor.submit_together(tasks[:2], first=True)
+    until(lambda: sum("first" in key for key in keys_of(client)) == 8, "the tasks on the scheduler")
+    (tmp_path / "go").touch()
+    turns = [executor.result(handle) for handle in (*first, *later)]
+    assert sorted(turns) == list(range(7))
+    assert max(turns[:2]) <= 2  # one that a worker holds already may go before them
+    executor.result(busy)
 
 
 def test_close_cancels_what_is_out(client, tmp_path):
