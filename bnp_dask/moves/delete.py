@@ -14,6 +14,7 @@ from bnp_dask.execute.base import Task
 from bnp_dask.kernels.resp import cluster_sums
 from bnp_dask.model import NO_PAIRS, Model
 from bnp_dask.moves.base import HOPELESS, MORE, PlanContext, Planning, Proposal, at_most
+from bnp_dask.moves.scores import without_data
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.sequences import loose, unchained
 from bnp_dask.summary import Exchange, Summary
@@ -325,9 +326,10 @@ def _atoms_alone(model: Model, summary: Summary) -> tuple[Model, Summary]:
 
 def _taken_over(context: PlanContext, own: Batch, others: np.ndarray) -> np.ndarray:
     """How much of a target's atoms each of ``others`` would take over, ``(len(others),)``."""
-    model, rest = _atoms_alone(context.model, context.value.take(others))
-    if model.allocation.grouped:
-        return model.local_step(model.global_step(rest), own)["N"]
+    if context.model.allocation.grouped:
+        return context.model.local_step(context.model.global_step(context.value.take(others)), own)["N"]
+    value = context.value if context.model.chained else without_data(context.model, context.value)
+    model, rest = _atoms_alone(context.model, value.take(others))
     # they stay what they are, so their parameters are known; only their weights are others without the target
     log_lik = model.observation.expected_log_lik(context.posterior.observation, own)
     log_lik = np.ascontiguousarray(log_lik[:, context.value.positions(others)])

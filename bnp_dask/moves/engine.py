@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from bnp_dask.moves.base import (
     Sweep,
     record,
 )
+from bnp_dask.moves.scores import without_data
 from bnp_dask.summary import Edit, Exchange, Merge, Summary, Take, follow
 
 CLEAR = 0.2
@@ -140,8 +141,8 @@ class _Judge:
         self.model, self.parts = model, parts
         self.edits: list[Edit] = []
         self.value = value
-        self.light = _light(model, value)
-        self.light_parts: Parts = {name: _light(model, part) for name, part in parts.items()}
+        self.light = without_data(model, value)
+        self.light_parts: Parts = {name: without_data(model, part) for name, part in parts.items()}
         self.data = self._data_terms(value)
         self.terms = model.allocation_terms(self.light)
 
@@ -236,13 +237,6 @@ def _steps_to_come(step: float, last: float) -> float:
     """
     ratio = min(SLOWEST, PATIENCE * step / last) if last > 0 else SLOWEST
     return ratio / (1.0 - ratio) if step > 0 else 0.0
-
-
-def _light(model: Model, summary: Summary) -> Summary:
-    """The summary without the statistics of the observation model."""
-    names = ("N", *model.allocation.fields)
-    fields = {name: summary.fields[name] for name in names}
-    return replace(summary, fields=fields, values={name: summary[name] for name in names})
 
 
 def _row(proposal: Proposal, gain: float | None, accepted: bool, why: str) -> dict[str, Any]:

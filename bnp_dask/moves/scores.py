@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from scipy.special import xlogy
 
@@ -99,14 +101,20 @@ def allocation_gains(model: Model, value: Summary, pairs: np.ndarray) -> np.ndar
     if model.allocation.grouped:  # what groups have in common is not known before the pair was tracked
         place = np.array([value.position(int(i)) for i in pairs.ravel()], np.int64).reshape(-1, 2)
         return rough_allocation_gains(value["N"])[place[:, 0], place[:, 1]]
-    names = ("N", *model.allocation.fields)
-    slim = Summary(value.ids, {n: value.fields[n] for n in names}, {n: value[n] for n in names})
+    slim = without_data(model, value.without_pairs())
     before = model.allocation_terms(slim)["allocation"]
     if any(field.n_cluster_axes != 1 for field in slim.fields.values()):
         unions = (slim.with_pairs(pairs).merge(int(a), int(b)) for a, b in pairs)
     else:
         unions = (_united(slim, slim.position(a), slim.position(b)) for a, b in pairs)
     return np.array([model.allocation_terms(union)["allocation"] - before for union in unions])
+
+
+def without_data(model: Model, summary: Summary) -> Summary:
+    """The summary without the statistics of the observation model."""
+    names = ("N", *model.allocation.fields)
+    fields = {name: summary.fields[name] for name in names}
+    return replace(summary, fields=fields, values={name: summary[name] for name in names})
 
 
 def _united(slim: Summary, a: int, b: int) -> Summary:
