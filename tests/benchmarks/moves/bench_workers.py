@@ -1,9 +1,12 @@
 """How much sooner two workers end a whole run than one.
 
 ``python -m tests.benchmarks.moves.bench_workers STORE.zarr [--laps 10] [--fixed K] [--window 32] [--memory]
-[--share S]``: one JSON line per run.  The runs take turns, a lap each.  Two workers need at least 0.5 of the time of
-one.  How much more is set by the coordinator, where it works beside them on the same cores; with ``--share 0.6`` each
-process has 0.6 of a core to itself, as if it had a machine of its own.
+[--share S] [--apart N]``: one JSON line per run.  The runs take turns, a lap each, so that both have the same minutes
+of the machine; but the processes of each are there while the other computes.  With ``--apart 5`` each run has the
+machine to itself, in a process of its own, five times in turn, and the last line is the median of the five ratios.
+
+Two workers need at least 0.5 of the time of one.  How much more is set by the coordinator, where it works beside them
+on the same cores; with ``--share 0.6`` each process has 0.6 of a core to itself, as if it had a machine of its own.
 """
 
 from __future__ import annotations
@@ -11,6 +14,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
+import sys
 import tempfile
 import time
 import warnings
@@ -54,6 +59,22 @@ def warm_up() -> None:
         bnp.train(model, data, init=bnp.BregmanKMeans(2), moves=moves, client=SerialExecutor())
 
 
+def apart(pairs: int, options: list[str], counts: list[int]) -> None:
+    """Runs in processes of their own, one after the other."""
+    ratios = []
+    for _ in range(pairs):
+        runs = []
+        for n in counts:
+            command = [sys.executable, "-m", "tests.benchmarks.moves.bench_workers", *options, "--workers", str(n)]
+            done = subprocess.run(command, check=True, capture_output=True, text=True)
+            runs.append(json.loads(done.stdout.splitlines()[-1]))
+            print(json.dumps(runs[-1]), flush=True)
+        assert len({run["elbo"] for run in runs}) == 1  # the same bits
+        ratios.append([run["wall"] / runs[0]["wall"] for run in runs])
+    medians = [round(float(m), 3) for m in np.median(ratios, axis=0)]
+    print(json.dumps({"bench": "workers apart", "workers": counts, "of the first": medians, "median of": pairs}))
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser()
@@ -64,7 +85,13 @@ def main() -> None:
     parser.add_argument("--memory", action="store_true")
     parser.add_argument("--share", type=float)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--apart", type=int, default=0)
     args = parser.parse_args()
+    if args.apart:
+        given = {"--laps": args.laps, "--fixed": args.fixed, "--window": args.window, "--share": args.share}
+        options = [args.store, *(text for name, v in given.items() if v is not None for text in (name, str(v)))]
+        apart(args.apart, options + ["--memory"] * args.memory, args.workers)
+        return
     warnings.simplefilter("ignore")
     warm_up()
     results: list[bnp.TrainResult] = []
