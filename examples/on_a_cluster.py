@@ -10,9 +10,8 @@ cluster of several machines the directory (``--dir``) must be one that all of th
 import argparse
 from pathlib import Path
 
-import dask
 import numpy as np
-from distributed import Client, LocalCluster
+from distributed import Client
 
 import bnp_dask as bnp
 
@@ -40,9 +39,7 @@ def main() -> None:
     if not store.exists():
         make_store(store, args.atoms)
 
-    dask.config.set(bnp.worker_settings())  # for workers that are started here; see cluster_configs/README.md
-    where = args.scheduler or LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0")
-    with Client(where) as client:
+    with Client(args.scheduler) if args.scheduler else bnp.local_client(2, dashboard="127.0.0.1:0") as client:
         print(f"dashboard: {client.dashboard_link}")
         result = bnp.train(
             bnp.Model(bnp.DPMixture(gamma=5.0), bnp.Gaussian()),
@@ -57,8 +54,6 @@ def main() -> None:
         )
     print(result)
     print(bnp.inspect(result.posterior, limit=10))
-    if not args.scheduler:
-        where.close()
 
 
 if __name__ == "__main__":  # worker processes import this file
