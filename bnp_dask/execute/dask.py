@@ -74,8 +74,9 @@ def _current_client() -> Client | Executor:
     except ValueError:
         return SerialExecutor()
     if client.status == "connecting" and not client.asynchronous:  # one that could not connect stays until it is freed
+        address = getattr(client.scheduler, "address", "a cluster that did not start")
         raise SettingError(
-            f"the current client, of {client.scheduler.address}, is not connected; needs one that is: close it with "
+            f"the current client, of {address}, is not connected; needs one that is: close it with "
             "distributed.default_client().close(), or give client=, a SerialExecutor() to compute in this process"
         )
     return client

@@ -11,6 +11,7 @@ import sys
 import time
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import dask
 import numpy as np
@@ -272,3 +273,11 @@ def test_a_current_client_that_never_connected_is_named_and_not_used():
     del kept
     with open_executor(None) as executor:
         assert isinstance(executor, SerialExecutor)
+
+
+def test_a_current_client_whose_own_cluster_failed_is_named_too(monkeypatch):
+    """Dask has no scheduler then."""
+    broken = SimpleNamespace(status="connecting", asynchronous=False, scheduler=None)
+    monkeypatch.setattr("bnp_dask.execute.dask.default_client", lambda: broken)
+    with pytest.raises(SettingError, match="of a cluster that did not start, is not connected"):
+        open_executor(None).__enter__()
