@@ -34,6 +34,9 @@ LIMIT = 30
 MOVES_SHOWN = 200
 """Proposals that a page lists one by one."""
 
+IDS_SHOWN = 12
+"""Cluster ids of a proposal that it names."""
+
 POSTERIOR_NAME = "posterior.zarr"
 """Where a run directory keeps its posterior."""
 
@@ -297,13 +300,19 @@ def moves_html(moves: Sequence[Mapping[str, Any]]) -> str:
     lines.append("<th class='text'>decision</th></tr></thead><tbody>")
     for m in reversed(moves[-MOVES_SHOWN:]):
         gain = "" if m["gain"] is None else f"{m['gain']:,.4g}"
-        ids = [", ".join(map(str, m[name])) for name in ("targets", "others")]
+        ids = [_first_few(m[name]) for name in ("targets", "others")]
         verdict = ("accepted: " if m["accepted"] else "rejected: ") + m["why"]
         text = [f"<td class='text'>{html.escape(t)}</td>" for t in (m["kind"], *ids)]
         lines.append(
             f"<tr><td>{m['lap']}</td>{''.join(text)}<td>{gain}</td><td class='text'>{html.escape(verdict)}</td></tr>"
         )
     return "\n".join([*lines, "</tbody></table></details>"])
+
+
+def _first_few(ids: Sequence[int]) -> str:
+    """Cluster ids in words: the first of many, and how many more there are."""
+    more = f", ... ({len(ids) - IDS_SHOWN} more)" if len(ids) > IDS_SHOWN else ""
+    return ", ".join(map(str, ids[:IDS_SHOWN])) + more
 
 
 def posterior_html(posterior: Posterior) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,9 @@ those laps brought 0.054 at most.
 
 BIRTHS = ("birth", "window")
 """Kinds of proposals that make more clusters; a window of a sequence is a birth."""
+
+SORT = "sort"
+"""Kind of the history rows that say that clusters were put in another order, their targets."""
 
 ROUNDING = 1e-12
 """Share of the objective's terms below which a gain is rounding."""
@@ -101,7 +104,8 @@ def _finish(planning: Planning, found: Iterator[Any] | None, context: PlanContex
 class Decision:
     """What a lap's proposals came to.
 
-    ``edits`` bring any summary of the lap up to date; ``records`` are history rows, one per proposal.
+    ``edits`` bring any summary of the lap up to date; ``records`` are history rows, one per proposal, and one where
+    sorting the clusters would change the objective.
     """
 
     edits: list[Edit]
@@ -125,8 +129,7 @@ def decide(model: Model, value: Summary, parts: Parts, plan: Plan, memory: Memor
         Learns of failures.
     """
     judge = _Judge(model, value, parts)
-    records = [*plan.given_up, *[judge.consider(proposal, memory) for proposal in plan.proposals]]
-    judge.sort()
+    records = [*plan.given_up, *[judge.consider(proposal, memory) for proposal in plan.proposals], *judge.sort()]
     memory.forget_dead(judge.value.ids)
     return Decision(judge.edits, records)
 
@@ -171,11 +174,19 @@ class _Judge:
             memory.remember_failure(proposal.kind, targets, own, times)
         return _row(proposal, gain, False, "the objective would fall")
 
-    def sort(self) -> None:
-        """Largest cluster first, where that raises the objective (sticks are broken in order)."""
+    def sort(self) -> list[dict[str, Any]]:
+        """Largest cluster first, where that raises the objective (sticks are broken in order); its history row.
+
+        Nothing where clusters lie in that order already, or where the model knows no order.
+        """
         order = np.argsort(-self.value["N"], kind="stable")
-        if not np.array_equal(order, np.arange(len(order))):
-            self._try(Take(tuple(int(i) for i in self.value.ids[order])), (), None)
+        if np.array_equal(order, np.arange(len(order))):
+            return []
+        ids = tuple(int(i) for i in self.value.ids[order])
+        gain, accepted = self._try(Take(ids), (), None)
+        if not accepted and gain >= -self._rounding(self.terms):
+            return []
+        return [record(SORT, ids, (), gain, accepted, "the objective rises" if accepted else "the objective would fall")]
 
     def _touched(self, edit: Merge | Exchange) -> tuple[tuple[int, ...], Summary]:
         """Clusters whose statistics an edit replaces, and the new ones with theirs."""
@@ -190,9 +201,8 @@ class _Judge:
         data = {} if new is None else self._data_terms(new)
         gain = sum(terms[name] - self.terms[name] for name in terms)
         gain += sum(data.values()) - sum(self.data[i] for i in gone)
-        size = sum(abs(t) for t in terms.values()) + abs(sum(self.data.values()))
         # an empty cluster of a DP mixture costs nothing; of two states of the same worth the smaller is kept
-        if gain <= (-ROUNDING if fewer else ROUNDING) * size:
+        if gain <= (-1.0 if fewer else 1.0) * self._rounding(terms):
             return gain, False
         self.edits.append(edit)
         self.value, self.light, self.terms = edit.apply(self.value, self.parts), light, terms
@@ -201,6 +211,10 @@ class _Judge:
             del self.data[i]
         self.data.update(data)
         return gain, True
+
+    def _rounding(self, terms: Mapping[str, float]) -> float:
+        """Nats below which a gain is rounding; ``terms`` are those without the data."""
+        return ROUNDING * (sum(abs(t) for t in terms.values()) + abs(sum(self.data.values())))
 
     def _data_terms(self, summary: Summary) -> dict[int, float]:
         terms = self.model.best_data_terms(summary)

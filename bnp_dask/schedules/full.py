@@ -56,11 +56,13 @@ class FullBatch:
                 pipeline.fill()
                 if state.position < n_batches:
                     yield Step(state, pipeline, None, lap_end=False)
+            before = state.elbo if lap > 0 and all(loss.lap <= lap for loss in state.lost.values()) else None
             self._global_step(work, state)
+            gain = None if before is None else state.elbo - before
             n_proposed = state.plan.n_proposed
             moves = settle_lap(work, state)
             end_lap(work, state, self.laps, self.tolerance, self.count_tolerance, n_proposed)
-            row = history_row(state, lap, None, exact=True, action="folded", moves=moves)
+            row = history_row(state, lap, None, exact=True, action="folded", gain=gain, moves=moves)
             yield Step(state, pipeline, row, lap_end=True)
 
     def _global_step(self, work: Work, state: State) -> None:

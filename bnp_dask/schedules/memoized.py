@@ -83,7 +83,7 @@ class Memoized:
             pipeline.fill()
             for _ in range(pipeline.n_left):
                 taken = pipeline.take()
-                action, moves = self._fold(work, state, pipeline, taken)
+                action, gain, moves = self._fold(work, state, pipeline, taken)
                 state.step += 1
                 last = state.position == n_batches
                 if last:
@@ -92,13 +92,16 @@ class Memoized:
                     end_lap(work, state, self.laps, self.tolerance, self.count_tolerance, n_proposed)
                 else:
                     pipeline.fill()
-                row = history_row(state, lap, taken.batches, exact=lap > 0 or last, action=action, moves=moves)
+                exact = lap > 0 or last
+                row = history_row(state, lap, taken.batches, exact=exact, action=action, gain=gain, moves=moves)
                 yield Step(state, pipeline, row, lap_end=last)
 
-    def _fold(self, work: Work, state: State, pipeline: Pipeline, taken: Taken) -> tuple[str, list[dict[str, Any]]]:
+    def _fold(
+        self, work: Work, state: State, pipeline: Pipeline, taken: Taken
+    ) -> tuple[str, float | None, list[dict[str, Any]]]:
         """Replace the batches' summaries, take the global step, and see that the objective does not fall.
 
-        Returns what was done, and history rows of births at these batches.
+        Returns what was done, what it gained (nats), and history rows of births at these batches.
         """
         taken = self._lose(work, state, taken)
         if state.lap == 0:
@@ -107,19 +110,21 @@ class Memoized:
                 state.posterior = work.model.global_step(state.total.value())
             state.terms = work.model.elbo(state.posterior, state.total.value())
             keep(work, state, taken, remember)
-            return "folded", []
-        action = "folded"
+            return "folded", None, []
+        action, before = "folded", state.elbo
         if not self._try(work, state, taken):
             taken, action = self._lose(work, state, pipeline.again(taken.batches)), "recomputed"
+            before = state.elbo
             if not self._try(work, state, taken):
                 state.void = True
-                return "kept", []  # only rounding separates the two: the old summaries are as good
+                return "kept", 0.0, []  # only rounding separates the two: the old summaries are as good
+        gain = state.elbo - before
         rows = []
         for batch, found in keep(work, state, taken, remember):
             found, more = try_split(work, state, found)
             remember(work, state, batch, found)
             rows.extend(more)
-        return action, rows
+        return action, gain, rows
 
     def _lose(self, work: Work, state: State, taken: Taken) -> Taken:
         """Leave out batches that have gone bad: from here on the objective is that of the others."""
