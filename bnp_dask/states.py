@@ -28,8 +28,7 @@ class GroupStates:
     cluster
         Cluster ids, ``(S,)`` int64; or positions, where that is said; -1 for a cluster that is gone.
     count
-        Tokens of the group that belong to it, ``(S,)`` float32: half the bytes of a double, and the error that this
-        makes in a document's objective is of second order.
+        Tokens of the group that belong to it, ``(S,)`` float32 or float64.
     """
 
     offsets: np.ndarray
@@ -55,7 +54,7 @@ class GroupStates:
     def from_arrays(arrays: Mapping[str, np.ndarray]) -> GroupStates:
         """Inverse of :meth:`to_arrays`."""
         offsets = np.concatenate([[0], np.cumsum(arrays["lengths"], dtype=np.int64)]).astype(np.int64)
-        return GroupStates(offsets, arrays["cluster"].astype(np.int64), np.asarray(arrays["count"], np.float32))
+        return GroupStates(offsets, arrays["cluster"].astype(np.int64), np.asarray(arrays["count"]))
 
     # -- verbs ------------------------------------------------------------------------------------------------
     def groups(self, start: int, stop: int) -> GroupStates:
@@ -65,7 +64,8 @@ class GroupStates:
 
     def named(self, ids: np.ndarray) -> GroupStates:
         """Positions become the cluster ids at these positions, ``(K,)``."""
-        return replace(self, cluster=np.asarray(ids, np.int64)[self.cluster], count=np.maximum(self.count, SMALL))
+        count = np.maximum(self.count, SMALL) if self.count.dtype == np.float32 else self.count
+        return replace(self, cluster=np.asarray(ids, np.int64)[self.cluster], count=count)
 
     def placed(self, ids: np.ndarray) -> GroupStates:
         """Cluster ids become their positions in ``ids (K,)``, or -1."""
@@ -98,7 +98,7 @@ class GroupStates:
         first[1:] = (np.diff(group) != 0) | (np.diff(done.cluster) != 0)
         if first.all():
             return done
-        count = np.add.reduceat(done.count, np.flatnonzero(first)).astype(np.float32)
+        count = np.add.reduceat(done.count, np.flatnonzero(first))
         return _sorted(group[first], done.cluster[first], count, self.n_groups)
 
     def _owner(self) -> np.ndarray:

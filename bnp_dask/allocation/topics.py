@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from scipy.special import gammaln, psi
@@ -64,6 +64,15 @@ class DocumentStep:
         is that of the kept topics, and it may fall from visit to visit.
     shrink
         Leave topics that a document does not use out of its later updates: the same answer, faster.
+    states
+        How the counts that a document starts from at its next visit are stored: ``"float32"`` or ``"float64"``.
+
+    Notes
+    -----
+    The objective is exact for the responsibilities of the last visit, however counts are stored: no statistic is made
+    of stored counts.  But a visit from counts of 24 bits does not end where one from all 53 would: single terms of the
+    objective differ by 1e-7 or so of themselves (1.7e-7 on a recorded trace of 10 laps, where ``"float64"`` agrees to
+    4e-13).  PLACEHOLDER
     """
 
     start: Literal["best", "warm", "cold"] = "best"
@@ -74,10 +83,13 @@ class DocumentStep:
     restart_above: float = 0.1
     top: int | None = None
     shrink: bool = True
+    states: Literal["float32", "float64"] = "float32"
 
     def __post_init__(self) -> None:
         if self.start not in START:
             raise SettingError(f'start={self.start!r}: needs "best", "warm" or "cold"')
+        if self.states not in ("float32", "float64"):
+            raise SettingError(f'states={self.states!r}: needs "float32" or "float64"')
         for name, low in (("sweeps", 1), ("restarts", 0), ("restart_sweeps", 1), ("top", 1)):
             value = getattr(self, name)
             whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= low
@@ -90,6 +102,11 @@ class DocumentStep:
     def keeps_states(self) -> bool:
         """Whether documents are started from what was found at their last visit."""
         return self.start != "cold"
+
+    @property
+    def kept_as(self) -> np.dtype[Any] | None:
+        """Type of the counts that are kept of documents; None where nothing is kept."""
+        return np.dtype(self.states) if self.keeps_states else None
 
     def rules(self, warm: bool) -> kernel.Rules:
         """Settings as the kernel takes them; ``warm`` when there is something to start from."""
@@ -200,7 +217,7 @@ def document_step(
     """
     theta = tokens.length + (prior.sum() + rest)
     warm = states is not None and step.keeps_states
-    found, kept, table = _fit(step.rules(warm), prior, theta, tokens, log_lik, pairs, sets, states, step.keeps_states)
+    found, kept, table = _fit(step.rules(warm), prior, theta, tokens, log_lik, pairs, sets, states, step.kept_as)
     docs, log_theta, gamma_theta = _group_sums(tokens.times, theta)
     values = _topic_values(found.stats, prior, docs, log_theta)
     values["H"] = found.stats[3] - np.einsum("rk,rk->k", found.sums, table)
@@ -253,7 +270,7 @@ def share_out(
     rules = replace(step, start="best", restarts=0, top=top).rules(states is not None)
     none = np.zeros((0, 2), np.int64)
     sets = np.zeros((0, len(prior)), np.bool_)
-    found, kept, table = _fit(rules, prior, theta, part, log_lik, none, sets, states, step.keeps_states)
+    found, kept, table = _fit(rules, prior, theta, part, log_lik, none, sets, states, step.kept_as)
     docs, log_theta, _ = _group_sums(tokens.times, theta)
     values = _topic_values(found.stats, prior, docs, log_theta)
     values["H"] = found.stats[3] - np.einsum("rk,rk->k", found.sums, table)
@@ -269,7 +286,7 @@ def _fit(
     pairs: np.ndarray,
     sets: np.ndarray,
     states: GroupStates | None,
-    keep: bool,
+    kept_as: np.dtype[Any] | None,
 ) -> tuple[kernel.Found, GroupStates | None, np.ndarray]:
     """Call the kernel: its sums, the counts to keep, and the logs of the likelihoods that it used."""
     n_rows, k = log_lik.shape
@@ -278,15 +295,17 @@ def _fit(
     groups = kernel.Groups(
         tokens.offsets, tokens.row, tokens.weight, tokens.log_share, tokens.times, theta, table, log_lik
     )
-    memory = kernel.Memory(np.zeros(1, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
+    memory = kernel.NO_MEMORY
     if states is not None and rules.start & kernel.WARM:
-        memory = kernel.Memory(states.offsets, states.cluster, states.count)
+        memory = kernel.Memory(states.offsets, states.cluster, states.count.astype(np.float64))
     found = kernel.Found(
         np.zeros((n_rows, k)), np.zeros((4, k)), np.zeros((4, len(pairs))), np.zeros((len(tokens.row), len(sets)))
     )
     begin = prior / prior.sum()
-    kept = kernel.fit_groups(groups, rules, prior, begin, memory, pairs, sets, keep, found)
-    new = GroupStates(kept[0], kept[1].astype(np.int64), kept[2].astype(np.float32)) if keep else None
+    offsets, place, count = kernel.fit_groups(
+        groups, rules, prior, begin, memory, pairs, sets, kept_as is not None, found
+    )
+    new = None if kept_as is None else GroupStates(offsets, place.astype(np.int64), count.astype(kept_as))
     return found, new, log_lik
 
 

@@ -71,6 +71,10 @@ class Memory(NamedTuple):
     counts: np.ndarray
 
 
+NO_MEMORY = Memory(np.zeros(1, np.int64), np.zeros(0, np.int64), np.zeros(0))
+"""That of groups that start from scratch."""
+
+
 class Found(NamedTuple):
     """Sums over groups, times how often each counts.
 

@@ -186,7 +186,8 @@ class _Judge:
         gain, accepted = self._try(Take(ids), (), None)
         if not accepted and gain >= -self._rounding(self.terms):
             return []
-        return [record(SORT, ids, (), gain, accepted, "the objective rises" if accepted else "the objective would fall")]
+        why = "the objective rises" if accepted else "the objective would fall"
+        return [record(SORT, ids, (), gain, accepted, why)]
 
     def _touched(self, edit: Merge | Exchange) -> tuple[tuple[int, ...], Summary]:
         """Clusters whose statistics an edit replaces, and the new ones with theirs."""

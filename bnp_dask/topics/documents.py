@@ -163,11 +163,10 @@ def _fold_in(
     groups = kernel.Groups(
         tokens.offsets, tokens.row, tokens.weight, tokens.log_share, tokens.times, theta, np.exp(log_lik), log_lik
     )
-    memory = kernel.Memory(np.zeros(1, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
     no_pairs, no_sets = np.zeros((0, 2), np.int64), np.zeros((0, k), np.bool_)
     found = kernel.Found(np.zeros((n_rows, k)), np.zeros((4, k)), np.zeros((4, 0)), np.zeros((len(tokens.row), 0)))
-    rules = replace(step, start="cold").rules(False)
-    return kernel.fit_groups(groups, rules, prior, prior / prior.sum(), memory, no_pairs, no_sets, True, found)
+    rules, begin = replace(step, start="cold").rules(False), prior / prior.sum()
+    return kernel.fit_groups(groups, rules, prior, begin, kernel.NO_MEMORY, no_pairs, no_sets, True, found)
 
 
 def atom_labels(posterior: Posterior, batch: Batch, found: DocumentTopics) -> np.ndarray:

@@ -165,3 +165,31 @@ def transition_term(start, trans, theta0, theta, prior0, prior):
         log_pi = psi(th) - psi(th.sum())
         value += gammaln(th).sum() - gammaln(th.sum()) + (m + beta - th) @ log_pi
     return value
+
+
+def potentials(posterior, trial):
+    """Logs that guide receivers, by id: of the start, from each state, to each state, among them.
+
+    A receiver that is a state already has its own; a new one shares what leads to the donors in proportion to its
+    weight, and has what leads away from them on average; among new ones the trial's beliefs hold.
+    """
+    own, theirs = posterior.allocation, trial.beliefs.allocation
+    where = {int(i): k for k, i in enumerate(posterior.ids)}
+    donors = [where[i] for i in trial.donors]
+    ids, k, j_all = trial.beliefs.ids.tolist(), len(where), len(trial.beliefs.ids)
+    share = trial.beliefs.weights / trial.beliefs.weights.sum()
+    log_start, log_in = np.empty(j_all), np.empty((k, j_all))
+    log_out, log_inner = np.empty((j_all, k)), np.array(theirs.log_trans)
+    for j, i in enumerate(ids):
+        if i in where:
+            log_start[j], log_in[:, j] = own.log_start[where[i]], own.log_trans[:, where[i]]
+            log_out[j] = own.log_trans[where[i]]
+            continue
+        log_start[j] = np.log(np.exp(own.log_start[donors]).sum()) + np.log(share[j])
+        log_in[:, j] = np.log(np.exp(own.log_trans[:, donors]).sum(axis=1)) + np.log(share[j])
+        log_out[j] = np.log(np.exp(own.log_trans[donors]).mean(axis=0))
+    for j, one in enumerate(ids):
+        for m, other in enumerate(ids):
+            if one in where and other in where:
+                log_inner[j, m] = own.log_trans[where[one], where[other]]
+    return log_start, log_in, log_out, log_inner

@@ -38,7 +38,7 @@ from bnp_dask.schedules import stochastic
 from bnp_dask.store import RunStore, SummaryFiles
 from bnp_dask.summary import Exchange, Forget, InsertEmpty, Merge, Summary, Take, replay
 from bnp_dask.survey import combine, survey_batch
-from tests.moves.naive import change
+from tests.twins.mixtures import MixtureTwin
 
 B, N, D = 3, 7, 2
 EDITS = {e.__name__: e for e in (InsertEmpty, Take, Merge, Exchange, Forget)}
@@ -67,6 +67,20 @@ def summary(b, columns, pairs=NO_PAIRS) -> Summary:
     made.values["H"][...] = [entropy(batch.weights, columns[i]) for i in ids]
     made.pair_values["H"][...] = [entropy(batch.weights, columns[a] + columns[c]) for a, c in pairs.tolist()]
     return made
+
+
+def change(columns, edit, parts):
+    """What an edit does to responsibilities."""
+    twin = MixtureTwin(MODEL, BATCHES)
+    match edit:
+        case Merge(keep, drop):
+            return twin.merged(columns, keep, drop)
+        case Exchange(trial, donors):
+            return twin.exchanged(columns, donors, parts[trial])
+        case InsertEmpty(ids):
+            return twin.grown(columns, ids)
+        case Take(ids):  # with their atoms, too
+            return {i: columns[i] for i in ids}
 
 
 def equal(found, wanted, size, what):
