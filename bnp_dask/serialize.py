@@ -103,6 +103,27 @@ def from_spec(spec: Spec, arrays: Mapping[str, np.ndarray], classes: Registry = 
     return _decode(spec, arrays, classes)
 
 
+def with_added(spec: Spec, obj: Any) -> Spec:
+    """A description that an earlier version wrote, with the settings that its classes have got since at their defaults.
+
+    Parameters
+    ----------
+    spec
+        What :func:`to_spec` gave.
+    obj
+        An object of the same classes: where it has another one, the description stays as it is.
+    """
+    if isinstance(spec, list) and isinstance(obj, (list, tuple)) and len(spec) == len(obj):
+        return [with_added(own, part) for own, part in zip(spec, obj, strict=True)]
+    if isinstance(spec, dict) and "$map" in spec and isinstance(obj, Mapping):
+        return {"$map": [[key, with_added(own, obj.get(key))] for key, own in spec["$map"]]}
+    if not isinstance(spec, dict) or not is_dataclass(obj) or spec.get("$class") != type(obj).__name__:
+        return spec
+    written = {name: with_added(own, getattr(obj, name, None)) for name, own in spec["fields"].items()}
+    added = {f.name: f for f in fields(obj) if f.init and f.name not in written and not _required(f)}
+    return {**spec, "fields": {**written, **{name: to_spec(_default(f))[0] for name, f in added.items()}}}
+
+
 def _encode(obj: Any, path: tuple[str, ...], classes: Registry | None, arrays: dict[str, np.ndarray]) -> Spec:
     if obj is None or isinstance(obj, (bool, str)) or type(obj) is int:
         return obj
@@ -243,6 +264,10 @@ def _decode_dataclass(spec: dict[str, Spec], arrays: Mapping[str, np.ndarray], c
         return classes[name](**values)
     except (TypeError, ValueError) as error:
         raise StoreError(f"the file describes a {name} that cannot be: {error}") from error
+
+
+def _default(field: Field[Any]) -> Any:
+    return field.default_factory() if field.default is MISSING else field.default
 
 
 def _required(field: Field[Any]) -> bool:

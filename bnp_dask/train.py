@@ -49,7 +49,7 @@ from bnp_dask.schedules import (
 )
 from bnp_dask.schedules.losing import require_enough, usable, without
 from bnp_dask.schedules.state import Loss
-from bnp_dask.serialize import to_spec
+from bnp_dask.serialize import to_spec, with_added
 from bnp_dask.store import Behind, MemoryStore, RunStore, SummaryFiles, is_within_reach
 from bnp_dask.topics.vocabulary import words_of
 from bnp_dask.warm import warm
@@ -160,7 +160,8 @@ def train(
         plan.require_surveyed(source, survey)
         ready = model.with_prior(survey)
         settings = _settings(model, init, schedule, moves, seed, source, survey)
-        with contextlib.closing(_open_store(store, resume, settings)) as memo:
+        parts = {"model": model, "init": init, "schedule": schedule, "moves": list(moves)}
+        with contextlib.closing(_open_store(store, resume, settings, parts)) as memo:
             shelf, skips = _shelf(memo, executor), on_bad_batch == "skip"
             work = Work(ready, source, survey, executor, memo, seed, tuple(moves), shelf, skips)
             run = _Run(work, init, schedule, memo, [*callbacks, LogLaps()], checkpoint_minutes * 60)
@@ -366,14 +367,26 @@ def _digest(arrays: dict[str, np.ndarray]) -> dict[str, int]:
     return {name: zlib.crc32(np.ascontiguousarray(a).tobytes()) for name, a in sorted(arrays.items())}
 
 
-def _open_store(path: str | Path | None, resume: bool, settings: dict[str, Any]) -> RunStore | MemoryStore:
+def _with_added(settings: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
+    """Descriptions of the parts of a run that an earlier version began, with settings that they have got since."""
+    (model, digest), (init, other) = settings["model"], settings["init"]
+    return {
+        "model": [with_added(model, parts["model"]), digest],
+        "init": [with_added(init, parts["init"]), other],
+        **{name: with_added(settings[name], parts[name]) for name in ("schedule", "moves")},
+    }
+
+
+def _open_store(
+    path: str | Path | None, resume: bool, settings: dict[str, Any], parts: dict[str, Any]
+) -> RunStore | MemoryStore:
     if path is None:
         return MemoryStore()
     if not (resume and RunStore.exists(path)):
         return RunStore.create(path, settings)
     found = RunStore.open(path)
     try:
-        _compare_settings(found.settings, settings, path)
+        _compare_settings({**found.settings, **_with_added(found.settings, parts)}, settings, path)
     except StoreError:
         found.close()
         raise

@@ -65,14 +65,18 @@ class DocumentStep:
     shrink
         Leave topics that a document does not use out of its later updates: the same answer, faster.
     states
-        How the counts that a document starts from at its next visit are stored: ``"float32"`` or ``"float64"``.
+        Type of the stored counts that a document starts from at its next visit: ``"float64"`` or ``"float32"``.
 
     Notes
     -----
-    The objective is exact for the responsibilities of the last visit, however counts are stored: no statistic is made
-    of stored counts.  But a visit from counts of 24 bits does not end where one from all 53 would: single terms of the
-    objective differ by 1e-7 or so of themselves (1.7e-7 on a recorded trace of 10 laps, where ``"float64"`` agrees to
-    4e-13).  PLACEHOLDER
+    The objective is exact for the responsibilities of the last visit, whatever ``states`` is: no statistic is made of
+    stored counts.  But documents that start from counts of 24 bits do not end where those that start from all 53 would:
+    single terms of the objective differed by 2e-9 and 1.7e-7 of themselves from two recorded traces, which
+    ``"float64"`` met to 1e-14 and 4e-13.
+
+    A stored count takes 12 bytes, or 8 as float32, beside the statistics of the batch.  Summaries and states of KOS
+    (3,430 documents, 30 topics, ten batches) took 4.64 and 4.62 MB, those of a million documents of 20 words (20
+    topics, 50 batches) 40.1 and 30.8 MB, beside 240 MB of counts; laps took the same time.
     """
 
     start: Literal["best", "warm", "cold"] = "best"
@@ -83,7 +87,7 @@ class DocumentStep:
     restart_above: float = 0.1
     top: int | None = None
     shrink: bool = True
-    states: Literal["float32", "float64"] = "float32"
+    states: Literal["float32", "float64"] = "float64"
 
     def __post_init__(self) -> None:
         if self.start not in START:

@@ -182,10 +182,11 @@ def test_a_posterior_as_a_start_must_exist(tmp_path):
 
 
 def test_a_topic_model_with_settings_of_its_document_step(tmp_path):
-    step = {"start": "warm", "restarts": 2, "top": 4}
+    step = {"start": "warm", "restarts": 2, "top": 4, "states": "float32"}
     model = {"allocation": {"type": "HDPTopics", "gamma": 5, "step": step}, "observation": "Multinomial"}
     job = job_of(tmp_path, changed(model=model))
-    assert job.model.allocation == bnp.HDPTopics(5.0, step=bnp.DocumentStep("warm", restarts=2, top=4))
+    expected = bnp.DocumentStep("warm", restarts=2, top=4, states="float32")
+    assert job.model.allocation == bnp.HDPTopics(5.0, step=expected)
     step["restart"] = 1
     with pytest.raises(SettingError, match=r"allocation\.step\.restart: .*did you mean 'restarts'"):
         job_of(tmp_path, changed(model=model))

@@ -13,7 +13,7 @@ from scipy import sparse
 
 from bnp_dask.allocation import DPMixture
 from bnp_dask.errors import SettingError, StoreError
-from bnp_dask.serialize import MODEL_CLASSES, MODEL_REGISTRY, from_spec, registry, to_spec
+from bnp_dask.serialize import MODEL_CLASSES, MODEL_REGISTRY, from_spec, registry, to_spec, with_added
 from tests.results.cases import OBSERVATIONS, fitted
 
 
@@ -173,3 +173,22 @@ def test_setting_errors_keep_their_words():
         DPMixture(gamma=-1.0)
     with pytest.raises(StoreError, match="needs a positive finite concentration"):
         from_spec({"$class": "DPMixture", "fields": {"gamma": -1.0}}, {})
+
+
+@dataclass(frozen=True)
+class Older:
+    """:class:`Plan` before it had a rate."""
+
+    laps: int
+
+
+def test_a_description_written_before_a_setting_was_there_gets_its_default():
+    def described(plan):
+        return {"$class": "Plan", "fields": {"laps": plan.laps}}
+
+    now = Plan(3, 0.7, {"a": [Plan(4, 0.1)], "b": 1})
+    old = {**described(now), "fields": {"laps": 3, "inner": {"$map": [["a", [described(Plan(4))]], ["b", 1]]}}}
+    assert from_spec(with_added(old, now), {}, PLANS) == Plan(3, 0.5, {"a": [Plan(4)], "b": 1})
+    assert with_added(to_spec(now)[0], now) == to_spec(now)[0]
+    assert with_added(old, Older(3)) == old
+    assert with_added([old], [now, now]) == [old]

@@ -21,6 +21,8 @@ GOLDEN = Path(__file__).resolve().parents[2] / ".." / "shared" / "golden"
 pytestmark = pytest.mark.skipif(not GOLDEN.exists(), reason="needs the golden traces")
 
 GIVEN, CHOSEN = 1e-8, 1e-5
+WARM = 1e-12
+"""What documents that start from counts with all their digits leave; with float32 it was 2e-9."""
 
 
 def load(name):
@@ -97,4 +99,4 @@ def test_memoized_with_warm_starts(given):
         if given:
             posterior = Posterior(model, posterior.ids, TopicSticks.of(arrays["u"][t], arrays["omega"][t]),
                                   posterior.observation, summary)  # fmt: skip
-        check(model, posterior, summary, arrays, t, GIVEN if given else CHOSEN)
+        check(model, posterior, summary, arrays, t, WARM if given else CHOSEN)
