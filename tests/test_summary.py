@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from bnp_dask.errors import SummaryError
-from bnp_dask.running import RunningTotal
-from bnp_dask.summary import Edit, Exchange, Field, Forget, InsertEmpty, Merge, Summary, Take, replay
+from bnp_dask.running import RunningTotal, difference
+from bnp_dask.summary import Edit, Exchange, Field, Forget, InsertEmpty, Links, Merge, Summary, Take, replay
 
 D = 2
 FIELDS = {
@@ -501,3 +501,22 @@ def test_no_clusters_is_a_summary_too():
     assert grown["U"].shape == (2, 2, D)
     assert grown.take([])["S"].shape == (0, D)
     assert_same(replay(none, [InsertEmpty((5,)), Take(())]), none)
+
+
+def test_links_of_a_trial_leave_a_total_as_they_came():
+    def part(seed):
+        rng = np.random.default_rng(seed)
+        fields = {"N": Field(("cluster",)), "M": Field(("cluster", "cluster"))}
+        links = Links(np.array([3, 5, 9]), np.array([7]), {"M": rng.normal(size=(2, 2, 3))})
+        return Summary(np.array([1, 2]), fields, {"N": rng.normal(size=2), "M": rng.normal(size=(2, 2))}, links=links)
+
+    one, two = part(0), part(1)
+    total = RunningTotal(one.scale(0.0))
+    total.add(one)
+    total.add(two)
+    total.subtract(one)
+    np.testing.assert_allclose(total.value().links.values["M"], two.links.values["M"], atol=1e-15)
+    np.testing.assert_allclose(total.value()["M"], two["M"], atol=1e-15)
+    np.testing.assert_allclose((one + two - one).links.values["M"], two.links.values["M"], atol=1e-15)
+    change = difference(two, one)
+    np.testing.assert_allclose(change.value().links.values["M"], two.links.values["M"] - one.links.values["M"])

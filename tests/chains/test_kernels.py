@@ -152,3 +152,34 @@ def test_losses_and_blocks_of_both_kinds_of_sequences():
         blocks = [find_block(c, offsets, weights, donors, *args) for c in (scaled, logs)]
         for a, b in zip(*blocks, strict=True):
             assert_allclose(a, b, atol=1e-12)
+
+
+def test_weights_of_sequences_that_are_done_with_logarithms():
+    """Steps that exclude one another; the weight of a sequence counts every one of its steps."""
+    log_start, log_trans, log_lik = problem(30, 4, 2)
+    log_trans = np.where(np.eye(4) > 0, 0.0, -900.0) + 0.01 * log_trans
+    log_lik[4:10, 1:] -= 720.0
+    log_lik[10:16, 0] -= 720.0
+    log_lik -= log_lik.max(axis=1, keepdims=True)
+    offsets, weights = np.array([0, 4, 16, 30]), np.array([1.0, 2.5, 0.5])
+    found = run(log_start, log_trans, log_lik, offsets, weights)
+    assert found.scaled.tolist() == [True, False, True]
+    chains = [naive.forward_backward(log_start, log_trans, log_lik[a:b])[1] for a, b in ((0, 4), (4, 16), (16, 30))]
+    expected = sum(w * chain.pairs.sum(axis=0) for w, chain in zip(weights, chains, strict=True))
+    assert_allclose(found.extra, 2.5 * chains[1].pairs.sum(axis=0), atol=1e-9)
+    assert_allclose(found.pair_sums(), expected, atol=1e-8)
+    assert found.pair_sums().sum() == pytest.approx(weights @ (np.diff(offsets) - 1))
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_a_likelihood_that_is_no_number_shows_in_its_row(place):
+    """Anywhere in the row, whatever stands beside it: the other rows are as they would be."""
+    rows = np.array([[-3.0, 5.0, -np.inf, 1.0], [2.0, 1.0, 0.0, -1.0], [-np.inf] * 4])
+    clean, broken = rows.copy(), rows.copy()
+    top = kernel.shift_rows(clean)
+    assert top.tolist() == [5.0, 2.0, -np.inf]
+    assert clean[0].tolist() == [-8.0, 0.0, kernel.NEVER, -4.0]
+    broken[0, place] = np.nan
+    found = kernel.shift_rows(broken)
+    assert np.isnan(found[0]) and found[1:].tolist() == top[1:].tolist()
+    assert broken[1].tolist() == clean[1].tolist()

@@ -235,6 +235,68 @@ def test_a_batch_that_is_lost_with_none_before_gives_the_model_without_it(tmp_pa
         np.testing.assert_allclose(result.posterior.summary[field], value, rtol=1e-11, atol=1e-11)
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e-3])
+def test_the_objective_that_must_not_fall_is_that_of_the_other_batches(tmp_path, scale):
+    """What a lost batch takes along is no gain and no fall: at small scales densities are above one, and it is much."""
+    (tmp_path / "gone").mkdir()
+    data = Vanishing(bnp.as_source(scale * atoms(), batch_size=EACH), tmp_path / "gone")
+    before = {}
+
+    @dataclass(frozen=True)
+    class Looking(Memoized):
+        def run(self, work, state):
+            for step in super().run(work, state):
+                if state.lap == 2:
+                    rest = state.total.value()
+                    for b in lost:
+                        rest = rest - recall(work, state, b)
+                    before[step.row["step"]] = sum(work.model.elbo(work.model.global_step(rest), rest).values())
+                yield step
+
+    lost = (4,)
+    result = bnp.train(
+        bnp.Model(bnp.DPMixture(3.0), bnp.DiagGaussian()), data, init=bnp.BregmanKMeans(2), moves=(),
+        schedule=Looking(laps=4, window=2, order="fixed", tolerance=0.0, count_tolerance=0.0),
+        client=SerialExecutor(0), callbacks=[Watch(after(tmp_path / "gone", 2, *lost))], on_bad_batch="skip",
+    )  # fmt: skip
+    rows = {row["step"]: row for row in result.history}
+    [found] = [row for row in result.history if row.get("lost")]
+    size = sum(abs(found[t]) for t in ("data", "entropy", "allocation"))
+    assert found["elbo"] - found["gain"] == pytest.approx(before[found["step"] - 1], rel=0, abs=1e-11 * size)
+    assert abs(found["elbo"] - rows[found["step"] - 1]["elbo"]) > 100.0
+    assert "kept" not in result.history["action"]
+    check_never_falls(list(result.history))
+
+
+def test_stochastic_steps_take_a_batch_for_what_is_left_of_the_data(tmp_path):
+    """A batch stands for all atoms but those of lost batches, from the step on that loses them."""
+    (tmp_path / "gone").mkdir()
+    data = Vanishing(bnp.as_source(atoms(), batch_size=EACH), tmp_path / "gone")
+    believed = {}
+
+    @dataclass(frozen=True)
+    class Looking(Stochastic):
+        def run(self, work, state):
+            for step in super().run(work, state):
+                believed[step.row["step"]] = state.posterior.summary["N"].sum()
+                yield step
+
+    result = bnp.train(
+        bnp.Model(bnp.DPMixture(3.0), bnp.DiagGaussian()), data, init=bnp.BregmanKMeans(2), moves=(),
+        schedule=Looking(laps=3, window=1, tolerance=0.0, count_tolerance=0.0), client=SerialExecutor(0),
+        callbacks=[Watch(after(tmp_path / "gone", 1, 2, 6))], on_bad_batch="skip",
+    )  # fmt: skip
+    left, gone = 1200.0, set()
+    for last, row in zip(result.history[:-1], result.history[1:], strict=True):
+        gone |= {entry["batch"] for entry in row.get("lost", ())}
+        left = 1200.0 - EACH * len(gone)
+        if row["batch"] not in gone:
+            rate = row["learning_rate"]
+            expected = (1.0 - rate) * believed[last["step"]] + rate * left
+            assert believed[row["step"]] == pytest.approx(expected, rel=1e-12)
+    assert left == 1200.0 - 2 * EACH
+
+
 @dataclass(frozen=True)
 class Once:
     """Reads a marked batch once."""

@@ -9,6 +9,7 @@ from scipy import sparse
 from scipy.special import gammaln
 
 from bnp_dask.kernels.counts import (
+    LOG_FACTORIAL,
     count_sums,
     rising,
     rising_sums,
@@ -97,3 +98,11 @@ def test_rising_sums(counts):
     dense = counts.toarray()[:, None, :]
     expected = np.sum(gammaln(table + dense) - gammaln(table), axis=2)
     assert_allclose(rising_sums(counts, table), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("count", [len(LOG_FACTORIAL) + i for i in (-2, -1, 0, 1)] + [0, 1, 2, 10**9])
+def test_log_factorials_at_the_end_of_the_table(count):
+    """Counts that have a place in it, and the first that have none."""
+    x = sparse.csr_array(np.array([[float(count), 3.0]]))
+    expected = float(gammaln(count + 1.0)) + np.log(6.0)
+    assert row_log_factorials(x)[0] == pytest.approx(expected, rel=1e-14)

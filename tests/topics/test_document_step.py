@@ -15,6 +15,8 @@ from bnp_dask.groups import lay_out
 from bnp_dask.model import Model
 from bnp_dask.observation import Multinomial, Poisson
 from bnp_dask.states import GroupStates
+from bnp_dask.summary import Exchange, replay
+from bnp_dask.visits import Trial
 from tests.topics import naive
 from tests.topics.parts import K, begin, corpus, fixed, point_model, points, prior_of, tokens_of, word_model
 
@@ -268,3 +270,24 @@ def dense_states(states, k):
         here = slice(states.offsets[d], states.offsets[d + 1])
         out[d, states.cluster[here]] = states.count[here]
     return out
+
+
+@pytest.mark.parametrize("top", [1, 2, None])
+def test_a_trial_gives_a_token_no_more_topics_than_it_may_have(top):
+    """Each receiver of a token that was one topic's stands for one topic more."""
+    batch = Batch(corpus(1, length=300)[0])
+    model = word_model("hdp", **fixed(top=top))
+    posterior = begin(model, batch)
+    rng = np.random.default_rng(0)
+    beliefs = model.global_step(model.summarize(np.array([90, 91, 92]), batch, rng.dirichlet(np.ones(3), 1)))
+    beliefs = replace(beliefs, observation=replace(beliefs.observation, lam=rng.gamma(1.0, 1.0, (3, batch.n_features))))
+    donors = (10, 11, 12, 13)
+    found = model.visit(posterior, batch, trials=[Trial("t", donors, beliefs)])
+    shared = (found.parts["t"]["x"] > 0).sum(axis=0)
+    own = (found.summary["x"] > 0).sum(axis=0)
+    if top is None:
+        assert shared.max() > 1
+    else:
+        assert own.max() == min(top, len(posterior.ids)) and shared.max() == 1
+        after = replay(found.summary, [Exchange("t", donors)], found.parts)
+        assert (after["x"] > 0).sum(axis=0).max() <= top

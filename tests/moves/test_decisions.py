@@ -1,0 +1,135 @@
+"""Decisions at their boundary: what gains nothing, what loses a little, what comes after an accepted proposal."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bnp_dask.allocation import DPMixture
+from bnp_dask.batch import Batch
+from bnp_dask.model import Model
+from bnp_dask.moves.base import Memory, Plan, Proposal
+from bnp_dask.moves.engine import decide
+from bnp_dask.moves.reconcile import consider_split
+from bnp_dask.observation import DiagGaussian
+from bnp_dask.running import RunningTotal
+from bnp_dask.summary import Exchange, Merge, replay
+from bnp_dask.survey import survey_batch
+from bnp_dask.visits import Trial
+from tests.chains.parts import KINDS, model_of
+
+
+def entropies(resp):
+    return -np.where(resp > 0, resp * np.log(np.where(resp > 0, resp, 1.0)), 0.0).sum(axis=0)
+
+
+def assigned(model, batch, ids, resp):
+    """Statistics of atoms with their entropy."""
+    summary = model.summarize(np.array(ids), batch, resp)
+    return replace(summary, values={**summary.values, "H": entropies(resp)})
+
+
+def objective(model, summary):
+    return sum(model.elbo(model.global_step(summary), summary).values())
+
+
+@pytest.fixture
+def two_blobs():
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.normal(size=(40, 2)), rng.normal(size=(30, 2)) + 9.0])
+    batch = Batch(x)
+    return Model(DPMixture(1.0), DiagGaussian()).with_prior(survey_batch(batch)), batch
+
+
+# -- proposals that gain nothing ----------------------------------------------------------------------------------
+@pytest.mark.parametrize("kind", ["merge", "delete"])
+def test_an_empty_cluster_goes_because_fewer_are_as_good(two_blobs, kind):
+    """The last of a DP mixture costs nothing: without it the objective is the same to rounding."""
+    model, batch = two_blobs
+    resp = np.zeros((70, 3))
+    resp[:40, 0] = resp[40:, 1] = 1.0
+    pairs = np.array([[0, 2]])
+    value = assigned(model, batch, (0, 1, 2), resp)
+    tracked = replace(value.with_pairs(pairs), pair_values={"H": np.zeros(1)})
+    heir = value.take([0])
+    edit, others = (Merge(0, 2), ()) if kind == "merge" else (Exchange("t", (2, 0)), (0,))
+    plan = Plan(pairs, (), (Proposal(kind, (0, 2) if kind == "merge" else (2,), others, edit),))
+    decision = decide(model, tracked, {"t": heir}, plan, Memory(9))
+    (record,) = decision.records
+    assert abs(record["gain"]) < 1e-12 * abs(objective(model, value))
+    assert record["accepted"] and record["why"] == "as good with fewer clusters"
+    assert decision.edits == [edit]
+
+
+def test_a_birth_that_gains_nothing_is_not_taken(two_blobs):
+    model, batch = two_blobs
+    resp = np.zeros((70, 2))
+    resp[:40, 0] = resp[40:, 1] = 1.0
+    value = assigned(model, batch, (0, 1), resp)
+    nothing = value.take([1]).insert_empty([7])  # the same cluster, and an empty one
+    part = replace(nothing, ids=np.array([6, 7]))
+    plan = Plan(proposals=(Proposal("birth", (1,), (6, 7), Exchange("t", (1,))),))
+    decision = decide(model, value, {"t": part}, plan, Memory(9))
+    (record,) = decision.records
+    assert abs(record["gain"]) < 1e-12 * abs(objective(model, value))
+    assert not record["accepted"] and not decision.edits
+
+
+# -- births at a batch --------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("share", [1e-9, 1e-3, 0.1])
+def test_a_birth_at_a_batch_of_parts_that_are_alike_is_not_taken(two_blobs, share):
+    model, batch = two_blobs
+    value = assigned(model, batch, (0,), np.ones((70, 1)))
+    newborn = assigned(model, batch, (-1, -2), np.tile([1.0 - share, share], (70, 1)))
+    terms = model.elbo(model.global_step(value), value)
+    born, gain = consider_split(model, RunningTotal(value), terms, value, 0, newborn, [], Memory(3))
+    alone = newborn.insert_empty([0]).take([0, -1, -2])
+    assert gain == pytest.approx(objective(model, alone) - objective(model, value), abs=1e-9)
+    assert gain < 0 and born is None
+
+
+def test_a_birth_at_a_batch_is_taken_from_the_first_nat_on_that_it_gains(two_blobs):
+    """Part of a blob moves away, until two clusters are better than one: by less than a nat first."""
+    model, batch = two_blobs
+    part, found = np.arange(40) < 15, []
+    for far in np.linspace(0.0, 3.0, 120):
+        moved = Batch(batch.x[:40] + np.where(part[:, None], far, 0.0))
+        value = assigned(model, moved, (0,), np.ones((40, 1)))
+        newborn = assigned(model, moved, (-1, -2), np.eye(2)[part.astype(int)])
+        terms = model.elbo(model.global_step(value), value)
+        born, gain = consider_split(model, RunningTotal(value), terms, value, 0, newborn, [], Memory(3))
+        assert (born is not None) == (gain > 0)
+        if born is not None:
+            assert objective(model, born.total.value()) - objective(model, value) == pytest.approx(gain)
+        found.append(gain)
+    found = np.array(found)
+    assert ((found > -0.5) & (found < 0)).any() and ((found > 0) & (found < 0.5)).any()
+
+
+# -- several proposals in a lap -----------------------------------------------------------------------------------
+@pytest.mark.parametrize("kind", KINDS)
+def test_trials_of_sequences_are_decided_after_others_were_accepted(kind):
+    """Three states that hold two places each, all split in one lap: each knows what the others have become."""
+    rng = np.random.default_rng(0)
+    places = np.repeat(rng.integers(6, size=60), 5)
+    x = 12.0 * np.stack([places % 3, places // 3], axis=1) + rng.normal(size=(300, 2))
+    batch = Batch(x, groups=np.array([0, 120, 300]))
+    model = model_of(kind, batch)
+    whole = model.summarize(np.array([10, 11, 12]), batch, np.eye(3)[places // 2])
+    posterior = model.global_step(model.local_step(model.global_step(whole), batch))
+    trials = []
+    for k in range(3):
+        ids = np.array([90, 91]) + 2 * k
+        resp = (places[:, None] == np.array([2 * k, 2 * k + 1])).astype(float)
+        trials.append(Trial(f"t{k}", (10 + k,), model.global_step(model.summarize(ids, batch, resp))))
+    found = model.visit(posterior, batch, trials=trials)
+    births = [Proposal("birth", t.donors, tuple(t.beliefs.ids.tolist()), Exchange(t.name, t.donors)) for t in trials]
+    decision = decide(
+        model, found.summary, found.parts, Plan(trials=tuple(trials), proposals=tuple(births)), Memory(99)
+    )
+    assert [r["accepted"] for r in decision.records[:3]] == [True] * 3
+    after = replay(found.summary, decision.edits, found.parts)
+    gained = sum(r["gain"] for r in decision.records if r["accepted"])
+    assert objective(model, after) - objective(model, found.summary) == pytest.approx(gained)
