@@ -27,10 +27,10 @@ class Memoized:
     laps
         Passes over the data at most.
     window
-        Batches in flight.  They are submitted and folded by halves of it, with one global step for each: with at
-        least four times as many as workers hardly anybody waits, or sixteen times where batches are so small that one
-        task visits four or more.  1: a global step after every batch, as the thesis has it.  Results depend on it, and
-        not on the number of workers.
+        Batches in flight at most.  They are submitted and folded in groups of half of it, rounded down (of one where
+        it is 1), with one global step for each: with at least four times as many as workers hardly anybody waits, or
+        sixteen times where batches are so small that one task visits four or more.  1: a global step after every
+        batch, as the thesis has it.  Results depend on it, and not on the number of workers.
     order
         ``"shuffled"``: a new random order each lap.  ``"fixed"``: as they lie.
     delay
@@ -46,7 +46,11 @@ class Memoized:
     -----
     The objective never falls after the first lap.  Batches computed with the current posterior and folded together
     cannot lower it; those computed with an older posterior can, so the exact objective is checked at every fold,
-    and batches that would lower it are sent back and computed again with the current posterior.
+    and batches that would lower it are sent back and computed again with the current posterior: rows of the history say
+    ``"recomputed"`` for their ``action``, ``"kept"`` where they could not raise it then either, else ``"folded"``.
+    That happens where two groups want to move to one cluster that can fit only one of them: in sorted rows, with few
+    atoms a batch.  Of 400 runs of four laps on small sorted blobs, with settings drawn at random, 15 sent a group back;
+    of 1,500 on small sorted corpora 9, and of 1,500 on short sequences 10.
 
     Topic models hold to that when their documents start from where they stood (``DocumentStep(start="best")`` or
     ``"warm"``): the counts of a batch's documents are kept beside its summary.
