@@ -13,7 +13,7 @@ import bnp_dask as bnp
 from bnp_dask import plots
 from bnp_dask.describe import covariance, variances
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.report import inspect, report
+from bnp_dask.report import inspect, moves_html, report
 from bnp_dask.results import History, TrainResult, save
 from tests.results.cases import OBSERVATIONS, fitted
 
@@ -241,3 +241,10 @@ def test_moves_are_drawn_and_listed(tmp_path):
     page = (tmp_path / "page.html").read_text()
     assert "<h2>Moves</h2>" in page
     assert "accepted: the objective rises" in page
+
+
+def test_of_many_clusters_the_first_are_named():
+    move = {"lap": 3, "kind": "sort", "others": [], "gain": 2.5, "accepted": True, "why": "the objective rises"}
+    page = moves_html([{**move, "targets": list(range(100, 130))}])
+    assert "100, 101, 102" in page and "111, ... (18 more)" in page and "112" not in page
+    assert "<td class='text'>7, 8</td>" in moves_html([{**move, "targets": [7, 8]}])

@@ -18,6 +18,7 @@ from bnp_dask.allocation import HDPHMM as HMM
 from bnp_dask.allocation import LDA, DocumentStep, DPMixture, FiniteHMM, FiniteMixture, HDPTopics
 from bnp_dask.batch import Batch
 from bnp_dask.execute.serial import SerialExecutor
+from bnp_dask.execute.threads import ThreadExecutor
 from bnp_dask.initialize import FromPosterior
 from bnp_dask.model import Model
 from bnp_dask.observation import FixedVarianceGaussian
@@ -124,15 +125,38 @@ def test_up_to_date_posteriors_need_no_guard(name, schedule, unguarded):
     assert not falls(run(MODELS[name], schedule))
 
 
-def test_the_history_of_a_run_says_what_was_sent_back():
-    x, weights = rows_and_weights(10.0)
-    model = MODELS["mixture"].with_prior(survey_batch(Batch(x, weights)))
+def trained(name="mixture", heavy=10.0, **more):
+    """A whole run through the front door."""
+    x, weights = rows_and_weights(heavy)
+    model = MODELS[name].with_prior(survey_batch(Batch(x, weights)))
     begin = model.global_step(model.summarize(np.arange(2), Batch(np.tile(BEGIN, (5, 1))), np.tile(np.eye(2), (5, 1))))
-    result = train(
-        model, x, weights=weights, batch_size=SIZE, init=FromPosterior(begin), moves=[], client=SerialExecutor(),
-        schedule=Memoized(laps=20, window=2, order="fixed"),
+    return train(
+        model, x, weights=weights, batch_size=SIZE, init=FromPosterior(begin), moves=[],
+        schedule=Memoized(laps=20, window=2, order="fixed"), **{"client": SerialExecutor(), **more},
     )  # fmt: skip
+
+
+def test_the_history_of_a_run_says_what_was_sent_back():
+    result = trained()
     assert result.converged
     assert sent_back(result.history) == [(2, len(PLACES) - 1)]
     assert not falls(result.history)
     assert np.sort(result.posterior.summary["N"]) == pytest.approx([24.0, 420.0], abs=1e-3)
+
+
+def test_a_batch_that_was_sent_back_is_kept_as_it_was_computed_again(tmp_path):
+    """In a run directory both attempts are written, under numbers of their own; threads and a store change no bits."""
+    alone, stored = trained(), trained(store=tmp_path / "run")
+    threads = ThreadExecutor(2)
+    try:
+        parallel = trained(client=threads)
+    finally:
+        threads.close()
+    for other in (stored, parallel):
+        assert [row["elbo"] for row in other.history] == [row["elbo"] for row in alone.history]
+    visits = {}
+    for file in (tmp_path / "run").rglob("*-*.npz"):
+        batch, visit = (int(number) for number in file.stem.split("-"))
+        visits[batch] = max(visit, visits.get(batch, 0))
+    laps = alone.history[-1]["lap"]
+    assert visits == {**dict.fromkeys(range(4), laps - 1), 4: laps}
