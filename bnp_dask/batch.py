@@ -27,12 +27,15 @@ class Batch:
         Dense atoms that come in groups (one image, one hospital): the rows of group g are
         ``groups[g]:groups[g + 1]``, ``(G + 1,)`` int64; None for atoms that do not.  Of sparse counts each row is a
         group of tokens, and this is None.
+    names
+        Names of the features, ``(D,)``, for messages; None where they have none.
     """
 
     x: np.ndarray | sparse.csr_array
     weights: np.ndarray | None = None
     name: str = "batch"
     groups: np.ndarray | None = None
+    names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.groups is not None:
@@ -90,6 +93,12 @@ class Batch:
         g = int(np.searchsorted(self.groups, row, side="right")) - 1
         return f"row {row} (row {row - int(self.groups[g])} of group {g} of this batch)"
 
+    def column(self, index: int) -> str:
+        """How messages call a column: by its name, or else its number."""
+        if self.names is None or self.names[index] == str(index):
+            return f"column {index}"
+        return f"column {self.names[index]!r}"
+
     def rows(self, start: int, stop: int) -> Batch:
         """The atoms ``start:stop``: views, nothing is copied but the row pointers of sparse rows.
 
@@ -136,7 +145,8 @@ class Batch:
 
     def columns(self, index: np.ndarray) -> Batch:
         """All atoms, restricted to the columns ``index``."""
-        return replace(self, x=self.x[:, index])
+        names = None if self.names is None else tuple(self.names[i] for i in index)
+        return replace(self, x=self.x[:, index], names=names)
 
 
 def concatenate(batches: list[Batch], name: str = "sample") -> Batch:
@@ -152,7 +162,7 @@ def concatenate(batches: list[Batch], name: str = "sample") -> Batch:
     if batches and all(b.groups is not None for b in batches):
         lengths = [np.diff(b.group_offsets) for b in batches]
         groups = np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int64)
-    return Batch(x, weights, name, groups)
+    return Batch(x, weights, name, groups, batches[0].names if batches else None)
 
 
 def check_columns(x: sparse.sparray | sparse.spmatrix, name: str) -> None:

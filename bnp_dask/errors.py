@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class BnpDaskError(Exception):
     """Base of all errors that this package raises on purpose."""
@@ -33,3 +36,9 @@ class NumericalError(BnpDaskError, ArithmeticError):
 
 class ExecutionError(BnpDaskError, RuntimeError):
     """Tasks cannot run: a lost or closed cluster, workers that keep dying, a void handle."""
+
+
+def nearest(word: str, known: Iterable[str], intro: str = "; nearest existing name: ") -> str:
+    """A hint that names the known word nearest to ``word``, or nothing."""
+    found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f"{intro}{found[0]!r}" if found else ""

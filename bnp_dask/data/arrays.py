@@ -11,7 +11,8 @@ import numpy as np
 from scipy import sparse
 
 from bnp_dask.batch import Batch, check_weights
-from bnp_dask.data.base import Reader, Source
+from bnp_dask.columns import Columns
+from bnp_dask.data.base import Reader, Source, columns_of
 from bnp_dask.data.checks import (
     Span,
     batch_name,
@@ -156,6 +157,10 @@ class WeightedSource:
     @property
     def is_sparse(self) -> bool:
         return self.atoms.is_sparse
+
+    @property
+    def columns(self) -> Columns | None:
+        return columns_of(self.atoms)
 
     def reader(self, index: int) -> Reader:
         inner = self.atoms.reader(index)

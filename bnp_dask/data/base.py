@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from bnp_dask.batch import Batch
+from bnp_dask.columns import Columns
 from bnp_dask.errors import DataError
 from bnp_dask.execute.ahead import Load
 
@@ -54,6 +55,21 @@ class Source(Protocol):
     def describe(self) -> dict[str, Any]:
         """What identifies the data, JSON-able: kind, path, sizes; compared when a run is resumed."""
         ...
+
+
+@runtime_checkable
+class NamedSource(Protocol):
+    """What a source provides besides if its features may have names; its readers name those of each batch too."""
+
+    @property
+    def columns(self) -> Columns | None:
+        """The columns of its features; None where they have no names."""
+        ...
+
+
+def columns_of(source: Source) -> Columns | None:
+    """Columns of a source; None for sources without names, and for those of others that know of none."""
+    return source.columns if isinstance(source, NamedSource) else None
 
 
 @dataclass(frozen=True)

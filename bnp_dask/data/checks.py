@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import errno
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -150,9 +149,3 @@ def parsed(name: str) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno != errno.EINVAL:
             raise
         raise DataError(f"{name}: damaged, or not what its name says ({type(error).__name__}: {error})") from error
-
-
-def nearest(word: str, known: Iterable[str], intro: str = "; nearest existing name: ") -> str:
-    """A hint that names the known word nearest to ``word``, or nothing."""
-    found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f"{intro}{found[0]!r}" if found else ""

@@ -19,6 +19,7 @@ from dask.local import get_sync
 from scipy import sparse
 
 from bnp_dask.batch import Batch
+from bnp_dask.columns import NO_ROLES, WHOLE, Columns, Cutting, Roles
 from bnp_dask.data.base import Reader
 from bnp_dask.data.checks import (
     BATCH_BYTES,
@@ -30,9 +31,10 @@ from bnp_dask.data.checks import (
     csr_counts,
     float_rows,
 )
-from bnp_dask.data.frames import frame_batch, frame_columns
+from bnp_dask.data.choose import choose, frame_columns
+from bnp_dask.data.frames import frame_batch, labels_in
 from bnp_dask.data.groups import Runs, as_arrow, require_once
-from bnp_dask.data.steps import WHOLE, BatchNames, Cutting, blocks_of
+from bnp_dask.data.steps import BatchNames, blocks_of
 from bnp_dask.errors import DataError
 
 if TYPE_CHECKING:
@@ -113,18 +115,21 @@ class BlockReader:
 
 @dataclass(frozen=True)
 class PartitionReader:
-    """Computes one partition of a dask DataFrame."""
+    """Computes one partition of a dask DataFrame.
+
+    ``labels``, ``weights`` and ``keys`` are what the frame calls the columns of features, weights, groups and order.
+    """
 
     payload: bytes
-    columns: tuple[Any, ...]
-    weights: str | None
+    labels: tuple[Any, ...]
+    weights: Any
     name: str
-    keys: tuple[str, ...] = ()
+    keys: tuple[Any, ...] = ()
     cutting: Cutting = WHOLE
 
     def __call__(self) -> Batch:
         frame = _compute(self.payload)
-        batch = frame_batch(frame, self.columns, self.weights, self.name)
+        batch = frame_batch(frame, self.labels, self.weights, self.name)
         if not self.keys:
             return batch
         runs = _runs(frame, self.keys, self.name, self.cutting)
@@ -137,7 +142,7 @@ class PartitionNames:
 
     payload: bytes
     name: str
-    keys: tuple[str, ...]
+    keys: tuple[Any, ...]
     cutting: Cutting
 
     def __call__(self) -> tuple[pa.Array, np.ndarray]:
@@ -146,9 +151,9 @@ class PartitionNames:
         return BatchNames(runs.ids(), blocks, (0, len(offsets) - 1))()
 
 
-def _runs(frame: Any, keys: Sequence[str], name: str, cutting: Cutting) -> Runs:
+def _runs(frame: Any, keys: Sequence[Any], name: str, cutting: Cutting) -> Runs:
     """Groups of the rows of one partition."""
-    runs = Runs(name, keys[0], keys[1] if len(keys) > 1 else None, cutting)
+    runs = Runs(name, str(keys[0]), str(keys[1]) if len(keys) > 1 else None, cutting)
     runs.add(*[as_arrow(frame[key]) for key in keys])
     return runs
 
@@ -245,30 +250,31 @@ class DaskFrameSource:
 
     name: str
     frame: Any
-    columns: tuple[Any, ...]
-    weights: str | None
-    keys: tuple[str, ...] = ()
-    """Columns of groups and their order."""
-    cutting: Cutting = WHOLE
+    columns: Columns
+    labels: Mapping[str, Any]
+    """What the frame calls each column."""
 
     @staticmethod
     def of(
         frame: Any,
         batch_size: int | None = None,
-        columns: Sequence[str] | None = None,
-        weights: str | None = None,
-        keys: Sequence[str] = (),
-        cutting: Cutting = WHOLE,
+        columns: Sequence[str] | Columns | None = None,
+        roles: Roles = NO_ROLES,
     ) -> DaskFrameSource:
         """Check the columns; with groups, compute these columns once, to see that no partition cuts a group."""
         name = "dask DataFrame"
         if batch_size is not None:
             raise DataError(f"{name}: its partitions are the batches; call df.repartition(...) instead of batch_size")
-        chosen = frame_columns(frame._meta, columns, weights, name, keys)
-        used = list(dict.fromkeys([*chosen, *([weights] if weights is not None else []), *keys]))
+        chosen, labels = choose(frame_columns(frame._meta, name), columns, roles, name)
+        keys = tuple(labels[key] for key in roles.keys)
         if keys:
-            _require_whole_groups(frame[list(keys)], tuple(keys), name, cutting)
-        return DaskFrameSource(name, frame[used], tuple(chosen), weights, tuple(keys), cutting)
+            _require_whole_groups(frame[list(keys)], keys, name, roles.cutting)
+        return DaskFrameSource(name, frame[list(labels.values())], chosen, labels)
+
+    @property
+    def keys(self) -> tuple[Any, ...]:
+        """What the frame calls the columns of groups and their order."""
+        return tuple(self.labels[key] for key in self.columns.roles.keys)
 
     @property
     def n_batches(self) -> int:
@@ -276,7 +282,7 @@ class DaskFrameSource:
 
     @property
     def n_features(self) -> int:
-        return len(self.columns)
+        return self.columns.n_features
 
     @property
     def n_atoms(self) -> None:
@@ -294,62 +300,65 @@ class DaskFrameSource:
     def reader(self, index: int) -> Reader:
         name = batch_name(self.name, check_index(index, self.n_batches, self.name), None)
         payload = cloudpickle.dumps(_small_graph(self.frame.partitions[index], name))
-        return PartitionReader(payload, self.columns, self.weights, name, self.keys, self.cutting)
+        cutting = self.columns.roles.cutting
+        return PartitionReader(payload, *labels_in(self.columns, self.labels), name, self.keys, cutting)
 
     def batch_names(self, index: int) -> PartitionNames:
         """What the groups of a batch are called; computes their columns again."""
         name = batch_name(self.name, check_index(index, self.n_batches, self.name), None)
         part = self.frame[list(self.keys)].partitions[index]
-        return PartitionNames(cloudpickle.dumps(_small_graph(part, name)), name, self.keys, self.cutting)
+        payload = cloudpickle.dumps(_small_graph(part, name))
+        return PartitionNames(payload, name, self.keys, self.columns.roles.cutting)
 
     def describe(self) -> dict[str, Any]:
+        roles = self.columns.roles
         return {
             "kind": "dask dataframe",
             "path": self.name,
             "n_atoms": None,
             "n_features": self.n_features,
             "n_batches": self.n_batches,
-            "columns": [str(c) for c in self.columns],
-            "weights": self.weights,
-            **({"groups": list(self.keys)} if self.keys else {}),
-            **({"cutting": asdict(self.cutting)} if self.cutting != WHOLE else {}),
+            "columns": list(self.columns.names),
+            "weights": roles.weights,
+            **({"groups": list(roles.keys)} if roles.keys else {}),
+            **({"cutting": asdict(roles.cutting)} if roles.cutting != WHOLE else {}),
         }
 
 
-def _require_whole_groups(frame: Any, keys: tuple[str, ...], name: str, cutting: Cutting) -> None:
+def _require_whole_groups(frame: Any, keys: tuple[Any, ...], name: str, cutting: Cutting) -> None:
     """DataError when rows of one group lie in two places, such as in two partitions."""
     parts = frame.to_delayed()
     ids = dask.compute(*[dask.delayed(_ids)(part, keys, f"{name} batch {b}", cutting) for b, part in enumerate(parts)])
     try:
-        require_once(list(ids), name, keys[0])
+        require_once(list(ids), name, str(keys[0]))
     except DataError as error:
         raise DataError(
             f"{error}. Partitions must end where groups end: df.set_index({keys[0]!r}) makes them"
         ) from None
 
 
-def _ids(frame: Any, keys: tuple[str, ...], name: str, cutting: Cutting) -> Any:
+def _ids(frame: Any, keys: tuple[Any, ...], name: str, cutting: Cutting) -> Any:
     """Task: the id of each run of rows of one partition."""
     return _runs(frame, keys, name, cutting).ids()
 
 
 def open_collection(
-    data: Any,
-    batch_size: int | None,
-    columns: Sequence[str] | None,
-    weights: str | None,
-    keys: Sequence[str] = (),
-    cutting: Cutting = WHOLE,
+    data: Any, batch_size: int | None, columns: Sequence[str] | Columns | None, roles: Roles
 ) -> DaskArraySource | DaskFrameSource:
-    """A dask array or DataFrame as a source, ``keys`` its columns of groups; DataError for other collections."""
+    """A dask array or DataFrame as a source; DataError for other collections."""
+    if is_dask_frame(data):
+        return DaskFrameSource.of(data, batch_size, columns, roles)
     import dask.array as da
 
     if isinstance(data, da.Array):
-        if columns is not None or weights is not None:
+        if isinstance(columns, Sequence) or roles.weights is not None:
             raise DataError(
                 "dask array: has no named columns; choose columns as x[:, [0, 2]], give weights as an array"
             )
         return DaskArraySource.of(data, batch_size)
-    if "dataframe" in type(data).__module__.lower() and type(data).__name__ == "DataFrame":
-        return DaskFrameSource.of(data, batch_size, columns, weights, keys, cutting)
     raise DataError(f"{type(data).__name__} is a dask collection without rows; needs a dask Array or DataFrame")
+
+
+def is_dask_frame(data: Any) -> bool:
+    """Whether data are a dask DataFrame."""
+    return is_dask(data) and "dataframe" in type(data).__module__.lower() and type(data).__name__ == "DataFrame"

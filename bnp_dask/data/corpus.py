@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple
 
-from bnp_dask.data.checks import nearest
 from bnp_dask.data.files import Location
 from bnp_dask.data.vocabulary import Analysis
-from bnp_dask.errors import DataError, SettingError
+from bnp_dask.errors import DataError, SettingError, nearest
 
 TEXT_FORMATS = ("text-folder", "text-archive", "lines", "jsonl", "csv-text", "tsv-text", "parquet-text")
 """Formats of raw text: they become counts of words in two passes."""

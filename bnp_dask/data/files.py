@@ -12,8 +12,7 @@ from typing import IO, Any
 import fsspec
 from zarr.storage import FsspecStore, LocalStore
 
-from bnp_dask.data.checks import nearest
-from bnp_dask.errors import DataError
+from bnp_dask.errors import DataError, nearest
 
 LOCAL = "file"
 

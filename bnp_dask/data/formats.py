@@ -6,8 +6,9 @@ import gzip
 import lzma
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import IO, Any, Literal, get_args
 
 import fsspec
@@ -15,15 +16,15 @@ import numpy as np
 from fsspec.compression import compr
 from scipy import sparse
 
+from bnp_dask.columns import Columns
 from bnp_dask.data import tables, text
-from bnp_dask.data.checks import nearest
 from bnp_dask.data.corpus import Text
 from bnp_dask.data.corpus_files import TAR_ENDINGS, is_zip, zip_members
 from bnp_dask.data.corpus_tables import JSONL
 from bnp_dask.data.files import Location
 from bnp_dask.data.parquet import SUFFIXES
 from bnp_dask.data.patches import Patches, PatchStream, images_in, is_image
-from bnp_dask.errors import DataError, SettingError
+from bnp_dask.errors import DataError, SettingError, nearest
 
 Format = Literal[
     "zarr", "parquet", "npy", "npz", "csv", "tsv", "idx", "images", "docword", "ldac", "svmlight", "svmlight0",
@@ -33,6 +34,9 @@ FORMATS: tuple[str, ...] = get_args(Format)
 
 STREAMED = ("csv", "tsv", "idx", "images", "docword", "ldac", "svmlight", "svmlight0")
 """Formats that can only be read from front to back."""
+
+TEXT_TABLES: Mapping[str, str] = MappingProxyType({"csv": ",", "tsv": "\t"})
+"""Streamed formats of tables, and what separates their columns."""
 
 COUNTS = ("docword", "ldac", "svmlight", "svmlight0")
 """Streamed formats of sparse counts."""
@@ -188,7 +192,7 @@ class Stream:
 
     location: Location
     format: str
-    columns: Sequence[str] | None = None
+    columns: Sequence[str] | Columns | None = None
     weights: str | None = None
     patches: Patches = field(default_factory=Patches)
     notes: tuple[str, ...] = ()
@@ -208,6 +212,13 @@ class Stream:
             return 1.0
         return min(1.0, self._raw[-1].tell() / max(1, self.location.size()))
 
+    def named(self) -> Columns | None:
+        """Columns of its features; None for formats without names, and for tables that have none."""
+        if self.format not in TEXT_TABLES:
+            return None
+        head = tables.csv_head(self._open, self.location.name, self.columns, self.weights, TEXT_TABLES[self.format])
+        return head.columns if head.has_names else None
+
     def pieces(self) -> Iterator[Piece]:
         """The atoms, piece by piece; DataError when the file is cut short or damaged."""
         try:
@@ -222,11 +233,10 @@ class Stream:
 
     def _parse(self) -> Iterator[Piece]:
         name = self.location.name
-        if self.format in ("csv", "tsv"):
-            sep = "\t" if self.format == "tsv" else ","
-            yield from tables.csv(self._open, name, self.columns, self.weights, sep)
+        if self.format in TEXT_TABLES:
+            yield from tables.csv(self._open, name, self.columns, self.weights, TEXT_TABLES[self.format])
             return
-        if self.columns is not None or self.weights is not None:
+        if isinstance(self.columns, Sequence) or self.weights is not None:
             raise DataError(f"{name}: format {self.format} has no named columns; leave out columns and weights")
         if self.format == "images":
             self._images = PatchStream(self.location, self.patches)

@@ -13,10 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bnp_dask.batch import Batch
-from bnp_dask.data.base import Reader, Source
+from bnp_dask.columns import WHOLE, Columns, Cutting
+from bnp_dask.data.base import Reader, Source, columns_of
 from bnp_dask.data.checks import Span, batch_rows
 from bnp_dask.data.files import Location
-from bnp_dask.data.steps import INT, WHOLE, BatchNames, Cutting, Names, Steps, blocks_of, differ, shown, times_of
+from bnp_dask.data.steps import INT, BatchNames, Names, Steps, blocks_of, differ, shown, times_of
 from bnp_dask.data.zarr_rows import ZarrArray
 from bnp_dask.errors import DataError
 
@@ -235,7 +236,7 @@ class GroupedReader:
         g = int(np.searchsorted(batch.group_offsets, row, side="right")) - 1
         place = int(begin[g]) + row - int(batch.group_offsets[g])
         raise DataError(
-            f"{batch.name}: row {row}, column {column} is {batch.x[row, column]}, which is row {place} of group "
+            f"{batch.name}: row {row}, {batch.column(column)} is {batch.x[row, column]}, which is row {place} of group "
             f"{ids[g].as_py()!r}; missing values ({len(np.unique(wrong[:, 0]))} rows here) are not read over: fill "
             "them in, or drop such rows and begin a new group after each. For a table with an order column that is "
             "dropping them and gaps='cut' (--gaps cut), for arrays "
@@ -288,6 +289,10 @@ class GroupedSource:
     @property
     def n_atoms(self) -> int | None:
         return self.atoms.n_atoms
+
+    @property
+    def columns(self) -> Columns | None:
+        return columns_of(self.atoms)
 
     @property
     def n_groups(self) -> int:

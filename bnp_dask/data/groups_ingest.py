@@ -11,22 +11,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
+from bnp_dask.columns import WHOLE, Columns, Cutting, Roles
 from bnp_dask.data.checks import PIECE_BYTES
+from bnp_dask.data.choose import arrow_columns, choose, is_numeric
 from bnp_dask.data.files import Location
 from bnp_dask.data.formats import open_packed
 from bnp_dask.data.groups import as_arrow, require_all
 from bnp_dask.data.groups_open import parquet_pieces
-from bnp_dask.data.parquet import (
-    choose_columns,
-    common_dtype,
-    feature_layout,
-    fill_rows,
-    is_numeric,
-    numbers,
-    open_file,
-    parquet_files,
-)
-from bnp_dask.data.steps import INT, WHOLE, Cutting, Steps, times_of
+from bnp_dask.data.parquet import common_dtype, fill_rows, numbers, open_file, parquet_files
+from bnp_dask.data.steps import INT, Steps, times_of
 from bnp_dask.errors import DataError, SettingError
 
 Piece = tuple[np.ndarray, np.ndarray | None]
@@ -40,10 +33,8 @@ class GroupedTable:
     ----------
     location, kind
         Of a Parquet file or folder, or a CSV file.
-    layout
-        Feature columns and how many features each gives.
-    weights
-        Column of weights, or None.
+    columns
+        Features, weights, groups and order.
     dtype
         Of the features.
     offsets
@@ -60,8 +51,7 @@ class GroupedTable:
 
     location: Location
     kind: str
-    layout: tuple[tuple[str, int], ...]
-    weights: str | None
+    columns: Columns
     dtype: np.dtype
     offsets: np.ndarray
     place: np.ndarray | None
@@ -87,9 +77,10 @@ class GroupedTable:
             )
         keys = [group] if order is None else [group, order]
         schema = _schema(location, kind)
-        chosen = choose_columns(schema, columns, weights, location.name, keys)
-        layout = tuple(feature_layout(schema, chosen))
-        text = {} if kind == "parquet" else _text_types(schema, [*chosen, *([weights] if weights else [])], group)
+        roles = Roles(weights, group, order, cutting)
+        chosen, _ = choose(arrow_columns(schema), columns, roles, location.name)
+        numeric = [*chosen.names, *([weights] if weights else [])]
+        text = {} if kind == "parquet" else _text_types(schema, numeric, group)
         codes, times = [], []
         before = 0
         for piece in _pieces(location, kind, keys, text):
@@ -104,7 +95,7 @@ class GroupedTable:
         if before == 0:
             raise DataError(f"{location.name} has no rows")
         found, ids = _codes(codes)
-        dtype = common_dtype(schema, chosen) if kind == "parquet" else np.dtype(np.float64)
+        dtype = common_dtype(schema, chosen.names) if kind == "parquet" else np.dtype(np.float64)
         offsets = np.concatenate([[0], np.cumsum(np.bincount(found))]).astype(INT)
         breaks = None
         if order is None:
@@ -118,7 +109,7 @@ class GroupedTable:
         if (np.diff(rank) != 1).any():
             place = np.empty(len(rank), INT)
             place[rank] = np.arange(len(rank))
-        return GroupedTable(location, kind, layout, weights, dtype, offsets, place, text, ids, breaks)
+        return GroupedTable(location, kind, chosen, dtype, offsets, place, text, ids, breaks)
 
     @property
     def is_sorted(self) -> bool:
@@ -130,7 +121,7 @@ class GroupedTable:
 
         Rows that do not lie right are first written to a temporary file at their new places.
         """
-        n, d = int(self.offsets[-1]), sum(width for _, width in self.layout)
+        n, d = int(self.offsets[-1]), self.columns.n_features
         if self.place is None:
             done = 0
             for x, weights in self._rows():
@@ -140,7 +131,7 @@ class GroupedTable:
         with tempfile.TemporaryFile() as file:
             file.truncate(max(1, n * d * self.dtype.itemsize))
             held = np.memmap(file, self.dtype, "r+", shape=(n, d))
-            sorted_weights = np.empty(n) if self.weights else None
+            sorted_weights = np.empty(n) if self.columns.roles.weights else None
             done = 0
             for x, weights in self._rows():
                 to = self.place[done : done + len(x)]
@@ -157,13 +148,13 @@ class GroupedTable:
 
     def _rows(self) -> Iterator[Piece]:
         """Rows as they lie in the table."""
-        width = sum(w for _, w in self.layout)
-        names = [c for c, _ in self.layout]
-        used = list(dict.fromkeys([*names, *([self.weights] if self.weights else [])]))
-        for batch in _pieces(self.location, self.kind, used, self.types, max(1, PIECE_BYTES // (8 * width))):
-            out = np.empty((batch.num_rows, width), self.dtype)
-            fill_rows(out, batch, self.layout)
-            yield out, numbers(batch.column(self.weights)) if self.weights else None
+        layout, weights = self.columns.layout, self.columns.roles.weights
+        used = list(dict.fromkeys([*self.columns.names, *([weights] if weights else [])]))
+        rows = max(1, PIECE_BYTES // (8 * self.columns.n_features))
+        for batch in _pieces(self.location, self.kind, used, self.types, rows):
+            out = np.empty((batch.num_rows, self.columns.n_features), self.dtype)
+            fill_rows(out, batch, layout)
+            yield out, numbers(batch.column(weights)) if weights else None
 
 
 def _breaks(steps: Steps, times: np.ndarray, codes: np.ndarray, rank: np.ndarray, ids: pa.Array) -> np.ndarray | None:

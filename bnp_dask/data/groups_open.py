@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
+from bnp_dask.columns import WHOLE, Columns, Cutting, Roles
 from bnp_dask.data.arrays import ArraySource, with_weights
 from bnp_dask.data.base import Source
 from bnp_dask.data.checks import PIECE_BYTES, check_dtype, check_matrix
+from bnp_dask.data.choose import arrow_columns, choose
 from bnp_dask.data.collections import DaskArraySource
 from bnp_dask.data.files import Location
 from bnp_dask.data.formats import open_packed
@@ -23,15 +25,13 @@ from bnp_dask.data.npy import NpyFile, NpySource
 from bnp_dask.data.parquet import (
     ParquetSource,
     RowGroups,
-    choose_columns,
     common_dtype,
-    feature_layout,
     open_file,
     parquet_files,
     read_pieces,
     row_starts,
 )
-from bnp_dask.data.steps import IDS_PLACE, INT, WHOLE, Cutting, Names, whole_groups
+from bnp_dask.data.steps import IDS_PLACE, INT, Names, whole_groups
 from bnp_dask.data.zarr_rows import ZarrArray, ZarrRowsSource
 from bnp_dask.errors import DataError
 
@@ -74,6 +74,10 @@ class Keys:
         """Columns that hold groups and order."""
         return tuple(c for c in (self.column, self.order) if c is not None)
 
+    def roles(self, weights: str | None) -> Roles:
+        """The columns that are no features, with that of weights."""
+        return Roles(weights, self.column, self.order, self.cutting)
+
     def require_offsets(self, name: str) -> np.ndarray:
         """The offsets; DataError when a column was named instead."""
         if self.offsets is None:
@@ -82,6 +86,30 @@ class Keys:
                 "(G + 1,), or the path of a .npy file that holds them"
             )
         return self.offsets
+
+
+@dataclass(frozen=True, eq=False)
+class RowSettings:
+    """What is said about rows: the arguments of these names of :func:`bnp_dask.as_source`."""
+
+    weights: Any
+    groups: Any
+    order: str | None
+    gaps: Literal["refuse", "cut", "ignore"] | None
+    step: float | None
+    cut: int | None
+
+    def as_trained(self, roles: Roles) -> RowSettings:
+        """The same with what training said about tables, wherever nothing else is said."""
+        weights = roles.weights if self.weights is None else self.weights
+        groups = roles.groups if self.groups is None else self.groups
+        if not (isinstance(groups, str) and not groups.endswith(".npy")):
+            return replace(self, weights=weights, groups=groups)
+        order = roles.order if self.order is None else self.order
+        said = {"gaps": self.gaps, "step": self.step} if order is not None else {}
+        before: Any = asdict(roles.cutting)
+        cutting = {n: before[n] if value is None else value for n, value in {**said, "cut": self.cut}.items()}
+        return replace(self, weights=weights, groups=groups, order=order, **cutting)
 
 
 # -- arrays ------------------------------------------------------------------------------------------------------
@@ -179,25 +207,27 @@ def _stored_names(location: Location, members: Sequence[str], n_groups: int) -> 
 
 # -- tables ------------------------------------------------------------------------------------------------------
 def open_parquet_groups(
-    location: Location, keys: Keys, batch_size: int | None, columns: Sequence[str] | None, weights: str | None
+    location: Location,
+    keys: Keys,
+    batch_size: int | None,
+    columns: Sequence[str] | Columns | None,
+    weights: str | None,
 ) -> GroupedSource:
     """Parquet with a column of group ids: one pass over that column, and the order, finds the groups."""
     with open_file(parquet_files(location)[0]) as file:
         schema = file.schema_arrow
     breaks = ids = None
     if keys.column is None:
-        d = ParquetSource.of(location, None, columns, weights)
-        layout, dtype = d.layout, d.dtype
-        whole = check_offsets(keys.require_offsets(location.name), d.n_atoms, location.name)
+        rows = ParquetSource.of(location, None, columns, keys.roles(weights))
+        chosen, dtype = rows.columns, rows.dtype
+        whole = check_offsets(keys.require_offsets(location.name), rows.n_atoms, location.name)
     else:
-        chosen = choose_columns(schema, columns, weights, location.name, keys.columns)
-        layout, dtype = tuple(feature_layout(schema, chosen)), common_dtype(schema, chosen)
+        chosen, _ = choose(arrow_columns(schema), columns, keys.roles(weights), location.name)
+        dtype = common_dtype(schema, chosen.names)
         runs = _parquet_runs(location, keys)
         whole, breaks, ids = runs.offsets(), runs.breaks(), runs.ids()
-    d_all = sum(width for _, width in layout)
-    cut = Cut.within(whole, d_all, batch_size, location.name, keys.cutting.cut, breaks, ids)
-    edges = cut.offsets[cut.groups]
-    return cut.attach(ParquetSource.between(location, layout, weights, dtype, edges, columns is not None))
+    cut = Cut.within(whole, chosen.n_features, batch_size, location.name, keys.cutting.cut, breaks, ids)
+    return cut.attach(ParquetSource.between(location, chosen, dtype, cut.offsets[cut.groups]))
 
 
 def _parquet_runs(location: Location, keys: Keys) -> Runs:
@@ -229,9 +259,7 @@ def table_groups(
     if keys.column is None:
         return grouped(source, keys.require_offsets(source.name), batch_size, weights, keys.cutting.cut)
     runs = Runs(source.name, keys.column, keys.order, keys.cutting)
-    held = source.table
-    values = [as_arrow(held.column(c) if isinstance(held, pa.Table) else held[c]) for c in keys.columns]
-    runs.add(*values)
+    runs.add(*[as_arrow(source.column(c)) for c in keys.columns])
     return grouped(source, runs.offsets(), batch_size, weights, keys.cutting.cut, runs.breaks(), runs.ids())
 
 

@@ -12,6 +12,8 @@ from typing import Any, Literal
 import numpy as np
 from scipy import sparse
 
+from bnp_dask.columns import Columns, Cutting
+from bnp_dask.data.base import columns_of
 from bnp_dask.data.checks import (
     BATCH_BYTES,
     ENTRY_BYTES,
@@ -33,7 +35,7 @@ from bnp_dask.data.open import open_path
 from bnp_dask.data.parquet import ParquetSource
 from bnp_dask.data.patches import Patches
 from bnp_dask.data.project import Projection, fit_projection, load_projection
-from bnp_dask.data.steps import Cutting, whole_groups
+from bnp_dask.data.steps import whole_groups
 from bnp_dask.data.vocabulary import WordSums, write_vocabulary
 from bnp_dask.data.zarr_rows import ZarrRowsSource
 from bnp_dask.data.zarr_write import CountsWriter, RowsWriter, write_vector
@@ -47,7 +49,7 @@ _UNBATCHED = 2**62
 
 @dataclass(frozen=True, eq=False)
 class _Input:
-    """The source as a stream that can be read several times."""
+    """The source as a stream that can be read several times; ``notes`` and ``named`` are known once it was read."""
 
     location: Location
     format: str
@@ -56,6 +58,7 @@ class _Input:
     patches: Patches
     notes: list[str] = field(default_factory=list)
     table: GroupedTable | None = None
+    named: list[Columns] = field(default_factory=list)
 
     def cut(self, n_features: int, rows: int, cut: int | None) -> Cut | None:
         """Groups of the rows, cut as was asked: of a column, or of a store that has them; else None."""
@@ -76,10 +79,12 @@ class _Input:
     def pieces(self) -> Iterator[tuple[Piece, float]]:
         """Atoms with weights, in the stored dtype, and the share read."""
         if self.table is not None:
+            self._name(self.table.columns)
             yield from self.table.pieces()
             return
         if self.format in STREAMED:
             stream = Stream(self.location, self.format, self.columns, self.weights, self.patches)
+            self._name(stream.named())
             for piece in stream.pieces():
                 yield piece, stream.fraction()
             self.notes[:] = stream.notes
@@ -91,6 +96,7 @@ class _Input:
             source = open_path(self.location, rows, self.weights, self.columns, self.format)
         if isinstance(source, GroupedSource):
             source = source.atoms
+        self._name(columns_of(source))
         for index in range(source.n_batches):
             if isinstance(source, NpySource | ZarrRowsSource | ParquetSource):
                 x, weights = source.load_reader(index).load(source.dtype.newbyteorder("="))
@@ -98,6 +104,9 @@ class _Input:
                 batch = source.reader(index)()
                 x, weights = batch.x, batch.weights
             yield (x, weights), (index + 1) / source.n_batches
+
+    def _name(self, columns: Columns | None) -> None:
+        self.named[:] = [] if columns is None else [columns]
 
 
 def ingest(
@@ -280,6 +289,8 @@ def _write_rows(plan: _Plan, pieces: Iterator[tuple[Piece, float]], sample: np.n
         writer.add(_convert(done, kind, name, writer.n_atoms), weights)
         plan.tell(begin + (1 - begin) * fraction, writer.n_atoms)
     facts: dict[str, Any] = {}
+    if plan.given.named and projection is None:
+        facts["columns"] = plan.given.named[0].to_json()
     notes = list(plan.given.notes)
     if plan.given.table is not None and not plan.given.table.is_sorted:
         notes.append("rows were sorted into groups: they lie in another order than in the source")

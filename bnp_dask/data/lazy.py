@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import dask
 import numpy as np
 
-from bnp_dask.data.frames import frame_columns
+from bnp_dask.columns import NO_ROLES, Columns
+from bnp_dask.data.choose import choose, frame_columns
+from bnp_dask.data.collections import is_dask_frame
 from bnp_dask.errors import DataError
 
 if TYPE_CHECKING:
@@ -16,8 +18,16 @@ if TYPE_CHECKING:
     import dask.array as da
 
 
+FRAME = "dask DataFrame"
+
+
 def map_rows(
-    function: Callable[[Any, Any], np.ndarray], shared: Any, data: Any, width: int | None, dtype: Any
+    function: Callable[[Any, Any], np.ndarray],
+    shared: Any,
+    data: Any,
+    width: int | None,
+    dtype: Any,
+    columns: Columns | None = None,
 ) -> da.Array:
     """Lazy result of ``function(shared, rows)`` for every block of rows.
 
@@ -33,14 +43,19 @@ def map_rows(
         Columns of the result, or None for a vector.
     dtype
         Of the result.
+    columns
+        What a model was trained on: features of a DataFrame are found by name.
     """
     import dask.array as da
 
     if isinstance(data, da.Array):
         rows = data
-    elif type(data).__name__ == "DataFrame":
-        chosen = frame_columns(data._meta, None, None, "dask DataFrame")
-        rows = data[chosen].to_dask_array()
+    elif is_dask_frame(data):
+        found, labels = choose(frame_columns(data._meta, FRAME), columns, NO_ROLES, FRAME)
+        if columns is not None:
+            columns.positions(found, FRAME)
+        # one dtype for all: columns of floats and of bools together would be objects
+        rows = data[[labels[name] for name in found.names]].astype(np.float64).to_dask_array()
     else:
         raise DataError(f"a Dask {type(data).__name__}; needs an Array or a DataFrame, one row per atom")
     if rows.ndim != 2:

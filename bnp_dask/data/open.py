@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -13,17 +13,19 @@ import pyarrow as pa
 import zarr
 from scipy import sparse
 
+from bnp_dask.columns import Columns, Cutting, Roles
 from bnp_dask.data.arrays import ArraySource, with_weights
 from bnp_dask.data.base import Source
 from bnp_dask.data.checks import parsed
-from bnp_dask.data.collections import DaskArraySource, is_dask, open_collection
+from bnp_dask.data.collections import DaskArraySource, is_dask, is_dask_frame, open_collection
 from bnp_dask.data.corpus import TEXT_FORMATS
 from bnp_dask.data.files import Location
-from bnp_dask.data.formats import STREAMED, Stream, check_format, detect
+from bnp_dask.data.formats import STREAMED, TEXT_TABLES, Stream, check_format, detect
 from bnp_dask.data.frames import TableSource
 from bnp_dask.data.groups import GroupedSource
 from bnp_dask.data.groups_open import (
     Keys,
+    RowSettings,
     csv_table,
     from_list,
     grouped,
@@ -32,10 +34,10 @@ from bnp_dask.data.groups_open import (
     stored_groups,
     table_groups,
 )
+from bnp_dask.data.named import matched, ordered
 from bnp_dask.data.npy import NpyFile, NpySource
 from bnp_dask.data.parquet import ParquetSource, first_schema, parquet_files
 from bnp_dask.data.parquet_counts import ParquetCountsSource, counts_shape
-from bnp_dask.data.steps import Cutting
 from bnp_dask.data.zarr_counts import ZarrCountsSource, open_zarr_counts
 from bnp_dask.data.zarr_rows import ZarrArray, ZarrRowsSource, open_zarr, open_zarr_rows, store_facts
 from bnp_dask.errors import DataError
@@ -57,7 +59,7 @@ def as_source(
     batch_size: int | None = None,
     weights: str | os.PathLike[str] | np.ndarray | Sequence[float] | None = None,
     storage_options: Mapping[str, Any] | None = None,
-    columns: Sequence[str] | None = None,
+    columns: Sequence[str] | Columns | None = None,
     format: str | None = None,
     groups: str | os.PathLike[str] | np.ndarray | Sequence[int] | None = None,
     order: str | None = None,
@@ -82,7 +84,11 @@ def as_source(
     storage_options
         Passed to fsspec for URLs.
     columns
-        Columns to use, in that order (Parquet, DataFrame, CSV).  Default: all numeric ones.
+        Columns to use, in that order (Parquet, DataFrame, CSV).  Default: all numeric ones.  Or the columns that a
+        model was trained on, ``posterior.columns``: features are found by name and put in order; one that is missing
+        is an error, and so is one more unless training chose its own; tables are read with the weights, groups and
+        order of training, unless these arguments say otherwise.  Features of data without names are taken as they lie,
+        and get these names: so ``Columns.of(["age", "visits"])`` names those of an array.
     format
         Format of a file, where its name and first bytes do not tell.
     groups
@@ -116,31 +122,68 @@ def as_source(
     DataError
         The data cannot be read as rows of numbers or counts; says what was found and what to call.
     """
-    cutting = Cutting.of(cut, gaps, step, order)
-    keys = Keys.of(groups, order, cutting)
-    if isinstance(data, (str, os.PathLike)):
-        location = Location.of(data, storage_options)
-        return open_path(location, batch_size, weights, columns, format, keys, cut, on_bad_batch == "skip")
-    if format is not None or storage_options is not None:
+    wanted = list(columns) if isinstance(columns, Iterable) and not isinstance(columns, str) else columns
+    if not isinstance(wanted, list | Columns | None):
+        raise DataError(f"columns={columns!r}: needs a list of names, such as ['age', 'visits'], or Columns")
+    location = Location.of(data, storage_options) if isinstance(data, (str, os.PathLike)) else None
+    rows = RowSettings(weights, groups, order, gaps, step, cut)
+    if isinstance(wanted, Columns) and _is_table(data, location, format):
+        rows = rows.as_trained(wanted.roles)
+    cutting = Cutting.of(rows.cut, rows.gaps, rows.step, rows.order)
+    keys = Keys.of(rows.groups, rows.order, cutting)
+    if location is not None:
+        lenient = on_bad_batch == "skip"
+        source = open_path(location, batch_size, rows.weights, wanted, format, keys, rows.cut, lenient)
+    elif format is not None or storage_options is not None:
         raise DataError(f"format and storage_options are for paths and URLs, but data is {type(data).__name__}")
+    else:
+        source = _open_object(data, batch_size, rows.weights, wanted, keys, rows.cut)
+    return matched(source, wanted) if isinstance(wanted, Columns) else source
+
+
+def _is_table(data: Data, location: Location | None, format: str | None) -> bool:
+    """Whether data are a table with a name for each column, so that rows may have weights and groups there."""
+    if location is None:
+        return isinstance(data, pa.Table) or _is_frame(data) or is_dask_frame(data)
+    with parsed(location.name):
+        location.require()
+        kind = check_format(format) if format is not None else detect(location)
+        if kind == "parquet":
+            return counts_shape(first_schema(parquet_files(location), True)) is None
+        return Stream(location, kind).named() is not None
+
+
+def _open_object(
+    data: Data,
+    batch_size: int | None,
+    weights: Any,
+    columns: Sequence[str] | Columns | None,
+    keys: Keys | None,
+    cut: int | None,
+) -> Source:
+    """Source of something in this process."""
     if isinstance(data, zarr.Array | zarr.Group):
         raise DataError("data is an open Zarr node, which workers cannot open; pass its path or URL")
     if is_dask(data):
         column, apart = _split_weights(weights)
         _require_groups(cut, keys, "dask collection")
-        named = () if keys is None else keys.columns
-        source = open_collection(data, batch_size, columns, column, named, cutting)
+        source = open_collection(data, batch_size, columns, _roles(keys, column))
         if keys is not None and (isinstance(source, DaskArraySource) or keys.column is None):
             return grouped(source, keys.require_offsets(source.name), batch_size, apart, cut)
         return _weighted(source, source.spans, apart)
     if isinstance(data, Source):
-        given = (batch_size, weights, columns, keys, cut)
+        given = (batch_size, weights, None if isinstance(columns, Columns) else columns, keys, cut)
         if any(value is not None for value in given):
             raise DataError(
                 "data is already a source; give batch_size, weights, columns, groups and cut where it is made"
             )
         return data
     return _from_memory(data, batch_size, weights, columns, keys, cut)
+
+
+def _roles(keys: Keys | None, weights: str | None) -> Roles:
+    """Columns that are no features."""
+    return Roles(weights) if keys is None else keys.roles(weights)
 
 
 def _require_groups(cut: int | None, keys: Keys | None, name: str) -> None:
@@ -152,14 +195,18 @@ def _require_groups(cut: int | None, keys: Keys | None, name: str) -> None:
 
 
 def _from_memory(
-    data: Data, batch_size: int | None, weights: Any, columns: Sequence[str] | None, keys: Keys | None, cut: int | None
+    data: Data,
+    batch_size: int | None,
+    weights: Any,
+    columns: Sequence[str] | Columns | None,
+    keys: Keys | None,
+    cut: int | None,
 ) -> Source:
     column, apart = _split_weights(weights)
-    named = () if keys is None else keys.columns
     if isinstance(data, pa.Table) or _is_frame(data):
         make = TableSource.of_table if isinstance(data, pa.Table) else TableSource.of_frame
         _require_groups(cut, keys, "table")
-        table = make(data, batch_size, columns, column, named)
+        table = make(data, batch_size, columns, _roles(keys, column))
         if keys is not None:
             return table_groups(table, keys, batch_size, apart)
         return _weighted(table, table.spans, apart)
@@ -168,7 +215,7 @@ def _from_memory(
             f"data is {type(data).__name__}; needs a path or URL, a NumPy array, scipy.sparse counts, a dask Array or "
             "DataFrame, a pandas DataFrame, an Arrow Table, or a source"
         )
-    if columns is not None or column is not None:
+    if isinstance(columns, list) or column is not None:
         raise DataError("an array has no named columns; choose columns as x[:, [0, 2]], give weights as an array")
     if is_list_of_groups(data):
         if keys is not None:
@@ -220,7 +267,7 @@ def open_path(
     location: Location,
     batch_size: int | None = None,
     weights: Any = None,
-    columns: Sequence[str] | None = None,
+    columns: Sequence[str] | Columns | None = None,
     format: str | None = None,
     keys: Keys | None = None,
     cut: int | None = None,
@@ -235,7 +282,7 @@ def _open_path(
     location: Location,
     batch_size: int | None,
     weights: Any,
-    columns: Sequence[str] | None,
+    columns: Sequence[str] | Columns | None,
     format: str | None,
     keys: Keys | None,
     cut: int | None,
@@ -259,7 +306,7 @@ def _open_path(
         return parquet if apart is None else replace(parquet, atoms=_weighted(parquet.atoms, parquet.spans, apart))
     if kind == "parquet":
         source = _open_parquet(location, batch_size, columns, column, is_lenient)
-    elif columns is not None or column is not None:
+    elif isinstance(columns, Sequence) or column is not None:
         what = f"weights={column!r}" if column is not None else "columns="
         raise DataError(f"{location.name}: {what} needs named columns, which format {kind} does not have")
     elif kind == "zarr":
@@ -300,13 +347,13 @@ def _open_zarr(
 def _open_parquet(
     location: Location,
     batch_size: int | None,
-    columns: Sequence[str] | None,
+    columns: Sequence[str] | Columns | None,
     weights: str | None,
     is_lenient: bool = False,
 ) -> ParquetSource | ParquetCountsSource:
     shape = counts_shape(first_schema(parquet_files(location), is_lenient))
-    if shape is None or columns is not None:
-        return ParquetSource.of(location, batch_size, columns, weights, is_lenient)
+    if shape is None or isinstance(columns, Sequence):
+        return ParquetSource.of(location, batch_size, columns, Roles(weights), is_lenient)
     if weights is not None:
         raise DataError(f"{location.name}: a table of counts takes weights as an array or .npy file, not a column")
     return ParquetCountsSource.of(location, batch_size)
@@ -360,19 +407,20 @@ def _read_whole(
     batch_size: int | None,
     column: str | None,
     apart: Any,
-    columns: Sequence[str] | None,
+    columns: Sequence[str] | Columns | None,
     keys: Keys | None,
 ) -> Source:
     """A small file of a streamed format, read into memory."""
     _check_small(location, kind)
-    if keys is not None and keys.column is not None and kind in ("csv", "tsv"):
+    if keys is not None and keys.column is not None and kind in TEXT_TABLES:
         table = csv_table(location, kind, keys)
-        of_file = TableSource.of_table(table, batch_size, columns, column, keys.columns, location.name)
+        of_file = TableSource.of_table(table, batch_size, columns, keys.roles(column), location.name)
         return table_groups(of_file, keys, batch_size, apart)
-    held = list(Stream(location, kind, columns, column).pieces())
+    stream = Stream(location, kind, columns, column)
+    held = list(stream.pieces())
     if not held:
         raise DataError(f"{location.name} has no rows")
-    if kind in ("csv", "tsv", "idx"):
+    if kind in TEXT_TABLES or kind == "idx":
         x: Any = np.concatenate([piece for piece, _ in held])
     else:
         n_words = max(piece.shape[1] for piece, _ in held)
@@ -382,6 +430,10 @@ def _read_whole(
     if column is not None:
         apart = np.concatenate([w for _, w in held if w is not None])
     source = ArraySource.of(x, batch_size, location.name, kind)
+    found: Source
     if keys is not None:
-        return grouped(source, keys.require_offsets(location.name), batch_size, apart, keys.cutting.cut)
-    return _weighted(source, source.spans, apart)
+        found = grouped(source, keys.require_offsets(location.name), batch_size, apart, keys.cutting.cut)
+    else:
+        found = _weighted(source, source.spans, apart)
+    names = stream.named()
+    return found if names is None else ordered(found, names, None)

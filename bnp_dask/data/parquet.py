@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,10 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bnp_dask.batch import Batch, check_weights
+from bnp_dask.columns import NO_ROLES, Columns, Roles, feature_names, few
 from bnp_dask.data.base import Reader
-from bnp_dask.data.checks import PIECE_BYTES, batch_name, batch_rows, check_index, nearest, spans
+from bnp_dask.data.checks import PIECE_BYTES, batch_name, batch_rows, check_index, spans
+from bnp_dask.data.choose import arrow_columns, choose, is_numeric, is_vector
 from bnp_dask.data.files import Location
-from bnp_dask.errors import DataError
+from bnp_dask.errors import DataError, nearest
 
 COLUMNS_AT_ONCE = 8
 """Each column being read holds a page or two of about a megabyte, so a wide table is read in strips."""
@@ -84,68 +85,10 @@ def read_pieces(part: RowGroups, columns: Sequence[str], rows: int) -> Iterator[
             ) from error
 
 
-def is_numeric(kind: pa.DataType) -> bool:
-    """Whether values of an Arrow type are real numbers."""
-    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-
-
 def numbers(array: pa.Array) -> np.ndarray:
     """Values of a numeric Arrow array; nulls become NaN, which a survey names and refuses."""
     values = array.to_numpy(zero_copy_only=False)
     return values.astype(np.float64) if values.dtype == object else values
-
-
-def choose_columns(
-    schema: pa.Schema, columns: Sequence[str] | None, weights: str | None, name: str, keys: Sequence[str] = ()
-) -> tuple[str, ...]:
-    """Names of the feature columns: those chosen, else ``x`` of fixed-size lists, else every numeric one.
-
-    ``keys`` are columns that say which group a row belongs to and where; they are no features unless chosen.
-    """
-    known = schema.names
-    for wanted in [*(columns or ()), *([weights] if weights else []), *keys]:
-        if wanted not in known:
-            raise DataError(f"{name}: no column {wanted!r}{nearest(wanted, known)}; it has {_few(known)}")
-    if columns is not None:
-        for column in columns:
-            kind = schema.field(column).type
-            if not is_numeric(kind) and not _is_vector(kind):
-                raise DataError(f"{name}: column {column!r} is {kind}; needs numbers")
-        if not columns:
-            raise DataError(f"{name}: columns=[] chooses nothing; columns are {_few(known)}")
-        return tuple(columns)
-    if "x" in known and _is_vector(schema.field("x").type):
-        return ("x",)
-    index = _index_columns(schema) | set(keys)
-    chosen = tuple(f.name for f in schema if is_numeric(f.type) and f.name != weights and f.name not in index)
-    left = [f.name for f in schema if f.name not in chosen and f.name != weights and f.name not in index]
-    if not chosen:
-        raise DataError(f"{name}: no numeric columns among {_few(known)}")
-    if left:
-        warnings.warn(
-            f"{name}: columns {_few(left)} are not numeric and are left out; choose with columns=", stacklevel=2
-        )
-    return chosen
-
-
-def _is_vector(kind: pa.DataType) -> bool:
-    return pa.types.is_fixed_size_list(kind) and is_numeric(kind.value_type)
-
-
-def _index_columns(schema: pa.Schema) -> set[str]:
-    """Columns in which pandas stored a row index."""
-    noted = (schema.pandas_metadata or {}).get("index_columns", [])
-    return {name for name in noted if isinstance(name, str)}
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names[:12])) + (", ..." if len(names) > 12 else "")
-
-
-def feature_layout(schema: pa.Schema, columns: Sequence[str]) -> list[tuple[str, int]]:
-    """Column names and how many features each gives."""
-    kinds = [schema.field(c).type for c in columns]
-    return [(c, k.list_size if _is_vector(k) else 1) for c, k in zip(columns, kinds, strict=True)]
 
 
 def fill_rows(out: np.ndarray, batch: pa.RecordBatch, layout: Sequence[tuple[str, int]]) -> None:
@@ -207,8 +150,8 @@ class ParquetReader:
         """DataError when a file holds something else than when the source was opened."""
         widths = dict(self.layout)
         for field in schema:
-            width = field.type.list_size if _is_vector(field.type) else 1
-            if not (is_numeric(field.type) or _is_vector(field.type)) or width != widths.get(field.name, 1):
+            width = field.type.list_size if is_vector(field.type) else 1
+            if not (is_numeric(field.type) or is_vector(field.type)) or width != widths.get(field.name, 1):
                 raise DataError(
                     f"{part.file.name}: column {field.name!r} is {field.type}, which it was not when the data were "
                     "opened; the data must not change during a run"
@@ -216,7 +159,7 @@ class ParquetReader:
 
     def __call__(self) -> Batch:
         x, weights = self.load(np.dtype(np.float64))
-        return Batch(x, weights, self.name)
+        return Batch(x, weights, self.name, names=feature_names(self.layout))
 
 
 @dataclass(frozen=True)
@@ -224,8 +167,7 @@ class ParquetSource:
     """Rows of one or more Parquet files with the same columns."""
 
     name: str
-    layout: tuple[tuple[str, int], ...]
-    weights: str | None
+    columns: Columns
     dtype: np.dtype
     batches: tuple[tuple[RowGroups, ...], ...]
     spans: tuple[tuple[int, int], ...]
@@ -234,8 +176,8 @@ class ParquetSource:
     def of(
         location: Location,
         batch_size: int | None = None,
-        columns: Sequence[str] | None = None,
-        weights: str | None = None,
+        columns: Sequence[str] | Columns | None = None,
+        roles: Roles = NO_ROLES,
         is_lenient: bool = False,
     ) -> ParquetSource:
         """Read all footers, compare columns, and group row groups into batches.
@@ -244,61 +186,40 @@ class ParquetSource:
         """
         files = parquet_files(location)
         schema = first_schema(files, is_lenient)
-        chosen = choose_columns(schema, columns, weights, location.name)
-        layout = tuple(feature_layout(schema, chosen))
-        d = sum(width for _, width in layout)
-        batches = _plan(
-            files,
-            schema,
-            [*chosen, *([weights] if weights else [])],
-            columns is not None,
-            batch_rows(d, batch_size),
-            batch_size,
-            is_lenient,
-        )
+        chosen, _ = choose(arrow_columns(schema), columns, roles, location.name)
+        rows = batch_rows(chosen.n_features, batch_size)
+        batches = _plan(files, schema, chosen, rows, batch_size, is_lenient)
         if not batches:
             raise DataError(f"{location.name} has no rows")
-        return ParquetSource._of(location, layout, weights, common_dtype(schema, chosen), batches)
+        return ParquetSource._of(location, chosen, common_dtype(schema, chosen.names), batches)
 
     @staticmethod
-    def between(
-        location: Location,
-        layout: Sequence[tuple[str, int]],
-        weights: str | None,
-        dtype: np.dtype,
-        edges: np.ndarray,
-        chosen: bool,
-    ) -> ParquetSource:
-        """The rows of all files cut at ``edges (B + 1,)``, columns known, and ``chosen`` by the user or not."""
+    def between(location: Location, columns: Columns, dtype: np.dtype, edges: np.ndarray) -> ParquetSource:
+        """The rows of all files cut at ``edges (B + 1,)``, columns known."""
         bounds = np.asarray(edges).tolist()
         batches: list[list[RowGroups]] = [[] for _ in bounds[1:]]
-        used = [*[column for column, _ in layout], *([weights] if weights else [])]
         before = 0
         files = parquet_files(location)
         with open_file(files[0]) as first:
             schema = first.schema_arrow
         for file in files:
             with open_file(file) as opened:
-                _compare(opened.schema_arrow, schema, used, chosen, file, files[0])
+                _compare(opened.schema_arrow, schema, columns, file, files[0])
             starts = row_starts(file)
             for b, (start, stop) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
                 low, high = max(start - before, 0), min(stop - before, int(starts[-1]))
                 if high > low:
                     batches[b].append(_rows_of(file, starts, low, high))
             before += int(starts[-1])
-        return ParquetSource._of(location, tuple(layout), weights, dtype, [tuple(parts) for parts in batches])
+        return ParquetSource._of(location, columns, dtype, [tuple(parts) for parts in batches])
 
     @staticmethod
     def _of(
-        location: Location,
-        layout: tuple[tuple[str, int], ...],
-        weights: str | None,
-        dtype: np.dtype,
-        batches: Sequence[tuple[RowGroups, ...]],
+        location: Location, columns: Columns, dtype: np.dtype, batches: Sequence[tuple[RowGroups, ...]]
     ) -> ParquetSource:
         ends = np.cumsum([sum(p.take for p in b) for b in batches]).tolist()
         cut = tuple(zip([0, *ends[:-1]], ends, strict=True))
-        return ParquetSource(location.name, layout, weights, dtype, tuple(batches), cut)
+        return ParquetSource(location.name, columns, dtype, tuple(batches), cut)
 
     @property
     def n_batches(self) -> int:
@@ -306,7 +227,7 @@ class ParquetSource:
 
     @property
     def n_features(self) -> int:
-        return sum(width for _, width in self.layout)
+        return self.columns.n_features
 
     @property
     def n_atoms(self) -> int:
@@ -319,7 +240,8 @@ class ParquetSource:
     def load_reader(self, index: int) -> ParquetReader:
         """Reader that can also give the stored dtype."""
         parts = self.batches[check_index(index, self.n_batches, self.name)]
-        return ParquetReader(parts, self.layout, self.weights, batch_name(self.name, index, self.spans[index]))
+        name = batch_name(self.name, index, self.spans[index])
+        return ParquetReader(parts, self.columns.layout, self.columns.roles.weights, name)
 
     def reader(self, index: int) -> Reader:
         return self.load_reader(index)
@@ -331,8 +253,8 @@ class ParquetSource:
             "n_atoms": self.n_atoms,
             "n_features": self.n_features,
             "n_batches": self.n_batches,
-            "columns": [c for c, _ in self.layout],
-            "weights": self.weights,
+            "columns": list(self.columns.names),
+            "weights": self.columns.roles.weights,
         }
 
 
@@ -341,7 +263,7 @@ def common_dtype(schema: pa.Schema, columns: Sequence[str]) -> np.dtype:
     dtypes = []
     for column in columns:
         kind = schema.field(column).type
-        kind = kind.value_type if _is_vector(kind) else kind
+        kind = kind.value_type if is_vector(kind) else kind
         dtypes.append(np.dtype(kind.to_pandas_dtype()))
     dtype = np.result_type(*dtypes)
     # a null becomes NaN, which integers cannot say: it has to reach the survey, which refuses it by name
@@ -351,8 +273,7 @@ def common_dtype(schema: pa.Schema, columns: Sequence[str]) -> np.dtype:
 def _plan(
     files: Sequence[Location],
     schema: pa.Schema,
-    used: Sequence[str],
-    chosen: bool,
+    columns: Columns,
     rows: int,
     batch_size: int | None,
     is_lenient: bool = False,
@@ -367,7 +288,7 @@ def _plan(
     for location in files:
         try:
             with open_file(location) as file:
-                _compare(file.schema_arrow, schema, used, chosen, location, files[0])
+                _compare(file.schema_arrow, schema, columns, location, files[0])
             starts = row_starts(location)
         except DataError as error:
             if not is_lenient:
@@ -417,27 +338,26 @@ def _rows_of(location: Location, starts: np.ndarray, a: int, b: int) -> RowGroup
     return RowGroups(location, first, last, a - int(starts[first]), b - a)
 
 
-def _compare(
-    found: pa.Schema, wanted: pa.Schema, used: Sequence[str], chosen: bool, here: Location, there: Location
-) -> None:
+def _compare(found: pa.Schema, wanted: pa.Schema, columns: Columns, here: Location, there: Location) -> None:
     """DataError when a used column is missing or of another kind in one of the files; when none was chosen, also when
     there is one more."""
-    for column in used:
+    weights = [] if columns.roles.weights is None else [columns.roles.weights]
+    for column in (*columns.names, *weights):
         if column not in found.names:
             raise DataError(
                 f"{here.name} has no column {column!r}, which {there.name} has; all files need the same columns"
                 f"{nearest(column, found.names)}"
             )
         a, b = found.field(column).type, wanted.field(column).type
-        if (is_numeric(a) != is_numeric(b)) or (_is_vector(a) and a.list_size != b.list_size):
+        if (is_numeric(a) != is_numeric(b)) or (is_vector(a) and a.list_size != b.list_size):
             raise DataError(f"column {column!r} is {a} in {here.name}, but {b} in {there.name}")
-        if not is_numeric(a) and not _is_vector(a):
+        if not is_numeric(a) and not is_vector(a):
             raise DataError(f"{here.name}: column {column!r} is {a}; needs numbers")
-    if chosen:
+    if columns.chosen:
         return
     extra = [f.name for f in found if is_numeric(f.type) and f.name not in wanted.names]
     if extra:
         raise DataError(
-            f"{here.name} has numeric column(s) {_few(extra)} that {there.name} lacks; all files need the same "
+            f"{here.name} has numeric column(s) {few(extra)} that {there.name} lacks; all files need the same "
             "columns, or choose with columns="
         )

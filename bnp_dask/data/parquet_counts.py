@@ -23,8 +23,9 @@ from scipy import sparse
 from bnp_dask.batch import Batch
 from bnp_dask.data.base import Reader
 from bnp_dask.data.checks import BATCH_BYTES, ENTRY_BYTES, batch_name, build_csr, check_batch_size, check_index
+from bnp_dask.data.choose import is_numeric
 from bnp_dask.data.files import Location
-from bnp_dask.data.parquet import RowGroups, is_numeric, numbers, open_file, parquet_files, read_pieces
+from bnp_dask.data.parquet import RowGroups, numbers, open_file, parquet_files, read_pieces
 from bnp_dask.errors import DataError
 
 LONG = ("doc", "word", "count")

@@ -9,7 +9,8 @@ import numpy as np
 from scipy import sparse
 
 from bnp_dask.batch import Batch
-from bnp_dask.data.base import Reader, Source
+from bnp_dask.columns import Columns
+from bnp_dask.data.base import Reader, Source, columns_of
 from bnp_dask.errors import DataError
 from bnp_dask.execute.base import DEFAULT_RETRIES, plain_interrupts
 from bnp_dask.survey import Survey, checksum
@@ -127,6 +128,10 @@ class WithoutBatches:
     @property
     def is_sparse(self) -> bool:
         return self.whole.is_sparse
+
+    @property
+    def columns(self) -> Columns | None:
+        return columns_of(self.whole)
 
     @property
     def n_atoms(self) -> int | None:

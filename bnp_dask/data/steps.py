@@ -10,58 +10,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bnp_dask.columns import Cutting
 from bnp_dask.data.checks import PIECE_BYTES, Span
+from bnp_dask.data.choose import is_numeric
 from bnp_dask.data.files import Location
-from bnp_dask.data.parquet import RowGroups, is_numeric, numbers, open_file, read_pieces, row_starts
+from bnp_dask.data.parquet import RowGroups, numbers, open_file, read_pieces, row_starts
 from bnp_dask.data.zarr_rows import ZarrArray
-from bnp_dask.errors import DataError, SettingError
+from bnp_dask.errors import DataError
 
 INT = np.dtype(np.int64)
 
 GAP = 1.5
 """Steps between neighbours from which there is a gap: clocks jitter, and a missing row makes it two."""
 
-GAPS = ("refuse", "cut", "ignore")
-
 IDS_PLACE = ("names", "groups.parquet")
 """Table in a store: the ids of its groups, as the table that was ingested has them."""
-
-
-@dataclass(frozen=True)
-class Cutting:
-    """Where sequences may be cut.
-
-    Parameters
-    ----------
-    cut
-        Most rows of a block, or None: sequences stay whole.
-    gaps
-        What a gap in the order column does: ``"refuse"``, ``"cut"`` or ``"ignore"``.
-    step
-        Distance of neighbouring rows in the order column; None: its median.
-    """
-
-    cut: int | None = None
-    gaps: str = "refuse"
-    step: float | None = None
-
-    @staticmethod
-    def of(cut: int | None, gaps: str | None, step: float | None, order: str | None) -> Cutting:
-        """From the arguments of :func:`bnp_dask.as_source`; SettingError for values that say nothing."""
-        if cut is not None and (isinstance(cut, bool) or not isinstance(cut, (int, np.integer)) or cut < 1):
-            raise SettingError(f"cut={cut!r}: needs the most rows of a block, a whole number of at least 1, or None")
-        if gaps is not None and gaps not in GAPS:
-            raise SettingError(f"gaps={gaps!r}: needs one of {', '.join(map(repr, GAPS))}")
-        if step is not None and (isinstance(step, bool) or not isinstance(step, (int, float)) or not 0 < step < np.inf):
-            raise SettingError(f"step={step!r}: needs the distance of neighbouring rows, a positive number, or None")
-        if order is None and (gaps is not None or step is not None):
-            what = f"gaps={gaps!r}" if gaps is not None else f"step={step!r}"
-            raise SettingError(f"{what} is about the column that says when each row was; name it: order=")
-        return Cutting(None if cut is None else int(cut), gaps or "refuse", step)
-
-
-WHOLE = Cutting()
-"""Nothing is cut."""
 
 
 # -- order -------------------------------------------------------------------------------------------------------

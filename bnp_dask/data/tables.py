@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import IO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
+from bnp_dask.columns import Columns, Roles
 from bnp_dask.data.checks import PIECE_BYTES
-from bnp_dask.data.parquet import choose_columns, is_numeric, numbers
+from bnp_dask.data.choose import arrow_columns, choose, is_numeric
+from bnp_dask.data.parquet import numbers
 from bnp_dask.errors import DataError
 
 _IDX_DTYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -49,7 +52,7 @@ def _exactly(file: IO[bytes], size: int, name: str) -> bytes:
 def csv(
     open_file: Callable[[], IO[bytes]],
     name: str,
-    columns: Sequence[str] | None = None,
+    columns: Sequence[str] | Columns | None = None,
     weights: str | None = None,
     sep: str = ",",
 ) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
@@ -57,30 +60,55 @@ def csv(
 
     The file is opened twice: its first block tells which columns are numeric.
     """
-    parsing = pyarrow.csv.ParseOptions(delimiter=sep)
-    try:
-        with pyarrow.csv.open_csv(open_file(), parse_options=parsing) as first:
-            schema = first.schema
-    except (pa.ArrowInvalid, StopIteration, ValueError) as error:
-        raise DataError(f"{name}: no table of text with separator {sep!r} ({error})") from error
-    headless = all(_is_number(column) for column in schema.names)
-    if headless:
-        names = [f"column{i}" for i in range(len(schema.names))]
-        schema = pa.schema([(n, f.type) for n, f in zip(names, schema, strict=True)])
-    chosen = choose_columns(schema, columns, weights, name)
+    head = csv_head(open_file, name, columns, weights, sep)
+    chosen = head.columns.names
     used = [*chosen, *([weights] if weights else [])]
     # every numeric column as float: the first block may hold whole numbers only
-    types = {f.name: pa.float64() for f in schema if is_numeric(f.type) or f.name in used}
-    reading = pyarrow.csv.ReadOptions(column_names=schema.names if headless else None)
+    types = {f.name: pa.float64() for f in head.schema if is_numeric(f.type) or f.name in used}
+    reading = pyarrow.csv.ReadOptions(column_names=None if head.has_names else head.schema.names)
     converting = pyarrow.csv.ConvertOptions(column_types=types, include_columns=used)
     try:
-        with pyarrow.csv.open_csv(open_file(), reading, parsing, converting) as table:
+        with pyarrow.csv.open_csv(open_file(), reading, _parsing(sep), converting) as table:
             for batch in table:
                 x = np.column_stack([numbers(batch.column(c)) for c in chosen]).astype(np.float64)
                 if len(x):
                     yield x, numbers(batch.column(weights)) if weights else None
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise DataError(f"{name}: {error}") from error
+
+
+@dataclass(frozen=True)
+class CsvHead:
+    """What the first block of a text table tells: its schema, its features, and whether their names are its own."""
+
+    schema: pa.Schema
+    columns: Columns
+    has_names: bool
+
+
+def csv_head(
+    open_file: Callable[[], IO[bytes]],
+    name: str,
+    columns: Sequence[str] | Columns | None = None,
+    weights: str | None = None,
+    sep: str = ",",
+) -> CsvHead:
+    """Read the first block; columns of a table without names are called column0, column1, ..."""
+    try:
+        with pyarrow.csv.open_csv(open_file(), parse_options=_parsing(sep)) as first:
+            schema = first.schema
+    except (pa.ArrowInvalid, StopIteration, ValueError) as error:
+        raise DataError(f"{name}: no table of text with separator {sep!r} ({error})") from error
+    has_names = not all(_is_number(column) for column in schema.names)
+    if not has_names:
+        schema = pa.schema([(f"column{i}", f.type) for i, f in enumerate(schema)])
+    # names that the table does not have say nothing about those of training
+    wanted = None if isinstance(columns, Columns) and not has_names else columns
+    return CsvHead(schema, choose(arrow_columns(schema), wanted, Roles(weights), name)[0], has_names)
+
+
+def _parsing(sep: str) -> pyarrow.csv.ParseOptions:
+    return pyarrow.csv.ParseOptions(delimiter=sep)
 
 
 def _is_number(text: str) -> bool:

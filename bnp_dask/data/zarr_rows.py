@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from zarr.core.buffer.cpu import NDBuffer
 from zarr.storage import StorePath
 
 from bnp_dask.batch import Batch, check_weights
+from bnp_dask.columns import Columns
 from bnp_dask.data.base import Reader
 from bnp_dask.data.checks import (
     BATCH_BYTES,
@@ -149,6 +150,7 @@ class ZarrRowsReader:
     weights: ZarrArray | None
     span: Span
     name: str
+    names: tuple[str, ...] | None = None
 
     def load(self, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray | None]:
         """Rows in the wanted dtype, and weights."""
@@ -160,17 +162,18 @@ class ZarrRowsReader:
 
     def __call__(self) -> Batch:
         x, weights = self.load(np.dtype(np.float64))
-        return Batch(x, weights, self.name)
+        return Batch(x, weights, self.name, names=self.names)
 
 
 @dataclass(frozen=True)
 class ZarrRowsSource:
-    """Rows of a Zarr array ``(n, D)``, with optional weights ``(n,)``."""
+    """Rows of a Zarr array ``(n, D)``, with optional weights ``(n,)``, and names where ``ingest`` knew them."""
 
     name: str
     x: ZarrArray
     weights: ZarrArray | None
     spans: tuple[Span, ...]
+    columns: Columns | None = None
 
     @staticmethod
     def of_array(
@@ -218,7 +221,8 @@ class ZarrRowsSource:
     def load_reader(self, index: int) -> ZarrRowsReader:
         """Reader that can also give the stored dtype."""
         span = self.spans[check_index(index, self.n_batches, self.name)]
-        return ZarrRowsReader(self.x, self.weights, span, batch_name(self.name, index, span))
+        names = None if self.columns is None else self.columns.features
+        return ZarrRowsReader(self.x, self.weights, span, batch_name(self.name, index, span), names)
 
     def reader(self, index: int) -> Reader:
         return self.load_reader(index)
@@ -232,6 +236,8 @@ class ZarrRowsSource:
             "n_batches": self.n_batches,
             "dtype": str(self.x.dtype),
             "weights": None if self.weights is None else self.weights.location.basename,
+            # runs of earlier versions, which know of no names, stay comparable
+            **({} if self.columns is None else {"columns": list(self.columns.names)}),
         }
 
 
@@ -262,4 +268,12 @@ def open_zarr_rows(location: Location, group: zarr.Group, batch_size: int | None
     if facts and x.shape != (n, d):
         raise DataError(f"{location.name}: array x has shape {x.shape}, but the store was written with ({n}, {d})")
     usual = int(facts["batch_rows"]) if facts else None
-    return ZarrRowsSource.of_array(location, x, weights, batch_size, usual)
+    source = ZarrRowsSource.of_array(location, x, weights, batch_size, usual)
+    if "columns" not in facts:
+        return source
+    columns = Columns.from_json(facts["columns"])
+    if columns.n_features != d:
+        raise DataError(
+            f"{location.name}: names of {columns.n_features} features, but array x has {d}; ingest it again"
+        )
+    return replace(source, columns=columns)
