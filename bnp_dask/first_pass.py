@@ -172,14 +172,19 @@ def known_of(path: Any) -> Known | None:
     return Known(tuple(store.settings["skipped"]), lost, survey_from_arrays(checkpoint.arrays))
 
 
+def _kept_of_survey() -> list[str]:
+    """What a checkpoint keeps of a survey: all but names, which the run's settings have."""
+    return [f.name for f in fields(Survey) if f.name != "names"]
+
+
 def survey_to_arrays(survey: Survey) -> dict[str, np.ndarray]:
     """A survey as named arrays."""
-    return {PREFIX + f.name: np.array(getattr(survey, f.name)) for f in fields(survey)}
+    return {PREFIX + name: np.array(getattr(survey, name)) for name in _kept_of_survey()}
 
 
 def survey_from_arrays(arrays: Mapping[str, np.ndarray]) -> Survey:
     """Inverse of :func:`survey_to_arrays`."""
-    values: dict[str, Any] = {f.name: np.asarray(arrays[PREFIX + f.name]) for f in fields(Survey)}
+    values: dict[str, Any] = {name: np.asarray(arrays[PREFIX + name]) for name in _kept_of_survey()}
     for name, value in values.items():
         if name in PER_BATCH:
             values[name] = tuple(value.tolist())

@@ -13,11 +13,19 @@ import numpy as np
 from bnp_dask.allocation.base import Allocation, ChainedAllocation, GroupedAllocation, LocalStep
 from bnp_dask.allocation.topics import GroupStep
 from bnp_dask.batch import Batch
+from bnp_dask.columns import Columns
 from bnp_dask.errors import SettingError
 from bnp_dask.groups import Laid, check_tokens, summarize_words, take_members, visit_groups, with_words
 from bnp_dask.kernels.counts import count_sums
 from bnp_dask.kernels.resp import Resp, ScreenedWeights, cluster_sums
-from bnp_dask.observation.base import LOG_BASE, EvidenceObservation, LeanObservation, Observation, QuadraticObservation
+from bnp_dask.observation.base import (
+    LOG_BASE,
+    EvidenceObservation,
+    LeanObservation,
+    NamingObservation,
+    Observation,
+    QuadraticObservation,
+)
 from bnp_dask.screened import screened_pieces, worthwhile
 from bnp_dask.sequences import ChainRun, chain_runs, take_runs
 from bnp_dask.states import GroupStates
@@ -54,6 +62,8 @@ class Posterior:
         The statistics these parameters were computed from, or None for a copy that travels to workers.
     words
         The vocabulary of the counts it was trained on, where the store has one.
+    columns
+        The columns of the table it was trained on, where these have names.
     """
 
     model: Model
@@ -62,6 +72,14 @@ class Posterior:
     observation: Any
     summary: Summary | None = None
     words: Words | None = None
+    columns: Columns | None = None
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """Names of features or words, in order; None where training data had none, or mere numbers."""
+        if self.words is not None:
+            return self.words.words
+        return None if self.columns is None else self.columns.shown
 
     @property
     def n_clusters(self) -> int:
@@ -79,8 +97,8 @@ class Posterior:
         return np.array([place[int(c)] for c in np.ravel(ids)], np.int64).reshape(np.shape(ids))
 
     def light(self) -> Posterior:
-        """The same without its summary and words: half the bytes to send."""
-        return replace(self, summary=None, words=None)
+        """The same without its summary and names: half the bytes to send."""
+        return replace(self, summary=None, words=None, columns=None)
 
     def for_visits(self, n_atoms: int) -> Posterior:
         """What local steps on batches of at most so many atoms look at, and nothing else."""
@@ -167,6 +185,18 @@ class Model:
         """All fields of this model's summaries."""
         count = {"N": Field(("cluster",))}
         return {**count, **self.allocation.fields, **self.observation.fields}
+
+    def with_columns(self, names: Sequence[str] | None) -> Model:
+        """The same with every column that the likelihood names looked up among the ``names (D,)`` of the data.
+
+        Raises
+        ------
+        SettingError
+            A name is not there, or the data have none.
+        """
+        if not isinstance(self.observation, NamingObservation):
+            return self
+        return replace(self, observation=self.observation.with_columns(names))
 
     def with_prior(self, survey: Survey) -> Model:
         """The same with every prior setting that was None computed from the data."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,21 +15,21 @@ from scipy.special import logsumexp
 from bnp_dask.allocation.chains import chain_log_density
 from bnp_dask.batch import Batch
 from bnp_dask.chains.states import name_steps, state_path
-from bnp_dask.data import as_source, lazy
-from bnp_dask.data.assigned import Columns, Layout, write
+from bnp_dask.data import lazy
+from bnp_dask.data.assigned import Layout, Outputs, write
 from bnp_dask.data.base import Reader, Source, batch_reader
 from bnp_dask.data.checks import csr_counts, float_rows
-from bnp_dask.data.collections import is_dask
+from bnp_dask.data.collections import is_dask, is_dask_frame
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.blas import one_blas_thread
 from bnp_dask.execute.dask import open_executor
 from bnp_dask.execute.ordered import in_order
+from bnp_dask.matching import columns_for, open_for
 from bnp_dask.model import Posterior
 from bnp_dask.topics.assign import assign_documents, n_shares
 from bnp_dask.topics.completion import BatchScore, Completion, CompletionScore, combine_scores, complete_batch
 from bnp_dask.topics.documents import as_documents, is_topic_model, prior_mass
-from bnp_dask.topics.vocabulary import check_vocabulary, counts_of, is_texts
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -138,14 +138,16 @@ def predict(
     document step of the model: its topics depend on its words and the posterior alone.
     """
     mode = _mode(soft, top)
-    if is_dask(data) and posterior.model.chained:
+    columns = columns_for(posterior)
+    has_groups = is_dask_frame(data) and columns is not None and columns.roles.groups is not None
+    if is_dask(data) and posterior.model.chained and not has_groups:
         raise DataError(
             "Dask data do not say where sequences start; pass a source: as_source(data, groups=...), with offsets for "
             "an array, or the column of ids of a DataFrame"
         )
-    if out is None and is_dask(data):
+    if out is None and is_dask(data) and not has_groups:
         return _predict_lazy(posterior, data, mode)
-    source = _open(posterior, data, batch_size)
+    source = open_for(posterior, data, batch_size)
     readers = [batch_reader(source, i) for i in range(source.n_batches)]
     compute = _Assign(mode)
     with one_blas_thread(), open_executor(client) as runner:
@@ -186,11 +188,11 @@ class _Assign:
 
     mode: _Mode
 
-    def __call__(self, posterior: Posterior, reader: Reader) -> Columns:
+    def __call__(self, posterior: Posterior, reader: Reader) -> Outputs:
         return assign_batch(posterior, reader(), self.mode.soft, self.mode.top)
 
 
-def assign_batch(posterior: Posterior, batch: Batch, soft: bool = False, top: int | None = None) -> Columns:
+def assign_batch(posterior: Posterior, batch: Batch, soft: bool = False, top: int | None = None) -> Outputs:
     """Labels, responsibilities or top responsibilities of a batch in memory, as named columns.
 
     Never holds more than a tile of the ``(n, K)`` matrix unless ``soft`` asks for all of it.
@@ -199,7 +201,7 @@ def assign_batch(posterior: Posterior, batch: Batch, soft: bool = False, top: in
         return assign_documents(posterior, batch, soft, top)
     posterior.model.observation.check(batch)
     # responsibilities are asked for, not responsibilities times weights
-    batch = Batch(batch.x, None, batch.name, batch.groups)
+    batch = replace(batch, weights=None)
     k = posterior.n_clusters
     layouts = _Mode(soft, top).layouts(posterior)
     shapes = {x.name: (batch.n_atoms,) if x.width is None else (batch.n_atoms, x.width) for x in layouts}
@@ -229,12 +231,12 @@ def assign_batch(posterior: Posterior, batch: Batch, soft: bool = False, top: in
 
 def _predict_lazy(posterior: Posterior, data: Any, mode: _Mode) -> Any:
     k = posterior.n_clusters
-    light = posterior.light()
+    light, columns = posterior.light(), columns_for(posterior)
     if mode.top is None:
         layout = mode.layouts(posterior)[0]
-        return lazy.map_rows(_Block(mode), light, data, layout.width, np.dtype(layout.dtype))
+        return lazy.map_rows(_Block(mode), light, data, layout.width, np.dtype(layout.dtype), columns)
     width = min(mode.top, k)
-    both = lazy.map_rows(_Block(mode), light, data, 2 * width, np.dtype(np.float64))
+    both = lazy.map_rows(_Block(mode), light, data, 2 * width, np.dtype(np.float64), columns)
     return TopResponsibilities(both[:, :width].astype(np.int64), both[:, width:])
 
 
@@ -303,7 +305,7 @@ def score(
             f"completion={completion!r}: {type(posterior.model.allocation).__name__} has no documents to complete; "
             "leave it out"
         )
-    source = _open(posterior, data, batch_size)
+    source = open_for(posterior, data, batch_size, weights=True)
     parts = _for_batches(posterior, source, client, score_batch, "score")
     weight = math.fsum(w for _, w in parts)
     if weight <= 0:
@@ -318,7 +320,7 @@ def score_samples(
 
     Topic models: completion of each document ``(G,)``, nats per held-out token; NaN where it cannot be split.
     """
-    source = _open(posterior, data, batch_size)
+    source = open_for(posterior, data, batch_size)
     if is_topic_model(posterior.model):
         found = _for_batches(posterior, source, client, _Complete(Completion()), "score")
         with np.errstate(invalid="ignore"):
@@ -343,7 +345,7 @@ def completion_score(
     chosen = Completion() if completion is None else completion
     if not isinstance(chosen, Completion):
         raise SettingError(f'completion={completion!r}: needs Completion("types"), Completion("tokens"), or None')
-    source = _open(posterior, data, batch_size)
+    source = open_for(posterior, data, batch_size)
     parts = _for_batches(posterior, source, client, _Complete(chosen), "score")
     return combine_scores(parts, chosen, source.name)
 
@@ -411,19 +413,3 @@ def log_density(posterior: Posterior, batch: Batch) -> np.ndarray:
         out[start : start + tile.n_atoms] = logsumexp(terms, axis=1)
         start += tile.n_atoms
     return out
-
-
-# -- what both need -------------------------------------------------------------------------------------------
-def _open(posterior: Posterior, data: Any, batch_size: int | None) -> Source:
-    """Source of the data, which fit the posterior as far as can be told before they are read."""
-    source = as_source(counts_of(posterior, data) if is_texts(data) else data, batch_size=batch_size)
-    check_vocabulary(posterior, source)
-    _check_width(posterior, source)
-    return source
-
-
-def _check_width(posterior: Posterior, source: Source) -> None:
-    """Ask the likelihood before any data are read: a batch of no atoms has the width and kind of all others."""
-    shape = (0, source.n_features)
-    x = sparse.csr_array(shape, dtype=np.float64) if source.is_sparse else np.empty(shape)
-    posterior.model.observation.check(Batch(x, None, source.name))

@@ -28,9 +28,11 @@ import numpy as np
 import zarr
 
 from bnp_dask._version import __version__
+from bnp_dask.chains import transitions
 from bnp_dask.data.files import Location
 from bnp_dask.errors import SettingError, StoreError
 from bnp_dask.model import Posterior
+from bnp_dask.observation.describing import by_feature, each, estimates_of
 from bnp_dask.serialize import MODEL_REGISTRY, from_spec, to_spec
 
 if TYPE_CHECKING:
@@ -250,48 +252,45 @@ def _canonical(obj: Any) -> bytes:
 
 # -- looking --------------------------------------------------------------------------------------------------
 def to_xarray(posterior: Posterior) -> xarray.Dataset:
-    """Weights, counts and all parameters as labelled arrays; coordinate ``cluster`` holds the cluster ids.
+    """Weights, counts and what each likelihood says of its clusters, as labelled arrays.
 
-    Axes that are not clusters are named as the likelihood names them (``feature``, ``word``, with the words where they
-    are known); a second axis of
-    the same kind, as in a covariance, gets the suffix ``_2``.
+    The likelihood names its expected values (``mean``, ``covariance``, ``rate``, ``probability``, ``coefficients``)
+    and the settings of its posterior (``nu``, ``kappa``, ``a``, ``b``, ``lam``); hidden Markov models add
+    ``transition`` and ``start``.  Parts of a ``Product`` come under the columns that they are about, such as
+    ``age.mean``.
+
+    Coordinate ``cluster`` holds the cluster ids, and ``feature``, ``word`` or ``lagged`` the names of columns where
+    these are known.  A second axis of the same kind, as in a covariance, is ``feature_2``.
     """
     try:
         import xarray
     except ImportError as error:
         raise SettingError("to_xarray needs xarray: pip install 'bnp-dask[xarray]'") from error
-    k = posterior.n_clusters
-    sizes = posterior.model.observation.sizes
-    variables: dict[str, tuple[tuple[str, ...], np.ndarray]] = {"weight": (("cluster",), posterior.weights)}
+    model = posterior.model
+    found = {"weight": each(posterior.weights)}
     if posterior.summary is not None:
-        variables["count"] = (("cluster",), posterior.summary["N"])
-    for part, params in (("allocation", posterior.allocation), ("observation", posterior.observation)):
-        for name, array in to_spec(params)[1].items():
-            variables[f"{part}.{name}"] = (_dims(name, array.shape, k, sizes), array)
-    settings = {
-        "allocation": type(posterior.model.allocation).__name__,
-        "observation": type(posterior.model.observation).__name__,
-        "estimate": posterior.model.estimate,
-    }
+        found["count"] = each(posterior.summary["N"])
+    if model.chained:
+        expected = transitions(posterior)
+        found["start"] = each(expected.start)
+        found["transition"] = by_feature(expected.matrix, posterior.ids.tolist(), "cluster")
+    found |= estimates_of(model.observation, posterior.observation, posterior.feature_names)
+    variables: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
     coords: dict[str, Any] = {"cluster": posterior.ids}
-    if posterior.words is not None and "word" in sizes:
-        coords["word"] = list(posterior.words.words)
+    for name, value in found.items():
+        dims = ["cluster"]
+        for axis in value.axes:
+            seen = sum(d == axis.name or d.startswith(f"{axis.name}_") for d in dims)
+            dims.append(f"{axis.name}_{seen + 1}" if seen else axis.name)
+            if axis.labels is not None:
+                coords[dims[-1]] = list(axis.labels)
+        variables[name] = (tuple(dims), value.values)
+    settings = {
+        "allocation": type(model.allocation).__name__,
+        "observation": type(model.observation).__name__,
+        "estimate": model.estimate,
+    }
     return xarray.Dataset(variables, coords=coords, attrs=settings)
-
-
-def _dims(name: str, shape: tuple[int, ...], k: int, sizes: Mapping[str, int]) -> tuple[str, ...]:
-    dims: list[str] = []
-    pieces = name.split(".")
-    if pieces[0] == "parts" and len(pieces) > 1:  # a part of Product: only its own axes
-        sizes = {d: size for d, size in sizes.items() if d.startswith(f"{pieces[1]}.")}
-    for axis, length in enumerate(shape):
-        if axis == 0 and length == k:
-            dims.append("cluster")
-            continue
-        dim = next((d for d, size in sizes.items() if size == length), f"axis_{length}")
-        seen = sum(d == dim or d.startswith(f"{dim}_") for d in dims)
-        dims.append(f"{dim}_{seen + 1}" if seen else dim)
-    return tuple(dims)
 
 
 # -- history --------------------------------------------------------------------------------------------------

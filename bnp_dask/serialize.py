@@ -19,6 +19,7 @@ import numpy as np
 from scipy import sparse
 
 from bnp_dask.allocation import ALLOCATIONS
+from bnp_dask.columns import Columns, Cutting, Roles
 from bnp_dask.errors import StoreError
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation import OBSERVATIONS
@@ -57,7 +58,11 @@ def registry(classes: Iterable[type]) -> Registry:
     return MappingProxyType(known)
 
 
-MODEL_CLASSES: tuple[type, ...] = (Model, Posterior, Summary, SummaryField, Words, *ALLOCATIONS, *OBSERVATIONS)
+MODEL_CLASSES: tuple[type, ...] = (
+    *(Model, Posterior, Summary, SummaryField, Words, Columns, Roles, Cutting),
+    *ALLOCATIONS,
+    *OBSERVATIONS,
+)
 """Every class that a saved posterior may hold."""
 
 MODEL_REGISTRY: Registry = registry(MODEL_CLASSES)

@@ -46,6 +46,8 @@ class Survey:
         Groups: documents of sparse counts, groups of dense rows; 0 for rows that come in none.
     batch_weights
         Sum of the weights in each batch, in batch order.
+    names
+        Names of the features, ``(D,)``, for messages about priors; None where they have none.
     """
 
     n_atoms: int
@@ -62,6 +64,7 @@ class Survey:
     name: str = "batch"
     n_groups: int = 0
     batch_weights: tuple[float, ...] = ()
+    names: tuple[str, ...] | None = None
 
     @property
     def n_features(self) -> int:
@@ -72,6 +75,22 @@ class Survey:
     def n_batches(self) -> int:
         """Number of batches B."""
         return len(self.batch_atoms)
+
+    def features(self, index: np.ndarray) -> Survey:
+        """What is known of some features, at the positions ``index``."""
+        return replace(
+            self,
+            mean=self.mean[index],
+            variance=self.variance[index],
+            minimum=self.minimum[index],
+            maximum=self.maximum[index],
+            names=None if self.names is None else tuple(self.names[i] for i in index),
+        )
+
+    def called(self, index: np.ndarray) -> str:
+        """How messages call some columns: the first ones by name, or else by number."""
+        shown = np.asarray(index)[:10].tolist()
+        return str(shown if self.names is None else [self.names[i] for i in shown])
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,9 +114,9 @@ def survey_batch(batch: Batch) -> Survey:
     """
     weights = None if batch.weights is None else check_weights(batch.weights, batch.n_atoms, batch.name)
     if isinstance(batch.x, np.ndarray):
-        moments = _dense_moments(batch.x, weights, batch.name)
+        moments = _dense_moments(batch.x, weights, batch)
     else:
-        moments = _sparse_moments(batch.x, weights, batch.name)
+        moments = _sparse_moments(batch.x, weights, batch)
     return Survey(
         n_atoms=batch.n_atoms,
         total_weight=moments.weight,
@@ -217,7 +236,7 @@ def _no_moments(n_features: int) -> _Moments:
     return _Moments(0.0, zero, zero, np.full(n_features, np.inf), np.full(n_features, -np.inf))
 
 
-def _dense_moments(x: np.ndarray, weights: np.ndarray | None, name: str) -> _Moments:
+def _dense_moments(x: np.ndarray, weights: np.ndarray | None, batch: Batch) -> _Moments:
     total = _no_moments(x.shape[1])
     if x.shape[1] == 0:
         return replace(total, weight=float(len(x) if weights is None else weights.sum()))
@@ -227,7 +246,7 @@ def _dense_moments(x: np.ndarray, weights: np.ndarray | None, name: str) -> _Mom
         finite = np.isfinite(tile)
         if not finite.all():
             row, column = np.argwhere(~finite)[0]
-            raise _not_finite(name, start + row, column, tile[row, column])
+            raise _not_finite(batch, start + row, column, tile[row, column])
         part = None if weights is None else weights[start : start + rows]
         total = _combine_moments(total, _tile_moments(tile, part))
     return total
@@ -247,7 +266,7 @@ def _tile_moments(tile: np.ndarray, weights: np.ndarray | None) -> _Moments:
     return _Moments(weight, origin + shift, variance, tile.min(axis=0), tile.max(axis=0))
 
 
-def _sparse_moments(x: sparse.csr_array, weights: np.ndarray | None, name: str) -> _Moments:
+def _sparse_moments(x: sparse.csr_array, weights: np.ndarray | None, batch: Batch) -> _Moments:
     n, v = x.shape
     if n == 0:
         return _no_moments(v)
@@ -255,7 +274,7 @@ def _sparse_moments(x: sparse.csr_array, weights: np.ndarray | None, name: str) 
     minimum, maximum = np.full(v, np.inf), np.full(v, -np.inf)
     stored, present, first = np.zeros(v, np.int64), np.zeros(v), np.zeros(v)
     for word, count, weight in _entries(x, weights):
-        _check_entries(x, count, name)
+        _check_entries(x, count, batch)
         np.minimum.at(minimum, word, count)
         np.maximum.at(maximum, word, count)
         stored += np.bincount(word, minlength=v)
@@ -285,15 +304,16 @@ def _entries(x: sparse.csr_array, weights: np.ndarray | None) -> Iterator[tuple[
         yield x.indices[start:stop], x.data[start:stop], weight
 
 
-def _check_entries(x: sparse.csr_array, count: np.ndarray, name: str) -> None:
+def _check_entries(x: sparse.csr_array, count: np.ndarray, batch: Batch) -> None:
     if np.isfinite(count).all():
         return
     entry = int(np.argmax(~np.isfinite(x.data)))
     row = int(np.searchsorted(x.indptr, entry, side="right")) - 1
-    raise _not_finite(name, row, int(x.indices[entry]), x.data[entry])
+    raise _not_finite(batch, row, int(x.indices[entry]), x.data[entry])
 
 
-def _not_finite(name: str, row: int, column: int, value: float) -> DataError:
+def _not_finite(batch: Batch, row: int, column: int, value: float) -> DataError:
     return DataError(
-        f"{name}: row {row}, column {column} is {value}; needs finite values. Drop or impute such rows before training"
+        f"{batch.name}: row {row}, {batch.column(column)} is {value}; needs finite values. Drop or impute such rows before "
+        "training"
     )

@@ -15,8 +15,9 @@ import numpy as np
 from distributed import Client
 
 from bnp_dask.callbacks import Callback, LogLaps, RunInfo, logger
+from bnp_dask.columns import Columns
 from bnp_dask.data import as_source
-from bnp_dask.data.base import Source
+from bnp_dask.data.base import Source, columns_of
 from bnp_dask.data.skipping import WithoutBatches
 from bnp_dask.errors import BnpDaskError, DataError, SettingError, StoreError
 from bnp_dask.execute.base import Executor
@@ -32,6 +33,7 @@ from bnp_dask.first_pass import (
     take_survey,
 )
 from bnp_dask.initialize import BregmanKMeans, InitContext, Initialization
+from bnp_dask.matching import words_of
 from bnp_dask.memory_plan import MemoryPlan
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
@@ -51,7 +53,6 @@ from bnp_dask.schedules.losing import require_enough, usable, without
 from bnp_dask.schedules.state import Loss
 from bnp_dask.serialize import to_spec, with_added
 from bnp_dask.store import Behind, MemoryStore, RunStore, SummaryFiles, is_within_reach
-from bnp_dask.topics.vocabulary import words_of
 from bnp_dask.warm import warm
 
 DATA_SETTINGS = ("data", "skipped", "checksums", "n_atoms", "n_batches")
@@ -105,7 +106,8 @@ def train(
         Run directory for checkpoints; it ends with the posterior in ``posterior.zarr``.  None keeps nothing.
     resume
         Go on from the last checkpoint in ``store``, to the same bits as an uninterrupted run; starts anew where
-        the directory holds none.  All other arguments must be those of the first call, but ``laps`` may grow.
+        the directory holds none.  All other arguments must be those of the first call, but ``laps`` may grow, and
+        columns of a table may lie in another order.
     callbacks
         What watches the run, such as ``Progress()``.
     rng
@@ -146,27 +148,30 @@ def train(
     schedule = Memoized() if schedule is None else schedule
     init = BregmanKMeans(25) if init is None else init
     _check_arguments(model, init, schedule, moves, store, resume, checkpoint_minutes, on_bad_batch)
-    source = as_source(data, batch_size=batch_size, weights=weights, on_bad_batch=on_bad_batch)
-    words = words_of(source)
+    before = _columns_before(store) if resume else None
+    source = as_source(data, batch_size=batch_size, weights=weights, columns=before, on_bad_batch=on_bad_batch)
+    words, columns = words_of(source), columns_of(source) if before is None else before
+    names = None if columns is None else columns.features
+    named = model.with_columns(names)
     seed = int(rng.integers(2**63)) if isinstance(rng, np.random.Generator) else int(rng)
     with one_blas_thread(), open_executor(client) as executor:
         plan = MemoryPlan(executor.memory_limit)
         plan.require_batches(source)
         if on_bad_batch == "skip":
             known = known_of(store) if resume and store is not None and RunStore.exists(store) else None
-            survey, source = survey_what_is_good(model, source, executor, known)
+            survey, source = survey_what_is_good(named, source, executor, known)
         else:
-            survey = take_survey(model, source, executor)
+            survey = take_survey(named, source, executor)
         plan.require_surveyed(source, survey)
-        ready = model.with_prior(survey)
-        settings = _settings(model, init, schedule, moves, seed, source, survey)
+        ready = named.with_prior(replace(survey, names=None if columns is None else columns.shown))
+        settings = _settings(model, init, schedule, moves, seed, source, survey, columns)
         parts = {"model": model, "init": init, "schedule": schedule, "moves": list(moves)}
         with contextlib.closing(_open_store(store, resume, settings, parts)) as memo:
             shelf, skips = _shelf(memo, executor), on_bad_batch == "skip"
             work = Work(ready, source, survey, executor, memo, seed, tuple(moves), shelf, skips)
             run = _Run(work, init, schedule, memo, [*callbacks, LogLaps()], checkpoint_minutes * 60)
             result = run.go(_where(executor))
-        result = replace(result, posterior=replace(result.posterior, words=words))
+        result = replace(result, posterior=replace(result.posterior, words=words, columns=columns))
         if store is not None:
             save(result.posterior, Path(store) / "posterior.zarr")
     if result.reason.startswith("limit"):
@@ -344,7 +349,15 @@ def _check_arguments(model, init, schedule, moves, store, resume, checkpoint_min
         raise SettingError(f"checkpoint_minutes={checkpoint_minutes!r}: needs a positive number of minutes")
 
 
-def _settings(model, init, schedule, moves, seed, source, survey) -> dict[str, Any]:
+def _columns_before(store: str | Path | None) -> Columns | None:
+    """Columns of the data that a run was begun with; None for a new one, and where they had no names."""
+    if store is None or not RunStore.exists(store):
+        return None
+    facts = RunStore.view(store).settings.get("columns")
+    return None if facts is None else Columns.from_json(facts)
+
+
+def _settings(model, init, schedule, moves, seed, source, survey, columns) -> dict[str, Any]:
     """What a run is: compared when it is resumed.  The limit of laps may change."""
     model_spec, model_arrays = to_spec(model)
     init_spec, init_arrays = to_spec(init)
@@ -360,6 +373,7 @@ def _settings(model, init, schedule, moves, seed, source, survey) -> dict[str, A
         "checksums": zlib.crc32(np.array(survey.checksums, np.int64).tobytes()),
         "n_atoms": survey.n_atoms,
         "n_batches": survey.n_batches,
+        "columns": None if columns is None else columns.to_json(),
     }
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from bnp_dask.batch import Batch
-from bnp_dask.data.assigned import Columns, Compute, Layout
+from bnp_dask.data.assigned import Compute, Layout, Outputs
 from bnp_dask.data.base import Reader, Source, batch_reader
 from bnp_dask.data.collections import DaskFrameSource
 from bnp_dask.data.groups import GroupedSource
@@ -84,7 +84,7 @@ class NameSteps:
 
     compute: Compute
 
-    def __call__(self, shared: Any, reader: Any) -> Columns:
+    def __call__(self, shared: Any, reader: Any) -> Outputs:
         batch = reader()
         found = self.compute(shared, lambda: batch)
         ids, begin = names_of(batch, reader.namer, reader.index)

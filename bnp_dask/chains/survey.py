@@ -10,7 +10,6 @@ import numpy as np
 
 from bnp_dask.chains.durations import Durations, RunCounter, RunCounts
 from bnp_dask.chains.states import Namer, namer_of, names_of, require_chains, state_ids
-from bnp_dask.data import as_source
 from bnp_dask.data.base import Reader, batch_reader
 from bnp_dask.data.groups import GroupedSource
 from bnp_dask.errors import SettingError
@@ -18,6 +17,7 @@ from bnp_dask.execute.base import Executor
 from bnp_dask.execute.blas import one_blas_thread
 from bnp_dask.execute.dask import open_executor
 from bnp_dask.execute.ordered import in_order
+from bnp_dask.matching import open_for
 from bnp_dask.model import Posterior
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def survey_sequences(
     require_chains(posterior.model, "a survey of sequences")
     if show < 0 or steps < 1:
         raise SettingError(f"show={show}, steps={steps}: needs numbers of sequences >= 0 and of steps >= 1")
-    source = as_source(data, batch_size=batch_size)
+    source = open_for(posterior, data, batch_size)
     with one_blas_thread(), open_executor(client) as runner:
         shared = runner.share("posterior", posterior.light())
         # every batch has a sequence with steps, so the first ones hold all that will be shown

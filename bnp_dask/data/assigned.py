@@ -33,11 +33,11 @@ from bnp_dask.execute.ordered import in_order
 CHUNK_BYTES = 2**22
 """Size of a chunk of a Zarr output before compression."""
 
-Columns = Mapping[str, np.ndarray]
+Outputs = Mapping[str, np.ndarray]
 """What is known of each atom of a batch: arrays of one length n, ``(n,)`` or ``(n, width)``; Parquet also takes Arrow
 arrays, whose layout says nothing but their name."""
 
-Compute = Callable[[Any, Reader], Columns]
+Compute = Callable[[Any, Reader], Outputs]
 """Columns of a batch, given the shared value."""
 
 
@@ -113,7 +113,7 @@ def write(
             work.remove()
 
 
-def check_columns(layouts: Sequence[Layout], columns: Columns) -> int:
+def check_columns(layouts: Sequence[Layout], columns: Outputs) -> int:
     """Number of atoms; DataError unless the columns are as announced."""
     n = len(columns[layouts[0].name])
     for layout in layouts:

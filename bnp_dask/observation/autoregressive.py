@@ -28,6 +28,7 @@ from bnp_dask.kernels.quadratic import (
 from bnp_dask.kernels.resp import Resp
 from bnp_dask.observation import wishart
 from bnp_dask.observation.dense import LOG_2PI, check_dense, default_variance, known, width
+from bnp_dask.observation.describing import Axis, Estimate, Estimates, Names, each, vector
 from bnp_dask.summary import Field, Summary
 from bnp_dask.survey import Survey
 
@@ -115,13 +116,7 @@ class AutoRegressiveGaussian:
             raise DataError(f"{survey.name}: {survey.n_features} columns, an odd number; {HOW}")
         d = survey.n_features // 2
         nu = wishart.degrees_of_freedom(self.nu, d)
-        now = replace(
-            survey,
-            mean=survey.mean[:d],
-            variance=survey.variance[:d],
-            minimum=survey.minimum[:d],
-            maximum=survey.maximum[:d],
-        )
+        now = survey.features(np.arange(d))
         scale = wishart.default_scale(default_variance(now), nu) if self.B is None else _scale("B", self.B, d)
         precision = np.diag(default_variance(now)) if self.V is None else _scale("V", self.V, d)
         return replace(self, nu=nu, B=scale, M=_mean(1.0 if self.M is None else self.M, d), V=precision)
@@ -227,6 +222,20 @@ class AutoRegressiveGaussian:
     def _pull(self, params: MatrixNormalWishart, lam: np.ndarray) -> np.ndarray:
         """``tr((M_k - M) V (M_k - M)' E[Lam_k]) / 2`` with the prior's M and V, ``(K,)``."""
         return 0.5 * np.einsum("kij,jl,kml,kmi->k", params.shift, known("V", self.V), params.shift, lam, optimize=True)
+
+    def estimates(self, params: MatrixNormalWishart, names: Names) -> Estimates:
+        d = params.B.shape[1]
+        now, before = (None, None) if names is None else (names[:d], names[d:])
+        coefficients = Estimate((Axis("feature", now), Axis("lagged", before)), lambda: params.M)
+        square = (Axis("feature", now), Axis("feature", now))
+        noise = Estimate(square, lambda: wishart.expected_covariance(params.B, params.nu))
+        return {"coefficients": coefficients, "noise": noise, "nu": each(params.nu)}
+
+    def describe(self, params: MatrixNormalWishart, k: int, names: Names) -> str:
+        noise = wishart.expected_variance(params.B[k : k + 1], params.nu[k : k + 1])[0]
+        size = np.abs(np.linalg.eigvals(params.M[k])).max()
+        text = vector(np.sqrt(noise), None if names is None else names[: len(noise)])
+        return f"follows the row before, eigenvalues up to {size:.3g}; sd of noise {text}"
 
     def log_predictive(self, params: MatrixNormalWishart, batch: Batch) -> np.ndarray:
         """Student t with nu - D + 1 degrees of freedom, wider where the step before is far out."""

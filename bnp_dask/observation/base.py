@@ -18,7 +18,7 @@ Subclass ``bnp_dask.testing.ObservationSuite`` to test a new one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -101,6 +101,15 @@ class TokenObservation(Protocol):
 
     def token_log_lik(self, params: Params, words: np.ndarray) -> np.ndarray:
         """C of one token of each of the words ``(R,)``, ``(R, K)`` nats, a new array."""
+        ...
+
+
+@runtime_checkable
+class NamingObservation(Protocol):
+    """What an observation model provides besides if its settings may name columns of the data."""
+
+    def with_columns(self, names: Sequence[str] | None) -> Self:
+        """The same with positions in place of names; SettingError for a name that is not among ``names (D,)``."""
         ...
 
 

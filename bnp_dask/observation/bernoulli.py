@@ -15,6 +15,7 @@ from bnp_dask.errors import DataError
 from bnp_dask.kernels.resp import Resp
 from bnp_dask.observation.counts import check_width, cluster_fastest, product, stored, sums, where_first
 from bnp_dask.observation.dense import known, positive, vector, width
+from bnp_dask.observation.describing import Estimates, Names, by_feature, largest
 from bnp_dask.summary import Field, Summary
 from bnp_dask.survey import Survey
 
@@ -75,7 +76,7 @@ class Bernoulli:
         if wrong.any():
             row, column, value = where_first(batch, wrong)
             raise DataError(
-                f"{batch.name}: row {row}, column {column} is {value}; Bernoulli needs zeros and ones. "
+                f"{batch.name}: row {row}, {batch.column(column)} is {value}; Bernoulli needs zeros and ones. "
                 "Threshold the data, such as x > 0, or use Poisson or Multinomial for counts"
             )
 
@@ -120,9 +121,21 @@ class Bernoulli:
         """Bernoulli with the posterior mean of phi."""
         return self.expected_log_lik(self.at_mode(params), batch)
 
+    def estimates(self, params: BetaBits, names: Names) -> Estimates:
+        shown = {"probability": _expected(params), "lam1": params.lam1, "lam0": params.lam0}
+        return {name: by_feature(value, names) for name, value in shown.items()}
+
+    def describe(self, params: BetaBits, k: int, names: Names) -> str:
+        return "ones: " + largest(_expected(params)[k], names, "column")
+
     @property
     def _prior(self) -> tuple[np.ndarray, np.ndarray]:
         return known("lam1", self.lam1), known("lam0", self.lam0)
+
+
+def _expected(params: BetaBits) -> np.ndarray:
+    """E[phi], ``(K, D)``."""
+    return params.lam1 / (params.lam1 + params.lam0)
 
 
 def _with_coefficients(lam1: np.ndarray, lam0: np.ndarray, log_one: np.ndarray, log_zero: np.ndarray) -> BetaBits:

@@ -57,9 +57,14 @@ def _check_piece(model: object, batch: Batch, piece: np.ndarray, start: int) -> 
         if wrong.any():
             row, column, value = where_first(batch, wrong, start)
             raise DataError(
-                f"{batch.name}: row (document) {row}, column (word) {column} is {value}, which is {what}; "
+                f"{batch.name}: row (document) {row}, {_word(batch, column)} is {value}, which is {what}; "
                 f"{type(model).__name__} needs counts. {advice}"
             )
+
+
+def _word(batch: Batch, column: int) -> str:
+    """How messages call a column of counts, which may be a word."""
+    return f"column (word) {column}" if batch.names is None else batch.column(column)
 
 
 def stored(batch: Batch) -> np.ndarray:

@@ -35,8 +35,8 @@ def check_dense(model: object, batch: Batch, n_features: int | None) -> None:
     if not finite.all():
         row, column = np.argwhere(~finite)[0]
         raise DataError(
-            f"{batch.name}: {batch.place(int(row))}, column {column} is {batch.x[row, column]}; {name} needs finite "
-            "values. Drop or impute such rows before training"
+            f"{batch.name}: {batch.place(int(row))}, {batch.column(column)} is {batch.x[row, column]}; {name} "
+            "needs finite values. Drop or impute such rows before training"
         )
 
 
@@ -81,9 +81,9 @@ def default_variance(survey: Survey) -> np.ndarray:
     noise = (1e-14 * np.maximum(np.abs(survey.minimum), np.abs(survey.maximum))) ** 2
     constant = variance <= noise
     if constant.any():
-        columns = np.flatnonzero(constant).tolist()
+        columns = survey.called(np.flatnonzero(constant))
         warnings.warn(
-            f"column(s) {columns[:10]} are constant: they carry no information about clusters; consider dropping them",
+            f"column(s) {columns} are constant: they carry no information about clusters; consider dropping them",
             stacklevel=2,
         )
         variance[constant] = 1e-6 * typical

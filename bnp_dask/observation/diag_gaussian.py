@@ -23,6 +23,7 @@ from bnp_dask.observation.dense import (
     vector,
     width,
 )
+from bnp_dask.observation.describing import Axis, Estimate, Estimates, Names, by_feature, each, mean_and_deviation
 from bnp_dask.summary import Field, Summary
 from bnp_dask.survey import Survey
 
@@ -166,6 +167,14 @@ class DiagGaussian:
             out[:, k] = const[k] - 0.5 * (params.nu[k] + 1) * np.log1p(square).sum(axis=1)
         return out
 
+    def estimates(self, params: NormalGamma, names: Names) -> Estimates:
+        variance = Estimate((Axis("feature", names),), lambda: _expected_variance(params))
+        mean = by_feature(params.m, names)
+        return {"mean": mean, "variance": variance, "nu": each(params.nu), "kappa": each(params.kappa)}
+
+    def describe(self, params: NormalGamma, k: int, names: Names) -> str:
+        return mean_and_deviation(params.m[k], _expected_variance(params)[k], names)
+
     @property
     def _prior(self) -> _Prior:
         return _Prior(
@@ -194,6 +203,11 @@ def _with_squares(x: np.ndarray, center: np.ndarray) -> np.ndarray:
     np.subtract(x, center, out=both[:, :d])
     np.square(both[:, :d], out=both[:, d:])
     return both
+
+
+def _expected_variance(params: NormalGamma) -> np.ndarray:
+    """E[1 / lam], ``(K, D)``; 1 / E[lam] where that mean does not exist."""
+    return params.beta / np.where(params.nu > 2, params.nu - 2, params.nu)[:, None]
 
 
 def _centred(params: NormalGamma) -> np.ndarray:

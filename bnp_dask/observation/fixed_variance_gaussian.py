@@ -24,6 +24,7 @@ from bnp_dask.observation.dense import (
     vector,
     width,
 )
+from bnp_dask.observation.describing import Estimates, Names, by_feature, each, mean_and_deviation
 from bnp_dask.summary import Field, Summary
 from bnp_dask.survey import Survey
 
@@ -132,6 +133,14 @@ class FixedVarianceGaussian:
             square = (y - m[k]) ** 2 / prior.variance
             out[:, k] = const[k] - 0.5 * square.sum(axis=1) / wider[k]
         return out
+
+    def estimates(self, params: NormalMean, names: Names) -> Estimates:
+        variance = np.broadcast_to(self._prior.variance, params.m.shape)
+        mean = by_feature(params.m, names)
+        return {"mean": mean, "variance": by_feature(variance, names), "kappa": each(params.kappa)}
+
+    def describe(self, params: NormalMean, k: int, names: Names) -> str:
+        return mean_and_deviation(params.m[k], self._prior.variance, names)
 
     def _log_base(self, y: np.ndarray) -> np.ndarray:
         """log h, ``(n,)``: the density of centred atoms under mean zero."""

@@ -33,6 +33,7 @@ from bnp_dask.observation.dense import (
     vector,
     width,
 )
+from bnp_dask.observation.describing import Axis, Estimate, Estimates, Names, by_feature, each, mean_and_deviation
 from bnp_dask.summary import Field, Summary
 from bnp_dask.survey import Survey
 
@@ -234,6 +235,16 @@ class Gaussian:
         away = params.shift - (self.m - self.center)
         quadratic = params.theta[:, len(self.center) + 1 :]
         return -self.kappa * np.einsum("kp,kp->k", quadratic, packed_outer(away, away))
+
+    def estimates(self, params: NormalWishart, names: Names) -> Estimates:
+        square = (Axis("feature", names), Axis("feature", names))
+        covariance = Estimate(square, lambda: wishart.expected_covariance(params.B, params.nu))
+        mean = by_feature(params.m, names)
+        return {"mean": mean, "covariance": covariance, "nu": each(params.nu), "kappa": each(params.kappa)}
+
+    def describe(self, params: NormalWishart, k: int, names: Names) -> str:
+        variance = wishart.expected_variance(params.B[k : k + 1], params.nu[k : k + 1])[0]
+        return mean_and_deviation(params.m[k], variance, names)
 
     def log_predictive(self, params: NormalWishart, batch: Batch) -> np.ndarray:
         """Student t with nu - D + 1 degrees of freedom."""

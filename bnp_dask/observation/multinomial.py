@@ -19,6 +19,7 @@ from bnp_dask.kernels.special import psi_gammaln
 from bnp_dask.observation.base import LOG_BASE
 from bnp_dask.observation.counts import as_csr, atom_mass, check_counts, cluster_fastest, sums
 from bnp_dask.observation.dense import known, positive, vector, width
+from bnp_dask.observation.describing import Axis, Estimate, Estimates, Names, by_feature, largest
 from bnp_dask.summary import Field, Summary
 from bnp_dask.survey import Survey
 
@@ -149,6 +150,13 @@ class Multinomial:
         words = rising_sums(counts, params.lam)
         length = np.asarray(counts.sum(axis=1), np.float64)
         return words - rising(length, params.lam.sum(axis=1)) + self._log_base(batch)[:, None]
+
+    def estimates(self, params: DirichletWords, names: Names) -> Estimates:
+        share = Estimate((Axis("word", names),), lambda: params.lam / params.lam.sum(axis=1, keepdims=True))
+        return {"probability": share, "lam": by_feature(params.lam, names, "word")}
+
+    def describe(self, params: DirichletWords, k: int, names: Names) -> str:
+        return largest(params.lam[k] / params.lam[k].sum(), names, "word")
 
     def _log_base(self, batch: Batch) -> np.ndarray:
         """log h(x) = log(C! / prod x_v!), ``(n,)``."""

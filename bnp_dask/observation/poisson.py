@@ -17,6 +17,7 @@ from bnp_dask.kernels.resp import Resp
 from bnp_dask.observation.base import LOG_BASE
 from bnp_dask.observation.counts import as_csr, atom_mass, check_counts, cluster_fastest, product, sums
 from bnp_dask.observation.dense import known, positive, vector, width
+from bnp_dask.observation.describing import Estimates, Names, by_feature, largest
 from bnp_dask.summary import Field, Summary
 from bnp_dask.survey import Survey
 
@@ -112,6 +113,13 @@ class Poisson:
         log_base = -row_log_factorials(counts)
         return rising_sums(counts, params.a) - product(batch, np.log1p(params.b)) + none + log_base[:, None]
 
+    def estimates(self, params: GammaRates, names: Names) -> Estimates:
+        shown = {"rate": params.a / params.b, "a": params.a, "b": params.b}
+        return {name: by_feature(value, names) for name, value in shown.items()}
+
+    def describe(self, params: GammaRates, k: int, names: Names) -> str:
+        return "rates: " + largest(params.a[k] / params.b[k], names, "column")
+
     @property
     def _prior(self) -> tuple[np.ndarray, np.ndarray]:
         return known("a", self.a), known("b", self.b)
@@ -124,7 +132,7 @@ def _mean_rate(survey: Survey) -> np.ndarray:
     if zero.any():
         columns = np.flatnonzero(zero)
         warnings.warn(
-            f"{len(columns)} column(s) hold only zeros (first: {columns[:10].tolist()}): they carry no information "
+            f"{len(columns)} column(s) hold only zeros (first: {survey.called(columns)}): they carry no information "
             "about clusters; consider dropping them",
             stacklevel=3,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Self, cast
@@ -12,13 +12,15 @@ import numpy as np
 from bnp_dask.batch import Batch
 from bnp_dask.errors import SettingError
 from bnp_dask.kernels.resp import Resp
-from bnp_dask.observation.base import LOG_BASE, Observation
+from bnp_dask.observation.base import LOG_BASE, NamingObservation, Observation
 from bnp_dask.observation.counts import check_width
+from bnp_dask.observation.describing import Axis, Estimates, Names, describe_cluster, estimates_of
+from bnp_dask.observation.notation import ColumnGroup, Key, as_key, is_positions, positions, resolve
 from bnp_dask.summary import CLUSTER, Field, Summary
 from bnp_dask.survey import Survey
 
-Columns = str | int | slice | range | tuple[int, ...]
-"""A group of columns: ``(0, 1, 4)``, ``range(0, 3)``, ``slice(0, 3)``, ``5``, or as text ``"0:3, 5"``."""
+FEW = 3
+"""Columns of a group that its name lists."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,25 +38,27 @@ class Product:
     ----------
     groups
         Mapping from columns to observation models, such as
+        ``Product({"age": Gaussian(), ("visits", "calls"): Poisson()})`` or
         ``Product({"0:3": Gaussian(), "3:10": Bernoulli(), (10, 12): Poisson()})``, or a sequence of such pairs
-        (slices are no keys of a dict before Python 3.12).  Columns are positions: a tuple, a range, a slice, one
-        number, or text in the notation of slices, with commas between pieces (in a YAML file in quotation marks,
-        because YAML reads 3:10 as a time).  Every column belongs to exactly one group.
+        (slices are no keys of a dict before Python 3.12).  Columns are names: one, a tuple, or text with commas between
+        them; or positions: a tuple, a range, a slice, one number, or text in the notation of slices, with commas
+        between pieces (in a YAML file in quotation marks, because YAML reads 3:10 as a time).  Names are looked up when
+        the data are known; text that may be either is refused.  Every column belongs to exactly one group.
     n_features
         Columns in all; set from the data.
 
     Notes
     -----
-    Groups are kept as text in the order given.  The summary fields of part i are named ``"i.field"``; base
+    Groups are kept in the order given, positions as text.  The summary fields of part i are named ``"i.field"``; base
     measures add up to one ``log_base``.
     """
 
-    groups: Mapping[Columns, Observation] | Iterable[tuple[Columns, Observation]]
+    groups: Mapping[ColumnGroup, Observation] | Iterable[tuple[ColumnGroup, Observation]]
     n_features: int | None = None
 
     def __post_init__(self) -> None:
         pairs = self.groups.items() if isinstance(self.groups, Mapping) else self.groups
-        groups = tuple((_as_text(columns), part) for columns, part in pairs)
+        groups = tuple((as_key(columns), part) for columns, part in pairs)
         if not groups:
             raise SettingError('Product needs at least one group, such as Product({"0:3": Gaussian()})')
         object.__setattr__(self, "groups", groups)
@@ -80,33 +84,54 @@ class Product:
     def sizes(self) -> Mapping[str, int]:
         return {f"{i}.{dim}": size for i, part in enumerate(self.parts) for dim, size in part.sizes.items()}
 
+    def with_columns(self, names: Sequence[str] | None) -> Self:
+        groups = []
+        for key, part in self._pairs:
+            text = resolve(key, names)
+            if isinstance(part, NamingObservation):
+                own = None if names is None else [names[i] for i in positions(text, len(names))]
+                part = part.with_columns(own)
+            groups.append((text, part))
+        return replace(self, groups=tuple(groups))
+
+    @property
+    def _names_columns(self) -> bool:
+        """Whether columns are named that were not looked up yet."""
+        inner = [part for _, part in self._pairs if isinstance(part, Product)]
+        return not all(is_positions(key) for key, _ in self._pairs) or any(part._names_columns for part in inner)
+
     def with_prior(self, survey: Survey) -> Self:
-        columns = [_positions(text, survey.n_features) for text, _ in self._pairs]
+        if self._names_columns:
+            return self.with_columns(survey.names).with_prior(survey)
+        columns = [positions(text, survey.n_features) for text, _ in self._pairs]
         owner = np.full(survey.n_features, -1)
-        for i, positions in enumerate(columns):
-            taken = owner[positions] >= 0
-            taken[np.setdiff1d(np.arange(len(positions)), np.unique(positions, return_index=True)[1])] = True
+        for i, own in enumerate(columns):
+            taken = owner[own] >= 0
+            taken[np.setdiff1d(np.arange(len(own)), np.unique(own, return_index=True)[1])] = True
             if taken.any():
-                twice = positions[taken][:10].tolist()
+                twice = survey.called(own[taken])
                 raise SettingError(f"columns {twice} are named twice in the groups of Product; groups are disjoint")
-            owner[positions] = i
+            owner[own] = i
         if (owner < 0).any():
             left = np.flatnonzero(owner < 0)
             raise SettingError(
                 f"{len(left)} of {survey.n_features} columns belong to no group of Product (first: "
-                f"{left[:10].tolist()}); add a group for them, or leave them out of the data"
+                f"{survey.called(left)}); add a group for them, or leave them out of the data"
             )
-        parts = [part.with_prior(_survey_of(survey, c)) for part, c in zip(self.parts, columns, strict=True)]
-        groups = tuple((_as_text(tuple(c.tolist())), part) for c, part in zip(columns, parts, strict=True))
+        parts = [part.with_prior(survey.features(c)) for part, c in zip(self.parts, columns, strict=True)]
+        groups = tuple((as_key(tuple(c.tolist())), part) for c, part in zip(columns, parts, strict=True))
         return replace(self, groups=groups, n_features=survey.n_features)
 
     def check(self, batch: Batch) -> None:
         check_width(self, batch, self.n_features)
         if self.n_features is None:
-            replace(self, n_features=batch.n_features).check(batch)
+            found = self.with_columns(batch.names) if self._names_columns else self
+            replace(found, n_features=batch.n_features).check(batch)
             return
         for i, (text, part) in enumerate(self._pairs):
-            name = f"{batch.name}, columns {text} (their numbers count from the first of the group)"
+            name = batch.name
+            if batch.names is None:
+                name += f", columns {text} (their numbers count from the first of the group)"
             part.check(replace(self._view(i, batch), name=name))
 
     def summarize(self, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:
@@ -149,9 +174,34 @@ class Product:
             total = total + part.log_predictive(params.parts[i], self._view(i, batch))
         return total
 
+    def estimates(self, params: ProductParams, names: Names) -> Estimates:
+        """Those of each part, under the columns that it is about: ``"age.mean"``."""
+        found = {}
+        for i, (part, own) in enumerate(zip(self.parts, params.parts, strict=True)):
+            label, named = self._label(i, names)
+            for name, value in estimates_of(part, own, named).items():
+                axes = tuple(Axis(f"{label}.{axis.name}", axis.labels) for axis in value.axes)
+                found[f"{label}.{name}"] = replace(value, axes=axes)
+        return found
+
+    def describe(self, params: ProductParams, k: int, names: Names) -> str:
+        texts = []
+        for i, (part, own) in enumerate(zip(self.parts, params.parts, strict=True)):
+            label, named = self._label(i, names)
+            text = describe_cluster(part, own, k, named)
+            texts.append(text if names is not None else f"[{label}] {text}")
+        return "; ".join(texts)
+
+    def _label(self, i: int, names: Names) -> tuple[str, Names]:
+        """What group i is called: by its columns, or the first and last of many; and the names of its columns."""
+        if names is None:
+            return str(self._pairs[i][0]), None
+        named = [names[j] for j in self._own(i)]
+        return ",".join(named) if len(named) <= FEW else f"{named[0]}..{named[-1]}", named
+
     @property
-    def _pairs(self) -> tuple[tuple[str, Observation], ...]:
-        return cast(tuple[tuple[str, Observation], ...], self.groups)
+    def _pairs(self) -> tuple[tuple[Key, Observation], ...]:
+        return cast(tuple[tuple[Key, Observation], ...], self.groups)
 
     @property
     def _width(self) -> int:
@@ -161,11 +211,16 @@ class Product:
 
     def _view(self, i: int, batch: Batch) -> Batch:
         """The columns of group i; without a copy where they are consecutive."""
-        positions = _positions(self._pairs[i][0], self._width)
-        first, last = int(positions[0]), int(positions[-1])
-        if isinstance(batch.x, np.ndarray) and np.array_equal(positions, np.arange(first, last + 1)):
-            return replace(batch, x=batch.x[:, first : last + 1])
-        return batch.columns(positions)
+        own = self._own(i)
+        first, last = int(own[0]), int(own[-1])
+        if isinstance(batch.x, np.ndarray) and np.array_equal(own, np.arange(first, last + 1)):
+            names = None if batch.names is None else batch.names[first : last + 1]
+            return replace(batch, x=batch.x[:, first : last + 1], names=names)
+        return batch.columns(own)
+
+    def _own(self, i: int) -> np.ndarray:
+        """Positions of the columns of group i."""
+        return positions(self._pairs[i][0], self._width)
 
     def _part_summary(self, i: int, summary: Summary) -> Summary:
         """The fields of part i under their own names, with the count N."""
@@ -174,53 +229,3 @@ class Product:
         if LOG_BASE in fields:
             values[LOG_BASE] = summary[LOG_BASE]
         return Summary(summary.ids, fields, {"N": summary["N"], **values})
-
-
-def _as_text(columns: Columns) -> str:
-    """Columns in the one notation that is kept: ``"0:3,5"``."""
-    if isinstance(columns, str):
-        return columns.replace(" ", "")
-    if isinstance(columns, slice):
-        bounds = ["" if bound is None else str(bound) for bound in (columns.start, columns.stop)]
-        return ":".join(bounds if columns.step is None else [*bounds, str(columns.step)])
-    try:
-        positions = np.atleast_1d(np.array(columns, np.float64))
-    except (TypeError, ValueError):
-        positions = np.array([np.nan])
-    if positions.ndim != 1 or len(positions) == 0 or (positions != np.floor(positions)).any() or positions.min() < 0:
-        raise SettingError(f'columns {columns!r}: needs positions, such as (0, 1), range(3), 5 or "0:3,5"')
-    whole = positions.astype(np.int64)
-    runs = np.split(whole, np.flatnonzero(np.diff(whole) != 1) + 1)
-    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}:{run[-1] + 1}" for run in runs)
-
-
-def _positions(text: str, n_features: int) -> np.ndarray:
-    """Positions that a text names among ``n_features`` columns."""
-    pieces = []
-    for piece in text.split(","):
-        try:
-            bounds = [int(bound) if bound else None for bound in piece.split(":")]
-        except ValueError:
-            bounds = []
-        if len(bounds) == 1 and bounds[0] is not None:
-            bounds.append(bounds[0] + 1)
-        if len(bounds) not in (2, 3):
-            raise SettingError(f'columns "{text}": needs positions in the notation of slices, such as "0:3,5"')
-        if any(bound is not None and abs(bound) > n_features for bound in bounds[:2]):
-            raise SettingError(f'columns "{text}": the data have {n_features} columns, numbered from 0')
-        pieces.append(np.arange(n_features)[slice(*bounds)])
-    positions = np.concatenate(pieces)
-    if len(positions) == 0:
-        raise SettingError(f'columns "{text}" name none of the {n_features} columns of the data')
-    return positions
-
-
-def _survey_of(survey: Survey, columns: np.ndarray) -> Survey:
-    """What the survey says about some of the columns."""
-    return replace(
-        survey,
-        mean=survey.mean[columns],
-        variance=survey.variance[columns],
-        minimum=survey.minimum[columns],
-        maximum=survey.maximum[columns],
-    )

@@ -178,6 +178,20 @@ def expected_log_det(nu: np.ndarray, log_det: np.ndarray, n_features: int) -> np
     return psi(halves).sum(axis=1) + n_features * LOG_2 - log_det
 
 
+def expected_covariance(scale: np.ndarray, nu: np.ndarray) -> np.ndarray:
+    """E[Lam^-1] = B / (nu - D - 1), ``(K, D, D)``; E[Lam]^-1 where that mean does not exist."""
+    return scale / _divisor(nu, scale.shape[1])[:, None, None]
+
+
+def expected_variance(scale: np.ndarray, nu: np.ndarray) -> np.ndarray:
+    """The diagonal of :func:`expected_covariance`, ``(K, D)``."""
+    return np.einsum("kii->ki", scale) / _divisor(nu, scale.shape[1])[:, None]
+
+
+def _divisor(nu: np.ndarray, n_features: int) -> np.ndarray:
+    return np.where(nu > n_features + 1, nu - n_features - 1, nu)
+
+
 def log_normalizer(nu: np.ndarray | float, log_det: np.ndarray | float, n_features: int) -> np.ndarray:
     """Log of the integral of ``|Lam|^((nu - D - 1) / 2) exp(-tr(B Lam) / 2)``."""
     halves = (np.asarray(nu)[..., None] - np.arange(n_features)) / 2

@@ -23,6 +23,7 @@ from bnp_dask.kernels.resp import Resp
 from bnp_dask.kernels.screen import Forms
 from bnp_dask.observation import wishart
 from bnp_dask.observation.dense import LOG_2PI, check_dense, default_variance, width
+from bnp_dask.observation.describing import Axis, Estimate, Estimates, Names, each, vector
 from bnp_dask.summary import Field, Summary
 from bnp_dask.survey import Survey
 
@@ -149,6 +150,17 @@ class ZeroMeanGaussian:
         """Log likelihood plus log prior of each atom at the point estimate of a cluster that holds it alone, ``(n,)``
         nats, and the size of the terms that it is a sum of."""
         return wishart.best_joint(batch.x, None, self.nu, self.B, np.inf)
+
+    def estimates(self, params: WishartParams, names: Names) -> Estimates:
+        square = (Axis("feature", names), Axis("feature", names))
+        covariance = Estimate(square, lambda: wishart.expected_covariance(params.B, params.nu))
+        return {"covariance": covariance, "nu": each(params.nu)}
+
+    def describe(self, params: WishartParams, k: int, names: Names) -> str:
+        values = np.linalg.eigvalsh(params.B[k])
+        share = values[-1] / values.sum()
+        variance = wishart.expected_variance(params.B[k : k + 1], params.nu[k : k + 1])[0]
+        return f"sd {vector(np.sqrt(variance), names)}; {share:.0%} of variance in one direction"
 
     def log_predictive(self, params: WishartParams, batch: Batch) -> np.ndarray:
         """Student t with nu - D + 1 degrees of freedom."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from bnp_dask.allocation import HDPTopics
@@ -25,7 +27,7 @@ def assign_documents(
     ``top``: ``label (G, L)`` and ``resp (G, L)``, the largest shares.
     """
     model, k = posterior.model, posterior.n_clusters
-    batch = as_documents(model, Batch(batch.x, None, batch.name, batch.groups))
+    batch = as_documents(model, replace(batch, weights=None))
     check_documents(model, batch)
     found = find_topics(posterior, batch, own_step(posterior))
     if not soft and top is None and not batch.is_sparse:

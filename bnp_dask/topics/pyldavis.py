@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bnp_dask.batch import Batch
-from bnp_dask.data import as_source
 from bnp_dask.data.base import Reader, batch_reader
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.blas import one_blas_thread
 from bnp_dask.execute.dask import open_executor
 from bnp_dask.execute.ordered import in_order
+from bnp_dask.matching import open_for
 from bnp_dask.model import Posterior
 from bnp_dask.topics.documents import as_documents, check_documents, counts_words, find_topics, own_step
-from bnp_dask.topics.vocabulary import check_vocabulary, counts_of, is_texts
 from bnp_dask.topics.words import names_of, word_probabilities
 
 if TYPE_CHECKING:
@@ -61,8 +60,7 @@ def to_pyldavis(
             f"pyLDAvis shows topics of words, not {type(model.allocation).__name__} of "
             f"{type(model.observation).__name__}; this needs LDA() or HDPTopics() with Multinomial()"
         )
-    source = as_source(counts_of(posterior, data) if is_texts(data) else data, batch_size=batch_size)
-    check_vocabulary(posterior, source)
+    source = open_for(posterior, data, batch_size)
     names = names_of(posterior, words)
     phi = word_probabilities(posterior)
     with one_blas_thread(), open_executor(client) as runner:
@@ -84,7 +82,7 @@ def to_pyldavis(
 def shares_task(posterior: Posterior, reader: Reader) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Task: shares of topics ``(g, K)``, lengths ``(g,)``, and tokens of each word ``(V,)`` of one batch."""
     batch = reader()
-    batch = as_documents(posterior.model, Batch(batch.x, None, batch.name, batch.groups))
+    batch = as_documents(posterior.model, replace(batch, weights=None))
     check_documents(posterior.model, batch)
     found = find_topics(posterior, batch, own_step(posterior))
     tiles = [found.theta(start, stop) for start, stop in found.tiles()]

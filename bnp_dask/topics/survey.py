@@ -13,16 +13,15 @@ import pyarrow as pa
 from scipy import sparse
 
 from bnp_dask.batch import Batch
-from bnp_dask.data import as_source
 from bnp_dask.data.base import Reader, batch_reader
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.blas import one_blas_thread
 from bnp_dask.execute.dask import open_executor
 from bnp_dask.execute.ordered import in_order
+from bnp_dask.matching import open_for
 from bnp_dask.model import Posterior
 from bnp_dask.topics.documents import as_documents, check_documents, counts_words, find_topics, own_step, prior_mass
-from bnp_dask.topics.vocabulary import check_vocabulary, counts_of, is_texts
 from bnp_dask.topics.words import top_words
 
 if TYPE_CHECKING:
@@ -193,8 +192,7 @@ def survey_documents(
         Data that the likelihood cannot have produced, or counts with another vocabulary.
     """
     prior_mass(posterior)
-    source = as_source(counts_of(posterior, data) if is_texts(data) else data, batch_size=batch_size)
-    check_vocabulary(posterior, source)
+    source = open_for(posterior, data, batch_size)
     column = None
     if counts_words(posterior.model):
         column = top_words(posterior, n_words, by="probability").column if words is None else np.asarray(words)
@@ -222,7 +220,7 @@ def survey_task(posterior: Posterior, reader: Reader, column: np.ndarray | None,
 def survey_batch(posterior: Posterior, batch: Batch, column: np.ndarray | None, n_documents: int) -> _Part:
     """What the documents of a batch in memory add; weights of documents do not matter."""
     model = posterior.model
-    batch = as_documents(model, Batch(batch.x, None, batch.name, batch.groups))
+    batch = as_documents(model, replace(batch, weights=None))
     check_documents(model, batch)
     found = find_topics(posterior, batch, own_step(posterior))
     k = posterior.n_clusters

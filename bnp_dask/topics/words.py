@@ -186,7 +186,7 @@ def foremost(score: np.ndarray, n: int) -> np.ndarray:
 def names_of(posterior: Posterior, words: Sequence[str] | None) -> tuple[str, ...] | None:
     """Names of the columns: those given, or those that the posterior knows; DataError for a wrong number."""
     if words is None:
-        return None if posterior.words is None else posterior.words.words
+        return posterior.feature_names
     names = tuple(str(w) for w in words)
     width = posterior.observation.lam.shape[1]
     if len(names) != width:
