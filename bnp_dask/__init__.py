@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from bnp_dask.chains import survey_sequences as survey_sequences
     from bnp_dask.chains import transitions as transitions
     from bnp_dask.chains import without_missing as without_missing
+    from bnp_dask.columns import Columns as Columns
     from bnp_dask.data import Patches as Patches
     from bnp_dask.data import Text as Text
     from bnp_dask.data import Vocabulary as Vocabulary

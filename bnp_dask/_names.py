@@ -93,6 +93,7 @@ OTHERS: Group = MappingProxyType(
     {
         "Batch": "bnp_dask.batch",
         "BnpDaskError": "bnp_dask.errors",
+        "Columns": "bnp_dask.columns",
         "Completion": "bnp_dask.topics",
         "ConvergenceWarning": "bnp_dask.train",
         "DirichletProcessMixture": "bnp_dask.estimator",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,9 @@ import numpy as np
 from bnp_dask.errors import DataError, SettingError, nearest
 
 GAPS = ("refuse", "cut", "ignore")
+
+OPTIONAL: Mapping[str, Any] = MappingProxyType({"optional": True})
+"""Metadata of fields about names: files leave them out while they are None, as versions without names wrote them."""
 
 SHOWN = 12
 """Columns that a message lists."""
@@ -84,6 +88,10 @@ class Roles:
         """All columns that have a role."""
         return self.keys if self.weights is None else (self.weights, *self.keys)
 
+    def of(self, name: str) -> str:
+        """The role of a column that has one."""
+        return {self.order: "order", self.groups: "groups", self.weights: "weights"}[name]
+
 
 NO_ROLES = Roles()
 
@@ -151,8 +159,8 @@ class Columns:
 
     @property
     def shown(self) -> tuple[str, ...] | None:
-        """Names of features as tables and pictures show them; None where they say no more than positions."""
-        return None if self.is_positional else self.features
+        """Names of features as tables show them; None where they say no more than positions, as in a list of numbers."""
+        return None if self.is_positional or (len(self.names) == 1 and self.n_features > 1) else self.features
 
     def using(self, weights: bool, groups: bool) -> Columns:
         """The same features, to be read with weights and groups or without."""

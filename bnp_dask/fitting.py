@@ -6,6 +6,9 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from bnp_dask.columns import Columns
+from bnp_dask.data import as_source
+from bnp_dask.data.base import Source
 from bnp_dask.initialize import Initialization
 from bnp_dask.model import Model
 from bnp_dask.moves import Move
@@ -25,7 +28,8 @@ def run_estimator(
 ) -> TrainResult:
     """Train with an estimator's settings; ``init`` and ``moves`` are what it does where it has none.
 
-    Sets ``posterior_``, ``history_``, ``converged_`` and ``n_iter_``.  It does not warn: see
+    The posterior keeps the names of features that scikit-learn saw.  Sets ``posterior_``, ``history_``, ``converged_``
+    and ``n_iter_``.  It does not warn: see
     :func:`warn_unless_converged`, for when everything else was learned too.
     """
     from sklearn.utils import check_random_state
@@ -35,19 +39,30 @@ def run_estimator(
         warnings.simplefilter("ignore", ConvergenceWarning)
         result = train(
             model,
-            data,
+            _named(estimator, data, weights, batch_size),
             init=init if estimator.init is None else estimator.init,
             schedule=estimator.schedule or Memoized(laps=estimator.max_laps, tolerance=estimator.tol),
             moves=moves if estimator.moves is None else estimator.moves,
             client=estimator.client,
             rng=int(check_random_state(estimator.random_state).randint(2**31 - 1)),
-            weights=weights,
-            batch_size=batch_size,
         )
     estimator.posterior_, estimator.history_ = result.posterior, result.history
     estimator.converged_ = result.converged
     estimator.n_iter_ = int(result.history[-1]["lap"])
     return result
+
+
+def _named(estimator: Any, data: Any, weights: Any, batch_size: int | None) -> Source:
+    """A source of the data, with the names that scikit-learn found in a DataFrame; sources have theirs."""
+    if isinstance(data, Source):
+        return data
+    return as_source(data, weights=weights, batch_size=batch_size, columns=columns_in(estimator))
+
+
+def columns_in(estimator: Any) -> Columns | None:
+    """Columns that an estimator was fitted on; None where these had no names."""
+    names = vars(estimator).get("feature_names_in_")
+    return None if names is None else Columns.of(names.tolist())
 
 
 def warn_unless_converged(result: TrainResult) -> None:

@@ -5,13 +5,11 @@ Batches that are read ahead (``execute.ahead``) are not counted: they are read o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from bnp_dask.data.base import Source
+from bnp_dask.data.base import Source, spans_of
 from bnp_dask.errors import SettingError
 from bnp_dask.survey import Survey
 
@@ -23,14 +21,6 @@ KILLED_AT = 0.95
 
 COPIES = 2
 """A task holds the posterior it was sent and the summary that it makes, each about the size of a summary."""
-
-
-@runtime_checkable
-class _Cut(Protocol):
-    """A source that knows the length of its batches before they are read."""
-
-    @property
-    def spans(self) -> Sequence[tuple[int, int]] | None: ...
 
 
 @dataclass(frozen=True)
@@ -52,9 +42,9 @@ class MemoryPlan:
 
     def require_batches(self, source: Source) -> None:
         """Raise SettingError when a batch of dense rows of known length cannot be read by any worker."""
-        if self.limit is None or source.is_sparse or not isinstance(source, _Cut) or not source.spans:
+        if self.limit is None or source.is_sparse or not (spans := spans_of(source)):
             return
-        rows = np.diff(np.array(source.spans), axis=1)[:, 0]
+        rows = np.diff(np.array(spans), axis=1)[:, 0]
         self._require_batch(source.name, int(rows.argmax()), int(rows.max()), 8 * source.n_features * int(rows.max()))
 
     def require_surveyed(self, source: Source, survey: Survey) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -13,7 +13,7 @@ import numpy as np
 from bnp_dask.allocation.base import Allocation, ChainedAllocation, GroupedAllocation, LocalStep
 from bnp_dask.allocation.topics import GroupStep
 from bnp_dask.batch import Batch
-from bnp_dask.columns import Columns
+from bnp_dask.columns import OPTIONAL, Columns
 from bnp_dask.errors import SettingError
 from bnp_dask.groups import Laid, check_tokens, summarize_words, take_members, visit_groups, with_words
 from bnp_dask.kernels.counts import count_sums
@@ -72,7 +72,7 @@ class Posterior:
     observation: Any
     summary: Summary | None = None
     words: Words | None = None
-    columns: Columns | None = None
+    columns: Columns | None = field(default=None, metadata=OPTIONAL)
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:

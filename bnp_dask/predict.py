@@ -91,7 +91,9 @@ def predict(
         Trained clusters.
     data
         Array, sparse matrix, DataFrame, path or URL, Source; or a Dask array or DataFrame.  A list of raw texts, if
-        the posterior was trained on a store that was made from raw text.
+        the posterior was trained on a store that was made from raw text.  Where training and data have names, columns
+        are matched by name, whatever their order; those that held weights, groups and order are no features, and
+        sequences are read by them as in training.  Data without names are taken as they lie.
     out
         Path or URL ending with ``.zarr`` or ``.parquet``: results are written there batch by batch, so that data
         may have any size.  Zarr: a group with the arrays ``label`` and ``resp``; Parquet: a folder of files with
@@ -127,8 +129,8 @@ def predict(
     Raises
     ------
     DataError
-        Features other than those the model was trained on, values that its likelihood cannot produce, or a store of
-        counts with another vocabulary.
+        Features other than those the model was trained on (one that is missing, renamed or one too many is named),
+        values that its likelihood cannot produce, or a store of counts with another vocabulary.
     StoreError
         ``out`` exists already.
 
@@ -153,6 +155,8 @@ def predict(
     with one_blas_thread(), open_executor(client) as runner:
         if out is not None:
             facts = {"ids": [int(i) for i in posterior.ids], "source": source.name}
+            if posterior.columns is not None:
+                facts["columns"] = list(posterior.columns.names)
             layouts = mode.layouts(posterior)
             if posterior.model.chained and os.fspath(out).endswith(".parquet"):
                 named, task, steps = name_steps(source, layouts, compute)
@@ -283,7 +287,8 @@ def score(
     posterior
         Trained clusters.
     data
-        Held-out atoms; weights, where the source has them, weigh the mean.  Raw texts as in :func:`predict`.
+        Held-out atoms; weights, where the source has them, weigh the mean: of a table the column that training had, else
+        ``as_source(table)`` counts every row once.  Raw texts as in :func:`predict`.
     completion
         Which words are held out (topic models only): ``Completion("types")``, the default, or ``Completion("tokens")``
         for thesis (5.59), half of the tokens; with ``share=`` and ``seed=``.

@@ -69,13 +69,14 @@ def inspect(what: Subject, vocabulary: Sequence[str] | None = None, limit: int |
     head = ("cluster", "weight", "atoms", f"parameters ({RANGES})")
     cells = [(str(r.id), f"{r.weight:.4f}", _count(r), r.text) for r in rows]
     widths = [max(len(row[i]) for row in (head, *cells)) for i in range(3)]
-    lines = [_title(posterior), ""]
+    lines = [""]
     for row in (head, *cells):
         aligned = [cell.rjust(w) for cell, w in zip(row[:3], widths, strict=True)]
         lines.append("  ".join([*aligned, row[3]]))
-    lines.insert(3, "  ".join("-" * w for w in (*widths, len(head[3]))))
+    lines.insert(2, "  ".join("-" * w for w in (*widths, len(head[3]))))
+    columns = [] if posterior.columns is None else [f"columns: {posterior.columns}"]
     rest = _rest(posterior, len(rows))
-    return "\n".join([*lines, *([rest] if rest else [])])
+    return "\n".join([_title(posterior), *columns, *lines, *([rest] if rest else [])])
 
 
 def _title(posterior: Posterior) -> str:
@@ -165,7 +166,8 @@ def report(
         settings = _settings(posterior)
         page = page_of_topics(posterior, result, names, documents, run, settings, client)
     elif posterior.model.chained:
-        page = page_html(posterior, result, names, sequence_sections(posterior, sequences_for(what, data), client))
+        sequences = sequences_for(posterior, what, data)
+        page = page_html(posterior, result, names, sequence_sections(posterior, sequences, client))
     elif data is not None:
         raise SettingError(
             f"data= is for topic models of words and for sequences; the page of {_title(posterior)} shows clusters, "
@@ -246,6 +248,8 @@ def _run_facts(result: TrainResult) -> dict[str, str]:
 def _settings(posterior: Posterior) -> dict[str, str]:
     model = posterior.model
     found: dict[str, str] = {"estimate": model.estimate}
+    if posterior.columns is not None:
+        found["columns"] = str(posterior.columns)
     for part, value in (("allocation", model.allocation), ("observation", model.observation)):
         found[part] = type(value).__name__
         found |= _flat(value, part)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from bnp_dask import plots_chains
 from bnp_dask.chains import SequenceSurvey, survey_sequences, transitions
-from bnp_dask.data import as_source
 from bnp_dask.data.base import Source
 from bnp_dask.data.collections import DaskFrameSource
 from bnp_dask.data.groups import GroupedSource
 from bnp_dask.errors import BnpDaskError
 from bnp_dask.execute.base import Executor
+from bnp_dask.matching import open_for
 from bnp_dask.model import Posterior
 from bnp_dask.store import RunStore
 
@@ -27,16 +27,16 @@ STEPS = 1500
 """Steps of a sequence on a page: more would be thinner than a pixel."""
 
 
-def sequences_for(what: Any, data: Any) -> Source | str:
+def sequences_for(posterior: Posterior, what: Any, data: Any) -> Source | str:
     """Sequences to show beside the model: those given, or those of the run directory; or why there are none."""
     if data is not None:
-        return as_source(data)
+        return open_for(posterior, data)
     if not isinstance(what, (str, os.PathLike)) or not RunStore.exists(what):
         return "No sequences were given to this page."
     facts = RunStore.view(what).settings.get("data", {})
     path = str(facts.get("path", ""))
     try:
-        source = as_source(path)
+        source = open_for(posterior, path)
     except (BnpDaskError, OSError) as error:
         return f"The sequences of this run could not be read ({error})."
     if not has_sequences(source):

@@ -10,8 +10,9 @@ import numpy as np
 from bnp_dask.allocation import HDPHMM, FiniteHMM
 from bnp_dask.chains import transitions
 from bnp_dask.data import as_source
+from bnp_dask.data.frames import is_list_of_frames, joined
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.fitting import run_estimator, warn_unless_converged
+from bnp_dask.fitting import columns_in, run_estimator, warn_unless_converged
 from bnp_dask.initialize import BregmanKMeans, ContiguousBlocks, Initialization
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge, Move
@@ -235,16 +236,22 @@ class SequenceModel(BaseEstimator):
         return named is AutoRegressiveGaussian
 
     def _source(self, rows: np.ndarray, offsets: np.ndarray) -> Source:
+        names = columns_in(self)
         if self._is_lagged():
+            names = None if names is None else names.with_previous()
             rows, offsets = with_previous(rows, offsets)
             if len(rows) == 0:
                 raise DataError(
                     "X has no sequence of two rows; in an autoregressive model each row follows from the row before"
                 )
-        return as_source(rows, groups=offsets, batch_size=self.batch_size)
+        return as_source(rows, groups=offsets, batch_size=self.batch_size, columns=names)
 
     def _rows(self, X: Any, lengths: Any, reset: bool) -> tuple[np.ndarray, np.ndarray]:
         """Rows of all sequences, and where each starts, ``(G + 1,)``."""
+        if is_list_of_frames(X):
+            if lengths is not None:
+                raise DataError("X is a list of sequences, which have their lengths; leave lengths out")
+            lengths, X = [len(x) for x in X], joined(X)
         if isinstance(X, (list, tuple)) and len(X) and all(isinstance(x, np.ndarray) and x.ndim == 2 for x in X):
             if lengths is not None:
                 raise DataError("X is a list of sequences, which have their lengths; leave lengths out")

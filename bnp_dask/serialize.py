@@ -166,7 +166,8 @@ def _encode_dataclass(obj: Any, path: tuple[str, ...], classes: Registry | None,
             f"{_where(path)} is a {name}, which is not registered for files; add the class to OBSERVATIONS or "
             "ALLOCATIONS of its package, or pass it to serialize.registry()"
         )
-    values = {f.name: getattr(obj, f.name) for f in fields(obj) if f.init}
+    held = [(f, getattr(obj, f.name)) for f in fields(obj) if f.init]
+    values = {f.name: value for f, value in held if not (value is None and f.metadata.get("optional"))}
     return {"$class": name, "fields": {n: _encode(v, (*path, n), classes, arrays) for n, v in values.items()}}
 
 

@@ -314,6 +314,6 @@ def _check_entries(x: sparse.csr_array, count: np.ndarray, batch: Batch) -> None
 
 def _not_finite(batch: Batch, row: int, column: int, value: float) -> DataError:
     return DataError(
-        f"{batch.name}: row {row}, {batch.column(column)} is {value}; needs finite values. Drop or impute such rows before "
-        "training"
+        f"{batch.name}: row {row}, {batch.column(column)} is {value}; needs finite values. Drop or impute such rows "
+        "before training"
     )

@@ -91,7 +91,7 @@ def train(
         Allocation times observation model; prior settings that are None are set from the data.
     data
         Path or URL (Zarr, Parquet, .npy), NumPy array, ``scipy.sparse`` counts, dask Array or DataFrame, pandas
-        DataFrame, or a Source.
+        DataFrame, or a Source.  The posterior keeps the names of columns (``posterior.columns``).
     init
         Where to start; default ``BregmanKMeans(25)``.
     schedule
@@ -423,7 +423,9 @@ def _compare_settings(old: dict[str, Any], new: dict[str, Any], path: str | Path
         rest = {name: value for name, value in schedule["fields"].items() if name != "laps"}
         return {**settings, "schedule": {**schedule, "fields": rest}}
 
-    a, b = comparable(old), comparable(new)
+    # sources of later versions may say more about the same data
+    facts = {name: new["data"].get(name) for name in old["data"]}
+    a, b = comparable(old), comparable({**new, "data": facts})
     for name in a:
         if a[name] != b.get(name):
             what = "the data changed" if name in DATA_SETTINGS else "settings differ"

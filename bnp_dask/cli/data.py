@@ -106,6 +106,11 @@ def _add_score(commands: argparse._SubParsersAction) -> None:
     parser.add_argument("posterior", metavar="POSTERIOR", help="a saved posterior, or a run directory")
     parser.add_argument("data", metavar="DATA", help="path or URL")
     parser.add_argument("--batch-size", type=positive_int, metavar="N", help="atoms per batch")
+    parser.add_argument(
+        "--weights",
+        metavar="COLUMN|FILE|none",
+        help="how often each atom counts; default: the column of weights that training had, if any",
+    )
     add_rows(parser)
     completion = parser.add_argument_group("document completion (topic models)")
     completion.add_argument(
@@ -182,7 +187,7 @@ def predict_command(args: argparse.Namespace) -> None:
     posterior = posterior_of(args.posterior)
     # the L largest responsibilities are asked for by --top alone, or by both
     soft = args.soft and args.top is None
-    data = rows_of(args, args.posterior)
+    data = rows_of(args, posterior, args.posterior)
     size = args.batch_size if isinstance(data, str) else None
     with _client(args) as client:
         predict(posterior, data, out=args.out, soft=soft, top=args.top, batch_size=size, client=client)
@@ -199,7 +204,7 @@ def score_command(args: argparse.Namespace) -> None:
     said = {"split": args.split, "share": args.held_out, "seed": args.seed}
     given = {name: value for name, value in said.items() if value is not None}
     completion = Completion(**given) if given else None
-    data = rows_of(args, args.posterior)
+    data = rows_of(args, posterior, args.posterior, weights=True)
     size = args.batch_size if isinstance(data, str) else None
     with _client(args) as client:
         if not is_topic_model(posterior.model):

@@ -60,10 +60,11 @@ def report_command(args: argparse.Namespace) -> None:
 
 def _data(args: argparse.Namespace) -> Any:
     """What to show on a page: as options say, else rows in groups that the job file of a run names."""
+    posterior = posterior_of(args.rundir)
     if args.data is not None:
-        return rows_of(args, args.rundir)
+        return rows_of(args, posterior, args.rundir)
     spec = job_data(args.rundir)
-    if spec is None or (spec.groups is None and spec.cut is None) or not posterior_of(args.rundir).model.chained:
+    if spec is None or (spec.groups is None and spec.cut is None) or not posterior.model.chained:
         return None
     try:
         return spec.open()

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bnp_dask.console import positive_int
 
 if TYPE_CHECKING:
+    from bnp_dask.columns import Roles
     from bnp_dask.jobfile import DataSpec
+    from bnp_dask.model import Posterior
 
-SETTINGS = ("columns", "groups", "order", "gaps", "step", "cut")
-"""What these options are called where data are opened."""
+NO_WEIGHTS = "none"
+"""Said in place of a column of weights: every row counts once."""
 
 
 def add_cutting(parser: argparse._ActionsContainer) -> None:
@@ -30,7 +33,7 @@ def add_rows(parser: argparse.ArgumentParser) -> None:
     """Options of commands that read data which were not ingested with groups."""
     group = parser.add_argument_group(
         "rows that belong together",
-        "for files that do not say it; of a run directory, what its job file says holds for other tables too",
+        "for files that do not say it; tables are read as the posterior was trained, by the names of its columns",
     )
     group.add_argument("--columns", metavar="A,B,...", help="columns of a table to take")
     group.add_argument("--group-column", metavar="COLUMN|FILE", help="column of ids, or a .npy file of offsets")
@@ -38,17 +41,30 @@ def add_rows(parser: argparse.ArgumentParser) -> None:
     add_cutting(group)
 
 
-def rows_of(args: argparse.Namespace, trained: str) -> Any:
+def rows_of(args: argparse.Namespace, posterior: Posterior, trained: str, weights: bool = False) -> Any:
     """What to read: the path as it was given, or a source when anything is known about its rows.
 
-    ``trained`` is the posterior or run directory: what the job file of a run says about the columns of tables holds
-    for other tables too, unless options say otherwise.
+    Tables are read with the features, groups and order of training, and with its ``weights`` if these matter, whatever
+    other columns they have; each option overrides what it is about.  ``trained`` is the posterior or run directory:
+    posteriors of earlier versions know no columns, but the job file of a run does.
     """
     from bnp_dask.data import as_source
+    from bnp_dask.matching import columns_for
 
-    settings = {name: value for name, value in _said(args).items() if value is not None}
-    if not settings and _is_table(args.data):
-        settings = _of_job(trained)
+    said = {name: value for name, value in _said(args).items() if value is not None}
+    known = columns_for(posterior, weights)
+    if known is None:
+        settings = {**_of_job(trained, weights), **said} if _is_table(args.data) else said
+    elif "columns" in said:
+        settings = {**_of_roles(known.roles), **said}
+    else:
+        settings = {"columns": replace(known, chosen=True), **said}
+    if settings.get("weights") == NO_WEIGHTS:
+        del settings["weights"]
+        if known is not None and "columns" not in said:
+            settings["columns"] = replace(known.using(weights=False, groups=True), chosen=True)
+    if str(settings.get("groups", "")).endswith(".npy"):
+        settings = {name: value for name, value in settings.items() if name not in ("order", "gaps", "step")}
     if not settings:
         return args.data
     return as_source(args.data, batch_size=getattr(args, "batch_size", None), **settings)
@@ -77,6 +93,7 @@ def _said(args: argparse.Namespace) -> dict[str, Any]:
         "gaps": args.gaps,
         "step": args.step,
         "cut": args.cut,
+        "weights": getattr(args, "weights", None),
     }
 
 
@@ -94,9 +111,23 @@ def _is_table(path: str) -> bool:
         return False
 
 
-def _of_job(rundir: str) -> dict[str, Any]:
-    """What the job file of a run says about the columns of its data, if groups are among it."""
+def _of_job(rundir: str, weights: bool) -> dict[str, Any]:
+    """What the job file of a run says about the columns of its data, where these are columns and no files."""
     spec = job_data(rundir)
-    if spec is None or spec.groups is None or spec.groups.endswith(".npy"):
+    if spec is None:
         return {}
-    return {name: getattr(spec, name) for name in SETTINGS if getattr(spec, name) is not None}
+    of_rows = ("groups", "order", "gaps", "step", "cut")
+    names = ["columns", *(of_rows if spec.groups is not None and not spec.groups.endswith(".npy") else ())]
+    if weights and spec.weights is not None and not spec.weights.endswith(".npy"):
+        names.append("weights")
+    return {name: getattr(spec, name) for name in names if getattr(spec, name) is not None}
+
+
+def _of_roles(roles: Roles) -> dict[str, Any]:
+    """Columns that are no features, as arguments of :func:`bnp_dask.as_source`."""
+    found: dict[str, Any] = {"weights": roles.weights, "groups": roles.groups, "order": roles.order}
+    if roles.groups is not None:
+        found["cut"] = roles.cutting.cut
+    if roles.order is not None:
+        found |= {"gaps": roles.cutting.gaps, "step": roles.cutting.step}
+    return {name: value for name, value in found.items() if value is not None}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -55,6 +55,21 @@ class Source(Protocol):
     def describe(self) -> dict[str, Any]:
         """What identifies the data, JSON-able: kind, path, sizes; compared when a run is resumed."""
         ...
+
+
+@runtime_checkable
+class CutSource(Protocol):
+    """What a source provides besides if it may know the length of its batches before they are read."""
+
+    @property
+    def spans(self) -> Sequence[tuple[int, int]] | None:
+        """First atom of each batch and one past its last; None where only reading tells."""
+        ...
+
+
+def spans_of(source: Source) -> Sequence[tuple[int, int]] | None:
+    """Atoms of each batch; None where only reading tells."""
+    return source.spans if isinstance(source, CutSource) else None
 
 
 @runtime_checkable

@@ -111,10 +111,13 @@ def choose(
         A column is not there, or holds no numbers, or there is one that the model was not trained on.
     """
     known = {c.name: c for c in table}
-    named = [*([] if wanted is None or isinstance(wanted, Columns) else map(str, wanted)), *roles.names]
-    gone = next((n for n in named if n not in known), None)
+    named = [] if wanted is None or isinstance(wanted, Columns) else [str(n) for n in wanted]
+    gone = next((n for n in (*named, *roles.names) if n not in known), None)
     if gone is not None:
-        raise DataError(f"{name}: no column {gone!r}{nearest(gone, known)}; it has {few([*known])}")
+        role = "" if gone in named else f" for the {roles.of(gone)} of rows"
+        trained = isinstance(wanted, Columns) and gone == roles.weights
+        advice = ". Where every row counts once, pass as_source(data) (--weights none)" if trained else ""
+        raise DataError(f"{name}: no column {gone!r}{role}{nearest(gone, known)}; it has {few([*known])}{advice}")
     if wanted is None:
         chosen = _numeric(table, roles.names, name)
     elif isinstance(wanted, Columns):

@@ -8,6 +8,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import IO, Any, Literal, get_args
 
@@ -212,12 +213,23 @@ class Stream:
             return 1.0
         return min(1.0, self._raw[-1].tell() / max(1, self.location.size()))
 
+    @cached_property
+    def _head(self) -> tables.CsvHead:
+        return tables.CsvHead.read(self._open, self.location.name, TEXT_TABLES[self.format])
+
+    @cached_property
+    def _table(self) -> Columns:
+        return self._head.choose(self.columns, self.weights, self.location.name)
+
+    @property
+    def has_names(self) -> bool:
+        """Whether it is a table whose columns have names."""
+        return self.format in TEXT_TABLES and self._head.has_names
+
+    @property
     def named(self) -> Columns | None:
-        """Columns of its features; None for formats without names, and for tables that have none."""
-        if self.format not in TEXT_TABLES:
-            return None
-        head = tables.csv_head(self._open, self.location.name, self.columns, self.weights, TEXT_TABLES[self.format])
-        return head.columns if head.has_names else None
+        """Columns of its features; None for formats and tables without names."""
+        return self._table if self.has_names else None
 
     def pieces(self) -> Iterator[Piece]:
         """The atoms, piece by piece; DataError when the file is cut short or damaged."""
@@ -234,7 +246,7 @@ class Stream:
     def _parse(self) -> Iterator[Piece]:
         name = self.location.name
         if self.format in TEXT_TABLES:
-            yield from tables.csv(self._open, name, self.columns, self.weights, TEXT_TABLES[self.format])
+            yield from tables.csv(self._open, name, self._head, self._table, TEXT_TABLES[self.format])
             return
         if isinstance(self.columns, Sequence) or self.weights is not None:
             raise DataError(f"{name}: format {self.format} has no named columns; leave out columns and weights")

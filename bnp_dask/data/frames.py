@@ -21,6 +21,29 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+def is_frame(data: Any) -> bool:
+    """Whether data is a pandas DataFrame; pandas itself is imported only when it must have been."""
+    kind = type(data)
+    return kind.__module__.split(".")[0] == "pandas" and kind.__name__ == "DataFrame"
+
+
+def is_list_of_frames(data: Any) -> bool:
+    """Whether data are a list of pandas DataFrames, one for each group (sequence, image)."""
+    return isinstance(data, (list, tuple)) and len(data) > 0 and all(is_frame(part) for part in data)
+
+
+def joined(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """The rows of all frames, one below the other, columns in the order of the first; all need the same columns."""
+    import pandas as pd
+
+    first = frames[0].columns
+    for g, frame in enumerate(frames):
+        other = frame.columns.symmetric_difference(first)
+        if len(other):
+            raise DataError(f"group {g}: column {other[0]!r} is not in all groups; all need the same columns")
+    return pd.concat([frame[list(first)] for frame in frames], ignore_index=True)
+
+
 def frame_batch(frame: pd.DataFrame, columns: Sequence[Any], weights: Any, name: str) -> Batch:
     """The rows of a frame as a batch; missing values become NaN, which a survey names and refuses.
 

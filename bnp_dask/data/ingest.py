@@ -84,7 +84,7 @@ class _Input:
             return
         if self.format in STREAMED:
             stream = Stream(self.location, self.format, self.columns, self.weights, self.patches)
-            self._name(stream.named())
+            self._name(stream.named)
             for piece in stream.pieces():
                 yield piece, stream.fraction()
             self.notes[:] = stream.notes

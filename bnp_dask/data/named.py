@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from bnp_dask.batch import Batch
 from bnp_dask.columns import Columns
 from bnp_dask.data.arrays import WeightedSource
-from bnp_dask.data.base import Reader, Source, columns_of
+from bnp_dask.data.base import Reader, Source, columns_of, spans_of
 from bnp_dask.data.checks import csr_counts
 from bnp_dask.data.collections import DaskFrameSource
 from bnp_dask.data.groups import GroupedSource
@@ -63,6 +64,10 @@ class OrderedSource:
     @property
     def is_sparse(self) -> bool:
         return self.atoms.is_sparse
+
+    @property
+    def spans(self) -> Sequence[tuple[int, int]] | None:
+        return spans_of(self.atoms)
 
     def reader(self, index: int) -> Reader:
         return OrderedReader(self.atoms.reader(index), self.columns.features, self.index)

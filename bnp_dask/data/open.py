@@ -21,7 +21,7 @@ from bnp_dask.data.collections import DaskArraySource, is_dask, is_dask_frame, o
 from bnp_dask.data.corpus import TEXT_FORMATS
 from bnp_dask.data.files import Location
 from bnp_dask.data.formats import STREAMED, TEXT_TABLES, Stream, check_format, detect
-from bnp_dask.data.frames import TableSource
+from bnp_dask.data.frames import TableSource, is_frame, is_list_of_frames, joined
 from bnp_dask.data.groups import GroupedSource
 from bnp_dask.data.groups_open import (
     Keys,
@@ -74,8 +74,9 @@ def as_source(
     ----------
     data
         Path or URL of a Zarr store, Parquet file or folder, .npy or .npz file, or of a small text file; a NumPy array
-        ``(n, D)``; a list of arrays ``(n_g, D)``, one for each group (sequence, image); scipy.sparse counts ``(n, V)``;
-        a dask Array or DataFrame; a pandas DataFrame; an Arrow Table; or a source, which is returned as it is.
+        ``(n, D)``; a list of arrays ``(n_g, D)`` or DataFrames, one for each group (sequence, image); scipy.sparse
+        counts ``(n, V)``; a dask Array or DataFrame; a pandas DataFrame; an Arrow Table; or a source, which is returned
+        as it is.
     batch_size
         Atoms per batch.  Default: as the data are chunked, or about 32 MB.
     weights
@@ -128,7 +129,8 @@ def as_source(
     location = Location.of(data, storage_options) if isinstance(data, (str, os.PathLike)) else None
     rows = RowSettings(weights, groups, order, gaps, step, cut)
     if isinstance(wanted, Columns) and _is_table(data, location, format):
-        rows = rows.as_trained(wanted.roles)
+        # each frame of a list is a group
+        rows = rows.as_trained(Roles(wanted.roles.weights) if is_list_of_frames(data) else wanted.roles)
     cutting = Cutting.of(rows.cut, rows.gaps, rows.step, rows.order)
     keys = Keys.of(rows.groups, rows.order, cutting)
     if location is not None:
@@ -144,13 +146,13 @@ def as_source(
 def _is_table(data: Data, location: Location | None, format: str | None) -> bool:
     """Whether data are a table with a name for each column, so that rows may have weights and groups there."""
     if location is None:
-        return isinstance(data, pa.Table) or _is_frame(data) or is_dask_frame(data)
+        return isinstance(data, pa.Table) or is_frame(data) or is_list_of_frames(data) or is_dask_frame(data)
     with parsed(location.name):
         location.require()
         kind = check_format(format) if format is not None else detect(location)
         if kind == "parquet":
             return counts_shape(first_schema(parquet_files(location), True)) is None
-        return Stream(location, kind).named() is not None
+        return Stream(location, kind).has_names
 
 
 def _open_object(
@@ -203,13 +205,19 @@ def _from_memory(
     cut: int | None,
 ) -> Source:
     column, apart = _split_weights(weights)
-    if isinstance(data, pa.Table) or _is_frame(data):
+    if isinstance(data, pa.Table) or is_frame(data):
         make = TableSource.of_table if isinstance(data, pa.Table) else TableSource.of_frame
         _require_groups(cut, keys, "table")
         table = make(data, batch_size, columns, _roles(keys, column))
         if keys is not None:
             return table_groups(table, keys, batch_size, apart)
         return _weighted(table, table.spans, apart)
+    if is_list_of_frames(data):
+        if keys is not None:
+            raise DataError("data is a list of DataFrames, each a group; leave out groups=, or give one DataFrame")
+        whole = TableSource.of_frame(joined(data), None, columns, _roles(keys, column))
+        offsets = np.concatenate([[0], np.cumsum([len(part) for part in data])])
+        return grouped(whole, offsets, batch_size, apart, cut)
     if not sparse.issparse(data) and not isinstance(data, (np.ndarray, list, tuple)):
         raise DataError(
             f"data is {type(data).__name__}; needs a path or URL, a NumPy array, scipy.sparse counts, a dask Array or "
@@ -233,12 +241,6 @@ def _from_memory(
     if keys is not None:
         return grouped(source, keys.require_offsets(source.name), batch_size, apart, cut)
     return _weighted(source, source.spans, apart)
-
-
-def _is_frame(data: Any) -> bool:
-    """Whether data is a pandas DataFrame; pandas itself is imported only when it must have been."""
-    kind = type(data)
-    return kind.__module__.split(".")[0] == "pandas" and kind.__name__ == "DataFrame"
 
 
 def _split_weights(weights: Any) -> tuple[str | None, np.ndarray | NpyFile | None]:
@@ -435,5 +437,5 @@ def _read_whole(
         found = grouped(source, keys.require_offsets(location.name), batch_size, apart, keys.cutting.cut)
     else:
         found = _weighted(source, source.spans, apart)
-    names = stream.named()
+    names = stream.named
     return found if names is None else ordered(found, names, None)

@@ -49,19 +49,39 @@ def _exactly(file: IO[bytes], size: int, name: str) -> bytes:
     return b"".join(parts)
 
 
-def csv(
-    open_file: Callable[[], IO[bytes]],
-    name: str,
-    columns: Sequence[str] | Columns | None = None,
-    weights: str | None = None,
-    sep: str = ",",
-) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-    """Numeric columns of a text table as float64, and weights; a first row of numbers is data, not names.
+@dataclass(frozen=True)
+class CsvHead:
+    """What the first block of a text table tells: its schema, and whether the names in it are its own.
 
-    The file is opened twice: its first block tells which columns are numeric.
+    A first row of numbers is data; columns are called column0, column1, ... then.
     """
-    head = csv_head(open_file, name, columns, weights, sep)
-    chosen = head.columns.names
+
+    schema: pa.Schema
+    has_names: bool
+
+    @staticmethod
+    def read(open_file: Callable[[], IO[bytes]], name: str, sep: str) -> CsvHead:
+        """Read the first block."""
+        try:
+            with pyarrow.csv.open_csv(open_file(), parse_options=_parsing(sep)) as first:
+                schema = first.schema
+        except (pa.ArrowInvalid, StopIteration, ValueError) as error:
+            raise DataError(f"{name}: no table of text with separator {sep!r} ({error})") from error
+        if not all(_is_number(column) for column in schema.names):
+            return CsvHead(schema, True)
+        return CsvHead(pa.schema([(f"column{i}", f.type) for i, f in enumerate(schema)]), False)
+
+    def choose(self, columns: Sequence[str] | Columns | None, weights: str | None, name: str) -> Columns:
+        """The features of the table; names that it does not have say nothing about those of training."""
+        wanted = None if isinstance(columns, Columns) and not self.has_names else columns
+        return choose(arrow_columns(self.schema), wanted, Roles(weights), name)[0]
+
+
+def csv(
+    open_file: Callable[[], IO[bytes]], name: str, head: CsvHead, columns: Columns, sep: str = ","
+) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+    """Numeric columns of a text table as float64, and weights."""
+    chosen, weights = columns.names, columns.roles.weights
     used = [*chosen, *([weights] if weights else [])]
     # every numeric column as float: the first block may hold whole numbers only
     types = {f.name: pa.float64() for f in head.schema if is_numeric(f.type) or f.name in used}
@@ -75,36 +95,6 @@ def csv(
                     yield x, numbers(batch.column(weights)) if weights else None
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise DataError(f"{name}: {error}") from error
-
-
-@dataclass(frozen=True)
-class CsvHead:
-    """What the first block of a text table tells: its schema, its features, and whether their names are its own."""
-
-    schema: pa.Schema
-    columns: Columns
-    has_names: bool
-
-
-def csv_head(
-    open_file: Callable[[], IO[bytes]],
-    name: str,
-    columns: Sequence[str] | Columns | None = None,
-    weights: str | None = None,
-    sep: str = ",",
-) -> CsvHead:
-    """Read the first block; columns of a table without names are called column0, column1, ..."""
-    try:
-        with pyarrow.csv.open_csv(open_file(), parse_options=_parsing(sep)) as first:
-            schema = first.schema
-    except (pa.ArrowInvalid, StopIteration, ValueError) as error:
-        raise DataError(f"{name}: no table of text with separator {sep!r} ({error})") from error
-    has_names = not all(_is_number(column) for column in schema.names)
-    if not has_names:
-        schema = pa.schema([(f"column{i}", f.type) for i, f in enumerate(schema)])
-    # names that the table does not have say nothing about those of training
-    wanted = None if isinstance(columns, Columns) and not has_names else columns
-    return CsvHead(schema, choose(arrow_columns(schema), wanted, Roles(weights), name)[0], has_names)
 
 
 def _parsing(sep: str) -> pyarrow.csv.ParseOptions:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.batch import Batch, concatenate
-from bnp_dask.data.base import Reader, batch_reader
+from bnp_dask.data.base import Reader, Source, batch_reader, columns_of
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import Handle
 from bnp_dask.initialize.context import (
@@ -204,9 +204,26 @@ class FromPosterior:
                 "`result.posterior`, or one that bnp.load read from a saved model"
             )
         theirs = self.posterior.model
+        _require_same_columns(self.posterior, context.source)
         _require_same_kind(theirs, context.model)
         _require_same_statistics(theirs, context)
         return summary.without_pairs()
+
+
+def _require_same_columns(posterior: Posterior, source: Source) -> None:
+    """SettingError where the posterior's features are others than those of the data, or come in another order."""
+    ours = columns_of(source)
+    if posterior.columns is None or ours is None:
+        return
+    try:
+        index = posterior.columns.positions(ours, source.name)
+    except DataError as error:
+        raise SettingError(f"FromPosterior: {error}") from None
+    if index is not None:
+        raise SettingError(
+            f"FromPosterior: the posterior's columns are {posterior.columns}, but those of {source.name} come in "
+            "another order; train on as_source(data, columns=posterior.columns)"
+        )
 
 
 def _require_same_kind(theirs: Model, ours: Model) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Self, cast
 
 import numpy as np
 
 from bnp_dask.batch import Batch
+from bnp_dask.columns import OPTIONAL
 from bnp_dask.errors import SettingError
 from bnp_dask.kernels.resp import Resp
 from bnp_dask.observation.base import LOG_BASE, NamingObservation, Observation
@@ -46,15 +47,18 @@ class Product:
         the data are known; text that may be either is refused.  Every column belongs to exactly one group.
     n_features
         Columns in all; set from the data.
+    places
+        Positions of the columns of each group as text; set from the data.
 
     Notes
     -----
-    Groups are kept in the order given, positions as text.  The summary fields of part i are named ``"i.field"``; base
-    measures add up to one ``log_base``.
+    Groups are kept in the order given, positions as text and names as they are.  The summary fields of part i are named
+    ``"i.field"``; base measures add up to one ``log_base``.
     """
 
     groups: Mapping[ColumnGroup, Observation] | Iterable[tuple[ColumnGroup, Observation]]
     n_features: int | None = None
+    places: tuple[str, ...] | None = field(default=None, metadata=OPTIONAL)
 
     def __post_init__(self) -> None:
         pairs = self.groups.items() if isinstance(self.groups, Mapping) else self.groups
@@ -72,12 +76,12 @@ class Product:
     def fields(self) -> Mapping[str, Field]:
         fields = {}
         for i, part in enumerate(self.parts):
-            for name, field in part.fields.items():
+            for name, own in part.fields.items():
                 if name == LOG_BASE:
-                    fields[LOG_BASE] = field
+                    fields[LOG_BASE] = own
                 else:
-                    dims = tuple(dim if dim == CLUSTER else f"{i}.{dim}" for dim in field.dims)
-                    fields[f"{i}.{name}"] = replace(field, dims=dims)
+                    dims = tuple(dim if dim == CLUSTER else f"{i}.{dim}" for dim in own.dims)
+                    fields[f"{i}.{name}"] = replace(own, dims=dims)
         return MappingProxyType(fields)
 
     @property
@@ -85,25 +89,27 @@ class Product:
         return {f"{i}.{dim}": size for i, part in enumerate(self.parts) for dim, size in part.sizes.items()}
 
     def with_columns(self, names: Sequence[str] | None) -> Self:
-        groups = []
+        groups, places = [], []
         for key, part in self._pairs:
-            text = resolve(key, names)
+            place = resolve(key, names)
             if isinstance(part, NamingObservation):
-                own = None if names is None else [names[i] for i in positions(text, len(names))]
+                own = None if names is None else [names[i] for i in positions(place, len(names))]
                 part = part.with_columns(own)
-            groups.append((text, part))
-        return replace(self, groups=tuple(groups))
+            groups.append((key, part))
+            places.append(place)
+        return replace(self, groups=tuple(groups), places=tuple(places))
 
     @property
-    def _names_columns(self) -> bool:
+    def _needs_names(self) -> bool:
         """Whether columns are named that were not looked up yet."""
-        inner = [part for _, part in self._pairs if isinstance(part, Product)]
-        return not all(is_positions(key) for key, _ in self._pairs) or any(part._names_columns for part in inner)
+        inner = [part for part in self.parts if isinstance(part, Product)]
+        here = self.places is None and not all(is_positions(key) for key, _ in self._pairs)
+        return here or any(part._needs_names for part in inner)
 
     def with_prior(self, survey: Survey) -> Self:
-        if self._names_columns:
+        if self._needs_names:
             return self.with_columns(survey.names).with_prior(survey)
-        columns = [positions(text, survey.n_features) for text, _ in self._pairs]
+        columns = [self._own(i, survey.n_features) for i in range(len(self._pairs))]
         owner = np.full(survey.n_features, -1)
         for i, own in enumerate(columns):
             taken = owner[own] >= 0
@@ -118,14 +124,23 @@ class Product:
                 f"{len(left)} of {survey.n_features} columns belong to no group of Product (first: "
                 f"{survey.called(left)}); add a group for them, or leave them out of the data"
             )
-        parts = [part.with_prior(survey.features(c)) for part, c in zip(self.parts, columns, strict=True)]
-        groups = tuple((as_key(tuple(c.tolist())), part) for c, part in zip(columns, parts, strict=True))
-        return replace(self, groups=groups, n_features=survey.n_features)
+        parts = [self._part_with_prior(i, survey.features(c)) for i, c in enumerate(columns)]
+        places = tuple(as_key(tuple(c.tolist())) for c in columns)
+        keys = [place if is_positions(key) else key for place, (key, _) in zip(places, self._pairs, strict=True)]
+        groups = tuple(zip(keys, parts, strict=True))
+        return replace(self, groups=groups, n_features=survey.n_features, places=places)
+
+    def _part_with_prior(self, i: int, survey: Survey) -> Observation:
+        try:
+            return self.parts[i].with_prior(survey)
+        except SettingError as error:
+            shown = survey.called(np.arange(survey.n_features)) if survey.names else self._pairs[i][0]
+            raise SettingError(f"columns {shown}: {error}") from None
 
     def check(self, batch: Batch) -> None:
         check_width(self, batch, self.n_features)
         if self.n_features is None:
-            found = self.with_columns(batch.names) if self._names_columns else self
+            found = self.with_columns(batch.names) if self._needs_names else self
             replace(found, n_features=batch.n_features).check(batch)
             return
         for i, (text, part) in enumerate(self._pairs):
@@ -195,8 +210,9 @@ class Product:
     def _label(self, i: int, names: Names) -> tuple[str, Names]:
         """What group i is called: by its columns, or the first and last of many; and the names of its columns."""
         if names is None:
-            return str(self._pairs[i][0]), None
-        named = [names[j] for j in self._own(i)]
+            key = self._pairs[i][0]
+            return key if isinstance(key, str) else ",".join(key), None
+        named = [names[j] for j in self._own(i, self._width)]
         return ",".join(named) if len(named) <= FEW else f"{named[0]}..{named[-1]}", named
 
     @property
@@ -211,16 +227,16 @@ class Product:
 
     def _view(self, i: int, batch: Batch) -> Batch:
         """The columns of group i; without a copy where they are consecutive."""
-        own = self._own(i)
+        own = self._own(i, self._width)
         first, last = int(own[0]), int(own[-1])
         if isinstance(batch.x, np.ndarray) and np.array_equal(own, np.arange(first, last + 1)):
             names = None if batch.names is None else batch.names[first : last + 1]
             return replace(batch, x=batch.x[:, first : last + 1], names=names)
         return batch.columns(own)
 
-    def _own(self, i: int) -> np.ndarray:
-        """Positions of the columns of group i."""
-        return positions(self._pairs[i][0], self._width)
+    def _own(self, i: int, n_features: int) -> np.ndarray:
+        """Positions of the columns of group i among those of the data."""
+        return positions(self._pairs[i][0] if self.places is None else self.places[i], n_features)
 
     def _part_summary(self, i: int, summary: Summary) -> Summary:
         """The fields of part i under their own names, with the count N."""

@@ -17,6 +17,7 @@ from bnp_dask.errors import DataError
 from bnp_dask.kernels.resp import Resp, cluster_sums
 from bnp_dask.model import Model
 from bnp_dask.observation.base import LOG_BASE, EvidenceObservation, LeanObservation, Observation, QuadraticObservation
+from bnp_dask.observation.describing import DescribedObservation
 from bnp_dask.summary import Field, Summary
 from bnp_dask.testing.parts import (
     assert_close,
@@ -101,6 +102,22 @@ class ObservationSuite:
         wider = batch.columns(np.append(np.arange(batch.n_features), 0))
         with pytest.raises(DataError, match=rf"\b{wider.n_features}\b"):
             model.check(wider)
+
+    def test_describes_itself_with_the_names_of_its_columns(self):
+        model, batch, _, _, params = self.fitted()
+        if not isinstance(model, DescribedObservation):
+            pytest.skip(f"{type(model).__name__} says nothing about its parameters")
+        names = [f"column {chr(97 + i)}" for i in range(batch.n_features)]
+        for known in (None, names):
+            for name, value in model.estimates(params, known).items():
+                assert value.values.shape[0] == self.n_clusters, f"{name}: clusters come first"
+                assert len(value.axes) == value.values.ndim - 1, f"{name}: an axis for each of its dimensions"
+                assert np.isfinite(value.values).all(), name
+                for axis, size in zip(value.axes, value.values.shape[1:], strict=True):
+                    assert axis.labels is None or len(axis.labels) == size, f"{name}: a label for each entry"
+                    assert axis.labels is None or set(axis.labels) <= set(names)
+            assert model.describe(params, 1, known)
+        assert "column " in model.describe(params, 1, names)
 
     def test_pickling_keeps_the_bits(self):
         model, batch, _, summary, params = self.fitted()

@@ -138,3 +138,33 @@ def test_parameters_round_trip():
     estimator = DirichletProcessMixture("poisson", n_clusters=4)
     assert estimator.get_params()["observation"] == "poisson"
     assert estimator.set_params(gamma=3.0).gamma == 3.0
+
+
+# -- names --------------------------------------------------------------------------------------------------------
+def table(blobs):
+    return pytest.importorskip("pandas").DataFrame(blobs[0], columns=["width", "height"])
+
+
+def test_the_posterior_keeps_the_names_that_scikit_learn_saw(blobs):
+    frame = table(blobs)
+    both = bnp.Product({"width": bnp.Gaussian(), "height": bnp.DiagGaussian()})
+    for observation in ("diag_gaussian", both):
+        estimator = DirichletProcessMixture(observation, n_clusters=3, random_state=5).fit(frame)
+        assert estimator.feature_names_in_.tolist() == ["width", "height"]
+        assert estimator.posterior_.feature_names == ("width", "height")
+        swapped = frame[["height", "width"]]
+        assert bnp.score(estimator.posterior_, swapped) == estimator.score(frame)
+        with pytest.raises(ValueError, match="feature names should match"):
+            estimator.predict(swapped)
+        with pytest.warns(UserWarning, match="does not have valid feature names"):
+            np.testing.assert_array_equal(estimator.predict(blobs[0]), estimator.labels_)
+    plain = DirichletProcessMixture("diag_gaussian", n_clusters=3, random_state=5).fit(blobs[0])
+    named = DirichletProcessMixture("diag_gaussian", n_clusters=3, random_state=5).fit(frame)
+    assert plain.posterior_.columns is None and plain.lower_bounds_ == named.lower_bounds_
+
+
+def test_weights_go_with_names(blobs):
+    frame, weights = table(blobs), np.random.default_rng(0).integers(1, 4, 600)
+    estimator = DirichletProcessMixture("diag_gaussian", n_clusters=3, random_state=0)
+    named = estimator.fit(frame, sample_weight=weights).lower_bounds_
+    assert estimator.fit(blobs[0], sample_weight=weights).lower_bounds_ == named

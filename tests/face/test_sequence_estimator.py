@@ -104,3 +104,26 @@ def test_what_is_refused():
         made.predict([np.zeros((2, 2)), np.zeros((2, 3))])
     with pytest.raises(bnp.BnpDaskError, match="observation='gausian'"):
         SequenceModel("gausian").fit(rows)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("observation", ["gaussian", "autoregressive"])
+def test_names_of_frames_are_kept(observation):
+    pd = pytest.importorskip("pandas")
+    sequences = recordings()[0]
+    frames = [pd.DataFrame(x, columns=["x", "y"]) for x in sequences]
+    settings = {"n_states": 3, "max_laps": 2, "random_state": 0}
+    model, plain = (SequenceModel(observation, **settings).fit(data) for data in (frames, sequences))
+    assert model.feature_names_in_.tolist() == ["x", "y"] and plain.posterior_.columns is None
+    lagged = ("x", "y", "x (t-1)", "y (t-1)")
+    assert model.posterior_.feature_names == (lagged if observation == "autoregressive" else ("x", "y"))
+    assert model.bound_ == plain.bound_
+    np.testing.assert_array_equal(model.predict(frames[0]), plain.predict(sequences[0]))
+    with pytest.raises(ValueError, match="feature names should match"):
+        model.predict([frame[["y", "x"]] for frame in frames])
+    if observation == "autoregressive":
+        data = model.posterior_.to_xarray()
+        assert data["coefficients"].dims == ("cluster", "feature", "lagged")
+        assert data["lagged"].values.tolist() == ["x (t-1)", "y (t-1)"]
+        assert data["noise"].sel(feature="y", feature_2="y").shape == (3,)
+        assert "sd of noise x " in bnp.inspect(model.posterior_)

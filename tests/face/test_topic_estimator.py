@@ -76,3 +76,20 @@ def test_empty_documents_and_early_ends(documents):
     np.testing.assert_allclose(made.transform(with_empty)[-1], made.transform(with_empty)[-2])
     with pytest.raises(bnp.BnpDaskError, match="without any word"):
         TopicModel(n_topics=2).fit(np.zeros((4, 15)))
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_names_of_a_frame_are_the_words_of_topics():
+    pd = pytest.importorskip("pandas")
+    counts = np.repeat([[4, 4, 0, 0], [0, 0, 4, 4]], 20, axis=0)
+    frame = pd.DataFrame(counts, columns=["ape", "bee", "cat", "dog"])
+    model = TopicModel(n_topics=2, max_laps=3, random_state=0).fit(frame)
+    assert model.posterior_.feature_names == ("ape", "bee", "cat", "dog")
+    assert {frozenset(topic.words[:2]) for topic in model.posterior_.topics(2)} == {
+        frozenset({"ape", "bee"}),
+        frozenset({"cat", "dog"}),
+    }
+    swapped = frame[["dog", "ape", "cat", "bee"]]
+    np.testing.assert_array_equal(
+        bnp.predict(model.posterior_, swapped, soft=True), bnp.predict(model.posterior_, counts, soft=True)
+    )

@@ -135,7 +135,7 @@ def test_refuses_groups_that_do_not_cover_the_columns_once():
         ({"0:4": DiagGaussian(), "5": DiagGaussian()}, r"1 of 6 columns belong to no group.*\[4\]"),
         ({"0:7": DiagGaussian()}, "have 6 columns"),
         ({(0, 9): DiagGaussian()}, "have 6 columns"),
-        ({"age": DiagGaussian()}, '"age".*notation of slices'),
+        ({"age": DiagGaussian()}, '"age".*data have no names.*notation of slices'),
         ({"": DiagGaussian()}, "notation of slices"),
         ({"3:3": DiagGaussian()}, "name none"),
         ({(0, 0, 1, 2, 3, 4, 5): DiagGaussian()}, r"\[0\] are named twice"),
@@ -166,3 +166,83 @@ def test_global_step_uses_each_parts_own_statistics():
     params = model.global_step(suite.summary(model, batch, resp))
     assert_array_equal(params.parts[1].lam1, 0.5 + resp.T @ batch.x[:, 1:5])
     assert_allclose(params.parts[2].a, 1.0 + resp.T @ batch.x[:, [5, 7, 8]])
+
+
+# -- names ------------------------------------------------------------------------------------------------------
+NAMES = ("age", "visits", "smokes", "height, cm", "3")
+
+
+def named_batch(n_atoms=30):
+    rng = np.random.default_rng(0)
+    x = np.column_stack([rng.normal(size=n_atoms), rng.poisson(3.0, n_atoms), rng.random(n_atoms) < 0.5])
+    return Batch(np.column_stack([x, rng.normal(size=(n_atoms, 2))]).astype(float), names=NAMES)
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        {("age", "height, cm", "3"): DiagGaussian(), "visits": Poisson(), "smokes": Bernoulli()},
+        {(0, 3, 4): DiagGaussian(), "visits": Poisson(), ("smokes",): Bernoulli()},
+        [(["age", "height, cm", "3"], DiagGaussian()), ("1", Poisson()), (2, Bernoulli())],
+        {"0,3:": DiagGaussian(), "visits , smokes": Product({"visits": Poisson(), "1": Bernoulli()})},
+    ],
+)
+def test_names_and_positions_are_the_same(groups):
+    batch = named_batch()
+    named = Product(groups).with_columns(NAMES)
+    model = named.with_prior(survey_of(batch))
+    places = Product({"0,3:": DiagGaussian(), "1": Poisson(), "2": Bernoulli()}).with_prior(survey_of(batch))
+    resp = random_resp(np.random.default_rng(1), batch.n_atoms, 2)
+    suite = TestProduct()
+    params, other = (m.global_step(suite.summary(m, batch, resp)) for m in (model, places))
+    assert_allclose(model.expected_log_lik(params, batch), places.expected_log_lik(other, batch), rtol=1e-14)
+    model.check(batch)
+
+
+def test_names_are_kept_and_looked_up_again():
+    groups = {("age", "height, cm", "3"): DiagGaussian(), "visits": Poisson(), "smokes": Bernoulli()}
+    model = Product(groups).with_prior(replace(survey_of(named_batch()), names=NAMES))
+    assert [key for key, _ in model.groups] == [("age", "height, cm", "3"), "visits", "smokes"]
+    assert model.places == ("0,3:5", "1", "2")
+    turned = named_batch().columns(np.array([4, 3, 2, 1, 0]))
+    again = model.with_columns(turned.names).with_prior(replace(survey_of(turned), names=turned.names))
+    assert again.places == ("4,1,0", "3", "2")
+    assert_array_equal(again.parts[0].m, model.parts[0].m)
+    assert Product({"0:2": DiagGaussian()}).with_columns(("a", "b")).places == ("0:2",)
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        ({"ages": Poisson()}, "no column 'ages'; nearest existing name: 'age'"),
+        ({("age", "visit"): Poisson()}, "no column 'visit'; nearest existing name: 'visits'"),
+        ({"age, visit": Poisson()}, "no column 'visit'"),
+        ({"age, 1": Poisson()}, "no column '1'.*positions and names are not mixed"),
+        ({"3": Poisson()}, r"'3' may be a position, or the column of that name, which is at position 4.*\"3:4\" or"),
+        ({"0,3": Poisson()}, "'3' may be a position"),
+        ({"age": Poisson(), 0: Poisson()}, r"columns \['age'\] are named twice"),
+        ({"age": Poisson()}, r"4 of 5 columns belong to no group.*'visits', 'smokes'"),
+    ],
+)
+def test_names_that_say_nothing_are_refused(groups, message):
+    survey = replace(survey_of(named_batch()), names=NAMES)
+    with pytest.raises(SettingError, match=message):
+        Product(groups).with_columns(NAMES).with_prior(survey)
+
+
+def test_a_name_with_a_comma_may_also_be_two_names():
+    with pytest.raises(SettingError, match=r"may be the column of that name, or several"):
+        Product({"a,b": Poisson(), "c": Poisson()}).with_columns(("a", "b", "a,b", "c"))
+    for groups in ({("a", 1): Poisson()}, {("a", None): Poisson()}):
+        with pytest.raises(SettingError, match="not both in one group"):
+            Product(groups)
+
+
+def test_checks_speak_of_names():
+    batch = named_batch()
+    x = batch.x.copy()
+    x[7, 2] = 2.0
+    model = Product({"visits": Poisson(), "smokes": Bernoulli(), ("age", "height, cm", "3"): DiagGaussian()})
+    for ready in (model, model.with_columns(NAMES), model.with_columns(NAMES).with_prior(survey_of(batch))):
+        with pytest.raises(DataError, match="batch: row 7, column 'smokes' is 2.0; Bernoulli"):
+            ready.check(replace(batch, x=x))

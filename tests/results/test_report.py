@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -11,8 +12,10 @@ import pytest
 
 import bnp_dask as bnp
 from bnp_dask import plots
+from bnp_dask.columns import Columns
 from bnp_dask.describe import covariance, variances
 from bnp_dask.errors import DataError, SettingError
+from bnp_dask.observation.describing import vector
 from bnp_dask.report import inspect, moves_html, report
 from bnp_dask.results import History, TrainResult, save
 from tests.results.cases import OBSERVATIONS, fitted
@@ -99,6 +102,37 @@ def test_inspect_names_words_and_says_what_it_leaves_out():
     assert "c " in inspect(fitted("product"), list("abcd"))
     with pytest.raises(SettingError, match="int"):
         inspect(3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("gaussian", r"mean \(sd\): age -?[\d.]+ \([\d.]+\), visits "),
+        ("zero_mean", r"sd age [\d.]+, visits [\d.]+"),
+        ("diag", r"mean \(sd\): age "),
+        ("fixed", r"mean \(sd\): age "),
+        ("bernoulli", r"ones: .*age [\d.]+"),
+        ("poisson", r"rates: .*age [\d.]+"),
+        ("multinomial", r"age [\d.]+"),
+        ("product", r"mean \(sd\): age .*, visits .*; rates: .*cm"),
+    ],
+)
+def test_tables_and_pages_speak_of_columns(kind, words, tmp_path):
+    posterior = replace(fitted(kind), columns=Columns.of(["age", "visits", "height, cm", "weight"]))
+    for text in (inspect(posterior), posterior._repr_html_()):
+        assert re.search(words, text)
+        assert "column 0" not in text and "word 0" not in text and "[0:2]" not in text
+    report(posterior, tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert re.search(words, page) and "age, visits, height, cm, weight" in page
+    assert "alpha" in inspect(posterior, ["alpha", "beta", "gamma", "delta"])
+
+
+def test_the_ends_of_many_columns_are_named():
+    values = np.array([3.0, -2.0, 0.0, 8.0, 1.0, 1.5, 2.0])
+    assert vector(values, list("abcdefg")) == "-2 (b) .. 1.5 .. 8 (d)"
+    assert vector(values) == "-2 .. 1.5 .. 8"
+    assert vector(values[:1], ["a"]) == "a 3" and vector(values[:1]) == "3"
 
 
 def test_inspect_reads_saved_models(tmp_path):

@@ -5,16 +5,22 @@ from __future__ import annotations
 import json
 import pickle
 import zlib
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import zarr
 
+import bnp_dask as bnp
 import bnp_dask.results as results
 from bnp_dask.allocation import FiniteMixture
 from bnp_dask.batch import Batch
+from bnp_dask.columns import Columns
 from bnp_dask.errors import StoreError
+from bnp_dask.observation import with_previous
+from bnp_dask.observation.describing import describe_cluster, estimates_of
 from bnp_dask.results import load, save, to_xarray
 from tests.results.cases import OBSERVATIONS, atoms, fitted
 from tests.results.test_serialize import same
@@ -251,12 +257,75 @@ def test_labelled_arrays(kind):
     assert np.array_equal(data["weight"], posterior.weights)
     assert float(data["count"].sum()) == pytest.approx(60)
     if kind == "gaussian":
-        assert data["observation.B"].dims == ("cluster", "feature", "feature_2")
-        assert np.array_equal(data["observation.m"].sel(cluster=3), posterior.observation.m[1])
+        assert data["covariance"].dims == ("cluster", "feature", "feature_2")
+        assert np.array_equal(data["mean"].sel(cluster=3), posterior.observation.m[1])
     if kind == "product":
-        assert data["observation.parts.1.a"].dims == ("cluster", "1.feature")
+        assert data["2:4.rate"].dims == ("cluster", "2:4.feature")
+    assert not {"whiten", "theta", "level", "shift"} & {part for name in data for part in name.split(".")}
     assert all(v.dims[0] == "cluster" for v in data.values())
     assert to_xarray(posterior.light()).attrs["estimate"] == "posterior"
+
+
+def named(kind):
+    """A fitted posterior whose features have names."""
+    return replace(fitted(kind), columns=Columns.of(["age", "visits", "height", "weight of all"]))
+
+
+@pytest.mark.parametrize("kind", sorted(OBSERVATIONS))
+def test_labelled_arrays_have_the_names_of_columns(kind):
+    data = named(kind).to_xarray()
+    labels = {str(c): data[c].values.tolist() for c in data.coords if c != "cluster"}
+    all_names = ["age", "visits", "height", "weight of all"]
+    expected = {
+        "gaussian": {"feature": all_names, "feature_2": all_names},
+        "zero_mean": {"feature": all_names, "feature_2": all_names},
+        "multinomial": {"word": all_names},
+        "product": {
+            "age,visits.feature": all_names[:2],
+            "age,visits.feature_2": all_names[:2],
+            "height,weight of all.feature": all_names[2:],
+        },
+    }
+    assert labels == expected.get(kind, {"feature": all_names})
+    if kind == "gaussian":
+        posterior = named(kind)
+        scale = posterior.observation.B[1] / (posterior.observation.nu[1] - 5)
+        assert float(data["covariance"].sel(cluster=3, feature="age", feature_2="height")) == scale[0, 2]
+
+
+def test_labelled_arrays_of_chains_have_transitions():
+    x = np.repeat([[0.0, 0.0], [5.0, 5.0]], 30, axis=0) + np.random.default_rng(0).normal(size=(60, 2))
+    model = bnp.Model(bnp.HDPHMM(), bnp.AutoRegressiveGaussian())
+    rows, offsets = with_previous(x, np.array([0, 60]))
+    columns = Columns.of(["x", "y"]).with_previous()
+    data = bnp.as_source(rows, groups=offsets, columns=columns)
+    with pytest.warns(bnp.ConvergenceWarning):
+        result = bnp.train(model, data, init=bnp.ContiguousBlocks(2), schedule=bnp.Memoized(laps=1))
+    found = result.posterior.to_xarray()
+    assert found["transition"].dims == ("cluster", "cluster_2") and found["start"].dims == ("cluster",)
+    np.testing.assert_array_equal(found["transition"], bnp.transitions(result.posterior).matrix)
+    assert found["coefficients"].sel(feature="x", lagged="y (t-1)").shape == (2,)
+
+
+@dataclass(frozen=True, eq=False)
+class Untold:
+    """Parameters of a likelihood that says nothing about them."""
+
+    rate: np.ndarray
+    shape: np.ndarray
+    total: float
+
+
+def test_a_likelihood_that_describes_nothing_shows_all_its_arrays():
+    params = Untold(np.ones((3, 4)), np.ones((3, 4, 4)), 2.0)
+    observation = SimpleNamespace(sizes={"feature": 4})
+    found = estimates_of(observation, params, ("a", "b", "c", "d"))
+    assert [(name, [axis.name for axis in value.axes]) for name, value in found.items()] == [
+        ("rate", ["feature"]),
+        ("shape", ["feature", "feature"]),
+    ]
+    assert found["rate"].axes[0].labels == ("a", "b", "c", "d")
+    assert describe_cluster(observation, params, 0, None).startswith("rate (1, 1, 1, 1); shape 1 .. 1 .. 1")
 
 
 def test_a_posterior_shows_itself():
