@@ -159,7 +159,7 @@ class Columns:
 
     @property
     def shown(self) -> tuple[str, ...] | None:
-        """Names of features as tables show them; None where they say no more than positions, as in a list of numbers."""
+        """Names of features as tables show them; None where they say no more than positions, as in lists of numbers."""
         return None if self.is_positional or (len(self.names) == 1 and self.n_features > 1) else self.features
 
     def using(self, weights: bool, groups: bool) -> Columns:
@@ -211,7 +211,8 @@ class Columns:
 
         Features that nobody asked for are as wrong as missing ones: a column that was renamed is both.
         """
-        missing = [n for n in self.names if n not in set(known)]
+        there = set(known)
+        missing = [n for n in self.names if n not in there]
         expected = {*self.names, *self.others, *self.roles.names}
         extra = [] if self.chosen else [n for n in features if n not in expected]
         if not missing and not extra:

@@ -287,8 +287,8 @@ def score(
     posterior
         Trained clusters.
     data
-        Held-out atoms; weights, where the source has them, weigh the mean: of a table the column that training had, else
-        ``as_source(table)`` counts every row once.  Raw texts as in :func:`predict`.
+        Held-out atoms; weights, where the source has them, weigh the mean: of a table the column that training had
+        (``as_source(table)`` counts every row once).  Raw texts as in :func:`predict`.
     completion
         Which words are held out (topic models only): ``Completion("types")``, the default, or ``Completion("tokens")``
         for thesis (5.59), half of the tokens; with ``share=`` and ``seed=``.

@@ -74,7 +74,7 @@ def inspect(what: Subject, vocabulary: Sequence[str] | None = None, limit: int |
         aligned = [cell.rjust(w) for cell, w in zip(row[:3], widths, strict=True)]
         lines.append("  ".join([*aligned, row[3]]))
     lines.insert(2, "  ".join("-" * w for w in (*widths, len(head[3]))))
-    columns = [] if posterior.columns is None else [f"columns: {posterior.columns}"]
+    columns = [f"{name}: {value}" for name, value in _columns(posterior).items()]
     rest = _rest(posterior, len(rows))
     return "\n".join([_title(posterior), *columns, *lines, *([rest] if rest else [])])
 
@@ -248,12 +248,17 @@ def _run_facts(result: TrainResult) -> dict[str, str]:
 def _settings(posterior: Posterior) -> dict[str, str]:
     model = posterior.model
     found: dict[str, str] = {"estimate": model.estimate}
-    if posterior.columns is not None:
-        found["columns"] = str(posterior.columns)
+    found |= _columns(posterior)
     for part, value in (("allocation", model.allocation), ("observation", model.observation)):
         found[part] = type(value).__name__
         found |= _flat(value, part)
     return found
+
+
+def _columns(posterior: Posterior) -> dict[str, str]:
+    """Columns that the posterior was trained on, if these have names."""
+    known = posterior.columns
+    return {} if known is None or (known.shown is None and not known.roles.names) else {"columns": str(known)}
 
 
 def _flat(value: Any, name: str) -> dict[str, str]:

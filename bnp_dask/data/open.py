@@ -139,7 +139,7 @@ def as_source(
     elif format is not None or storage_options is not None:
         raise DataError(f"format and storage_options are for paths and URLs, but data is {type(data).__name__}")
     else:
-        source = _open_object(data, batch_size, rows.weights, wanted, keys, rows.cut)
+        source = _open_object(data, batch_size, wanted, rows, keys)
     return matched(source, wanted) if isinstance(wanted, Columns) else source
 
 
@@ -156,31 +156,26 @@ def _is_table(data: Data, location: Location | None, format: str | None) -> bool
 
 
 def _open_object(
-    data: Data,
-    batch_size: int | None,
-    weights: Any,
-    columns: Sequence[str] | Columns | None,
-    keys: Keys | None,
-    cut: int | None,
+    data: Data, batch_size: int | None, columns: list[str] | Columns | None, rows: RowSettings, keys: Keys | None
 ) -> Source:
     """Source of something in this process."""
     if isinstance(data, zarr.Array | zarr.Group):
         raise DataError("data is an open Zarr node, which workers cannot open; pass its path or URL")
     if is_dask(data):
-        column, apart = _split_weights(weights)
-        _require_groups(cut, keys, "dask collection")
+        column, apart = _split_weights(rows.weights)
+        _require_groups(rows.cut, keys, "dask collection")
         source = open_collection(data, batch_size, columns, _roles(keys, column))
         if keys is not None and (isinstance(source, DaskArraySource) or keys.column is None):
-            return grouped(source, keys.require_offsets(source.name), batch_size, apart, cut)
+            return grouped(source, keys.require_offsets(source.name), batch_size, apart, rows.cut)
         return _weighted(source, source.spans, apart)
     if isinstance(data, Source):
-        given = (batch_size, weights, None if isinstance(columns, Columns) else columns, keys, cut)
+        given = (batch_size, rows.weights, None if isinstance(columns, Columns) else columns, keys, rows.cut)
         if any(value is not None for value in given):
             raise DataError(
                 "data is already a source; give batch_size, weights, columns, groups and cut where it is made"
             )
         return data
-    return _from_memory(data, batch_size, weights, columns, keys, cut)
+    return _from_memory(data, batch_size, columns, rows, keys)
 
 
 def _roles(keys: Keys | None, weights: str | None) -> Roles:
@@ -197,14 +192,10 @@ def _require_groups(cut: int | None, keys: Keys | None, name: str) -> None:
 
 
 def _from_memory(
-    data: Data,
-    batch_size: int | None,
-    weights: Any,
-    columns: Sequence[str] | Columns | None,
-    keys: Keys | None,
-    cut: int | None,
+    data: Data, batch_size: int | None, columns: list[str] | Columns | None, rows: RowSettings, keys: Keys | None
 ) -> Source:
-    column, apart = _split_weights(weights)
+    column, apart = _split_weights(rows.weights)
+    cut = rows.cut
     if isinstance(data, pa.Table) or is_frame(data):
         make = TableSource.of_table if isinstance(data, pa.Table) else TableSource.of_frame
         _require_groups(cut, keys, "table")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -32,8 +32,9 @@ def as_key(columns: ColumnGroup) -> Key:
     if isinstance(columns, slice):
         bounds = ["" if bound is None else str(bound) for bound in (columns.start, columns.stop)]
         return ":".join(bounds if columns.step is None else [*bounds, str(columns.step)])
-    if isinstance(columns, (tuple, list)) and columns and all(isinstance(c, str) for c in columns):
-        return tuple(columns)
+    named = list(columns) if isinstance(columns, Iterable) and np.ndim(columns) == 1 else []
+    if named and all(isinstance(c, str) for c in named):
+        return tuple(map(str, named))
     try:
         positions = np.atleast_1d(np.array(columns, np.float64))
     except (TypeError, ValueError):

@@ -134,8 +134,7 @@ class Product:
         try:
             return self.parts[i].with_prior(survey)
         except SettingError as error:
-            shown = survey.called(np.arange(survey.n_features)) if survey.names else self._pairs[i][0]
-            raise SettingError(f"columns {shown}: {error}") from None
+            raise SettingError(f"columns {self._label(i, None)[0]}: {error}") from None
 
     def check(self, batch: Batch) -> None:
         check_width(self, batch, self.n_features)
@@ -143,10 +142,10 @@ class Product:
             found = self.with_columns(batch.names) if self._needs_names else self
             replace(found, n_features=batch.n_features).check(batch)
             return
-        for i, (text, part) in enumerate(self._pairs):
+        for i, part in enumerate(self.parts):
             name = batch.name
             if batch.names is None:
-                name += f", columns {text} (their numbers count from the first of the group)"
+                name += f", columns {self._label(i, None)[0]} (their numbers count from the first of the group)"
             part.check(replace(self._view(i, batch), name=name))
 
     def summarize(self, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:

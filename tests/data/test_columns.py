@@ -13,6 +13,7 @@ import pytest
 import bnp_dask as bnp
 from bnp_dask.columns import Columns, Cutting, Roles
 from bnp_dask.data.base import columns_of
+from bnp_dask.data.named import OrderedSource
 from bnp_dask.errors import DataError, SettingError, StoreError
 from bnp_dask.predict import score_samples
 from tests.data.reading import rows
@@ -375,3 +376,33 @@ def test_columns_are_described_in_json():
     for damage in ({}, {"names": ["a"]}, {**columns.to_json(), "kinds": []}, {**columns.to_json(), "roles": {"x": 1}}):
         with pytest.raises(DataError, match="damaged description of columns"):
             Columns.from_json(damage)
+
+
+def test_descriptions_of_earlier_versions_are_compared_by_what_they_say(tmp_path, monkeypatch):
+    """Those of text tables had no names."""
+    people()[["age", "visits"]].to_csv(tmp_path / "t.csv", index=False)
+    with monkeypatch.context() as earlier:
+        earlier.setattr(OrderedSource, "describe", lambda self: self.atoms.describe())
+        trained(tmp_path / "t.csv", laps=1, store=tmp_path / "run")
+    again = trained(tmp_path / "t.csv", laps=2, store=tmp_path / "run", resume=True).posterior
+    assert again.feature_names == ("age", "visits")
+
+
+def test_predictions_say_which_columns_they_are_of(posterior, tmp_path):
+    bnp.predict(posterior, people()[["visits", "age"]], out=tmp_path / "labels.zarr")
+    assert "age" in (tmp_path / "labels.zarr" / "zarr.json").read_text()
+
+
+def test_columns_whose_names_are_the_words_of_a_vocabulary_are_put_in_order(tmp_path):
+    texts = [(f"d{i}", ("open socket listen", "read file write")[i % 2]) for i in range(40)]
+    bnp.ingest(texts, tmp_path / "t.zarr", text=bnp.Text(min_df=1))
+    model = bnp.Model(bnp.LDA(), bnp.Multinomial())
+    posterior = bnp.train(
+        model, tmp_path / "t.zarr", init=bnp.RandomExamples(2), schedule=bnp.Memoized(laps=2)
+    ).posterior
+    counts = bnp.load_vocabulary(tmp_path / "t.zarr").counts([text for _, text in texts])
+    frame = pd.DataFrame(counts.toarray(), columns=posterior.feature_names)
+    found = bnp.predict(posterior, frame[frame.columns[::-1]], soft=True)
+    np.testing.assert_allclose(found, bnp.predict(posterior, counts, soft=True), rtol=1e-12)
+    with pytest.raises(DataError, match="no column 'file'"):
+        bnp.predict(posterior, frame.rename(columns={"file": "files"}))
