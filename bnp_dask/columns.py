@@ -192,12 +192,8 @@ class Columns:
                     f"{few(self.names)}"
                 )
             return None
-        self.require(found.names, [] if self.chosen else found.names, where)
+        self.require(dict(found.layout), found.names, where)
         starts = dict(zip(found.names, np.cumsum([0, *found.widths[:-1]]).tolist(), strict=True))
-        held = dict(found.layout)
-        for name, width in self.layout:
-            if held[name] != width:
-                raise DataError(f"{where}: column {name!r} holds {held[name]} numbers; in training it held {width}")
         index = np.concatenate([np.arange(starts[name], starts[name] + width) for name, width in self.layout])
         return None if np.array_equal(index, np.arange(found.n_features)) else index
 
@@ -206,15 +202,19 @@ class Columns:
         other = tuple(str(i) for i in range(len(names))) == tuple(names)
         return (other or self.is_positional) and set(names) != set(self.names)
 
-    def require(self, known: Sequence[str], features: Sequence[str], where: str) -> None:
-        """DataError unless these columns are among the ``known``, and all other ``features`` have a role.
+    def require(self, known: Mapping[str, int], features: Sequence[str], where: str) -> None:
+        """DataError unless these columns are among the ``known``, with their widths, and no other of the ``features``.
 
-        Features that nobody asked for are as wrong as missing ones: a column that was renamed is both.
+        Features that nobody asked for are as wrong as missing ones: a column that was renamed is both.  Columns without
+        numbers have width 0, which is told elsewhere.
         """
-        there = set(known)
-        missing = [n for n in self.names if n not in there]
+        missing = [n for n in self.names if n not in known]
         expected = {*self.names, *self.others, *self.roles.names}
         extra = [] if self.chosen else [n for n in features if n not in expected]
+        wrong = next((n for n, width in self.layout if known.get(n, 0) not in (0, width)), None)
+        if wrong is not None:
+            width = dict(self.layout)[wrong]
+            raise DataError(f"{where}: column {wrong!r} holds {known[wrong]} numbers; in training it held {width}")
         if not missing and not extra:
             return
         trained = f"the model was trained on {few(self.names)}"
@@ -245,8 +245,9 @@ class Columns:
             roles = dict(facts["roles"])
             cutting = Cutting(**roles.pop("cutting"))
             names, kinds, widths = (tuple(facts[n]) for n in ("names", "kinds", "widths"))
-            if not len(names) == len(kinds) == len(widths):
-                raise ValueError("lengths differ")
+            if not len(names) == len(kinds) == len(widths) or not all(isinstance(n, str) for n in names):
+                raise ValueError("needs a name, a type and a width for each column")
+            widths = tuple(int(width) for width in widths)
             return Columns(names, kinds, widths, Roles(**roles, cutting=cutting), bool(facts["chosen"]))
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"damaged description of columns ({error}): {str(facts)[:200]}") from error

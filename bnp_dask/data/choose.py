@@ -168,11 +168,6 @@ def _trained(table: Sequence[TableColumn], wanted: Columns, roles: Roles, name: 
     names = [c.name for c in usual]
     if wanted.matches_by_position(names):
         return usual
-    wanted.require([c.name for c in table], names, name)
     known = {c.name: c for c in table}
-    for column, width in wanted.layout:
-        if known[column].width not in (0, width):
-            raise DataError(
-                f"{name}: column {column!r} holds {known[column].width} numbers; in training it held {width}"
-            )
+    wanted.require({c.name: c.width for c in table}, names, name)
     return [known[column] for column in wanted.names]

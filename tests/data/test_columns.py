@@ -373,7 +373,13 @@ def test_columns_are_described_in_json():
     columns = Columns(("a", "b"), ("int64", ""), (1, 3), Roles("w", "g", "t", Cutting(5, "cut", 0.5)), True)
     assert Columns.from_json(json.loads(json.dumps(columns.to_json()))) == columns
     assert str(columns) == "a, b; weights w; groups g; order t"
-    for damage in ({}, {"names": ["a"]}, {**columns.to_json(), "kinds": []}, {**columns.to_json(), "roles": {"x": 1}}):
+    for damage in (
+        {},
+        {"names": ["a"]},
+        {**columns.to_json(), "kinds": []},
+        {**columns.to_json(), "names": [1, 2]},
+        {**columns.to_json(), "roles": {"x": 1}},
+    ):
         with pytest.raises(DataError, match="damaged description of columns"):
             Columns.from_json(damage)
 
