@@ -125,8 +125,8 @@ def with_added(spec: Spec, obj: Any) -> Spec:
     if not isinstance(spec, dict) or not is_dataclass(obj) or spec.get("$class") != type(obj).__name__:
         return spec
     written = {name: with_added(own, getattr(obj, name, None)) for name, own in spec["fields"].items()}
-    added = {f.name: f for f in fields(obj) if f.init and f.name not in written and not _required(f)}
-    return {**spec, "fields": {**written, **{name: to_spec(_default(f))[0] for name, f in added.items()}}}
+    added = [(f, _default(f)) for f in fields(obj) if f.init and f.name not in written and not _required(f)]
+    return {**spec, "fields": {**written, **{f.name: to_spec(value)[0] for f, value in added if _is_written(f, value)}}}
 
 
 def _encode(obj: Any, path: tuple[str, ...], classes: Registry | None, arrays: dict[str, np.ndarray]) -> Spec:
@@ -167,7 +167,7 @@ def _encode_dataclass(obj: Any, path: tuple[str, ...], classes: Registry | None,
             "ALLOCATIONS of its package, or pass it to serialize.registry()"
         )
     held = [(f, getattr(obj, f.name)) for f in fields(obj) if f.init]
-    values = {f.name: value for f, value in held if not (value is None and f.metadata.get("optional"))}
+    values = {f.name: value for f, value in held if _is_written(f, value)}
     return {"$class": name, "fields": {n: _encode(v, (*path, n), classes, arrays) for n, v in values.items()}}
 
 
@@ -270,6 +270,11 @@ def _decode_dataclass(spec: dict[str, Spec], arrays: Mapping[str, np.ndarray], c
         return classes[name](**values)
     except (TypeError, ValueError) as error:
         raise StoreError(f"the file describes a {name} that cannot be: {error}") from error
+
+
+def _is_written(field: Field[Any], value: Any) -> bool:
+    """Whether a description has a field: optional ones are left out while they are None."""
+    return not (value is None and field.metadata.get("optional"))
 
 
 def _default(field: Field[Any]) -> Any:

@@ -155,6 +155,11 @@ def test_a_run_directory_finds_its_store(tmp_path):
     source = bnp.as_source(tmp_path / "t.parquet", groups="id")
     with pytest.warns(bnp.ConvergenceWarning):
         bnp.train(model, source, store=tmp_path / "other", **settings)
-    with pytest.warns(UserWarning, match="not numeric"):
-        bnp.report(tmp_path / "other", tmp_path / "page.html")
+    bnp.report(tmp_path / "other", tmp_path / "page.html")
+    assert "3 sequences of 95 steps" in (tmp_path / "page.html").read_text()
+    np.save(tmp_path / "x.npy", batch.x)
+    source = bnp.as_source(tmp_path / "x.npy", groups=batch.groups)
+    with pytest.warns(bnp.ConvergenceWarning):
+        bnp.train(model, source, store=tmp_path / "array", **settings)
+    bnp.report(tmp_path / "array", tmp_path / "page.html")
     assert "does not say itself which rows are a sequence" in (tmp_path / "page.html").read_text()
