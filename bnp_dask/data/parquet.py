@@ -58,7 +58,17 @@ def open_file(location: Location) -> pq.ParquetFile:
             return pq.ParquetFile(location.url, pre_buffer=False, buffer_size=2**16)
         return pq.ParquetFile(location.open(), pre_buffer=False, buffer_size=2**20)
     except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"{location.name}: no Parquet file, or one that is cut short ({error})") from error
+        cause = _told(location, error)
+        raise DataError(f"{location.name}: no Parquet file, or one that is cut short ({error})") from cause
+
+
+def _told(location: Location, error: Exception) -> Exception | None:
+    """The cause to give for an error of Arrow's: none where it is the content that is damaged.
+
+    Arrow then raises an OSError too, without the number that operating systems give theirs.
+    """
+    is_damage = location.is_local and isinstance(error, OSError) and error.errno is None
+    return None if is_damage else error
 
 
 def read_pieces(part: RowGroups, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
@@ -82,7 +92,7 @@ def read_pieces(part: RowGroups, columns: Sequence[str], rows: int) -> Iterator[
         except (pa.ArrowInvalid, OSError) as error:
             raise DataError(
                 f"{part.file.name}: row groups {part.first}-{part.last - 1} are damaged ({error}); write the file again"
-            ) from error
+            ) from _told(part.file, error)
 
 
 def numbers(array: pa.Array) -> np.ndarray:

@@ -13,6 +13,7 @@ from bnp_dask.columns import Columns
 from bnp_dask.data.base import Reader, Source, columns_of
 from bnp_dask.errors import DataError
 from bnp_dask.execute.base import DEFAULT_RETRIES, plain_interrupts
+from bnp_dask.execute.passing import may_pass
 from bnp_dask.survey import Survey, checksum
 
 
@@ -22,7 +23,7 @@ def reason(error: BaseException) -> str:
 
 
 def read_or_why(reader: Reader) -> Batch | str:
-    """A batch, or why it cannot be read; tried as often as an executor would.
+    """A batch, or why it cannot be read; tried as often as an executor would, where the failure may pass.
 
     A lack of memory says nothing about the batch and is raised, as an interrupt is.
     """
@@ -33,7 +34,7 @@ def read_or_why(reader: Reader) -> Batch | str:
         except MemoryError:
             raise
         except Exception as error:
-            if left == 0:
+            if left == 0 or not may_pass(error):
                 return reason(error)
     raise AssertionError
 

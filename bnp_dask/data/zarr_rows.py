@@ -29,6 +29,7 @@ from bnp_dask.data.checks import (
 from bnp_dask.data.files import Location
 from bnp_dask.data.zarr_here import can_read_here, read_here
 from bnp_dask.errors import DataError
+from bnp_dask.execute.passing import may_pass
 
 ATTRIBUTE = "bnp_dask"
 """Attribute of a group that ``ingest`` wrote: format version, kind and sizes."""
@@ -131,9 +132,10 @@ class ZarrArray:
                     first, last = max(start, row * self.chunk_rows), min(stop, (row + 1) * self.chunk_rows)
                     if last - first < stop - start:
                         self._piece(array, first, last, out[first - start : last - start])
+            what = "cannot be read just now" if may_pass(error) else "is truncated or damaged; write it again"
             raise DataError(
-                f"{self.location.name}: chunk {' or '.join(keys)} (rows {start}-{stop - 1}) is truncated or damaged "
-                f"({type(error).__name__}: {error}); write it again"
+                f"{self.location.name}: chunk {' or '.join(keys)} (rows {start}-{stop - 1}) {what} "
+                f"({type(error).__name__}: {error})"
             ) from error
 
     def _chunk_keys(self, start: int, stop: int) -> list[str]:

@@ -11,11 +11,12 @@ from typing import Any, Protocol, runtime_checkable
 from bnp_dask.errors import ExecutionError, SettingError
 from bnp_dask.execute.ahead import Load, load_of
 from bnp_dask.execute.blas import one_blas_thread
+from bnp_dask.execute.passing import may_pass
 
 logger = logging.getLogger("bnp_dask.execute")
 
 DEFAULT_RETRIES = 3
-"""How often a failing task is tried again: data behind a URL are not always there at the first try."""
+"""How often a task is tried again whose failure may pass: storage does not always answer at the first try."""
 
 
 class Handle:
@@ -157,14 +158,14 @@ class Call:
             raise
 
     def run_with_retries(self, values: Sequence[Any], retries: int) -> Any:
-        """The same, tried up to ``1 + retries`` times; the error of the last try is raised."""
+        """Run the task, up to ``1 + retries`` times while its failures may pass; the last error is raised."""
         for left in range(retries, -1, -1):
             try:
                 return self.run(values)
             except Exception as error:
-                if left == 0:
+                if left == 0 or not may_pass(error):
                     raise
-                logger.warning("task %s failed, %d tries left: %r", self.name, left, error)
+                tell_retry(self.name, left, error)
         raise ExecutionError(f"retries={retries}: needs 0 or more")
 
 
@@ -206,9 +207,16 @@ def add_task_note(error: BaseException, name: str) -> None:
         error.add_note(TASK_NOTE + name)
 
 
-def has_task_note(error: BaseException) -> bool:
-    """Whether an error says which task raised it."""
-    return any(note.startswith(TASK_NOTE) for note in getattr(error, "__notes__", ()))
+def task_of(error: BaseException) -> str | None:
+    """Name of the task that raised an error, where that is noted."""
+    notes = getattr(error, "__notes__", ())
+    return next((note.removeprefix(TASK_NOTE) for note in notes if note.startswith(TASK_NOTE)), None)
+
+
+def tell_retry(name: str, left: int, error: BaseException) -> None:
+    """Log that a task is tried again, and why."""
+    tries = "try" if left == 1 else "tries"
+    logger.warning("task %s failed, %d %s left: %s: %s", name, left, tries, type(error).__name__, error)
 
 
 def check_retries(retries: int) -> None:

@@ -8,6 +8,7 @@ import uuid
 import warnings
 import weakref
 from asyncio import CancelledError as AsyncCancelledError
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
@@ -28,11 +29,13 @@ from bnp_dask.execute.base import (
     Task,
     add_task_note,
     check_retries,
-    has_task_note,
     logger,
     make_call,
+    task_of,
+    tell_retry,
 )
 from bnp_dask.execute.parcel import Parcel
+from bnp_dask.execute.passing import may_pass
 from bnp_dask.execute.serial import SerialExecutor
 
 POLL_SECONDS = 2.0
@@ -95,7 +98,7 @@ class DaskExecutor:
     run_name
         Put at the end of every key, to tell apart the runs on one cluster.
     retries
-        How often a failing task is tried again.
+        How often a task is tried again whose failure may pass, on whatever worker is free.
     direct
         Whether results come straight from the workers instead of through the scheduler: two to three times
         faster, where this process can reach the workers.  None: as the client is set.
@@ -243,7 +246,7 @@ class DaskExecutor:
             # results are asked for in the order of submission.
             parcels = [Parcel.of(call) for call in calls]
             futures = self._client.map(
-                _run, parcels, *needed, key=keys, retries=self._retries, priority=priority, pure=False, fifo_timeout=0
+                _run, parcels, *needed, key=keys, priority=priority, pure=False, fifo_timeout=0
             )
         except GONE as error:
             raise _lost(names[0], error) from error
@@ -252,8 +255,11 @@ class DaskExecutor:
         return handles
 
     def _outlive(self, name: str, future: Future) -> Any:
-        """The value of a task, whose workers may die now and then."""
-        losses, patience = 0, FETCH_SECONDS
+        """The value of a task, whose workers may die now and then, and which may fail for reasons that pass.
+
+        Dask itself tries again whatever the error says, so it is not asked to.
+        """
+        losses, failures, patience = 0, Counter[str](), FETCH_SECONDS
         while True:
             try:
                 self._wait(name, future)
@@ -266,6 +272,15 @@ class DaskExecutor:
                     raise _no_survivors(name, error, losses) from error
                 losses += 1
                 logger.warning("%d workers died while they had task %s; trying another", _deaths(error, losses), name)
+                self._client.sync(self._revive, future)
+            except Exception as error:
+                if future.status != "error" or not may_pass(error):
+                    raise
+                failed = task_of(error) or name  # it may be one that this task needs
+                failures[failed] += 1
+                if failures[failed] > self._retries:
+                    raise
+                tell_retry(failed, self._retries + 1 - failures[failed], error)
                 self._client.sync(self._revive, future)
 
     async def _fetch(self, future: Future | list[Future], patience: float) -> tuple[bool, Any]:
@@ -376,7 +391,7 @@ def _identity(value: Any) -> Any:
 
 def _note(error: BaseException, name: str) -> None:
     # The worker has put its note on; an error that pickles itself may have left it behind.
-    if not has_task_note(error):
+    if task_of(error) is None:
         add_task_note(error, name)
 
 

@@ -16,7 +16,7 @@ class SerialExecutor:
     Parameters
     ----------
     retries
-        How often a failing task is tried again.
+        How often a task is tried again whose failure may pass.
     """
 
     n_workers = 1

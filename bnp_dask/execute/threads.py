@@ -19,7 +19,7 @@ class ThreadExecutor:
     n_workers
         Number of threads.
     retries
-        How often a failing task is tried again.
+        How often a task is tried again whose failure may pass.
     """
 
     memory_limit = None
