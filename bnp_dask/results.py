@@ -30,14 +30,18 @@ import zarr
 from bnp_dask._version import __version__
 from bnp_dask.chains import transitions
 from bnp_dask.data.files import Location
-from bnp_dask.errors import SettingError, StoreError
+from bnp_dask.errors import DataError, SettingError, StoreError
 from bnp_dask.model import Posterior
 from bnp_dask.observation.describing import by_feature, each, estimates_of
+from bnp_dask.paths import local_path
 from bnp_dask.serialize import MODEL_REGISTRY, from_spec, to_spec
 
 if TYPE_CHECKING:
     import pandas
     import xarray
+
+POSTERIOR_NAME = "posterior.zarr"
+"""Where a run directory keeps its posterior."""
 
 FORMAT = 1
 """Version of the layout of a saved posterior that this version writes, and the newest that it reads."""
@@ -107,15 +111,20 @@ def load(path: str | os.PathLike[str]) -> Posterior:
     return posterior
 
 
+def posterior_place(path: str | os.PathLike[str]) -> str:
+    """Where the posterior of a run directory lies; of anything else, the path as it is."""
+    text = os.fspath(path)
+    if "://" in text or "::" in text:
+        return text
+    inside = local_path(text) / POSTERIOR_NAME
+    return str(inside) if inside.exists() else text
+
+
 def _place(path: str | os.PathLike[str]) -> Location:
-    if not os.fspath(path):
-        raise StoreError("an empty path; save and load need one, such as 'model.zarr'")
-    place = Location.of(path)
     try:
-        place.filesystem()
-    except (ImportError, ValueError) as error:
-        raise StoreError(f"{place.name}: cannot open this URL: {error}") from error
-    return place
+        return Location.of(path)
+    except (ImportError, DataError) as error:
+        raise StoreError(f"cannot open {os.fspath(path)!r}: {error}") from error
 
 
 def _read_root(place: Location) -> bytes | None:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from distributed import Client
 
-from bnp_dask.callbacks import Callback, LogLaps, RunInfo, logger
+from bnp_dask.callbacks import FAILED, Callback, LogLaps, RunInfo, logger
 from bnp_dask.columns import Columns
 from bnp_dask.data import as_source
 from bnp_dask.data.base import Source, columns_of
@@ -37,7 +37,7 @@ from bnp_dask.matching import words_of
 from bnp_dask.memory_plan import MemoryPlan
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
-from bnp_dask.results import History, TrainResult, save
+from bnp_dask.results import POSTERIOR_NAME, History, TrainResult, save
 from bnp_dask.schedules import (
     Memoized,
     Schedule,
@@ -173,7 +173,7 @@ def train(
             result = run.go(_where(executor))
         result = replace(result, posterior=replace(result.posterior, words=words, columns=columns))
         if store is not None:
-            save(result.posterior, Path(store) / "posterior.zarr")
+            save(result.posterior, Path(store) / POSTERIOR_NAME)
     if result.reason.startswith("limit"):
         # after everything is saved: a warning may be turned into an error
         warnings.warn(
@@ -216,7 +216,7 @@ class _Run:
         )
         for callback in self.callbacks:
             callback.on_start(info)
-        reason = "failed"
+        reason = FAILED
         try:
             with contextlib.closing(Behind()) as commits:
                 ended = self._loop(state, rows, before - started, commits)

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from bnp_dask.cli.stop import StopWhenAsked
 from bnp_dask.console import (
-    POSTERIOR_NAME,
     add_client_options,
     client_spec,
     log_lines,
     open_client,
     positive_int,
-    say,
     show_bar,
     table,
 )
-from bnp_dask.errors import BnpDaskError, SettingError, StoreError
+from bnp_dask.errors import SettingError, StoreError
+from bnp_dask.lines import say
+from bnp_dask.paths import local_path
 
 if TYPE_CHECKING:
     from bnp_dask.callbacks import RunInfo
@@ -90,7 +90,7 @@ def resume_command(args: argparse.Namespace) -> None:
     """Go on with a run."""
     from bnp_dask.jobfile import COPY_NAME, read_job, with_laps, with_store
 
-    copy = Path(args.rundir) / COPY_NAME
+    copy = local_path(args.rundir) / COPY_NAME
     if not copy.exists():
         raise StoreError(
             f"{args.rundir} has no {COPY_NAME}: it is not the run directory of 'bnp-dask train', or nothing was saved "
@@ -139,6 +139,8 @@ def go(job: Job, where: ClientSpec, resume: bool, quiet: bool) -> None:
             say(f"  ... and {len(result.skipped) - SHOWN_SKIPPED} more")
     say(result_table(posterior))
     if job.store is not None:
+        from bnp_dask.results import POSTERIOR_NAME
+
         say(f"posterior: {Path(job.store) / POSTERIOR_NAME}")
         say(f"next: bnp-dask inspect {_shown(job.store)}; bnp-dask report {_shown(job.store)} report.html")
 
@@ -169,7 +171,7 @@ def _resumable(stop: StopWhenAsked) -> Iterator[None]:
     """Errors of a run that had begun get a note: what to type to go on is told beside them."""
     try:
         yield
-    except BnpDaskError as error:
+    except Exception as error:
         if stop.begun:
             error.add_note(BEGUN)
         raise
@@ -182,7 +184,7 @@ def how_to_resume(args: argparse.Namespace) -> str:
     rundir = getattr(args, "rundir", None) if args.command in ("train", "resume") else None
     if rundir is None:
         return ""
-    if not (Path(rundir) / COPY_NAME).exists():
+    if not (local_path(rundir) / COPY_NAME).exists():
         return "; nothing was saved yet"
     return f"; go on with: bnp-dask resume {_shown(rundir)}"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bnp_dask.console import positive_int
+from bnp_dask.paths import local_path
 
 if TYPE_CHECKING:
     from bnp_dask.columns import Roles
@@ -75,7 +75,9 @@ def job_data(rundir: str) -> DataSpec | None:
     from bnp_dask.errors import BnpDaskError
     from bnp_dask.jobfile import COPY_NAME, read_job
 
-    copy = Path(rundir) / COPY_NAME
+    if "://" in rundir or "::" in rundir:
+        return None
+    copy = local_path(rundir) / COPY_NAME
     if not copy.is_file():
         return None
     try:
@@ -107,7 +109,7 @@ def _is_table(path: str) -> bool:
         location = Location.of(path)
         location.require()
         return detect(location) in ("parquet", "csv", "tsv")
-    except BnpDaskError:  # told where it is opened
+    except (BnpDaskError, ImportError):  # told where it is opened
         return False
 
 

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Mapping
+import stat
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import IO, Any
+from functools import partial
+from typing import IO, Any, NoReturn, TypeVar
 
 import fsspec
 from zarr.storage import FsspecStore, LocalStore
 
-from bnp_dask.errors import DataError, nearest
+from bnp_dask.errors import BnpDaskError, DataError, nearest
+from bnp_dask.paths import local_path
 
-LOCAL = "file"
+T = TypeVar("T")
+
+ANSWER_SECONDS = 15.0
+"""How long storage may take to be opened, or to say whether something is there.
+
+Libraries look for credentials and try again for a minute or more where there is no network.
+"""
 
 
 @dataclass(frozen=True)
@@ -37,13 +47,25 @@ class Location:
 
     @staticmethod
     def of(path: str | os.PathLike[str], options: Mapping[str, Any] | None = None) -> Location:
-        """A location from what the user wrote; local paths become absolute, as workers may run elsewhere."""
+        """A location from what the user wrote; local paths become absolute, as workers may run elsewhere.
+
+        Raises
+        ------
+        SettingError
+            No file can have such a name.
+        DataError
+            Nobody knows such URLs, or the storage cannot be opened.
+        """
         text = os.fspath(path)
         if text.startswith("file://"):
-            return Location(os.path.abspath(text.removeprefix("file://")), {}, text)
-        if "://" in text or "::" in text:
-            return Location(text.rstrip("/"), dict(options or {}), text)
-        return Location(os.path.abspath(Path(text).expanduser()), {}, text)
+            return Location(os.path.abspath(local_path(text.removeprefix("file://"))), {}, text)
+        if "://" not in text and "::" not in text:
+            return Location(os.path.abspath(local_path(text)), {}, text)
+        found = Location(text.rstrip("/"), dict(options or {}), text)
+        with found._named_errors("cannot be opened"):
+            # fsspec keeps what is opened for the thread that asked: later calls open it once more, but do not hang
+            _in_time(found.filesystem)
+        return found
 
     @property
     def is_local(self) -> bool:
@@ -71,21 +93,45 @@ class Location:
 
     def filesystem(self) -> tuple[Any, str]:
         """The fsspec file system and the path in it."""
-        return fsspec.core.url_to_fs(self.url, **self.options)
+        with self._named_errors("cannot be opened"):
+            try:
+                return fsspec.core.url_to_fs(self.url, **self.options)
+            except (FileNotFoundError, NotADirectoryError) as error:  # the archive that a chain of URLs names
+                raise DataError(f"{self.name}: cannot be opened ({error})") from error
+
+    @contextmanager
+    def _named_errors(self, what: str = "cannot be read") -> Iterator[None]:
+        """Whatever storage raises becomes a DataError that names this location; nothing being there stays as it is."""
+        try:
+            yield
+        except (BnpDaskError, FileNotFoundError, NotADirectoryError, ImportError, MemoryError):
+            raise
+        except Exception as error:
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+            raise DataError(f"{self.name}: {what} ({type(error).__name__}: {reason})") from error
 
     def exists(self) -> bool:
-        """Whether there is a file or folder here."""
+        """Whether there is a file or folder here; DataError when storage does not say."""
         if self.is_local:
             return os.path.exists(self.url)
         fs, path = self.filesystem()
-        return bool(fs.exists(path))
+        with self._named_errors("cannot be reached"):
+            try:
+                _in_time(lambda: fs.info(path))
+            except FileNotFoundError as error:
+                # of a web server that does not answer, or refuses, fsspec says so too
+                if error.__cause__ is None or isinstance(error.__cause__, FileNotFoundError):
+                    return False
+                raise error.__cause__ from None
+        return True
 
     def is_dir(self) -> bool:
         """Whether this is a folder."""
         if self.is_local:
             return os.path.isdir(self.url)
         fs, path = self.filesystem()
-        return bool(fs.isdir(path))
+        with self._named_errors():
+            return bool(fs.isdir(path))
 
     def size_if_any(self) -> int | None:
         """Bytes of a file, or None when there is none."""
@@ -97,17 +143,21 @@ class Location:
     def size(self) -> int:
         """Bytes of a file."""
         fs, path = self.filesystem()
-        return int(fs.size(path))
+        with self._named_errors():
+            return int(fs.size(path))
 
     def open(self, compression: str | None = None) -> IO[bytes]:
         """The file for reading; ``compression="infer"`` unpacks by suffix."""
-        return fsspec.open(self.url, "rb", compression=compression, **self.options).open()
+        with self._named_errors():
+            return fsspec.open(self.url, "rb", compression=compression, **self.options).open()
 
     def files(self, suffixes: tuple[str, ...]) -> list[Location]:
         """All files below this folder with one of the suffixes, sorted by path; hidden ones are left out."""
         fs, path = self.filesystem()
         found = []
-        for full in sorted(fs.find(path)):
+        with self._named_errors():
+            below = sorted(fs.find(path))
+        for full in below:
             tail = full[len(path) :].lstrip("/") if full.startswith(path) else posixpath.basename(full)
             if tail.endswith(suffixes) and not any(p.startswith((".", "_")) for p in tail.split("/")):
                 found.append(self.child(tail))
@@ -115,14 +165,16 @@ class Location:
 
     def names(self) -> list[str]:
         """Names in this folder; none when there is no such folder."""
-        fs, path = self.filesystem()
         try:
+            fs, path = self.filesystem()
             return sorted(posixpath.basename(p.rstrip("/")) for p in fs.ls(path, detail=False))
         except (OSError, ValueError):
             return []
 
     def require(self) -> None:
-        """Raise DataError when nothing is here, with the nearest name that exists."""
+        """Raise DataError for a device, which may have no end, or nothing; names the nearest name that exists."""
+        if self.is_local and os.path.exists(self.url) and stat.S_ISCHR(os.stat(self.url).st_mode):
+            raise DataError(f"{self.name}: is a device; needs a file or folder")
         if self.exists():
             return
         folder = self.sibling("").url.rstrip("/") or "/"
@@ -132,10 +184,34 @@ class Location:
     def remove(self) -> None:
         """Delete the file, or the folder with all in it."""
         fs, path = self.filesystem()
-        fs.rm(path, recursive=True)
+        with self._named_errors("cannot be removed"):
+            fs.rm(path, recursive=True)
 
     def zarr_store(self, read_only: bool = True) -> LocalStore | FsspecStore:
         """The folder as a Zarr store."""
         if self.is_local:
             return LocalStore(self.url, read_only=read_only)
         return FsspecStore.from_url(self.url, storage_options=dict(self.options), read_only=read_only)
+
+
+def _in_time(ask: Callable[[], T]) -> T:
+    """What remote storage answers; TimeoutError when it does not in time, and a thread is left to wait for it."""
+    answers: list[Callable[[], T]] = []
+
+    def run() -> None:
+        try:
+            value = ask()
+            answers.append(lambda: value)
+        except BaseException as error:
+            answers.append(partial(_raise, error))
+
+    thread = threading.Thread(target=run, name="bnp-dask-storage", daemon=True)
+    thread.start()
+    thread.join(ANSWER_SECONDS)
+    if not answers:
+        raise TimeoutError(f"no answer in {ANSWER_SECONDS:g} s; are there a network and credentials?")
+    return answers[0]()
+
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +22,7 @@ from bnp_dask.data.groups import as_arrow, require_all
 from bnp_dask.data.groups_open import parquet_pieces
 from bnp_dask.data.parquet import common_dtype, fill_rows, numbers, open_file, parquet_files
 from bnp_dask.data.steps import INT, Steps, times_of
-from bnp_dask.errors import DataError, SettingError
+from bnp_dask.errors import DataError, SettingError, StoreError
 
 Piece = tuple[np.ndarray, np.ndarray | None]
 
@@ -129,7 +131,7 @@ class GroupedTable:
                 yield (x, weights), done / n
             return
         with tempfile.TemporaryFile() as file:
-            file.truncate(max(1, n * d * self.dtype.itemsize))
+            _reserve(file, max(1, n * d * self.dtype.itemsize))
             held = np.memmap(file, self.dtype, "r+", shape=(n, d))
             sorted_weights = np.empty(n) if self.columns.roles.weights else None
             done = 0
@@ -155,6 +157,22 @@ class GroupedTable:
             out = np.empty((batch.num_rows, self.columns.n_features), self.dtype)
             fill_rows(out, batch, layout)
             yield out, numbers(batch.column(weights)) if weights else None
+
+
+def _reserve(file: IO[bytes], size: int) -> None:
+    """Give a temporary file a length that the disk has room for: a mapped file that has none ends the process."""
+    try:
+        if sys.platform == "linux":
+            os.posix_fallocate(file.fileno(), 0, size)
+        else:
+            for start in range(0, size, PIECE_BYTES):
+                file.write(bytes(min(PIECE_BYTES, size - start)))
+            file.flush()
+    except OSError as error:
+        raise StoreError(
+            f"sorting rows into groups takes a temporary file of {size:,} bytes in {tempfile.gettempdir()}: "
+            f"{error.strerror}. Make room, or name another directory in the environment variable TMPDIR"
+        ) from error
 
 
 def _breaks(steps: Steps, times: np.ndarray, codes: np.ndarray, rank: np.ndarray, ids: pa.Array) -> np.ndarray | None:

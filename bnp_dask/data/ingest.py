@@ -39,7 +39,7 @@ from bnp_dask.data.steps import whole_groups
 from bnp_dask.data.vocabulary import WordSums, write_vocabulary
 from bnp_dask.data.zarr_rows import ZarrRowsSource
 from bnp_dask.data.zarr_write import CountsWriter, RowsWriter, write_vector
-from bnp_dask.errors import DataError, SettingError
+from bnp_dask.errors import DataError, SettingError, StoreError
 
 Progress = Callable[[float, int], None]
 """Called with the share of the source that was read, 0 to 1, and the number of atoms written so far."""
@@ -167,7 +167,7 @@ def ingest(
     progress
         Called after every piece with the share read and the atoms so far.
     overwrite
-        Replace what is at ``out``.
+        Replace the store that is at ``out``; anything else there is left alone.
     storage_options
         Passed to fsspec for URLs (both ends).
     group_column, order_column
@@ -182,6 +182,8 @@ def ingest(
     ------
     DataError
         The source cannot be read, or something is at ``out``.
+    StoreError
+        The store cannot be written, as the disk is full; nothing is left of it.
     """
     target = Location.of(out, storage_options)
     corpus: Corpus | None = None
@@ -199,8 +201,6 @@ def ingest(
     _check_sizes(batch_size, batch_bytes)
     # a local store gets its name at the end; elsewhere the group's metadata, written last, makes it complete
     building = target.sibling(f".{target.basename}.{uuid.uuid4().hex[:12]}") if target.is_local else target
-    if overwrite and not target.is_local and target.exists():
-        target.remove()
     if patches is not None and kind != "images":
         raise SettingError(f"{location.name} is no image or folder of images (format {kind}), and has no patches")
     cutting = Cutting.of(cut, gaps, step, order_column)
@@ -209,12 +209,14 @@ def ingest(
     if text is not None and corpus is None:
         raise SettingError(f"{location.name} has format {kind}, which is no raw text; leave the settings of text out")
     plan = _Plan(given, building, target, batch_size, batch_bytes, vocabulary, project, dtype, progress, cut)
+    if overwrite and not target.is_local and target.exists():
+        target.remove()
     try:
         # errors of the caller's own function are left as they are
-        with parsed(location.name) if kind != "documents" else contextlib.nullcontext():
+        with _named_errors(location, target) if kind != "documents" else contextlib.nullcontext():
             report = _write(plan) if corpus is None else _write_text(plan, corpus)
-        if target.is_local:
-            _put_in_place(building, target)
+            if target.is_local:
+                _put_in_place(building, target)
         return report
     except BaseException:
         if building.exists():
@@ -222,11 +224,32 @@ def ingest(
         raise
 
 
+@contextlib.contextmanager
+def _named_errors(location: Location, target: Location) -> Iterator[None]:
+    """What parsers raise is about the source; what the operating system refuses may be about either end."""
+    try:
+        with parsed(location.name):
+            yield
+    except OSError as error:
+        what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or error
+        raise StoreError(f"cannot turn {location.name} into {target.name}: {what}") from error
+
+
 def _check_target(target: Location, location: Location, overwrite: bool) -> None:
-    if target.exists() and not overwrite:
-        raise DataError(f"{target.name} exists; pass overwrite=True (--overwrite) to replace it, or another name")
     if target.url == location.url:
         raise DataError(f"{target.name}: source and target are the same")
+    if target.exists() and not overwrite:
+        raise DataError(f"{target.name} exists; pass overwrite=True (--overwrite) to replace it, or another name")
+    if target.exists() and not _is_store(target):
+        raise DataError(f"{target.name} exists and is no Zarr store; only stores are replaced: choose another name")
+
+
+def _is_store(target: Location) -> bool:
+    """Whether a Zarr store lies here, or parts of one whose writing was cut short on remote storage."""
+    if not target.is_dir() or (target.is_local and os.path.islink(target.url)):
+        return False
+    names = target.names()
+    return "zarr.json" in names or all(target.child(name, "zarr.json").exists() for name in names)
 
 
 def _check_sizes(batch_size: int | None, batch_bytes: int) -> None:

@@ -182,4 +182,7 @@ def read_vocabulary(path: str, storage_options: Mapping[str, Any] | None = None)
     if not location.exists():
         return None
     array = ZarrArray.open(location)
-    return array.read((0, array.shape[0]), np.dtype(np.uint8)).tobytes().decode().split("\n")
+    try:
+        return array.read((0, array.shape[0]), np.dtype(np.uint8)).tobytes().decode().split("\n")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{location.name}: damaged ({error}); ingest again") from error

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from bnp_dask.errors import ExecutionError, SettingError
+from bnp_dask.errors import ExecutionError, SettingError, brief_in_notebooks
 from bnp_dask.execute.ahead import Load, load_of
 from bnp_dask.execute.blas import one_blas_thread
 from bnp_dask.execute.passing import may_pass
@@ -211,6 +211,20 @@ def task_of(error: BaseException) -> str | None:
     """Name of the task that raised an error, where that is noted."""
     notes = getattr(error, "__notes__", ())
     return next((note.removeprefix(TASK_NOTE) for note in notes if note.startswith(TASK_NOTE)), None)
+
+
+@contextmanager
+def errors_of_tasks(name: str) -> Iterator[None]:
+    """Errors of a task, as they come out where its result is asked for: they name it, and are brief in notebooks."""
+    try:
+        yield
+    except ExecutionError:
+        raise
+    except Exception as error:
+        if task_of(error) is None:  # an error that pickles itself may have left the worker's note behind
+            add_task_note(error, name)
+        brief_in_notebooks(error)
+        raise
 
 
 def tell_retry(name: str, left: int, error: BaseException) -> None:

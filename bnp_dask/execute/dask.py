@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-import warnings
 import weakref
 from asyncio import CancelledError as AsyncCancelledError
 from collections import Counter
@@ -14,6 +13,7 @@ from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from typing import Any
 
+import dask
 from distributed import Client, Future, default_client, get_worker
 from distributed.client import ClosedClientError
 from distributed.core import Status
@@ -27,14 +27,14 @@ from bnp_dask.execute.base import (
     Executor,
     Handle,
     Task,
-    add_task_note,
     check_retries,
+    errors_of_tasks,
     logger,
     make_call,
     task_of,
     tell_retry,
 )
-from bnp_dask.execute.parcel import Parcel
+from bnp_dask.execute.parcel import Failure, Parcel
 from bnp_dask.execute.passing import may_pass
 from bnp_dask.execute.serial import SerialExecutor
 
@@ -52,6 +52,9 @@ ROOM_AHEAD = 0.4
 again (a summary beside the posterior, tables beside the batch), and at 0.8 Dask pauses a worker."""
 UNLIMITED_AHEAD = 200 * 10**6
 """Bytes that reading ahead may take where a worker has no limit."""
+LARGE_IS_MEANT = {"distributed.admin.large-graph-warning-threshold": 2**60}
+"""Dask advises against graphs of more than 10 MB.  What is sent here is what tasks need: a posterior once for many of
+them, or the atoms that some were chosen to work on."""
 RESUME = "What was committed to the run directory is safe: start a cluster and call train(..., resume=True)."
 
 
@@ -152,10 +155,7 @@ class DaskExecutor:
 
     def share(self, name: str, value: Any) -> Handle:
         """Make a value the result of a task; what a dead worker held is made again from the scheduler's copy."""
-        with warnings.catch_warnings():
-            # Dask advises against large arguments; this is the one place where one is meant.
-            warnings.filterwarnings("ignore", message="Sending large graph")
-            return self._submit(name, Call(name, _identity, (value,)), [])
+        return self._submit(name, Call(name, _identity, (value,)), [])
 
     def submit(self, name: str, function: Callable[..., Any], *args: Any) -> Handle:
         """Send a task to the scheduler."""
@@ -183,19 +183,8 @@ class DaskExecutor:
         future = handle.content(self)
         handle.void()
         try:
-            return self._outlive(handle.name, future)
-        except ExecutionError:
-            raise
-        except NoValidWorkerError as error:
-            raise ExecutionError(f"no worker took task {handle.name}: {error} {RESUME}") from error
-        except GONE as error:
-            if future.status != "error":
-                raise _lost(handle.name, error) from error
-            _note(error, handle.name)  # the task itself met such an error
-            raise
-        except Exception as error:
-            _note(error, handle.name)
-            raise
+            with errors_of_tasks(handle.name):
+                return self._value_or_loss(handle.name, future)
         finally:
             future.release()
 
@@ -208,7 +197,7 @@ class DaskExecutor:
             arrived, values = False, []
             if all(future.status == "finished" for future in futures):
                 arrived, values = self._client.sync(self._fetch, futures, FETCH_SECONDS)
-            if arrived:
+            if arrived and not any(isinstance(value, Failure) for value in values):
                 for handle, future in zip(handles, futures, strict=True):
                     handle.void()
                     future.release()
@@ -245,14 +234,29 @@ class DaskExecutor:
             # Without a timeout of 0, Dask gives all tasks of the last 100 ms one priority and runs them in any order;
             # results are asked for in the order of submission.
             parcels = [Parcel.of(call) for call in calls]
-            futures = self._client.map(
-                _run, parcels, *needed, key=keys, priority=priority, pure=False, fifo_timeout=0
-            )
+            with dask.config.set(LARGE_IS_MEANT):
+                futures = self._client.map(
+                    _run, parcels, *needed, key=keys, priority=priority, pure=False, fifo_timeout=0
+                )
         except GONE as error:
             raise _lost(names[0], error) from error
         handles = [Handle(name, self, future) for name, future in zip(names, futures, strict=True)]
         self._handles.update(handles)
         return handles
+
+    def _value_or_loss(self, name: str, future: Future) -> Any:
+        """The value of a task, or its error; what happens to the cluster becomes an ExecutionError."""
+        try:
+            value = self._outlive(name, future)
+        except NoValidWorkerError as error:
+            raise ExecutionError(f"no worker took task {name}: {error} {RESUME}") from error
+        except GONE as error:
+            if future.status == "error":  # the task itself met such an error
+                raise
+            raise _lost(name, error) from error
+        if isinstance(value, Failure):
+            value.reraise()
+        return value
 
     def _outlive(self, name: str, future: Future) -> Any:
         """The value of a task, whose workers may die now and then, and which may fail for reasons that pass.
@@ -331,8 +335,17 @@ class DaskExecutor:
 
 
 def _run(parcel: Parcel, *values: Any) -> Any:
-    with looking_ahead(_Queue.of_this_worker()):
-        return parcel.open().run(values)
+    """The task: its value, or as a value what failed here or before and will fail again; what may pass is raised."""
+    for value in values:
+        if isinstance(value, Failure):
+            return value
+    try:
+        with looking_ahead(_Queue.of_this_worker()):
+            return parcel.open().run(values)
+    except Exception as error:
+        if may_pass(error):
+            raise
+        return Failure.of(error)
 
 
 class _Queue:
@@ -387,12 +400,6 @@ class _Queue:
 
 def _identity(value: Any) -> Any:
     return value
-
-
-def _note(error: BaseException, name: str) -> None:
-    # The worker has put its note on; an error that pickles itself may have left it behind.
-    if task_of(error) is None:
-        add_task_note(error, name)
 
 
 def _deaths(error: KilledWorker, losses: int) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.errors import StoreError
+from bnp_dask.paths import local_path
 from bnp_dask.store.checkpoint import Checkpoint, Loaded, Prepared
 from bnp_dask.store.files import (
     TEMPORARY,
@@ -372,7 +373,7 @@ def _local(path: str | os.PathLike[str]) -> Path:
             f"{text} is a URL: a run directory needs locks and atomic renames, so a local or shared file system. "
             "Pass such a path as store=; data may be URLs"
         )
-    return Path(text).expanduser()
+    return local_path(text)
 
 
 def _require_new(folder: Path) -> None:

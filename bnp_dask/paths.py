@@ -1,0 +1,47 @@
+"""Paths of this machine as users write them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from bnp_dask.errors import SettingError
+from bnp_dask.lines import shown
+
+NAME_BYTES = 255
+"""Bytes of a name in a folder: more than any common file system takes."""
+
+PATH_BYTES = 4095
+"""Bytes of a whole path that Linux takes."""
+
+
+def local_path(path: str | os.PathLike[str]) -> Path:
+    """A path with ``~`` replaced by the home directory that it means.
+
+    Raises
+    ------
+    SettingError
+        No file can have this name: it is empty, holds a NUL or halves of characters, is too long, or begins with ``~``
+        and the name of nobody.
+    """
+    text = os.fspath(path)
+    if not text:
+        raise SettingError("an empty path; needs the name of a file or directory")
+    try:
+        found = Path(text).expanduser()
+        encoded = os.fsencode(found)
+    except UnicodeEncodeError as error:
+        raise SettingError(f"{shown(text)}: no path can hold {error.object[error.start : error.end]!r}") from error
+    except RuntimeError as error:
+        raise SettingError(
+            f"{shown(text)}: there is no user {text.split('/')[0][1:]!r} on this machine; write './{text}' for a name "
+            "that begins with ~"
+        ) from error
+    if b"\0" in encoded:
+        raise SettingError(f"{shown(text)}: no path can hold a NUL character")
+    longest = max(map(len, encoded.split(os.sep.encode())))
+    if longest > NAME_BYTES:
+        raise SettingError(f"{shown(text)}: a name of {longest} bytes; needs at most {NAME_BYTES}")
+    if len(encoded) > PATH_BYTES:
+        raise SettingError(f"{shown(text)}: a path of {len(encoded)} bytes; needs at most {PATH_BYTES}")
+    return found
