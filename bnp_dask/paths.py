@@ -21,22 +21,24 @@ def local_path(path: str | os.PathLike[str]) -> Path:
     Raises
     ------
     SettingError
-        No file can have this name: it is empty, holds a NUL or halves of characters, is too long, or begins with ``~``
-        and the name of nobody.
+        No file can have this name: it is empty, holds a NUL or halves of characters, is too long, begins with ``~`` and
+        the name of nobody, or is a URL.
     """
     text = os.fspath(path)
     if not text:
         raise SettingError("an empty path; needs the name of a file or directory")
+    if "://" in text:
+        raise SettingError(f"{shown(text)} is a URL; needs a path of this machine")
+    found = os.path.expanduser(text)
+    if text.startswith("~") and found == text:
+        raise SettingError(
+            f"{shown(text)}: there is no user {shown(text[1:].split('/')[0])} on this machine; write "
+            f"{shown('./' + text)} for a name that begins with ~"
+        )
     try:
-        found = Path(text).expanduser()
         encoded = os.fsencode(found)
     except UnicodeEncodeError as error:
         raise SettingError(f"{shown(text)}: no path can hold {error.object[error.start : error.end]!r}") from error
-    except RuntimeError as error:
-        raise SettingError(
-            f"{shown(text)}: there is no user {text.split('/')[0][1:]!r} on this machine; write './{text}' for a name "
-            "that begins with ~"
-        ) from error
     if b"\0" in encoded:
         raise SettingError(f"{shown(text)}: no path can hold a NUL character")
     longest = max(map(len, encoded.split(os.sep.encode())))
@@ -44,4 +46,4 @@ def local_path(path: str | os.PathLike[str]) -> Path:
         raise SettingError(f"{shown(text)}: a name of {longest} bytes; needs at most {NAME_BYTES}")
     if len(encoded) > PATH_BYTES:
         raise SettingError(f"{shown(text)}: a path of {len(encoded)} bytes; needs at most {PATH_BYTES}")
-    return found
+    return Path(found)

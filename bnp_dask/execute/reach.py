@@ -41,7 +41,8 @@ def require_scheduler(
     try:
         scheme, host = parse_address(address)
         if scheme in ("tcp", "tls"):
-            _wait_for_port(*parse_host_port(host), listen)
+            name, port = parse_host_port(host)
+            _wait_for_port(name, port, listen)
         found = asyncio.run(asyncio.wait_for(_identity(address, security or Security()), answer))
     except Exception as error:  # no address, a name that nobody knows, something else that listens there
         raise SettingError(
