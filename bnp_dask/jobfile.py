@@ -29,11 +29,11 @@ import importlib
 import os
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
 import numpy as np
 import yaml
@@ -46,9 +46,16 @@ from bnp_dask.lines import SHOWN, shortened, shown
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation.base import Observation
 from bnp_dask.paths import local_path
-from bnp_dask.results import load
+from bnp_dask.results import TrainResult, load
 from bnp_dask.store.files import write_atomic
+from bnp_dask.train import train
 from bnp_dask.yaml_limits import LIMITS, read_yaml
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from bnp_dask.callbacks import Callback
+    from bnp_dask.execute.base import Executor
 
 TLS = ("tls_ca_file", "tls_cert", "tls_key")
 """Settings of an encrypted connection."""
@@ -162,6 +169,28 @@ class Job:
     checkpoint_minutes: float
     on_bad_batch: Literal["raise", "skip"]
     raw: Mapping[str, Any]
+
+    def train(
+        self, client: Client | Executor | None = None, resume: bool = False, callbacks: Sequence[Callback] = ()
+    ) -> TrainResult:
+        """Open the data and train, as the file says; ``client`` is where, as in :func:`bnp_dask.train`.
+
+        Raises as :func:`bnp_dask.as_source` and :func:`bnp_dask.train` do.
+        """
+        return train(
+            self.model,
+            self.data.open(self.on_bad_batch),
+            init=self.init,
+            schedule=self.schedule,
+            moves=self.moves,
+            client=client,
+            store=self.store,
+            resume=resume,
+            callbacks=callbacks,
+            rng=self.rng,
+            checkpoint_minutes=self.checkpoint_minutes,
+            on_bad_batch=self.on_bad_batch,
+        )
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from bnp_dask.first_pass import (
     take_survey,
 )
 from bnp_dask.initialize import BregmanKMeans, InitContext, Initialization
+from bnp_dask.lines import shown
 from bnp_dask.matching import words_of
 from bnp_dask.memory_plan import MemoryPlan
 from bnp_dask.model import Model, Posterior
@@ -429,10 +430,23 @@ def _compare_settings(old: dict[str, Any], new: dict[str, Any], path: str | Path
     for name in a:
         if a[name] != b.get(name):
             what = "the data changed" if name in DATA_SETTINGS else "settings differ"
+            place, ours, theirs = _first_difference(name, a[name], b.get(name))
+            place = place.replace(".fields", "").replace("model[0]", "model").replace("init[0]", "init")
             raise StoreError(
-                f"cannot resume {path}: {what} ({name}: the run has {a[name]!r}, this call {b.get(name)!r}). "
+                f"cannot resume {path}: {what} ({place}: the run has {shown(ours)}, this call {shown(theirs)}). "
                 "Resume with what the run was started with, or start a new run in another directory"
             )
+
+
+def _first_difference(place: str, a: Any, b: Any) -> tuple[str, Any, Any]:
+    """Where two settings differ: the path of the first part that does, and what it is in each."""
+    if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
+        parts = [(f"{place}[{i}]", x, y) for i, (x, y) in enumerate(zip(a, b, strict=True))]
+    elif isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys():
+        parts = [(f"{place}.{name}", a[name], b[name]) for name in a]
+    else:
+        return place, a, b
+    return next(_first_difference(*part) for part in parts if part[1] != part[2])
 
 
 def _where(executor: Executor) -> str:

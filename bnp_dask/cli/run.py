@@ -42,12 +42,19 @@ def add(commands: argparse._SubParsersAction) -> None:
     train = commands.add_parser(
         "train",
         help="train a model as a job file (YAML) says",
-        description="Train a model as a job file says; bnp_dask.jobfile and examples/run.yaml show what it may hold.",
+        description="Train a model as a job file says; bnp_dask.jobfile and examples/run.yaml show what it may hold. "
+        "With --resume a batch script can be run again and again: it begins a run, or goes on with it, and a job file "
+        "that was changed in between is an error (laps, client and checkpoint_minutes may be).",
         allow_abbrev=False,
     )
     train.add_argument("job", metavar="RUN.YAML", help="the job file")
     train.add_argument("--store", metavar="DIR", help="run directory, instead of the job file's")
     train.add_argument("--laps", type=positive_int, metavar="N", help="limit of laps, instead of the job file's")
+    train.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on with the run that is in the run directory already, if the job file is that of the run",
+    )
     add_client_options(train)
     train.set_defaults(run=train_command)
 
@@ -76,7 +83,7 @@ def train_command(args: argparse.Namespace) -> None:
     args.rundir = job.store
     if job.store is None:
         say("no 'store' is given: nothing will be kept of this run, and it cannot be resumed", args.quiet)
-    elif (Path(job.store) / COPY_NAME).exists():
+    elif (Path(job.store) / COPY_NAME).exists() and not args.resume:
         raise StoreError(
             f"{job.store} holds a run already: go on with 'bnp-dask resume {_shown(job.store)}', or choose another "
             "directory with --store"
@@ -105,7 +112,7 @@ def resume_command(args: argparse.Namespace) -> None:
 def go(job: Job, where: ClientSpec, resume: bool, quiet: bool) -> None:
     """Run a job and print what came out."""
     from bnp_dask.callbacks import Callback, Progress
-    from bnp_dask.train import STOPPED, train
+    from bnp_dask.train import STOPPED
 
     callbacks: list[Callback] = [KeepJob(job)] if job.store is not None else []
     stop = StopWhenAsked()
@@ -113,20 +120,7 @@ def go(job: Job, where: ClientSpec, resume: bool, quiet: bool) -> None:
     if show_bar(quiet):
         callbacks.append(Progress())
     with open_client(where, quiet) as client, log_lines(quiet), stop.listening(), _resumable(stop):
-        result = train(
-            job.model,
-            job.data.open(job.on_bad_batch),
-            init=job.init,
-            schedule=job.schedule,
-            moves=job.moves,
-            client=client,
-            store=job.store,
-            resume=resume,
-            callbacks=callbacks,
-            rng=job.rng,
-            checkpoint_minutes=job.checkpoint_minutes,
-            on_bad_batch=job.on_bad_batch,
-        )
+        result = job.train(client, resume, callbacks)
     if stop.asked is not None and result.reason == STOPPED:
         raise stop.asked
     posterior, last = result.posterior, result.history[-1]
