@@ -263,6 +263,39 @@ def test_options_win_over_the_job_file():
     assert client_spec(Namespace(**{**vars(none), "memory_limit": "2GB"}), default) == ClientSpec(2, memory_limit="2GB")
 
 
+def test_clusters_are_listed_from_the_heaviest_on():
+    from types import SimpleNamespace
+
+    from bnp_dask.cli.run import weights_table
+
+    posterior = SimpleNamespace(weights=np.array([0.2, 0.5, 0.1, 0.2]), ids=np.array([7, 3, 9, 4]), n_clusters=4)
+    lines = weights_table(posterior, limit=3).splitlines()
+    assert [line.split() for line in lines[3:]] == [
+        ["3", "0.5"],
+        ["4", "0.2"],
+        ["7", "0.2"],
+        ["...", "and", "1", "more"],
+    ]
+
+
+def test_a_run_that_was_asked_to_stop_has_a_minute_for_it(capfd, monkeypatch):
+    from bnp_dask.cli.stop import StopWhenAsked
+
+    alarms = []  # the real one is that of the test's own limit of time
+    monkeypatch.setattr(signal, "setitimer", lambda which, seconds: alarms.append((which, seconds)))
+    stop = StopWhenAsked()
+    stop.on_start(None)
+    with stop.listening():
+        assert alarms == []
+        signal.raise_signal(signal.SIGTERM)
+        assert alarms == [(signal.ITIMER_REAL, 60.0)]
+        assert stop.on_batch(1) is True
+        with pytest.raises(cli.Terminated):  # when the time is up
+            signal.raise_signal(signal.SIGALRM)
+    assert alarms[1:] == [(signal.ITIMER_REAL, 0)]
+    assert "stopping after the batches in flight" in capfd.readouterr().err
+
+
 def test_table_lines_up():
     text = table(("name", "share"), [("a", 0.25), ("long", 12.0)])
     assert text.splitlines() == ["name  share", "----  -----", "a      0.25", "long     12"]
