@@ -59,6 +59,9 @@ ROOMY = 10**9
 LEAST = 22 * 10**7
 """Bytes that a worker takes before it reads anything (measured: 218 MB); Dask ends one that takes more than it may."""
 
+ANY_PORT = "127.0.0.1:0"
+"""Address of a server that nobody looks for."""
+
 PER_CORE = 16
 """Processes that may be started here for each core: beyond it, a slip of the finger is likelier than a purpose."""
 
@@ -174,7 +177,8 @@ def _processes(workers: int, limit: int | Literal["auto"], dashboard: str | None
                 processes=True,
                 host="127.0.0.1",
                 memory_limit=min(limit, MEMORY_LIMIT) if limit != "auto" else limit,
-                dashboard_address=_free_address(dashboard),
+                dashboard_address=dashboard,
+                scheduler_kwargs={"dashboard_address": _free_address(dashboard)},
                 silence_logs=logging.CRITICAL,
             )
         except (OSError, RuntimeError) as error:
@@ -182,9 +186,14 @@ def _processes(workers: int, limit: int | Literal["auto"], dashboard: str | None
             raise ExecutionError(f"cannot start {workers} workers on this machine: {error} ({reason})") from error
 
 
-def _free_address(wanted: str | None) -> str | None:
-    """The address of a dashboard, with another port where that is in use: Dask would take one too, and warn."""
-    host, colon, port = (wanted or "").rpartition(":")
+def _free_address(wanted: str | None) -> str:
+    """The address of a dashboard, with another port where that is in use: Dask would take one too, and warn.
+
+    Without a dashboard the scheduler serves its state all the same, at port 8787 if it is not told another.
+    """
+    if wanted is None:
+        return ANY_PORT
+    host, colon, port = wanted.rpartition(":")
     if not colon or not port.isdecimal():
         return wanted
     with socket.socket() as probe:

@@ -11,6 +11,7 @@ import pytest
 from distributed import Scheduler, Worker
 
 from bnp_dask.errors import SettingError
+from bnp_dask.execute.local import ANY_PORT
 from bnp_dask.execute.reach import require_scheduler
 
 
@@ -70,7 +71,7 @@ def test_a_scheduler_is_one_and_a_worker_is_none():
 
     async def serve():
         async with (
-            Scheduler(host="127.0.0.1", port=0, dashboard=False) as scheduler,
+            Scheduler(host="127.0.0.1", port=0, dashboard=False, dashboard_address=ANY_PORT) as scheduler,
             Worker(scheduler.address, nthreads=1, memory_limit=0) as worker,
         ):
             found.update(scheduler=scheduler.address, worker=worker.address)
