@@ -18,7 +18,7 @@ from bnp_dask.paths import local_path
 if TYPE_CHECKING:
     from distributed import Client, Security
 
-    from bnp_dask.jobfile import ClientSpec
+    from bnp_dask.job_parts import ClientSpec
     from bnp_dask.model import Posterior
 
 CONNECT_SECONDS = "20s"

@@ -129,6 +129,17 @@ def with_added(spec: Spec, obj: Any) -> Spec:
     return {**spec, "fields": {**written, **{f.name: to_spec(value)[0] for f, value in added if _is_written(f, value)}}}
 
 
+def first_difference(place: str, a: Spec, b: Spec) -> tuple[str, Spec, Spec]:
+    """Where two descriptions differ: the path of the first part that does, and that part of each."""
+    if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
+        parts = [(f"{place}[{i}]", x, y) for i, (x, y) in enumerate(zip(a, b, strict=True))]
+    elif isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys():
+        parts = [(f"{place}.{name}", a[name], b[name]) for name in a]
+    else:
+        return place, a, b
+    return next(first_difference(*part) for part in parts if part[1] != part[2])
+
+
 def _encode(obj: Any, path: tuple[str, ...], classes: Registry | None, arrays: dict[str, np.ndarray]) -> Spec:
     if obj is None or isinstance(obj, (bool, str)) or type(obj) is int:
         return obj

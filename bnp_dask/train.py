@@ -52,7 +52,7 @@ from bnp_dask.schedules import (
 )
 from bnp_dask.schedules.losing import require_enough, usable, without
 from bnp_dask.schedules.state import Loss
-from bnp_dask.serialize import to_spec, with_added
+from bnp_dask.serialize import first_difference, to_spec, with_added
 from bnp_dask.store import Behind, MemoryStore, RunStore, SummaryFiles, is_within_reach
 from bnp_dask.warm import warm
 
@@ -430,23 +430,12 @@ def _compare_settings(old: dict[str, Any], new: dict[str, Any], path: str | Path
     for name in a:
         if a[name] != b.get(name):
             what = "the data changed" if name in DATA_SETTINGS else "settings differ"
-            place, ours, theirs = _first_difference(name, a[name], b.get(name))
+            place, ours, theirs = first_difference(name, a[name], b.get(name))
             place = place.replace(".fields", "").replace("model[0]", "model").replace("init[0]", "init")
             raise StoreError(
                 f"cannot resume {path}: {what} ({place}: the run has {shown(ours)}, this call {shown(theirs)}). "
                 "Resume with what the run was started with, or start a new run in another directory"
             )
-
-
-def _first_difference(place: str, a: Any, b: Any) -> tuple[str, Any, Any]:
-    """Where two settings differ: the path of the first part that does, and what it is in each."""
-    if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
-        parts = [(f"{place}[{i}]", x, y) for i, (x, y) in enumerate(zip(a, b, strict=True))]
-    elif isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys():
-        parts = [(f"{place}.{name}", a[name], b[name]) for name in a]
-    else:
-        return place, a, b
-    return next(_first_difference(*part) for part in parts if part[1] != part[2])
 
 
 def _where(executor: Executor) -> str:

@@ -26,7 +26,8 @@ from bnp_dask.paths import local_path
 
 if TYPE_CHECKING:
     from bnp_dask.callbacks import RunInfo
-    from bnp_dask.jobfile import ClientSpec, Job
+    from bnp_dask.job_parts import ClientSpec
+    from bnp_dask.jobfile import Job
     from bnp_dask.model import Posterior
 
 BEGUN = "after the run had begun"

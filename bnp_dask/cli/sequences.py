@@ -11,7 +11,7 @@ from bnp_dask.paths import local_path
 
 if TYPE_CHECKING:
     from bnp_dask.columns import Roles
-    from bnp_dask.jobfile import DataSpec
+    from bnp_dask.job_parts import DataSpec
     from bnp_dask.model import Posterior
 
 NO_WEIGHTS = "none"

@@ -217,7 +217,7 @@ def ingest(
             report = _write(plan) if corpus is None else _write_text(plan, corpus)
             if target.is_local:
                 _put_in_place(building, target)
-        return report
+            return report
     except BaseException:
         if building.exists():
             building.remove()
@@ -238,9 +238,9 @@ def _named_errors(location: Location, target: Location) -> Iterator[None]:
 def _check_target(target: Location, location: Location, overwrite: bool) -> None:
     if target.url == location.url:
         raise DataError(f"{target.name}: source and target are the same")
-    if target.exists() and not overwrite:
+    if (is_there := target.exists()) and not overwrite:
         raise DataError(f"{target.name} exists; pass overwrite=True (--overwrite) to replace it, or another name")
-    if target.exists() and not _is_store(target):
+    if is_there and not _is_store(target):
         raise DataError(f"{target.name} exists and is no Zarr store; only stores are replaced: choose another name")
 
 
@@ -248,8 +248,7 @@ def _is_store(target: Location) -> bool:
     """Whether a Zarr store lies here, or parts of one whose writing was cut short on remote storage."""
     if not target.is_dir() or (target.is_local and os.path.islink(target.url)):
         return False
-    names = target.names()
-    return "zarr.json" in names or all(target.child(name, "zarr.json").exists() for name in names)
+    return "zarr.json" in (names := target.names()) or all(target.child(n, "zarr.json").exists() for n in names)
 
 
 def _check_sizes(batch_size: int | None, batch_bytes: int) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from bnp_dask.console import log_lines, open_client, show_bar, size
 from bnp_dask.errors import SettingError, StoreError
-from bnp_dask.jobfile import ClientSpec
+from bnp_dask.job_parts import ClientSpec
 from bnp_dask.lines import say
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
