@@ -20,6 +20,7 @@ from bnp_dask.model import Posterior
 from bnp_dask.report_chains import sequence_sections, sequences_for
 from bnp_dask.report_topics import documents_for, page_of_topics
 from bnp_dask.results import History, TrainResult, load
+from bnp_dask.settings import path_text, shown, whole_number
 from bnp_dask.store import read_history
 from bnp_dask.topics.documents import counts_words
 
@@ -65,6 +66,8 @@ def inspect(what: Subject, vocabulary: Sequence[str] | None = None, limit: int |
         Per cluster: id, expected share of atoms, atoms, and its parameters in a few words.
     """
     posterior, _ = _open(what)
+    if limit is not None:
+        whole_number("limit", limit, what="None, or a whole number of clusters")
     rows = cluster_rows(posterior, check_names(posterior, vocabulary), limit)
     head = ("cluster", "weight", "atoms", f"parameters ({RANGES})")
     cells = [(str(r.id), f"{r.weight:.4f}", _count(r), r.text) for r in rows]
@@ -108,10 +111,8 @@ def _open(what: Subject) -> tuple[Posterior, TrainResult | None]:
     if isinstance(what, TrainResult):
         return what.posterior, what
     if not isinstance(what, (str, os.PathLike)):
-        raise SettingError(
-            f"{type(what).__name__}: needs a posterior, a result, or the path of a saved one or of a run"
-        )
-    inside = Path(what) / POSTERIOR_NAME
+        raise SettingError(f"what={shown(what)}: needs a posterior, a result, or the path of a saved one or of a run")
+    inside = Path(path_text("what", what)) / POSTERIOR_NAME
     if not inside.exists():
         return load(what), None
     posterior, rows = load(inside), read_history(what)
@@ -126,7 +127,7 @@ def report(
     vocabulary: Sequence[str] | None = None,
     *,
     data: Any = None,
-    client: Client | Executor | None = None,
+    client: Client | Executor | str | None = None,
 ) -> None:
     """Write an HTML page about a result: settings, clusters, and pictures; one file, nothing loaded from elsewhere.
 
@@ -158,6 +159,7 @@ def report(
     StoreError
         The file cannot be written.
     """
+    path_text("path", path)
     posterior, result = _open(what)
     names = check_names(posterior, vocabulary)
     if counts_words(posterior.model):

@@ -12,7 +12,8 @@ from typing import IO, Any
 import fsspec
 from zarr.storage import FsspecStore, LocalStore
 
-from bnp_dask.errors import DataError, nearest
+from bnp_dask.errors import DataError, SettingError, nearest
+from bnp_dask.settings import path_text, shown
 
 LOCAL = "file"
 
@@ -36,9 +37,14 @@ class Location:
     shown: str = ""
 
     @staticmethod
-    def of(path: str | os.PathLike[str], options: Mapping[str, Any] | None = None) -> Location:
-        """A location from what the user wrote; local paths become absolute, as workers may run elsewhere."""
-        text = os.fspath(path)
+    def of(path: str | os.PathLike[str], options: Mapping[str, Any] | None = None, argument: str = "path") -> Location:
+        """A location from what the user wrote; local paths become absolute, as workers may run elsewhere.
+
+        ``argument`` is the name of the argument, for messages.
+        """
+        text = path_text(argument, path)
+        if options is not None and not isinstance(options, Mapping):
+            raise SettingError(f"storage_options={shown(options)}: needs a mapping, such as {{'anon': True}}")
         if text.startswith("file://"):
             return Location(os.path.abspath(text.removeprefix("file://")), {}, text)
         if "://" in text or "::" in text:

@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from bnp_dask.errors import ExecutionError, SettingError
+from bnp_dask.errors import ExecutionError
 from bnp_dask.execute.ahead import Load, load_of
 from bnp_dask.execute.blas import one_blas_thread
+from bnp_dask.settings import whole_number
 
 logger = logging.getLogger("bnp_dask.execute")
 
@@ -213,5 +214,4 @@ def has_task_note(error: BaseException) -> bool:
 
 def check_retries(retries: int) -> None:
     """SettingError unless ``retries`` is a whole number, 0 or more."""
-    if not isinstance(retries, int) or isinstance(retries, bool) or retries < 0:
-        raise SettingError(f"retries={retries!r}: needs a whole number, 0 or more")
+    whole_number("retries", retries)

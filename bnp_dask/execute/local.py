@@ -16,6 +16,7 @@ from dask.utils import parse_bytes
 from distributed import Client, LocalCluster
 
 from bnp_dask.errors import SettingError
+from bnp_dask.settings import shown, whole_number
 
 LEAN = {
     "distributed.worker.profile.cycle": "10s",
@@ -54,6 +55,9 @@ page by page: a quarter to a third of the CPU time of batches of 1 MB.  With the
 ROOMY = 10**9
 """Bytes of a worker's memory from which on those 128 MB do not matter."""
 
+MOST_WORKERS = 4096
+"""Processes of one machine at most: more are a slip of the pen."""
+
 DASHBOARD = "127.0.0.1:8787"
 """Where the dashboard of a cluster that is started here is tried first; only this machine can see it."""
 
@@ -71,8 +75,21 @@ def worker_settings(memory_limit: str | float | None = "auto") -> dict[str, Any]
         Of each worker: bytes, text such as "4GB", "auto", or None or 0 for none.  Workers with less than 1 GB keep no
         freed memory for themselves.
     """
-    roomy = memory_limit in ("auto", None, 0) or parse_bytes(memory_limit) >= ROOMY
+    unlimited = memory_limit is None or (isinstance(memory_limit, (str, int)) and memory_limit in ("auto", 0))
+    roomy = unlimited or _bytes_of(memory_limit) >= ROOMY
     return {**LEAN, **FAITHFUL, **PROMPT, **(SWIFT if roomy else {})}
+
+
+def _bytes_of(memory_limit: Any) -> int:
+    try:
+        found = int(parse_bytes(memory_limit)) if isinstance(memory_limit, (str, int, float)) else 0
+    except (ValueError, TypeError, OverflowError, AttributeError):
+        found = 0
+    if isinstance(memory_limit, bool) or not found > 0:
+        raise SettingError(
+            f'memory_limit={shown(memory_limit)}: needs bytes of a worker, text such as "4GB", "auto", or None for none'
+        )
+    return found
 
 
 @contextmanager
@@ -99,8 +116,7 @@ def local_client(
     SettingError
         ``workers`` is not a whole number, at least 1.
     """
-    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
-        raise SettingError(f"workers={workers!r}: needs a whole number of processes, at least 1")
+    whole_number("workers", workers, 1, MOST_WORKERS, "a whole number of processes")
     with ExitStack() as stack:
         stack.enter_context(_environment_given_back())
         stack.enter_context(dask.config.set(worker_settings(memory_limit)))
