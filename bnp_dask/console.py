@@ -12,8 +12,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from bnp_dask.errors import SettingError
-from bnp_dask.lines import one_line, say, shown, tell
+from bnp_dask.lines import one_line, say, tell
 from bnp_dask.paths import local_path
+from bnp_dask.settings import shown
 
 if TYPE_CHECKING:
     from distributed import Client, Security

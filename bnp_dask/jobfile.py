@@ -42,11 +42,12 @@ from bnp_dask._names import ALLOCATIONS, INITIALIZATIONS, MOVES, OBSERVATIONS, S
 from bnp_dask.allocation.base import Allocation
 from bnp_dask.errors import SettingError
 from bnp_dask.job_parts import TLS, ClientSpec, DataSpec
-from bnp_dask.lines import SHOWN, shortened, shown
+from bnp_dask.lines import SHOWN, shortened
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation.base import Observation
 from bnp_dask.paths import local_path
 from bnp_dask.results import TrainResult, load
+from bnp_dask.settings import shown
 from bnp_dask.store.files import write_atomic
 from bnp_dask.train import train
 from bnp_dask.yaml_limits import LIMITS, read_yaml

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import unicodedata
-from typing import Any, Literal
+from typing import Literal
 
 from bnp_dask.errors import StoreError
 
@@ -19,14 +19,6 @@ SHOWN = 80
 def one_line(text: object) -> str:
     """A message in one line: white space folded, what a terminal would obey written as ``\\x1b``, and not too long."""
     return shortened(_plain(" ".join(str(text).split())), LONGEST)
-
-
-def shown(value: Any) -> str:
-    """A value as a message quotes it."""
-    try:
-        return shortened(repr(value), SHOWN)
-    except (RecursionError, ValueError) as error:  # ValueError: a number of too many digits
-        return f"a {type(value).__name__} that cannot be shown ({error})"
 
 
 def shortened(text: str, limit: int) -> str:

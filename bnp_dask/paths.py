@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from bnp_dask.errors import SettingError
-from bnp_dask.lines import shown
+from bnp_dask.settings import shown
 
 NAME_BYTES = 255
 """Bytes of a name in a folder: more than any common file system takes."""

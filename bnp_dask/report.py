@@ -20,6 +20,7 @@ from bnp_dask.report_chains import sequence_sections, sequences_for
 from bnp_dask.report_file import page_target, write_page
 from bnp_dask.report_topics import documents_for, page_of_topics
 from bnp_dask.results import History, TrainResult, load, posterior_place
+from bnp_dask.settings import path_text, shown, whole_number
 from bnp_dask.store import read_history
 from bnp_dask.topics.documents import counts_words
 
@@ -62,6 +63,8 @@ def inspect(what: Subject, vocabulary: Sequence[str] | None = None, limit: int |
         Per cluster: id, expected share of atoms, atoms, and its parameters in a few words.
     """
     posterior, _ = _open(what)
+    if limit is not None:
+        whole_number("limit", limit, what="None, or a whole number of clusters")
     rows = cluster_rows(posterior, check_names(posterior, vocabulary), limit)
     head = ("cluster", "weight", "atoms", f"parameters ({RANGES})")
     cells = [(str(r.id), f"{r.weight:.4f}", _count(r), r.text) for r in rows]
@@ -105,10 +108,8 @@ def _open(what: Subject) -> tuple[Posterior, TrainResult | None]:
     if isinstance(what, TrainResult):
         return what.posterior, what
     if not isinstance(what, (str, os.PathLike)):
-        raise SettingError(
-            f"{type(what).__name__}: needs a posterior, a result, or the path of a saved one or of a run"
-        )
-    place = posterior_place(what)
+        raise SettingError(f"what={shown(what)}: needs a posterior, a result, or the path of a saved one or of a run")
+    place = posterior_place(path_text("what", what))
     if place == os.fspath(what):
         return load(what), None
     posterior, rows = load(place), read_history(what)
@@ -123,7 +124,7 @@ def report(
     vocabulary: Sequence[str] | None = None,
     *,
     data: Any = None,
-    client: Client | Executor | None = None,
+    client: Client | Executor | str | None = None,
 ) -> None:
     """Write an HTML page about a result: settings, clusters, and pictures; one file, nothing loaded from elsewhere.
 
@@ -155,7 +156,7 @@ def report(
     StoreError
         Something else than a page lies there, or it cannot be written.
     """
-    target = page_target(path)
+    target = page_target(path_text("path", path))
     posterior, result = _open(what)
     names = check_names(posterior, vocabulary)
     if counts_words(posterior.model):

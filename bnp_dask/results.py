@@ -28,6 +28,7 @@ import numpy as np
 import zarr
 
 from bnp_dask._version import __version__
+from bnp_dask.arguments import require_posterior
 from bnp_dask.chains import transitions
 from bnp_dask.data.files import Location
 from bnp_dask.errors import DataError, SettingError, StoreError
@@ -35,6 +36,7 @@ from bnp_dask.model import Posterior
 from bnp_dask.observation.describing import by_feature, each, estimates_of
 from bnp_dask.paths import local_path
 from bnp_dask.serialize import MODEL_REGISTRY, from_spec, to_spec
+from bnp_dask.settings import path_text
 
 if TYPE_CHECKING:
     import pandas
@@ -68,6 +70,7 @@ def save(posterior: Posterior, path: str | os.PathLike[str]) -> None:
     StoreError
         Something else lies at ``path``, or it cannot be written.
     """
+    require_posterior(posterior)
     place = _place(path)
     before = _replaceable(place)
     spec, arrays = to_spec(posterior, MODEL_REGISTRY)
@@ -121,6 +124,10 @@ def posterior_place(path: str | os.PathLike[str]) -> str:
 
 
 def _place(path: str | os.PathLike[str]) -> Location:
+    if not isinstance(path, str) or path:
+        path_text("path", path)
+    else:
+        raise StoreError("an empty path; save and load need one, such as 'model.zarr'")
     try:
         return Location.of(path)
     except (ImportError, DataError) as error:

@@ -20,9 +20,10 @@ from scipy import sparse
 
 from bnp_dask.allocation import ALLOCATIONS
 from bnp_dask.columns import Columns, Cutting, Roles
-from bnp_dask.errors import StoreError
+from bnp_dask.errors import DataError, StoreError
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation import OBSERVATIONS
+from bnp_dask.sparse_rows import from_parts
 from bnp_dask.summary import Field as SummaryField
 from bnp_dask.summary import Summary
 from bnp_dask.words import Words
@@ -244,12 +245,12 @@ def _decode(spec: Spec, arrays: Mapping[str, np.ndarray], classes: Registry) -> 
             return {str(k): _decode(v, arrays, classes) for k, v in spec["$map"]}
         if kind == "$csr":
             parts = {n: _array(spec["$csr"][n], arrays) for n in ("data", "indices", "indptr")}
-            return sparse.csr_array((parts["data"], parts["indices"], parts["indptr"]), shape=tuple(spec["shape"]))
+            return from_parts(**parts, shape=tuple(int(n) for n in spec["shape"]), name="a sparse matrix")
         if kind == "$float":
             return float(spec["$float"])
         if kind == "$scalar":
             return _SCALARS[spec["$scalar"]](spec["value"])
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, DataError) as error:
         raise StoreError(f"damaged description of a {kind}: {str(spec)[:200]}") from error
     raise StoreError(f"unknown kind of value {kind!r} in a file; was it written by a newer version?")
 

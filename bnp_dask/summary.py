@@ -384,3 +384,11 @@ def follow(parts: Mapping[str, Summary], edit: Edit) -> Mapping[str, Summary]:
         return parts
     ids = parts[edit.trial].ids if isinstance(edit, Exchange) else np.zeros(0, np.int64)
     return {name: part._follow(edit, ids) for name, part in parts.items()}
+
+
+def add_in_place(total: Summary, part: Summary) -> None:
+    """Add the statistics of a part, of the same clusters, to a total."""
+    for name, value in part.values.items():
+        total.values[name][...] += value
+    for name, value in part.pair_values.items() if part.n_pairs else ():
+        total.pair_values[name][...] += value

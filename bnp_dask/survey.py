@@ -16,6 +16,14 @@ _TILE_BYTES = 2**20
 """Dense rows are looked at in tiles of this size: temporaries stay small beside the batch."""
 
 
+LEAST_WEIGHT, MOST_WEIGHT = 1e-6, 2.0**53
+"""Range of the sum of all weights.
+
+Pseudo-counts of the prior are about 1, and the objective holds differences of functions of the sums of both: rounding
+leaves 1e-16, or a share of 1e-10 of the least.  To the most, one more is still something.
+"""
+
+
 @dataclass(frozen=True, eq=False)
 class Survey:
     """Facts about a set of atoms.
@@ -162,6 +170,12 @@ def combine(surveys: Iterable[Survey]) -> Survey:
         raise DataError(f"the data set has no atoms: {where}")
     if not total.total_weight > 0:
         raise DataError(f"all {total.n_atoms} atoms have weight 0; at least one needs a positive weight")
+    if not LEAST_WEIGHT <= total.total_weight <= MOST_WEIGHT:
+        raise DataError(
+            f"the weights of {total.n_atoms} atoms sum to {total.total_weight:.3g}; needs {LEAST_WEIGHT:g} to "
+            f"{MOST_WEIGHT:.2g}, which double precision tells from the prior's pseudo-counts. Multiply all weights by "
+            "one number, such as one over their mean"
+        )
     return replace(
         total,
         batch_atoms=tuple(atoms),

@@ -14,12 +14,13 @@ from typing import Any, Literal
 import numpy as np
 from distributed import Client
 
+from bnp_dask.arguments import check_parts, check_run, listed
 from bnp_dask.callbacks import FAILED, Callback, LogLaps, RunInfo, logger
 from bnp_dask.columns import Columns
 from bnp_dask.data import as_source
 from bnp_dask.data.base import Source, columns_of
 from bnp_dask.data.skipping import WithoutBatches
-from bnp_dask.errors import BnpDaskError, DataError, SettingError, StoreError
+from bnp_dask.errors import BnpDaskError, DataError, StoreError
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.blas import one_blas_thread
 from bnp_dask.execute.dask import open_executor
@@ -33,7 +34,6 @@ from bnp_dask.first_pass import (
     take_survey,
 )
 from bnp_dask.initialize import BregmanKMeans, InitContext, Initialization
-from bnp_dask.lines import shown
 from bnp_dask.matching import words_of
 from bnp_dask.memory_plan import MemoryPlan
 from bnp_dask.model import Model, Posterior
@@ -53,6 +53,7 @@ from bnp_dask.schedules import (
 from bnp_dask.schedules.losing import require_enough, usable, without
 from bnp_dask.schedules.state import Loss
 from bnp_dask.serialize import first_difference, to_spec, with_added
+from bnp_dask.settings import seed_of, shown
 from bnp_dask.store import Behind, MemoryStore, RunStore, SummaryFiles, is_within_reach
 from bnp_dask.warm import warm
 
@@ -73,12 +74,12 @@ def train(
     *,
     init: Initialization | None = None,
     schedule: Schedule | None = None,
-    moves: Sequence[Move] = (),
-    client: Client | Executor | None = None,
+    moves: Sequence[Move] | None = (),
+    client: Client | Executor | str | None = None,
     store: str | Path | None = None,
     resume: bool = False,
     callbacks: Sequence[Callback] = (),
-    rng: int | np.random.Generator = 0,
+    rng: int | np.random.SeedSequence | np.random.Generator | np.random.RandomState | None = 0,
     weights: Any = None,
     batch_size: int | None = None,
     checkpoint_minutes: float = 5.0,
@@ -99,10 +100,10 @@ def train(
         ``Memoized()`` (default), ``FullBatch()`` or ``Stochastic()``.
     moves
         Proposals that change the number of clusters, such as ``[Birth(), Merge(), Delete()]``; decided by the exact
-        whole-data objective.  None: the number of clusters stays as initialised.
+        whole-data objective.  Without any the number of clusters stays as initialised.
     client
-        A ``distributed.Client`` or an executor; None is the current client, or this thread when there is none.
-        Nothing is started here.
+        A ``distributed.Client``, the address of a scheduler, or an executor; None is the current client, or this thread
+        when there is none.  Nothing is started here; the client of an address is closed at the end.
     store
         Run directory for checkpoints; it ends with the posterior in ``posterior.zarr``.  None keeps nothing.
     resume
@@ -112,7 +113,8 @@ def train(
     callbacks
         What watches the run, such as ``Progress()``.
     rng
-        Seed, or a Generator from which one is drawn.
+        Seed, a whole number >= 0; a SeedSequence; or a Generator or RandomState, from which one is drawn.  None:
+        another seed each time, which the run directory keeps, so that ``resume=True`` goes on with it.
     weights
         One weight per atom: array, or column name for tables.
     batch_size
@@ -148,13 +150,16 @@ def train(
     """
     schedule = Memoized() if schedule is None else schedule
     init = BregmanKMeans(25) if init is None else init
-    _check_arguments(model, init, schedule, moves, store, resume, checkpoint_minutes, on_bad_batch)
+    moves, callbacks = listed("moves", moves), listed("callbacks", callbacks)
+    check_parts(model, init, schedule, moves, callbacks)
+    check_run(store, resume, checkpoint_minutes, on_bad_batch)
     before = _columns_before(store) if resume else None
     source = as_source(data, batch_size=batch_size, weights=weights, columns=before, on_bad_batch=on_bad_batch)
     words, columns = words_of(source), columns_of(source) if before is None else before
     names = None if columns is None else columns.features
     named = model.with_columns(names)
-    seed = int(rng.integers(2**63)) if isinstance(rng, np.random.Generator) else int(rng)
+    seed = _kept_seed(store) if rng is None and resume else None
+    seed = seed_of(rng) if seed is None else seed
     with one_blas_thread(), open_executor(client) as executor:
         plan = MemoryPlan(executor.memory_limit)
         plan.require_batches(source)
@@ -333,21 +338,9 @@ def skipped(source: Source) -> tuple[tuple[int, str], ...]:
     return source.bad if isinstance(source, WithoutBatches) else ()
 
 
-def _check_arguments(model, init, schedule, moves, store, resume, checkpoint_minutes, on_bad_batch) -> None:
-    if not isinstance(model, Model):
-        raise SettingError(
-            f"model is a {type(model).__name__}; needs a Model, such as Model(DPMixture(gamma=1.0), Gaussian())"
-        )
-    parts = [("init", init, "start"), ("schedule", schedule, "run"), *(("moves", move, "plan") for move in moves)]
-    for name, value, method in parts:
-        if isinstance(value, type) or not callable(getattr(value, method, None)):
-            raise SettingError(f"{name}={value!r}: needs an instance with a method {method}()")
-    if resume and store is None:
-        raise SettingError("resume=True needs store=, the run directory to resume from")
-    if on_bad_batch not in ("raise", "skip"):
-        raise SettingError(f'on_bad_batch={on_bad_batch!r}: needs "raise" or "skip"')
-    if not checkpoint_minutes > 0:
-        raise SettingError(f"checkpoint_minutes={checkpoint_minutes!r}: needs a positive number of minutes")
+def _kept_seed(store: Any) -> int | None:
+    """The seed that a run directory began with; None where it holds no run."""
+    return int(RunStore.view(store).settings["seed"]) if RunStore.exists(store) else None
 
 
 def _columns_before(store: str | Path | None) -> Columns | None:

@@ -14,7 +14,8 @@ import yaml
 from yaml.constructor import ConstructorError
 
 from bnp_dask.errors import SettingError
-from bnp_dask.lines import one_line, shown
+from bnp_dask.lines import one_line
+from bnp_dask.settings import shown
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from bnp_dask.arrays import plain
 from bnp_dask.batch import Batch, check_weights
 from bnp_dask.columns import Columns
 from bnp_dask.data.base import Reader, Source, columns_of
@@ -20,13 +21,13 @@ from bnp_dask.data.checks import (
     check_dtype,
     check_index,
     check_matrix,
-    csr_counts,
     float_rows,
     spans,
     sparse_spans,
 )
 from bnp_dask.data.npy import NpyFile
 from bnp_dask.errors import DataError
+from bnp_dask.sparse_rows import as_counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +38,7 @@ class HeldReader:
     name: str
 
     def __call__(self) -> Batch:
-        x = float_rows(self.x, self.name) if isinstance(self.x, np.ndarray) else csr_counts(self.x, self.name)
+        x = float_rows(self.x, self.name) if isinstance(self.x, np.ndarray) else as_counts(self.x, self.name)
         return Batch(x, None, self.name)
 
 
@@ -55,11 +56,9 @@ class ArraySource:
         """Check an array or scipy.sparse matrix and cut it; dense input is not copied."""
         if sparse.issparse(x):
             check_matrix(x.shape, name)
-            counts = csr_counts(x, name)
+            counts = as_counts(x, name)
             return ArraySource(name, counts, tuple(sparse_spans(counts.indptr, x.shape[1], batch_size)), kind)
-        if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
-            raise DataError(f"{name} has masked values; fill them with x.filled(...) or drop their rows")
-        array = np.asarray(x)
+        array = plain(x, name)
         check_dtype(array.dtype, name)
         n, d = check_matrix(array.shape, name)
         return ArraySource(name, array, tuple(spans(n, batch_rows(d, batch_size))), kind)

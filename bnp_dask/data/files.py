@@ -15,8 +15,9 @@ from typing import IO, Any, NoReturn, TypeVar
 import fsspec
 from zarr.storage import FsspecStore, LocalStore
 
-from bnp_dask.errors import BnpDaskError, DataError, nearest
+from bnp_dask.errors import BnpDaskError, DataError, SettingError, nearest
 from bnp_dask.paths import local_path
+from bnp_dask.settings import path_text, shown
 
 T = TypeVar("T")
 
@@ -46,8 +47,10 @@ class Location:
     shown: str = ""
 
     @staticmethod
-    def of(path: str | os.PathLike[str], options: Mapping[str, Any] | None = None) -> Location:
+    def of(path: str | os.PathLike[str], options: Mapping[str, Any] | None = None, argument: str = "path") -> Location:
         """A location from what the user wrote; local paths become absolute, as workers may run elsewhere.
+
+        ``argument`` is the name of the argument, for messages.
 
         Raises
         ------
@@ -56,7 +59,9 @@ class Location:
         DataError
             Nobody knows such URLs, or the storage cannot be opened.
         """
-        text = os.fspath(path)
+        text = path_text(argument, path)
+        if options is not None and not isinstance(options, Mapping):
+            raise SettingError(f"storage_options={shown(options)}: needs a mapping, such as {{'anon': True}}")
         if text.startswith("file://"):
             return Location(os.path.abspath(local_path(text.removeprefix("file://"))), {}, text)
         if "://" not in text and "::" not in text:

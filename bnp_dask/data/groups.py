@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 import zlib
 from dataclasses import dataclass, field, replace
@@ -12,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bnp_dask.arrays import plain
 from bnp_dask.batch import Batch
 from bnp_dask.columns import WHOLE, Columns, Cutting
 from bnp_dask.data.base import Reader, Source, columns_of
-from bnp_dask.data.checks import Span, batch_rows
+from bnp_dask.data.checks import Span, batch_rows, memory_bytes
 from bnp_dask.data.files import Location
 from bnp_dask.data.steps import INT, BatchNames, Names, Steps, blocks_of, differ, shown, times_of
 from bnp_dask.data.zarr_rows import ZarrArray
@@ -27,7 +27,7 @@ def check_offsets(groups: Any, n_atoms: int, name: str) -> np.ndarray:
 
     Groups without rows are legal, and kept.
     """
-    offsets = np.asarray(groups)
+    offsets = plain(groups, f"{name}: groups")
     need = (
         f"needs offsets of whole numbers, 0, ..., {n_atoms}, that never fall: group g is rows offsets[g] to "
         "offsets[g + 1] - 1, so offsets = np.concatenate([[0], np.cumsum(lengths)])"
@@ -242,14 +242,6 @@ class GroupedReader:
             "dropping them and gaps='cut' (--gaps cut), for arrays "
             "sequences, places = bnp_dask.without_missing(sequences)"
         )
-
-
-def memory_bytes() -> int:
-    """Main memory of this machine."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # systems that do not say
-        return 2**62
 
 
 @dataclass(frozen=True, eq=False)

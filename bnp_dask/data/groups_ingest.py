@@ -13,14 +13,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
+from bnp_dask.arrays import require_small
 from bnp_dask.columns import WHOLE, Columns, Cutting, Roles
+from bnp_dask.data.arrow import fill_rows, is_numeric, numbers
 from bnp_dask.data.checks import PIECE_BYTES
-from bnp_dask.data.choose import arrow_columns, choose, is_numeric
+from bnp_dask.data.choose import arrow_columns, choose
 from bnp_dask.data.files import Location
 from bnp_dask.data.formats import open_packed
 from bnp_dask.data.groups import as_arrow, require_all
 from bnp_dask.data.groups_open import parquet_pieces
-from bnp_dask.data.parquet import common_dtype, fill_rows, numbers, open_file, parquet_files
+from bnp_dask.data.parquet import common_dtype, open_file, parquet_files
 from bnp_dask.data.steps import INT, Steps, times_of
 from bnp_dask.errors import DataError, SettingError, StoreError
 
@@ -49,6 +51,8 @@ class GroupedTable:
         Of the groups, ``(G,)``.
     breaks
         Rows in their new order before which a gap cuts their group, or None.
+    whole
+        Columns of a CSV file that hold whole numbers.
     """
 
     location: Location
@@ -60,6 +64,7 @@ class GroupedTable:
     types: dict[str, pa.DataType]
     ids: pa.Array
     breaks: np.ndarray | None = None
+    whole: tuple[str, ...] = ()
 
     @staticmethod
     def read(
@@ -111,7 +116,9 @@ class GroupedTable:
         if (np.diff(rank) != 1).any():
             place = np.empty(len(rank), INT)
             place[rank] = np.arange(len(rank))
-        return GroupedTable(location, kind, chosen, dtype, offsets, place, text, ids, breaks)
+        used = [*chosen.names, *([weights] if weights else [])]
+        whole = tuple(c for c in used if kind != "parquet" and pa.types.is_integer(schema.field(c).type))
+        return GroupedTable(location, kind, chosen, dtype, offsets, place, text, ids, breaks, whole)
 
     @property
     def is_sorted(self) -> bool:
@@ -152,10 +159,13 @@ class GroupedTable:
         """Rows as they lie in the table."""
         layout, weights = self.columns.layout, self.columns.roles.weights
         used = list(dict.fromkeys([*self.columns.names, *([weights] if weights else [])]))
-        rows = max(1, PIECE_BYTES // (8 * self.columns.n_features))
+        rows, row = max(1, PIECE_BYTES // (8 * self.columns.n_features)), 0
         for batch in _pieces(self.location, self.kind, used, self.types, rows):
+            for column in self.whole:
+                require_small(numbers(batch.column(column)), self.location.name, row, column)
             out = np.empty((batch.num_rows, self.columns.n_features), self.dtype)
-            fill_rows(out, batch, layout)
+            fill_rows(out, batch, layout, self.location.name, row)
+            row += batch.num_rows
             yield out, numbers(batch.column(weights)) if weights else None
 
 

@@ -10,11 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bnp_dask.arrays import to_float
 from bnp_dask.batch import Batch, check_weights
 from bnp_dask.columns import NO_ROLES, Columns, Roles, feature_names, few
+from bnp_dask.data.arrow import dtype_of, fill_rows, is_numeric, is_vector, numbers
 from bnp_dask.data.base import Reader
 from bnp_dask.data.checks import PIECE_BYTES, batch_name, batch_rows, check_index, spans
-from bnp_dask.data.choose import arrow_columns, choose, is_numeric, is_vector
+from bnp_dask.data.choose import arrow_columns, choose
 from bnp_dask.data.files import Location
 from bnp_dask.errors import DataError, nearest
 
@@ -95,26 +97,6 @@ def read_pieces(part: RowGroups, columns: Sequence[str], rows: int) -> Iterator[
             ) from _told(part.file, error)
 
 
-def numbers(array: pa.Array) -> np.ndarray:
-    """Values of a numeric Arrow array; nulls become NaN, which a survey names and refuses."""
-    values = array.to_numpy(zero_copy_only=False)
-    return values.astype(np.float64) if values.dtype == object else values
-
-
-def fill_rows(out: np.ndarray, batch: pa.RecordBatch, layout: Sequence[tuple[str, int]]) -> None:
-    """Copy the feature columns of a record batch ``(n rows)`` into ``out (n, D)``."""
-    place = 0
-    for column, width in layout:
-        array = batch.column(column)
-        if pa.types.is_fixed_size_list(array.type):
-            if array.null_count:
-                raise DataError(f"column {column!r} has rows without a list")
-            out[:, place : place + width] = numbers(array.flatten()).reshape(-1, width)
-        else:
-            out[:, place] = numbers(array)
-        place += width
-
-
 @dataclass(frozen=True)
 class ParquetReader:
     """Reads the rows of one batch, piece by piece."""
@@ -134,11 +116,11 @@ class ParquetReader:
             group = self.layout[first : first + COLUMNS_AT_ONCE]
             width = sum(w for _, w in group)
             for start, stop, batch in self._pieces([c for c, _ in group], max(1, PIECE_BYTES // (8 * width))):
-                fill_rows(out[start:stop, column : column + width], batch, group)
+                fill_rows(out[start:stop, column : column + width], batch, group, self.name, start)
             column += width
         if weights is not None and self.weights is not None:
             for start, stop, batch in self._pieces([self.weights], PIECE_BYTES // 8):
-                weights[start:stop] = numbers(batch.column(0))
+                weights[start:stop] = to_float(numbers(batch.column(0)), self.name, "weight", start)
             weights = check_weights(weights, n, self.name)
         return out, weights
 
@@ -273,8 +255,7 @@ def common_dtype(schema: pa.Schema, columns: Sequence[str]) -> np.dtype:
     dtypes = []
     for column in columns:
         kind = schema.field(column).type
-        kind = kind.value_type if is_vector(kind) else kind
-        dtypes.append(np.dtype(kind.to_pandas_dtype()))
+        dtypes.append(dtype_of(kind))
     dtype = np.result_type(*dtypes)
     # a null becomes NaN, which integers cannot say: it has to reach the survey, which refuses it by name
     return dtype if dtype.kind == "f" else np.dtype(np.float64)

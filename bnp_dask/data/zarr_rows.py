@@ -12,6 +12,7 @@ import zarr
 from zarr.core.buffer.cpu import NDBuffer
 from zarr.storage import StorePath
 
+from bnp_dask.arrays import is_exact, require_exact
 from bnp_dask.batch import Batch, check_weights
 from bnp_dask.columns import Columns
 from bnp_dask.data.base import Reader
@@ -90,7 +91,12 @@ class ZarrArray:
         return int(self.grid[0]) if self.grid else 1
 
     def read(self, span: Span, dtype: np.dtype) -> np.ndarray:
-        """Rows ``span`` as C-contiguous ``dtype``, ``(n, ...)``; DataError names a missing or damaged chunk."""
+        """Rows ``span`` as C-contiguous ``dtype``, ``(n, ...)``.
+
+        DataError names a missing or damaged chunk, and whole numbers that the dtype would round.
+        """
+        if not 0 <= span[0] <= span[1] <= self.shape[0]:
+            raise DataError(f"{self.location.name}: rows {span[0]}-{span[1] - 1} of {self.shape[0]}; write it again")
         out = np.empty((span[1] - span[0], *self.shape[1:]), dtype)
         array = zarr.AsyncArray(self.metadata, StorePath(self.location.zarr_store()))
         row_bytes = max(1, int(np.prod(self.shape[1:], dtype=np.int64)) * self.dtype.itemsize)
@@ -100,7 +106,14 @@ class ZarrArray:
         for start, stop in itertools.pairwise(edges):
             if start == stop:
                 continue
-            self._piece(array, start, stop, out[start - span[0] : stop - span[0]])
+            piece = out[start - span[0] : stop - span[0]]
+            if is_exact(self.dtype, out.dtype):
+                self._piece(array, start, stop, piece)
+                continue
+            whole = np.empty(piece.shape, self.dtype)
+            self._piece(array, start, stop, whole)
+            require_exact(whole, self.location.name, row=start)
+            piece[...] = whole
         return out
 
     def _piece(self, array: zarr.AsyncArray[Any], start: int, stop: int, out: np.ndarray) -> None:

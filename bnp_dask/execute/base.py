@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from bnp_dask.errors import ExecutionError, SettingError, brief_in_notebooks
+from bnp_dask.errors import ExecutionError, brief_in_notebooks
 from bnp_dask.execute.ahead import Load, load_of
 from bnp_dask.execute.blas import one_blas_thread
 from bnp_dask.execute.passing import may_pass
+from bnp_dask.settings import whole_number
 
 logger = logging.getLogger("bnp_dask.execute")
 
@@ -235,5 +236,4 @@ def tell_retry(name: str, left: int, error: BaseException) -> None:
 
 def check_retries(retries: int) -> None:
     """SettingError unless ``retries`` is a whole number, 0 or more."""
-    if not isinstance(retries, int) or isinstance(retries, bool) or retries < 0:
-        raise SettingError(f"retries={retries!r}: needs a whole number, 0 or more")
+    whole_number("retries", retries)

@@ -10,12 +10,13 @@ from asyncio import CancelledError as AsyncCancelledError
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import dask
 from distributed import Client, Future, default_client, get_worker
 from distributed.client import ClosedClientError
+from distributed.comm.addressing import parse_address, parse_host_port
 from distributed.core import Status
 from distributed.scheduler import KilledWorker, NoValidWorkerError
 
@@ -37,6 +38,7 @@ from bnp_dask.execute.base import (
 from bnp_dask.execute.parcel import Failure, Parcel
 from bnp_dask.execute.passing import may_pass
 from bnp_dask.execute.serial import SerialExecutor
+from bnp_dask.settings import shown
 
 POLL_SECONDS = 2.0
 WARN_SECONDS = 60.0
@@ -55,22 +57,48 @@ UNLIMITED_AHEAD = 200 * 10**6
 LARGE_IS_MEANT = {"distributed.admin.large-graph-warning-threshold": 2**60}
 """Dask advises against graphs of more than 10 MB.  What is sent here is what tasks need: a posterior once for many of
 them, or the atoms that some were chosen to work on."""
+LAST_PORT = 2**16 - 1
+"""Where nobody can answer behind, Dask tries for half a minute."""
+EXECUTOR_VERBS = ("share", "submit", "result", "close")
+"""What every executor can do."""
 RESUME = "What was committed to the run directory is safe: start a cluster and call train(..., resume=True)."
 
 
 @contextmanager
-def open_executor(client: Client | Executor | None) -> Iterator[Executor]:
-    """The executor behind ``client``; closed at the end if it was made here."""
-    if client is None:
-        client = _current_client()
-    if not isinstance(client, Client):
-        yield client
-        return
-    executor = DaskExecutor(client, uuid.uuid4().hex[:6])
+def open_executor(client: Client | Executor | str | None) -> Iterator[Executor]:
+    """The executor behind ``client``: a client, the address of a scheduler, an executor, or None for Dask's current
+    client, and this thread where there is none.
+
+    What was made here is closed at the end: an executor, and the client of an address.
+    """
+    with ExitStack() as stack:
+        found: Any = _current_client() if client is None else client
+        if isinstance(found, str):
+            found = stack.enter_context(_client_of(found))
+        if isinstance(found, Client):
+            found = DaskExecutor(found, uuid.uuid4().hex[:6])
+            stack.callback(found.close)
+        elif isinstance(found, type) or not all(callable(getattr(found, verb, None)) for verb in EXECUTOR_VERBS):
+            raise SettingError(
+                f"client={shown(client)}: needs a distributed.Client, the address of a scheduler such as "
+                '"tcp://10.0.0.1:8786", an executor, or None'
+            )
+        yield found
+
+
+def _client_of(address: str) -> Client:
+    """A client of the scheduler at an address, nobody's default."""
     try:
-        yield executor
-    finally:
-        executor.close()
+        protocol, place = parse_address(address)
+        if protocol in ("tcp", "tls") and parse_host_port(place)[1] > LAST_PORT:
+            raise ValueError(f"ports are numbers up to {LAST_PORT}")
+        return Client(address, set_as_default=False)
+    except (OSError, ValueError, TypeError) as error:  # an address that cannot be one raises what its parser likes
+        text = " ".join(str(error).split())
+        raise ExecutionError(
+            f"client={shown(address)}: no scheduler answers there ({text}); needs the address that it prints when it "
+            "starts, such as tcp://10.0.0.1:8786"
+        ) from error
 
 
 def _current_client() -> Client | Executor:

@@ -18,6 +18,7 @@ from distributed import Client, LocalCluster
 from distributed.system import MEMORY_LIMIT
 
 from bnp_dask.errors import ExecutionError, SettingError
+from bnp_dask.settings import shown, whole_number
 
 LEAN = {
     "distributed.worker.profile.cycle": "10s",
@@ -104,8 +105,8 @@ def _bytes_of(memory_limit: str | float | None) -> int | Literal["auto"]:
         limit = -1
     if limit < 0 or isinstance(memory_limit, bool):
         raise SettingError(
-            f"memory_limit={memory_limit!r}: needs a size, such as '4GB' or '1.5GiB', 'auto' for a share of what this "
-            "machine has, or 0 for no limit"
+            f"memory_limit={shown(memory_limit)}: needs a size, such as '4GB' or '1.5GiB', 'auto' for a share of what "
+            "this machine has, or 0 for no limit"
         )
     return limit
 
@@ -115,7 +116,7 @@ def _limit_of_each(memory_limit: str | float | None) -> int | Literal["auto"]:
     limit = _bytes_of(memory_limit)
     if limit != "auto" and 0 < limit < LEAST:
         raise SettingError(
-            f"memory_limit={memory_limit!r}: a worker takes {format_bytes(LEAST)} before it reads anything; needs "
+            f"memory_limit={shown(memory_limit)}: a worker takes {format_bytes(LEAST)} before it reads anything; needs "
             "more, such as '1GB', or 0 for no limit"
         )
     return limit
@@ -149,8 +150,7 @@ def local_client(
     ExecutionError
         The processes cannot be started.
     """
-    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
-        raise SettingError(f"workers={workers!r}: needs a whole number of processes, at least 1")
+    whole_number("workers", workers, 1, what="a whole number of processes")
     if workers > PER_CORE * CPU_COUNT:
         raise SettingError(
             f"workers={workers}: this machine has {CPU_COUNT} cores; needs at most {PER_CORE * CPU_COUNT} processes"

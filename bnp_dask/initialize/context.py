@@ -13,7 +13,7 @@ from bnp_dask.allocation.mixture import mixture_tiles
 from bnp_dask.batch import Batch, concatenate
 from bnp_dask.data.base import Reader, Source, batch_reader
 from bnp_dask.data.together import in_words, n_together
-from bnp_dask.errors import DataError, SettingError
+from bnp_dask.errors import DataError
 from bnp_dask.execute.ahead import Load, in_turn, load_of
 from bnp_dask.execute.base import Executor, Handle, Task
 from bnp_dask.execute.ordered import submitted
@@ -54,13 +54,6 @@ class Initialization(Protocol):
     def start(self, context: InitContext) -> Summary:
         """Statistics from which ``Model.global_step`` gives the first posterior."""
         ...
-
-
-# -- settings -----------------------------------------------------------------------------------------------
-def whole_number(name: str, value: object, least: int) -> None:
-    """Raise SettingError unless ``value`` is a whole number, at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise SettingError(f"{name}={value!r}: needs a whole number, at least {least}")
 
 
 def require_enough_atoms(n_clusters: int, context: InitContext, called: str) -> None:

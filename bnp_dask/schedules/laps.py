@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from bnp_dask.errors import NumericalError
 from bnp_dask.moves.base import Plan, PlanContext, record
 from bnp_dask.moves.engine import decide, plan_lap
 from bnp_dask.moves.reconcile import consider_split
@@ -108,9 +109,13 @@ def try_split(work: Work, state: State, found: Visit) -> tuple[Visit, list[dict[
         state.memory.remember_failure("birth", (target,), _counts(state, target))
         why = "no split of this batch's atoms is better than none"
         return found, [record("birth", (target,), (), None, False, why)]
-    born, gain = consider_split(
-        work.model, state.total, state.terms, found.summary, target, found.newborn, recent, state.memory
-    )
+    try:
+        born, gain = consider_split(
+            work.model, state.total, state.terms, found.summary, target, found.newborn, recent, state.memory
+        )
+    except NumericalError as error:  # what is not finite is no gain; the state is as it was
+        state.memory.remember_failure("birth", (target,), _counts(state, target))
+        return found, [record("birth", (target,), (), None, False, f"refused: {error}")]
     if born is None:
         state.memory.remember_failure("birth", (target,), _counts(state, target))
         return found, [record("birth", (target,), (), gain, False, "the objective would fall")]

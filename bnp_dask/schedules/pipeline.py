@@ -17,10 +17,10 @@ from bnp_dask.batch import Batch
 from bnp_dask.data.base import Reader, naming_batch
 from bnp_dask.data.skipping import read_or_why
 from bnp_dask.data.together import SMALL_BYTES
-from bnp_dask.errors import BatchError
 from bnp_dask.execute.ahead import Load, in_turn, load_of
 from bnp_dask.execute.base import Handle, Task
 from bnp_dask.execute.ordered import collected, submitted
+from bnp_dask.finite import require_finite_arrays
 from bnp_dask.model import Posterior
 from bnp_dask.moves.base import Gather, Split
 from bnp_dask.moves.birth import gather_atoms, visit_and_split
@@ -104,12 +104,10 @@ def visit_batch(
             start = () if states is None else (states,)
             found = posterior.model.visit(posterior, batch, job.pairs, trials, job.gather.targets, *start)
             found = gather_atoms(posterior.model, found, batch, job.gather, job.seed)
-    bad = [name for name, value in found.summary.values.items() if not np.isfinite(value).all()]
-    if bad:
-        raise BatchError(
-            f"{job.name}: statistics {bad} are not finite. The data overflow float64 "
-            "or the model cannot represent them: rescale the data or choose a stronger prior"
-        )
+    sums = {"": found.summary, **{f"trial {name}: ": part for name, part in found.parts.items()}}
+    for name, summary in (sums if found.newborn is None else {**sums, "newborn clusters: ": found.newborn}).items():
+        require_finite_arrays(summary.values, f"{job.name}: {name}statistic", summary.ids)
+        require_finite_arrays(summary.pair_values, f"{job.name}: {name}statistic of pairs")
     return found
 
 

@@ -7,7 +7,6 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from bnp_dask.batch import Batch
 from bnp_dask.errors import StoreError
@@ -15,6 +14,7 @@ from bnp_dask.model import Model
 from bnp_dask.moves.base import Gather, Memory, Plan, Proposal, Split, Sweep
 from bnp_dask.running import RunningTotal
 from bnp_dask.schedules.state import Loss, State
+from bnp_dask.sparse_rows import from_parts
 from bnp_dask.summary import Edit, Exchange, Forget, InsertEmpty, Merge, Summary, Take
 from bnp_dask.visits import Trial
 
@@ -147,8 +147,9 @@ def _atoms(arrays: Mapping[str, np.ndarray], name: str) -> Batch:
     if f"{name}/x" in arrays:
         x: Any = arrays[f"{name}/x"]
     else:
-        parts = tuple(arrays[f"{name}/{part}"] for part in ("data", "indices", "indptr"))
-        x = sparse.csr_array(parts, shape=tuple(int(n) for n in arrays[f"{name}/shape"]))
+        data, indices, indptr = (arrays[f"{name}/{part}"] for part in ("data", "indices", "indptr"))
+        n, width = (int(size) for size in arrays[f"{name}/shape"])
+        x = from_parts(data, indices, indptr, (n, width), name)
     return Batch(x, arrays.get(f"{name}/weights"), name, arrays.get(f"{name}/groups"))
 
 

@@ -9,8 +9,9 @@ import sys
 import pytest
 
 from bnp_dask.errors import SettingError, StoreError
-from bnp_dask.lines import LONGEST, one_line, open_standard_files, say, shortened, shown, tell
+from bnp_dask.lines import LONGEST, one_line, open_standard_files, say, shortened, tell
 from bnp_dask.paths import local_path
+from bnp_dask.settings import shown
 
 
 @pytest.mark.parametrize(
@@ -40,7 +41,7 @@ def test_long_messages_lose_their_middle():
 def test_values_are_quoted_shortly():
     assert shown("a\0") == r"'a\x00'"
     assert len(shown(list(range(10**5)))) <= 80
-    assert "int" in shown(10**5000)  # Python refuses to write it out
+    assert "whole number" in shown(10**5000)  # Python refuses to write it out
     deep = []
     for _ in range(10**5):
         deep = [deep]
