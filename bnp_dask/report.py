@@ -16,10 +16,11 @@ from bnp_dask._version import __version__
 from bnp_dask.describe import ClusterRow, check_names, cluster_rows
 from bnp_dask.errors import SettingError
 from bnp_dask.model import Posterior
+from bnp_dask.paths import posterior_place
 from bnp_dask.report_chains import sequence_sections, sequences_for
 from bnp_dask.report_file import page_target, write_page
 from bnp_dask.report_topics import documents_for, page_of_topics
-from bnp_dask.results import History, TrainResult, load, posterior_place
+from bnp_dask.results import History, TrainResult, load
 from bnp_dask.settings import path_text, shown, whole_number
 from bnp_dask.store import read_history
 from bnp_dask.topics.documents import counts_words

@@ -34,16 +34,12 @@ from bnp_dask.data.files import Location
 from bnp_dask.errors import DataError, SettingError, StoreError
 from bnp_dask.model import Posterior
 from bnp_dask.observation.describing import by_feature, each, estimates_of
-from bnp_dask.paths import local_path
 from bnp_dask.serialize import MODEL_REGISTRY, from_spec, to_spec
 from bnp_dask.settings import path_text
 
 if TYPE_CHECKING:
     import pandas
     import xarray
-
-POSTERIOR_NAME = "posterior.zarr"
-"""Where a run directory keeps its posterior."""
 
 FORMAT = 1
 """Version of the layout of a saved posterior that this version writes, and the newest that it reads."""
@@ -112,15 +108,6 @@ def load(path: str | os.PathLike[str]) -> Posterior:
     if not isinstance(posterior, Posterior):
         raise StoreError(f"{place.name}: holds a {type(posterior).__name__}, not a posterior")
     return posterior
-
-
-def posterior_place(path: str | os.PathLike[str]) -> str:
-    """Where the posterior of a run directory lies; of anything else, the path as it is."""
-    text = os.fspath(path)
-    if "://" in text or "::" in text:
-        return text
-    inside = local_path(text) / POSTERIOR_NAME
-    return str(inside) if inside.exists() else text
 
 
 def _place(path: str | os.PathLike[str]) -> Location:

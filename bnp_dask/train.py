@@ -38,7 +38,8 @@ from bnp_dask.matching import words_of
 from bnp_dask.memory_plan import MemoryPlan
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
-from bnp_dask.results import POSTERIOR_NAME, History, TrainResult, save
+from bnp_dask.paths import POSTERIOR_NAME
+from bnp_dask.results import History, TrainResult, save
 from bnp_dask.schedules import (
     Memoized,
     Schedule,

@@ -22,7 +22,7 @@ from bnp_dask.console import (
 )
 from bnp_dask.errors import SettingError, StoreError
 from bnp_dask.lines import say
-from bnp_dask.paths import local_path
+from bnp_dask.paths import POSTERIOR_NAME, local_path
 
 if TYPE_CHECKING:
     from bnp_dask.callbacks import RunInfo
@@ -134,8 +134,6 @@ def go(job: Job, where: ClientSpec, resume: bool, quiet: bool) -> None:
             say(f"  ... and {len(result.skipped) - SHOWN_SKIPPED} more")
     say(result_table(posterior))
     if job.store is not None:
-        from bnp_dask.results import POSTERIOR_NAME
-
         say(f"posterior: {Path(job.store) / POSTERIOR_NAME}")
         say(f"next: bnp-dask inspect {_shown(job.store)}; bnp-dask report {_shown(job.store)} report.html")
 

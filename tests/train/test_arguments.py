@@ -121,7 +121,7 @@ def test_what_is_no_path_is_no_run_directory(store, tmp_path, monkeypatch):
 
 
 def test_a_name_that_no_file_system_takes_is_refused(tmp_path):
-    with pytest.raises(StoreError):
+    with pytest.raises(SettingError, match="at most 255"):
         train(store=tmp_path / ("x" * 300))
     (tmp_path / "file").write_text("mine")
     with pytest.raises(StoreError):
