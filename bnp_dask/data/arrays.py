@@ -25,6 +25,8 @@ from bnp_dask.data.checks import (
     spans,
     sparse_spans,
 )
+from bnp_dask.data.files import Location
+from bnp_dask.data.identity import fingerprint_of, fingerprint_of_content, fingerprint_of_files
 from bnp_dask.data.npy import NpyFile
 from bnp_dask.errors import DataError
 from bnp_dask.sparse_rows import as_counts
@@ -83,6 +85,10 @@ class ArraySource:
         start, stop = self.spans[check_index(index, self.n_batches, self.name)]
         return HeldReader(self.x[start:stop], batch_name(self.name, index, (start, stop)))
 
+    def fingerprint(self) -> Any:
+        mapped = _file_behind(self.x)
+        return fingerprint_of_content(self) if mapped is None else fingerprint_of_files([Location.of(mapped)])
+
     def describe(self) -> dict[str, Any]:
         return {
             "kind": self.kind,
@@ -93,6 +99,15 @@ class ArraySource:
             "dtype": str(self.x.dtype),
             "sparse": self.is_sparse,
         }
+
+
+def _file_behind(x: np.ndarray | sparse.csr_array) -> str | None:
+    """The file that an array is mapped to, itself or what it is a view of; None where it lies in memory."""
+    while isinstance(x, np.ndarray):
+        if isinstance(x, np.memmap) and x.filename is not None:
+            return str(x.filename)
+        x = x.base
+    return None
 
 
 # -- weights that lie elsewhere than the atoms ---------------------------------------------------------------
@@ -167,6 +182,11 @@ class WeightedSource:
         if isinstance(self.weights, NpyFile):
             return WeightedReader(inner, FileWeights(self.weights, span))
         return WeightedReader(inner, HeldWeights(self.weights[span[0] : span[1]]))
+
+    def fingerprint(self) -> Any:
+        weights = self.weights
+        own = fingerprint_of_files([weights.location]) if isinstance(weights, NpyFile) else None
+        return [fingerprint_of(self.atoms), own]
 
     def describe(self) -> dict[str, Any]:
         if isinstance(self.weights, NpyFile):

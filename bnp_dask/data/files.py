@@ -27,6 +27,9 @@ ANSWER_SECONDS = 15.0
 Libraries look for credentials and try again for a minute or more where there is no network.
 """
 
+_TIMES = ("ETag", "etag", "mtime", "LastModified", "created")
+"""How file systems call the version of a file, or the time when it was written."""
+
 
 @dataclass(frozen=True)
 class Location:
@@ -150,6 +153,36 @@ class Location:
         fs, path = self.filesystem()
         with self._named_errors():
             return int(fs.size(path))
+
+    def stamps(self) -> Iterator[tuple[str, int, str]]:
+        """Name, bytes and time of change of this file, or of all files below this folder, by name."""
+        return self._local_stamps() if self.is_local else self._far_stamps()
+
+    def _local_stamps(self) -> Iterator[tuple[str, int, str]]:
+        if not os.path.isdir(self.url):
+            found = os.stat(self.url)
+            yield "", found.st_size, str(found.st_mtime_ns)
+            return
+        waiting = [self.url]
+        while waiting:
+            with os.scandir(waiting.pop()) as entries:
+                found_here = sorted(entries, key=lambda entry: entry.name)
+            for entry in found_here:
+                if entry.is_dir():
+                    waiting.append(entry.path)
+                else:
+                    found = entry.stat()
+                    yield entry.path.removeprefix(self.url), found.st_size, str(found.st_mtime_ns)
+
+    def _far_stamps(self) -> Iterator[tuple[str, int, str]]:
+        fs, path = self.filesystem()
+        with self._named_errors():
+            found = fs.find(path, detail=True)
+        for name in sorted(found):
+            facts = found[name]
+            # the version of the content where the store has one, else the time
+            time = next((facts[key] for key in _TIMES if key in facts), "")
+            yield name.removeprefix(path), int(facts["size"] or 0), str(time)
 
     def open(self, compression: str | None = None) -> IO[bytes]:
         """The file for reading; ``compression="infer"`` unpacks by suffix."""

@@ -16,6 +16,7 @@ from bnp_dask.data.arrow import fill_rows, numbers
 from bnp_dask.data.base import Reader
 from bnp_dask.data.checks import Span, batch_name, batch_rows, check_index, check_matrix, float_rows, spans
 from bnp_dask.data.choose import TableColumn, arrow_columns, choose, frame_columns, is_real
+from bnp_dask.data.identity import fingerprint_of_content
 from bnp_dask.errors import DataError
 
 if TYPE_CHECKING:
@@ -185,6 +186,9 @@ class TableSource:
     def column(self, name: str) -> Any:
         """A column that has a role."""
         return self.table.column(name) if isinstance(self.table, pa.Table) else self.table[self.labels[name]]
+
+    def fingerprint(self) -> Any:
+        return fingerprint_of_content(self)
 
     def describe(self) -> dict[str, Any]:
         return {

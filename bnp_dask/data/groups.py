@@ -17,6 +17,7 @@ from bnp_dask.columns import WHOLE, Columns, Cutting
 from bnp_dask.data.base import Reader, Source, columns_of
 from bnp_dask.data.checks import Span, batch_rows, memory_bytes
 from bnp_dask.data.files import Location
+from bnp_dask.data.identity import fingerprint_of, fingerprint_of_files
 from bnp_dask.data.steps import INT, BatchNames, Names, Steps, blocks_of, differ, shown, times_of
 from bnp_dask.data.zarr_rows import ZarrArray
 from bnp_dask.errors import DataError
@@ -313,6 +314,10 @@ class GroupedSource:
     def batch_names(self, index: int) -> BatchNames:
         """What the groups of a batch are called."""
         return self.names.part(self.group_spans[index])
+
+    def fingerprint(self) -> Any:
+        own = fingerprint_of_files([self.offsets.location]) if isinstance(self.offsets, ZarrArray) else None
+        return [fingerprint_of(self.atoms), own]
 
     def describe(self) -> dict[str, Any]:
         facts = {**self.atoms.describe(), "n_groups": self.n_groups}

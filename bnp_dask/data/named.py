@@ -14,6 +14,7 @@ from bnp_dask.data.arrays import WeightedSource
 from bnp_dask.data.base import Reader, Source, columns_of, spans_of
 from bnp_dask.data.collections import DaskFrameSource
 from bnp_dask.data.groups import GroupedSource
+from bnp_dask.data.identity import fingerprint_of
 from bnp_dask.data.skipping import WithoutBatches
 from bnp_dask.errors import DataError
 from bnp_dask.sparse_rows import as_counts
@@ -71,6 +72,9 @@ class OrderedSource:
 
     def reader(self, index: int) -> Reader:
         return OrderedReader(self.atoms.reader(index), self.columns.features, self.index)
+
+    def fingerprint(self) -> Any:
+        return fingerprint_of(self.atoms)
 
     def describe(self) -> dict[str, Any]:
         return {**self.atoms.describe(), "n_features": self.n_features, "columns": list(self.columns.names)}

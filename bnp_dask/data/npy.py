@@ -21,6 +21,7 @@ from bnp_dask.data.checks import (
     spans,
 )
 from bnp_dask.data.files import Location
+from bnp_dask.data.identity import fingerprint_of_files
 from bnp_dask.errors import DataError
 
 
@@ -159,6 +160,9 @@ class NpySource:
 
     def reader(self, index: int) -> Reader:
         return self.load_reader(index)
+
+    def fingerprint(self) -> Any:
+        return fingerprint_of_files([self.file.location])
 
     def describe(self) -> dict[str, Any]:
         return {

@@ -18,6 +18,7 @@ from bnp_dask.data.base import Reader
 from bnp_dask.data.checks import PIECE_BYTES, batch_name, batch_rows, check_index, spans
 from bnp_dask.data.choose import arrow_columns, choose
 from bnp_dask.data.files import Location
+from bnp_dask.data.identity import fingerprint_of_files
 from bnp_dask.errors import DataError, nearest
 
 COLUMNS_AT_ONCE = 8
@@ -237,6 +238,9 @@ class ParquetSource:
 
     def reader(self, index: int) -> Reader:
         return self.load_reader(index)
+
+    def fingerprint(self) -> Any:
+        return fingerprint_of_files(part.file for parts in self.batches for part in parts)
 
     def describe(self) -> dict[str, Any]:
         return {

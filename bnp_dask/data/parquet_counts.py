@@ -34,6 +34,7 @@ from bnp_dask.data.checks import (
     check_width,
 )
 from bnp_dask.data.files import Location
+from bnp_dask.data.identity import fingerprint_of_files
 from bnp_dask.data.parquet import RowGroups, open_file, parquet_files, read_pieces
 from bnp_dask.errors import DataError
 
@@ -157,6 +158,9 @@ class ParquetCountsSource:
 
     def reader(self, index: int) -> Reader:
         return self.readers[check_index(index, self.n_batches, self.name)]
+
+    def fingerprint(self) -> Any:
+        return fingerprint_of_files(part.file for reader in self.readers for part in reader.parts)
 
     def describe(self) -> dict[str, Any]:
         return {

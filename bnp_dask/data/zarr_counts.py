@@ -36,6 +36,7 @@ from bnp_dask.data.checks import (
     check_width,
 )
 from bnp_dask.data.files import Location
+from bnp_dask.data.identity import fingerprint_of_files
 from bnp_dask.data.zarr_rows import ZarrArray, store_facts
 from bnp_dask.errors import DataError
 
@@ -131,6 +132,9 @@ class ZarrCountsSource:
             pieces.append((stored, (max(doc, first), min(stop, last))))
         name = batch_name(self.name, index, (first, last))
         return ZarrCountsReader(self.word, self.count, self.length, self.weights, tuple(pieces), self.n_words, name)
+
+    def fingerprint(self) -> Any:
+        return fingerprint_of_files([self.location])
 
     def describe(self) -> dict[str, Any]:
         facts = {

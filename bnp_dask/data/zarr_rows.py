@@ -28,6 +28,7 @@ from bnp_dask.data.checks import (
     spans,
 )
 from bnp_dask.data.files import Location
+from bnp_dask.data.identity import fingerprint_of_files
 from bnp_dask.data.zarr_here import can_read_here, read_here
 from bnp_dask.errors import DataError
 from bnp_dask.execute.passing import may_pass
@@ -241,6 +242,9 @@ class ZarrRowsSource:
 
     def reader(self, index: int) -> Reader:
         return self.load_reader(index)
+
+    def fingerprint(self) -> Any:
+        return fingerprint_of_files(array.location for array in (self.x, self.weights) if array is not None)
 
     def describe(self) -> dict[str, Any]:
         return {
