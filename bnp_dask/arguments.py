@@ -41,7 +41,7 @@ def check_parts(model: Any, init: Any, schedule: Any, moves: Sequence[Any], call
         require_methods("callbacks", one, ("on_start", "on_batch", "on_lap", "on_end"), EXAMPLES["callbacks"])
 
 
-def check_run(store: Any, resume: Any, checkpoint_minutes: Any, on_bad_batch: Any) -> None:
+def check_run(store: Any, resume: Any, checkpoint_minutes: Any, on_bad_batch: Any, job: Any = None) -> None:
     """SettingError for settings of a run that say nothing, or contradict one another."""
     if store is not None:
         path_text("store", store)
@@ -49,6 +49,8 @@ def check_run(store: Any, resume: Any, checkpoint_minutes: Any, on_bad_batch: An
         raise SettingError("resume=True needs store=, the run directory to resume from")
     one_of("on_bad_batch", on_bad_batch, ("raise", "skip"))
     positive_number("checkpoint_minutes", checkpoint_minutes, "number of minutes")
+    if not (job is None or isinstance(job, str)):
+        raise SettingError(f"job is a {type(job).__name__}; needs the text of a job file")
 
 
 def require_posterior(value: Any) -> Posterior:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from bnp_dask.arrays import plain, require_exact
 from bnp_dask.errors import DataError
+from bnp_dask.sparse_rows import from_parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,6 +185,30 @@ def check_rows(x: object, name: str) -> None:
         f"{name}: x is a {type(x).__name__}, {found}; a Batch needs rows (n, D) of float64 without masked values, or "
         "counts as a scipy.sparse.csr_array of float64"
     )
+
+
+def batch_to_arrays(batch: Batch) -> dict[str, np.ndarray]:
+    """Atoms, weights and groups as named arrays; the name is left out."""
+    if isinstance(batch.x, np.ndarray):
+        out = {"x": batch.x}
+    else:
+        out = {part: np.asarray(getattr(batch.x, part)) for part in ("data", "indices", "indptr")}
+        out["shape"] = np.array(batch.x.shape)
+    if batch.weights is not None:
+        out["weights"] = batch.weights
+    if batch.groups is not None:
+        out["groups"] = batch.groups
+    return out
+
+
+def batch_from_arrays(arrays: Mapping[str, np.ndarray], name: str) -> Batch:
+    """Inverse of :func:`batch_to_arrays`."""
+    if "x" in arrays:
+        x: Any = arrays["x"]
+    else:
+        n, width = (int(size) for size in arrays["shape"])
+        x = from_parts(arrays["data"], arrays["indices"], arrays["indptr"], (n, width), name)
+    return Batch(x, arrays.get("weights"), name, arrays.get("groups"))
 
 
 def check_groups(groups: np.ndarray, batch: Batch) -> None:

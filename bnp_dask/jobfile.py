@@ -48,7 +48,7 @@ from bnp_dask.observation.base import Observation
 from bnp_dask.paths import local_path
 from bnp_dask.results import TrainResult, load
 from bnp_dask.settings import shown
-from bnp_dask.store.files import write_atomic
+from bnp_dask.store import JOB_NAME
 from bnp_dask.train import train
 from bnp_dask.yaml_limits import LIMITS, read_yaml
 
@@ -57,9 +57,6 @@ if TYPE_CHECKING:
 
     from bnp_dask.callbacks import Callback
     from bnp_dask.execute.base import Executor
-
-COPY_NAME = "job.yaml"
-"""Name of the copy of the job file in a run directory."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +99,7 @@ class Job:
             rng=self.rng,
             checkpoint_minutes=self.checkpoint_minutes,
             on_bad_batch=self.on_bad_batch,
+            job=to_text(self),
         )
 
 
@@ -134,7 +132,7 @@ def read_job(path: str | os.PathLike[str]) -> Job:
     """
     file = local_path(path)
     # what a run keeps of a job has been checked, and is longer than what the user wrote
-    limits = LIMITS.times(4) if file.name == COPY_NAME else LIMITS
+    limits = LIMITS.times(4) if file.name == JOB_NAME else LIMITS
     try:
         with open(file, "rb") as opened:
             content = read_yaml(opened.read(limits.characters + 1).decode("utf-8"), limits)
@@ -191,15 +189,9 @@ def with_store(job: Job, store: str | os.PathLike[str]) -> Job:
     return parse_job({**job.raw, "store": _absolute(os.fspath(store), Path(), "store")}, Path())
 
 
-def write_copy(job: Job, folder: str | os.PathLike[str]) -> None:
-    """Keep the job in its run directory, for ``bnp-dask resume``; written in one piece.
-
-    Raises
-    ------
-    StoreError
-        The disk is full, or the file may not be written.
-    """
-    write_atomic(Path(folder) / COPY_NAME, yaml.safe_dump(dict(job.raw), sort_keys=False).encode(), sync=True)
+def to_text(job: Job) -> str:
+    """A job as the text of a job file, for its run directory and ``bnp-dask resume``."""
+    return yaml.safe_dump(dict(job.raw), sort_keys=False)
 
 
 def _moves(value: Any, folder: Path) -> tuple[Any, ...]:

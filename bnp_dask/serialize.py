@@ -9,6 +9,7 @@ the reader listed.
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from types import MappingProxyType
@@ -95,6 +96,12 @@ def to_spec(obj: object, classes: Registry | None = None) -> tuple[Spec, dict[st
     """
     arrays: dict[str, np.ndarray] = {}
     return _encode(obj, (), classes, arrays), arrays
+
+
+def to_identity(obj: Any) -> list[Any]:
+    """What tells an object from others, JSON-able: its spec, and CRC-32 of its arrays by name."""
+    spec, arrays = to_spec(obj)
+    return [spec, {name: zlib.crc32(np.ascontiguousarray(a).tobytes()) for name, a in sorted(arrays.items())}]
 
 
 def from_spec(spec: Spec, arrays: Mapping[str, np.ndarray], classes: Registry = MODEL_REGISTRY) -> Any:

@@ -138,6 +138,10 @@ class Summary:
         links = self.links and self.links.mapped(lambda a, _: a * factor, None)
         return replace(self._mapped(lambda name, a, _: a * factor, self), links=links)
 
+    def absolute(self) -> Summary:
+        """The absolute values: summed, the size of the terms of a sum."""
+        return replace(self._mapped(lambda name, a, _: np.abs(a), self), links=None)
+
     def zeros(self) -> Summary:
         """The summary of no atoms, with the same clusters and pairs."""
         return replace(self._mapped(lambda name, a, _: np.zeros_like(a), self), links=None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 import warnings
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,23 +15,15 @@ from distributed import Client
 
 from bnp_dask.arguments import check_parts, check_run, listed
 from bnp_dask.callbacks import FAILED, Callback, LogLaps, RunInfo, logger
-from bnp_dask.columns import Columns
 from bnp_dask.data import as_source
-from bnp_dask.data.base import Source, columns_of
-from bnp_dask.data.skipping import WithoutBatches
-from bnp_dask.errors import BnpDaskError, DataError, StoreError
+from bnp_dask.data.base import columns_of
+from bnp_dask.data.skipping import CheckedSource
+from bnp_dask.errors import DataError
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.blas import one_blas_thread
 from bnp_dask.execute.dask import open_executor
 from bnp_dask.execute.serial import SerialExecutor
-from bnp_dask.first_pass import (
-    gone_since,
-    known_of,
-    survey_task,
-    survey_to_arrays,
-    survey_what_is_good,
-    take_survey,
-)
+from bnp_dask.first_pass import gone_since, skipped, survey_of_run, survey_task, take_survey
 from bnp_dask.initialize import BregmanKMeans, InitContext, Initialization
 from bnp_dask.matching import words_of
 from bnp_dask.memory_plan import MemoryPlan
@@ -40,6 +31,7 @@ from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
 from bnp_dask.paths import POSTERIOR_NAME
 from bnp_dask.results import History, TrainResult, save
+from bnp_dask.run_settings import RunParts, columns_before, compare_data, kept_seed, open_store
 from bnp_dask.schedules import (
     Memoized,
     Schedule,
@@ -47,19 +39,15 @@ from bnp_dask.schedules import (
     Step,
     Work,
     is_constant,
-    state_from_saved,
+    restored,
     state_to_arrays,
     state_to_json,
 )
 from bnp_dask.schedules.losing import require_enough, usable, without
 from bnp_dask.schedules.state import Loss
-from bnp_dask.serialize import first_difference, to_spec, with_added
-from bnp_dask.settings import seed_of, shown
-from bnp_dask.store import Behind, MemoryStore, RunStore, SummaryFiles, is_within_reach
+from bnp_dask.settings import seed_of
+from bnp_dask.store import Behind, Checkpoint, Listing, MemoryStore, RunStore
 from bnp_dask.warm import warm
-
-DATA_SETTINGS = ("data", "skipped", "checksums", "n_atoms", "n_batches")
-"""Settings of a run that say what its data are."""
 
 STOPPED = "stopped by a callback"
 """Reason of a run that a callback ended."""
@@ -85,6 +73,7 @@ def train(
     batch_size: int | None = None,
     checkpoint_minutes: float = 5.0,
     on_bad_batch: Literal["raise", "skip"] = "raise",
+    job: str | None = None,
 ) -> TrainResult:
     """Learn the posterior of a model from data of any size.
 
@@ -111,6 +100,10 @@ def train(
         Go on from the last checkpoint in ``store``, to the same bits as an uninterrupted run; starts anew where
         the directory holds none.  All other arguments must be those of the first call, but ``laps`` may grow, and
         columns of a table may lie in another order.
+        First every summary that the checkpoint lists is read and compared with its checksum, by the workers where
+        they reach the directory, and together they must give the checkpoint's totals to 1e-12 of the terms summed;
+        where they do not, the run goes on from the checkpoint before, with a warning.  The data are not read for
+        that: each batch is compared with its checksum when it is first visited.
     callbacks
         What watches the run, such as ``Progress()``.
     rng
@@ -130,6 +123,8 @@ def train(
         of the other batches (priors stay as they were set).  The log, ``result.skipped``, the history and the report
         say which.  More than half of the data going bad under a run is an error.  Parquet tables are cut anew by every
         call, so a run on one is resumed only with all of its files readable; a batch that was left out stays so.
+    job
+        Text of the job file that this is the run of; kept in ``store`` as ``job.yaml``.
 
     Returns
     -------
@@ -153,31 +148,31 @@ def train(
     init = BregmanKMeans(25) if init is None else init
     moves, callbacks = listed("moves", moves), listed("callbacks", callbacks)
     check_parts(model, init, schedule, moves, callbacks)
-    check_run(store, resume, checkpoint_minutes, on_bad_batch)
-    before = _columns_before(store) if resume else None
+    check_run(store, resume, checkpoint_minutes, on_bad_batch, job)
+    before = columns_before(store) if resume else None
     source = as_source(data, batch_size=batch_size, weights=weights, columns=before, on_bad_batch=on_bad_batch)
     words, columns = words_of(source), columns_of(source) if before is None else before
-    names = None if columns is None else columns.features
-    named = model.with_columns(names)
-    seed = _kept_seed(store) if rng is None and resume else None
+    named = model.with_columns(None if columns is None else columns.features)
+    seed = kept_seed(store) if rng is None and resume else None
     seed = seed_of(rng) if seed is None else seed
+    parts, skips = RunParts(model, init, schedule, tuple(moves), seed, source, columns), on_bad_batch == "skip"
     with one_blas_thread(), open_executor(client) as executor:
         plan = MemoryPlan(executor.memory_limit)
         plan.require_batches(source)
-        if on_bad_batch == "skip":
-            known = known_of(store) if resume and store is not None and RunStore.exists(store) else None
-            survey, source = survey_what_is_good(named, source, executor, known)
-        else:
-            survey = take_survey(named, source, executor)
-        plan.require_surveyed(source, survey)
-        ready = named.with_prior(replace(survey, names=None if columns is None else columns.shown))
-        settings = _settings(model, init, schedule, moves, seed, source, survey, columns)
-        parts = {"model": model, "init": init, "schedule": schedule, "moves": list(moves)}
-        with contextlib.closing(_open_store(store, resume, settings, parts)) as memo:
-            shelf, skips = _shelf(memo, executor), on_bad_batch == "skip"
-            work = Work(ready, source, survey, executor, memo, seed, tuple(moves), shelf, skips)
-            run = _Run(work, init, schedule, memo, [*callbacks, LogLaps()], checkpoint_minutes * 60)
-            result = run.go(_where(executor))
+        with contextlib.closing(open_store(store, resume, parts, job)) as memo:
+            checkpoint = memo.load()
+            found = survey_of_run(named, source, executor, memo, checkpoint, skips)
+            compare_data(memo, found)
+            if checkpoint is not None and not checkpoint.begun and checkpoint.state["manifest"] != found.manifest:
+                checkpoint = None  # a start that was made of other data
+            plan.require_surveyed(found.source, found.survey)
+            ready = named.with_prior(replace(found.survey, names=None if columns is None else columns.shown))
+            shelf = memo.shared if isinstance(memo, RunStore) else None
+            work = Work(
+                ready, found.source, found.survey, executor, memo, seed, tuple(moves), shelf, skips, found.unread
+            )
+            run = _Run(work, init, schedule, memo, found.manifest, [*callbacks, LogLaps()], checkpoint_minutes * 60)
+            result = run.go(checkpoint, _where(executor))
         result = replace(result, posterior=replace(result.posterior, words=words, columns=columns))
         if store is not None:
             save(result.posterior, Path(store) / POSTERIOR_NAME)
@@ -205,12 +200,13 @@ class _Run:
     init: Initialization
     schedule: Schedule
     memo: RunStore | MemoryStore
+    manifest: dict[str, Any]
     callbacks: list[Callback]
     checkpoint_seconds: float
 
-    def go(self, where: str) -> TrainResult:
+    def go(self, checkpoint: Checkpoint | None, where: str) -> TrainResult:
         started = time.perf_counter()
-        state, rows = self._first_state()
+        state, rows = self._first_state(checkpoint)
         assert state.posterior.summary is not None
         MemoryPlan(self.work.executor.memory_limit).require_model(
             state.posterior.n_clusters, state.posterior.summary.nbytes, max(self.work.survey.batch_bytes)
@@ -282,33 +278,39 @@ class _Run:
         return stop
 
     def _checkpoint(self, step: Step, new_rows: list[dict[str, Any]], commits: Behind) -> None:
+        state = step.state
         if isinstance(self.memo, MemoryStore):
-            self.memo.forget({(int(b), int(v)) for b, v in enumerate(step.state.visits)})
+            self.memo.forget({(int(b), int(v)) for b, v in enumerate(state.visits)})
             return
-        step.state.in_flight = step.pipeline.outstanding()
-        visited = [(b, int(v)) for b, v in enumerate(step.state.visits) if v >= 0]
-        arrays = {**state_to_arrays(step.state), **survey_to_arrays(self.work.survey)}
-        commits.commit(self.memo, state_to_json(step.state), arrays, new_rows, visited, is_constant)
-        step.state.in_flight = []
+        state.in_flight = step.pipeline.outstanding()
+        numbers, arrays, listing = self._saved(state)
+        commits.commit(self.memo, numbers, arrays, new_rows, listing, is_constant)
+        state.in_flight = []
 
-    def _first_state(self) -> tuple[State, list[dict[str, Any]]]:
-        checkpoint = self.memo.load() if isinstance(self.memo, RunStore) else None
+    def _saved(self, state: State) -> tuple[dict[str, Any], dict[str, np.ndarray], Listing]:
+        """What a checkpoint holds: plain data, arrays, and the summaries that it refers to."""
+        numbers = {**state_to_json(state), "manifest": self.manifest}
+        return numbers, state_to_arrays(state), Listing.of_latest(state.visits, state.receipts)
+
+    def _first_state(self, checkpoint: Checkpoint | None) -> tuple[State, list[dict[str, Any]]]:
+        """Where to begin, and the history up to there.
+
+        A start is committed before anything else is done, so that no initialisation is made twice.
+        """
         if checkpoint is None:
-            return self._start(), []
-        try:
-            state = state_from_saved(self.work.model, checkpoint.state, checkpoint.arrays)
-        except BnpDaskError:
-            raise
-        except Exception as error:  # what was not written by this package
-            raise StoreError(
-                f"checkpoint {checkpoint.number} has the right checksums but is not the state of a run "
-                f"({type(error).__name__}: {error}); remove it to resume from the one before"
-            ) from error
+            state = self._start()
+            if isinstance(self.memo, RunStore):
+                numbers, arrays, listing = self._saved(state)
+                self.memo.write(self.memo.prepare(numbers, arrays, [], listing, begun=False))
+                self.memo.forget_drafts()
+            return state, []
+        assert isinstance(self.memo, RunStore)
+        state, checkpoint = restored(self.work, self.memo, checkpoint)
         for loss in state.lost.values():
             logger.warning("skipped since lap %d: %s", loss.lap, loss.why)
         if state.finished == "laps" and state.lap < self.schedule.laps:
             state = replace(state, finished=None)
-        return state, list(checkpoint.history)
+        return state, checkpoint.history
 
     def _start(self) -> State:
         """The state before the first step, from the initialisation.
@@ -319,7 +321,9 @@ class _Run:
         while True:
             survey = without(work.survey, list(lost)) if lost else work.survey
             try:
-                context = InitContext(work.model, work.source, survey, work.executor, work.rng(0, "init"))
+                rng, drafts = work.rng(0, "init"), self.memo.drafts if isinstance(self.memo, RunStore) else None
+                source = CheckedSource(work.source, work.survey.checksums, work.unread)
+                context = InitContext(work.model, source, survey, work.executor, rng, drafts)
                 state = State.start(work.model, self.init.start(context), work.source.n_batches)
             except Exception:
                 gone = gone_since(work.source, survey, work.executor) if work.skips else {}
@@ -332,104 +336,6 @@ class _Run:
                 continue
             state.lost = lost
             return state
-
-
-def skipped(source: Source) -> tuple[tuple[int, str], ...]:
-    """Batches of a run's source that are left out, and why."""
-    return source.bad if isinstance(source, WithoutBatches) else ()
-
-
-def _kept_seed(store: Any) -> int | None:
-    """The seed that a run directory began with; None where it holds no run."""
-    return int(RunStore.view(store).settings["seed"]) if RunStore.exists(store) else None
-
-
-def _columns_before(store: str | Path | None) -> Columns | None:
-    """Columns of the data that a run was begun with; None for a new one, and where they had no names."""
-    if store is None or not RunStore.exists(store):
-        return None
-    facts = RunStore.view(store).settings.get("columns")
-    return None if facts is None else Columns.from_json(facts)
-
-
-def _settings(model, init, schedule, moves, seed, source, survey, columns) -> dict[str, Any]:
-    """What a run is: compared when it is resumed.  The limit of laps may change."""
-    model_spec, model_arrays = to_spec(model)
-    init_spec, init_arrays = to_spec(init)
-    schedule_spec, _ = to_spec(schedule)
-    return {
-        "model": [model_spec, _digest(model_arrays)],
-        "init": [init_spec, _digest(init_arrays)],
-        "schedule": schedule_spec,
-        "moves": [to_spec(move)[0] for move in moves],
-        "seed": seed,
-        "data": source.describe(),
-        "skipped": [b for b, _ in skipped(source)],
-        "checksums": zlib.crc32(np.array(survey.checksums, np.int64).tobytes()),
-        "n_atoms": survey.n_atoms,
-        "n_batches": survey.n_batches,
-        "columns": None if columns is None else columns.to_json(),
-    }
-
-
-def _digest(arrays: dict[str, np.ndarray]) -> dict[str, int]:
-    return {name: zlib.crc32(np.ascontiguousarray(a).tobytes()) for name, a in sorted(arrays.items())}
-
-
-def _with_added(settings: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
-    """Descriptions of the parts of a run that an earlier version began, with settings that they have got since."""
-    (model, digest), (init, other) = settings["model"], settings["init"]
-    return {
-        "model": [with_added(model, parts["model"]), digest],
-        "init": [with_added(init, parts["init"]), other],
-        **{name: with_added(settings[name], parts[name]) for name in ("schedule", "moves")},
-    }
-
-
-def _open_store(
-    path: str | Path | None, resume: bool, settings: dict[str, Any], parts: dict[str, Any]
-) -> RunStore | MemoryStore:
-    if path is None:
-        return MemoryStore()
-    if not (resume and RunStore.exists(path)):
-        return RunStore.create(path, settings)
-    found = RunStore.open(path)
-    try:
-        _compare_settings({**found.settings, **_with_added(found.settings, parts)}, settings, path)
-    except StoreError:
-        found.close()
-        raise
-    return found
-
-
-def _shelf(memo: RunStore | MemoryStore, executor: Executor) -> SummaryFiles | None:
-    """The files of a run directory, if the workers reach it as this process does."""
-    if not isinstance(memo, RunStore):
-        return None
-    reach = executor.result(
-        executor.submit("look-for-run-directory", is_within_reach, memo.path.absolute(), memo.token)
-    )
-    return memo.summaries if reach else None
-
-
-def _compare_settings(old: dict[str, Any], new: dict[str, Any], path: str | Path) -> None:
-    def comparable(settings: dict[str, Any]) -> dict[str, Any]:
-        schedule = settings["schedule"]
-        rest = {name: value for name, value in schedule["fields"].items() if name != "laps"}
-        return {**settings, "schedule": {**schedule, "fields": rest}}
-
-    # sources of later versions may say more about the same data
-    facts = {name: new["data"].get(name) for name in old["data"]}
-    a, b = comparable(old), comparable({**new, "data": facts})
-    for name in a:
-        if a[name] != b.get(name):
-            what = "the data changed" if name in DATA_SETTINGS else "settings differ"
-            place, ours, theirs = first_difference(name, a[name], b.get(name))
-            place = place.replace(".fields", "").replace("model[0]", "model").replace("init[0]", "init")
-            raise StoreError(
-                f"cannot resume {path}: {what} ({place}: the run has {shown(ours)}, this call {shown(theirs)}). "
-                "Resume with what the run was started with, or start a new run in another directory"
-            )
 
 
 def _where(executor: Executor) -> str:

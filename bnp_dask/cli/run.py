@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import shlex
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bnp_dask.cli.stop import StopWhenAsked
 from bnp_dask.console import (
@@ -20,12 +19,11 @@ from bnp_dask.console import (
     show_bar,
     table,
 )
-from bnp_dask.errors import SettingError, StoreError
+from bnp_dask.errors import StoreError
 from bnp_dask.lines import say
 from bnp_dask.paths import POSTERIOR_NAME, local_path
 
 if TYPE_CHECKING:
-    from bnp_dask.callbacks import RunInfo
     from bnp_dask.job_parts import ClientSpec
     from bnp_dask.jobfile import Job
     from bnp_dask.model import Posterior
@@ -73,8 +71,8 @@ def add(commands: argparse._SubParsersAction) -> None:
 
 def train_command(args: argparse.Namespace) -> None:
     """Train as a job file says."""
-    from bnp_dask.jobfile import COPY_NAME, read_job, with_laps, with_store
-    from bnp_dask.store import RunStore
+    from bnp_dask.jobfile import read_job, with_laps, with_store
+    from bnp_dask.store import JOB_NAME, RunStore
 
     job = read_job(args.job)
     if args.laps is not None:
@@ -84,24 +82,25 @@ def train_command(args: argparse.Namespace) -> None:
     args.rundir = job.store
     if job.store is None:
         say("no 'store' is given: nothing will be kept of this run, and it cannot be resumed", args.quiet)
-    elif (Path(job.store) / COPY_NAME).exists() and not args.resume:
+    begun = job.store is not None and RunStore.has_begun(job.store)
+    if begun and (Path(job.store) / JOB_NAME).exists() and not args.resume:
         raise StoreError(
             f"{job.store} holds a run already: go on with 'bnp-dask resume {_shown(job.store)}', or choose another "
             "directory with --store"
         )
-    # a run that was stopped before its first lap left a directory with nothing in it to go on from
-    started = job.store is not None and RunStore.exists(job.store)
-    go(job, client_spec(args, job.client), resume=started, quiet=args.quiet)
+    # one that was begun without a job file, in Python, may be the same run
+    go(job, client_spec(args, job.client), resume=begun, quiet=args.quiet)
 
 
 def resume_command(args: argparse.Namespace) -> None:
     """Go on with a run."""
-    from bnp_dask.jobfile import COPY_NAME, read_job, with_laps, with_store
+    from bnp_dask.jobfile import read_job, with_laps, with_store
+    from bnp_dask.store import JOB_NAME
 
-    copy = local_path(args.rundir) / COPY_NAME
+    copy = local_path(args.rundir) / JOB_NAME
     if not copy.exists():
         raise StoreError(
-            f"{args.rundir} has no {COPY_NAME}: it is not the run directory of 'bnp-dask train', or nothing was saved "
+            f"{args.rundir} has no {JOB_NAME}: it is not the run directory of 'bnp-dask train', or nothing was saved "
             "yet. A run started in Python is resumed there, with train(..., resume=True)"
         )
     job = with_store(read_job(copy), args.rundir)
@@ -115,9 +114,8 @@ def go(job: Job, where: ClientSpec, resume: bool, quiet: bool) -> None:
     from bnp_dask.callbacks import Callback, Progress
     from bnp_dask.train import STOPPED
 
-    callbacks: list[Callback] = [KeepJob(job)] if job.store is not None else []
     stop = StopWhenAsked()
-    callbacks.append(stop)
+    callbacks: list[Callback] = [stop]
     if show_bar(quiet):
         callbacks.append(Progress())
     with open_client(where, quiet) as client, log_lines(quiet), stop.listening(), _resumable(stop):
@@ -172,12 +170,12 @@ def _resumable(stop: StopWhenAsked) -> Iterator[None]:
 
 def how_to_resume(args: argparse.Namespace) -> str:
     """What to type to go on, when a command that trains was stopped."""
-    from bnp_dask.jobfile import COPY_NAME
+    from bnp_dask.store import JOB_NAME
 
     rundir = getattr(args, "rundir", None) if args.command in ("train", "resume") else None
     if rundir is None:
         return ""
-    if not (local_path(rundir) / COPY_NAME).exists():
+    if not (local_path(rundir) / JOB_NAME).exists():
         return "; nothing was saved yet"
     return f"; go on with: bnp-dask resume {_shown(rundir)}"
 
@@ -187,29 +185,3 @@ def _shown(path: str) -> str:
     full = Path(path).absolute()
     near = full.relative_to(Path.cwd()) if full.is_relative_to(Path.cwd()) else full
     return shlex.quote(str(near))
-
-
-@dataclass(frozen=True)
-class KeepJob:
-    """Callback: keeps the job file in the run directory as soon as that exists."""
-
-    job: Job
-
-    def on_start(self, info: RunInfo) -> None:
-        """Write the copy."""
-        from bnp_dask.jobfile import write_copy
-
-        if self.job.store is None:
-            raise SettingError("a job without a store has nowhere to keep its file")
-        write_copy(self.job, self.job.store)
-
-    def on_batch(self, done: int) -> bool | None:
-        """Nothing."""
-        return None
-
-    def on_lap(self, row: Mapping[str, Any], posterior: Posterior) -> bool | None:
-        """Nothing."""
-        return None
-
-    def on_end(self, reason: str) -> None:
-        """Nothing."""

@@ -73,11 +73,12 @@ def rows_of(args: argparse.Namespace, posterior: Posterior, trained: str, weight
 def job_data(rundir: str) -> DataSpec | None:
     """The data that a run was trained on, as its job file describes them; None without one."""
     from bnp_dask.errors import BnpDaskError
-    from bnp_dask.jobfile import COPY_NAME, read_job
+    from bnp_dask.jobfile import read_job
+    from bnp_dask.store import JOB_NAME
 
     if "://" in rundir or "::" in rundir:
         return None
-    copy = local_path(rundir) / COPY_NAME
+    copy = local_path(rundir) / JOB_NAME
     if not copy.is_file():
         return None
     try:

@@ -49,8 +49,8 @@ def keep(work: Work, state: State, taken: Taken, remember: Remember) -> list[tup
     Returns those visits that are to try a birth at their batch first.
     """
     add_trials(state, taken.change)
-    for batch, visit in taken.written.items():
-        state.visits[batch], state.seen[batch] = visit, taken.seen
+    for batch, kept in taken.written.items():
+        state.note(batch, kept.visit, taken.seen, kept.receipt)
     for batch, found in taken.visits:
         if batch not in state.plan.splits:
             remember(work, state, batch, found, taken.seen)
@@ -72,16 +72,16 @@ def lose(work: Work, state: State, taken: Taken, remember: Remember, keeps: bool
         state.lost[batch] = Loss(why, state.lap + 1, state.step + 1)
         logger.warning("skipped from lap %d on: %s", state.lap + 1, why)
     require_enough(work, state.lost)
-    for batch, visit in taken.written.items():
+    for batch, kept in taken.written.items():
         if batch in lost:
-            state.visits[batch], state.seen[batch] = visit, taken.seen
+            state.note(batch, kept.visit, taken.seen, kept.receipt)
     for batch, found in taken.visits:
         if batch in lost:
             remember(work, state, batch, found, taken.seen)
     return replace(
         taken,
         change=replace(taken.change, lost=()),
-        written={b: visit for b, visit in taken.written.items() if b not in lost},
+        written={b: kept for b, kept in taken.written.items() if b not in lost},
         visits=[(b, found) for b, found in taken.visits if b not in lost],
     )
 

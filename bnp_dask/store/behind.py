@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
+from bnp_dask.store.checkpoint import Listing
 from bnp_dask.store.run import RunStore, nothing
 
 
@@ -28,12 +29,13 @@ class Behind:
         state: Mapping[str, Any],
         arrays: Mapping[str, np.ndarray],
         history: list[dict[str, Any]],
-        summaries: Iterable[tuple[int, int]],
+        listing: Listing,
         constant: Callable[[str], bool] = nothing,
+        begun: bool = True,
     ) -> None:
         """As :meth:`RunStore.commit` but for the disk; StoreError also where the commit before did not get there."""
         self.wait()
-        self._pending = self._pool.submit(store.write, store.prepare(state, arrays, history, summaries, constant))
+        self._pending = self._pool.submit(store.write, store.prepare(state, arrays, history, listing, constant, begun))
 
     def wait(self) -> None:
         """Until everything that was committed is on the disk; StoreError when it cannot get there."""

@@ -175,14 +175,14 @@ def test_a_run_stopped_before_its_first_lap_can_be_started_again(folder, monkeyp
     with monkeypatch.context() as patch:
         patch.setattr(bnp.BregmanKMeans, "start", stop)
         assert main(["train", "run.yaml"]) == 130
-    assert "nothing was saved yet" in capsys.readouterr().err
+    assert "go on with: bnp-dask resume run" in capsys.readouterr().err
     assert main(["train", "run.yaml"]) == 0
     assert "3 clusters" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("stop", "code"), [(KeyboardInterrupt, 130), (cli.Terminated, 143)])
 def test_a_stopped_run_says_how_to_go_on(folder, monkeypatch, capsys, stop, code):
-    from bnp_dask.cli.run import KeepJob
+    from bnp_dask.cli.stop import StopWhenAsked
 
     def interrupt(self, row, posterior):
         if row["lap"] == 2:
@@ -190,7 +190,7 @@ def test_a_stopped_run_says_how_to_go_on(folder, monkeypatch, capsys, stop, code
 
     edit_job(folder, schedule={"type": "Memoized", "laps": 5, "tolerance": 0, "count_tolerance": 0})
     with monkeypatch.context() as patch:
-        patch.setattr(KeepJob, "on_lap", interrupt)
+        patch.setattr(StopWhenAsked, "on_lap", interrupt)
         assert main(["train", "run.yaml"]) == code
     assert "go on with: bnp-dask resume run" in capsys.readouterr().err
     assert main(["resume", "run"]) == 0

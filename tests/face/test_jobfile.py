@@ -9,7 +9,8 @@ import yaml
 
 import bnp_dask as bnp
 from bnp_dask.errors import SettingError, StoreError
-from bnp_dask.jobfile import COPY_NAME, ClientSpec, parse_job, read_job, with_laps, with_store, write_copy
+from bnp_dask.jobfile import ClientSpec, parse_job, read_job, to_text, with_laps, with_store
+from bnp_dask.store import JOB_NAME, RunStore
 
 BASE = """
 model:
@@ -196,8 +197,8 @@ def test_a_job_at_the_limits_can_be_resumed(tmp_path):
     """What is kept of it has more values, names and characters than it had itself."""
     resp = [0, 1] * 9_980
     job = job_of(tmp_path, changed(init={"type": "Responsibilities", "resp": resp}))
-    write_copy(job, tmp_path)
-    np.testing.assert_array_equal(read_job(tmp_path / COPY_NAME).init.resp, resp)
+    (tmp_path / JOB_NAME).write_text(to_text(job))
+    np.testing.assert_array_equal(read_job(tmp_path / JOB_NAME).init.resp, resp)
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe" + BASE.encode("utf-16-le"), b"\x80", bytes(range(256))])
@@ -220,8 +221,9 @@ def test_a_full_disk_under_the_copy_is_an_error_of_ours(tmp_path, monkeypatch):
     job = job_of(tmp_path, BASE)
     monkeypatch.setattr(os, "fsync", lambda fd: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     with pytest.raises(StoreError, match="No space left on device"):
-        write_copy(job, tmp_path)
-    assert not (tmp_path / COPY_NAME).exists()
+        RunStore.create(tmp_path / "run", {}, {JOB_NAME: to_text(job).encode()})
+    assert not (tmp_path / "run" / JOB_NAME).exists()
+    assert not RunStore.exists(tmp_path / "run")
 
 
 def test_a_missing_file(tmp_path):
@@ -246,8 +248,8 @@ def test_a_copy_elsewhere_means_the_same(tmp_path):
     job = job_of(tmp_path, changed(store="run", model={"allocation": "DPMixture", "observation": observation}))
     other = tmp_path / "somewhere" / "else"
     other.mkdir(parents=True)
-    write_copy(job, other)
-    copy = read_job(other / COPY_NAME)
+    (other / JOB_NAME).write_text(to_text(job))
+    copy = read_job(other / JOB_NAME)
     assert (copy.data, copy.store) == (job.data, job.store)
     np.testing.assert_array_equal(copy.model.observation.beta, [0.5, 2.0])
 
