@@ -17,6 +17,7 @@ from bnp_dask.columns import OPTIONAL, Columns
 from bnp_dask.errors import SettingError
 from bnp_dask.finite import require_finite_arrays, require_finite_params, require_finite_terms
 from bnp_dask.groups import Laid, check_tokens, summarize_words, take_members, visit_groups, with_words
+from bnp_dask.kernels.arithmetic import matmul
 from bnp_dask.kernels.counts import count_sums
 from bnp_dask.kernels.resp import Resp, ScreenedWeights, cluster_sums
 from bnp_dask.observation.base import (
@@ -29,7 +30,7 @@ from bnp_dask.observation.base import (
 )
 from bnp_dask.screened import screened_pieces, worthwhile
 from bnp_dask.sequences import ChainRun, chain_runs, take_runs
-from bnp_dask.settings import one_of, require_methods
+from bnp_dask.settings import flag, one_of, require_methods
 from bnp_dask.states import GroupStates
 from bnp_dask.summary import Field, Summary, add_in_place
 from bnp_dask.survey import Survey
@@ -164,18 +165,29 @@ class Model:
         ``"mixed"``: float32 says which clusters can hold anything of an atom, and float64 looks at those; the objective
         is that of ``"double"``, which looks at all clusters in float64, to about 1e-14 of itself.  Where float32 cannot
         tell clusters apart (strongly correlated columns), or nearly all matter, both are the same.
+    reproducible
+        Compute products of matrices, factors, exponentials and logarithms by kernels of our own in an order that is
+        written down, instead of by BLAS, LAPACK and NumPy, which choose code by the processor.  Bits are then equal on
+        all x86-64 processors with AVX2 and FMA (AVX-512 or not), under any BLAS and any number of its threads, with the
+        same versions of the other packages.  For mixtures, at up to 1.6 times the time.
     """
 
     allocation: Allocation
     observation: Observation
     estimate: Literal["posterior", "map"] = "posterior"
     precision: Literal["mixed", "double"] = "mixed"
+    reproducible: bool = False
 
     def __post_init__(self) -> None:
         require_methods("allocation", self.allocation, ("local_step", "global_step", "elbo"), "DPMixture()")
         require_methods("observation", self.observation, ("with_prior", "summarize", "global_step"), "Gaussian()")
         one_of("estimate", self.estimate, ("posterior", "map"))
         one_of("precision", self.precision, ("mixed", "double"))
+        if flag("reproducible", self.reproducible) and (self.chained or self.allocation.grouped):
+            raise SettingError(
+                f"reproducible=True: {type(self.allocation).__name__} is not computed in a fixed order yet; the models "
+                "that are: DPMixture and FiniteMixture with any likelihood"
+            )
         if self.allocation.grouped and self.estimate == "map":
             raise SettingError(
                 f"{type(self.allocation).__name__} has no point estimate: the weights of its groups are beliefs; "
@@ -230,7 +242,7 @@ class Model:
         if not (self.allocation.grouped and batch.is_sparse):
             return batch.total_weight
         tokens = np.asarray(batch.x.sum(axis=1), np.float64)
-        return float(tokens.sum() if batch.weights is None else tokens @ batch.weights)
+        return float(tokens.sum() if batch.weights is None else matmul(tokens, batch.weights))
 
     def check(self, batch: Batch) -> None:
         """Let the likelihood check a batch; to a topic model a document without any word is as good as others.

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import logsumexp
 
 from bnp_dask.allocation.chains import chain_log_density, sequence_offsets, sequence_weights
 from bnp_dask.arguments import require_posterior
@@ -25,6 +24,8 @@ from bnp_dask.execute.blas import one_blas_thread
 from bnp_dask.execute.dask import open_executor
 from bnp_dask.execute.ordered import in_order
 from bnp_dask.finite import require_finite_rows
+from bnp_dask.fixed_order import fixed_order
+from bnp_dask.kernels.arithmetic import log, log_sum_exp
 from bnp_dask.matching import columns_for, open_for
 from bnp_dask.model import Model, Posterior
 from bnp_dask.settings import flag, whole_number
@@ -155,7 +156,7 @@ def predict(
     source = open_for(posterior, data, batch_size)
     readers = [batch_reader(source, i) for i in range(source.n_batches)]
     compute = _Assign(mode)
-    with one_blas_thread(), open_executor(client) as runner:
+    with one_blas_thread(), fixed_order(posterior.model.reproducible), open_executor(client) as runner:
         if out is not None:
             facts = {"ids": [int(i) for i in posterior.ids], "source": source.name}
             if posterior.columns is not None:
@@ -375,7 +376,7 @@ def _for_batches(
     function: Callable[[Posterior, Reader], Any],
     verb: str,
 ) -> list[Any]:
-    with one_blas_thread(), open_executor(client) as runner:
+    with one_blas_thread(), fixed_order(posterior.model.reproducible), open_executor(client) as runner:
         shared = runner.share("posterior", posterior.light())
         tasks = ((f"{verb}-batch{i}", function, (shared, batch_reader(source, i))) for i in range(source.n_batches))
         return list(in_order(runner, tasks, WINDOW))
@@ -415,7 +416,7 @@ def log_density(posterior: Posterior, batch: Batch) -> np.ndarray:
         return np.concatenate([np.zeros(0), *rows])
     weights = posterior.weights
     with np.errstate(divide="ignore"):
-        log_weights = np.log(weights)
+        log_weights = log(weights)
     rest = 1.0 - float(np.sum(weights))
     prior = model.observation.global_step(model.empty_summary(np.zeros(1, np.int64))) if rest > UNSEEN_MASS else None
     out = np.empty(batch.n_atoms)
@@ -425,7 +426,7 @@ def log_density(posterior: Posterior, batch: Batch) -> np.ndarray:
         if prior is not None:
             unseen = model.observation.log_predictive(prior, tile) + math.log(rest)
             terms = np.concatenate([terms, unseen], axis=1)
-        out[start : start + tile.n_atoms] = logsumexp(terms, axis=1)
+        out[start : start + tile.n_atoms] = log_sum_exp(terms)
         start += tile.n_atoms
     require_finite_rows(out, batch, "log density")
     return out

@@ -18,6 +18,7 @@ from bnp_dask.allocation.base import LocalStep
 from bnp_dask.allocation.chains import shifted
 from bnp_dask.allocation.dp_mixture import DPMixture
 from bnp_dask.batch import Batch
+from bnp_dask.kernels.arithmetic import log, matmul
 from bnp_dask.kernels.chain_losses import merge_losses
 from bnp_dask.kernels.chain_trials import Block, find_block, share_block
 from bnp_dask.summary import Links, Summary
@@ -111,8 +112,8 @@ class ChainRun:
         enter = shares.first / np.where(coming > 0.0, coming, 1.0)
         links = self.part.links
         assert links is not None
-        links.values["M"][0] += share[block.steps].T @ block.leave[:, self.outside]
-        links.values["M"][1] += (enter * rows)[block.steps].T @ block.enter[:, self.outside]
+        links.values["M"][0] += matmul(share[block.steps].T, block.leave[:, self.outside])
+        links.values["M"][1] += matmul((enter * rows)[block.steps].T, block.enter[:, self.outside])
         self._seen = (block, share, enter)
         for other in self.before:
             self._note(other)
@@ -127,8 +128,8 @@ class ChainRun:
         block, share, enter = self._seen
         theirs, their_share, their_enter = other._seen
         to_them, to_us = theirs.entered_from(self.donors)[1:, None], block.entered_from(other.donors)[1:, None]
-        going = (share[:-1] * to_them).T @ their_enter[1:]
-        coming = (their_share[:-1] * to_us).T @ enter[1:]
+        going = matmul((share[:-1] * to_them).T, their_enter[1:])
+        coming = matmul((their_share[:-1] * to_us).T, enter[1:])
         mine, others = self.part.links.values[f"M@{other.trial.name}"], other.part.links.values[f"M@{self.trial.name}"]
         mine[0] += going
         mine[1] += coming.T
@@ -152,7 +153,7 @@ def potentials(
     ids = trial.beliefs.ids
     known = np.flatnonzero(np.isin(ids, posterior.ids))
     place = posterior.positions(ids[known])
-    share = np.log(np.maximum(trial.beliefs.weights / trial.beliefs.weights.sum(), FAINT))
+    share = log(np.maximum(trial.beliefs.weights / trial.beliefs.weights.sum(), FAINT))
     of_donors = _log_mean(own.log_trans[:, donors], 1, donors)
     log_start = _log_sum(own.log_start[donors]) + share
     log_in = of_donors[:, None] + share
@@ -172,7 +173,7 @@ def _log_sum(values: np.ndarray) -> float:
 def _log_mean(values: np.ndarray, axis: int, donors: np.ndarray) -> np.ndarray:
     """Log of the sum over the donors (into the block), or of their mean (out of it)."""
     total = np.logaddexp.reduce(values, axis=axis)
-    return total if axis == 1 else total - np.log(len(donors))
+    return total if axis == 1 else total - log(len(donors))
 
 
 # -- parts of sequences that belong to a state -----------------------------------------------------------------

@@ -11,6 +11,7 @@ from scipy import sparse
 
 from bnp_dask.batch import Batch, check_weights
 from bnp_dask.errors import DataError
+from bnp_dask.kernels.arithmetic import matmul
 
 _TILE_BYTES = 2**20
 """Dense rows are looked at in tiles of this size: temporaries stay small beside the batch."""
@@ -283,9 +284,9 @@ def _tile_moments(tile: np.ndarray, weights: np.ndarray | None) -> _Moments:
         share = weights / weight if weight > 0 else np.zeros(len(tile))
     origin = tile[0]
     deviation = tile - origin
-    shift = share @ deviation
+    shift = matmul(share, deviation)
     deviation -= shift
-    variance = share @ deviation**2
+    variance = matmul(share, deviation**2)
     return _Moments(weight, origin + shift, variance, tile.min(axis=0), tile.max(axis=0))
 
 

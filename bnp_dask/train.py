@@ -24,6 +24,7 @@ from bnp_dask.execute.blas import one_blas_thread
 from bnp_dask.execute.dask import open_executor
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.first_pass import gone_since, skipped, survey_of_run, survey_task, take_survey
+from bnp_dask.fixed_order import fixed_order
 from bnp_dask.initialize import BregmanKMeans, InitContext, Initialization
 from bnp_dask.matching import words_of
 from bnp_dask.memory_plan import MemoryPlan
@@ -45,7 +46,7 @@ from bnp_dask.schedules import (
 )
 from bnp_dask.schedules.losing import require_enough, usable, without
 from bnp_dask.schedules.state import Loss
-from bnp_dask.settings import seed_of
+from bnp_dask.settings import flag, seed_of
 from bnp_dask.store import Behind, Checkpoint, Listing, MemoryStore, RunStore
 from bnp_dask.warm import warm
 
@@ -74,6 +75,7 @@ def train(
     checkpoint_minutes: float = 5.0,
     on_bad_batch: Literal["raise", "skip"] = "raise",
     job: str | None = None,
+    reproducible: bool = False,
 ) -> TrainResult:
     """Learn the posterior of a model from data of any size.
 
@@ -125,6 +127,9 @@ def train(
         call, so a run on one is resumed only with all of its files readable; a batch that was left out stays so.
     job
         Text of the job file that this is the run of; kept in ``store`` as ``job.yaml``.
+    reproducible
+        The same bits on every x86-64 processor with AVX2 and FMA, whatever code BLAS and NumPy choose for it, with the
+        same versions of the packages: ``model`` with ``reproducible=True``, see :class:`~bnp_dask.model.Model`.
 
     Returns
     -------
@@ -148,6 +153,7 @@ def train(
     init = BregmanKMeans(25) if init is None else init
     moves, callbacks = listed("moves", moves), listed("callbacks", callbacks)
     check_parts(model, init, schedule, moves, callbacks)
+    model = replace(model, reproducible=flag("reproducible", reproducible) or model.reproducible)
     check_run(store, resume, checkpoint_minutes, on_bad_batch, job)
     before = columns_before(store) if resume else None
     source = as_source(data, batch_size=batch_size, weights=weights, columns=before, on_bad_batch=on_bad_batch)
@@ -156,7 +162,7 @@ def train(
     seed = kept_seed(store) if rng is None and resume else None
     seed = seed_of(rng) if seed is None else seed
     parts, skips = RunParts(model, init, schedule, tuple(moves), seed, source, columns), on_bad_batch == "skip"
-    with one_blas_thread(), open_executor(client) as executor:
+    with one_blas_thread(), fixed_order(model.reproducible), open_executor(client) as executor:
         plan = MemoryPlan(executor.memory_limit)
         plan.require_batches(source)
         with contextlib.closing(open_store(store, resume, parts, job)) as memo:

@@ -22,6 +22,7 @@ from bnp_dask.allocation.chains import (
 )
 from bnp_dask.batch import Batch
 from bnp_dask.errors import NumericalError
+from bnp_dask.kernels.arithmetic import inner, matmul
 from bnp_dask.kernels.chain_losses import piece_losses
 from bnp_dask.kernels.chain_steps import Transitions
 from bnp_dask.kernels.chain_sweeps import Kept, Rows, Space, likelihoods, sweep_back, sweep_forth
@@ -122,5 +123,5 @@ class _Sweep:
         pairs = pair_sums(trans, kept.filtered, grow, found)
         start = resp[rows.begins].sum(axis=0)
         # the entropy of exp(linear terms) / Z is log Z minus the expected linear terms
-        linear = np.vdot(resp, kept.log_lik) + np.vdot(pairs, self.log_trans) + start @ self.log_start
+        linear = inner(resp, kept.log_lik) + inner(pairs, self.log_trans) + matmul(start, self.log_start)
         return LocalStep(resp, {"M": pairs, "start": start, "H": np.asarray(-linear)}, {"H": losses})

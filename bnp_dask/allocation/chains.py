@@ -23,6 +23,7 @@ from bnp_dask.allocation.base import LocalStep
 from bnp_dask.batch import Batch
 from bnp_dask.errors import DataError, NumericalError
 from bnp_dask.kernels import chains as kernel
+from bnp_dask.kernels.arithmetic import inner, log, matmul
 from bnp_dask.kernels.chain_losses import merge_losses
 from bnp_dask.kernels.chains import Chains
 from bnp_dask.summary import Field, Summary
@@ -146,8 +147,8 @@ def chain_step(
     pair_sums = chains.pair_sums()
     start = resp[offsets[:-1][np.diff(offsets) > 0]].sum(axis=0)
     # the entropy of exp(linear terms) / Z is log Z minus the expected linear terms
-    linear = np.einsum("nk,nk->", resp, log_lik) + np.vdot(pair_sums, log_trans) + start @ log_start
-    values = {"M": pair_sums, "start": start, "H": np.asarray(weights @ chains.log_norm - linear)}
+    linear = np.einsum("nk,nk->", resp, log_lik) + inner(pair_sums, log_trans) + matmul(start, log_start)
+    values = {"M": pair_sums, "start": start, "H": np.asarray(matmul(weights, chains.log_norm) - linear)}
     losses = merge_losses(chains, offsets, weights, list(pairs))
     return LocalStep(resp, values, {"H": losses}, state)
 
@@ -185,7 +186,7 @@ def stationary(transitions: np.ndarray) -> np.ndarray:
     share = np.zeros(k)
     share[:1] = 1.0
     for n in range(1, k):
-        share[n] = share[:n] @ p[:n, n]
+        share[n] = matmul(share[:n], p[:n, n])
     return share / share.sum()
 
 
@@ -204,8 +205,8 @@ def chain_log_density(theta0: np.ndarray, theta: np.ndarray, log_lik: np.ndarray
     n_states = len(theta)
     offsets = sequence_offsets(batch)
     lengths = np.diff(offsets)
-    start = np.log(theta0[:n_states] / theta0.sum())
-    trans = np.log(theta[:, :n_states] / theta.sum(axis=1, keepdims=True))
+    start = log(theta0[:n_states] / theta0.sum())
+    trans = log(theta[:, :n_states] / theta.sum(axis=1, keepdims=True))
     log_lik, top = shifted(log_lik, batch)
     chains = kernel.forward_backward(*shifted_potentials(start, trans), log_lik, offsets, np.ones(len(lengths)))
     some = np.maximum(lengths, 1)

@@ -12,6 +12,7 @@ from scipy.special import betaln, psi
 from bnp_dask.allocation.base import LocalStep, LogLik
 from bnp_dask.allocation.mixture import mixture_local_step, mixture_reassign, mixture_tiles
 from bnp_dask.batch import Batch
+from bnp_dask.kernels.arithmetic import log, matmul
 from bnp_dask.settings import hold, positive_mass, whole_or_none
 from bnp_dask.summary import Field, Summary
 
@@ -70,8 +71,8 @@ class DPMixture:
         return StickParams(eta1, eta0, psi(eta1) - total, psi(eta0) - total)
 
     def at_mode(self, params: StickParams) -> StickParams:
-        total = np.log(params.eta1 + params.eta0)
-        return replace(params, log_u=np.log(params.eta1) - total, log_not_u=np.log(params.eta0) - total)
+        total = log(params.eta1 + params.eta0)
+        return replace(params, log_u=log(params.eta1) - total, log_not_u=log(params.eta0) - total)
 
     def log_weights(self, params: StickParams) -> np.ndarray:
         before = np.concatenate([[0.0], np.cumsum(params.log_not_u)[:-1]])
@@ -85,13 +86,15 @@ class DPMixture:
     def elbo(self, params: StickParams, summary: Summary) -> dict[str, float]:
         n = summary["N"]
         # betaln is minus the thesis' c_Beta; the prior's is betaln(1, gamma) = -log gamma
-        constant = np.sum(betaln(params.eta1, params.eta0) + np.log(self.gamma))
-        slack = (n + 1.0 - params.eta1) @ params.log_u + (_mass_after(n) + self.gamma - params.eta0) @ params.log_not_u
+        constant = np.sum(betaln(params.eta1, params.eta0) + log(self.gamma))
+        slack = matmul(n + 1.0 - params.eta1, params.log_u) + matmul(
+            _mass_after(n) + self.gamma - params.eta0, params.log_not_u
+        )
         return {"entropy": float(summary["H"].sum()), "allocation": float(constant + slack)}
 
     def log_joint(self, params: StickParams, summary: Summary) -> dict[str, float]:
         n = summary["N"]
-        value = (n + 1.0) @ params.log_u + (_mass_after(n) + self.gamma) @ params.log_not_u
+        value = matmul(n + 1.0, params.log_u) + matmul(_mass_after(n) + self.gamma, params.log_not_u)
         return {"entropy": float(summary["H"].sum()), "allocation": float(value)}
 
 

@@ -20,6 +20,7 @@ from bnp_dask.allocation.chains import (
     transition_counts,
 )
 from bnp_dask.batch import Batch
+from bnp_dask.kernels.arithmetic import inner, log, matmul
 from bnp_dask.settings import hold, mass_or_zero, positive_mass
 from bnp_dask.summary import Field, Summary
 
@@ -105,12 +106,12 @@ class FiniteHMM:
         return StateRows(theta0, theta, psi(theta0) - psi(theta0.sum()), log_trans)
 
     def at_mode(self, params: StateRows) -> StateRows:
-        log_start = np.log(params.theta0) - np.log(params.theta0.sum())
-        log_trans = np.log(params.theta) - np.log(params.theta.sum(axis=1, keepdims=True))
+        log_start = log(params.theta0) - log(params.theta0.sum())
+        log_trans = log(params.theta) - log(params.theta.sum(axis=1, keepdims=True))
         return replace(params, log_start=log_start, log_trans=log_trans)
 
     def log_weights(self, params: StateRows) -> np.ndarray:
-        return np.log(self.weights(params))
+        return log(self.weights(params))
 
     def weights(self, params: StateRows) -> np.ndarray:
         """Share of steps that each state takes in the long run under the expected transitions, ``(K,)``."""
@@ -118,15 +119,15 @@ class FiniteHMM:
 
     def elbo(self, params: StateRows, summary: Summary) -> dict[str, float]:
         prior0, prior = self._prior(summary.n_clusters)
-        slack = np.vdot(summary["M"] + prior - params.theta, params.log_trans)
-        slack += (summary["start"] + prior0 - params.theta0) @ params.log_start
+        slack = inner(summary["M"] + prior - params.theta, params.log_trans)
+        slack += matmul(summary["start"] + prior0 - params.theta0, params.log_start)
         value = _cumulants(prior0[None]) + _cumulants(prior)
         value -= _cumulants(params.theta0[None]) + _cumulants(params.theta)
         return {"entropy": float(summary["H"]), "allocation": float(value + slack)}
 
     def log_joint(self, params: StateRows, summary: Summary) -> dict[str, float]:
         prior0, prior = self._prior(summary.n_clusters)
-        value = np.vdot(summary["M"] + prior, params.log_trans) + (summary["start"] + prior0) @ params.log_start
+        value = inner(summary["M"] + prior, params.log_trans) + matmul(summary["start"] + prior0, params.log_start)
         return {"entropy": float(summary["H"]), "allocation": float(value)}
 
 

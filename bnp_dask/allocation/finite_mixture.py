@@ -12,6 +12,7 @@ from scipy.special import gammaln, psi
 from bnp_dask.allocation.base import LocalStep, LogLik
 from bnp_dask.allocation.mixture import mixture_local_step, mixture_reassign, mixture_tiles
 from bnp_dask.batch import Batch
+from bnp_dask.kernels.arithmetic import log, matmul
 from bnp_dask.settings import hold, positive_mass, whole_or_none
 from bnp_dask.summary import Field, Summary
 
@@ -66,7 +67,7 @@ class FiniteMixture:
         return DirichletParams(theta, psi(theta) - psi(theta.sum()))
 
     def at_mode(self, params: DirichletParams) -> DirichletParams:
-        return replace(params, log_pi=np.log(params.theta) - np.log(params.theta.sum()))
+        return replace(params, log_pi=log(params.theta) - log(params.theta.sum()))
 
     def log_weights(self, params: DirichletParams) -> np.ndarray:
         return params.log_pi
@@ -78,9 +79,9 @@ class FiniteMixture:
         k = summary.n_clusters
         prior = gammaln(self.gamma) - k * gammaln(self.gamma / k)
         posterior = gammaln(params.theta.sum()) - gammaln(params.theta).sum()
-        slack = (summary["N"] + self.gamma / k - params.theta) @ params.log_pi
+        slack = matmul(summary["N"] + self.gamma / k - params.theta, params.log_pi)
         return {"entropy": float(summary["H"].sum()), "allocation": float(prior - posterior + slack)}
 
     def log_joint(self, params: DirichletParams, summary: Summary) -> dict[str, float]:
-        value = (summary["N"] + self.gamma / summary.n_clusters) @ params.log_pi
+        value = matmul(summary["N"] + self.gamma / summary.n_clusters, params.log_pi)
         return {"entropy": float(summary["H"].sum()), "allocation": float(value)}

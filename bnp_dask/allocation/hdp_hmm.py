@@ -22,6 +22,7 @@ from bnp_dask.allocation.chains import (
 from bnp_dask.allocation.lda import no_point_estimate
 from bnp_dask.allocation.transitions import Concentrations, TransitionCounts
 from bnp_dask.batch import Batch
+from bnp_dask.kernels.arithmetic import inner, log, matmul
 from bnp_dask.settings import hold, mass_or_zero, positive_mass
 from bnp_dask.summary import Field, Summary
 
@@ -146,7 +147,7 @@ class HDPHMM:
         raise no_point_estimate(NAME)
 
     def log_weights(self, params: StateSticks) -> np.ndarray:
-        return np.log(self.weights(params))
+        return log(self.weights(params))
 
     def weights(self, params: StateSticks) -> np.ndarray:
         """Share of steps that each state takes in the long run under the expected transitions, ``(K,)``.
@@ -155,7 +156,7 @@ class HDPHMM:
         """
         expected = params.theta / params.theta.sum(axis=1, keepdims=True)
         share = stationary(expected[:, :-1])
-        return share * (1.0 - float(share @ expected[:, -1]))
+        return share * (1.0 - float(matmul(share, expected[:, -1])))
 
     def elbo(self, params: StateSticks, summary: Summary) -> dict[str, float]:
         value = self.transition_term(params, summary) + self.top_term(params)
@@ -170,7 +171,7 @@ class HDPHMM:
         for theta, wanted in ((params.theta0[None], prior0[None]), (params.theta, prior)):
             total = theta.sum(axis=1)
             value += gammaln(theta).sum() - gammaln(total).sum()
-            value += np.vdot(wanted - theta, psi(theta) - psi(total)[:, None])
+            value += inner(wanted - theta, psi(theta) - psi(total)[:, None])
         return float(value)
 
     def top_term(self, params: StateSticks) -> float:

@@ -13,6 +13,7 @@ from bnp_dask.allocation.sticks import TopLevel, stick_weights, surrogate, u_fro
 from bnp_dask.allocation.topics import DocumentStep, GroupStep, Tokens, document_step, group_tiles, share_out
 from bnp_dask.batch import Batch
 from bnp_dask.errors import SettingError
+from bnp_dask.kernels.arithmetic import log, matmul
 from bnp_dask.settings import hold, positive_mass, shown
 from bnp_dask.states import GroupStates
 from bnp_dask.summary import Field, Summary
@@ -118,7 +119,7 @@ class HDPTopics:
         raise no_point_estimate(NAME)
 
     def log_weights(self, params: TopicSticks) -> np.ndarray:
-        return np.log(params.pi)
+        return log(params.pi)
 
     def weights(self, params: TopicSticks) -> np.ndarray:
         return params.pi
@@ -129,7 +130,7 @@ class HDPTopics:
 
     def document_term(self, params: TopicSticks, summary: Summary) -> float:
         """L_HDP-doc of (5.27) at these weights, nats."""
-        value = self.alpha * (params.pi @ summary["P"] + params.rest * summary["P_rest"])
+        value = self.alpha * (matmul(params.pi, summary["P"]) + params.rest * summary["P_rest"])
         return float(value + summary["Q_0"] + summary["Q_rest"] + summary["Q"].sum())
 
     def top_term(self, params: TopicSticks, summary: Summary) -> float:

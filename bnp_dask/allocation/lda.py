@@ -12,6 +12,7 @@ from scipy.special import gammaln
 from bnp_dask.allocation.topics import DocumentStep, GroupStep, Tokens, document_step, group_tiles, share_out
 from bnp_dask.batch import Batch
 from bnp_dask.errors import SettingError
+from bnp_dask.kernels.arithmetic import log, matmul
 from bnp_dask.settings import hold, positive_mass, shown
 from bnp_dask.states import GroupStates
 from bnp_dask.summary import Field, Summary
@@ -93,7 +94,7 @@ class LDA:
         raise no_point_estimate(NAME)
 
     def log_weights(self, params: TopicShares) -> np.ndarray:
-        return np.log(params.pi)
+        return log(params.pi)
 
     def weights(self, params: TopicShares) -> np.ndarray:
         return params.pi
@@ -102,7 +103,7 @@ class LDA:
         k = summary.n_clusters
         prior = self.alpha * params.pi
         value = summary["docs"] * (gammaln(self.alpha) - k * gammaln(self.alpha / k))
-        value += summary["Q_0"] + summary["Q"].sum() + prior @ summary["P"]
+        value += summary["Q_0"] + summary["Q"].sum() + matmul(prior, summary["P"])
         return {"entropy": float(summary["H"].sum()), "allocation": float(value)}
 
     def log_joint(self, params: TopicShares, summary: Summary) -> dict[str, float]:

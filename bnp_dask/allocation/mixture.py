@@ -9,6 +9,7 @@ import numpy as np
 from bnp_dask.allocation.base import LocalStep, LogLik
 from bnp_dask.batch import Batch
 from bnp_dask.kernels import resp as kernel
+from bnp_dask.kernels.arithmetic import log
 
 TILE_NUMBERS = 2**19
 """Numbers in an (n, K) tile: 4 MB, so that a tile and its copies stay in cache and small beside a batch."""
@@ -93,5 +94,5 @@ def mixture_reassign(
         share, log_share = best.to_dense(), np.broadcast_to(log_best, log_lik.shape)
     unweighted = mass if batch.weights is None else mass / batch.weights
     weighted = share * mass[:, None]
-    log_resp = log_share + np.log(unweighted)[:, None]
+    log_resp = log_share + log(unweighted)[:, None]
     return LocalStep(weighted, {"H": kernel.cluster_entropy(weighted, log_resp)})

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import betaln, expit, log_expit, psi, zeta
 
+from bnp_dask.kernels.arithmetic import exp, log
 from bnp_dask.kernels.special import psi_gammaln
 
 LARGEST_LOGIT = 40.0
@@ -64,8 +65,8 @@ class TopLevel:
         value = np.sum(gamma_a + gamma_b - gamma_w + more * (psi_a - psi_w) + less * (psi_b - psi_w))
         slope = (more * zeta(2.0, u * omega) - less * zeta(2.0, rest * omega)) * omega * u * rest
         log_not = log_expit(-logit)
-        pi = u * np.exp(np.concatenate([[0.0], np.cumsum(log_not)[:-1]]))
-        last = float(np.exp(log_not.sum())) * self.log_rest
+        pi = u * exp(np.concatenate([[0.0], np.cumsum(log_not)[:-1]]))
+        last = float(exp(log_not.sum())) * self.log_rest
         terms = pi * self.log_pi
         after = np.concatenate([np.cumsum(terms[::-1])[::-1][1:], [0.0]]) + last
         value += self.alpha * (terms.sum() + last)
@@ -80,7 +81,7 @@ class TopLevel:
             value, slope = self.value_and_slope(logit)
             return -scale * value, -scale * slope
 
-        begin = np.log(self.ones) - np.log(self.zeros)  # the optimum for alpha = 0: even weights
+        begin = log(self.ones) - log(self.zeros)  # the optimum for alpha = 0: even weights
         bounds = [(-LARGEST_LOGIT, LARGEST_LOGIT)] * len(begin)
         options = {"maxiter": 2000, "maxfun": 4000, "ftol": 1e-14, "gtol": 1e-9, "maxcor": 10}
         found = minimize(loss, begin, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
@@ -92,7 +93,7 @@ def surrogate(u: np.ndarray, omega: np.ndarray, gamma: float, alpha: float, grou
     k = len(u)
     one, zero = u * omega, (1.0 - u) * omega
     total = psi(omega)
-    value = groups * k * np.log(alpha) + np.sum(betaln(one, zero) - betaln(1.0, gamma))
+    value = groups * k * log(alpha) + np.sum(betaln(one, zero) - betaln(1.0, gamma))
     value += np.sum((groups + 1.0 - one) * (psi(one) - total))
     return float(value + np.sum((groups * np.arange(k, 0, -1.0) + gamma - zero) * (psi(zero) - total)))
 

@@ -23,6 +23,7 @@ from scipy.special import gammaln, psi
 
 from bnp_dask.batch import Batch
 from bnp_dask.kernels import documents as kernel
+from bnp_dask.kernels.arithmetic import log, matmul
 from bnp_dask.kernels.document_table import table_of
 from bnp_dask.settings import flag, hold, number_from, one_of, positive_number, whole_number, whole_or_none
 from bnp_dask.states import GroupStates
@@ -147,7 +148,7 @@ class Tokens:
         """Only a share of each token, ``mass (T,)`` of its weight; and the positions of those of which any is left."""
         index = np.flatnonzero(mass > 0.0)
         kept = np.concatenate([[0], np.cumsum(mass > 0.0)])
-        share = np.log(mass[index] / self.weight[index])
+        share = log(mass[index] / self.weight[index])
         offsets = kept[self.offsets].astype(np.int64)
         return Tokens(offsets, self.row[index], mass[index], self.times, share), index
 
@@ -330,7 +331,7 @@ def _room(n_rows: int, k: int) -> np.ndarray:
 
 def _group_sums(times: np.ndarray, theta: np.ndarray) -> tuple[float, float, float]:
     """Number of groups, and sums of psi(theta_d.) and log Gamma(theta_d.)."""
-    return float(times.sum()), float(times @ psi(theta)), float(times @ gammaln(theta))
+    return float(times.sum()), float(matmul(times, psi(theta))), float(matmul(times, gammaln(theta)))
 
 
 def _topic_values(stats: np.ndarray, prior: np.ndarray, docs: float, log_theta: float) -> dict[str, np.ndarray]:

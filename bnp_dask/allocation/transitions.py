@@ -24,6 +24,7 @@ from scipy.special import betaln, zeta
 
 from bnp_dask.allocation.sticks import stick_weights
 from bnp_dask.kernels import chain_top
+from bnp_dask.kernels.arithmetic import exp, log, matmul
 from bnp_dask.kernels.special import psi_gammaln
 
 STEPS = 3000
@@ -49,11 +50,11 @@ class Concentrations:
     @property
     def tilt(self) -> float:
         """Factor of the sum of the weights in the sticky bound (6.33)."""
-        return float(np.log(self.alpha + self.kappa) - np.log(self.kappa)) if self.kappa > 0.0 else 0.0
+        return float(log(self.alpha + self.kappa) - log(self.kappa)) if self.kappa > 0.0 else 0.0
 
     def constant(self, k: int) -> float:
         """What depends on nothing but K, nats."""
-        value = k * np.log(self.alpha0) + k * k * np.log(self.alpha) - k * betaln(1.0, self.gamma)
+        value = k * log(self.alpha0) + k * k * log(self.alpha) - k * betaln(1.0, self.gamma)
         return float(value - k * self.tilt)
 
     def prior(self, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -75,7 +76,7 @@ class Concentrations:
         omega = a + b
         psi, gammaln = psi_gammaln(np.stack([a, b, omega]))
         value = np.sum(gammaln[0] + gammaln[1] - gammaln[2])
-        value += (ones - a) @ (psi[0] - psi[2]) + (zeros - b) @ (psi[1] - psi[2])
+        value += matmul(ones - a, psi[0] - psi[2]) + matmul(zeros - b, psi[1] - psi[2])
         shared = (ones + zeros - omega) * zeta(2.0, omega)
         return float(value), a * ((ones - a) * zeta(2.0, a) - shared), b * ((zeros - b) * zeta(2.0, b) - shared)
 
@@ -100,7 +101,7 @@ class TransitionCounts:
         """Objective at ``log a, log b (2K,)`` and its gradient."""
         own = self.concentrations
         k = len(self.start)
-        a, b = np.exp(point[:k]), np.exp(point[k:])
+        a, b = exp(point[:k]), exp(point[k:])
         u = a / (a + b)
         prior0, prior = own.prior(u)
         theta = np.empty((k + 1, k + 1))
@@ -124,9 +125,9 @@ class TransitionCounts:
         counts[1:, :k] = self.trans + own.kappa * np.eye(k)
         alphas = np.append(own.alpha0, np.full(k, own.alpha))
         ones, zeros = own.pseudo_counts(k)
-        point = np.log(np.concatenate([ones, zeros]))
+        point = log(np.concatenate([ones, zeros]))
         chain_top.climb(point, counts, alphas, ones, zeros, own.tilt, STEPS)
-        a, b = np.exp(point[:k]), np.exp(point[k:])
+        a, b = exp(point[:k]), exp(point[k:])
         return a / (a + b), a + b
 
 
@@ -145,13 +146,13 @@ class ExpectedLogs:
         """Objective at ``log a, log b (2K,)`` and its gradient."""
         own = self.concentrations
         k = len(self.log_trans)
-        a, b = np.exp(point[:k]), np.exp(point[k:])
+        a, b = exp(point[:k]), exp(point[k:])
         u = a / (a + b)
         value, slope_a, slope_b = own._beta_terms(a, b)
         by_weight = own.alpha0 * self.log_start + own.alpha * self.log_trans.sum(axis=0)
         by_weight[:k] += own.tilt
         pi, rest = stick_weights(u)
-        value += float(by_weight @ np.append(pi, rest))
+        value += float(matmul(by_weight, np.append(pi, rest)))
         by_logit = _by_logit(u, b / (a + b), by_weight)
         return value, np.concatenate([slope_a + by_logit, slope_b - by_logit])
 
@@ -179,9 +180,9 @@ def _climb(
         value, slope = value_and_slope(point)
         return -scale * value, -scale * slope
 
-    begin = np.log(np.concatenate([ones, zeros]))
+    begin = log(np.concatenate([ones, zeros]))
     bounds = [(-chain_top.LARGEST_LOG, chain_top.LARGEST_LOG)] * (2 * k)
     options = {"maxiter": STEPS, "maxfun": 6000, "ftol": 1e-15, "gtol": 1e-9, "maxcor": 10}
     found = minimize(loss, begin, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-    a, b = np.exp(found.x[:k]), np.exp(found.x[k:])
+    a, b = exp(found.x[:k]), exp(found.x[k:])
     return a / (a + b), a + b

@@ -12,6 +12,7 @@ from bnp_dask.errors import ExecutionError, brief_in_notebooks
 from bnp_dask.execute.ahead import Load, load_of
 from bnp_dask.execute.blas import one_blas_thread
 from bnp_dask.execute.passing import may_pass
+from bnp_dask.fixed_order import fixed_order, is_fixed
 from bnp_dask.settings import whole_number
 
 logger = logging.getLogger("bnp_dask.execute")
@@ -137,11 +138,14 @@ class Call:
         What to run.
     args
         Its arguments, with a :class:`Slot` where the value of a handle goes.
+    fixed
+        Whether to compute in fixed order, as the thread that submits it does.
     """
 
     name: str
     function: Callable[..., Any]
     args: tuple[Any, ...]
+    fixed: bool = False
 
     @property
     def first_load(self) -> Load[Any] | None:
@@ -152,7 +156,7 @@ class Call:
         """Run the function with ``values`` in the slots, on one BLAS thread."""
         args = [values[a.position] if isinstance(a, Slot) else a for a in self.args]
         try:
-            with one_blas_thread(), plain_interrupts():
+            with one_blas_thread(), fixed_order(self.fixed), plain_interrupts():
                 return self.function(*args)
         except Exception as error:
             add_task_note(error, self.name)
@@ -180,7 +184,7 @@ def make_call(owner: Executor, name: str, function: Callable[..., Any], args: Se
             contents.append(arg.content(owner))
         else:
             filled.append(arg)
-    return Call(name, function, tuple(filled)), contents
+    return Call(name, function, tuple(filled), is_fixed()), contents
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from bnp_dask.initialize.context import (
     read_checked,
 )
 from bnp_dask.kernels.anchors import convex_weights, farthest_points, projected_pairs
+from bnp_dask.kernels.arithmetic import matmul
 from bnp_dask.model import Model
 from bnp_dask.settings import hold, number_from, whole_number
 from bnp_dask.summary import Summary
@@ -140,10 +141,10 @@ class AnchorWords:
         anchors = farthest_points(found.halves(), candidates, self.n_clusters, self.noise)
         rows = found.rows()
         corners = rows[anchors]
-        share = convex_weights(corners @ corners.T, rows @ corners.T)
+        share = convex_weights(matmul(corners, corners.T), matmul(rows, corners.T))
         seen = found.seen
         together = seen > 0
-        prior = seen @ share / seen.sum()
+        prior = matmul(seen, share) / seen.sum()
         share[~together] = prior
         counts = found.tokens[:, None] * share
         order = np.argsort(-counts.sum(axis=0), kind="stable")
@@ -242,7 +243,7 @@ def count_together(batch: Batch, columns: int, root: int) -> Cooccurrence:
     pairs = [projected_pairs(sparse.csr_array(x[side]), times[side], basis) for side in sides]
     table, share = np.stack([table for table, _ in pairs]), np.stack([share for _, share in pairs])
     present = sparse.csr_array((np.minimum(x.data, 1.0), x.indices, x.indptr), shape=x.shape)
-    return Cooccurrence(table, share, times @ present, times @ x, float(times.sum()))
+    return Cooccurrence(table, share, matmul(times, present), matmul(times, x), float(times.sum()))
 
 
 def projection(n_words: int, columns: int, root: int) -> np.ndarray:

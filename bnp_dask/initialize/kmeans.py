@@ -10,6 +10,7 @@ from bnp_dask.allocation.finite_mixture import FiniteMixture
 from bnp_dask.batch import Batch
 from bnp_dask.initialize.context import atom_tiles, summarize_assigned
 from bnp_dask.initialize.divergence import Best, best_joint, divergence, log_joint, single_atoms
+from bnp_dask.kernels.arithmetic import log, matmul
 from bnp_dask.model import Model, Posterior
 
 
@@ -55,7 +56,7 @@ def plus_plus(
         k-means++).  1 is the plain algorithm; None means 2 + log K, as scikit-learn does.
     """
     weights = np.ones(batch.n_atoms) if batch.weights is None else batch.weights
-    tries = 2 + int(np.log(n_clusters)) if candidates is None else min(candidates, batch.n_atoms)
+    tries = 2 + int(log(n_clusters)) if candidates is None else min(candidates, batch.n_atoms)
     best = best_joint(model, batch)
     first = _draw(weights, 1, rng)
     centres = [int(first[0])]
@@ -68,7 +69,7 @@ def plus_plus(
             break
         drawn = np.unique(_draw(bias, tries, rng))
         reach = np.minimum(_distances(model, batch, best, drawn), distance[:, None])
-        choice = int((weights @ reach).argmin())
+        choice = int(matmul(weights, reach).argmin())
         closer = reach[:, choice] < distance
         closer[drawn[choice]] = True
         labels[closer] = len(centres)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from bnp_dask.kernels.arithmetic import exp
 from bnp_dask.kernels.lanes import aligned_zeros, fill, load, padded, store, total, where_above
 from bnp_dask.kernels.softmax import TINY, exp_block
 
@@ -47,7 +48,7 @@ class Transitions(NamedTuple):
 
 def exponentials(logs: np.ndarray) -> np.ndarray:
     """``exp``, zero below :data:`LOWEST`."""
-    return np.where(logs > LOWEST, np.exp(np.maximum(logs, LOWEST)), 0.0)
+    return np.where(logs > LOWEST, exp(np.maximum(logs, LOWEST)), 0.0)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from bnp_dask.kernels.arithmetic import matmul
 from bnp_dask.kernels.chains import NEVER, Chains, _logarithmic
 
 LEAST = 1e-250
@@ -72,10 +73,10 @@ def find_block(
     safe = np.repeat(np.where(weights > 0.0, weights, 1.0), np.diff(offsets))[:, None]
     later = index > 0  # the first step of a sequence has no grow, so nothing comes from the sequence before
     now = index[later]
-    enter[later] = filtered[now - 1] * (grow[np.ix_(now, donors)] / safe[now] @ chains.trans[:, donors].T)
+    enter[later] = filtered[now - 1] * matmul(grow[np.ix_(now, donors)] / safe[now], chains.trans[:, donors].T)
     sooner = index + 1 < n
     now = index[sooner]
-    leave[sooner] = (filtered[np.ix_(now, donors)] @ chains.trans[donors]) * (grow[now + 1] / safe[now])
+    leave[sooner] = matmul(filtered[np.ix_(now, donors)], chains.trans[donors]) * (grow[now + 1] / safe[now])
     inside = np.zeros(width, np.bool_)
     inside[donors] = True
     place = np.full(n, -1)
@@ -196,10 +197,10 @@ def share_block(
     """
     n, width = len(block.mass), log_lik.shape[1]
     coming, going, own = np.zeros((n, width)), np.zeros((n, width)), np.zeros((n, width))
-    coming[block.steps] = block.enter @ np.maximum(log_in, NEVER)
+    coming[block.steps] = matmul(block.enter, np.maximum(log_in, NEVER))
     firsts = offsets[:-1][np.diff(offsets) > 0]
     coming[firsts] += block.mass[firsts, None] * log_start
-    going[block.steps] = block.leave @ np.maximum(log_out, NEVER).T
+    going[block.steps] = matmul(block.leave, np.maximum(log_out, NEVER).T)
     own[block.steps] = log_lik
     out = Shares(np.zeros((n, width)), np.zeros((n, width)), np.zeros((width, width)), np.zeros(1))
     log_inner = np.ascontiguousarray(np.maximum(log_inner, NEVER))

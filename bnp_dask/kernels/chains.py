@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from bnp_dask.kernels.arithmetic import matmul
 from bnp_dask.kernels.chain_steps import Transitions
 from bnp_dask.kernels.chain_sweeps import Rows, Space, add_pairs, likelihoods, sweep_back, sweep_forth
 from bnp_dask.kernels.lanes import aligned, aligned_zeros, padded
@@ -190,7 +191,7 @@ def pair_sums(trans: np.ndarray, filtered: np.ndarray, grow: np.ndarray, found: 
     """
     n_states, width = len(trans), filtered.shape[1]
     if found > FEW * n_states * len(filtered):
-        return trans * (filtered[:, :n_states].T @ grow[1:, :n_states])
+        return trans * matmul(filtered[:, :n_states].T, grow[1:, :n_states])
     sums = aligned_zeros(n_states, width)
     add_pairs(filtered, grow, np.empty(width + 1, np.int64), sums)
     return trans * sums[:, :n_states].T

@@ -8,6 +8,8 @@ import numpy as np
 from numba import njit
 from scipy.linalg import lapack
 
+from bnp_dask.fixed_order import is_fixed
+
 BLOCKED = 32
 """Columns up to which a call of LAPACK costs more than it saves."""
 
@@ -24,7 +26,7 @@ def cholesky_factors(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]
     """
     matrices = np.ascontiguousarray(matrices, np.float64)
     lower, inverse = np.empty_like(matrices), np.empty_like(matrices)
-    if matrices.shape[1] <= BLOCKED:
+    if matrices.shape[1] <= BLOCKED or is_fixed():
         return lower, inverse, _factor_all(matrices, lower, inverse)
     for k, matrix in enumerate(matrices):
         # the transpose of a symmetric matrix in C order is the same matrix as LAPACK wants it: one copy less

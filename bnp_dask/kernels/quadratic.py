@@ -19,6 +19,8 @@ import numpy as np
 from numba import njit
 from scipy import sparse
 
+from bnp_dask.fixed_order import is_fixed
+from bnp_dask.kernels.arithmetic import matmul
 from bnp_dask.kernels.ragged import by_cluster, moments_of_pairs
 from bnp_dask.kernels.resp import RaggedResp, Resp, SparseResp
 
@@ -145,9 +147,9 @@ def quadratic_log_lik(x: np.ndarray, center: np.ndarray | None, coefficients: np
             _products_into(features[:d], i, j, products)
             if start == 0:
                 head = features[d + 1 - n_head : d + 1 + stop]
-                np.matmul(head.T, coefficients[:, : n_head + stop].T, out=part)
+                matmul(head.T, coefficients[:, : n_head + stop].T, out=part)
             else:
-                part += products.T @ coefficients[:, n_head + start : n_head + stop].T
+                part += matmul(products.T, coefficients[:, n_head + start : n_head + stop].T)
     return out
 
 
@@ -157,7 +159,7 @@ def whitened_squares(y: np.ndarray, shift: np.ndarray | None, root: np.ndarray) 
     Nothing cancels here, while the quadratic features of an atom can be larger than their sum by the condition
     number of the cluster.  ``root (D, D)`` is the inverse Cholesky factor of the scale matrix.
     """
-    z = (y if shift is None else y - shift) @ root.T
+    z = matmul(y if shift is None else y - shift, root.T)
     return np.einsum("nd,nd->n", z, z)
 
 
@@ -206,7 +208,9 @@ def _ragged_sums(x: np.ndarray, center: np.ndarray | None, resp: RaggedResp) -> 
     if resp.tail is not None:
         _tail_sums(x, center, resp.tail, first, second)
     atoms, places, starts = by_cluster(resp.offsets, resp.index, resp.n_clusters)
-    moments_of_pairs(x, np.zeros(d) if center is None else center, atoms, resp.value[places], starts, first, second)
+    moments_of_pairs(
+        x, np.zeros(d) if center is None else center, atoms, resp.value[places], starts, is_fixed(), first, second
+    )
     return first, second
 
 
@@ -225,11 +229,11 @@ def _tail_sums(
         size = part.shape[1]
         atoms = np.empty((d, size), np.float32)
         np.multiply(y[top : top + rows].T, power[:, None], out=atoms, casting="same_kind")
-        first += (part @ atoms.T) * (1.0 / power)
+        first += matmul(part, atoms.T) * (1.0 / power)
         for i, j, start, stop in _blocks(d, max(BUFFER // size, 256)):
             features = np.empty((stop - start, size), np.float32)
             _products_into(atoms, i, j, features)
-            second[:, start:stop] += (part @ features.T) * (1.0 / pairs[start:stop])
+            second[:, start:stop] += matmul(part, features.T) * (1.0 / pairs[start:stop])
 
 
 def _dense_sums(x: np.ndarray, center: np.ndarray | None, resp: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -243,11 +247,11 @@ def _dense_sums(x: np.ndarray, center: np.ndarray | None, resp: np.ndarray) -> t
         size = part.shape[1]
         y = np.empty((d, size))
         _center_into(x[top : top + rows], center, y)
-        first += part @ y.T
+        first += matmul(part, y.T)
         for i, j, start, stop in _blocks(d, max(BUFFER // size, 256)):
             features = np.empty((stop - start, size))
             _products_into(y, i, j, features)
-            second[:, start:stop] += part @ features.T
+            second[:, start:stop] += matmul(part, features.T)
     return first, second
 
 
@@ -270,9 +274,9 @@ def _grouped_sums(
             y = x[atom[start:end]]
             if center is not None:
                 y = y - center
-            first[k] = value[start:end] @ y
+            first[k] = matmul(value[start:end], y)
             y = y * root[start:end, None]
-            second[k] = (y.T @ y).ravel()[upper]
+            second[k] = matmul(y.T, y).ravel()[upper]
         start = end
     return first, second
 
@@ -286,7 +290,7 @@ def _scattered_sums(
     _center_into(x, center, features[:d])
     _products_into(features[:d], 0, d, features[d:])
     weights = sparse.csc_array((value, (group, atom)), shape=(n_clusters, n))
-    sums = np.asarray(weights @ np.ascontiguousarray(features.T))
+    sums = np.asarray(matmul(weights, np.ascontiguousarray(features.T)))
     return np.ascontiguousarray(sums[:, :d]), np.ascontiguousarray(sums[:, d:])
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from bnp_dask.kernels.products import fused
 from bnp_dask.kernels.softmax import TINY
 
 NOTHING_32 = np.float32(-40.0)
@@ -43,10 +44,51 @@ def by_cluster(offsets, index, n_clusters):
 
 
 @njit(nogil=True, cache=True)
-def whitened_pairs(y, atoms, places, starts, shift, roots, nu, level, out):
+def _upper_product(rows, upper, out):
+    # rows (n, D) times an upper triangle (D, D), each number one chain in the order of kernels/products.py
+    d = upper.shape[0]
+    out[:] = 0.0
+    whole = len(rows) - len(rows) % 4
+    for i in range(0, whole, 4):
+        a, b, c, e = out[i], out[i + 1], out[i + 2], out[i + 3]
+        for j in range(d):
+            other = upper[j]
+            w, x, y, z = rows[i, j], rows[i + 1, j], rows[i + 2, j], rows[i + 3, j]
+            for k in range(j, d):
+                a[k] = fused(w, other[k], a[k])
+                b[k] = fused(x, other[k], b[k])
+                c[k] = fused(y, other[k], c[k])
+                e[k] = fused(z, other[k], e[k])
+    for i in range(whole, len(rows)):
+        for j in range(d):
+            for k in range(j, d):
+                out[i, k] = fused(rows[i, j], upper[j, k], out[i, k])
+
+
+@njit(nogil=True, cache=True)
+def _upper_squares(left, right, out):
+    # the upper triangle of left.T (D, n) times right (n, D), each number one chain over the rows
+    n, d = left.shape
+    out[:] = 0.0
+    whole = n - n % 4
+    for a in range(d):
+        to = out[a]
+        for i in range(0, whole, 4):
+            w, x, y, z = left[i, a], left[i + 1, a], left[i + 2, a], left[i + 3, a]
+            p, q, r, s = right[i], right[i + 1], right[i + 2], right[i + 3]
+            for b in range(a, d):
+                to[b] = fused(z, s[b], fused(y, r[b], fused(x, q[b], fused(w, p[b], to[b]))))
+        for i in range(whole, n):
+            for b in range(a, d):
+                to[b] = fused(left[i, a], right[i, b], to[b])
+
+
+@njit(nogil=True, cache=True)
+def whitened_pairs(y, atoms, places, starts, shift, roots, nu, level, fixed, out):
     """``level_k - nu_k / 2 |(y_n - shift_k) roots_k|**2`` of all pairs, put at their places of ``out``.
 
-    ``roots (K, D, D)`` are transposed inverse Cholesky factors; the pairs are in the order of clusters.
+    ``roots (K, D, D)`` are transposed inverse Cholesky factors; the pairs are in the order of clusters.  ``fixed`` is
+    for products without BLAS, in the order of :mod:`bnp_dask.kernels.products`.
     """
     d = y.shape[1]
     away = np.empty((ROWS, d))
@@ -58,7 +100,10 @@ def whitened_pairs(y, atoms, places, starts, shift, roots, nu, level, out):
                 row = y[atoms[start + i]]
                 for j in range(d):
                     away[i, j] = row[j] - shift[k, j]
-            np.dot(away[:size], roots[k], white[:size])
+            if fixed:
+                _upper_product(away[:size], roots[k], white[:size])
+            else:
+                np.dot(away[:size], roots[k], white[:size])
             for i in range(size):
                 s0 = s1 = s2 = s3 = 0.0
                 for j in range(0, d - d % 4, 4):
@@ -72,7 +117,7 @@ def whitened_pairs(y, atoms, places, starts, shift, roots, nu, level, out):
 
 
 @njit(nogil=True, cache=True)
-def moments_of_pairs(x, center, atoms, values, starts, first, second):
+def moments_of_pairs(x, center, atoms, values, starts, fixed, first, second):
     """Add r y to ``first (K, D)`` and r y y' to ``second (K, D (D + 1) / 2)``; pairs in the order of clusters."""
     d = x.shape[1]
     rows = np.empty((ROWS, d))
@@ -99,7 +144,10 @@ def moments_of_pairs(x, center, atoms, values, starts, first, second):
                         for b in range(d):
                             total[a, b] += value * rows[i, b]
             else:
-                np.dot(scaled[:size].T, rows[:size], square)
+                if fixed:
+                    _upper_squares(scaled[:size], rows[:size], square)
+                else:
+                    np.dot(scaled[:size].T, rows[:size], square)
                 for a in range(d):
                     for b in range(a, d):
                         total[a, b] += square[a, b]

@@ -13,6 +13,7 @@ from numba import njit
 from scipy import sparse
 
 from bnp_dask.kernels import ragged, softmax
+from bnp_dask.kernels.arithmetic import matmul
 
 TINY = softmax.TINY
 
@@ -313,15 +314,15 @@ def cluster_sums(resp: AnyResp, x: np.ndarray | None = None) -> np.ndarray:
     if isinstance(resp, SparseResp):
         if x is None:
             return np.bincount(resp.index.ravel(), resp.value.ravel(), minlength=resp.n_clusters)
-        return np.asarray(resp.to_csr().T @ x)
+        return np.asarray(matmul(resp.to_csr().T, x))
     if isinstance(resp, RaggedResp):
         if x is not None:
-            return np.asarray(resp.to_csr().T @ x)
+            return np.asarray(matmul(resp.to_csr().T, x))
         sums = np.bincount(resp.index, resp.value, minlength=resp.n_clusters)
         return sums if resp.tail is None else sums + resp.tail.sum(axis=0, dtype=np.float64)
     if x is None:
         return resp.sum(axis=0)
-    return resp.T @ x
+    return matmul(resp.T, x)
 
 
 def columns_of(resp: Resp, columns: np.ndarray) -> np.ndarray:

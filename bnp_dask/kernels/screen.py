@@ -28,6 +28,8 @@ import numpy as np
 from numba import njit
 from scipy.linalg import lapack
 
+from bnp_dask.fixed_order import is_fixed
+from bnp_dask.kernels.arithmetic import exp, matmul
 from bnp_dask.kernels.factors import cholesky_factors
 from bnp_dask.kernels.quadratic import _blocks, _products_into, n_packed, quadratic_coefficients
 from bnp_dask.kernels.ragged import by_cluster, whitened_pairs
@@ -188,18 +190,17 @@ class Screen:
     @cached_property
     def basis(self) -> tuple[np.ndarray, np.ndarray] | None:
         """``z = y @ to_z.T`` and ``y = z @ from_z.T``, or None where they would lose too many digits."""
-        share = np.exp(self.log_weights - self.log_weights.max())
+        share = exp(self.log_weights - self.log_weights.max())
         share /= share.sum()
         with np.errstate(over="ignore", invalid="ignore"):
             pooled = np.einsum("k,kij->ij", share / self.forms.nu, self.forms.scale)
         unit = np.sqrt(pooled.diagonal())
         if not (np.isfinite(pooled).all() and (unit > 0).all()):
             return None
-        from_z, info = lapack.dpotrf(pooled / unit / unit[:, None], lower=1, clean=1)
-        if info != 0:
+        from_z, to_z, wrong = _factors(pooled / unit / unit[:, None])
+        if wrong:
             return None
-        to_z, _ = lapack.dtrtri(from_z, lower=1)
-        lost = np.linalg.norm(np.abs(to_z) @ np.abs(from_z)) * self.n_features**2 * 2.0**-53
+        lost = _norm(matmul(np.abs(to_z), np.abs(from_z))) * self.n_features**2 * 2.0**-53
         return (to_z / unit, unit[:, None] * from_z) if lost < UNIT / 4 else None
 
     @cached_property
@@ -211,15 +212,15 @@ class Screen:
         k, d = self.n_clusters, self.n_features
         variance, largest = np.empty((k, d)), np.empty(k)
         for few in _some(k):
-            half = to_z @ self.factors[0][few]
-            spread = half @ half.transpose(0, 2, 1) / self.forms.nu[few, None, None]
+            half = matmul(to_z, self.factors[0][few])
+            spread = matmul(half, half.transpose(0, 2, 1)) / self.forms.nu[few, None, None]
             variance[few] = np.diagonal(spread, axis1=1, axis2=2)
             if not (np.isfinite(spread).all() and (variance[few] > 0).all()):
                 return None
             root = np.sqrt(variance[few])
             largest[few] = _largest_eigenvalue(spread / root[:, :, None] / root[:, None, :])
         inverse = 1.0 / (variance * largest[:, None])
-        mean = self.forms.shift @ to_z.T
+        mean = matmul(self.forms.shift, to_z.T)
         linear = inverse * mean
         constant = self.log_weights + self.forms.level - 0.5 * np.sum(linear * mean, axis=1)
         return _usable(Bound.of(linear, constant, -0.5 * inverse, inverse.max(axis=1)))
@@ -231,11 +232,11 @@ class Screen:
             return None
         to_z, from_z = self.basis
         k, d = self.n_clusters, self.n_features
-        mean = self.forms.shift @ to_z.T
+        mean = matmul(self.forms.shift, to_z.T)
         linear, quadratic, size = np.empty((k, d)), np.empty((k, n_packed(d))), np.empty(k)
         for few in _some(k):
-            root = self.factors[1][few].transpose(0, 2, 1) @ from_z
-            precision = root.transpose(0, 2, 1) @ root * self.forms.nu[few, None, None]
+            root = matmul(self.factors[1][few].transpose(0, 2, 1), from_z)
+            precision = matmul(root.transpose(0, 2, 1), root) * self.forms.nu[few, None, None]
             linear[few] = np.einsum("kij,kj->ki", precision, mean[few])
             quadratic[few] = quadratic_coefficients(precision)
             size[few] = np.abs(precision).sum(axis=2).max(axis=1)
@@ -298,7 +299,7 @@ class _Seen:
         self.y = y = np.subtract(x, screen.forms.center)
         # atoms for which float32 is too small look at all clusters
         with np.errstate(over="ignore", invalid="ignore"):
-            z = (y @ screen.basis[0].T).astype(np.float32)
+            z = matmul(y, screen.basis[0].T).astype(np.float32)
             self.weights = _products(z, bound)
         self.size = np.sqrt(np.einsum("nd,nd->n", z, z, dtype=np.float64) + 1.0)
         self.best = self.weights.argmax(axis=1)
@@ -310,7 +311,9 @@ class _Seen:
         forms, out = self.screen.forms, np.empty(len(index))
         atoms, places, starts = by_cluster(offsets, index, self.screen.n_clusters)
         level = forms.level + self.screen.log_weights
-        whitened_pairs(self.y, atoms, places, starts, forms.shift, self.screen.factors[1], forms.nu, level, out)
+        whitened_pairs(
+            self.y, atoms, places, starts, forms.shift, self.screen.factors[1], forms.nu, level, is_fixed(), out
+        )
         return out
 
     def candidates(self, margin: float) -> tuple[np.ndarray, np.ndarray]:
@@ -360,9 +363,9 @@ def _products(z: np.ndarray, bound: Bound) -> np.ndarray:
             else:
                 np.square(features[:d], out=products)
             if start == 0:
-                np.matmul(features[: head + stop].T, table[: head + stop], out=to)
+                matmul(features[: head + stop].T, table[: head + stop], out=to)
             else:
-                np.matmul(products.T, table[head + start : head + stop], out=more[: len(part)])
+                matmul(products.T, table[head + start : head + stop], out=more[: len(part)])
                 to += more[: len(part)]
     return out
 
@@ -424,9 +427,26 @@ def _largest_eigenvalue(matrices: np.ndarray) -> np.ndarray:
     """At least the largest eigenvalue of positive semidefinite matrices ``(K, D, D)``, at most D**(1/8) times it."""
     rows = np.abs(matrices).sum(axis=2).max(axis=1)
     power = matrices.astype(np.float32)
-    power = power @ power
-    power = power @ power
-    return np.minimum(rows, 1.001 * np.linalg.norm(power.astype(np.float64), axis=(1, 2)) ** 0.25)
+    power = matmul(power, power)
+    power = matmul(power, power)
+    norm = np.linalg.norm(power.astype(np.float64), axis=(1, 2))
+    return np.minimum(rows, 1.001 * (np.sqrt(np.sqrt(norm)) if is_fixed() else norm**0.25))
+
+
+def _factors(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
+    """Lower Cholesky factor of a matrix, its inverse, and whether there is none."""
+    if is_fixed():
+        lower, inverse, wrong = cholesky_factors(matrix[None])
+        return lower[0], inverse[0], wrong >= 0
+    lower, info = lapack.dpotrf(matrix, lower=1, clean=1)
+    if info != 0:
+        return lower, lower, True
+    return lower, lapack.dtrtri(lower, lower=1)[0], False
+
+
+def _norm(matrix: np.ndarray) -> float:
+    """Root of the sum of squares."""
+    return float(np.sqrt((matrix * matrix).sum()) if is_fixed() else np.linalg.norm(matrix))
 
 
 def _usable(bound: Bound) -> Bound | None:

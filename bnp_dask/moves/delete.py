@@ -11,6 +11,7 @@ import numpy as np
 from bnp_dask.batch import Batch, concatenate
 from bnp_dask.execute.base import Task
 from bnp_dask.finite import unless_refused
+from bnp_dask.kernels.arithmetic import matmul
 from bnp_dask.kernels.resp import cluster_sums
 from bnp_dask.model import NO_PAIRS, Model
 from bnp_dask.moves.base import HOPELESS, MORE, PlanContext, Planning, Proposal, at_most
@@ -209,7 +210,7 @@ class Delete:
         counts = context.value["N"]
         limit = SMALL * counts.mean()
         if context.model.allocation.grouped:
-            limit = min(SMALL_TOPIC * (counts @ counts) / counts.sum(), OF_MEAN * counts.mean())
+            limit = min(SMALL_TOPIC * matmul(counts, counts) / counts.sum(), OF_MEAN * counts.mean())
         return set(context.value.ids[counts < limit].tolist())
 
     def _failed(self, context: PlanContext, target: int) -> int:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 from scipy.special import xlogy
 
+from bnp_dask.kernels.arithmetic import matmul
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.summary import Summary
@@ -77,7 +78,7 @@ def alike(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     roots = np.sqrt(np.maximum(counts, 0.0))
     roots /= np.maximum(np.sqrt((roots * roots).sum(axis=1, keepdims=True)), 1e-300)
-    near = roots @ roots.T
+    near = matmul(roots, roots.T)
     np.fill_diagonal(near, -1.0)
     best = np.argsort(-near, axis=1, kind="stable")[:, : min(NEAREST, len(near) - 1)]
     wanted = np.zeros(near.shape, np.bool_)

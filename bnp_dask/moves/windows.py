@@ -21,6 +21,7 @@ from bnp_dask.data.base import batch_reader
 from bnp_dask.execute.ordered import in_order
 from bnp_dask.finite import unless_refused
 from bnp_dask.initialize.context import child_rng
+from bnp_dask.kernels.arithmetic import exp, inner, log, matmul
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import PlanContext, Proposal
 from bnp_dask.summary import Exchange, Summary
@@ -134,7 +135,7 @@ def best_windows(
     for _ in range(min(DRAWN, int(np.ceil(batch.n_atoms / typical)))):
         # every step is as likely as every other, so long sequences are looked at more often
         middle = int(rng.integers(batch.n_atoms))
-        size = int(np.exp(rng.uniform(np.log(length[0]), np.log(length[1] + 1))))
+        size = int(exp(rng.uniform(log(length[0]), log(length[1] + 1))))
         g = int(np.searchsorted(offsets, middle, side="right")) - 1
         first, last = int(offsets[g]), int(offsets[g + 1])
         size = min(size, last - first)
@@ -171,7 +172,7 @@ def _glance(posterior: Posterior, place: _Place) -> tuple[float, _Place, Summary
     held = np.asarray(model.assign(posterior, alone).resp)
     log_lik = model.observation.expected_log_lik(posterior.observation, rows)
     blocks, value = best_cut(model, rows)
-    return value - float(np.vdot(held, log_lik)), place, blocks
+    return value - float(inner(held, log_lik)), place, blocks
 
 
 def best_cut(model: Model, rows: Batch) -> tuple[Summary, float]:
@@ -230,7 +231,7 @@ def _evidence(posterior: Posterior, piece: Batch) -> tuple[Summary, float]:
     model, own = posterior.model, posterior.allocation
     part = model.local_step(posterior, piece)
     fit = model.observation.score(posterior.observation, part).sum()
-    moves = np.vdot(part["M"], own.log_trans) + part["start"] @ own.log_start
+    moves = inner(part["M"], own.log_trans) + matmul(part["start"], own.log_start)
     return part, float(fit + moves + part["H"])
 
 

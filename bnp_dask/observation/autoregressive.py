@@ -17,6 +17,8 @@ import numpy as np
 from bnp_dask.arrays import real_setting
 from bnp_dask.batch import Batch
 from bnp_dask.errors import DataError, SettingError
+from bnp_dask.fixed_order import is_fixed
+from bnp_dask.kernels.arithmetic import log, matmul
 from bnp_dask.kernels.quadratic import (
     moment_sums,
     n_packed,
@@ -125,7 +127,7 @@ class AutoRegressiveGaussian:
         precision = np.diag(default_variance(now)) if self.V is None else _scale("V", self.V, d)
         mean = _mean(1.0 if self.M is None else self.M, d)
         most = np.maximum(np.abs(survey.minimum), np.abs(survey.maximum))
-        residual = np.minimum(most[:d] + np.abs(mean) @ most[d:], 2 * LARGEST)
+        residual = np.minimum(most[:d] + matmul(np.abs(mean), most[d:]), 2 * LARGEST)
         require_scale("B", scale.diagonal(), replace(now, minimum=-residual, maximum=residual), 0.0)
         require_scale("V", precision.diagonal(), replace(now, minimum=-most[d:], maximum=most[d:]), 0.0)
         return replace(self, nu=nu, B=scale, M=mean, V=precision)
@@ -165,7 +167,7 @@ class AutoRegressiveGaussian:
         mean = known("M", self.M)
         d = len(mean)
         z = np.array(x)
-        z[:, :d] -= x[:, d:] @ mean.T
+        z[:, :d] -= matmul(x[:, d:], mean.T)
         return z
 
     def global_step(self, summary: Summary) -> MatrixNormalWishart:
@@ -176,13 +178,13 @@ class AutoRegressiveGaussian:
         nu = float(known("nu", self.nu)) + summary["N"]
         precision = sums[:, d:, d:] + known("V", self.V)
         root_v, log_det_v = wishart.factor(precision, summary.ids, name)
-        inverse_v = root_v.transpose(0, 2, 1) @ root_v
+        inverse_v = matmul(root_v.transpose(0, 2, 1), root_v)
         # only what regression explains is a difference: sums about the prior's own prediction do not cancel
-        whitened = sums[:, :d, d:] @ root_v.transpose(0, 2, 1)
-        shift = whitened @ root_v
-        scale = prior + sums[:, :d, :d] - whitened @ whitened.transpose(0, 2, 1)
+        whitened = matmul(sums[:, :d, d:], root_v.transpose(0, 2, 1))
+        shift = matmul(whitened, root_v)
+        scale = prior + sums[:, :d, :d] - matmul(whitened, whitened.transpose(0, 2, 1))
         root, log_det = wishart.factor(scale, summary.ids, name)
-        lam = nu[:, None, None] * (root.transpose(0, 2, 1) @ root)
+        lam = nu[:, None, None] * matmul(root.transpose(0, 2, 1), root)
         level = 0.5 * (wishart.expected_log_det(nu, log_det, d) - d * LOG_2PI)
         typical = np.sqrt(np.diagonal(sums, axis1=1, axis2=2) / np.maximum(summary["N"], 1.0)[:, None])
         whiten = wishart.needs_whitening(_precision(lam, shift, d * inverse_v), typical)
@@ -192,7 +194,7 @@ class AutoRegressiveGaussian:
 
     def at_mode(self, params: MatrixNormalWishart) -> MatrixNormalWishart:
         d = params.B.shape[1]
-        level = 0.5 * (d * np.log(params.nu) - params.log_det - d * LOG_2PI)
+        level = 0.5 * (d * log(params.nu) - params.log_det - d * LOG_2PI)
         nothing = np.zeros_like(params.V)
         return replace(params, theta=_theta(_expected(params), params.shift, nothing, level), spread=0.0)
 
@@ -210,7 +212,7 @@ class AutoRegressiveGaussian:
     def _squares(self, params: MatrixNormalWishart, z: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """``(x - M_k p)' B_k^-1 (x - M_k p)`` and ``p' V_k^-1 p`` of each row, ``(n,)``."""
         d = params.B.shape[1]
-        residual = z[:, :d] - z[:, d:] @ params.shift[k].T
+        residual = z[:, :d] - matmul(z[:, d:], params.shift[k].T)
         squares = whitened_squares(residual, None, wishart.root(params.B[k]))
         return squares, whitened_squares(z[:, d:], None, wishart.root(params.V[k]))
 
@@ -223,8 +225,13 @@ class AutoRegressiveGaussian:
         lam = _expected(params)
         nu = float(known("nu", self.nu))
         wishart_part = wishart.wishart_kl(params.nu, params.log_det, nu, prior, quadratic_coefficients(lam))
-        inverse = np.array([r.T @ r for r in map(wishart.root, params.V)]).reshape(params.V.shape)
-        log_ratio = params.log_det_v - np.linalg.slogdet(precision)[1]
+        inverse = np.array([matmul(r.T, r) for r in map(wishart.root, params.V)]).reshape(params.V.shape)
+        log_det = (
+            wishart.log_dets(precision[None], np.zeros(1, np.int64), "prior")[0]
+            if is_fixed()
+            else np.linalg.slogdet(precision)[1]
+        )
+        log_ratio = params.log_det_v - log_det
         spread = np.einsum("kij,ij->k", inverse, precision) - d
         return wishart_part + 0.5 * d * (log_ratio + spread) + self._pull(params, lam)
 
@@ -233,13 +240,15 @@ class AutoRegressiveGaussian:
         :meth:`at_mode` is the mode, that is, with respect to ``|Lam|^(-(2 D + 1)/2) dLam dA``."""
         prior = known("B", self.B)
         lam = _expected(params)
-        log_det = len(prior) * np.log(params.nu) - params.log_det
+        log_det = len(prior) * log(params.nu) - params.log_det
         nu = float(known("nu", self.nu))
-        return 0.5 * nu * log_det + quadratic_coefficients(lam) @ pack(prior) - self._pull(params, lam)
+        return 0.5 * nu * log_det + matmul(quadratic_coefficients(lam), pack(prior)) - self._pull(params, lam)
 
     def _pull(self, params: MatrixNormalWishart, lam: np.ndarray) -> np.ndarray:
         """``tr((M_k - M) V (M_k - M)' E[Lam_k]) / 2`` with the prior's M and V, ``(K,)``."""
-        return 0.5 * np.einsum("kij,jl,kml,kmi->k", params.shift, known("V", self.V), params.shift, lam, optimize=True)
+        return 0.5 * np.einsum(
+            "kij,jl,kml,kmi->k", params.shift, known("V", self.V), params.shift, lam, optimize=not is_fixed()
+        )
 
     def estimates(self, params: MatrixNormalWishart, names: Names) -> Estimates:
         d = params.B.shape[1]
@@ -265,7 +274,7 @@ class AutoRegressiveGaussian:
             stretch = 1.0 + leverage
             # the density of one width, for each row with its own
             base = wishart.student_log_density(squares / stretch, params.nu[k], params.log_det[k], 1.0, d)
-            out[:, k] = base - 0.5 * d * np.log(stretch)
+            out[:, k] = base - 0.5 * d * log(stretch)
         return out
 
 
@@ -289,13 +298,13 @@ def _mean(value: np.ndarray | float, n_features: int) -> np.ndarray:
 def _expected(params: MatrixNormalWishart) -> np.ndarray:
     """E[Lam_k], ``(K, D, D)``."""
     roots = np.array([wishart.root(b) for b in params.B]).reshape(params.B.shape)
-    return params.nu[:, None, None] * (roots.transpose(0, 2, 1) @ roots)
+    return params.nu[:, None, None] * matmul(roots.transpose(0, 2, 1), roots)
 
 
 def _precision(lam: np.ndarray, shift: np.ndarray, spread: np.ndarray) -> np.ndarray:
     """Matrix of the quadratic form in z, ``(K, 2 D, 2 D)``: ``(e - S p)' Lam (e - S p) + p' spread p``."""
-    cross = -lam @ shift
-    last = spread - shift.transpose(0, 2, 1) @ cross
+    cross = matmul(-lam, shift)
+    last = spread - matmul(shift.transpose(0, 2, 1), cross)
     upper = np.concatenate([lam, cross], axis=2)
     return np.concatenate([upper, np.concatenate([cross.transpose(0, 2, 1), last], axis=2)], axis=1)
 

@@ -12,6 +12,7 @@ from scipy.special import betaln, psi
 
 from bnp_dask.batch import Batch
 from bnp_dask.errors import DataError
+from bnp_dask.kernels.arithmetic import log, matmul
 from bnp_dask.kernels.resp import Resp
 from bnp_dask.observation.counts import check_width, cluster_fastest, product, stored, sums, where_first
 from bnp_dask.observation.dense import known, positive, vector, width
@@ -93,8 +94,8 @@ class Bernoulli:
 
     def at_mode(self, params: BetaBits) -> BetaBits:
         lam1, lam0 = params.lam1, params.lam0
-        total = np.log(lam1 + lam0)
-        return _with_coefficients(lam1, lam0, np.log(lam1) - total, np.log(lam0) - total)
+        total = log(lam1 + lam0)
+        return _with_coefficients(lam1, lam0, log(lam1) - total, log(lam0) - total)
 
     def expected_log_lik(self, params: BetaBits, batch: Batch) -> np.ndarray:
         out = product(batch, params.log_odds)
@@ -114,8 +115,8 @@ class Bernoulli:
 
     def log_prior(self, params: BetaBits) -> np.ndarray:
         prior1, prior0 = self._prior
-        total = np.log(params.lam1 + params.lam0)
-        return (np.log(params.lam1) - total) @ prior1 + (np.log(params.lam0) - total) @ prior0
+        total = log(params.lam1 + params.lam0)
+        return matmul(log(params.lam1) - total, prior1) + matmul(log(params.lam0) - total, prior0)
 
     def log_predictive(self, params: BetaBits, batch: Batch) -> np.ndarray:
         """Bernoulli with the posterior mean of phi."""

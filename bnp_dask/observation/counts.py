@@ -7,6 +7,7 @@ from scipy import sparse
 
 from bnp_dask.batch import Batch
 from bnp_dask.errors import DataError
+from bnp_dask.kernels.arithmetic import matmul
 from bnp_dask.kernels.counts import count_sums, table_product, transposed
 from bnp_dask.kernels.resp import Resp, atom_sums, cluster_sums
 from bnp_dask.observation.ranges import MOST_COUNT
@@ -97,7 +98,7 @@ def as_csr(batch: Batch) -> sparse.csr_array:
 def product(batch: Batch, table: np.ndarray) -> np.ndarray:
     """Atoms times ``table (K, D)`` transposed: ``(n, K)``."""
     if isinstance(batch.x, np.ndarray):
-        return batch.x @ table.T
+        return matmul(batch.x, table.T)
     return table_product(batch.x, table)
 
 

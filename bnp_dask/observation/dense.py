@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 
 import numpy as np
@@ -13,7 +14,7 @@ from bnp_dask.observation.ranges import check_reach
 from bnp_dask.settings import LEAST_MASS, MOST_MASS, shown
 from bnp_dask.survey import Survey
 
-LOG_2PI = float(np.log(2 * np.pi))
+LOG_2PI = math.log(2 * math.pi)
 
 PRIOR_SCALE = 0.1
 """Expected variance of a cluster, as a share of the data's variance, when the user gives no prior.

@@ -11,6 +11,7 @@ import numpy as np
 from scipy.special import gammaln, psi
 
 from bnp_dask.batch import Batch
+from bnp_dask.kernels.arithmetic import log, log1p, matmul
 from bnp_dask.kernels.resp import Resp, cluster_sums
 from bnp_dask.observation.dense import (
     LOG_2PI,
@@ -117,18 +118,18 @@ class DiagGaussian:
         beta = prior.beta + np.maximum(squares, 0.0)
         nu = prior.nu + n
         expected = nu[:, None] / beta
-        log_lam = psi(nu / 2)[:, None] - np.log(beta / 2)
+        log_lam = psi(nu / 2)[:, None] - log(beta / 2)
         const = 0.5 * np.sum(log_lam - LOG_2PI - expected * m**2 - 1.0 / kappa[:, None], axis=1)
         return NormalGamma(nu, beta, m + prior.center, kappa, const, expected * m, expected)
 
     def at_mode(self, params: NormalGamma) -> NormalGamma:
         m = _centred(params)
-        const = 0.5 * np.sum(np.log(params.precision) - LOG_2PI - params.precision * m**2, axis=1)
+        const = 0.5 * np.sum(log(params.precision) - LOG_2PI - params.precision * m**2, axis=1)
         return replace(params, const=const)
 
     def expected_log_lik(self, params: NormalGamma, batch: Batch) -> np.ndarray:
         table = np.concatenate([params.linear, -0.5 * params.precision], axis=1)
-        out = _with_squares(batch.x, self._prior.center) @ table.T
+        out = matmul(_with_squares(batch.x, self._prior.center), table.T)
         out += params.const
         return out
 
@@ -147,29 +148,29 @@ class DiagGaussian:
             0.5 * (nu - prior.nu) * psi(nu / 2)
             - gammaln(nu / 2)
             + gammaln(prior.nu / 2)
-            + 0.5 * prior.nu * (np.log(params.beta) - np.log(prior.beta))
+            + 0.5 * prior.nu * (log(params.beta) - log(prior.beta))
             + 0.5 * nu * (prior.beta / params.beta - 1.0)
         )
         ratio = prior.kappa / kappa
-        normal = 0.5 * (ratio - 1.0 - np.log(ratio) + prior.kappa * params.precision * shift**2)
+        normal = 0.5 * (ratio - 1.0 - log(ratio) + prior.kappa * params.precision * shift**2)
         return np.sum(gamma + normal, axis=1)
 
     def log_prior(self, params: NormalGamma) -> np.ndarray:
         prior = self._prior
         shift = _centred(params) - (prior.m - prior.center)
         spread = prior.beta + prior.kappa * shift**2
-        return 0.5 * np.sum(prior.nu * np.log(params.precision) - spread * params.precision, axis=1)
+        return 0.5 * np.sum(prior.nu * log(params.precision) - spread * params.precision, axis=1)
 
     def log_predictive(self, params: NormalGamma, batch: Batch) -> np.ndarray:
         """Product over features of Student t with nu degrees of freedom."""
         nu = params.nu[:, None]
         scale = params.beta * (1.0 + 1.0 / params.kappa[:, None])
-        const = np.sum(gammaln((nu + 1) / 2) - gammaln(nu / 2) - 0.5 * np.log(np.pi * scale), axis=1)
+        const = np.sum(gammaln((nu + 1) / 2) - gammaln(nu / 2) - 0.5 * log(np.pi * scale), axis=1)
         y, m = batch.x - self._prior.center, _centred(params)
         out = np.empty((batch.n_atoms, len(params.nu)))
         for k in range(len(params.nu)):
             square = (y - m[k]) ** 2 / scale[k]
-            out[:, k] = const[k] - 0.5 * (params.nu[k] + 1) * np.log1p(square).sum(axis=1)
+            out[:, k] = const[k] - 0.5 * (params.nu[k] + 1) * log1p(square).sum(axis=1)
         return out
 
     def estimates(self, params: NormalGamma, names: Names) -> Estimates:

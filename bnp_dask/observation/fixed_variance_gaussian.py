@@ -10,6 +10,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from bnp_dask.batch import Batch
+from bnp_dask.kernels.arithmetic import log, matmul
 from bnp_dask.kernels.resp import Resp, cluster_sums
 from bnp_dask.observation.base import LOG_BASE
 from bnp_dask.observation.counts import atom_mass
@@ -99,7 +100,7 @@ class FixedVarianceGaussian:
 
     def summarize(self, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:
         y = batch.x - self._prior.center
-        return {"x": cluster_sums(resp, y), LOG_BASE: np.asarray(atom_mass(resp) @ self._log_base(y))}
+        return {"x": cluster_sums(resp, y), LOG_BASE: np.asarray(matmul(atom_mass(resp), self._log_base(y)))}
 
     def global_step(self, summary: Summary) -> NormalMean:
         prior = self._prior
@@ -111,7 +112,7 @@ class FixedVarianceGaussian:
         return _with_coefficients(self._prior, _centred(self._prior, params), params.kappa, 0.0)
 
     def expected_log_lik(self, params: NormalMean, batch: Batch) -> np.ndarray:
-        out = (batch.x - self._prior.center) @ params.linear.T
+        out = matmul(batch.x - self._prior.center, params.linear.T)
         out += params.const
         return out
 
@@ -120,7 +121,7 @@ class FixedVarianceGaussian:
 
     def kl(self, params: NormalMean) -> np.ndarray:
         ratio = self._prior.kappa / params.kappa
-        return 0.5 * self._prior.center.size * (ratio - 1.0 - np.log(ratio)) - self.log_prior(params)
+        return 0.5 * self._prior.center.size * (ratio - 1.0 - log(ratio)) - self.log_prior(params)
 
     def log_prior(self, params: NormalMean) -> np.ndarray:
         prior = self._prior
@@ -131,7 +132,7 @@ class FixedVarianceGaussian:
         """Gaussian with variance (1 + 1 / kappa_k) times that of the likelihood."""
         prior = self._prior
         wider = 1.0 + 1.0 / params.kappa
-        const = -0.5 * (np.sum(LOG_2PI + np.log(prior.variance)) + prior.center.size * np.log(wider))
+        const = -0.5 * (np.sum(LOG_2PI + log(prior.variance)) + prior.center.size * log(wider))
         y, m = batch.x - prior.center, _centred(prior, params)
         out = np.empty((batch.n_atoms, len(wider)))
         for k in range(len(wider)):
@@ -150,7 +151,7 @@ class FixedVarianceGaussian:
     def _log_base(self, y: np.ndarray) -> np.ndarray:
         """log h, ``(n,)``: the density of centred atoms under mean zero."""
         variance = self._prior.variance
-        return -0.5 * (y**2 @ (1.0 / variance) + np.sum(LOG_2PI + np.log(variance)))
+        return -0.5 * (matmul(y**2, 1.0 / variance) + np.sum(LOG_2PI + log(variance)))
 
     @property
     def _prior(self) -> _Prior:

@@ -10,6 +10,7 @@ from typing import Self
 import numpy as np
 
 from bnp_dask.batch import Batch
+from bnp_dask.kernels.arithmetic import log, matmul
 from bnp_dask.kernels.quadratic import (
     moment_sums,
     n_packed,
@@ -143,7 +144,7 @@ class Gaussian:
         shift = (self.kappa * prior + summary["x"]) / kappa[:, None]
         scale = self._posterior_scale(n, summary["x"], summary["xx"], kappa)
         root, log_det = wishart.factor(scale, summary.ids, type(self).__name__)
-        precision = root.transpose(0, 2, 1) @ root
+        precision = matmul(root.transpose(0, 2, 1), root)
         precision *= nu[:, None, None]
         spread = np.sqrt(np.diagonal(scale, axis1=1, axis2=2) / nu[:, None] + shift**2)
         params = NormalWishart(
@@ -181,12 +182,12 @@ class Gaussian:
         nu, kappa = self.nu + n, self.kappa + n
         scale = self._posterior_scale(n, summary["x"], summary["xx"], kappa)
         log_det = wishart.log_dets(scale, summary.ids, type(self).__name__)
-        mean_part = 0.5 * len(self.center) * np.log(self.kappa / kappa)
+        mean_part = 0.5 * len(self.center) * log(self.kappa / kappa)
         return wishart.log_evidence(n, nu, log_det, self.nu, self.B) + mean_part
 
     def at_mode(self, params: NormalWishart) -> NormalWishart:
         d = len(self.center)
-        return _at_level(params, 0.5 * (d * np.log(params.nu) - params.log_det - d * LOG_2PI))
+        return _at_level(params, 0.5 * (d * log(params.nu) - params.log_det - d * LOG_2PI))
 
     def expected_log_lik(self, params: NormalWishart, batch: Batch) -> np.ndarray:
         if params.whiten.all():
@@ -219,15 +220,15 @@ class Gaussian:
         quadratic = params.theta[:, d + 1 :]
         wishart_part = wishart.wishart_kl(params.nu, params.log_det, self.nu, self.B, quadratic)
         ratio = self.kappa / params.kappa
-        normal = 0.5 * d * (ratio - 1.0 - np.log(ratio)) + self._pull(params)
+        normal = 0.5 * d * (ratio - 1.0 - log(ratio)) + self._pull(params)
         return wishart_part + normal
 
     def log_prior(self, params: NormalWishart) -> np.ndarray:
         """``nu/2 log|Lam| - tr(B Lam)/2 - kappa/2 (mu - m)' Lam (mu - m)``: the density for which the point estimate
         of :meth:`at_mode` is the mode, that is, with respect to ``|Lam|^(-D/2) dLam dmu``."""
         d = len(self.center)
-        log_det = d * np.log(params.nu) - params.log_det
-        return 0.5 * self.nu * log_det + params.theta[:, d + 1 :] @ pack(self.B) - self._pull(params)
+        log_det = d * log(params.nu) - params.log_det
+        return 0.5 * self.nu * log_det + matmul(params.theta[:, d + 1 :], pack(self.B)) - self._pull(params)
 
     def best_joint(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
         """Log likelihood plus log prior of each atom at the point estimate of a cluster that holds it alone, ``(n,)``

@@ -12,6 +12,7 @@ from scipy.special import gammaln
 
 from bnp_dask.batch import Batch
 from bnp_dask.errors import DataError, SettingError
+from bnp_dask.kernels.arithmetic import log, matmul
 from bnp_dask.kernels.counts import rising, rising_sums, row_log_factorials, table_product
 from bnp_dask.kernels.dirichlet import dirichlet_table, table_scores
 from bnp_dask.kernels.resp import AnyResp, WordResp
@@ -118,7 +119,7 @@ class Multinomial:
     def summarize(self, batch: Batch, resp: AnyResp) -> dict[str, np.ndarray]:
         if isinstance(resp, WordResp):
             return {"x": resp.by_cluster(batch.n_features), LOG_BASE: np.zeros(())}
-        return {"x": sums(batch, resp), LOG_BASE: np.asarray(atom_mass(resp) @ self._log_base(batch))}
+        return {"x": sums(batch, resp), LOG_BASE: np.asarray(matmul(atom_mass(resp), self._log_base(batch)))}
 
     def global_step(self, summary: Summary) -> DirichletWords:
         prior = known("lam", self.lam)
@@ -130,7 +131,7 @@ class Multinomial:
         return DirichletWords(lam, log_phi, divergence)
 
     def at_mode(self, params: DirichletWords) -> DirichletWords:
-        log_phi = np.log(params.lam) - np.log(params.lam.sum(axis=1, keepdims=True))
+        log_phi = log(params.lam) - log(params.lam.sum(axis=1, keepdims=True))
         return replace(params, log_phi=cluster_fastest(log_phi))
 
     def lean(self, params: DirichletWords, screened: bool) -> DirichletWords:
@@ -150,7 +151,7 @@ class Multinomial:
         return params.divergence
 
     def log_prior(self, params: DirichletWords) -> np.ndarray:
-        return params.log_phi @ known("lam", self.lam)
+        return matmul(params.log_phi, known("lam", self.lam))
 
     def log_predictive(self, params: DirichletWords, batch: Batch) -> np.ndarray:
         """Dirichlet-multinomial."""

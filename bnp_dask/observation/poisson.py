@@ -13,6 +13,7 @@ from scipy.special import gammaln, psi
 
 from bnp_dask.batch import Batch
 from bnp_dask.errors import SettingError
+from bnp_dask.kernels.arithmetic import log, log1p, matmul
 from bnp_dask.kernels.counts import rising_sums, row_log_factorials
 from bnp_dask.kernels.resp import Resp
 from bnp_dask.observation.base import LOG_BASE
@@ -80,16 +81,16 @@ class Poisson:
 
     def summarize(self, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:
         log_base = -row_log_factorials(as_csr(batch))
-        return {"x": sums(batch, resp), LOG_BASE: np.asarray(atom_mass(resp) @ log_base)}
+        return {"x": sums(batch, resp), LOG_BASE: np.asarray(matmul(atom_mass(resp), log_base))}
 
     def global_step(self, summary: Summary) -> GammaRates:
         prior_a, prior_b = self._prior
         a = prior_a + summary["x"]
         b = prior_b + summary["N"][:, None]
-        return GammaRates(a, b, cluster_fastest(psi(a) - np.log(b)), np.sum(a / b, axis=1))
+        return GammaRates(a, b, cluster_fastest(psi(a) - log(b)), np.sum(a / b, axis=1))
 
     def at_mode(self, params: GammaRates) -> GammaRates:
-        return replace(params, log_rate=cluster_fastest(np.log(params.a) - np.log(params.b)))
+        return replace(params, log_rate=cluster_fastest(log(params.a) - log(params.b)))
 
     def expected_log_lik(self, params: GammaRates, batch: Batch) -> np.ndarray:
         out = product(batch, params.log_rate)
@@ -103,19 +104,19 @@ class Poisson:
         prior_a, prior_b = self._prior
         a, b = params.a, params.b
         shape = (a - prior_a) * psi(a) - gammaln(a) + gammaln(prior_a)
-        scale = prior_a * (np.log(b) - np.log(prior_b)) + a * (prior_b - b) / b
+        scale = prior_a * (log(b) - log(prior_b)) + a * (prior_b - b) / b
         return np.sum(shape + scale, axis=1)
 
     def log_prior(self, params: GammaRates) -> np.ndarray:
         prior_a, prior_b = self._prior
-        return params.log_rate @ prior_a - (params.a / params.b) @ prior_b
+        return matmul(params.log_rate, prior_a) - matmul(params.a / params.b, prior_b)
 
     def log_predictive(self, params: GammaRates, batch: Batch) -> np.ndarray:
         """Product over features of negative binomials."""
         counts = as_csr(batch)
-        none = -np.sum(params.a * np.log1p(1.0 / params.b), axis=1)
+        none = -np.sum(params.a * log1p(1.0 / params.b), axis=1)
         log_base = -row_log_factorials(counts)
-        return rising_sums(counts, params.a) - product(batch, np.log1p(params.b)) + none + log_base[:, None]
+        return rising_sums(counts, params.a) - product(batch, log1p(params.b)) + none + log_base[:, None]
 
     def estimates(self, params: GammaRates, names: Names) -> Estimates:
         shown = {"rate": params.a / params.b, "a": params.a, "b": params.b}

@@ -6,6 +6,7 @@ B^-1``, and ``E[Lam^-1] = B / (nu - D - 1)`` (thesis 2.2).
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -15,13 +16,15 @@ from scipy.special import gammaln, psi
 
 from bnp_dask.arrays import real_setting
 from bnp_dask.errors import NumericalError, SettingError
+from bnp_dask.fixed_order import is_fixed
+from bnp_dask.kernels.arithmetic import log, log1p, matmul
 from bnp_dask.kernels.factors import absolute_forms, cholesky_factors
 from bnp_dask.kernels.quadratic import pack, whitened_squares
 from bnp_dask.observation.dense import LOG_2PI, scales
 from bnp_dask.settings import MOST_MASS, shown
 
-LOG_2 = float(np.log(2.0))
-LOG_PI = float(np.log(np.pi))
+LOG_2 = math.log(2.0)
+LOG_PI = math.log(math.pi)
 
 WHITEN_ABOVE = 1e9
 """Size of the cancelling terms of a quadratic form, nats, above which atoms are whitened instead.
@@ -125,16 +128,18 @@ def factor(scale: np.ndarray, ids: np.ndarray, model: str) -> tuple[np.ndarray, 
     lower, root, wrong = cholesky_factors(scale)
     if wrong >= 0:
         raise NumericalError(_not_positive_definite(scale[wrong], int(ids[wrong]), model))
-    return root, 2.0 * np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
+    return root, 2.0 * log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
 
 
 def log_dets(scale: np.ndarray, ids: np.ndarray, model: str) -> np.ndarray:
     """``log|B_k|``, ``(K,)``, and nothing else of what :func:`factor` gives; raises what that does."""
+    if is_fixed():
+        return factor(scale, ids, model)[1]
     try:
         lower = np.linalg.cholesky(scale)
     except np.linalg.LinAlgError:
         return factor(scale, ids, model)[1]
-    found = 2.0 * np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
+    found = 2.0 * log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
     return found if np.isfinite(found).all() else factor(scale, ids, model)[1]
 
 
@@ -221,11 +226,11 @@ def wishart_kl(
     with a packed matrix M is ``-tr(M E[Lam]) / 2``.
     """
     d = len(prior_scale)
-    prior_log_det = 2.0 * np.log(cholesky_factors(prior_scale[None])[0][0].diagonal()).sum()
+    prior_log_det = 2.0 * log(cholesky_factors(prior_scale[None])[0][0].diagonal()).sum()
     return (
         0.5 * (nu - prior_nu) * expected_log_det(nu, log_det, d)
         - 0.5 * nu * d
-        - quadratic @ pack(prior_scale)
+        - matmul(quadratic, pack(prior_scale))
         + log_normalizer(prior_nu, prior_log_det, d)
         - log_normalizer(nu, log_det, d)
     )
@@ -258,11 +263,11 @@ def best_joint(
     t = whitened_squares(y, mean, root[0])
     s = 1.0 / (1.0 + 1.0 / kappa)
     inside = t / (1.0 + s * t)  # a' (B + s a a')^-1 a
-    log_det = d * np.log(nu + 1.0) - prior_log_det - np.log1p(s * t)
+    log_det = d * log(nu + 1.0) - prior_log_det - log1p(s * t)
     # the atom is s a from its cluster's mean, and that (1 - s) a from the prior's: kappa (1 - s)^2 = s (1 - s)
     fit = 0.5 * (log_det - d * LOG_2PI - (nu + 1.0) * s**2 * inside)
     prior = 0.5 * (nu * log_det - (nu + 1.0) * (d - s * inside) - (nu + 1.0) * s * (1.0 - s) * inside)
-    flat = d * np.log(nu) - prior_log_det
+    flat = d * log(nu) - prior_log_det
     alone = 0.5 * ((1.0 + nu) * flat - d * (LOG_2PI + nu) - nu * t)
     return fit + prior, np.abs(fit) + np.abs(prior) + np.abs(alone)
 
@@ -275,5 +280,5 @@ def student_log_density(squares: np.ndarray, nu: float, log_det: float, stretch:
     """
     d = n_features
     constant = gammaln((nu + 1) / 2) - gammaln((nu - d + 1) / 2)
-    constant -= 0.5 * (d * np.log(np.pi * stretch) + log_det)
-    return constant - 0.5 * (nu + 1) * np.log1p(squares / stretch)
+    constant -= 0.5 * (d * log(np.pi * stretch) + log_det)
+    return constant - 0.5 * (nu + 1) * log1p(squares / stretch)

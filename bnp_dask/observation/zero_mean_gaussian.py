@@ -10,6 +10,7 @@ from typing import Self
 import numpy as np
 
 from bnp_dask.batch import Batch
+from bnp_dask.kernels.arithmetic import log, matmul
 from bnp_dask.kernels.quadratic import (
     moment_sums,
     n_packed,
@@ -102,7 +103,7 @@ class ZeroMeanGaussian:
         nu = self.nu + summary["N"]
         scale = self.B + unpack(summary["xx"], d)
         root, log_det = wishart.factor(scale, summary.ids, type(self).__name__)
-        precision = nu[:, None, None] * (root.transpose(0, 2, 1) @ root)
+        precision = nu[:, None, None] * matmul(root.transpose(0, 2, 1), root)
         spread = np.sqrt(np.diagonal(scale, axis1=1, axis2=2) / nu[:, None])
         level = 0.5 * (wishart.expected_log_det(nu, log_det, d) - d * LOG_2PI)
         theta = np.concatenate([level[:, None], quadratic_coefficients(precision)], axis=1)
@@ -116,7 +117,7 @@ class ZeroMeanGaussian:
     def at_mode(self, params: WishartParams) -> WishartParams:
         d = len(self.B)
         theta = params.theta.copy()
-        theta[:, 0] = 0.5 * (d * np.log(params.nu) - params.log_det - d * LOG_2PI)
+        theta[:, 0] = 0.5 * (d * log(params.nu) - params.log_det - d * LOG_2PI)
         return replace(params, theta=theta)
 
     def expected_log_lik(self, params: WishartParams, batch: Batch) -> np.ndarray:
@@ -146,8 +147,8 @@ class ZeroMeanGaussian:
     def log_prior(self, params: WishartParams) -> np.ndarray:
         """``nu/2 log|Lam| - tr(B Lam)/2``: the density with respect to ``|Lam|^(-(D + 1)/2) dLam``, of which the
         point estimate of :meth:`at_mode` is the mode."""
-        log_det = len(self.B) * np.log(params.nu) - params.log_det
-        return 0.5 * self.nu * log_det + params.theta[:, 1:] @ pack(self.B)
+        log_det = len(self.B) * log(params.nu) - params.log_det
+        return 0.5 * self.nu * log_det + matmul(params.theta[:, 1:], pack(self.B))
 
     def best_joint(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
         """Log likelihood plus log prior of each atom at the point estimate of a cluster that holds it alone, ``(n,)``
