@@ -85,6 +85,8 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         Seed, RandomState or None.
     client
         A ``distributed.Client`` to compute on; None for the current one, or this process.
+    reproducible
+        Compute the same bits on every x86-64 processor with AVX2 and FMA; see :class:`bnp_dask.Model`.
 
     Attributes
     ----------
@@ -129,6 +131,7 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         batch_size: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         client: Client | None = None,
+        reproducible: bool = False,
     ) -> None:
         self.observation = observation
         self.n_clusters = n_clusters
@@ -141,10 +144,11 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         self.batch_size = batch_size
         self.random_state = random_state
         self.client = client
+        self.reproducible = reproducible
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn the clusters of ``X (n, D)``; ``sample_weight (n,)`` says how often each row counts."""
-        model = Model(DPMixture(self.gamma), self._observation())
+        model = Model(DPMixture(self.gamma), self._observation(), reproducible=self.reproducible)
         X = self._checked(X, reset=True)
         weights = None
         if sample_weight is not None:

@@ -13,6 +13,7 @@
     store: runs/patches
     rng: 0
     on_bad_batch: raise                      # or skip: leave out batches that cannot be read
+    reproducible: false                      # or true: the same bits on other processors (mixtures)
 
 Only ``model`` and ``data`` are required.  Paths are relative to the job file, or to ``folder`` where that is given.
 Every class takes the settings that it has in Python; arrays are lists of numbers or paths of ``.npy`` files.
@@ -77,6 +78,7 @@ class Job:
     rng: int
     checkpoint_minutes: float
     on_bad_batch: Literal["raise", "skip"]
+    reproducible: bool
     raw: Mapping[str, Any]
 
     def train(
@@ -99,6 +101,7 @@ class Job:
             rng=self.rng,
             checkpoint_minutes=self.checkpoint_minutes,
             on_bad_batch=self.on_bad_batch,
+            reproducible=self.reproducible,
             job=to_text(self),
         )
 
@@ -117,6 +120,7 @@ class _Top:
     rng: int = 0
     checkpoint_minutes: float = 5.0
     on_bad_batch: Literal["raise", "skip"] = "raise"
+    reproducible: bool = False
     folder: str | None = None
 
 
@@ -173,6 +177,7 @@ def parse_job(content: Any, folder: Path) -> Job:
         rng=values.get("rng", 0),
         checkpoint_minutes=values.get("checkpoint_minutes", 5.0),
         on_bad_batch=values.get("on_bad_batch", "raise"),
+        reproducible=values.get("reproducible", False),
         raw={**top, "folder": str(folder)},
     )
 

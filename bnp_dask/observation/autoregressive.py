@@ -226,12 +226,8 @@ class AutoRegressiveGaussian:
         nu = float(known("nu", self.nu))
         wishart_part = wishart.wishart_kl(params.nu, params.log_det, nu, prior, quadratic_coefficients(lam))
         inverse = np.array([matmul(r.T, r) for r in map(wishart.root, params.V)]).reshape(params.V.shape)
-        log_det = (
-            wishart.log_dets(precision[None], np.zeros(1, np.int64), "prior")[0]
-            if is_fixed()
-            else np.linalg.slogdet(precision)[1]
-        )
-        log_ratio = params.log_det_v - log_det
+        log_det_prior = wishart.log_dets(precision[None], np.zeros(1, np.int64), type(self).__name__)[0]
+        log_ratio = params.log_det_v - (log_det_prior if is_fixed() else np.linalg.slogdet(precision)[1])
         spread = np.einsum("kij,ij->k", inverse, precision) - d
         return wishart_part + 0.5 * d * (log_ratio + spread) + self._pull(params, lam)
 
@@ -246,9 +242,8 @@ class AutoRegressiveGaussian:
 
     def _pull(self, params: MatrixNormalWishart, lam: np.ndarray) -> np.ndarray:
         """``tr((M_k - M) V (M_k - M)' E[Lam_k]) / 2`` with the prior's M and V, ``(K,)``."""
-        return 0.5 * np.einsum(
-            "kij,jl,kml,kmi->k", params.shift, known("V", self.V), params.shift, lam, optimize=not is_fixed()
-        )
+        shift, prior = params.shift, known("V", self.V)
+        return 0.5 * np.einsum("kij,jl,kml,kmi->k", shift, prior, shift, lam, optimize=not is_fixed())
 
     def estimates(self, params: MatrixNormalWishart, names: Names) -> Estimates:
         d = params.B.shape[1]
