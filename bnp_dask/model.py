@@ -30,12 +30,12 @@ from bnp_dask.observation.base import (
 )
 from bnp_dask.screened import screened_pieces, worthwhile
 from bnp_dask.sequences import ChainRun, chain_runs, take_runs
-from bnp_dask.settings import flag, one_of, require_methods
+from bnp_dask.settings import flag, one_of, require_methods, require_mixture
 from bnp_dask.states import GroupStates
 from bnp_dask.summary import Field, Summary, add_in_place
 from bnp_dask.survey import Survey
 from bnp_dask.trials import Shares, TrialRun
-from bnp_dask.visits import Trial, Visit
+from bnp_dask.visits import Trial, Visit, draw
 from bnp_dask.words import Words
 
 if TYPE_CHECKING:
@@ -166,10 +166,8 @@ class Model:
         is that of ``"double"``, which looks at all clusters in float64, to about 1e-14 of itself.  Where float32 cannot
         tell clusters apart (strongly correlated columns), or nearly all matter, both are the same.
     reproducible
-        Compute products of matrices, factors, exponentials and logarithms by kernels of our own in an order that is
-        written down, instead of by BLAS, LAPACK and NumPy, which choose code by the processor.  Bits are then equal on
-        all x86-64 processors with AVX2 and FMA (AVX-512 or not), under any BLAS and any number of its threads, with the
-        same versions of the other packages.  For mixtures, at up to 1.6 times the time.
+        For mixtures: the same bits on all x86-64 processors with AVX2 and FMA, under any BLAS and any number of its
+        threads, with the same versions of packages, for up to 1.6 times the time (:mod:`bnp_dask.kernels.arithmetic`).
     """
 
     allocation: Allocation
@@ -183,11 +181,8 @@ class Model:
         require_methods("observation", self.observation, ("with_prior", "summarize", "global_step"), "Gaussian()")
         one_of("estimate", self.estimate, ("posterior", "map"))
         one_of("precision", self.precision, ("mixed", "double"))
-        if flag("reproducible", self.reproducible) and (self.chained or self.allocation.grouped):
-            raise SettingError(
-                f"reproducible=True: {type(self.allocation).__name__} is not computed in a fixed order yet; the models "
-                "that are: DPMixture and FiniteMixture with any likelihood"
-            )
+        if flag("reproducible", self.reproducible):
+            require_mixture(self.allocation, self.chained)
         if self.allocation.grouped and self.estimate == "map":
             raise SettingError(
                 f"{type(self.allocation).__name__} has no point estimate: the weights of its groups are beliefs; "
@@ -320,11 +315,11 @@ class Model:
         """
         share = found.shares.get(cluster)
         if share is not None:
-            return take_members(batch, share, _draw(share.groups, limit, rng))
+            return take_members(batch, share, draw(share.groups, limit, rng))
         members = found.members[cluster]
         if self.chained:
             return take_runs(batch, members[0], members[1], limit, rng)
-        drawn = _draw(np.arange(members.shape[1]), limit, rng)
+        drawn = draw(np.arange(members.shape[1]), limit, rng)
         return replace(batch.take(members[0, drawn].astype(np.int64)), weights=members[1, drawn])
 
     def add_groups(self, total: Summary, laid: Laid, step: GroupStep) -> None:
@@ -454,8 +449,3 @@ class Model:
         terms = of(params, summary)
         require_finite_terms(terms)
         return terms
-
-
-def _draw(index: np.ndarray, limit: int, rng: np.random.Generator) -> np.ndarray:
-    """At most ``limit`` of some positions, in their order."""
-    return np.sort(rng.choice(index, limit, replace=False)) if len(index) > limit else index

@@ -184,12 +184,8 @@ def train(
             save(result.posterior, Path(store) / POSTERIOR_NAME)
     if result.reason.startswith("limit"):
         # after everything is saved: a warning may be turned into an error
-        warnings.warn(
-            f"stopped at the limit of {schedule.laps} laps before it converged; "
-            "give the schedule more laps, or resume with more",
-            ConvergenceWarning,
-            stacklevel=2,
-        )
+        told = f"stopped at the limit of {schedule.laps} laps before it converged; "
+        warnings.warn(told + "give the schedule more laps, or resume with more", ConvergenceWarning, stacklevel=2)
     return result
 
 

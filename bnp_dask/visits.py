@@ -66,3 +66,8 @@ class Visit:
     atoms: Mapping[int, Batch] = field(default_factory=dict)
     states: Mapping[str, GroupStates] = field(default_factory=dict)
     lost: str = ""
+
+
+def draw(index: np.ndarray, limit: int, rng: np.random.Generator) -> np.ndarray:
+    """At most ``limit`` of some positions, in their order."""
+    return np.sort(rng.choice(index, limit, replace=False)) if len(index) > limit else index

@@ -38,6 +38,15 @@ def cholesky_factors(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]
     return lower, inverse, -1
 
 
+def cholesky_factor(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
+    """Lower Cholesky factor of one matrix ``(D, D)``, its inverse, and whether the matrix has none."""
+    if is_fixed():
+        lower, inverse, wrong = cholesky_factors(matrix[None])
+        return lower[0], inverse[0], wrong >= 0
+    factor, info = lapack.dpotrf(matrix, lower=1, clean=1)
+    return (factor, factor, True) if info != 0 else (factor, lapack.dtrtri(factor, lower=1)[0], False)
+
+
 @njit(nogil=True, cache=True)
 def _factor_all(matrices, lower, inverse):
     n, d = matrices.shape[0], matrices.shape[1]

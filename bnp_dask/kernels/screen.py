@@ -26,11 +26,10 @@ from functools import cached_property
 
 import numpy as np
 from numba import njit
-from scipy.linalg import lapack
 
 from bnp_dask.fixed_order import is_fixed
 from bnp_dask.kernels.arithmetic import exp, matmul
-from bnp_dask.kernels.factors import cholesky_factors
+from bnp_dask.kernels.factors import cholesky_factor, cholesky_factors
 from bnp_dask.kernels.quadratic import _blocks, _products_into, n_packed, quadratic_coefficients
 from bnp_dask.kernels.ragged import by_cluster, whitened_pairs
 from bnp_dask.kernels.resp import ScreenedWeights
@@ -197,7 +196,7 @@ class Screen:
         unit = np.sqrt(pooled.diagonal())
         if not (np.isfinite(pooled).all() and (unit > 0).all()):
             return None
-        from_z, to_z, wrong = _factors(pooled / unit / unit[:, None])
+        from_z, to_z, wrong = cholesky_factor(pooled / unit / unit[:, None])
         if wrong:
             return None
         lost = _norm(matmul(np.abs(to_z), np.abs(from_z))) * self.n_features**2 * 2.0**-53
@@ -431,17 +430,6 @@ def _largest_eigenvalue(matrices: np.ndarray) -> np.ndarray:
     power = matmul(power, power)
     norm = np.linalg.norm(power.astype(np.float64), axis=(1, 2))
     return np.minimum(rows, 1.001 * (np.sqrt(np.sqrt(norm)) if is_fixed() else norm**0.25))
-
-
-def _factors(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
-    """Lower Cholesky factor of a matrix, its inverse, and whether there is none."""
-    if is_fixed():
-        lower, inverse, wrong = cholesky_factors(matrix[None])
-        return lower[0], inverse[0], wrong >= 0
-    lower, info = lapack.dpotrf(matrix, lower=1, clean=1)
-    if info != 0:
-        return lower, lower, True
-    return lower, lapack.dtrtri(lower, lower=1)[0], False
 
 
 def _norm(matrix: np.ndarray) -> float:
