@@ -17,7 +17,6 @@ from bnp_dask.columns import OPTIONAL, Columns
 from bnp_dask.errors import SettingError
 from bnp_dask.finite import require_finite_arrays, require_finite_params, require_finite_terms
 from bnp_dask.groups import Laid, check_tokens, summarize_words, take_members, visit_groups, with_words
-from bnp_dask.kernels.arithmetic import matmul
 from bnp_dask.kernels.counts import count_sums
 from bnp_dask.kernels.resp import Resp, ScreenedWeights, cluster_sums
 from bnp_dask.observation.base import (
@@ -237,7 +236,7 @@ class Model:
         if not (self.allocation.grouped and batch.is_sparse):
             return batch.total_weight
         tokens = np.asarray(batch.x.sum(axis=1), np.float64)
-        return float(tokens.sum() if batch.weights is None else matmul(tokens, batch.weights))
+        return float(tokens.sum() if batch.weights is None else tokens @ batch.weights)
 
     def check(self, batch: Batch) -> None:
         """Let the likelihood check a batch; to a topic model a document without any word is as good as others.

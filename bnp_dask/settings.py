@@ -136,7 +136,7 @@ def require_mixture(allocation: Any, chained: bool) -> None:
     """SettingError where an allocation, ``chained`` or grouped, has kernels that are not of fixed order."""
     if chained or allocation.grouped:
         raise SettingError(
-            f"reproducible=True: {type(allocation).__name__} is not computed in a fixed order yet; the models that are: "
+            f"reproducible=True: {type(allocation).__name__} is not computed in a fixed order yet; those that are: "
             "DPMixture and FiniteMixture with any likelihood"
         )
 
