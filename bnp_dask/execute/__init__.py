@@ -1,6 +1,6 @@
 """Executors: run pure tasks here, in threads, or on a Dask cluster.
 
-``execute.dask`` is the door to Dask: it, ``local`` and ``parcel`` alone import it here.
+``execute.dask`` is the door to Dask: it, ``local``, ``parcel`` and ``worker_queue`` alone import it here.
 """
 
 from bnp_dask.execute.base import Executor, Handle
