@@ -58,6 +58,9 @@ from bnp_dask.warm import warm
 DATA_SETTINGS = ("data", "skipped", "checksums", "n_atoms", "n_batches")
 """Settings of a run that say what its data are."""
 
+RESUME = "What was committed to the run directory is safe: start a cluster and call train(..., resume=True)."
+ANEW = "Nothing was kept of this run: start a cluster and call train(...) again, with store= to be able to go on."
+
 STOPPED = "stopped by a callback"
 """Reason of a run that a callback ended."""
 
@@ -142,8 +145,9 @@ def train(
     StoreError
         A run directory that is in use, holds another run, or belongs to other data or settings.
     ExecutionError
-        The cluster was lost: its scheduler died, restarted or cannot be reached (within Dask's connection timeout,
-        30 s unless set otherwise), or a task lost worker after worker.  ``resume=True`` goes on.
+        The cluster was lost: its scheduler died, restarted, hangs or cannot be reached (told within Dask's connection
+        timeout ``distributed.comm.timeouts.connect``, 30 s unless set otherwise), or a task lost worker after worker.
+        ``resume=True`` goes on.
     """
     schedule = Memoized() if schedule is None else schedule
     init = BregmanKMeans(25) if init is None else init
@@ -154,7 +158,7 @@ def train(
     names = None if columns is None else columns.features
     named = model.with_columns(names)
     seed = int(rng.integers(2**63)) if isinstance(rng, np.random.Generator) else int(rng)
-    with one_blas_thread(), open_executor(client) as executor:
+    with one_blas_thread(), open_executor(client, ANEW if store is None else RESUME) as executor:
         plan = MemoryPlan(executor.memory_limit)
         plan.require_batches(source)
         if on_bad_batch == "skip":

@@ -19,7 +19,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 MAX_FILE_LINES = 450
 MAX_FUNCTION_LINES = 60
 
-DASK_DOORS = {f"bnp_dask.execute.{name}" for name in ("dask", "local", "parcel", "worker_queue")}
+DASK_DOORS = {f"bnp_dask.execute.{name}" for name in ("dask", "local", "lost", "parcel", "pulse", "worker_queue")}
 DASK_DOORS |= {"bnp_dask.train", "bnp_dask.cli", "bnp_dask.console"}
 """Who may import Dask, besides the modules of ``data`` that read and write its collections."""
 

@@ -90,7 +90,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             else:
                 begun = isinstance(error, ExecutionError) or run.BEGUN in getattr(error, "__notes__", ())
                 how = run.how_to_resume(args) if begun else ""
-                print(f"bnp-dask: error: {' '.join(str(error).split())}{_notes(error)}{how}", file=sys.stderr)
+                text = error.what if isinstance(error, ExecutionError) and how else str(error)
+                print(f"bnp-dask: error: {' '.join(text.split())}{_notes(error)}{how}", file=sys.stderr)
             return EXIT_ERROR
     return 0
 

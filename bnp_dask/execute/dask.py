@@ -7,14 +7,13 @@ import time
 import uuid
 import warnings
 import weakref
-from asyncio import CancelledError as AsyncCancelledError
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from distributed import Client, Future, default_client
-from distributed.client import ClosedClientError
+from distributed.client import ClosedClientError, FutureCancelledError
 from distributed.scheduler import KilledWorker, NoValidWorkerError
 
 from bnp_dask.errors import ExecutionError, SettingError
@@ -31,31 +30,34 @@ from bnp_dask.execute.base import (
     logger,
     make_call,
 )
+from bnp_dask.execute.lost import GONE, told
 from bnp_dask.execute.parcel import Parcel
+from bnp_dask.execute.pulse import Pulse, SilenceError, patience
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.execute.worker_queue import WorkerQueue
+
+T = TypeVar("T")
 
 POLL_SECONDS = 2.0
 WARN_SECONDS = 60.0
 FETCH_SECONDS = 20.0
+FETCH_TRIES = 3
 LOOK_SECONDS = 1.0
 WORKER_LOSSES = 20
 """How many more workers may die under one task after Dask gave it up: spot machines go in dozens, and a task that
 kills its workers itself must still come to an end."""
-GONE = (OSError, ClosedClientError, CancelledError, AsyncCancelledError)
-"""Errors of a connection that broke."""
-RESUME = "What was committed to the run directory is safe: start a cluster and call train(..., resume=True)."
+AGAIN = "Start a cluster and make the call again."
 
 
 @contextmanager
-def open_executor(client: Client | Executor | None) -> Iterator[Executor]:
-    """The executor behind ``client``; closed at the end if it was made here."""
+def open_executor(client: Client | Executor | None, advice: str = AGAIN) -> Iterator[Executor]:
+    """The executor behind ``client``, closed at the end if it was made here; ``advice`` for a lost cluster's error."""
     if client is None:
         client = _current_client()
     if not isinstance(client, Client):
         yield client
         return
-    executor = DaskExecutor(client, uuid.uuid4().hex[:6])
+    executor = DaskExecutor(client, uuid.uuid4().hex[:6], advice=advice)
     try:
         yield executor
     finally:
@@ -99,6 +101,8 @@ class DaskExecutor:
     worker_losses
         How many workers may die while they run or hold one task, beyond those that Dask itself allows
         (``distributed.scheduler.allowed-failures``, 3).
+    advice
+        What to call after the cluster was lost; ends the error's text.
     """
 
     def __init__(
@@ -109,6 +113,7 @@ class DaskExecutor:
         direct: bool | None = None,
         worker_timeout: float = 3600.0,
         worker_losses: int = WORKER_LOSSES,
+        advice: str = AGAIN,
     ) -> None:
         if not isinstance(client, Client):
             raise SettingError(f"client={client!r}: needs a distributed.Client, for example Client(LocalCluster())")
@@ -122,23 +127,25 @@ class DaskExecutor:
         self._direct = direct
         self._worker_timeout = worker_timeout
         self._worker_losses = worker_losses
+        self._advice = advice
+        self._pulse = Pulse(client, patience())
         self._n_workers, self._look_again = 0, 0.0
         self._count = 0
         self._handles: weakref.WeakSet[Handle] = weakref.WeakSet()
-        self._closed = False
+        self._closed = self._is_lost = False
 
     @property
     def n_workers(self) -> int:
         """Worker threads that are connected, or were a second ago: to ask the scheduler takes a message."""
         if time.monotonic() >= self._look_again:
-            self._n_workers = sum(self._client.nthreads().values())
+            self._n_workers = sum(self._ask("ncores").values())
             self._look_again = time.monotonic() + LOOK_SECONDS
         return self._n_workers
 
     @property
     def memory_limit(self) -> int | None:
         """Bytes that the smallest worker may take; None where there are no workers yet, or none has a limit."""
-        workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
+        workers = self._ask("identity", n_workers=-1)["workers"].values()
         limits = [int(w["memory_limit"]) for w in workers if w["memory_limit"]]
         return min(limits, default=None)
 
@@ -179,10 +186,10 @@ class DaskExecutor:
         except ExecutionError:
             raise
         except NoValidWorkerError as error:
-            raise ExecutionError(f"no worker took task {handle.name}: {error} {RESUME}") from error
+            raise ExecutionError(f"no worker took task {handle.name}: {error}", self._advice) from error
         except GONE as error:
             if future.status != "error":
-                raise _lost(handle.name, error) from error
+                raise self._lost(f"task {handle.name}", error) from None
             _note(error, handle.name)  # the task itself met such an error
             raise
         except Exception as error:
@@ -197,9 +204,9 @@ class DaskExecutor:
         for handle, future in zip(handles, futures, strict=True):
             self._wait(handle.name, future)
         with suppress(*GONE, KilledWorker):
-            arrived, values = False, []
+            arrived, values = False, list[Any]()
             if all(future.status == "finished" for future in futures):
-                arrived, values = self._client.sync(self._fetch, futures, FETCH_SECONDS)
+                arrived, values = self._listen(f"task {handles[0].name}", self._fetch, futures, FETCH_SECONDS)
             if arrived:
                 for handle, future in zip(handles, futures, strict=True):
                     handle.void()
@@ -219,8 +226,9 @@ class DaskExecutor:
                 futures.append(handle.content(self))
             handle.void()
         # A client that lost its cluster has cancelled everything itself.
-        with suppress(*GONE):
-            if futures and self._client.status == "running":
+        with suppress(*GONE, RuntimeError):  # nor has one that was closed an event loop
+            self._client.loop.add_callback(self._pulse.stop)
+            if futures and self._client.status == "running" and not self._is_lost:
                 self._client.cancel(futures)
 
     def _submit(self, name: str, call: Call, needed: list[Future], priority: int = 0) -> Handle:
@@ -241,27 +249,32 @@ class DaskExecutor:
                 _run, parcels, *needed, key=keys, retries=self._retries, priority=priority, pure=False, fifo_timeout=0
             )
         except GONE as error:
-            raise _lost(names[0], error) from error
+            raise self._lost(f"task {names[0]}", error) from None
         handles = [Handle(name, self, future) for name, future in zip(names, futures, strict=True)]
         self._handles.update(handles)
         return handles
 
     def _outlive(self, name: str, future: Future) -> Any:
         """The value of a task, whose workers may die now and then."""
-        losses, patience = 0, FETCH_SECONDS
+        losses, broken, patience = 0, 0, FETCH_SECONDS
         while True:
             try:
                 self._wait(name, future)
-                arrived, value = self._client.sync(self._fetch, future, patience)
+                arrived, value = self._listen(f"task {name}", self._fetch, future, patience)
                 if arrived:
                     return value
                 patience *= 2.0
+            except OSError:
+                # of the connection that brought the value, if the task did not fail and others of the client hold
+                if broken >= FETCH_TRIES or future.status == "error" or self._client.status != "running":
+                    raise
+                broken += 1
             except KilledWorker as error:
                 if losses >= self._worker_losses:
-                    raise _no_survivors(name, error, losses) from error
+                    raise self._no_survivors(name, error, losses) from error
                 losses += 1
                 logger.warning("%d workers died while they had task %s; trying another", _deaths(error, losses), name)
-                self._client.sync(self._revive, future)
+                self._listen(f"task {name}", self._revive, future)
 
     async def _fetch(self, future: Future | list[Future], patience: float) -> tuple[bool, Any]:
         """Whether the value, or the values of several, came within some seconds, and the value.
@@ -269,12 +282,7 @@ class DaskExecutor:
         Whoever holds it may die before it is fetched.  Dask then waits for it to be computed again, even where nobody
         is left to do that: only :meth:`_wait` sees to this.
         """
-        fetching = asyncio.ensure_future(self._client.gather(future, direct=self._direct, asynchronous=True))
-        await asyncio.wait({fetching}, timeout=patience)
-        if fetching.done():
-            return True, fetching.result()
-        fetching.cancel()
-        return False, None
+        return await _within(patience, self._client.gather(future, direct=self._direct, asynchronous=True))
 
     async def _revive(self, future: Future) -> None:
         # Client.retry() fails on what a task needs and nobody holds any more, such as an older posterior.
@@ -286,33 +294,85 @@ class DaskExecutor:
     def _wait(self, name: str, future: Future) -> None:
         last_seen = last_warned = time.monotonic()
         while not future.done():
-            with suppress(TimeoutError):
-                future.exception(timeout=POLL_SECONDS)
+            if self._listen(f"task {name}", self._ended, future):
                 return
             now = time.monotonic()
             if self._client.status not in ("running", "connecting"):
-                raise _lost(name, None)
-            if self._has_workers():
+                raise self._lost(f"task {name}", None)
+            if self._has_workers(name):
                 last_seen = last_warned = now
             elif now - last_seen > self._worker_timeout:
                 raise ExecutionError(
                     f"no worker has been connected for {now - last_seen:.0f} s, so task {name} cannot run; "
-                    f"look at the workers' logs. {RESUME}"
+                    "look at the workers' logs",
+                    self._advice,
                 )
             elif now - last_warned > WARN_SECONDS:
                 last_warned = now
                 logger.warning("task %s waits: no worker has been connected for %.0f s", name, now - last_seen)
 
-    def _has_workers(self) -> bool:
+    async def _ended(self, future: Future) -> bool:
+        return (await _within(POLL_SECONDS, future.exception(asynchronous=True)))[0]
+
+    def _has_workers(self, name: str) -> bool:
         try:
-            return bool(self._client.nthreads())
+            return bool(self._listen(f"task {name}", self._answer, "ncores"))
         except GONE:
             return False  # the connection is going; the future or the client's status will tell
+
+    def _ask(self, question: str, **settings: Any) -> Any:
+        """The scheduler's answer to a question about its workers."""
+        try:
+            return self._listen("a question about workers", partial(self._answer, question, **settings))
+        except GONE as error:
+            raise self._lost("a question about workers", error) from None
+
+    async def _answer(self, question: str, **settings: Any) -> Any:
+        if self._client.scheduler is None:
+            raise ClosedClientError(f"the client is {self._client.status}")
+        return await getattr(self._client.scheduler, question)(**settings)
+
+    def _listen(self, what: str, function: Callable[..., Awaitable[T]], *args: Any) -> T:
+        """Run a coroutine on the client's event loop while the scheduler answers; ``what`` is waited for."""
+        try:
+            return self._client.sync(self._pulse.wait_for, function, *args)
+        except SilenceError as error:
+            raise self._lost(what, error) from None
+
+    def _no_survivors(self, name: str, error: KilledWorker, losses: int) -> ExecutionError:
+        return ExecutionError(
+            f"{_deaths(error, losses + 1)} workers died while they ran task {name}; most often the batch and the model "
+            "do not fit a worker's memory. Give workers more memory or the data smaller batches, or raise "
+            "distributed.scheduler.allowed-failures if machines come and go",
+            self._advice,
+        )
+
+    def _lost(self, what: str, error: BaseException | None) -> ExecutionError:
+        """The error of a lost cluster, in one line; Dask's own of the same are told from now on to nobody."""
+        if not self._is_lost:
+            told(self._client)
+        self._is_lost = True
+        logger.debug("lost the cluster while %s was out", what, exc_info=error)
+        why = error.reason if isinstance(error, FutureCancelledError) else "" if error is None else str(error)
+        text = " ".join(str(why).split()).rstrip(".")
+        reason = f" ({text})" if text else ""
+        return ExecutionError(f"lost the Dask cluster while {what} was out{reason}", self._advice)
 
 
 def _run(parcel: Parcel, *values: Any) -> Any:
     with looking_ahead(WorkerQueue.of_this_worker()):
         return parcel.open().run(values)
+
+
+async def _within(seconds: float, work: Awaitable[T]) -> tuple[bool, T | None]:
+    """Whether something ended within some seconds, and what it gave."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait({task}, timeout=seconds)
+        return (True, task.result()) if task.done() else (False, None)
+    finally:
+        if not task.done():
+            task.cancel()
 
 
 def _identity(value: Any) -> Any:
@@ -327,17 +387,3 @@ def _note(error: BaseException, name: str) -> None:
 
 def _deaths(error: KilledWorker, losses: int) -> int:
     return int(error.allowed_failures) + losses
-
-
-def _no_survivors(name: str, error: KilledWorker, losses: int) -> ExecutionError:
-    return ExecutionError(
-        f"{_deaths(error, losses + 1)} workers died while they ran task {name}; most often the batch and the model "
-        "do not fit a worker's memory. Give workers more memory or the data smaller batches, or raise "
-        f"distributed.scheduler.allowed-failures if machines come and go. {RESUME}"
-    )
-
-
-def _lost(name: str, error: BaseException | None) -> ExecutionError:
-    text = "" if error is None else " ".join(str(error).split()).rstrip(".")
-    reason = f" ({text})" if text else ""
-    return ExecutionError(f"lost the Dask cluster while task {name} was out{reason}. {RESUME}")
