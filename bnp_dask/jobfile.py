@@ -13,6 +13,7 @@
     store: runs/patches
     rng: 0
     on_bad_batch: raise                      # or skip: leave out batches that cannot be read
+    memory: 256MB                            # of this process for what it holds of batches; the rest lies in files
 
 Only ``model`` and ``data`` are required.  Paths are relative to the job file, or to ``folder`` where that is given.
 Every class takes the settings that it has in Python; arrays are lists of numbers or paths of ``.npy`` files.
@@ -40,6 +41,7 @@ from bnp_dask._names import ALLOCATIONS, INITIALIZATIONS, MOVES, OBSERVATIONS, S
 from bnp_dask.allocation.base import Allocation
 from bnp_dask.data import Source, as_source
 from bnp_dask.errors import SettingError
+from bnp_dask.memory_plan import MEMORY, parse_memory
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation.base import Observation
 from bnp_dask.results import load
@@ -155,6 +157,7 @@ class Job:
     rng: int
     checkpoint_minutes: float
     on_bad_batch: Literal["raise", "skip"]
+    memory: int
     raw: Mapping[str, Any]
 
 
@@ -172,6 +175,7 @@ class _Top:
     rng: int = 0
     checkpoint_minutes: float = 5.0
     on_bad_batch: Literal["raise", "skip"] = "raise"
+    memory: int | str = MEMORY
     folder: str | None = None
 
 
@@ -226,6 +230,7 @@ def parse_job(content: Any, folder: Path) -> Job:
         rng=values.get("rng", 0),
         checkpoint_minutes=values.get("checkpoint_minutes", 5.0),
         on_bad_batch=values.get("on_bad_batch", "raise"),
+        memory=parse_memory(values.get("memory", MEMORY)),
         raw={**top, "folder": str(folder)},
     )
 

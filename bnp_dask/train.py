@@ -23,6 +23,7 @@ from bnp_dask.errors import BnpDaskError, DataError, SettingError, StoreError
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.blas import one_blas_thread
 from bnp_dask.execute.dask import open_executor
+from bnp_dask.execute.heap import Heap
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.first_pass import (
     gone_since,
@@ -34,10 +35,11 @@ from bnp_dask.first_pass import (
 )
 from bnp_dask.initialize import BregmanKMeans, InitContext, Initialization
 from bnp_dask.matching import words_of
-from bnp_dask.memory_plan import MemoryPlan
+from bnp_dask.memory_plan import MEMORY, MemoryPlan, parse_memory
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
 from bnp_dask.results import History, TrainResult, save
+from bnp_dask.rows import Row, Rows
 from bnp_dask.schedules import (
     Memoized,
     Schedule,
@@ -49,6 +51,7 @@ from bnp_dask.schedules import (
     state_to_arrays,
     state_to_json,
 )
+from bnp_dask.schedules.gathered import EMBEDDED
 from bnp_dask.schedules.losing import require_enough, usable, without
 from bnp_dask.schedules.state import Loss
 from bnp_dask.serialize import to_spec, with_added
@@ -85,6 +88,7 @@ def train(
     batch_size: int | None = None,
     checkpoint_minutes: float = 5.0,
     on_bad_batch: Literal["raise", "skip"] = "raise",
+    memory: int | str = MEMORY,
 ) -> TrainResult:
     """Learn the posterior of a model from data of any size.
 
@@ -129,6 +133,11 @@ def train(
         of the other batches (priors stay as they were set).  The log, ``result.skipped``, the history and the report
         say which.  More than half of the data going bad under a run is an error.  Parquet tables are cut anew by every
         call, so a run on one is resumed only with all of its files readable; a batch that was left out stays so.
+    memory
+        Of this process for what it holds of single batches: atoms gathered for births and deletes and, in a run
+        without ``store``, the batches' last statistics.  What is beyond it lies in the run directory, or in a temporary
+        one.  Bytes, or text such as "1GB"; the result does not depend on it.  The model comes on top: about ten times
+        the numbers of its statistics, and as many for each proposal of a lap.
 
     Returns
     -------
@@ -152,6 +161,7 @@ def train(
     schedule = Memoized() if schedule is None else schedule
     init = BregmanKMeans(25) if init is None else init
     _check_arguments(model, init, schedule, moves, store, resume, checkpoint_minutes, on_bad_batch)
+    room = parse_memory(memory)
     before = _columns_before(store) if resume else None
     source = as_source(data, batch_size=batch_size, weights=weights, columns=before, on_bad_batch=on_bad_batch)
     words, columns = words_of(source), columns_of(source) if before is None else before
@@ -170,9 +180,10 @@ def train(
         ready = named.with_prior(replace(survey, names=None if columns is None else columns.shown))
         settings = _settings(model, init, schedule, moves, seed, source, survey, columns)
         parts = {"model": model, "init": init, "schedule": schedule, "moves": list(moves)}
-        with contextlib.closing(_open_store(store, resume, settings, parts)) as memo:
+        with contextlib.closing(_open_store(store, resume, settings, parts, room - room // 4)) as memo:
             shelf, skips = _shelf(memo, executor), on_bad_batch == "skip"
-            work = Work(ready, source, survey, executor, memo, seed, tuple(moves), shelf, skips)
+            room = room // 4 if store is None else room
+            work = Work(ready, source, survey, executor, memo, seed, tuple(moves), shelf, skips, room)
             run = _Run(work, init, schedule, memo, [*callbacks, LogLaps()], checkpoint_minutes * 60)
             result = run.go(_where(executor))
         result = replace(result, posterior=replace(result.posterior, words=words, columns=columns))
@@ -246,9 +257,9 @@ class _Run:
             executor.result(task)
         return time.perf_counter() - started
 
-    def _loop(self, state: State, rows: list[dict[str, Any]], clock: float, commits: Behind) -> str:
+    def _loop(self, state: State, rows: Rows, clock: float, commits: Behind) -> str:
         saved_rows, saved_at = len(rows), time.perf_counter()
-        stopped = False
+        stopped, heap = False, Heap()
         for step in self.schedule.run(self.work, state):
             if step.row is not None:
                 n_skipped = len(self._left_out(state))
@@ -258,6 +269,8 @@ class _Run:
             if step.lap_end or stopped or time.perf_counter() - saved_at > self.checkpoint_seconds:
                 self._checkpoint(step, rows[saved_rows:], commits)
                 saved_rows, saved_at = len(rows), time.perf_counter()
+            if step.lap_end:
+                heap.tidy()
             if stopped:
                 break
         if stopped:
@@ -269,7 +282,7 @@ class _Run:
         under = ((b, f"{loss.why} (from lap {loss.lap} on)") for b, loss in state.lost.items())
         return sorted([*skipped(self.work.source), *under])
 
-    def _tell(self, step: Step, rows: list[dict[str, Any]]) -> bool:
+    def _tell(self, step: Step, rows: Rows) -> bool:
         done = self.work.source.n_batches if step.lap_end else step.state.position
         stop = False
         for callback in self.callbacks:  # every one is told, also after one that stops the run
@@ -278,20 +291,24 @@ class _Run:
             stop = callback.on_lap(rows[-1], step.state.posterior) is True or stop
         return stop
 
-    def _checkpoint(self, step: Step, new_rows: list[dict[str, Any]], commits: Behind) -> None:
+    def _checkpoint(self, step: Step, new_rows: list[Row], commits: Behind) -> None:
         if isinstance(self.memo, MemoryStore):
             self.memo.forget({(int(b), int(v)) for b, v in enumerate(step.state.visits)})
             return
         step.state.in_flight = step.pipeline.outstanding()
+        gathered = step.state.gathered
+        if gathered.held > EMBEDDED:
+            gathered.write(self.memo.part_files())
         visited = [(b, int(v)) for b, v in enumerate(step.state.visits) if v >= 0]
         arrays = {**state_to_arrays(step.state), **survey_to_arrays(self.work.survey)}
-        commits.commit(self.memo, state_to_json(step.state), arrays, new_rows, visited, is_constant)
+        numbers = state_to_json(step.state)
+        commits.commit(self.memo, numbers, arrays, new_rows, visited, gathered.parts(), is_constant)
         step.state.in_flight = []
 
-    def _first_state(self) -> tuple[State, list[dict[str, Any]]]:
+    def _first_state(self) -> tuple[State, Rows]:
         checkpoint = self.memo.load() if isinstance(self.memo, RunStore) else None
         if checkpoint is None:
-            return self._start(), []
+            return self._start(), Rows()
         try:
             state = state_from_saved(self.work.model, checkpoint.state, checkpoint.arrays)
         except BnpDaskError:
@@ -305,7 +322,7 @@ class _Run:
             logger.warning("skipped since lap %d: %s", loss.lap, loss.why)
         if state.finished == "laps" and state.lap < self.schedule.laps:
             state = replace(state, finished=None)
-        return state, list(checkpoint.history)
+        return state, Rows(checkpoint.history)
 
     def _start(self) -> State:
         """The state before the first step, from the initialisation.
@@ -396,10 +413,10 @@ def _with_added(settings: dict[str, Any], parts: dict[str, Any]) -> dict[str, An
 
 
 def _open_store(
-    path: str | Path | None, resume: bool, settings: dict[str, Any], parts: dict[str, Any]
+    path: str | Path | None, resume: bool, settings: dict[str, Any], parts: dict[str, Any], room: int
 ) -> RunStore | MemoryStore:
     if path is None:
-        return MemoryStore()
+        return MemoryStore(room)
     if not (resume and RunStore.exists(path)):
         return RunStore.create(path, settings)
     found = RunStore.open(path)

@@ -126,6 +126,7 @@ def go(job: Job, where: ClientSpec, resume: bool, quiet: bool) -> None:
             rng=job.rng,
             checkpoint_minutes=job.checkpoint_minutes,
             on_bad_batch=job.on_bad_batch,
+            memory=job.memory,
         )
     if stop.asked is not None and result.reason == STOPPED:
         raise stop.asked

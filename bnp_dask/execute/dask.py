@@ -7,6 +7,7 @@ import time
 import uuid
 import warnings
 import weakref
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -133,6 +134,7 @@ class DaskExecutor:
         self._count = 0
         self._handles: weakref.WeakSet[Handle] = weakref.WeakSet()
         self._closed = self._is_lost = False
+        client.loop.add_callback(_remember_no_messages, client)
 
     @property
     def n_workers(self) -> int:
@@ -362,6 +364,18 @@ class DaskExecutor:
 def _run(parcel: Parcel, *values: Any) -> Any:
     with looking_ahead(WorkerQueue.of_this_worker()):
         return parcel.open().run(values)
+
+
+def _remember_no_messages(client: Client) -> None:
+    """Let a client forget what it has sent.
+
+    For those who develop Dask it keeps the last 1,000 messages below 1 MB, among them tasks with what they take.  Dask
+    does not promise that a client looks like this inside; where it does not, that memory is not saved.
+    """
+    try:
+        client.scheduler_comm.recent_message_log = deque(maxlen=0)
+    except AttributeError as error:
+        logger.debug("cannot see what this client remembers: %r", error)
 
 
 async def _within(seconds: float, work: Awaitable[T]) -> tuple[bool, T | None]:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
-from bnp_dask.batch import Batch, concatenate
 from bnp_dask.data.base import Source
 from bnp_dask.execute.base import Executor
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import Memory, Move, Plan
 from bnp_dask.running import RunningTotal
+from bnp_dask.schedules.gathered import ROOM, Gathered
 from bnp_dask.schedules.kept import Shelf, states_from, states_to_arrays, summary_from, visit_to_arrays
 from bnp_dask.states import GroupStates
+from bnp_dask.store.parts import Part, PartFiles
 from bnp_dask.summary import Edit, Summary
 from bnp_dask.survey import Survey
 from bnp_dask.visits import Visit
@@ -30,6 +31,14 @@ class Memo(Protocol):
 
     def get_summary(self, batch: int, visit: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]: ...
 
+    def part_files(self) -> PartFiles:
+        """Where larger things lie that the state refers to."""
+        ...
+
+    def forget_parts(self, parts: Iterable[Part]) -> None:
+        """The state refers to these no longer."""
+        ...
+
 
 @dataclass(frozen=True)
 class Work:
@@ -37,7 +46,7 @@ class Work:
 
     ``shelf`` are the files behind ``memo`` where workers can reach them: then they read the statistics of a batch's
     last visit and write those of this one themselves, and send differences only.  ``skips`` says whether a batch that
-    goes bad is left out, or an error.
+    goes bad is left out, or an error.  ``room`` are the bytes of atoms gathered for moves that may be held in memory.
     """
 
     model: Model
@@ -49,6 +58,7 @@ class Work:
     moves: tuple[Move, ...] = ()
     shelf: Shelf | None = None
     skips: bool = False
+    room: int = ROOM
 
     def rng(self, lap: int, purpose: str) -> np.random.Generator:
         """Random numbers that depend on the seed, the lap and what they are for, and on nothing else."""
@@ -125,17 +135,10 @@ class State:
     lap_elbo: float | None = None
     lap_counts: np.ndarray | None = None
     calm: bool = False
-    gathered: dict[int, list[Batch]] = field(default_factory=dict)
+    gathered: Gathered = field(default_factory=Gathered)
     partial: RunningTotal | None = None
     lost: dict[int, Loss] = field(default_factory=dict)
     finished: str | None = None
-
-    def gathered_atoms(self) -> dict[int, Batch]:
-        """The atoms of each cluster in one batch, put together once however often they are asked for."""
-        for target, parts in self.gathered.items():
-            if len(parts) > 1:
-                self.gathered[target] = [concatenate(parts)]
-        return {target: parts[0] for target, parts in self.gathered.items()}
 
     @classmethod
     def start(cls, model: Model, initial: Summary, n_batches: int) -> State:

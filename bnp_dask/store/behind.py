@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bnp_dask.store.parts import Part
 from bnp_dask.store.run import RunStore, nothing
 
 
@@ -29,11 +30,13 @@ class Behind:
         arrays: Mapping[str, np.ndarray],
         history: list[dict[str, Any]],
         summaries: Iterable[tuple[int, int]],
+        parts: Iterable[Part] = (),
         constant: Callable[[str], bool] = nothing,
     ) -> None:
         """As :meth:`RunStore.commit` but for the disk; StoreError also where the commit before did not get there."""
         self.wait()
-        self._pending = self._pool.submit(store.write, store.prepare(state, arrays, history, summaries, constant))
+        prepared = store.prepare(state, arrays, history, summaries, parts, constant)
+        self._pending = self._pool.submit(store.write, prepared)
 
     def wait(self) -> None:
         """Until everything that was committed is on the disk; StoreError when it cannot get there."""

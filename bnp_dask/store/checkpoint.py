@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from bnp_dask.store.parts import Part
+
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
@@ -41,13 +43,16 @@ class Loaded:
     listing: np.ndarray  # (B, 3): batch, visit, bytes of the file
     history_bytes: int
     history_crc: int
+    parts: tuple[Part, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A checkpoint to be written: its number, state as JSON, arrays that nobody else has, and new history rows."""
+    """A checkpoint to be written: its number, state as JSON, arrays that nobody else has, new history rows, and parts
+    that are in files already."""
 
     number: int
     state: str
     arrays: dict[str, np.ndarray]
     history: bytes
+    parts: tuple[Part, ...] = ()

@@ -34,6 +34,7 @@ from bnp_dask.store.files import (
     write_atomic,
 )
 from bnp_dask.store.lock import WriterLock
+from bnp_dask.store.parts import CommittedParts, Part, PartFiles
 from bnp_dask.store.summaries import SummaryFiles
 
 RUN_FORMAT = "bnp-dask run"
@@ -60,6 +61,7 @@ class RunStore:
         self.settings = settings
         self.token = zlib.crc32((path / "RUN.json").read_bytes())
         self.summaries = SummaryFiles(path.absolute() / "summaries")  # workers have other working directories
+        self._parts = CommittedParts(PartFiles(path / "parts"))
         self._lock = lock
         self._number = max(_numbers(path), default=0)
         # The checkpoint that the next commit builds upon: None before the first one.
@@ -138,6 +140,13 @@ class RunStore:
         """Arrays and meta data of a summary; StoreError when it is missing or damaged."""
         return self.summaries.get(batch, visit)
 
+    def part_files(self) -> PartFiles:
+        """Files of what is too large to be in each checkpoint that refers to it."""
+        return self._parts.files
+
+    def forget_parts(self, parts: Iterable[Part]) -> None:
+        """Nothing: they are removed once no checkpoint refers to them."""
+
     # -- checkpoints --------------------------------------------------------------------------------------------
     def commit(
         self,
@@ -145,12 +154,13 @@ class RunStore:
         arrays: Mapping[str, np.ndarray],
         history: list[dict[str, Any]],
         summaries: Iterable[tuple[int, int]],
+        parts: Iterable[Part] = (),
     ) -> None:
         """Save a checkpoint; when this returns it is on the disk, and older summaries are removed.
 
         Parameters are those of :meth:`prepare`, errors those of both :meth:`prepare` and :meth:`write`.
         """
-        self.write(self.prepare(state, arrays, history, summaries))
+        self.write(self.prepare(state, arrays, history, summaries, parts))
 
     def prepare(
         self,
@@ -158,6 +168,7 @@ class RunStore:
         arrays: Mapping[str, np.ndarray],
         history: list[dict[str, Any]],
         summaries: Iterable[tuple[int, int]],
+        parts: Iterable[Part] = (),
         constant: Callable[[str], bool] = nothing,
     ) -> Prepared:
         """A checkpoint as it is now, for :meth:`write`: what it was made from may change in the meantime.
@@ -172,6 +183,9 @@ class RunStore:
             Rows added since the last commit, JSON-able mappings.
         summaries
             Batch and visit of every summary that this checkpoint refers to; they must have been put.
+        parts
+            Files that the state refers to, put into :meth:`part_files` before; those that no checkpoint refers to any
+            more are removed.
         constant
             Which of the names are of arrays that nobody changes any more: they are not copied.
 
@@ -189,7 +203,7 @@ class RunStore:
         rows = "".join(dump_json(row) + "\n" for row in history).encode()
         # text and copies are made now, because what is in the state may change; packing takes ten times as long
         copies = {name: array if constant(name) else np.array(array) for name, array in arrays.items()}
-        return Prepared(self._number, dump_json(dict(state)), {**copies, _LISTING: listing}, rows)
+        return Prepared(self._number, dump_json(dict(state)), {**copies, _LISTING: listing}, rows, tuple(parts))
 
     def write(self, prepared: Prepared) -> None:
         """Put what was prepared on the disk, and remove older summaries; one after the other, in any thread.
@@ -200,8 +214,8 @@ class RunStore:
             The disk is full or a file cannot be written (named); the previous checkpoint stays loadable.
         """
         number, listing, packed = prepared.number, prepared.arrays[_LISTING], pack(prepared.arrays)
-        base = self.path / "checkpoints" / f"{number:08d}"
-        sync_files(self._new_files(listing))
+        base = self._base(number)
+        sync_files([*self._new_files(listing), *self._parts.new(prepared.parts)])
         length, crc = self._append_history(prepared.history)
         write_atomic(base.with_suffix(".npz"), packed, sync=True)
         content = {
@@ -210,13 +224,14 @@ class RunStore:
             "number": number,
             "arrays": {"bytes": len(packed), "crc32": crc_of_packed(packed)},
             "history": {"bytes": length, "crc32": crc},
+            "parts": [[part.name, part.size, part.crc] for part in prepared.parts],
             "state": json.loads(prepared.state),
         }
         sync_directory(base.parent)
         write_atomic(base.with_suffix(".json"), seal(content), sync=True)  # from here on this is the newest
         sync_directory(base.parent)
         previous, checkpoint = self._last, Checkpoint({}, {}, [], number, listing[:, :2])
-        self._last = Loaded(checkpoint, listing, length, crc)
+        self._last = Loaded(checkpoint, listing, length, crc, prepared.parts)
         self._sweep([c for c in (previous, self._last) if c is not None])
 
     def load(self) -> Checkpoint | None:
@@ -232,6 +247,8 @@ class RunStore:
         loaded = self._load()
         self._must_load = False
         self._last = loaded
+        if self._lock is not None:
+            self._parts.begin(part for number in _numbers(self.path) for part in _parts_of(self._base(number)))
         return None if loaded is None else loaded.checkpoint
 
     def _load(self) -> Loaded | None:
@@ -260,8 +277,11 @@ class RunStore:
     def _is_newest(self, number: int) -> bool:
         return max(_numbers(self.path), default=0) == number
 
+    def _base(self, number: int) -> Path:
+        return self.path / "checkpoints" / f"{number:08d}"
+
     def _read(self, number: int) -> Loaded:
-        base = self.path / "checkpoints" / f"{number:08d}"
+        base = self._base(number)
         content = unseal(base.with_suffix(".json"), CHECKPOINT_FORMAT, VERSION)
         packed = read_bytes(base.with_suffix(".npz"))
         expected = content["arrays"]
@@ -273,8 +293,11 @@ class RunStore:
         for batch, visit, size in listing.tolist():
             if self.summaries.size(batch, visit) != size:
                 raise DamagedError(f"{self.summaries.path(batch, visit)} is damaged (it should have {size} bytes)")
+        parts = _parts(content)
+        for part in parts:
+            self._parts.files.read(part)
         checkpoint = Checkpoint(content["state"], arrays, rows, number, listing[:, :2])
-        return Loaded(checkpoint, listing, content["history"]["bytes"], content["history"]["crc32"])
+        return Loaded(checkpoint, listing, content["history"]["bytes"], content["history"]["crc32"], parts)
 
     # -- parts of a commit --------------------------------------------------------------------------------------
     def _listing(self, summaries: Iterable[tuple[int, int]]) -> np.ndarray:
@@ -319,7 +342,7 @@ class RunStore:
         A visit that is newer than any that was committed stays: a worker may have written it for the next commit.
         """
         numbers = {c.checkpoint.number for c in kept}
-        old = [self.path / "checkpoints" / f"{n:08d}" for n in _numbers(self.path) if n not in numbers]
+        old = [self._base(n) for n in _numbers(self.path) if n not in numbers]
         remove(p.with_suffix(".json") for p in old)
         arrays = [p for p in (self.path / "checkpoints").glob("*.npz") if p.stem.isdigit()]
         remove(p for p in arrays if int(p.stem) not in numbers)
@@ -328,6 +351,7 @@ class RunStore:
         keys = self.summaries.keys()
         unneeded = [(b, v) for b, v in keys if v < newest.get(b, -1) and (b << _VISIT_BITS) + v not in needed]
         remove(self.summaries.path(b, v) for b, v in unneeded)
+        self._parts.only(part for c in kept for part in c.parts)
 
     def _require_writer(self) -> None:
         if self._lock is None:
@@ -354,6 +378,18 @@ def read_history(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
 
 def _codes(listing: np.ndarray) -> np.ndarray:
     return (listing[:, 0] << _VISIT_BITS) + listing[:, 1]
+
+
+def _parts(content: Mapping[str, Any]) -> tuple[Part, ...]:
+    return tuple(Part(*part) for part in content.get("parts", ()))  # older runs have none
+
+
+def _parts_of(base: Path) -> tuple[Part, ...]:
+    """Parts of a checkpoint; none where it is damaged: then nobody can read it."""
+    try:
+        return _parts(unseal(base.with_suffix(".json"), CHECKPOINT_FORMAT, VERSION))
+    except DamagedError:
+        return ()
 
 
 def _numbers(path: Path) -> list[int]:

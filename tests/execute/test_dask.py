@@ -281,3 +281,12 @@ def test_a_current_client_whose_own_cluster_failed_is_named_too(monkeypatch):
     monkeypatch.setattr("bnp_dask.execute.dask.default_client", lambda: broken)
     with pytest.raises(SettingError, match="of a cluster that did not start, is not connected"):
         open_executor(None).__enter__()
+
+
+def test_a_client_forgets_what_it_sent(own_cluster):
+    """As it comes it keeps the last 1,000 messages below 1 MB: tasks and what they take."""
+    client = own_cluster(1, processes=False)
+    executor = DaskExecutor(client, "forgets")
+    assert [executor.result(executor.submit(f"size-{i}", np.size, np.zeros(1000))) for i in range(20)] == [1000] * 20
+    assert len(client.scheduler_comm.recent_message_log) == 0
+    executor.close()
