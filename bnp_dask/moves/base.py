@@ -39,14 +39,13 @@ laps of their own are run for nothing but what is still to be tried."""
 GATHERED = 2**22
 """Numbers that the atoms gathered for those more targets may have, of each move: 32 MB."""
 
-
 SAMPLED = 2**22
 """Numbers that a sample of one cluster's atoms has at most: 32 MB.  Reached by full covariances from some 140 features
 on, which no sample shows in full anyway."""
 
 GATHERED_IN_ALL = 2**27
-"""Numbers that the atoms gathered in one lap have at most, but for one target of each move: 1 GB.  What of them is not
-in memory lies in files."""
+"""Numbers that the atoms gathered in one lap have at most, 1 GB, but for one target of each move and those near it.
+What of them is not in memory lies in files."""
 
 
 @dataclass(frozen=True)
