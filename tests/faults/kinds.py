@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -57,6 +58,36 @@ class Kind:
             )
 
 
+def as_job(name: str, folder: Path, laps: int, scheduler_file: Path, store: Path) -> dict[str, Any]:
+    """The same run as a job file, on a cluster."""
+    kind = KINDS[name]
+    kind.source(folder)
+    moves = [_named(move) for move in kind.moves]
+    schedule = {"type": "Memoized", "laps": laps, "window": 3, "tolerance": 0.0, "count_tolerance": 0.0}
+    model = {"allocation": _named(kind.model().allocation), "observation": _named(kind.model().observation)}
+    return {
+        "model": model,
+        "data": DATA[name](folder),
+        "init": _named(kind.init),
+        "schedule": schedule,
+        "moves": moves,
+        "client": {"scheduler_file": str(scheduler_file)},
+        "store": str(store),
+        "checkpoint_minutes": 0.01,
+    }
+
+
+def _named(value: Any) -> dict[str, Any]:
+    """An object of a class of settings as a job file has it: what differs from the default."""
+    out: dict[str, Any] = {"type": type(value).__name__}
+    for field in dataclasses.fields(value):
+        own, factory = getattr(value, field.name), field.default_factory
+        usual = field.default if factory is dataclasses.MISSING else factory()
+        if field.init and own != usual and own is not None:
+            out[field.name] = own
+    return out
+
+
 def _mixture(folder: Path) -> Callable[[], Any]:
     path = folder / "atoms.npy"
     if not path.exists():
@@ -76,7 +107,20 @@ def _chain(folder: Path) -> Callable[[], Any]:
     steps, offsets = sequences()
     if not path.exists():
         np.save(path, steps)
+        np.save(folder / "offsets.npy", offsets)
     return lambda: bnp.as_source(path, groups=offsets, batch_size=len(steps) // N_BATCHES)
+
+
+DATA: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "mixture": lambda folder: {"path": str(folder / "atoms.npy"), "batch_size": 1600 // N_BATCHES},
+    "topics": lambda folder: {"path": str(folder / "documents.npz"), "batch_size": 240 // N_BATCHES},
+    "chain": lambda folder: {
+        "path": str(folder / "steps.npy"),
+        "groups": str(folder / "offsets.npy"),
+        "batch_size": 1440 // N_BATCHES,
+    },
+}
+"""Data of each kind as a job file has them."""
 
 
 KINDS = {

@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from distributed import Client
 
@@ -20,8 +21,10 @@ from tests.faults.parts import BOUND, ROOT, until
 
 SCHEDULER = """
 import asyncio, sys
+import dask
 from distributed import Scheduler
 async def main():
+    dask.config.set({"distributed.scheduler.worker-ttl": "60s"})
     async with Scheduler(host=sys.argv[2], port=0, dashboard=False, scheduler_file=sys.argv[1]) as scheduler:
         await scheduler.finished()
 asyncio.run(main())
@@ -187,10 +190,34 @@ class Network:
             _ip("-n", self._router, "rule", "del", "from", self.host(name), "blackhole")
 
 
-def start(command: Sequence[str], network: Network | None = None, name: str = "", **more: object) -> subprocess.Popen:
-    """A process of Python, on a machine of a network; its process id is that of the interpreter."""
+def remove_left_networks() -> None:
+    """Remove namespaces of processes that were killed."""
+    if why_no_networks():
+        return
+    listed = subprocess.run(["ip", "netns", "list"], check=True, capture_output=True, text=True).stdout.splitlines()
+    for space in (line.split()[0] for line in listed if line.startswith(PREFIX)):
+        owner = space.removeprefix(PREFIX).partition("-")[0]
+        if owner.isdigit() and not Path("/proc", owner).exists():
+            _ip("netns", "del", space)
+
+
+def start(
+    command: Sequence[str],
+    network: Network | None = None,
+    name: str = "",
+    where: Path = ROOT,
+    before: str = "",
+    **more: Any,
+) -> subprocess.Popen:
+    """A process of Python, on a machine of a network; its process id is that of the interpreter.
+
+    ``before`` is what a shell does first in mounts of its own, such as hiding a folder.
+    """
+    line = [sys.executable, *command]
+    if before:
+        line = ["unshare", "--mount", "sh", "-c", f'{before} && exec "$@"', "sh", *line]
     inside = [] if network is None else ["ip", "netns", "exec", network.space(name)]
-    return subprocess.Popen([*inside, sys.executable, *command], cwd=ROOT, **more)  # type: ignore[call-overload]
+    return subprocess.Popen([*inside, *line], cwd=where, **more)
 
 
 @dataclass
@@ -225,11 +252,17 @@ class Machines:
             self.scheduler = start(command, self.network, "scheduler", stderr=log, stdout=log)
         until(lambda: self.file.exists() and self.file.read_text().strip().endswith("}"), "the scheduler")
 
-    def start_worker(self, name: str) -> None:
-        """A worker and its nanny, that come when they are ready."""
+    def start_worker(self, name: str, hidden: Path | None = None, read_only: Path | None = None) -> None:
+        """A worker and its nanny, that come when they are ready; for them a folder is empty, or cannot be written."""
         command = ["-c", NANNY, self.address, self.host(name), str(self.folder / name)]
+        before = ""
+        if hidden is not None:
+            before = f"mount -t tmpfs none {hidden}"
+        if read_only is not None:
+            before = f"mount --bind {read_only} {read_only} && mount -o remount,bind,ro {read_only}"
         with (self.folder / f"{name}.log").open("a") as log:
-            self.nannies[name] = start(command, self.network, name, stderr=log, stdout=log, start_new_session=True)
+            more = {"stderr": log, "stdout": log, "start_new_session": True}
+            self.nannies[name] = start(command, self.network, name, before=before, **more)
 
     def start(self) -> Machines:
         """All of them."""
@@ -237,6 +270,12 @@ class Machines:
         for number in range(self.n_workers):
             self.start_worker(f"worker{number}")
         return self
+
+    def heal(self) -> None:
+        """A scheduler and workers that are well, whatever happened to those before."""
+        self.close()
+        self.nannies.clear()
+        self.start()
 
     def close(self) -> None:
         """Kill all processes, also those that are stopped."""
