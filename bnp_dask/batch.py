@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 
+from bnp_dask.arrays import plain, require_exact
 from bnp_dask.errors import DataError
+from bnp_dask.sparse_rows import from_parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +42,7 @@ class Batch:
     names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
+        check_rows(self.x, self.name)
         if self.groups is not None:
             check_groups(self.groups, self)
 
@@ -95,9 +100,7 @@ class Batch:
 
     def column(self, index: int) -> str:
         """How messages call a column: by its name, or else its number."""
-        if self.names is None or self.names[index] == str(index):
-            return f"column {index}"
-        return f"column {self.names[index]!r}"
+        return column_name(self.names, index)
 
     def rows(self, start: int, stop: int) -> Batch:
         """The atoms ``start:stop``: views, nothing is copied but the row pointers of sparse rows.
@@ -149,6 +152,13 @@ class Batch:
         return replace(self, x=self.x[:, index], names=names)
 
 
+def column_name(names: Sequence[str] | None, index: int) -> str:
+    """How messages call a column: by its name, or else its number."""
+    if names is None or names[index] == str(index):
+        return f"column {index}"
+    return f"column {names[index]!r}"
+
+
 def concatenate(batches: list[Batch], name: str = "sample") -> Batch:
     """Atoms of several batches as one; weights are made explicit when any batch has them."""
     if any(b.is_sparse for b in batches):
@@ -165,17 +175,40 @@ def concatenate(batches: list[Batch], name: str = "sample") -> Batch:
     return Batch(x, weights, name, groups, batches[0].names if batches else None)
 
 
-def check_columns(x: sparse.sparray | sparse.spmatrix, name: str) -> None:
-    """Raise DataError unless the columns (words) that sparse rows name are there: scipy itself does not look."""
-    if x.format in ("csr", "csc") and x.nnz:
-        most = x.shape[1 if x.format == "csr" else 0] - 1
-        low, high = int(x.indices.min()), int(x.indices.max())
-        if low < 0 or high > most:
-            what = "column (word)" if x.format == "csr" else "row"
-            raise DataError(
-                f"{name}: {what} {low if low < 0 else high}, but they are 0 to {most}; the indices of the sparse "
-                "matrix do not fit its shape. Build it with the right shape=(documents, words)"
-            )
+def check_rows(x: object, name: str) -> None:
+    """DataError unless these are rows as a batch holds them: a float64 matrix, dense or CSR."""
+    kinds = (np.ndarray, sparse.csr_array)
+    if isinstance(x, kinds) and x.ndim == 2 and x.dtype == np.float64 and not np.ma.is_masked(x):
+        return
+    found = f"{x.dtype} of shape {x.shape}" if isinstance(x, kinds) else "no NumPy array"
+    raise DataError(
+        f"{name}: x is a {type(x).__name__}, {found}; a Batch needs rows (n, D) of float64 without masked values, or "
+        "counts as a scipy.sparse.csr_array of float64"
+    )
+
+
+def batch_to_arrays(batch: Batch) -> dict[str, np.ndarray]:
+    """Atoms, weights and groups as named arrays; the name is left out."""
+    if isinstance(batch.x, np.ndarray):
+        out = {"x": batch.x}
+    else:
+        out = {part: np.asarray(getattr(batch.x, part)) for part in ("data", "indices", "indptr")}
+        out["shape"] = np.array(batch.x.shape)
+    if batch.weights is not None:
+        out["weights"] = batch.weights
+    if batch.groups is not None:
+        out["groups"] = batch.groups
+    return out
+
+
+def batch_from_arrays(arrays: Mapping[str, np.ndarray], name: str) -> Batch:
+    """Inverse of :func:`batch_to_arrays`."""
+    if "x" in arrays:
+        x: Any = arrays["x"]
+    else:
+        n, width = (int(size) for size in arrays["shape"])
+        x = from_parts(arrays["data"], arrays["indices"], arrays["indptr"], (n, width), name)
+    return Batch(x, arrays.get("weights"), name, arrays.get("groups"))
 
 
 def check_groups(groups: np.ndarray, batch: Batch) -> None:
@@ -190,12 +223,13 @@ def check_groups(groups: np.ndarray, batch: Batch) -> None:
 
 
 def check_weights(weights: np.ndarray, n_atoms: int, name: str) -> np.ndarray:
-    """Weights as float64 ``(n_atoms,)``; DataError unless there is one finite, non-negative number per atom."""
-    array = np.asarray(weights)
+    """Weights as float64 ``(n_atoms,)``; DataError unless every atom has one finite number >= 0, none masked."""
+    array = plain(weights, f"{name}: weights")
     if array.dtype.kind not in "biuf":
         raise DataError(f"{name}: weights have dtype {array.dtype}; needs real numbers")
     if array.shape != (n_atoms,):
         raise DataError(f"{name}: weights have shape {array.shape}; needs one per atom, ({n_atoms},)")
+    require_exact(array, name, "weight")
     array = np.ascontiguousarray(array, np.float64)
     wrong = ~(np.isfinite(array) & (array >= 0))
     if wrong.any():

@@ -14,6 +14,9 @@ from bnp_dask.model import Posterior
 
 logger = logging.getLogger("bnp_dask")
 
+FAILED = "failed"
+"""Reason of a run that ends with an error."""
+
 
 @dataclass(frozen=True)
 class RunInfo:
@@ -106,4 +109,5 @@ class LogLaps:
         return None
 
     def on_end(self, reason: str) -> None:
-        logger.info("stopped: %s", reason)
+        if reason != FAILED:  # the error tells
+            logger.info("stopped: %s", reason)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.errors import DataError, SettingError, nearest
+from bnp_dask.settings import one_of, positive_number, whole_number
 
 GAPS = ("refuse", "cut", "ignore")
 
@@ -41,12 +42,12 @@ class Cutting:
     @staticmethod
     def of(cut: int | None, gaps: str | None, step: float | None, order: str | None) -> Cutting:
         """From the arguments of :func:`bnp_dask.as_source`; SettingError for values that say nothing."""
-        if cut is not None and (isinstance(cut, bool) or not isinstance(cut, (int, np.integer)) or cut < 1):
-            raise SettingError(f"cut={cut!r}: needs the most rows of a block, a whole number of at least 1, or None")
-        if gaps is not None and gaps not in GAPS:
-            raise SettingError(f"gaps={gaps!r}: needs one of {', '.join(map(repr, GAPS))}")
-        if step is not None and (isinstance(step, bool) or not isinstance(step, (int, float)) or not 0 < step < np.inf):
-            raise SettingError(f"step={step!r}: needs the distance of neighbouring rows, a positive number, or None")
+        if cut is not None:
+            whole_number("cut", cut, 1, what="None, or the most rows of a block, a whole number")
+        if gaps is not None:
+            one_of("gaps", gaps, GAPS)
+        if step is not None:
+            positive_number("step", step, "distance of neighbouring rows, or None")
         if order is None and (gaps is not None or step is not None):
             what = f"gaps={gaps!r}" if gaps is not None else f"step={step!r}"
             raise SettingError(f"{what} is about the column that says when each row was; name it: order=")

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import logging
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bnp_dask.errors import SettingError
+from bnp_dask.lines import one_line, say, tell
+from bnp_dask.paths import local_path, posterior_place
+from bnp_dask.settings import shown
 
 if TYPE_CHECKING:
     from distributed import Client, Security
 
-    from bnp_dask.jobfile import ClientSpec
+    from bnp_dask.job_parts import ClientSpec
     from bnp_dask.model import Posterior
 
 CONNECT_SECONDS = "20s"
+"""How long a client may take to be set up by a scheduler that answers."""
 
-POSTERIOR_NAME = "posterior.zarr"
-"""Name of the posterior in a run directory."""
+FILE_BYTES = 2**20
+"""Most that is read of a scheduler file, which has a few kB."""
 
 
 def positive_int(text: str) -> int:
@@ -32,7 +36,7 @@ def positive_int(text: str) -> int:
     except ValueError:
         value = 0
     if value < 1:
-        raise argparse.ArgumentTypeError(f"found {text!r}, needs a whole number, at least 1")
+        raise argparse.ArgumentTypeError(f"found {shown(text)}, needs a whole number, at least 1")
     return value
 
 
@@ -77,7 +81,7 @@ def open_client(spec: ClientSpec, quiet: bool = False) -> Iterator[Client | None
         return
     from bnp_dask.execute.local import local_client
 
-    with local_client(spec.workers, spec.memory_limit or "auto") as client:
+    with local_client(spec.workers, "auto" if spec.memory_limit is None else spec.memory_limit) as client:
         say(f"{spec.workers} worker{'s' * (spec.workers > 1)}, dashboard: {client.dashboard_link}", quiet)
         yield client
 
@@ -89,20 +93,36 @@ def _connect(spec: ClientSpec) -> Client:
     """
     from distributed import Client
 
-    how: dict[str, Any] = {"timeout": CONNECT_SECONDS, "security": _security(spec), "set_as_default": False}
+    from bnp_dask.execute.reach import require_scheduler
+
+    security = _security(spec)
+    address = spec.scheduler if spec.scheduler_file is None else _address_in(spec.scheduler_file)
+    assert address is not None
+    require_scheduler(address, security)
     try:
-        if spec.scheduler_file is not None:
-            if not Path(spec.scheduler_file).exists():
-                raise SettingError(
-                    f"there is no scheduler file {spec.scheduler_file}; start 'dask scheduler --scheduler-file "
-                    f"{spec.scheduler_file}' first"
-                )
-            return Client(scheduler_file=spec.scheduler_file, **how)
-        return Client(spec.scheduler, **how)
-    except (OSError, ValueError, TypeError) as error:  # Dask raises a TypeError for tls:// without certificates
-        if isinstance(error, SettingError):
-            raise
-        raise SettingError(f"cannot reach a scheduler at {spec.scheduler or spec.scheduler_file}: {error}") from error
+        return Client(address, timeout=CONNECT_SECONDS, security=security, set_as_default=False)
+    except (OSError, ValueError, TypeError) as error:
+        raise SettingError(f"cannot reach a scheduler at {address}: {error}") from error
+
+
+def _address_in(scheduler_file: str) -> str:
+    """The address that ``dask scheduler`` wrote into a file."""
+    file = local_path(scheduler_file)
+    if not file.exists():
+        raise SettingError(f"there is no scheduler file {file}; start 'dask scheduler --scheduler-file {file}' first")
+    try:
+        with open(file, "rb") as opened:
+            content = json.loads(opened.read(FILE_BYTES))
+    except OSError as error:
+        raise SettingError(f"cannot read the scheduler file {file}: {error.strerror}") from error
+    except (ValueError, RecursionError):
+        content = None
+    address = content.get("address") if isinstance(content, dict) else None
+    if not isinstance(address, str):
+        raise SettingError(
+            f"{file} is no scheduler file: it holds no address; start 'dask scheduler --scheduler-file FILE' to get one"
+        )
+    return address
 
 
 def _security(spec: ClientSpec) -> Security | None:
@@ -112,30 +132,25 @@ def _security(spec: ClientSpec) -> Security | None:
     from distributed import Security
 
     for path in (spec.tls_ca_file, spec.tls_cert, spec.tls_key):
-        if path is not None and not Path(path).exists():
+        if path is not None and not local_path(path).is_file():
             raise SettingError(f"there is no file {path}; a tls connection needs an authority, a certificate and a key")
-    return Security(
+    security = Security(
         tls_ca_file=spec.tls_ca_file,
         tls_client_cert=spec.tls_cert,
         tls_client_key=spec.tls_key,
         require_encryption=True,
     )
-
-
-def say(line: str, quiet: bool = False) -> None:
-    """One line for the user, above a progress bar if there is one."""
-    if not quiet:
-        from tqdm.auto import tqdm
-
-        tqdm.write(line, file=sys.stdout)
-        sys.stdout.flush()
+    try:
+        security.get_connection_args("client")
+    except OSError as error:  # what OpenSSL says of files that it cannot use
+        files = ", ".join(str(path) for path in (spec.tls_ca_file, spec.tls_cert, spec.tls_key))
+        raise SettingError(f"cannot use the certificates and key {files}: {error}") from error
+    return security
 
 
 class _AboveTheBar(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        from tqdm.auto import tqdm
-
-        tqdm.write(self.format(record), file=sys.stderr)
+        tell(one_line(self.format(record)))
 
 
 @contextlib.contextmanager
@@ -162,8 +177,7 @@ def posterior_of(path: str) -> Posterior:
     """The posterior at a path, or the one in a run directory."""
     from bnp_dask.results import load
 
-    inside = Path(path) / POSTERIOR_NAME
-    return load(str(inside) if inside.exists() else path)
+    return load(posterior_place(path))
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from bnp_dask.arrays import plain
 from bnp_dask.batch import Batch
-from bnp_dask.errors import DataError
+from bnp_dask.errors import DataError, SettingError
 from bnp_dask.model import Posterior
 from bnp_dask.observation.describing import describe_cluster, estimates_of
+from bnp_dask.settings import shown
 
 MEANS = ("mean", "probability", "rate")
 """What likelihoods call the expected value of an atom."""
@@ -72,6 +74,9 @@ def check_names(posterior: Posterior, names: Sequence[str] | None) -> Sequence[s
     """The names, or those that the posterior knows; DataError unless there is one for each feature or word."""
     if names is None:
         return posterior.feature_names
+    if isinstance(names, (str, Mapping)) or not isinstance(names, Sized) or plain(names, "vocabulary").ndim != 1:
+        raise SettingError(f"vocabulary={shown(names)}: needs a list of names of words or features")
+    names = [str(name) for name in names]
     try:
         posterior.model.observation.check(Batch(np.empty((0, len(names))), name="these names"))
     except DataError as error:

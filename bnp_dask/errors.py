@@ -3,11 +3,52 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import traceback
+from collections.abc import Iterable, Iterator
+from functools import partial
+from types import FrameType
 
 
 class BnpDaskError(Exception):
-    """Base of all errors that this package raises on purpose."""
+    """Base of all errors that this package raises on purpose.
+
+    A notebook shows the user's own lines, the call of this package, and the message: what lies below that call, and
+    the errors behind this one, say nothing to a user.  They are kept: ``traceback.print_exception(sys.last_value)``
+    prints it all.
+    """
+
+    def _render_traceback_(self) -> list[str]:
+        """The lines that IPython prints instead of its own."""
+        return _brief(self)
+
+
+def brief_in_notebooks(error: Exception) -> None:
+    """Let IPython show as little of an error that a task raised: the user's lines, also those that the task ran."""
+    error._render_traceback_ = partial(_brief, error)  # type: ignore[attr-defined]
+
+
+MACHINERY = frozenset(("IPython", "asyncio", "concurrent", "dask", "distributed", "threading", "tornado"))
+"""Packages between a user's lines and this package, or between it and a task."""
+
+
+def _brief(error: BaseException) -> list[str]:
+    """The user's lines up to the first call of this package, those below it, else the last call, and the message."""
+    own = __name__.split(".")[0]
+    calls = [(frame.f_globals.get("__name__", "").split(".")[0], (frame, line)) for frame, line in _walk(error)]
+    calls = [(package, call) for package, call in calls if package not in MACHINERY]
+    first = next((i for i, (package, _) in enumerate(calls) if package == own), len(calls))
+    shown = [call for i, (package, call) in enumerate(calls) if i <= first or package != own]
+    if not isinstance(error, BnpDaskError) and calls and calls[-1][0] == own and first < len(calls) - 1:
+        shown.append(calls[-1][1])
+    lines = traceback.StackSummary.extract(iter(shown)).format() + traceback.format_exception_only(error)
+    return [line.rstrip("\n") for line in lines]
+
+
+def _walk(error: BaseException) -> Iterator[tuple[FrameType, int]]:
+    """Calls on the way to an error, without those of functions that dataclasses write."""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if frame.f_code.co_filename != "<string>":
+            yield frame, line
 
 
 class DataError(BnpDaskError, ValueError):

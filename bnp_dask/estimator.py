@@ -11,7 +11,7 @@ from scipy import sparse
 
 from bnp_dask.allocation import DPMixture
 from bnp_dask.errors import SettingError
-from bnp_dask.fitting import run_estimator, warn_unless_converged
+from bnp_dask.fitting import run_estimator, sound_input, warn_unless_converged
 from bnp_dask.initialize import BregmanKMeans, Initialization
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
@@ -146,7 +146,10 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         """Learn the clusters of ``X (n, D)``; ``sample_weight (n,)`` says how often each row counts."""
         model = Model(DPMixture(self.gamma), self._observation())
         X = self._checked(X, reset=True)
-        weights = None if sample_weight is None else _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        weights = None
+        if sample_weight is not None:
+            given = sound_input(sample_weight, "sample_weight")
+            weights = _check_sample_weight(given, X, ensure_non_negative=True)
         start = BregmanKMeans(self.n_clusters)
         result = run_estimator(self, model, X, start, weights=weights, batch_size=self.batch_size)
         self._keep(result, X)
@@ -206,6 +209,7 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
 
     def _checked(self, X: Any, reset: bool) -> Any:
         """Rows that are finite float64 of the right width, or sparse counts where the likelihood takes them."""
+        X = sound_input(X, "X")
         takes_sparse = "csr" if self._takes_sparse() else False
         X = validate_data(
             self, X, reset=reset, accept_sparse=takes_sparse, dtype=np.float64, ensure_min_samples=2 if reset else 1

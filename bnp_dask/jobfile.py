@@ -18,6 +18,9 @@
 Only ``model`` and ``data`` are required.  Paths are relative to the job file, or to ``folder`` where that is given.
 Every class takes the settings that it has in Python; arrays are lists of numbers or paths of ``.npy`` files.
 Columns of a table go by name: ``{type: Product, groups: {age: Gaussian, "visits, calls": Poisson}}``.
+
+A job file is UTF-8 and has at most a million bytes, 20,000 values and names, and 32 levels of lists and settings in one
+another, each alias counted as what it stands for.  Larger arrays belong into ``.npy`` files.
 """
 
 from __future__ import annotations
@@ -25,118 +28,37 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import os
-import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
 import numpy as np
 import yaml
 
 from bnp_dask._names import ALLOCATIONS, INITIALIZATIONS, MOVES, OBSERVATIONS, SCHEDULES, Group
 from bnp_dask.allocation.base import Allocation
-from bnp_dask.data import Source, as_source
 from bnp_dask.errors import SettingError
+from bnp_dask.job_parts import TLS, ClientSpec, DataSpec
+from bnp_dask.lines import SHOWN, shortened
 from bnp_dask.memory_plan import MEMORY, parse_memory
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation.base import Observation
-from bnp_dask.results import load
+from bnp_dask.paths import local_path
+from bnp_dask.results import TrainResult, load
+from bnp_dask.settings import shown
+from bnp_dask.store import JOB_NAME
+from bnp_dask.train import train
+from bnp_dask.yaml_limits import LIMITS, read_yaml
 
-TLS = ("tls_ca_file", "tls_cert", "tls_key")
-"""Settings of an encrypted connection."""
+if TYPE_CHECKING:
+    from distributed import Client
 
-COPY_NAME = "job.yaml"
-"""Name of the copy of the job file in a run directory."""
-
-
-@dataclass(frozen=True)
-class ClientSpec:
-    """Where a run computes; at most one of the first three is given, none means this process.
-
-    Parameters
-    ----------
-    workers
-        Start a cluster of that many single-threaded processes here, for the time of the run.
-    scheduler
-        Address of a Dask scheduler that runs already, such as ``tcp://10.0.0.1:8786``.
-    scheduler_file
-        File that ``dask scheduler --scheduler-file`` wrote.
-    memory_limit
-        Of each worker that is started here, such as ``4GB``.
-    tls_ca_file, tls_cert, tls_key
-        PEM files for a scheduler at ``tls://...``: the authority that signed all certificates, and this client's own
-        certificate and key.  Left out: what Dask's configuration (``distributed.comm.tls``) says.
-    """
-
-    workers: int | None = None
-    scheduler: str | None = None
-    scheduler_file: str | None = None
-    memory_limit: str | None = None
-    tls_ca_file: str | None = None
-    tls_cert: str | None = None
-    tls_key: str | None = None
-
-    def __post_init__(self) -> None:
-        places = {n: getattr(self, n) for n in ("workers", "scheduler", "scheduler_file")}
-        given = [n for n, v in places.items() if v is not None]
-        if len(given) > 1:
-            raise SettingError(f"{' and '.join(given)} are given; needs one place to compute")
-        if self.workers is not None and self.workers < 1:
-            raise SettingError(f"workers={self.workers}: needs at least 1; leave it out to run without Dask")
-        if self.memory_limit is not None and self.workers is None:
-            raise SettingError("memory_limit is for workers that are started here; give workers too")
-        tls = [n for n in TLS if getattr(self, n) is not None]
-        if tls and len(tls) < len(TLS):
-            raise SettingError(f"{' and '.join(tls)} without the others: give all of {', '.join(TLS)}, or none")
-        if tls and self.scheduler is None and self.scheduler_file is None:
-            raise SettingError("certificates are for a scheduler that runs already; give scheduler or scheduler_file")
-
-
-@dataclass(frozen=True)
-class DataSpec:
-    """What to train on.
-
-    Parameters
-    ----------
-    path
-        Path or URL.
-    batch_size
-        Atoms per batch; default as the data are chunked.
-    weights
-        How often each atom counts: name of a column (tables), or path of a ``.npy`` file.
-    columns
-        Columns to use (tables); default: all numeric ones.
-    format
-        Format of a file, where its name and first bytes do not tell.
-    groups
-        Which rows belong together (sequences, documents of dense rows): name of a column (tables), or path of a
-        ``.npy`` file of offsets.  Stores that were ingested with groups have them already.
-    order
-        Name of the column that rises within each group (tables).
-    gaps, step, cut
-        What gaps in the order column do, how long a step is, and the most rows of a block into which long sequences are
-        cut; see :func:`bnp_dask.as_source`.
-    """
-
-    path: str
-    batch_size: int | None = None
-    weights: str | None = None
-    columns: tuple[str, ...] | None = None
-    format: str | None = None
-    groups: str | None = None
-    order: str | None = None
-    gaps: Literal["refuse", "cut", "ignore"] | None = None
-    step: float | None = None
-    cut: int | None = None
-
-    def open(self, on_bad_batch: Literal["raise", "skip"] = "raise") -> Source:
-        """The data as a source of batches; ``on_bad_batch`` as in :func:`bnp_dask.as_source`."""
-        settings = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return as_source(settings.pop("path"), on_bad_batch=on_bad_batch, **settings)
+    from bnp_dask.callbacks import Callback
+    from bnp_dask.execute.base import Executor
 
 
 @dataclass(frozen=True)
@@ -159,6 +81,30 @@ class Job:
     on_bad_batch: Literal["raise", "skip"]
     memory: int
     raw: Mapping[str, Any]
+
+    def train(
+        self, client: Client | Executor | None = None, resume: bool = False, callbacks: Sequence[Callback] = ()
+    ) -> TrainResult:
+        """Open the data and train, as the file says; ``client`` is where, as in :func:`bnp_dask.train`.
+
+        Raises as :func:`bnp_dask.as_source` and :func:`bnp_dask.train` do.
+        """
+        return train(
+            self.model,
+            self.data.open(self.on_bad_batch),
+            init=self.init,
+            schedule=self.schedule,
+            moves=self.moves,
+            client=client,
+            store=self.store,
+            resume=resume,
+            callbacks=callbacks,
+            rng=self.rng,
+            checkpoint_minutes=self.checkpoint_minutes,
+            on_bad_batch=self.on_bad_batch,
+            memory=self.memory,
+            job=to_text(self),
+        )
 
 
 @dataclass(frozen=True)
@@ -185,22 +131,21 @@ def read_job(path: str | os.PathLike[str]) -> Job:
     Raises
     ------
     SettingError
-        The file cannot be read, is not YAML, or a setting is unknown, misspelt, of the wrong type or out of range;
-        names the setting by its full path, such as ``model.observation.gama``, and the nearest right one.
+        The file cannot be read, is not YAML, or is larger than a job file may be; or a setting is unknown, misspelt, of
+        the wrong type or out of range: names it by its full path, such as ``model.observation.gama``, and the nearest
+        right one.
     """
-    file = Path(path)
+    file = local_path(path)
+    # what a run keeps of a job has been checked, and is longer than what the user wrote
+    limits = LIMITS.times(4) if file.name == JOB_NAME else LIMITS
     try:
-        text = file.read_text(encoding="utf-8")
+        with open(file, "rb") as opened:
+            content = read_yaml(opened.read(limits.characters + 1).decode("utf-8"), limits)
     except (OSError, UnicodeDecodeError) as error:
-        raise SettingError(f"cannot read the job file {file}: {error}") from error
-    try:
-        content = yaml.load(text, Loader=_Loader)
-    except RecursionError as error:
-        raise SettingError(
-            f"{file} is not valid YAML for a job: lists or settings lie too deep in one another"
-        ) from error
-    except yaml.YAMLError as error:
-        raise SettingError(f"{file} is not valid YAML: {' '.join(str(error).split())}") from error
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise SettingError(f"cannot read the job file {file}: {reason}") from error
+    except SettingError as error:
+        raise SettingError(f"{file} is not valid YAML for a job: {error}") from error
     try:
         return parse_job(content, file.absolute().parent)
     except SettingError as error:
@@ -211,22 +156,25 @@ def parse_job(content: Any, folder: Path) -> Job:
     """Check a job given as a mapping; paths in it are relative to its ``folder``, or else to ``folder``."""
     top = _mapping(content, "the job")
     values = _settings(_Top, top, "", folder)
-    folder = Path(_absolute(values.get("folder") or ".", folder))
+    folder = Path(_absolute(values.get("folder") or ".", folder, "folder"))
+    if values.get("rng", 0) < 0:
+        raise SettingError(f"rng: found {values['rng']}, needs a whole number, at least 0")
     data = _build(DataSpec, _short(top["data"], "path"), "data", folder)
     apart = {"weights": data.weights, "groups": data.groups}
-    files = {name: _absolute(v, folder) for name, v in apart.items() if v is not None and v.endswith(".npy")}
+    files = {n: _absolute(v, folder, f"data.{n}") for n, v in apart.items() if v is not None and v.endswith(".npy")}
     client = ClientSpec() if top.get("client") is None else _build(ClientSpec, top["client"], "client", folder)
     for name in ("scheduler_file", *TLS):
         if getattr(client, name) is not None:
-            client = dataclasses.replace(client, **{name: _absolute(getattr(client, name), folder)})
+            found = _absolute(getattr(client, name), folder, f"client.{name}")
+            client = dataclasses.replace(client, **{name: found})
     return Job(
         model=_build(Model, top["model"], "model", folder),
-        data=dataclasses.replace(data, path=_absolute(data.path, folder), **files),
+        data=dataclasses.replace(data, path=_absolute(data.path, folder, "data.path"), **files),
         init=_one_of(INITIALIZATIONS, top["init"], "init", folder) if top.get("init") is not None else None,
         schedule=_one_of(SCHEDULES, top["schedule"], "schedule", folder) if top.get("schedule") is not None else None,
         moves=_moves(top.get("moves"), folder),
         client=client,
-        store=None if values.get("store") is None else _absolute(values["store"], folder),
+        store=None if values.get("store") is None else _absolute(values["store"], folder, "store"),
         rng=values.get("rng", 0),
         checkpoint_minutes=values.get("checkpoint_minutes", 5.0),
         on_bad_batch=values.get("on_bad_batch", "raise"),
@@ -244,22 +192,19 @@ def with_laps(job: Job, laps: int) -> Job:
 
 def with_store(job: Job, store: str | os.PathLike[str]) -> Job:
     """The same job with another run directory."""
-    return parse_job({**job.raw, "store": os.path.abspath(store)}, Path())
+    return parse_job({**job.raw, "store": _absolute(os.fspath(store), Path(), "store")}, Path())
 
 
-def write_copy(job: Job, folder: str | os.PathLike[str]) -> None:
-    """Keep the job in its run directory, for ``bnp-dask resume``; written in one piece."""
-    target = Path(folder) / COPY_NAME
-    partial = target.with_suffix(".partial")
-    partial.write_text(yaml.safe_dump(dict(job.raw), sort_keys=False), encoding="utf-8")
-    partial.replace(target)
+def to_text(job: Job) -> str:
+    """A job as the text of a job file, for its run directory and ``bnp-dask resume``."""
+    return yaml.safe_dump(dict(job.raw), sort_keys=False)
 
 
 def _moves(value: Any, folder: Path) -> tuple[Any, ...]:
     if value is None:
         return ()
     if not isinstance(value, list):
-        raise SettingError(f"moves: found {value!r}, needs a list, such as [Birth, Merge, Delete]")
+        raise SettingError(f"moves: found {shown(value)}, needs a list, such as [Birth, Merge, Delete]")
     return tuple(_one_of(MOVES, move, f"moves[{i}]", folder) for i, move in enumerate(value))
 
 
@@ -268,7 +213,7 @@ def _one_of(group: Group, value: Any, path: str, folder: Path) -> Any:
     """An object of one of the classes of a group, from ``{type: Name, ...}`` or ``Name``."""
     kind, given = _kind_and_settings(value, path)
     if kind not in group:
-        raise SettingError(f"{path}: there is no {kind!r}{nearest(kind, group)}")
+        raise SettingError(f"{path}: there is no {shown(kind)}{nearest(kind, group)}")
     cls = getattr(importlib.import_module(group[kind]), kind)
     return _build(cls, given, path, folder)
 
@@ -278,7 +223,7 @@ def _kind_and_settings(value: Any, path: str) -> tuple[str, dict[str, Any]]:
     kind = given.pop("type", None)
     if not isinstance(kind, str):
         close = get_close_matches("type", [k for k in given if isinstance(k, str)], n=1)
-        hint = f" (found {close[0]!r})" if close else ""
+        hint = f" (found {shown(close[0])})" if close else ""
         raise SettingError(f"{path}: needs 'type', the name of a class{hint}, such as {{type: DPMixture}}")
     return kind, given
 
@@ -288,7 +233,7 @@ def _build(cls: type, value: Any, path: str, folder: Path) -> Any:
     values = _settings(cls, _mapping(value, path), path, folder)
     try:
         return cls(**values)
-    except SettingError as error:
+    except (ArithmeticError, TypeError, ValueError) as error:  # a SettingError, or NumPy's own about an array
         raise SettingError(f"{path}: {error}") from error
 
 
@@ -315,23 +260,23 @@ def _convert(value: Any, hint: Any, path: str, folder: Path) -> Any:
     if hint is Observation:
         return _one_of(OBSERVATIONS, value, path, folder)
     if hint is Posterior:
-        return load(_absolute(_text(value, path), folder))
+        return load(_absolute(_text(value, path), folder, path))
     if hint in (np.ndarray, Any):
         return _array(value, path, folder)
     if get_origin(hint) is Literal:
         if value not in get_args(hint):
             raise SettingError(
-                f"{path}: {value!r} is none of {', '.join(get_args(hint))}{nearest(value, get_args(hint))}"
+                f"{path}: {shown(value)} is none of {', '.join(get_args(hint))}{nearest(value, get_args(hint))}"
             )
         return value
     if get_origin(hint) in (Union, types.UnionType):
         return _convert_union(value, get_args(hint), path, folder)
     if isinstance(get_origin(hint), type) and issubclass(get_origin(hint), Mapping):
         item = get_args(hint)[1]
-        return {k: _convert(v, item, f"{path}[{k}]", folder) for k, v in _mapping(value, path).items()}
+        return {k: _convert(v, item, f"{path}[{_short_name(k)}]", folder) for k, v in _mapping(value, path).items()}
     if get_origin(hint) is tuple:
         if not isinstance(value, list):
-            raise SettingError(f"{path}: found {value!r}, needs a list, such as [a, b]")
+            raise SettingError(f"{path}: found {shown(value)}, needs a list, such as [a, b]")
         return tuple(_convert(v, get_args(hint)[0], f"{path}[{i}]", folder) for i, v in enumerate(value))
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         return _build(hint, value, path, folder)
@@ -363,23 +308,28 @@ def _scalar(value: Any, hint: Any, path: str) -> Any:
     if hint is float and type(value) is int:
         return float(value)
     if type(value) is not hint:
-        raise SettingError(f"{path}: found {value!r}, needs {names[hint]}")
+        raise SettingError(f"{path}: found {shown(value)}, needs {names[hint]}")
     return value
 
 
 def _array(value: Any, path: str, folder: Path) -> np.ndarray:
     if isinstance(value, str):
         try:
-            return np.load(_absolute(value, folder), allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise SettingError(f"{path}: cannot read {value!r} as a .npy file: {error}") from error
+            found = np.load(_absolute(value, folder, path), allow_pickle=False)
+        except SettingError:
+            raise
+        except Exception as error:  # NumPy raises nearly anything on damaged bytes
+            raise SettingError(f"{path}: cannot read {shown(value)} as a .npy file: {error}") from error
+        if not isinstance(found, np.ndarray) or found.dtype.kind not in "biuf":
+            raise SettingError(f"{path}: {shown(value)} holds no array of numbers; write one with numpy.save")
+        return found
     try:
         array = np.asarray(value, np.float64)
     except (TypeError, ValueError):
         array = np.zeros(0)
     if isinstance(value, bool) or array.size == 0:
         raise SettingError(
-            f"{path}: found {value!r}, needs numbers: a list, a list of lists, or the path of a .npy file"
+            f"{path}: found {shown(value)}, needs numbers: a list, a list of lists, or the path of a .npy file"
         )
     return array
 
@@ -388,7 +338,7 @@ def _array(value: Any, path: str, folder: Path) -> np.ndarray:
 def nearest(name: Any, known: Any) -> str:
     """``"; did you mean 'gamma'?"``, or the list of what there is."""
     folded = {str(k).lower(): str(k) for k in known}
-    close = get_close_matches(str(name).lower(), folded, n=1, cutoff=0.5)
+    close = get_close_matches(_short_name(name).lower(), folded, n=1, cutoff=0.5)
     if close:
         return f"; did you mean {folded[close[0]]!r}?"
     return f"; there are {', '.join(str(k) for k in known)}"
@@ -396,13 +346,13 @@ def nearest(name: Any, known: Any) -> str:
 
 def _mapping(value: Any, path: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise SettingError(f"{path}: found {value!r}, needs settings, such as 'name: value'")
+        raise SettingError(f"{path}: found {shown(value)}, needs settings, such as 'name: value'")
     return value
 
 
 def _text(value: Any, path: str) -> str:
     if not isinstance(value, str):
-        raise SettingError(f"{path}: found {value!r}, needs text")
+        raise SettingError(f"{path}: found {shown(value)}, needs text")
     return value
 
 
@@ -412,30 +362,17 @@ def _short(value: Any, name: str) -> Any:
 
 
 def _join(path: str, name: Any) -> str:
-    return f"{path}.{name}" if path else str(name)
+    return f"{path}.{_short_name(name)}" if path else _short_name(name)
 
 
-def _absolute(path: str, folder: Path) -> str:
+def _short_name(name: Any) -> str:
+    return shortened(str(name), SHOWN)
+
+
+def _absolute(path: str, folder: Path, where: str) -> str:
     if "://" in path or "::" in path:
         return path
-    return os.path.abspath(folder / Path(path).expanduser())
-
-
-class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, which also reads ``1e-6`` as a number; no lists as names, and no name twice."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, str | int | float | None):
-                raise yaml.constructor.ConstructorError(None, None, f"{key!r} is no name", key_node.start_mark)
-            if key in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"{key!r} is given twice", key_node.start_mark)
-            seen.add(key)
-        return super().construct_mapping(node, deep)
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
-)
+    try:
+        return os.path.abspath(folder / local_path(path))
+    except SettingError as error:
+        raise SettingError(f"{where}: {error}") from error

@@ -15,6 +15,7 @@ from bnp_dask.allocation.topics import GroupStep
 from bnp_dask.batch import Batch
 from bnp_dask.columns import OPTIONAL, Columns
 from bnp_dask.errors import SettingError
+from bnp_dask.finite import require_finite_arrays, require_finite_params, require_finite_terms
 from bnp_dask.groups import Laid, check_tokens, summarize_words, take_members, visit_groups, with_words
 from bnp_dask.kernels.counts import count_sums
 from bnp_dask.kernels.resp import Resp, ScreenedWeights, cluster_sums
@@ -28,8 +29,9 @@ from bnp_dask.observation.base import (
 )
 from bnp_dask.screened import screened_pieces, worthwhile
 from bnp_dask.sequences import ChainRun, chain_runs, take_runs
+from bnp_dask.settings import one_of, require_methods
 from bnp_dask.states import GroupStates
-from bnp_dask.summary import Field, Summary
+from bnp_dask.summary import Field, Summary, add_in_place
 from bnp_dask.survey import Survey
 from bnp_dask.trials import Shares, TrialRun
 from bnp_dask.visits import Trial, Visit
@@ -170,10 +172,10 @@ class Model:
     precision: Literal["mixed", "double"] = "mixed"
 
     def __post_init__(self) -> None:
-        if self.estimate not in ("posterior", "map"):
-            raise SettingError(f'estimate={self.estimate!r}: needs "posterior" or "map"')
-        if self.precision not in ("mixed", "double"):
-            raise SettingError(f'precision={self.precision!r}: needs "mixed" or "double"')
+        require_methods("allocation", self.allocation, ("local_step", "global_step", "elbo"), "DPMixture()")
+        require_methods("observation", self.observation, ("with_prior", "summarize", "global_step"), "Gaussian()")
+        one_of("estimate", self.estimate, ("posterior", "map"))
+        one_of("precision", self.precision, ("mixed", "double"))
         if self.allocation.grouped and self.estimate == "map":
             raise SettingError(
                 f"{type(self.allocation).__name__} has no point estimate: the weights of its groups are beliefs; "
@@ -283,7 +285,7 @@ class Model:
         start = 0
         sums_alone = self.chained and not (trials or sought)
         for tile, step in (self.sweep if sums_alone else self.steps)(posterior, batch, places):
-            _add_in_place(total, self.summary_of(posterior.ids, tile, step, pairs))
+            add_in_place(total, self.summary_of(posterior.ids, tile, step, pairs))
             shares = Shares(step.resp, needed)
             for run in runs:
                 run.see(start, tile, step, shares)
@@ -379,9 +381,12 @@ class Model:
 
     # -- the global side ------------------------------------------------------------------------------------
     def global_step(self, summary: Summary) -> Posterior:
-        """Optimal parameters given whole-data statistics."""
-        allocation = self.allocation_step(summary)
-        return Posterior(self, summary.ids, allocation, self.observation_step(summary), summary)
+        """Optimal parameters given whole-data statistics; NumericalError where one of them is not finite."""
+        require_finite_arrays(summary.values, "statistic", summary.ids)
+        allocation, observation = self.allocation_step(summary), self.observation_step(summary)
+        require_finite_params(allocation, "allocation", summary.ids)
+        require_finite_params(observation, "observation", summary.ids)
+        return Posterior(self, summary.ids, allocation, observation, summary)
 
     def observation_step(self, summary: Summary) -> Any:
         """Optimal parameters of the observation model."""
@@ -396,7 +401,8 @@ class Model:
     def elbo(self, posterior: Posterior, summary: Summary) -> dict[str, float]:
         """Terms of the whole-data objective, nats; exact for any parameters and any summary (slack included).
 
-        For ``estimate="map"`` the terms of the log joint (thesis eq. 2.74), up to constants of the prior.
+        NumericalError where one is not finite, as for all that gives terms below.  For ``estimate="map"`` the
+        terms of the log joint (thesis eq. 2.74), up to constants of the prior.
         """
         return self._terms(self.data_terms(posterior.observation, summary), posterior.allocation, summary)
 
@@ -404,13 +410,18 @@ class Model:
         """Each cluster's share of the data term, ``(K,)`` nats, without the base measure."""
         score = self.observation.score(params, summary)
         if self.estimate == "map":
-            return score + self.observation.log_prior(params)
-        return score - self.observation.kl(params)
+            terms = score + self.observation.log_prior(params)
+        else:
+            terms = score - self.observation.kl(params)
+        require_finite_arrays({"data": terms}, "the objective's term", summary.ids)
+        return terms
 
     def best_data_terms(self, summary: Summary) -> np.ndarray:
         """The same at the parameters that are optimal for the summary, ``(K,)`` nats."""
         if self.estimate == "posterior" and isinstance(self.observation, EvidenceObservation):
-            return self.observation.evidence(summary)
+            terms = self.observation.evidence(summary)
+            require_finite_arrays({"data": terms}, "the objective's term", summary.ids)
+            return terms
         return self.data_terms(self.observation_step(summary), summary)
 
     def best_objective(self, summary: Summary) -> float:
@@ -422,22 +433,17 @@ class Model:
         return self._allocation_terms(self.allocation_step(summary), summary)
 
     def _terms(self, data_terms: np.ndarray, allocation: Any, summary: Summary) -> dict[str, float]:
-        data = data_terms.sum() + summary.values.get(LOG_BASE, 0.0)
-        return {"data": float(data), **self._allocation_terms(allocation, summary)}
+        data = float(data_terms.sum() + summary.values.get(LOG_BASE, 0.0))
+        require_finite_terms({"data": data})
+        return {"data": data, **self._allocation_terms(allocation, summary)}
 
     def _allocation_terms(self, params: Any, summary: Summary) -> dict[str, float]:
-        if self.estimate == "map":
-            return self.allocation.log_joint(params, summary)
-        return self.allocation.elbo(params, summary)
+        of = self.allocation.log_joint if self.estimate == "map" else self.allocation.elbo
+        terms = of(params, summary)
+        require_finite_terms(terms)
+        return terms
 
 
 def _draw(index: np.ndarray, limit: int, rng: np.random.Generator) -> np.ndarray:
     """At most ``limit`` of some positions, in their order."""
     return np.sort(rng.choice(index, limit, replace=False)) if len(index) > limit else index
-
-
-def _add_in_place(total: Summary, part: Summary) -> None:
-    for name, value in part.values.items():
-        total.values[name][...] += value
-    for name, value in part.pair_values.items() if part.n_pairs else ():
-        total.pair_values[name][...] += value

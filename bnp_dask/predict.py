@@ -9,24 +9,25 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import sparse
 from scipy.special import logsumexp
 
-from bnp_dask.allocation.chains import chain_log_density
-from bnp_dask.batch import Batch
+from bnp_dask.allocation.chains import chain_log_density, sequence_offsets, sequence_weights
+from bnp_dask.arguments import require_posterior
+from bnp_dask.batch import Batch, check_weights
 from bnp_dask.chains.states import name_steps, state_path
 from bnp_dask.data import lazy
 from bnp_dask.data.assigned import Layout, Outputs, write
 from bnp_dask.data.base import Reader, Source, batch_reader
-from bnp_dask.data.checks import csr_counts, float_rows
-from bnp_dask.data.collections import is_dask, is_dask_frame
+from bnp_dask.data.collections import block_rows, is_dask, is_dask_frame
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.blas import one_blas_thread
 from bnp_dask.execute.dask import open_executor
 from bnp_dask.execute.ordered import in_order
+from bnp_dask.finite import require_finite_rows
 from bnp_dask.matching import columns_for, open_for
-from bnp_dask.model import Posterior
+from bnp_dask.model import Model, Posterior
+from bnp_dask.settings import flag, whole_number
 from bnp_dask.topics.assign import assign_documents, n_shares
 from bnp_dask.topics.completion import BatchScore, Completion, CompletionScore, combine_scores, complete_batch
 from bnp_dask.topics.documents import as_documents, is_topic_model, prior_mass
@@ -81,7 +82,7 @@ def predict(
     soft: bool = False,
     top: int | None = None,
     batch_size: int | None = None,
-    client: Client | Executor | None = None,
+    client: Client | Executor | str | None = None,
 ) -> Any:
     """Cluster of each atom, or its responsibilities; in topic models, topics of each document.
 
@@ -105,7 +106,8 @@ def predict(
     batch_size
         Atoms per batch; None for a size that fits memory.
     client
-        A ``distributed.Client`` or an executor; None is the current client, or this thread when there is none.
+        A ``distributed.Client``, the address of a scheduler, or an executor; None is the current client, or this
+        thread when there is none.
 
     Returns
     -------
@@ -139,6 +141,7 @@ def predict(
     Weights of atoms do not matter here.  Ties go to the earlier cluster.  Each document starts from scratch, by the
     document step of the model: its topics depend on its words and the posterior alone.
     """
+    require_posterior(posterior)
     mode = _mode(soft, top)
     columns = columns_for(posterior)
     has_groups = is_dask_frame(data) and columns is not None and columns.roles.groups is not None
@@ -179,9 +182,9 @@ def _join(parts: list[dict[str, np.ndarray]], mode: _Mode, posterior: Posterior)
 
 
 def _mode(soft: bool, top: int | None) -> _Mode:
-    if top is not None and (isinstance(top, bool) or not isinstance(top, (int, np.integer)) or top < 1):
-        raise SettingError(f"top={top!r}: needs a whole number of clusters per atom, at least 1, or None")
-    if soft and top is not None:
+    if top is not None:
+        whole_number("top", top, 1, what="None, or a whole number of clusters per atom")
+    if flag("soft", soft) and top is not None:
         raise SettingError(f"soft=True and top={top}: choose all responsibilities (soft) or the largest (top)")
     return _Mode(bool(soft), None if top is None else int(top))
 
@@ -220,6 +223,7 @@ def assign_batch(posterior: Posterior, batch: Batch, soft: bool = False, top: in
     for tile, step in posterior.model.steps(posterior, batch):
         resp = step.resp
         dense = resp if isinstance(resp, np.ndarray) else resp.to_dense()
+        require_finite_rows(dense, tile, "responsibilities")
         rows = slice(start, start + tile.n_atoms)
         if top is not None:
             order = np.argsort(-dense, axis=1, kind="stable")[:, :top]
@@ -252,8 +256,7 @@ class _Block:
 
     def __call__(self, posterior: Posterior, rows: Any) -> np.ndarray:
         name = "a block of the Dask array"
-        x = csr_counts(rows, name) if sparse.issparse(rows) else float_rows(np.asarray(rows), name)
-        columns = assign_batch(posterior, Batch(x, None, name), self.mode.soft, self.mode.top)
+        columns = assign_batch(posterior, Batch(block_rows(rows, name), None, name), self.mode.soft, self.mode.top)
         if self.mode.top is not None:
             return np.concatenate([columns["label"], columns["resp"]], axis=1)
         return columns["resp"] if self.mode.soft else columns["label"]
@@ -266,7 +269,7 @@ def score(
     *,
     completion: Completion | None = None,
     batch_size: int | None = None,
-    client: Client | Executor | None = None,
+    client: Client | Executor | str | None = None,
 ) -> float:
     """Mean log likelihood per atom under the posterior predictive, nats; larger is better.  Topic models: completion.
 
@@ -303,7 +306,7 @@ def score(
     SettingError
         ``completion`` for a model without documents.
     """
-    if is_topic_model(posterior.model):
+    if is_topic_model(require_posterior(posterior).model):
         return completion_score(posterior, data, completion, batch_size=batch_size, client=client).score
     if completion is not None:
         raise SettingError(
@@ -319,13 +322,13 @@ def score(
 
 
 def score_samples(
-    posterior: Posterior, data: Any, *, batch_size: int | None = None, client: Client | Executor | None = None
+    posterior: Posterior, data: Any, *, batch_size: int | None = None, client: Client | Executor | str | None = None
 ) -> np.ndarray:
     """Log likelihood of each atom under the posterior predictive, ``(n,)`` nats; see :func:`score`.
 
     Topic models: completion of each document ``(G,)``, nats per held-out token; NaN where it cannot be split.
     """
-    source = open_for(posterior, data, batch_size)
+    source = open_for(require_posterior(posterior), data, batch_size)
     if is_topic_model(posterior.model):
         found = _for_batches(posterior, source, client, _Complete(Completion()), "score")
         with np.errstate(invalid="ignore"):
@@ -339,14 +342,14 @@ def completion_score(
     completion: Completion | None = None,
     *,
     batch_size: int | None = None,
-    client: Client | Executor | None = None,
+    client: Client | Executor | str | None = None,
 ) -> CompletionScore:
     """Document completion of held-out documents, with what was counted on the way; see :func:`score`.
 
     Documents that cannot be split are left out and counted.  The split of a document depends on its own words and the
     seed, so the score does not depend on how data are cut or ordered, but for rounding.
     """
-    prior_mass(posterior)
+    prior_mass(require_posterior(posterior))
     chosen = Completion() if completion is None else completion
     if not isinstance(chosen, Completion):
         raise SettingError(f'completion={completion!r}: needs Completion("types"), Completion("tokens"), or None')
@@ -368,7 +371,7 @@ class _Complete:
 def _for_batches(
     posterior: Posterior,
     source: Source,
-    client: Client | Executor | None,
+    client: Client | Executor | str | None,
     function: Callable[[Posterior, Reader], Any],
     verb: str,
 ) -> list[Any]:
@@ -385,12 +388,19 @@ def density_of(posterior: Posterior, reader: Reader) -> np.ndarray:
 
 def score_batch(posterior: Posterior, reader: Reader) -> tuple[float, float]:
     """Task: weighted sum of the log densities of a batch, and the sum of weights."""
-    batch = reader()
+    batch = _counting(posterior.model, reader())
     value = log_density(posterior, batch)
-    if batch.weights is not None:
-        # an atom that counts zero times does not count, whatever its density
-        value = np.where(batch.weights > 0, value, 0.0) * batch.weights
-    return math.fsum(value), batch.total_weight
+    return math.fsum(value if batch.weights is None else value * batch.weights), batch.total_weight
+
+
+def _counting(model: Model, batch: Batch) -> Batch:
+    """The atoms, or sequences, that count at least a little: of those that do not nobody asks for a density."""
+    if batch.weights is None or (batch.weights > 0).all():
+        return batch
+    check_weights(batch.weights, batch.n_atoms, batch.name)
+    if not model.chained:
+        return batch.take(np.flatnonzero(batch.weights > 0))
+    return batch.take_groups(np.flatnonzero(sequence_weights(batch, sequence_offsets(batch)) > 0))
 
 
 def log_density(posterior: Posterior, batch: Batch) -> np.ndarray:
@@ -417,4 +427,5 @@ def log_density(posterior: Posterior, batch: Batch) -> np.ndarray:
             terms = np.concatenate([terms, unseen], axis=1)
         out[start : start + tile.n_atoms] = logsumexp(terms, axis=1)
         start += tile.n_atoms
+    require_finite_rows(out, batch, "log density")
     return out

@@ -8,18 +8,20 @@ import io
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bnp_dask._version import __version__
 from bnp_dask.describe import ClusterRow, check_names, cluster_rows
-from bnp_dask.errors import SettingError, StoreError
+from bnp_dask.errors import SettingError
 from bnp_dask.model import Posterior
+from bnp_dask.paths import posterior_place
 from bnp_dask.report_chains import sequence_sections, sequences_for
+from bnp_dask.report_file import page_target, write_page
 from bnp_dask.report_topics import documents_for, page_of_topics
 from bnp_dask.results import History, TrainResult, load
+from bnp_dask.settings import path_text, shown, whole_number
 from bnp_dask.store import read_history
 from bnp_dask.topics.documents import counts_words
 
@@ -36,9 +38,6 @@ MOVES_SHOWN = 200
 
 IDS_SHOWN = 12
 """Cluster ids of a proposal that it names."""
-
-POSTERIOR_NAME = "posterior.zarr"
-"""Where a run directory keeps its posterior."""
 
 RANGES = "of many numbers: least .. median .. largest"
 
@@ -65,6 +64,8 @@ def inspect(what: Subject, vocabulary: Sequence[str] | None = None, limit: int |
         Per cluster: id, expected share of atoms, atoms, and its parameters in a few words.
     """
     posterior, _ = _open(what)
+    if limit is not None:
+        whole_number("limit", limit, what="None, or a whole number of clusters")
     rows = cluster_rows(posterior, check_names(posterior, vocabulary), limit)
     head = ("cluster", "weight", "atoms", f"parameters ({RANGES})")
     cells = [(str(r.id), f"{r.weight:.4f}", _count(r), r.text) for r in rows]
@@ -108,13 +109,11 @@ def _open(what: Subject) -> tuple[Posterior, TrainResult | None]:
     if isinstance(what, TrainResult):
         return what.posterior, what
     if not isinstance(what, (str, os.PathLike)):
-        raise SettingError(
-            f"{type(what).__name__}: needs a posterior, a result, or the path of a saved one or of a run"
-        )
-    inside = Path(what) / POSTERIOR_NAME
-    if not inside.exists():
+        raise SettingError(f"what={shown(what)}: needs a posterior, a result, or the path of a saved one or of a run")
+    place = posterior_place(path_text("what", what))
+    if place == os.fspath(what):
         return load(what), None
-    posterior, rows = load(inside), read_history(what)
+    posterior, rows = load(place), read_history(what)
     seconds = float(rows[-1].get("seconds", 0.0)) if rows else 0.0
     return posterior, TrainResult(posterior, History(rows), reason=f"run directory {os.fspath(what)}", seconds=seconds)
 
@@ -126,7 +125,7 @@ def report(
     vocabulary: Sequence[str] | None = None,
     *,
     data: Any = None,
-    client: Client | Executor | None = None,
+    client: Client | Executor | str | None = None,
 ) -> None:
     """Write an HTML page about a result: settings, clusters, and pictures; one file, nothing loaded from elsewhere.
 
@@ -141,7 +140,7 @@ def report(
         Result or posterior, or the path of a run directory or a saved posterior.  Only results and run directories
         have a history to draw.
     path
-        File to write; replaced in one step.
+        File to write; a page that is there already is replaced, in one step.
     vocabulary
         Names of the words or features, ``(D,)``.  Default: the words that the posterior was trained with.
     data
@@ -156,8 +155,9 @@ def report(
         matplotlib is not installed (pages about topics do without), or ``data`` for a model that has neither topics nor
         sequences.
     StoreError
-        The file cannot be written.
+        Something else than a page lies there, or it cannot be written.
     """
+    target = page_target(path_text("path", path))
     posterior, result = _open(what)
     names = check_names(posterior, vocabulary)
     if counts_words(posterior.model):
@@ -175,14 +175,7 @@ def report(
         )
     else:
         page = page_html(posterior, result, names)
-    target = Path(path)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-    try:
-        # a document's id may hold what UTF-8 does not
-        partial.write_bytes(page.encode("utf-8", "replace"))
-        partial.replace(target)
-    except OSError as error:
-        raise StoreError(f"{target}: cannot write a report there: {error}") from error
+    write_page(target, page)
 
 
 def page_html(

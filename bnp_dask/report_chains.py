@@ -55,7 +55,7 @@ def has_sequences(source: Source) -> bool:
 
 
 def sequence_sections(
-    posterior: Posterior, sequences: Source | str, client: Client | Executor | None = None
+    posterior: Posterior, sequences: Source | str, client: Client | Executor | str | None = None
 ) -> list[tuple[str, list[Any]]]:
     """Headings, and under each what to show: HTML text, or figures with a description."""
     sections: list[tuple[str, list[Any]]] = []

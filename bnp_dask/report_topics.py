@@ -37,7 +37,7 @@ def page_of_topics(
     documents: Source | str,
     run: Mapping[str, str],
     settings: Mapping[str, str],
-    client: Client | Executor | None = None,
+    client: Client | Executor | str | None = None,
 ) -> str:
     """The page as text; ``documents`` is their source, or why there are none."""
     survey = table = None

@@ -28,13 +28,15 @@ import numpy as np
 import zarr
 
 from bnp_dask._version import __version__
+from bnp_dask.arguments import require_posterior
 from bnp_dask.chains import transitions
 from bnp_dask.data.files import Location
-from bnp_dask.errors import SettingError, StoreError
+from bnp_dask.errors import DataError, SettingError, StoreError
 from bnp_dask.model import Posterior
 from bnp_dask.observation.describing import by_feature, each, estimates_of
 from bnp_dask.rows import Rows, plain
 from bnp_dask.serialize import MODEL_REGISTRY, from_spec, to_spec
+from bnp_dask.settings import path_text
 
 if TYPE_CHECKING:
     import pandas
@@ -65,6 +67,7 @@ def save(posterior: Posterior, path: str | os.PathLike[str]) -> None:
     StoreError
         Something else lies at ``path``, or it cannot be written.
     """
+    require_posterior(posterior)
     place = _place(path)
     before = _replaceable(place)
     spec, arrays = to_spec(posterior, MODEL_REGISTRY)
@@ -109,14 +112,14 @@ def load(path: str | os.PathLike[str]) -> Posterior:
 
 
 def _place(path: str | os.PathLike[str]) -> Location:
-    if not os.fspath(path):
+    if not isinstance(path, str) or path:
+        path_text("path", path)
+    else:
         raise StoreError("an empty path; save and load need one, such as 'model.zarr'")
-    place = Location.of(path)
     try:
-        place.filesystem()
-    except (ImportError, ValueError) as error:
-        raise StoreError(f"{place.name}: cannot open this URL: {error}") from error
-    return place
+        return Location.of(path)
+    except (ImportError, DataError) as error:
+        raise StoreError(f"cannot open {os.fspath(path)!r}: {error}") from error
 
 
 def _read_root(place: Location) -> bytes | None:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from bnp_dask.allocation import HDPHMM, FiniteHMM
+from bnp_dask.arrays import plain
 from bnp_dask.chains import transitions
 from bnp_dask.data import as_source
 from bnp_dask.data.frames import is_list_of_frames, joined
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.fitting import columns_in, run_estimator, warn_unless_converged
+from bnp_dask.fitting import columns_in, run_estimator, sound_input, warn_unless_converged
 from bnp_dask.initialize import BregmanKMeans, ContiguousBlocks, Initialization
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge, Move
@@ -20,6 +21,7 @@ from bnp_dask.observation import AutoRegressiveGaussian, Bernoulli, DiagGaussian
 from bnp_dask.observation.base import Observation
 from bnp_dask.predict import predict, score
 from bnp_dask.schedules import Schedule
+from bnp_dask.settings import whole_or_none
 
 try:
     from sklearn.base import BaseEstimator
@@ -150,12 +152,13 @@ class SequenceModel(BaseEstimator):
         ``X`` is one sequence ``(n, D)``; or sequences one below the other, ``lengths (G,)`` rows each; or a list of
         matrices ``(n_g, D)``.
         """
-        learned = self.n_states is None
+        given = whole_or_none("n_states", self.n_states, "a number of states")
+        learned = given is None
         allocation: Any = HDPHMM(self.gamma, self.alpha, kappa=self.kappa) if learned else FiniteHMM(kappa=self.kappa)
         model = Model(allocation, self._observation())
         rows, offsets = self._rows(X, lengths, reset=True)
         source = self._source(rows, offsets)
-        wanted = min(FEWEST, int(source.n_atoms or 1)) if self.n_states is None else int(self.n_states)
+        wanted = min(FEWEST, int(source.n_atoms or 1)) if given is None else given
         usual: list[Move] = [Birth(), Merge(), Delete()] if learned else []
         result = run_estimator(self, model, source, self._start(wanted), usual)
         posterior = result.posterior
@@ -255,12 +258,15 @@ class SequenceModel(BaseEstimator):
         if isinstance(X, (list, tuple)) and len(X) and all(isinstance(x, np.ndarray) and x.ndim == 2 for x in X):
             if lengths is not None:
                 raise DataError("X is a list of sequences, which have their lengths; leave lengths out")
+            for g, x in enumerate(X):
+                sound_input(x, f"sequence {g}")
             widths = {x.shape[1] for x in X}
             if len(widths) > 1:
                 raise DataError(f"sequences have {' and '.join(map(str, sorted(widths)))} columns; all need the same")
             lengths, X = [len(x) for x in X], np.concatenate(X)
+        X = sound_input(X, "X")
         rows = validate_data(self, X, reset=reset, dtype=np.float64, ensure_min_samples=2 if reset else 1)
-        counts = np.array([len(rows)]) if lengths is None else np.asarray(lengths)
+        counts = np.array([len(rows)]) if lengths is None else plain(lengths, "lengths")
         if counts.ndim != 1 or counts.dtype.kind not in "iu" or (counts < 0).any() or counts.sum() != len(rows):
             raise DataError(f"lengths={lengths!r}: needs whole numbers that sum to the {len(rows)} rows of X")
         return rows, np.concatenate([[0], np.cumsum(counts)])

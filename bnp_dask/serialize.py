@@ -9,6 +9,7 @@ the reader listed.
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from types import MappingProxyType
@@ -20,9 +21,10 @@ from scipy import sparse
 
 from bnp_dask.allocation import ALLOCATIONS
 from bnp_dask.columns import Columns, Cutting, Roles
-from bnp_dask.errors import StoreError
+from bnp_dask.errors import DataError, StoreError
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation import OBSERVATIONS
+from bnp_dask.sparse_rows import from_parts
 from bnp_dask.summary import Field as SummaryField
 from bnp_dask.summary import Summary
 from bnp_dask.words import Words
@@ -96,6 +98,12 @@ def to_spec(obj: object, classes: Registry | None = None) -> tuple[Spec, dict[st
     return _encode(obj, (), classes, arrays), arrays
 
 
+def to_identity(obj: Any) -> list[Any]:
+    """What tells an object from others, JSON-able: its spec, and CRC-32 of its arrays by name."""
+    spec, arrays = to_spec(obj)
+    return [spec, {name: zlib.crc32(np.ascontiguousarray(a).tobytes()) for name, a in sorted(arrays.items())}]
+
+
 def from_spec(spec: Spec, arrays: Mapping[str, np.ndarray], classes: Registry = MODEL_REGISTRY) -> Any:
     """Inverse of :func:`to_spec`.
 
@@ -127,6 +135,17 @@ def with_added(spec: Spec, obj: Any) -> Spec:
     written = {name: with_added(own, getattr(obj, name, None)) for name, own in spec["fields"].items()}
     added = [(f, _default(f)) for f in fields(obj) if f.init and f.name not in written and not _required(f)]
     return {**spec, "fields": {**written, **{f.name: to_spec(value)[0] for f, value in added if _is_written(f, value)}}}
+
+
+def first_difference(place: str, a: Spec, b: Spec) -> tuple[str, Spec, Spec]:
+    """Where two descriptions differ: the path of the first part that does, and that part of each."""
+    if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
+        parts = [(f"{place}[{i}]", x, y) for i, (x, y) in enumerate(zip(a, b, strict=True))]
+    elif isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys():
+        parts = [(f"{place}.{name}", a[name], b[name]) for name in a]
+    else:
+        return place, a, b
+    return next(first_difference(*part) for part in parts if part[1] != part[2])
 
 
 def _encode(obj: Any, path: tuple[str, ...], classes: Registry | None, arrays: dict[str, np.ndarray]) -> Spec:
@@ -233,12 +252,12 @@ def _decode(spec: Spec, arrays: Mapping[str, np.ndarray], classes: Registry) -> 
             return {str(k): _decode(v, arrays, classes) for k, v in spec["$map"]}
         if kind == "$csr":
             parts = {n: _array(spec["$csr"][n], arrays) for n in ("data", "indices", "indptr")}
-            return sparse.csr_array((parts["data"], parts["indices"], parts["indptr"]), shape=tuple(spec["shape"]))
+            return from_parts(**parts, shape=tuple(int(n) for n in spec["shape"]), name="a sparse matrix")
         if kind == "$float":
             return float(spec["$float"])
         if kind == "$scalar":
             return _SCALARS[spec["$scalar"]](spec["value"])
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, DataError) as error:
         raise StoreError(f"damaged description of a {kind}: {str(spec)[:200]}") from error
     raise StoreError(f"unknown kind of value {kind!r} in a file; was it written by a newer version?")
 

@@ -138,6 +138,10 @@ class Summary:
         links = self.links and self.links.mapped(lambda a, _: a * factor, None)
         return replace(self._mapped(lambda name, a, _: a * factor, self), links=links)
 
+    def absolute(self) -> Summary:
+        """The absolute values: summed, the size of the terms of a sum."""
+        return replace(self._mapped(lambda name, a, _: np.abs(a), self), links=None)
+
     def zeros(self) -> Summary:
         """The summary of no atoms, with the same clusters and pairs."""
         return replace(self._mapped(lambda name, a, _: np.zeros_like(a), self), links=None)
@@ -384,3 +388,11 @@ def follow(parts: Mapping[str, Summary], edit: Edit) -> Mapping[str, Summary]:
         return parts
     ids = parts[edit.trial].ids if isinstance(edit, Exchange) else np.zeros(0, np.int64)
     return {name: part._follow(edit, ids) for name, part in parts.items()}
+
+
+def add_in_place(total: Summary, part: Summary) -> None:
+    """Add the statistics of a part, of the same clusters, to a total."""
+    for name, value in part.values.items():
+        total.values[name][...] += value
+    for name, value in part.pair_values.items() if part.n_pairs else ():
+        total.pair_values[name][...] += value

@@ -16,6 +16,14 @@ _TILE_BYTES = 2**20
 """Dense rows are looked at in tiles of this size: temporaries stay small beside the batch."""
 
 
+LEAST_WEIGHT, MOST_WEIGHT = 1e-6, 2.0**53
+"""Range of the sum of all weights.
+
+Pseudo-counts of the prior are about 1, and the objective holds differences of functions of the sums of both: rounding
+leaves 1e-16, or a share of 1e-10 of the least.  To the most, one more is still something.
+"""
+
+
 @dataclass(frozen=True, eq=False)
 class Survey:
     """Facts about a set of atoms.
@@ -146,29 +154,44 @@ def combine(surveys: Iterable[Survey]) -> Survey:
     DataError
         Batches disagree in their features, there is no atom at all, or all weights are zero.
     """
-    total: Survey | None = None
-    atoms: list[int] = []
-    sizes: list[int] = []
-    checksums: list[int] = []
-    weights: list[float] = []
+    return require_atoms(extend(None, surveys))
+
+
+def extend(total: Survey | None, surveys: Iterable[Survey]) -> Survey | None:
+    """A survey of some batches, None for none of them, and those of more: as if all had been combined at once."""
+    atoms = [] if total is None else list(total.batch_atoms)
+    sizes = [] if total is None else list(total.batch_bytes)
+    checksums = [] if total is None else list(total.checksums)
+    weights = [] if total is None else list(total.batch_weights)
     for survey in surveys:
         total = survey if total is None else _combine_two(total, survey)
         weights += survey.batch_weights
         atoms += survey.batch_atoms
         sizes += survey.batch_bytes
         checksums += survey.checksums
-    if total is None or total.n_atoms == 0:
-        where = "there are no batches" if total is None else f"{total.name} and all other batches are empty"
-        raise DataError(f"the data set has no atoms: {where}")
-    if not total.total_weight > 0:
-        raise DataError(f"all {total.n_atoms} atoms have weight 0; at least one needs a positive weight")
-    return replace(
+    return total and replace(
         total,
         batch_atoms=tuple(atoms),
         batch_bytes=tuple(sizes),
         checksums=tuple(checksums),
         batch_weights=tuple(weights),
     )
+
+
+def require_atoms(total: Survey | None) -> Survey:
+    """DataError when there is no atom at all, or the weights sum to zero or to what float64 cannot tell apart."""
+    if total is None or total.n_atoms == 0:
+        where = "there are no batches" if total is None else f"{total.name} and all other batches are empty"
+        raise DataError(f"the data set has no atoms: {where}")
+    if not total.total_weight > 0:
+        raise DataError(f"all {total.n_atoms} atoms have weight 0; at least one needs a positive weight")
+    if not LEAST_WEIGHT <= total.total_weight <= MOST_WEIGHT:
+        raise DataError(
+            f"the weights of {total.n_atoms} atoms sum to {total.total_weight:.3g}; needs {LEAST_WEIGHT:g} to "
+            f"{MOST_WEIGHT:.2g}, which double precision tells from the prior's pseudo-counts. Multiply all weights by "
+            "one number, such as one over their mean"
+        )
+    return total
 
 
 def checksum(batch: Batch) -> int:

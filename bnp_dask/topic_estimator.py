@@ -10,13 +10,15 @@ from scipy import sparse
 
 from bnp_dask.allocation import LDA, HDPTopics
 from bnp_dask.errors import SettingError
-from bnp_dask.fitting import run_estimator, warn_unless_converged
+from bnp_dask.fitting import run_estimator, sound_input, warn_unless_converged
 from bnp_dask.initialize import Initialization, RandomExamples
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge, Move
 from bnp_dask.observation import Multinomial
+from bnp_dask.observation.dense import positive
 from bnp_dask.predict import predict, score
 from bnp_dask.schedules import Schedule
+from bnp_dask.settings import whole_or_none
 from bnp_dask.topics.words import by_size
 
 try:
@@ -134,10 +136,13 @@ class TopicModel(TransformerMixin, BaseEstimator):
         with_words = sparse.csr_array(X[np.flatnonzero(np.asarray(X.sum(axis=1)) > 0)])
         if with_words.shape[0] == 0:
             raise SettingError(f"X holds {X.shape[0]} documents without any word; topics need some")
-        learned = self.n_topics is None
+        given = whole_or_none("n_topics", self.n_topics, "a number of topics")
+        learned = given is None
         allocation: Any = HDPTopics(self.gamma, self.alpha) if learned else LDA(self.alpha)
-        wanted = min(FEWEST, with_words.shape[0]) if self.n_topics is None else int(self.n_topics)
+        wanted = min(FEWEST, with_words.shape[0]) if given is None else given
         usual: list[Move] = [Birth(), Merge(), Delete()] if learned else []
+        if self.word_prior is not None:
+            positive("word_prior", self.word_prior)
         model = Model(allocation, Multinomial(self.word_prior, self.common))
         result = run_estimator(self, model, with_words, RandomExamples(wanted), usual, batch_size=self.batch_size)
         self.bound_ = float(result.history[-1]["elbo"])
@@ -171,6 +176,7 @@ class TopicModel(TransformerMixin, BaseEstimator):
         return np.array([f"topic{k}" for k in range(self.n_topics_)], object)
 
     def _checked(self, X: Any, reset: bool) -> sparse.csr_array:
+        X = sound_input(X, "X")
         X = validate_data(
             self,
             X,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 import warnings
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,32 +13,27 @@ from typing import Any, Literal
 import numpy as np
 from distributed import Client
 
-from bnp_dask.callbacks import Callback, LogLaps, RunInfo, logger
-from bnp_dask.columns import Columns
+from bnp_dask.arguments import check_parts, check_run, listed
+from bnp_dask.callbacks import FAILED, Callback, LogLaps, RunInfo, logger
 from bnp_dask.data import as_source
-from bnp_dask.data.base import Source, columns_of
-from bnp_dask.data.skipping import WithoutBatches
-from bnp_dask.errors import BnpDaskError, DataError, SettingError, StoreError
+from bnp_dask.data.base import columns_of
+from bnp_dask.data.skipping import CheckedSource
+from bnp_dask.errors import DataError
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.blas import one_blas_thread
 from bnp_dask.execute.dask import open_executor
 from bnp_dask.execute.heap import Heap
 from bnp_dask.execute.serial import SerialExecutor
-from bnp_dask.first_pass import (
-    gone_since,
-    known_of,
-    survey_task,
-    survey_to_arrays,
-    survey_what_is_good,
-    take_survey,
-)
+from bnp_dask.first_pass import gone_since, skipped, survey_of_run, survey_task, take_survey
 from bnp_dask.initialize import BregmanKMeans, InitContext, Initialization
 from bnp_dask.matching import words_of
 from bnp_dask.memory_plan import MEMORY, MemoryPlan, parse_memory
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
+from bnp_dask.paths import POSTERIOR_NAME
 from bnp_dask.results import History, TrainResult, save
 from bnp_dask.rows import Row, Rows
+from bnp_dask.run_settings import RunParts, columns_before, compare_data, kept_seed, open_store
 from bnp_dask.schedules import (
     Memoized,
     Schedule,
@@ -47,19 +41,16 @@ from bnp_dask.schedules import (
     Step,
     Work,
     is_constant,
-    state_from_saved,
+    restored,
     state_to_arrays,
     state_to_json,
 )
 from bnp_dask.schedules.gathered import EMBEDDED
 from bnp_dask.schedules.losing import require_enough, usable, without
 from bnp_dask.schedules.state import Loss
-from bnp_dask.serialize import to_spec, with_added
-from bnp_dask.store import Behind, MemoryStore, RunStore, SummaryFiles, is_within_reach
+from bnp_dask.settings import seed_of
+from bnp_dask.store import Behind, Checkpoint, Listing, MemoryStore, RunStore
 from bnp_dask.warm import warm
-
-DATA_SETTINGS = ("data", "skipped", "checksums", "n_atoms", "n_batches")
-"""Settings of a run that say what its data are."""
 
 RESUME = "What was committed to the run directory is safe: start a cluster and call train(..., resume=True)."
 ANEW = "Nothing was kept of this run: start a cluster and call train(...) again, with store= to be able to go on."
@@ -78,17 +69,18 @@ def train(
     *,
     init: Initialization | None = None,
     schedule: Schedule | None = None,
-    moves: Sequence[Move] = (),
-    client: Client | Executor | None = None,
+    moves: Sequence[Move] | None = (),
+    client: Client | Executor | str | None = None,
     store: str | Path | None = None,
     resume: bool = False,
     callbacks: Sequence[Callback] = (),
-    rng: int | np.random.Generator = 0,
+    rng: int | np.random.SeedSequence | np.random.Generator | np.random.RandomState | None = 0,
     weights: Any = None,
     batch_size: int | None = None,
     checkpoint_minutes: float = 5.0,
     on_bad_batch: Literal["raise", "skip"] = "raise",
     memory: int | str = MEMORY,
+    job: str | None = None,
 ) -> TrainResult:
     """Learn the posterior of a model from data of any size.
 
@@ -105,20 +97,25 @@ def train(
         ``Memoized()`` (default), ``FullBatch()`` or ``Stochastic()``.
     moves
         Proposals that change the number of clusters, such as ``[Birth(), Merge(), Delete()]``; decided by the exact
-        whole-data objective.  None: the number of clusters stays as initialised.
+        whole-data objective.  Without any the number of clusters stays as initialised.
     client
-        A ``distributed.Client`` or an executor; None is the current client, or this thread when there is none.
-        Nothing is started here.
+        A ``distributed.Client``, the address of a scheduler, or an executor; None is the current client, or this thread
+        when there is none.  Nothing is started here; the client of an address is closed at the end.
     store
         Run directory for checkpoints; it ends with the posterior in ``posterior.zarr``.  None keeps nothing.
     resume
         Go on from the last checkpoint in ``store``, to the same bits as an uninterrupted run; starts anew where
         the directory holds none.  All other arguments must be those of the first call, but ``laps`` may grow, and
         columns of a table may lie in another order.
+        First every summary that the checkpoint lists is read and compared with its checksum, by the workers where
+        they reach the directory, and together they must give the checkpoint's totals to 1e-12 of the terms summed;
+        where they do not, the run goes on from the checkpoint before, with a warning.  The data are not read for
+        that: each batch is compared with its checksum when it is first visited.
     callbacks
         What watches the run, such as ``Progress()``.
     rng
-        Seed, or a Generator from which one is drawn.
+        Seed, a whole number >= 0; a SeedSequence; or a Generator or RandomState, from which one is drawn.  None:
+        another seed each time, which the run directory keeps, so that ``resume=True`` goes on with it.
     weights
         One weight per atom: array, or column name for tables.
     batch_size
@@ -138,6 +135,8 @@ def train(
         without ``store``, the batches' last statistics.  What is beyond it lies in the run directory, or in a temporary
         one.  Bytes, or text such as "1GB"; the result does not depend on it.  The model comes on top: about ten times
         the numbers of its statistics, and as many for each proposal of a lap.
+    job
+        Text of the job file that this is the run of; kept in ``store`` as ``job.yaml``.
 
     Returns
     -------
@@ -160,35 +159,38 @@ def train(
     """
     schedule = Memoized() if schedule is None else schedule
     init = BregmanKMeans(25) if init is None else init
-    _check_arguments(model, init, schedule, moves, store, resume, checkpoint_minutes, on_bad_batch)
+    moves, callbacks = listed("moves", moves), listed("callbacks", callbacks)
+    check_parts(model, init, schedule, moves, callbacks)
+    check_run(store, resume, checkpoint_minutes, on_bad_batch, job)
     room = parse_memory(memory)
-    before = _columns_before(store) if resume else None
+    before = columns_before(store) if resume else None
     source = as_source(data, batch_size=batch_size, weights=weights, columns=before, on_bad_batch=on_bad_batch)
     words, columns = words_of(source), columns_of(source) if before is None else before
-    names = None if columns is None else columns.features
-    named = model.with_columns(names)
-    seed = int(rng.integers(2**63)) if isinstance(rng, np.random.Generator) else int(rng)
+    named = model.with_columns(None if columns is None else columns.features)
+    seed = kept_seed(store) if rng is None and resume else None
+    seed = seed_of(rng) if seed is None else seed
+    parts, skips = RunParts(model, init, schedule, tuple(moves), seed, source, columns), on_bad_batch == "skip"
     with one_blas_thread(), open_executor(client, ANEW if store is None else RESUME) as executor:
         plan = MemoryPlan(executor.memory_limit)
         plan.require_batches(source)
-        if on_bad_batch == "skip":
-            known = known_of(store) if resume and store is not None and RunStore.exists(store) else None
-            survey, source = survey_what_is_good(named, source, executor, known)
-        else:
-            survey = take_survey(named, source, executor)
-        plan.require_surveyed(source, survey)
-        ready = named.with_prior(replace(survey, names=None if columns is None else columns.shown))
-        settings = _settings(model, init, schedule, moves, seed, source, survey, columns)
-        parts = {"model": model, "init": init, "schedule": schedule, "moves": list(moves)}
-        with contextlib.closing(_open_store(store, resume, settings, parts, room - room // 4)) as memo:
-            shelf, skips = _shelf(memo, executor), on_bad_batch == "skip"
+        with contextlib.closing(open_store(store, resume, parts, job, room - room // 4)) as memo:
+            checkpoint = memo.load()
+            found = survey_of_run(named, source, executor, memo, checkpoint, skips)
+            compare_data(memo, found)
+            if checkpoint is not None and not checkpoint.begun and checkpoint.state["manifest"] != found.manifest:
+                checkpoint = None  # a start that was made of other data
+            plan.require_surveyed(found.source, found.survey)
+            ready = named.with_prior(replace(found.survey, names=None if columns is None else columns.shown))
+            shelf = memo.shared if isinstance(memo, RunStore) else None
             room = room // 4 if store is None else room
-            work = Work(ready, source, survey, executor, memo, seed, tuple(moves), shelf, skips, room)
-            run = _Run(work, init, schedule, memo, [*callbacks, LogLaps()], checkpoint_minutes * 60)
-            result = run.go(_where(executor))
+            work = Work(
+                ready, found.source, found.survey, executor, memo, seed, tuple(moves), shelf, skips, found.unread, room
+            )
+            run = _Run(work, init, schedule, memo, found.manifest, [*callbacks, LogLaps()], checkpoint_minutes * 60)
+            result = run.go(checkpoint, _where(executor))
         result = replace(result, posterior=replace(result.posterior, words=words, columns=columns))
         if store is not None:
-            save(result.posterior, Path(store) / "posterior.zarr")
+            save(result.posterior, Path(store) / POSTERIOR_NAME)
     if result.reason.startswith("limit"):
         # after everything is saved: a warning may be turned into an error
         warnings.warn(
@@ -213,12 +215,13 @@ class _Run:
     init: Initialization
     schedule: Schedule
     memo: RunStore | MemoryStore
+    manifest: dict[str, Any]
     callbacks: list[Callback]
     checkpoint_seconds: float
 
-    def go(self, where: str) -> TrainResult:
+    def go(self, checkpoint: Checkpoint | None, where: str) -> TrainResult:
         started = time.perf_counter()
-        state, rows = self._first_state()
+        state, rows = self._first_state(checkpoint)
         assert state.posterior.summary is not None
         MemoryPlan(self.work.executor.memory_limit).require_model(
             state.posterior.n_clusters, state.posterior.summary.nbytes, max(self.work.survey.batch_bytes)
@@ -231,7 +234,7 @@ class _Run:
         )
         for callback in self.callbacks:
             callback.on_start(info)
-        reason = "failed"
+        reason = FAILED
         try:
             with contextlib.closing(Behind()) as commits:
                 ended = self._loop(state, rows, before - started, commits)
@@ -292,32 +295,36 @@ class _Run:
         return stop
 
     def _checkpoint(self, step: Step, new_rows: list[Row], commits: Behind) -> None:
+        state = step.state
         if isinstance(self.memo, MemoryStore):
-            self.memo.forget({(int(b), int(v)) for b, v in enumerate(step.state.visits)})
+            self.memo.forget({(int(b), int(v)) for b, v in enumerate(state.visits)})
             return
-        step.state.in_flight = step.pipeline.outstanding()
-        gathered = step.state.gathered
-        if gathered.held > EMBEDDED:
-            gathered.write(self.memo.part_files())
-        visited = [(b, int(v)) for b, v in enumerate(step.state.visits) if v >= 0]
-        arrays = {**state_to_arrays(step.state), **survey_to_arrays(self.work.survey)}
-        numbers = state_to_json(step.state)
-        commits.commit(self.memo, numbers, arrays, new_rows, visited, gathered.parts(), is_constant)
-        step.state.in_flight = []
+        state.in_flight = step.pipeline.outstanding()
+        if state.gathered.held > EMBEDDED:
+            state.gathered.write(self.memo.part_files())
+        numbers, arrays, listing = self._saved(state)
+        commits.commit(self.memo, numbers, arrays, new_rows, listing, state.gathered.parts(), is_constant)
+        state.in_flight = []
 
-    def _first_state(self) -> tuple[State, Rows]:
-        checkpoint = self.memo.load() if isinstance(self.memo, RunStore) else None
+    def _saved(self, state: State) -> tuple[dict[str, Any], dict[str, np.ndarray], Listing]:
+        """What a checkpoint holds: plain data, arrays, and the summaries that it refers to."""
+        numbers = {**state_to_json(state), "manifest": self.manifest}
+        return numbers, state_to_arrays(state), Listing.of_latest(state.visits, state.receipts)
+
+    def _first_state(self, checkpoint: Checkpoint | None) -> tuple[State, Rows]:
+        """Where to begin, and the history up to there.
+
+        A start is committed before anything else is done, so that no initialisation is made twice.
+        """
         if checkpoint is None:
-            return self._start(), Rows()
-        try:
-            state = state_from_saved(self.work.model, checkpoint.state, checkpoint.arrays)
-        except BnpDaskError:
-            raise
-        except Exception as error:  # what was not written by this package
-            raise StoreError(
-                f"checkpoint {checkpoint.number} has the right checksums but is not the state of a run "
-                f"({type(error).__name__}: {error}); remove it to resume from the one before"
-            ) from error
+            state = self._start()
+            if isinstance(self.memo, RunStore):
+                numbers, arrays, listing = self._saved(state)
+                self.memo.write(self.memo.prepare(numbers, arrays, [], listing, begun=False))
+                self.memo.forget_drafts()
+            return state, Rows()
+        assert isinstance(self.memo, RunStore)
+        state, checkpoint = restored(self.work, self.memo, checkpoint)
         for loss in state.lost.values():
             logger.warning("skipped since lap %d: %s", loss.lap, loss.why)
         if state.finished == "laps" and state.lap < self.schedule.laps:
@@ -333,7 +340,9 @@ class _Run:
         while True:
             survey = without(work.survey, list(lost)) if lost else work.survey
             try:
-                context = InitContext(work.model, work.source, survey, work.executor, work.rng(0, "init"))
+                rng, drafts = work.rng(0, "init"), self.memo.drafts if isinstance(self.memo, RunStore) else None
+                source = CheckedSource(work.source, work.survey.checksums, work.unread)
+                context = InitContext(work.model, source, survey, work.executor, rng, drafts)
                 state = State.start(work.model, self.init.start(context), work.source.n_batches)
             except Exception:
                 gone = gone_since(work.source, survey, work.executor) if work.skips else {}
@@ -346,114 +355,6 @@ class _Run:
                 continue
             state.lost = lost
             return state
-
-
-def skipped(source: Source) -> tuple[tuple[int, str], ...]:
-    """Batches of a run's source that are left out, and why."""
-    return source.bad if isinstance(source, WithoutBatches) else ()
-
-
-def _check_arguments(model, init, schedule, moves, store, resume, checkpoint_minutes, on_bad_batch) -> None:
-    if not isinstance(model, Model):
-        raise SettingError(
-            f"model is a {type(model).__name__}; needs a Model, such as Model(DPMixture(gamma=1.0), Gaussian())"
-        )
-    parts = [("init", init, "start"), ("schedule", schedule, "run"), *(("moves", move, "plan") for move in moves)]
-    for name, value, method in parts:
-        if isinstance(value, type) or not callable(getattr(value, method, None)):
-            raise SettingError(f"{name}={value!r}: needs an instance with a method {method}()")
-    if resume and store is None:
-        raise SettingError("resume=True needs store=, the run directory to resume from")
-    if on_bad_batch not in ("raise", "skip"):
-        raise SettingError(f'on_bad_batch={on_bad_batch!r}: needs "raise" or "skip"')
-    if not checkpoint_minutes > 0:
-        raise SettingError(f"checkpoint_minutes={checkpoint_minutes!r}: needs a positive number of minutes")
-
-
-def _columns_before(store: str | Path | None) -> Columns | None:
-    """Columns of the data that a run was begun with; None for a new one, and where they had no names."""
-    if store is None or not RunStore.exists(store):
-        return None
-    facts = RunStore.view(store).settings.get("columns")
-    return None if facts is None else Columns.from_json(facts)
-
-
-def _settings(model, init, schedule, moves, seed, source, survey, columns) -> dict[str, Any]:
-    """What a run is: compared when it is resumed.  The limit of laps may change."""
-    model_spec, model_arrays = to_spec(model)
-    init_spec, init_arrays = to_spec(init)
-    schedule_spec, _ = to_spec(schedule)
-    return {
-        "model": [model_spec, _digest(model_arrays)],
-        "init": [init_spec, _digest(init_arrays)],
-        "schedule": schedule_spec,
-        "moves": [to_spec(move)[0] for move in moves],
-        "seed": seed,
-        "data": source.describe(),
-        "skipped": [b for b, _ in skipped(source)],
-        "checksums": zlib.crc32(np.array(survey.checksums, np.int64).tobytes()),
-        "n_atoms": survey.n_atoms,
-        "n_batches": survey.n_batches,
-        "columns": None if columns is None else columns.to_json(),
-    }
-
-
-def _digest(arrays: dict[str, np.ndarray]) -> dict[str, int]:
-    return {name: zlib.crc32(np.ascontiguousarray(a).tobytes()) for name, a in sorted(arrays.items())}
-
-
-def _with_added(settings: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
-    """Descriptions of the parts of a run that an earlier version began, with settings that they have got since."""
-    (model, digest), (init, other) = settings["model"], settings["init"]
-    return {
-        "model": [with_added(model, parts["model"]), digest],
-        "init": [with_added(init, parts["init"]), other],
-        **{name: with_added(settings[name], parts[name]) for name in ("schedule", "moves")},
-    }
-
-
-def _open_store(
-    path: str | Path | None, resume: bool, settings: dict[str, Any], parts: dict[str, Any], room: int
-) -> RunStore | MemoryStore:
-    if path is None:
-        return MemoryStore(room)
-    if not (resume and RunStore.exists(path)):
-        return RunStore.create(path, settings)
-    found = RunStore.open(path)
-    try:
-        _compare_settings({**found.settings, **_with_added(found.settings, parts)}, settings, path)
-    except StoreError:
-        found.close()
-        raise
-    return found
-
-
-def _shelf(memo: RunStore | MemoryStore, executor: Executor) -> SummaryFiles | None:
-    """The files of a run directory, if the workers reach it as this process does."""
-    if not isinstance(memo, RunStore):
-        return None
-    reach = executor.result(
-        executor.submit("look-for-run-directory", is_within_reach, memo.path.absolute(), memo.token)
-    )
-    return memo.summaries if reach else None
-
-
-def _compare_settings(old: dict[str, Any], new: dict[str, Any], path: str | Path) -> None:
-    def comparable(settings: dict[str, Any]) -> dict[str, Any]:
-        schedule = settings["schedule"]
-        rest = {name: value for name, value in schedule["fields"].items() if name != "laps"}
-        return {**settings, "schedule": {**schedule, "fields": rest}}
-
-    # sources of later versions may say more about the same data
-    facts = {name: new["data"].get(name) for name in old["data"]}
-    a, b = comparable(old), comparable({**new, "data": facts})
-    for name in a:
-        if a[name] != b.get(name):
-            what = "the data changed" if name in DATA_SETTINGS else "settings differ"
-            raise StoreError(
-                f"cannot resume {path}: {what} ({name}: the run has {a[name]!r}, this call {b.get(name)!r}). "
-                "Resume with what the run was started with, or start a new run in another directory"
-            )
 
 
 def _where(executor: Executor) -> str:

@@ -1,7 +1,7 @@
 #!/bin/bash
 # One Slurm job: scheduler and coordinator on its first node, a worker for every task.
 #   sbatch slurm.sh run.yaml
-# Run it again after a time limit: it goes on from the last checkpoint.
+# Run it again after a time limit: it goes on from the last checkpoint.  A changed RUN.YAML needs another BNP_RUN_DIR.
 #SBATCH --job-name=bnp-dask
 #SBATCH --nodes=4
 #SBATCH --ntasks-per-node=16
@@ -36,12 +36,9 @@ trap 'kill "$workers" "$scheduler" 2>/dev/null || true; rm -f "$contact"' EXIT
 
 for _ in $(seq 120); do [ -s "$contact" ] && break; sleep 1; done
 
-# the coordinator: in this batch script, hence on the node of the scheduler
-if [ -e "$run/job.yaml" ]; then
-    bnp-dask resume "$run" --scheduler-file "$contact" &
-else
-    bnp-dask train "$job" --store "$run" --scheduler-file "$contact" &
-fi
+# the coordinator: in this batch script, hence on the node of the scheduler.  It begins the run or goes on with it, and
+# ends with an error when the job file is no longer the one that the run was begun with
+bnp-dask train "$job" --store "$run" --resume --scheduler-file "$contact" &
 coordinator=$!
 status=0
 wait "$coordinator" || status=$?

@@ -23,18 +23,7 @@ def main() -> None:
     with SLURMCluster() as cluster, Client(cluster) as client:
         cluster.adapt(minimum_jobs=1, maximum_jobs=args.jobs)
         print(f"dashboard: {client.dashboard_link}")
-        result = bnp.train(
-            job.model,
-            job.data.open(),
-            init=job.init,
-            schedule=job.schedule,
-            moves=job.moves,
-            client=client,
-            store=job.store,
-            resume=job.store is not None,
-            callbacks=[bnp.Progress()],
-            rng=job.rng,
-        )
+        result = job.train(client, resume=job.store is not None, callbacks=[bnp.Progress()])
     print(result)
 
 

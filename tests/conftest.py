@@ -9,7 +9,7 @@ import dask
 import pytest
 from distributed import Client, LocalCluster, default_client
 
-from bnp_dask.execute.local import LEAN
+from bnp_dask.execute.local import ANY_PORT, LEAN
 
 DaskClient = Callable[..., Client]
 
@@ -70,5 +70,6 @@ def _local_cluster(n_workers: int, processes: bool = True) -> LocalCluster:
             processes=processes,
             host="127.0.0.1" if processes else None,
             dashboard_address=None,
+            scheduler_kwargs={"dashboard_address": ANY_PORT},
             memory_limit=0,
         )

@@ -23,7 +23,14 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 DEMO_LINE = 'pip install ".[all]" && bnp-dask demo'
 TEST_LINE = 'pip install ".[test]" && pytest'
 
-DISTRIBUTION = {"PIL": "pillow", "sklearn": "scikit-learn", "yaml": "pyyaml", "importlinter": "import-linter"}
+DISTRIBUTION = {
+    "IPython": "ipython",
+    "PIL": "pillow",
+    "dask_jobqueue": "dask-jobqueue",
+    "importlinter": "import-linter",
+    "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
+}
 """Distributions that are not called like what one imports."""
 
 CARRIED_BY_OTHERS = {

@@ -20,7 +20,7 @@ from bnp_dask.allocation.chains import (
     transition_counts,
 )
 from bnp_dask.batch import Batch
-from bnp_dask.errors import SettingError
+from bnp_dask.settings import hold, mass_or_zero, positive_mass
 from bnp_dask.summary import Field, Summary
 
 
@@ -69,11 +69,8 @@ class FiniteHMM:
 
     def __post_init__(self) -> None:
         for name in ("alpha", "alpha0"):
-            value = getattr(self, name)
-            if not 0 < value < np.inf:
-                raise SettingError(f"{name}={value!r}: needs a positive finite prior mass")
-        if not 0 <= self.kappa < np.inf:
-            raise SettingError(f"kappa={self.kappa!r}: needs a finite pseudo-count of staying, >= 0")
+            hold(self, name, positive_mass(name, getattr(self, name), "prior mass"))
+        hold(self, "kappa", mass_or_zero("kappa", self.kappa, "pseudo-count of staying"))
 
     @property
     def fields(self) -> Mapping[str, Field]:

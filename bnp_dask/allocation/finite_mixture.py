@@ -10,9 +10,9 @@ import numpy as np
 from scipy.special import gammaln, psi
 
 from bnp_dask.allocation.base import LocalStep, LogLik
-from bnp_dask.allocation.mixture import check_top, mixture_local_step, mixture_reassign, mixture_tiles
+from bnp_dask.allocation.mixture import mixture_local_step, mixture_reassign, mixture_tiles
 from bnp_dask.batch import Batch
-from bnp_dask.errors import SettingError
+from bnp_dask.settings import hold, positive_mass, whole_or_none
 from bnp_dask.summary import Field, Summary
 
 
@@ -45,9 +45,8 @@ class FiniteMixture:
     grouped = False
 
     def __post_init__(self) -> None:
-        if not 0 < self.gamma < np.inf:
-            raise SettingError(f"gamma={self.gamma!r}: needs a positive finite prior mass")
-        check_top(self.top)
+        hold(self, "gamma", positive_mass("gamma", self.gamma, "prior mass"))
+        hold(self, "top", whole_or_none("top", self.top, "a whole number of clusters per atom"))
 
     @property
     def fields(self) -> Mapping[str, Field]:

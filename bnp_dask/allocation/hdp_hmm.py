@@ -22,7 +22,7 @@ from bnp_dask.allocation.chains import (
 from bnp_dask.allocation.lda import no_point_estimate
 from bnp_dask.allocation.transitions import Concentrations, TransitionCounts
 from bnp_dask.batch import Batch
-from bnp_dask.errors import SettingError
+from bnp_dask.settings import hold, mass_or_zero, positive_mass
 from bnp_dask.summary import Field, Summary
 
 NAME = "HDPHMM"
@@ -100,11 +100,8 @@ class HDPHMM:
 
     def __post_init__(self) -> None:
         for name in ("gamma", "alpha", "alpha0"):
-            value = getattr(self, name)
-            if not 0 < value < np.inf:
-                raise SettingError(f"{name}={value!r}: needs a positive finite concentration")
-        if not 0 <= self.kappa < np.inf:
-            raise SettingError(f"kappa={self.kappa!r}: needs a finite pseudo-count of staying, >= 0 (0: not sticky)")
+            hold(self, name, positive_mass(name, getattr(self, name), "concentration"))
+        hold(self, "kappa", mass_or_zero("kappa", self.kappa, "pseudo-count of staying (0: not sticky)"))
 
     @property
     def concentrations(self) -> Concentrations:

@@ -13,6 +13,7 @@ from bnp_dask.allocation.sticks import TopLevel, stick_weights, surrogate, u_fro
 from bnp_dask.allocation.topics import DocumentStep, GroupStep, Tokens, document_step, group_tiles, share_out
 from bnp_dask.batch import Batch
 from bnp_dask.errors import SettingError
+from bnp_dask.settings import hold, positive_mass, shown
 from bnp_dask.states import GroupStates
 from bnp_dask.summary import Field, Summary
 
@@ -69,11 +70,9 @@ class HDPTopics:
 
     def __post_init__(self) -> None:
         for name in ("gamma", "alpha"):
-            value = getattr(self, name)
-            if not 0 < value < np.inf:
-                raise SettingError(f"{name}={value!r}: needs a positive finite concentration")
+            hold(self, name, positive_mass(name, getattr(self, name), "concentration"))
         if not isinstance(self.step, DocumentStep):
-            raise SettingError(f"step={self.step!r}: needs a DocumentStep")
+            raise SettingError(f"step={shown(self.step)}: needs a DocumentStep")
 
     @property
     def keeps_states(self) -> bool:

@@ -12,6 +12,7 @@ from scipy.special import gammaln
 from bnp_dask.allocation.topics import DocumentStep, GroupStep, Tokens, document_step, group_tiles, share_out
 from bnp_dask.batch import Batch
 from bnp_dask.errors import SettingError
+from bnp_dask.settings import hold, positive_mass, shown
 from bnp_dask.states import GroupStates
 from bnp_dask.summary import Field, Summary
 
@@ -53,10 +54,9 @@ class LDA:
     grouped = True
 
     def __post_init__(self) -> None:
-        if not 0 < self.alpha < np.inf:
-            raise SettingError(f"alpha={self.alpha!r}: needs a positive finite prior mass")
+        hold(self, "alpha", positive_mass("alpha", self.alpha, "prior mass"))
         if not isinstance(self.step, DocumentStep):
-            raise SettingError(f"step={self.step!r}: needs a DocumentStep")
+            raise SettingError(f"step={shown(self.step)}: needs a DocumentStep")
 
     @property
     def keeps_states(self) -> bool:

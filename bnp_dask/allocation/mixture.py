@@ -8,17 +8,10 @@ import numpy as np
 
 from bnp_dask.allocation.base import LocalStep, LogLik
 from bnp_dask.batch import Batch
-from bnp_dask.errors import SettingError
 from bnp_dask.kernels import resp as kernel
 
 TILE_NUMBERS = 2**19
 """Numbers in an (n, K) tile: 4 MB, so that a tile and its copies stay in cache and small beside a batch."""
-
-
-def check_top(top: int | None) -> None:
-    """Raise SettingError unless ``top`` is None or a positive whole number."""
-    if top is not None and (not isinstance(top, (int, np.integer)) or top < 1):
-        raise SettingError(f"top={top!r}: needs a whole number of clusters per atom, at least 1, or None for all")
 
 
 def mixture_tiles(batch: Batch, n_clusters: int) -> Iterator[Batch]:

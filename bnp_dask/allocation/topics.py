@@ -12,6 +12,7 @@ of the objective that depend on theta (thesis 5.4.3), so that it is exact for an
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -21,9 +22,9 @@ import numpy as np
 from scipy.special import gammaln, psi
 
 from bnp_dask.batch import Batch
-from bnp_dask.errors import SettingError
 from bnp_dask.kernels import documents as kernel
 from bnp_dask.kernels.document_table import table_of
+from bnp_dask.settings import flag, hold, number_from, one_of, positive_number, whole_number, whole_or_none
 from bnp_dask.states import GroupStates
 
 LOWEST = -230.0
@@ -31,6 +32,9 @@ LOWEST = -230.0
 
 TILE_NUMBERS = 2**19
 """Numbers in an (n, K) tile of dense atoms (4 MB); a larger group is a tile of its own."""
+
+MOST_SWEEPS = 10**6
+"""Updates of a document that may be asked for: they are one call of compiled code, which nobody can interrupt."""
 
 ROOM_NUMBERS = 2**22
 """Numbers of scratch that a thread keeps from one document step to the next, at most (32 MB)."""
@@ -90,17 +94,15 @@ class DocumentStep:
     states: Literal["float32", "float64"] = "float64"
 
     def __post_init__(self) -> None:
-        if self.start not in START:
-            raise SettingError(f'start={self.start!r}: needs "best", "warm" or "cold"')
-        if self.states not in ("float32", "float64"):
-            raise SettingError(f'states={self.states!r}: needs "float32" or "float64"')
-        for name, low in (("sweeps", 1), ("restarts", 0), ("restart_sweeps", 1), ("top", 1)):
-            value = getattr(self, name)
-            whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= low
-            if not whole and not (name == "top" and value is None):
-                raise SettingError(f"{name}={value!r}: needs a whole number, at least {low}")
-        if not self.restart_above > 0 or not np.isfinite(self.tolerance):
-            raise SettingError(f"{self}: needs restart_above > 0 and a finite tolerance (negative: never stop early)")
+        one_of("start", self.start, tuple(START))
+        one_of("states", self.states, ("float32", "float64"))
+        for name, low in (("sweeps", 1), ("restarts", 0), ("restart_sweeps", 1)):
+            hold(self, name, whole_number(name, getattr(self, name), low, MOST_SWEEPS))
+        hold(self, "top", whole_or_none("top", self.top, "a whole number of topics per token"))
+        hold(self, "restart_above", positive_number("restart_above", self.restart_above, "number of tokens"))
+        what = "a number of tokens (negative: never stop early)"
+        hold(self, "tolerance", number_from("tolerance", self.tolerance, -math.inf, what=what))
+        hold(self, "shrink", flag("shrink", self.shrink))
 
     @property
     def keeps_states(self) -> bool:

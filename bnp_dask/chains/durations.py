@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from bnp_dask.arrays import plain
 from bnp_dask.chains.labels import label_pieces
 from bnp_dask.errors import DataError, SettingError
+from bnp_dask.settings import shown
 
 LEVELS = (0.1, 0.5, 0.9)
 """Quantiles of lengths that a table shows."""
@@ -144,10 +146,11 @@ class Durations:
     @staticmethod
     def of(counts: RunCounts, ids: np.ndarray | None = None, levels: Sequence[float] = LEVELS) -> Durations:
         """From counts of runs; ``ids`` are the states to list, by default those that occur."""
-        levels = tuple(float(level) for level in levels)
-        if not all(0 < level <= 1 for level in levels):
-            raise SettingError(f"levels={levels}: needs shares between 0 and 1, such as (0.1, 0.5, 0.9)")
-        ids = np.unique(counts.state) if ids is None else np.asarray(ids, np.int64)
+        shares = plain(levels, "levels")
+        if shares.ndim != 1 or shares.dtype.kind not in "iuf" or not ((shares > 0) & (shares <= 1)).all():
+            raise SettingError(f"levels={shown(levels)}: needs shares between 0 and 1, such as (0.1, 0.5, 0.9)")
+        levels = tuple(shares.astype(np.float64).tolist())
+        ids = np.unique(counts.state) if ids is None else _state_ids(ids)
         missing = np.setdiff1d(counts.state, ids)
         if len(missing):
             raise DataError(f"labels hold state {missing[0]}, which is none of the {len(ids)} states listed")
@@ -186,6 +189,13 @@ class Durations:
             rows.append((str(self.ids[k]), f"{self.steps[k]:,}", f"{self.runs[k]:,}", mean, *lengths))
         widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
         return "\n".join("  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)) for row in rows)
+
+
+def _state_ids(ids: Any) -> np.ndarray:
+    array = plain(ids, "ids")
+    if array.ndim != 1 or array.dtype.kind not in "iu" or len(np.unique(array)) < len(array):
+        raise DataError(f"ids={shown(ids)}: needs ids of states, whole numbers, each once")
+    return array.astype(np.int64)
 
 
 def state_durations(

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set, Sized
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bnp_dask.arrays import plain, to_float
 from bnp_dask.data.base import Source
 from bnp_dask.data.files import Location
 from bnp_dask.data.groups import GroupedSource, check_offsets
 from bnp_dask.data.groups_open import parquet_pieces
 from bnp_dask.data.parquet import open_file, parquet_files
 from bnp_dask.errors import DataError
+from bnp_dask.settings import shown
 
 ROWS = 2**18
 """Rows of written labels that are held at a time."""
@@ -46,7 +48,11 @@ def offsets_of(sequences: Any, n_steps: int) -> np.ndarray:
 
 def is_list_of_arrays(value: Any) -> bool:
     """Whether this is a list of arrays, one for each sequence, and not a list of numbers."""
-    return isinstance(value, (list, tuple)) and len(value) > 0 and all(np.ndim(x) > 0 for x in value)
+    return isinstance(value, (list, tuple)) and len(value) > 0 and all(_has_length(x) for x in value)
+
+
+def _has_length(value: Any) -> bool:
+    return isinstance(value, Sized) and not isinstance(value, (str, bytes, Mapping, Set))
 
 
 def split_sequences(labels: Any, sequences: Any) -> list[np.ndarray]:
@@ -59,7 +65,7 @@ def split_sequences(labels: Any, sequences: Any) -> list[np.ndarray]:
     sequences
         Offsets ``(G + 1,)``, the list of arrays that was predicted for, or its source.
     """
-    values = np.asarray(labels)
+    values = plain(labels, "labels")
     offsets = offsets_of(sequences, len(values))
     return [values[a:b] for a, b in zip(offsets[:-1], offsets[1:], strict=True)]
 
@@ -67,7 +73,7 @@ def split_sequences(labels: Any, sequences: Any) -> list[np.ndarray]:
 def as_list(labels: Any, sequences: Any = None) -> list[np.ndarray]:
     """Labels of each sequence, ``(n_g,)``, from one vector or a list of them."""
     if is_list_of_arrays(labels):
-        found = [np.asarray(x) for x in labels]
+        found = [plain(x, "labels") for x in labels]
         if sequences is not None:
             offsets = offsets_of(sequences, sum(map(len, found)))
             if [len(x) for x in found] != np.diff(offsets).tolist():
@@ -85,8 +91,10 @@ def label_pieces(labels: Any, sequences: Any = None) -> Iterator[Piece]:
     if isinstance(labels, (str, os.PathLike)):
         if sequences is not None:
             raise DataError(f"{os.fspath(labels)} says itself which sequence each step is of; leave sequences= out")
-        yield from _written(Location.of(labels))
+        yield from _written(Location.of(labels, argument="labels"))
         return
+    if not _has_length(labels) or (isinstance(labels, np.ndarray) and labels.ndim == 0):
+        raise DataError(f"labels={shown(labels)}: needs one label for each step, or a list of such vectors, or a path")
     for x in as_list(labels, sequences):
         starts = np.zeros(len(x), np.bool_)
         starts[:1] = True
@@ -132,8 +140,10 @@ def without_missing(sequences: Sequence[np.ndarray]) -> tuple[list[np.ndarray], 
     """
     parts: list[np.ndarray] = []
     places: list[tuple[int, int]] = []
+    if not is_list_of_arrays(sequences) and len(np.shape(sequences)) < 2:
+        raise DataError(f"sequences={shown(sequences)}: needs a list of matrices, one for each sequence")
     for g, x in enumerate(sequences):
-        rows = np.asarray(x, np.float64)
+        rows = to_float(plain(x, f"sequence {g}"), f"sequence {g}")
         if rows.ndim != 2:
             raise DataError(f"sequence {g} has shape {rows.shape}; needs a matrix, one row for each step")
         edges = np.diff(np.concatenate([[0], np.isfinite(rows).all(axis=1).astype(np.int8), [0]]))

@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bnp_dask.arguments import require_posterior
 from bnp_dask.chains.durations import Durations, RunCounter, RunCounts
 from bnp_dask.chains.states import Namer, namer_of, names_of, require_chains, state_ids
 from bnp_dask.data.base import Reader, batch_reader
 from bnp_dask.data.groups import GroupedSource
-from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.blas import one_blas_thread
 from bnp_dask.execute.dask import open_executor
 from bnp_dask.execute.ordered import in_order
 from bnp_dask.matching import open_for
 from bnp_dask.model import Posterior
+from bnp_dask.settings import whole_number
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -67,7 +68,7 @@ def survey_sequences(
     show: int = 6,
     steps: int = 2000,
     batch_size: int | None = None,
-    client: Client | Executor | None = None,
+    client: Client | Executor | str | None = None,
 ) -> SequenceSurvey:
     """Look at the most likely states of sequences, in one pass; labels are not kept.
 
@@ -82,9 +83,9 @@ def survey_sequences(
     batch_size, client
         As in :func:`bnp_dask.predict`.
     """
-    require_chains(posterior.model, "a survey of sequences")
-    if show < 0 or steps < 1:
-        raise SettingError(f"show={show}, steps={steps}: needs numbers of sequences >= 0 and of steps >= 1")
+    require_chains(require_posterior(posterior).model, "a survey of sequences")
+    whole_number("show", show)
+    whole_number("steps", steps, 1)
     source = open_for(posterior, data, batch_size)
     with one_blas_thread(), open_executor(client) as runner:
         shared = runner.share("posterior", posterior.light())

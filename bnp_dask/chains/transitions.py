@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bnp_dask.arguments import require_posterior
 from bnp_dask.chains.states import require_chains
 from bnp_dask.errors import SettingError
 from bnp_dask.model import Posterior
@@ -94,7 +95,7 @@ def transitions(posterior: Posterior) -> Transitions:
     SettingError
         The posterior is of another kind of model.
     """
-    require_chains(posterior.model, "a transition matrix")
+    require_chains(require_posterior(posterior).model, "a transition matrix")
     own: Any = posterior.allocation
     k = len(own.theta)
     matrix = own.theta / own.theta.sum(axis=1, keepdims=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import logging
 import re
 import signal
-import sys
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
@@ -19,6 +19,7 @@ from bnp_dask.cli import data, demos, look, run
 from bnp_dask.cli.stop import Terminated
 from bnp_dask.errors import BnpDaskError, ExecutionError
 from bnp_dask.execute.base import plain_interrupts
+from bnp_dask.lines import one_line, open_standard_files, tell
 
 EXIT_ERROR, EXIT_INTERRUPT, EXIT_TERMINATED = 2, 130, 143
 
@@ -40,7 +41,8 @@ class _Parser(argparse.ArgumentParser):
             word = message.split()[2].split("=")[0]
             near = get_close_matches(word, sorted(_options(self)), n=1)
             message += f"; did you mean {near[0]!r}?" if near and near[0] != word else ""
-        self.exit(EXIT_ERROR, f"{self.prog}: error: {message}\n")
+        tell(one_line(f"{self.prog}: error: {message}"))
+        raise SystemExit(EXIT_ERROR)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -69,8 +71,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     int
         0; 2 after an error, which is one line on stderr; 130 after Ctrl-C; 143 after SIGTERM.
     """
+    open_standard_files()
     args = build_parser().parse_args(argv)
-    with _sigterm_raises(), _plain_warnings():
+    with _sigterm_raises(), _plain_warnings(), _quiet_libraries(args.debug):
         try:
             with plain_interrupts():
                 args.run(args)
@@ -78,28 +81,52 @@ def main(argv: Sequence[str] | None = None) -> int:
             what, code = (
                 ("terminated", EXIT_TERMINATED) if isinstance(stop, Terminated) else ("stopped", EXIT_INTERRUPT)
             )
-            print(f"\nbnp-dask: {what}{run.how_to_resume(args)}", file=sys.stderr)
+            tell(f"\nbnp-dask: {what}{run.how_to_resume(args)}")
             return code
-        except BrokenPipeError:
-            # the reader of our output, such as head, has enough; nothing may be written to it at exit
-            sys.stdout = None
-            return 0
-        except (BnpDaskError, ImportError) as error:
+        except Exception as error:
             if args.debug:
-                traceback.print_exc()
+                tell(traceback.format_exc().rstrip())
             else:
-                begun = isinstance(error, ExecutionError) or run.BEGUN in getattr(error, "__notes__", ())
-                how = run.how_to_resume(args) if begun else ""
-                text = error.what if isinstance(error, ExecutionError) and how else str(error)
-                print(f"bnp-dask: error: {' '.join(text.split())}{_notes(error)}{how}", file=sys.stderr)
+                how = _way_on(error, args)
+                text = error.what if isinstance(error, ExecutionError) and how else _words(error)
+                tell(one_line(f"bnp-dask: error: {text}{_notes(error)}{how}"))
             return EXIT_ERROR
     return 0
+
+
+def _words(error: Exception) -> str:
+    """What an error says; of one that nobody here foresaw also its name and how to learn more."""
+    if isinstance(error, (BnpDaskError, ImportError)):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return f"not enough memory{f' ({error})' if str(error) else ''}"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return f"{type(error).__name__}: {error} (--debug shows where)"
 
 
 def _notes(error: BaseException) -> str:
     """Which batch an error is about, where its own words do not say."""
     notes = [note for note in getattr(error, "__notes__", ()) if note.startswith("in ")]
     return f" ({'; '.join(notes)})" if notes else ""
+
+
+def _way_on(error: Exception, args: argparse.Namespace) -> str:
+    """What to type to go on with a run that had begun."""
+    begun = isinstance(error, ExecutionError) or run.BEGUN in getattr(error, "__notes__", ())
+    return run.how_to_resume(args) if begun else ""
+
+
+@contextlib.contextmanager
+def _quiet_libraries(debug: bool) -> Iterator[None]:
+    """What libraries log to nobody in particular does not get between the lines; errors say what there is to say."""
+    nobody = logging.NullHandler()
+    if not debug:
+        logging.getLogger().addHandler(nobody)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(nobody)
 
 
 @contextlib.contextmanager
@@ -125,7 +152,7 @@ def _plain_warnings() -> Iterator[None]:
     """Warnings in one line without the place in the source that raised them."""
 
     def show(message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: object) -> None:
-        print(f"bnp-dask: warning: {message}", file=sys.stderr)
+        tell(one_line(f"bnp-dask: warning: {message}"))
 
     with warnings.catch_warnings():
         warnings.showwarning = show  # type: ignore[assignment]

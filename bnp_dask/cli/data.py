@@ -16,9 +16,9 @@ from bnp_dask.console import (
     open_client,
     positive_int,
     posterior_of,
-    say,
     show_bar,
 )
+from bnp_dask.lines import say
 
 if TYPE_CHECKING:
     from distributed import Client

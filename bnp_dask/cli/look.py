@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 from bnp_dask.cli.sequences import add_rows, job_data, rows_of
-from bnp_dask.console import add_client_options, client_spec, log_lines, open_client, positive_int, posterior_of, say
+from bnp_dask.console import add_client_options, client_spec, log_lines, open_client, positive_int, posterior_of
 from bnp_dask.errors import BnpDaskError, DataError
+from bnp_dask.lines import say
 
 
 def add(commands: argparse._SubParsersAction) -> None:
@@ -82,15 +82,18 @@ def _vocabulary(args: argparse.Namespace) -> list[str] | None:
     """Names of words or features, if they are given."""
     if args.vocabulary is None:
         return None
-    path = Path(args.vocabulary)
-    if not path.is_file():
-        from bnp_dask.data import read_vocabulary
+    from bnp_dask.data import read_vocabulary
+    from bnp_dask.data.files import Location
 
+    location = Location.of(args.vocabulary)
+    location.require()
+    if location.is_dir():
         words = read_vocabulary(args.vocabulary)
         if words is None:
-            raise DataError(f"{path} has no vocabulary; give a text file with one word per line")
+            raise DataError(f"{location.name} has no vocabulary; give a text file with one word per line")
         return list(words)
     try:
-        return path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot read the vocabulary {path}: {error}") from error
+        with location.open() as file:
+            return file.read().decode("utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise DataError(f"cannot read the vocabulary {location.name}: {error}") from error

@@ -5,28 +5,27 @@ from __future__ import annotations
 import argparse
 import contextlib
 import shlex
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bnp_dask.cli.stop import StopWhenAsked
 from bnp_dask.console import (
-    POSTERIOR_NAME,
     add_client_options,
     client_spec,
     log_lines,
     open_client,
     positive_int,
-    say,
     show_bar,
     table,
 )
-from bnp_dask.errors import BnpDaskError, SettingError, StoreError
+from bnp_dask.errors import StoreError
+from bnp_dask.lines import say
+from bnp_dask.paths import POSTERIOR_NAME, local_path
 
 if TYPE_CHECKING:
-    from bnp_dask.callbacks import RunInfo
-    from bnp_dask.jobfile import ClientSpec, Job
+    from bnp_dask.job_parts import ClientSpec
+    from bnp_dask.jobfile import Job
     from bnp_dask.model import Posterior
 
 BEGUN = "after the run had begun"
@@ -42,12 +41,19 @@ def add(commands: argparse._SubParsersAction) -> None:
     train = commands.add_parser(
         "train",
         help="train a model as a job file (YAML) says",
-        description="Train a model as a job file says; bnp_dask.jobfile and examples/run.yaml show what it may hold.",
+        description="Train a model as a job file says; bnp_dask.jobfile and examples/run.yaml show what it may hold. "
+        "With --resume a batch script can be run again and again: it begins a run, or goes on with it, and a job file "
+        "that was changed in between is an error (laps, client and checkpoint_minutes may be).",
         allow_abbrev=False,
     )
     train.add_argument("job", metavar="RUN.YAML", help="the job file")
     train.add_argument("--store", metavar="DIR", help="run directory, instead of the job file's")
     train.add_argument("--laps", type=positive_int, metavar="N", help="limit of laps, instead of the job file's")
+    train.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on with the run that is in the run directory already, if the job file is that of the run",
+    )
     add_client_options(train)
     train.set_defaults(run=train_command)
 
@@ -65,8 +71,8 @@ def add(commands: argparse._SubParsersAction) -> None:
 
 def train_command(args: argparse.Namespace) -> None:
     """Train as a job file says."""
-    from bnp_dask.jobfile import COPY_NAME, read_job, with_laps, with_store
-    from bnp_dask.store import RunStore
+    from bnp_dask.jobfile import read_job, with_laps, with_store
+    from bnp_dask.store import JOB_NAME, RunStore
 
     job = read_job(args.job)
     if args.laps is not None:
@@ -76,24 +82,25 @@ def train_command(args: argparse.Namespace) -> None:
     args.rundir = job.store
     if job.store is None:
         say("no 'store' is given: nothing will be kept of this run, and it cannot be resumed", args.quiet)
-    elif (Path(job.store) / COPY_NAME).exists():
+    begun = job.store is not None and RunStore.has_begun(job.store)
+    if begun and (Path(job.store) / JOB_NAME).exists() and not args.resume:
         raise StoreError(
             f"{job.store} holds a run already: go on with 'bnp-dask resume {_shown(job.store)}', or choose another "
             "directory with --store"
         )
-    # a run that was stopped before its first lap left a directory with nothing in it to go on from
-    started = job.store is not None and RunStore.exists(job.store)
-    go(job, client_spec(args, job.client), resume=started, quiet=args.quiet)
+    # one that was begun without a job file, in Python, may be the same run
+    go(job, client_spec(args, job.client), resume=begun, quiet=args.quiet)
 
 
 def resume_command(args: argparse.Namespace) -> None:
     """Go on with a run."""
-    from bnp_dask.jobfile import COPY_NAME, read_job, with_laps, with_store
+    from bnp_dask.jobfile import read_job, with_laps, with_store
+    from bnp_dask.store import JOB_NAME
 
-    copy = Path(args.rundir) / COPY_NAME
+    copy = local_path(args.rundir) / JOB_NAME
     if not copy.exists():
         raise StoreError(
-            f"{args.rundir} has no {COPY_NAME}: it is not the run directory of 'bnp-dask train', or nothing was saved "
+            f"{args.rundir} has no {JOB_NAME}: it is not the run directory of 'bnp-dask train', or nothing was saved "
             "yet. A run started in Python is resumed there, with train(..., resume=True)"
         )
     job = with_store(read_job(copy), args.rundir)
@@ -105,29 +112,14 @@ def resume_command(args: argparse.Namespace) -> None:
 def go(job: Job, where: ClientSpec, resume: bool, quiet: bool) -> None:
     """Run a job and print what came out."""
     from bnp_dask.callbacks import Callback, Progress
-    from bnp_dask.train import STOPPED, train
+    from bnp_dask.train import STOPPED
 
-    callbacks: list[Callback] = [KeepJob(job)] if job.store is not None else []
     stop = StopWhenAsked()
-    callbacks.append(stop)
+    callbacks: list[Callback] = [stop]
     if show_bar(quiet):
         callbacks.append(Progress())
     with open_client(where, quiet) as client, log_lines(quiet), stop.listening(), _resumable(stop):
-        result = train(
-            job.model,
-            job.data.open(job.on_bad_batch),
-            init=job.init,
-            schedule=job.schedule,
-            moves=job.moves,
-            client=client,
-            store=job.store,
-            resume=resume,
-            callbacks=callbacks,
-            rng=job.rng,
-            checkpoint_minutes=job.checkpoint_minutes,
-            on_bad_batch=job.on_bad_batch,
-            memory=job.memory,
-        )
+        result = job.train(client, resume, callbacks)
     if stop.asked is not None and result.reason == STOPPED:
         raise stop.asked
     posterior, last = result.posterior, result.history[-1]
@@ -170,7 +162,7 @@ def _resumable(stop: StopWhenAsked) -> Iterator[None]:
     """Errors of a run that had begun get a note: what to type to go on is told beside them."""
     try:
         yield
-    except BnpDaskError as error:
+    except Exception as error:
         if stop.begun:
             error.add_note(BEGUN)
         raise
@@ -178,12 +170,12 @@ def _resumable(stop: StopWhenAsked) -> Iterator[None]:
 
 def how_to_resume(args: argparse.Namespace) -> str:
     """What to type to go on, when a command that trains was stopped."""
-    from bnp_dask.jobfile import COPY_NAME
+    from bnp_dask.store import JOB_NAME
 
     rundir = getattr(args, "rundir", None) if args.command in ("train", "resume") else None
     if rundir is None:
         return ""
-    if not (Path(rundir) / COPY_NAME).exists():
+    if not (local_path(rundir) / JOB_NAME).exists():
         return "; nothing was saved yet"
     return f"; go on with: bnp-dask resume {_shown(rundir)}"
 
@@ -193,29 +185,3 @@ def _shown(path: str) -> str:
     full = Path(path).absolute()
     near = full.relative_to(Path.cwd()) if full.is_relative_to(Path.cwd()) else full
     return shlex.quote(str(near))
-
-
-@dataclass(frozen=True)
-class KeepJob:
-    """Callback: keeps the job file in the run directory as soon as that exists."""
-
-    job: Job
-
-    def on_start(self, info: RunInfo) -> None:
-        """Write the copy."""
-        from bnp_dask.jobfile import write_copy
-
-        if self.job.store is None:
-            raise SettingError("a job without a store has nowhere to keep its file")
-        write_copy(self.job, self.job.store)
-
-    def on_batch(self, done: int) -> bool | None:
-        """Nothing."""
-        return None
-
-    def on_lap(self, row: Mapping[str, Any], posterior: Posterior) -> bool | None:
-        """Nothing."""
-        return None
-
-    def on_end(self, reason: str) -> None:
-        """Nothing."""

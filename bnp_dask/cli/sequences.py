@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bnp_dask.console import positive_int
+from bnp_dask.paths import local_path
 
 if TYPE_CHECKING:
     from bnp_dask.columns import Roles
-    from bnp_dask.jobfile import DataSpec
+    from bnp_dask.job_parts import DataSpec
     from bnp_dask.model import Posterior
 
 NO_WEIGHTS = "none"
@@ -73,9 +73,12 @@ def rows_of(args: argparse.Namespace, posterior: Posterior, trained: str, weight
 def job_data(rundir: str) -> DataSpec | None:
     """The data that a run was trained on, as its job file describes them; None without one."""
     from bnp_dask.errors import BnpDaskError
-    from bnp_dask.jobfile import COPY_NAME, read_job
+    from bnp_dask.jobfile import read_job
+    from bnp_dask.store import JOB_NAME
 
-    copy = Path(rundir) / COPY_NAME
+    if "://" in rundir or "::" in rundir:
+        return None
+    copy = local_path(rundir) / JOB_NAME
     if not copy.is_file():
         return None
     try:
@@ -107,7 +110,7 @@ def _is_table(path: str) -> bool:
         location = Location.of(path)
         location.require()
         return detect(location) in ("parquet", "csv", "tsv")
-    except BnpDaskError:  # told where it is opened
+    except (BnpDaskError, ImportError):  # told where it is opened
         return False
 
 

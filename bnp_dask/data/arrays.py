@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from bnp_dask.arrays import plain
 from bnp_dask.batch import Batch, check_weights
 from bnp_dask.columns import Columns
 from bnp_dask.data.base import Reader, Source, columns_of
@@ -20,13 +21,15 @@ from bnp_dask.data.checks import (
     check_dtype,
     check_index,
     check_matrix,
-    csr_counts,
     float_rows,
     spans,
     sparse_spans,
 )
+from bnp_dask.data.files import Location
+from bnp_dask.data.identity import fingerprint_of, fingerprint_of_content, fingerprint_of_files
 from bnp_dask.data.npy import NpyFile
 from bnp_dask.errors import DataError
+from bnp_dask.sparse_rows import as_counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +40,7 @@ class HeldReader:
     name: str
 
     def __call__(self) -> Batch:
-        x = float_rows(self.x, self.name) if isinstance(self.x, np.ndarray) else csr_counts(self.x, self.name)
+        x = float_rows(self.x, self.name) if isinstance(self.x, np.ndarray) else as_counts(self.x, self.name)
         return Batch(x, None, self.name)
 
 
@@ -55,11 +58,9 @@ class ArraySource:
         """Check an array or scipy.sparse matrix and cut it; dense input is not copied."""
         if sparse.issparse(x):
             check_matrix(x.shape, name)
-            counts = csr_counts(x, name)
+            counts = as_counts(x, name)
             return ArraySource(name, counts, tuple(sparse_spans(counts.indptr, x.shape[1], batch_size)), kind)
-        if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
-            raise DataError(f"{name} has masked values; fill them with x.filled(...) or drop their rows")
-        array = np.asarray(x)
+        array = plain(x, name)
         check_dtype(array.dtype, name)
         n, d = check_matrix(array.shape, name)
         return ArraySource(name, array, tuple(spans(n, batch_rows(d, batch_size))), kind)
@@ -84,6 +85,10 @@ class ArraySource:
         start, stop = self.spans[check_index(index, self.n_batches, self.name)]
         return HeldReader(self.x[start:stop], batch_name(self.name, index, (start, stop)))
 
+    def fingerprint(self) -> Any:
+        mapped = _file_behind(self.x)
+        return fingerprint_of_content(self) if mapped is None else fingerprint_of_files([Location.of(mapped)])
+
     def describe(self) -> dict[str, Any]:
         return {
             "kind": self.kind,
@@ -94,6 +99,15 @@ class ArraySource:
             "dtype": str(self.x.dtype),
             "sparse": self.is_sparse,
         }
+
+
+def _file_behind(x: np.ndarray | sparse.csr_array) -> str | None:
+    """The file that an array is mapped to, itself or what it is a view of; None where it lies in memory."""
+    while isinstance(x, np.ndarray):
+        if isinstance(x, np.memmap) and x.filename is not None:
+            return str(x.filename)
+        x = x.base
+    return None
 
 
 # -- weights that lie elsewhere than the atoms ---------------------------------------------------------------
@@ -168,6 +182,11 @@ class WeightedSource:
         if isinstance(self.weights, NpyFile):
             return WeightedReader(inner, FileWeights(self.weights, span))
         return WeightedReader(inner, HeldWeights(self.weights[span[0] : span[1]]))
+
+    def fingerprint(self) -> Any:
+        weights = self.weights
+        own = fingerprint_of_files([weights.location]) if isinstance(weights, NpyFile) else None
+        return [fingerprint_of(self.atoms), own]
 
     def describe(self) -> dict[str, Any]:
         if isinstance(self.weights, NpyFile):

@@ -90,7 +90,7 @@ def write(
     StoreError
         Something is there already, or it cannot be written.
     """
-    target = Location.of(out)
+    target = Location.of(out, argument="out")
     if not target.basename.endswith((".zarr", ".parquet")):
         raise SettingError(f"out={target.name!r}: needs a name that ends with .zarr or .parquet")
     if target.exists():

@@ -7,10 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+
 from bnp_dask.batch import Batch
 from bnp_dask.columns import Columns
 from bnp_dask.errors import DataError
 from bnp_dask.execute.ahead import Load
+from bnp_dask.sparse_rows import require_sound
 
 Reader = Callable[[], Batch]
 """Reads one batch; small and picklable, so that it can travel to a worker, which reads the data itself."""
@@ -100,7 +103,12 @@ class NamedReader(Load[Batch]):
     def fetch(self) -> Batch:
         """Read the batch, here and now."""
         with naming_batch(self.name):
-            return self.reader()
+            batch = self.reader()
+            if not isinstance(batch, Batch):
+                raise DataError(f"{self.name}: its reader gives a {type(batch).__name__}; needs a Batch")
+            if not isinstance(batch.x, np.ndarray):
+                require_sound(batch.x, batch.name)
+            return batch
 
 
 def batch_reader(source: Source, index: int) -> NamedReader:

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from bnp_dask.batch import check_columns
+from bnp_dask.arrays import require_real, to_float
 from bnp_dask.errors import BnpDaskError, DataError, SettingError
+from bnp_dask.settings import shown, whole_number
+from bnp_dask.sparse_rows import require_compressed
 
 BATCH_BYTES = 32 * 2**20
 """Size of a default batch in memory: a task of about a tenth of a second for a typical model."""
 
 PIECE_BYTES = 4 * 2**20
 """Files are read and converted in pieces of about this size, so that little is held beside the batch."""
+
+NUMBERS_PER_COLUMN = 16
+"""Numbers that are held for each column while data are surveyed and a single cluster is described, about."""
 
 Span = tuple[int, int]
 """First atom and one past the last."""
@@ -31,9 +38,26 @@ def batch_rows(n_features: int, batch_size: int | None, batch_bytes: int = BATCH
 
 def check_batch_size(batch_size: int) -> int:
     """The batch size; SettingError unless it is a positive whole number."""
-    if isinstance(batch_size, bool) or not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
-        raise SettingError(f"batch_size={batch_size!r}: needs a whole number of atoms, at least 1, or None")
-    return int(batch_size)
+    return whole_number("batch_size", batch_size, 1, what="None, or a whole number of atoms")
+
+
+def check_names(columns: object, others: Mapping[str, object]) -> list[Any] | None:
+    """The names of columns as a list; SettingError unless each is there once, and others are one name or None."""
+    names = None
+    if columns is not None:
+        if isinstance(columns, (str, Mapping)) or not isinstance(columns, Iterable):
+            raise SettingError(f"columns={shown(columns)}: needs a list of names, such as ['height', 'weight']")
+        names = np.atleast_1d(columns).tolist() if isinstance(columns, np.ndarray) else list(columns)
+        wrong = [name for name in names if not isinstance(name, Hashable)]
+        if wrong:
+            raise SettingError(f"columns={shown(columns)}: {shown(wrong[0])} is no name of a column")
+        twice = [name for i, name in enumerate(names) if name in names[:i]]
+        if twice:
+            raise SettingError(f"columns={shown(columns)}: {shown(twice[0])} is named twice; a column is one feature")
+    for argument, name in others.items():
+        if name is not None and not isinstance(name, str):
+            raise SettingError(f"{argument}={shown(name)}: needs the name of a column, as text, or None")
+    return names
 
 
 def spans(n_atoms: int, size: int) -> list[Span]:
@@ -84,12 +108,7 @@ def check_index(index: int, n_batches: int, name: str) -> int:
 def check_dtype(dtype: np.dtype, name: str) -> np.dtype:
     """The dtype; DataError unless its values are real numbers."""
     dtype = np.dtype(dtype)
-    if dtype.kind not in "biuf":
-        what = {"c": "complex numbers", "O": "Python objects", "M": "dates", "m": "time spans"}.get(dtype.kind, "text")
-        raise DataError(
-            f"{name} holds {what} (dtype {dtype}); needs real numbers: bool, integer or float. "
-            "Convert with .astype(float), or choose numeric columns"
-        )
+    require_real(dtype, name)
     return dtype
 
 
@@ -103,34 +122,45 @@ def check_matrix(shape: Sequence[int], name: str) -> tuple[int, int]:
         raise DataError(f"{name} has no rows (shape {tuple(shape)})")
     if d == 0:
         raise DataError(f"{name} has no columns (shape {tuple(shape)})")
+    check_width(d, name)
     return n, d
 
 
+def check_width(n_features: int, name: str) -> None:
+    """DataError unless a few numbers for each column (word) fit the memory of this machine."""
+    held = memory_bytes()
+    if n_features < 1 or NUMBERS_PER_COLUMN * 8 * n_features > held:
+        raise DataError(
+            f"{name}: {n_features:,} columns (words); needs at least 1, and some {NUMBERS_PER_COLUMN} numbers for each "
+            f"must fit memory, {held / 2**30:,.1f} GB here. Number words from 0, without gaps"
+        )
+
+
+def memory_bytes() -> int:
+    """Main memory of this machine."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # systems that do not say
+        return 2**62
+
+
 def float_rows(x: np.ndarray, name: str) -> np.ndarray:
-    """Rows as C-contiguous float64 in native byte order; not copied when they already are."""
-    check_dtype(x.dtype, name)
-    return np.ascontiguousarray(x, np.float64)
+    """Rows as C-contiguous float64 in native byte order; not copied when they already are.
+
+    DataError for values that are no real numbers, or that float64 would round.
+    """
+    return np.ascontiguousarray(to_float(x, name))
 
 
-def csr_counts(x: sparse.sparray | sparse.spmatrix, name: str) -> sparse.csr_array:
-    """Any scipy.sparse matrix as float64 CSR with sorted columns and duplicates summed; the input is left alone."""
-    check_dtype(x.dtype, name)
-    check_columns(x, name)
-    out = sparse.csr_array(x)
-    canonical = out.has_sorted_indices and out.has_canonical_format
-    if not canonical:
-        out = out.copy()
-        out.sum_duplicates()
-    if out.dtype != np.float64:
-        out = out.astype(np.float64)
-    return out
+def build_csr(lengths: np.ndarray, words: np.ndarray, counts: np.ndarray, n_words: int, name: str) -> sparse.csr_array:
+    """CSR documents ``(n, V)`` from entries per document ``(n,)``, and word and count of each entry ``(m,)``.
 
-
-def build_csr(lengths: np.ndarray, words: np.ndarray, counts: np.ndarray, n_words: int) -> sparse.csr_array:
-    """CSR documents ``(n, V)`` from entries per document ``(n,)``, and word and count of each entry ``(m,)``."""
+    DataError, with the ``name`` of the data, where these do not fit one another.
+    """
     indptr = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=indptr[1:])
     small = max(n_words, int(indptr[-1])) < 2**31
+    require_compressed(counts, words, indptr, (len(lengths), n_words), name, "word")
     kind = np.int32 if small else np.int64
     out = sparse.csr_array((counts, words.astype(kind, copy=False), indptr.astype(kind)), shape=(len(lengths), n_words))
     out.sum_duplicates()

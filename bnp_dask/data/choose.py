@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from bnp_dask.columns import Columns, Roles, few
+from bnp_dask.data.arrow import is_numeric, is_vector
 from bnp_dask.errors import DataError, nearest
 
 if TYPE_CHECKING:
@@ -47,16 +48,20 @@ class TableColumn:
 
 def frame_columns(frame: pd.DataFrame, name: str) -> list[TableColumn]:
     """Columns of a pandas frame (of a dask frame: of its ``_meta``); DataError where two have one name."""
-    from pandas.api.types import is_bool_dtype, is_numeric_dtype
-
     found = []
     for label, dtype in zip(frame.columns, frame.dtypes, strict=True):
-        real = bool(is_bool_dtype(dtype) or is_numeric_dtype(dtype)) and getattr(dtype, "kind", "f") != "c"
         kind = {"boolean": "bool"}.get(str(dtype), str(dtype).lower())
-        found.append(TableColumn(str(label), label, kind, int(real)))
+        found.append(TableColumn(str(label), label, kind, int(is_real(dtype))))
     if len({c.name for c in found}) < len(found):
         raise DataError(f"{name} has several columns of the same name; rename them")
     return found
+
+
+def is_real(dtype: Any) -> bool:
+    """Whether values of a pandas dtype are real numbers."""
+    from pandas.api.types import is_bool_dtype, is_numeric_dtype
+
+    return bool(is_bool_dtype(dtype) or is_numeric_dtype(dtype)) and getattr(dtype, "kind", "f") != "c"
 
 
 def arrow_columns(schema: pa.Schema) -> list[TableColumn]:
@@ -76,16 +81,6 @@ def _kind(kind: pa.DataType) -> str:
     if is_numeric(kind):
         return np.dtype(kind.to_pandas_dtype()).name
     return str(kind)
-
-
-def is_numeric(kind: pa.DataType) -> bool:
-    """Whether values of an Arrow type are real numbers."""
-    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-
-
-def is_vector(kind: pa.DataType) -> bool:
-    """Whether values of an Arrow type are lists of numbers, all of one length."""
-    return pa.types.is_fixed_size_list(kind) and is_numeric(kind.value_type)
 
 
 def choose(

@@ -18,9 +18,10 @@ from dask._task_spec import convert_legacy_graph
 from dask.local import get_sync
 from scipy import sparse
 
+from bnp_dask.arrays import plain
 from bnp_dask.batch import Batch
 from bnp_dask.columns import NO_ROLES, WHOLE, Columns, Cutting, Roles
-from bnp_dask.data.base import Reader
+from bnp_dask.data.base import Reader, naming_batch
 from bnp_dask.data.checks import (
     BATCH_BYTES,
     Span,
@@ -28,7 +29,6 @@ from bnp_dask.data.checks import (
     check_batch_size,
     check_dtype,
     check_index,
-    csr_counts,
     float_rows,
 )
 from bnp_dask.data.choose import choose, frame_columns
@@ -37,6 +37,7 @@ from bnp_dask.data.groups import Runs, as_arrow, require_once
 from bnp_dask.data.steps import BatchNames, blocks_of
 from bnp_dask.errors import DataError
 from bnp_dask.execute.ordered import in_order
+from bnp_dask.sparse_rows import as_counts, require_sound
 
 if TYPE_CHECKING:
     # imported where it is needed: it brings pandas along, 80 MB in each worker that reads plain files
@@ -49,6 +50,11 @@ WINDOW = 16
 def is_dask(data: Any) -> bool:
     """Whether data are a dask collection."""
     return bool(dask.is_dask_collection(data))
+
+
+def is_dask_array(data: Any) -> bool:
+    """Whether data are a dask array."""
+    return is_dask(data) and type(data).__module__.split(".")[:2] == ["dask", "array"]
 
 
 def _small_graph(collection: Any, name: str) -> tuple[Mapping[Hashable, Any], Hashable]:
@@ -106,15 +112,56 @@ class BlockReader:
 
     payload: bytes
     n_features: int
+    is_sparse: bool
     name: str
 
     def __call__(self) -> Batch:
-        block = _compute(self.payload)
-        if block.ndim != 2 or block.shape[1] != self.n_features:
-            raise DataError(f"{self.name}: computed a block of shape {block.shape}; needs {self.n_features} columns")
-        if sparse.issparse(block):
-            return Batch(csr_counts(block, self.name), None, self.name)
-        return Batch(float_rows(np.asarray(block), self.name), None, self.name)
+        with naming_batch(self.name):
+            block = _compute(self.payload)
+            if np.ndim(block) != 2 or block.shape[1] != self.n_features or sparse.issparse(block) != self.is_sparse:
+                raise DataError(f"{self.name}: computed {_shown(block)}; needs {self.n_features} columns")
+            return Batch(block_rows(block, self.name), None, self.name)
+
+
+def block_rows(block: Any, name: str) -> np.ndarray | sparse.csr_array:
+    """A computed block as float64 rows, dense or sparse."""
+    return as_counts(block, name) if sparse.issparse(block) else float_rows(plain(block, name), name)
+
+
+def as_declared(x: da.Array) -> da.Array:
+    """The same array, whose chunks are found out when they are not what the array says of them.
+
+    Dask itself believes it: a chunk of fewer rows makes a smaller result, and rows beyond those announced are lost
+    where a chunk is cut.
+    """
+    import dask.array as da
+
+    return da.map_blocks(_checked_chunk, x, declared=np.dtype(x.dtype), dtype=x.dtype, meta=x._meta)
+
+
+def _checked_chunk(chunk: Any, declared: np.dtype, block_info: Any = None) -> Any:
+    """A chunk; DataError when its shape, dtype or kind is not what the array says."""
+    said = block_info[None]
+    sizes, place = said["chunk-shape"], said["chunk-location"]
+    found = np.shape(chunk)
+    if len(found) != len(sizes) or any(not np.isnan(a) and a != b for a, b in zip(sizes, found, strict=True)):
+        raise DataError(
+            f"chunk {place} of the dask array has shape {found}, but the array says {tuple(sizes)}; give map_blocks or "
+            "from_delayed the true chunks or shape, or unknown ones (nan), or call x.compute_chunk_sizes()"
+        )
+    if not np.can_cast(chunk.dtype, declared, "safe"):
+        raise DataError(
+            f"chunk {place} of the dask array has dtype {chunk.dtype}, but the array says {declared}; give map_blocks "
+            "or from_delayed the true dtype, or end with .astype(float)"
+        )
+    if sparse.issparse(chunk):  # Dask cuts and joins them before a batch is made
+        require_sound(chunk, f"chunk {place} of the dask array")
+    return chunk
+
+
+def _shown(block: Any) -> str:
+    kind = "sparse counts" if sparse.issparse(block) else "rows"
+    return f"{kind} of shape {np.shape(block)}"
 
 
 @dataclass(frozen=True)
@@ -186,6 +233,7 @@ class DaskArraySource:
                 "x.rechunk((rows, -1)), for example x.rechunk((10_000, -1))"
             )
         rows = x.chunks[0]
+        x = as_declared(x)
         if np.isnan(rows).any():
             if batch_size is not None:
                 raise DataError(
@@ -224,7 +272,7 @@ class DaskArraySource:
         check_index(index, self.n_batches, self.name)
         name = batch_name(self.name, index, None if self.spans is None else self.spans[index])
         payload = cloudpickle.dumps(_small_graph(self.x.blocks[index], name))
-        return BlockReader(payload, self.n_features, name)
+        return BlockReader(payload, self.n_features, self.is_sparse, name)
 
     def describe(self) -> dict[str, Any]:
         return {

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple
+
+import numpy as np
 
 from bnp_dask.data.files import Location
 from bnp_dask.data.vocabulary import Analysis
 from bnp_dask.errors import DataError, SettingError, nearest
+from bnp_dask.settings import MOST, flag, hold, is_number, one_of, shown, whole_number
 
 TEXT_FORMATS = ("text-folder", "text-archive", "lines", "jsonl", "csv-text", "tsv-text", "parquet-text")
 """Formats of raw text: they become counts of words in two passes."""
@@ -102,21 +106,35 @@ class Text:
             ("rank", ("tokens", "documents")),
             ("strip_accents", (None, "ascii", "unicode")),
         ):
-            if getattr(self, name) not in known:
-                raise SettingError(f"{name}={getattr(self, name)!r}: needs one of {', '.join(map(repr, known))}")
+            one_of(name, getattr(self, name), known)
+        for name in ("column", "id_column", "glob"):
+            if not isinstance(getattr(self, name), (str, type(None))):
+                raise SettingError(f"{name}={shown(getattr(self, name))}: needs text, or None")
+        for name in ("strict", "keep_empty", "lowercase"):
+            hold(self, name, flag(name, getattr(self, name)))
         try:
             codecs.lookup(self.encoding)
-        except LookupError as error:
-            raise SettingError(f"encoding={self.encoding!r} is unknown; such as utf-8 or latin-1") from error
+        except (LookupError, TypeError, ValueError) as error:
+            raise SettingError(f"encoding={shown(self.encoding)} is unknown; such as utf-8 or latin-1") from error
+        try:
+            if not isinstance(self.token_pattern, str):
+                raise TypeError("needs text")
+            re.compile(self.token_pattern)
+        except (re.error, TypeError, RecursionError, OverflowError) as error:
+            raise SettingError(f"token_pattern={shown(self.token_pattern)}: no regular expression: {error}") from error
         for name in ("min_df", "max_df"):
             _check_frequency(name, getattr(self, name))
         for name in ("max_features", "max_bytes"):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise SettingError(f"{name}={value!r}: needs a whole number, at least 1")
-        low, high = self.ngrams
-        if not 1 <= low <= high:
-            raise SettingError(f"ngrams={self.ngrams!r}: needs 1 <= shortest <= longest")
+            if getattr(self, name) is not None or name == "max_bytes":
+                hold(self, name, whole_number(name, getattr(self, name), 1))
+        if not isinstance(self.ngrams, (tuple, list)) or len(self.ngrams) != 2:
+            raise SettingError(f"ngrams={shown(self.ngrams)}: needs the shortest and the longest run, such as (1, 2)")
+        shortest = whole_number("ngrams[0]", self.ngrams[0], 1)
+        hold(self, "ngrams", (shortest, whole_number("ngrams[1]", self.ngrams[1], shortest, 1000)))
+        if not isinstance(self.stop_words, (str, Sequence, Set, type(None))):
+            raise SettingError(
+                f'stop_words={shown(self.stop_words)}: needs "english", a file, a list of words, or None'
+            )
 
     @property
     def analysis(self) -> Analysis:
@@ -133,10 +151,10 @@ class Text:
 
 
 def _check_frequency(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise SettingError(f"{name}={value!r}: needs a number of documents (int) or a share of them (float)")
-    if value < 0 or (isinstance(value, float) and not value <= 1):
-        raise SettingError(f"{name}={value!r}: needs at least 0; and at most 1.0 for a share, which is a float")
+    if not is_number(value):
+        raise SettingError(f"{name}={shown(value)}: needs a number of documents (int) or a share of them (float)")
+    if not 0 <= value <= MOST or (isinstance(value, (float, np.floating)) and not value <= 1):
+        raise SettingError(f"{name}={shown(value)}: needs at least 0; and at most 1.0 for a share, which is a float")
 
 
 def _stop_words(given: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -150,15 +168,20 @@ def _stop_words(given: str | Sequence[str] | None) -> tuple[str, ...]:
             raise SettingError('the English stop words need scikit-learn: pip install "bnp-dask[sklearn]"') from error
         return tuple(sorted(ENGLISH_STOP_WORDS))
     if isinstance(given, str):
-        location = Location.of(given)
+        location = Location.of(given, argument="stop_words")
         if not location.exists():
             raise SettingError(f"stop_words={given!r} is neither 'english' nor a file{nearest(given, ['english'])}")
         given = read_words(location)
+    wrong = [word for word in given if not isinstance(word, str)]
+    if wrong:
+        raise SettingError(f"stop_words: {shown(wrong[0])} is no word; needs text")
     return tuple(sorted(set(given)))
 
 
 def read_words(location: Location) -> list[str]:
     """One word per line of a text file (UTF-8); blank lines are skipped."""
+    if location.is_dir():
+        raise DataError(f"{location.name} is a folder; needs a text file of one word per line")
     with location.open("infer") as file:
         text = file.read().decode("utf-8-sig", "replace")
     return [line.strip() for line in text.split("\n") if line.strip()]

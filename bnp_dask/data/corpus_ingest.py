@@ -31,6 +31,7 @@ from bnp_dask.data.vocabulary import (
 )
 from bnp_dask.data.zarr_write import CountsWriter
 from bnp_dask.errors import DataError, SettingError
+from bnp_dask.settings import shown
 
 Tell = Callable[[float, int], None]
 
@@ -94,7 +95,7 @@ class Corpus:
 
 def documents_of(given: Any) -> tuple[Documents, str]:
     """A function that makes documents, and its name, from such a function or from a sequence."""
-    if callable(given):
+    if callable(given) and not isinstance(given, type):
         return given, getattr(given, "__name__", type(given).__name__)
     if isinstance(given, (list, tuple)):
         return lambda: given, f"{type(given).__name__} of documents"
@@ -106,15 +107,17 @@ def documents_of(given: Any) -> tuple[Documents, str]:
 
 def _given(make: Documents, name: str, columns: Sequence[str] | None, tally: Tally) -> Iterator[Document]:
     """Documents that Python code made."""
-    for number, item in enumerate(make()):
+    made = make()
+    if not isinstance(made, Iterable):
+        raise DataError(f"{name} made {shown(made)}; needs an iterator over (id, text), or (id, text, metadata)")
+    for number, item in enumerate(made):
         if isinstance(item, Document):
             yield item
             continue
         fits = isinstance(item, (tuple, list)) and 2 <= len(item) <= 3 and isinstance(item[1], str)
         if not fits or (len(item) == 3 and not isinstance(item[2], Mapping)):
-            shown = repr(item)
             raise DataError(
-                f"{name}: document {number} is {shown[:80]}; needs (id, text), or (id, text, metadata as a mapping)"
+                f"{name}: document {number} is {shown(item)}; needs (id, text), or (id, text, metadata as a mapping)"
             )
         metadata = item[2] if len(item) == 3 else {}
         wanted = metadata if columns is None else {c: metadata.get(c) for c in columns}

@@ -67,7 +67,7 @@ Piece = tuple[np.ndarray | sparse.csr_array, np.ndarray | None]
 
 def check_format(name: str) -> str:
     """The format; SettingError, with the nearest right one, when unknown."""
-    if name not in FORMATS:
+    if not isinstance(name, str) or name not in FORMATS:
         hint = nearest(name, FORMATS, "; did you mean ")
         raise SettingError(f"format={name!r} is unknown{hint}; formats are {', '.join(FORMATS)}")
     return name

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from bnp_dask.arrays import require_exact
 from bnp_dask.batch import Batch, check_weights
 from bnp_dask.columns import Columns, Roles, feature_names
+from bnp_dask.data.arrow import fill_rows, numbers
 from bnp_dask.data.base import Reader
 from bnp_dask.data.checks import Span, batch_name, batch_rows, check_index, check_matrix, float_rows, spans
-from bnp_dask.data.choose import TableColumn, arrow_columns, choose, frame_columns
-from bnp_dask.data.parquet import fill_rows, numbers
+from bnp_dask.data.choose import TableColumn, arrow_columns, choose, frame_columns, is_real
+from bnp_dask.data.identity import fingerprint_of_content
 from bnp_dask.errors import DataError
 
 if TYPE_CHECKING:
@@ -49,9 +51,12 @@ def frame_batch(frame: pd.DataFrame, columns: Sequence[Any], weights: Any, name:
 
     ``columns`` and ``weights`` are labels, which need not be text.
     """
-    missing = [c for c in columns if c not in frame.columns]
-    if missing:
-        raise DataError(f"{name} has no column {missing[0]!r}; all partitions need the same columns")
+    used = [*columns, *([] if weights is None else [weights])]
+    for column in used:
+        if (frame.columns == column).sum() != 1:
+            found = "several columns" if column in frame.columns else "no column"
+            raise DataError(f"{name} has {found} {column!r}; all partitions need the same columns")
+        check_column(frame[column], name, column)
     x = frame[list(columns)].to_numpy(dtype=np.float64, na_value=np.nan)
     held = None
     if weights is not None:
@@ -63,6 +68,15 @@ def labels_in(columns: Columns, labels: Mapping[str, Any]) -> tuple[tuple[Any, .
     """What a frame calls the features, and the weights if there are any."""
     weights = columns.roles.weights
     return tuple(labels[name] for name in columns.names), None if weights is None else labels[weights]
+
+
+def check_column(values: pd.Series, name: str, column: Any, strict: bool = True) -> None:
+    """DataError unless a column holds numbers, none of which float64 would round; others pass where not ``strict``."""
+    if strict and not is_real(values.dtype):
+        raise DataError(f"{name}: column {column!r} is {values.dtype}; needs numbers")
+    if getattr(values.dtype, "kind", "f") in "iu":
+        # pandas itself makes floats of whole numbers among which some are missing
+        require_exact(values.fillna(0).to_numpy(), name, column=column)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +105,7 @@ class TableReader:
         out = np.empty((self.rows.num_rows, sum(width for _, width in self.layout)))
         place = 0
         for batch in self.rows.to_batches():
-            fill_rows(out[place : place + batch.num_rows], batch, self.layout)
+            fill_rows(out[place : place + batch.num_rows], batch, self.layout, self.name, place)
             place += batch.num_rows
         weights = None
         if self.weights is not None:
@@ -172,6 +186,9 @@ class TableSource:
     def column(self, name: str) -> Any:
         """A column that has a role."""
         return self.table.column(name) if isinstance(self.table, pa.Table) else self.table[self.labels[name]]
+
+    def fingerprint(self) -> Any:
+        return fingerprint_of_content(self)
 
     def describe(self) -> dict[str, Any]:
         return {

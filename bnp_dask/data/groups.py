@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 import zlib
 from dataclasses import dataclass, field, replace
@@ -12,11 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bnp_dask.arrays import plain
 from bnp_dask.batch import Batch
 from bnp_dask.columns import WHOLE, Columns, Cutting
 from bnp_dask.data.base import Reader, Source, columns_of
-from bnp_dask.data.checks import Span, batch_rows
+from bnp_dask.data.checks import Span, batch_rows, memory_bytes
 from bnp_dask.data.files import Location
+from bnp_dask.data.identity import fingerprint_of, fingerprint_of_files
 from bnp_dask.data.steps import INT, BatchNames, Names, Steps, blocks_of, differ, shown, times_of
 from bnp_dask.data.zarr_rows import ZarrArray
 from bnp_dask.errors import DataError
@@ -27,7 +28,7 @@ def check_offsets(groups: Any, n_atoms: int, name: str) -> np.ndarray:
 
     Groups without rows are legal, and kept.
     """
-    offsets = np.asarray(groups)
+    offsets = plain(groups, f"{name}: groups")
     need = (
         f"needs offsets of whole numbers, 0, ..., {n_atoms}, that never fall: group g is rows offsets[g] to "
         "offsets[g + 1] - 1, so offsets = np.concatenate([[0], np.cumsum(lengths)])"
@@ -244,14 +245,6 @@ class GroupedReader:
         )
 
 
-def memory_bytes() -> int:
-    """Main memory of this machine."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # systems that do not say
-        return 2**62
-
-
 @dataclass(frozen=True, eq=False)
 class GroupedSource:
     """Rows in groups; batches hold whole groups, in the order of the data.
@@ -321,6 +314,10 @@ class GroupedSource:
     def batch_names(self, index: int) -> BatchNames:
         """What the groups of a batch are called."""
         return self.names.part(self.group_spans[index])
+
+    def fingerprint(self) -> Any:
+        own = fingerprint_of_files([self.offsets.location]) if isinstance(self.offsets, ZarrArray) else None
+        return [fingerprint_of(self.atoms), own]
 
     def describe(self) -> dict[str, Any]:
         facts = {**self.atoms.describe(), "n_groups": self.n_groups}

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
+from bnp_dask.arrays import require_small
 from bnp_dask.columns import WHOLE, Columns, Cutting, Roles
+from bnp_dask.data.arrow import fill_rows, is_numeric, numbers
 from bnp_dask.data.checks import PIECE_BYTES
-from bnp_dask.data.choose import arrow_columns, choose, is_numeric
+from bnp_dask.data.choose import arrow_columns, choose
 from bnp_dask.data.files import Location
 from bnp_dask.data.formats import open_packed
 from bnp_dask.data.groups import as_arrow, require_all
 from bnp_dask.data.groups_open import parquet_pieces
-from bnp_dask.data.parquet import common_dtype, fill_rows, numbers, open_file, parquet_files
+from bnp_dask.data.parquet import common_dtype, open_file, parquet_files
 from bnp_dask.data.steps import INT, Steps, times_of
-from bnp_dask.errors import DataError, SettingError
+from bnp_dask.errors import DataError, SettingError, StoreError
 
 Piece = tuple[np.ndarray, np.ndarray | None]
 
@@ -47,6 +51,8 @@ class GroupedTable:
         Of the groups, ``(G,)``.
     breaks
         Rows in their new order before which a gap cuts their group, or None.
+    whole
+        Columns of a CSV file that hold whole numbers.
     """
 
     location: Location
@@ -58,6 +64,7 @@ class GroupedTable:
     types: dict[str, pa.DataType]
     ids: pa.Array
     breaks: np.ndarray | None = None
+    whole: tuple[str, ...] = ()
 
     @staticmethod
     def read(
@@ -109,7 +116,9 @@ class GroupedTable:
         if (np.diff(rank) != 1).any():
             place = np.empty(len(rank), INT)
             place[rank] = np.arange(len(rank))
-        return GroupedTable(location, kind, chosen, dtype, offsets, place, text, ids, breaks)
+        used = [*chosen.names, *([weights] if weights else [])]
+        whole = tuple(c for c in used if kind != "parquet" and pa.types.is_integer(schema.field(c).type))
+        return GroupedTable(location, kind, chosen, dtype, offsets, place, text, ids, breaks, whole)
 
     @property
     def is_sorted(self) -> bool:
@@ -129,7 +138,7 @@ class GroupedTable:
                 yield (x, weights), done / n
             return
         with tempfile.TemporaryFile() as file:
-            file.truncate(max(1, n * d * self.dtype.itemsize))
+            _reserve(file, max(1, n * d * self.dtype.itemsize))
             held = np.memmap(file, self.dtype, "r+", shape=(n, d))
             sorted_weights = np.empty(n) if self.columns.roles.weights else None
             done = 0
@@ -150,11 +159,30 @@ class GroupedTable:
         """Rows as they lie in the table."""
         layout, weights = self.columns.layout, self.columns.roles.weights
         used = list(dict.fromkeys([*self.columns.names, *([weights] if weights else [])]))
-        rows = max(1, PIECE_BYTES // (8 * self.columns.n_features))
+        rows, row = max(1, PIECE_BYTES // (8 * self.columns.n_features)), 0
         for batch in _pieces(self.location, self.kind, used, self.types, rows):
+            for column in self.whole:
+                require_small(numbers(batch.column(column)), self.location.name, row, column)
             out = np.empty((batch.num_rows, self.columns.n_features), self.dtype)
-            fill_rows(out, batch, layout)
+            fill_rows(out, batch, layout, self.location.name, row)
+            row += batch.num_rows
             yield out, numbers(batch.column(weights)) if weights else None
+
+
+def _reserve(file: IO[bytes], size: int) -> None:
+    """Give a temporary file a length that the disk has room for: a mapped file that has none ends the process."""
+    try:
+        if sys.platform == "linux":
+            os.posix_fallocate(file.fileno(), 0, size)
+        else:
+            for start in range(0, size, PIECE_BYTES):
+                file.write(bytes(min(PIECE_BYTES, size - start)))
+            file.flush()
+    except OSError as error:
+        raise StoreError(
+            f"sorting rows into groups takes a temporary file of {size:,} bytes in {tempfile.gettempdir()}: "
+            f"{error.strerror}. Make room, or name another directory in the environment variable TMPDIR"
+        ) from error
 
 
 def _breaks(steps: Steps, times: np.ndarray, codes: np.ndarray, rank: np.ndarray, ids: pa.Array) -> np.ndarray | None:

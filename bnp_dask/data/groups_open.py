@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
+from bnp_dask.arrays import plain
 from bnp_dask.columns import WHOLE, Columns, Cutting, Roles
 from bnp_dask.data.arrays import ArraySource, with_weights
 from bnp_dask.data.base import Source
@@ -67,7 +68,7 @@ class Keys:
             raise DataError(
                 f"order={order!r} is for groups told by a column; rows of an array are in order as they lie"
             )
-        return Keys(np.asarray(groups), cutting=cutting)
+        return Keys(plain(groups, "groups"), cutting=cutting)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -128,7 +129,7 @@ def from_list(
     """A list of matrices ``(n_g, D)``, one for each group (sequence, image); they are put together in memory."""
     width = parts[0].shape[1]
     for g, x in enumerate(parts):
-        check_dtype(x.dtype, f"group {g}")
+        check_dtype(plain(x, f"group {g}").dtype, f"group {g}")
         if x.shape[1] != width:
             raise DataError(f"group {g} has shape {x.shape}, but group 0 {parts[0].shape}; all need the same columns")
     lengths = np.array([len(x) for x in parts], INT)

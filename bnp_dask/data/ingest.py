@@ -19,8 +19,8 @@ from bnp_dask.data.checks import (
     ENTRY_BYTES,
     PIECE_BYTES,
     batch_rows,
-    check_batch_size,
     check_dtype,
+    check_names,
     parsed,
 )
 from bnp_dask.data.corpus import TEXT_FORMATS, Documents, Text
@@ -30,6 +30,7 @@ from bnp_dask.data.formats import STREAMED, Piece, Stream, check_format, detect,
 from bnp_dask.data.groups import Cut, GroupedSource
 from bnp_dask.data.groups_ingest import GroupedTable, grouped_table
 from bnp_dask.data.ingest_report import IngestReport
+from bnp_dask.data.ingest_settings import check_ingest, check_target, check_use
 from bnp_dask.data.npy import NpySource
 from bnp_dask.data.open import open_path
 from bnp_dask.data.parquet import ParquetSource
@@ -39,7 +40,8 @@ from bnp_dask.data.steps import whole_groups
 from bnp_dask.data.vocabulary import WordSums, write_vocabulary
 from bnp_dask.data.zarr_rows import ZarrRowsSource
 from bnp_dask.data.zarr_write import CountsWriter, RowsWriter, write_vector
-from bnp_dask.errors import DataError, SettingError
+from bnp_dask.errors import DataError, SettingError, StoreError
+from bnp_dask.settings import is_whole, shown
 
 Progress = Callable[[float, int], None]
 """Called with the share of the source that was read, 0 to 1, and the number of atoms written so far."""
@@ -167,7 +169,7 @@ def ingest(
     progress
         Called after every piece with the share read and the atoms so far.
     overwrite
-        Replace what is at ``out``.
+        Replace the store that is at ``out``; anything else there is left alone.
     storage_options
         Passed to fsspec for URLs (both ends).
     group_column, order_column
@@ -182,11 +184,16 @@ def ingest(
     ------
     DataError
         The source cannot be read, or something is at ``out``.
+    StoreError
+        The store cannot be written, as the disk is full; nothing is left of it.
     """
-    target = Location.of(out, storage_options)
+    columns = check_names(columns, {"group_column": group_column, "order_column": order_column})
+    check_ingest(batch_size, batch_bytes, project, patches, text, progress)
+    project = int(project) if is_whole(project) else project
+    target = Location.of(out, storage_options, "out")
     corpus: Corpus | None = None
     if isinstance(source_path, (str, os.PathLike)):
-        location = Location.of(source_path, storage_options)
+        location = Location.of(source_path, storage_options, "source_path")
         location.require()
         kind = check_format(format) if format is not None else _kind(location, text)
         if kind in TEXT_FORMATS:
@@ -195,45 +202,38 @@ def ingest(
         documents, name = documents_of(source_path)
         location, kind = Location(name), "documents"
         corpus = Corpus(name, kind, documents, text or Text(), columns)
-    _check_target(target, location, overwrite)
-    _check_sizes(batch_size, batch_bytes)
+    check_use(location, kind, patches, text if corpus is None else None)
+    check_target(target, location, overwrite)
     # a local store gets its name at the end; elsewhere the group's metadata, written last, makes it complete
     building = target.sibling(f".{target.basename}.{uuid.uuid4().hex[:12]}") if target.is_local else target
-    if overwrite and not target.is_local and target.exists():
-        target.remove()
-    if patches is not None and kind != "images":
-        raise SettingError(f"{location.name} is no image or folder of images (format {kind}), and has no patches")
     cutting = Cutting.of(cut, gaps, step, order_column)
     table = grouped_table(location, kind, group_column, order_column, columns, weights, cutting)
     given = _Input(location, kind, columns, weights, patches or Patches(), table=table)
-    if text is not None and corpus is None:
-        raise SettingError(f"{location.name} has format {kind}, which is no raw text; leave the settings of text out")
     plan = _Plan(given, building, target, batch_size, batch_bytes, vocabulary, project, dtype, progress, cut)
+    if overwrite and not target.is_local and target.exists():
+        target.remove()
     try:
         # errors of the caller's own function are left as they are
-        with parsed(location.name) if kind != "documents" else contextlib.nullcontext():
+        with _named_errors(location, target) if kind != "documents" else contextlib.nullcontext():
             report = _write(plan) if corpus is None else _write_text(plan, corpus)
-        if target.is_local:
-            _put_in_place(building, target)
-        return report
+            if target.is_local:
+                _put_in_place(building, target)
+            return report
     except BaseException:
         if building.exists():
             building.remove()
         raise
 
 
-def _check_target(target: Location, location: Location, overwrite: bool) -> None:
-    if target.exists() and not overwrite:
-        raise DataError(f"{target.name} exists; pass overwrite=True (--overwrite) to replace it, or another name")
-    if target.url == location.url:
-        raise DataError(f"{target.name}: source and target are the same")
-
-
-def _check_sizes(batch_size: int | None, batch_bytes: int) -> None:
-    if batch_size is not None:
-        check_batch_size(batch_size)
-    if batch_bytes < 1:
-        raise SettingError(f"batch_bytes={batch_bytes!r}: needs a positive number of bytes")
+@contextlib.contextmanager
+def _named_errors(location: Location, target: Location) -> Iterator[None]:
+    """What parsers raise is about the source; what the operating system refuses may be about either end."""
+    try:
+        with parsed(location.name):
+            yield
+    except OSError as error:
+        what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or error
+        raise StoreError(f"cannot turn {location.name} into {target.name}: {what}") from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,8 +250,12 @@ class _Plan:
     cut: int | None = None
 
     def tell(self, fraction: float, n_atoms: int) -> None:
-        if self.progress is not None:
+        if self.progress is None:
+            return
+        try:
             self.progress(fraction, n_atoms)
+        except Exception as error:  # it is the caller's; without a name it would be taken for damage of the data
+            raise SettingError(f"progress: {type(error).__name__} in the function given: {error}") from error
 
 
 def _write(plan: _Plan) -> IngestReport:
@@ -277,7 +281,11 @@ def _write_rows(plan: _Plan, pieces: Iterator[tuple[Piece, float]], sample: np.n
     name = plan.given.location.name
     projection = _projection(plan, sample.shape[1])
     usual = np.float32 if plan.given.format == "images" else sample.dtype
-    kind = np.dtype(plan.dtype or (np.float64 if projection is not None else usual))
+    usual = np.float64 if projection is not None else usual
+    try:
+        kind = np.dtype(usual if plan.dtype is None else plan.dtype)
+    except (TypeError, ValueError) as error:
+        raise SettingError(f'dtype={shown(plan.dtype)}: needs a type of numbers, such as "float32"') from error
     kind = check_dtype(kind, f"dtype={plan.dtype!r}")
     d = sample.shape[1] if projection is None else projection.n_components
     rows = batch_rows(d, plan.batch_size, plan.batch_bytes)
@@ -320,7 +328,7 @@ def _projection(plan: _Plan, n_features: int) -> Projection | None:
         name = plan.given.location.name
         pieces = (_told(plan, piece, share) for piece, share in plan.given.pieces())
         return fit_projection(pieces, plan.project, n_features, name)
-    return load_projection(Location.of(plan.project), n_features)
+    return load_projection(Location.of(plan.project, argument="project"), n_features)
 
 
 def _told(plan: _Plan, piece: Piece, share: float) -> Piece:
@@ -335,6 +343,14 @@ def _convert(x: np.ndarray, kind: np.dtype, name: str, row: int) -> np.ndarray:
         return x
     with np.errstate(invalid="ignore", over="ignore"):
         out = x.astype(kind)
+    with np.errstate(invalid="ignore"):
+        changed = np.argwhere(out.astype(x.dtype) != x) if x.dtype.kind in "iu" and kind.kind == "f" else ()
+    if len(changed):
+        at = changed[0]
+        raise DataError(
+            f"{name}: dtype {kind} cannot hold {x[tuple(at)]} (row {row + at[0]}, column {at[1]}); store as {x.dtype}, "
+            "or as float64 where numbers are at most 2**53"
+        )
     if kind.kind in "biu" and not np.array_equal(out.astype(np.float64), x.astype(np.float64)):
         raise DataError(
             f"{name}: dtype {kind} cannot hold the values of rows {row} and after; store as float32 or float64"

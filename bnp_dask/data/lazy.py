@@ -10,7 +10,7 @@ import numpy as np
 
 from bnp_dask.columns import NO_ROLES, Columns
 from bnp_dask.data.choose import choose, frame_columns
-from bnp_dask.data.collections import is_dask_frame
+from bnp_dask.data.collections import as_declared, is_dask_frame
 from bnp_dask.errors import DataError
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ def map_rows(
         raise DataError(f"a Dask {type(data).__name__}; needs an Array or a DataFrame, one row per atom")
     if rows.ndim != 2:
         raise DataError(f"a Dask array with shape {rows.shape}; needs two axes, one row per atom: x.reshape(-1, 1)")
+    rows = as_declared(rows)
     if rows.numblocks[1] > 1:
         rows = rows.rechunk({1: -1})
     # a task of its own: taken as an argument it would travel with every block

@@ -12,11 +12,12 @@ from bnp_dask.batch import Batch
 from bnp_dask.columns import Columns
 from bnp_dask.data.arrays import WeightedSource
 from bnp_dask.data.base import Reader, Source, columns_of, spans_of
-from bnp_dask.data.checks import csr_counts
 from bnp_dask.data.collections import DaskFrameSource
 from bnp_dask.data.groups import GroupedSource
+from bnp_dask.data.identity import fingerprint_of
 from bnp_dask.data.skipping import WithoutBatches
 from bnp_dask.errors import DataError
+from bnp_dask.sparse_rows import as_counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +33,7 @@ class OrderedReader:
         if self.index is not None:
             x = batch.x[:, self.index]
             # products round as those of a batch that was read in this order
-            ordered = np.ascontiguousarray(x) if isinstance(x, np.ndarray) else csr_counts(x, batch.name)
+            ordered = np.ascontiguousarray(x) if isinstance(x, np.ndarray) else as_counts(x, batch.name)
             batch = replace(batch, x=ordered)
         return replace(batch, names=self.names)
 
@@ -71,6 +72,9 @@ class OrderedSource:
 
     def reader(self, index: int) -> Reader:
         return OrderedReader(self.atoms.reader(index), self.columns.features, self.index)
+
+    def fingerprint(self) -> Any:
+        return fingerprint_of(self.atoms)
 
     def describe(self) -> dict[str, Any]:
         return {**self.atoms.describe(), "n_features": self.n_features, "columns": list(self.columns.names)}

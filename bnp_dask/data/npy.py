@@ -7,6 +7,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from bnp_dask.arrays import is_exact, require_exact
 from bnp_dask.batch import Batch
 from bnp_dask.data.base import Reader
 from bnp_dask.data.checks import (
@@ -20,6 +21,7 @@ from bnp_dask.data.checks import (
     spans,
 )
 from bnp_dask.data.files import Location
+from bnp_dask.data.identity import fingerprint_of_files
 from bnp_dask.errors import DataError
 
 
@@ -69,20 +71,28 @@ class NpyFile:
         return NpyFile(location, full, dtype, offset, fortran)
 
     def read(self, span: Span, dtype: np.dtype) -> np.ndarray:
-        """Rows ``span`` as C-contiguous ``dtype``, ``(n, D)``."""
+        """Rows ``span`` as C-contiguous ``dtype``, ``(n, D)``; DataError where that would round a whole number."""
         out = np.empty((span[1] - span[0], self.shape[1]), dtype)
         with self.location.open() as file:
             if self.fortran and self.shape[1] > 1:
                 for column in range(self.shape[1]):
                     first = column * self.shape[0] + span[0]
-                    out[:, column] = self._numbers(file, first, len(out))
+                    out[:, column] = self._checked(self._numbers(file, first, len(out)), dtype, span[0], column)
                 return out
             rows = max(1, PIECE_BYTES // (self.shape[1] * self.dtype.itemsize))
             for start in range(0, len(out), rows):
                 piece = out[start : start + rows]
                 first = (span[0] + start) * self.shape[1]
-                piece[...] = self._numbers(file, first, piece.size).reshape(piece.shape)
+                # no name for what was read: it would be held while the next piece is
+                piece[...] = self._checked(
+                    self._numbers(file, first, piece.size).reshape(piece.shape), dtype, span[0] + start
+                )
         return out
+
+    def _checked(self, numbers: np.ndarray, dtype: np.dtype, row: int, column: int = 0) -> np.ndarray:
+        if not is_exact(self.dtype, dtype):
+            require_exact(numbers, self.location.name, row=row, column=column)
+        return numbers
 
     def _numbers(self, file: IO[bytes], first: int, count: int) -> np.ndarray:
         file.seek(self.offset + first * self.dtype.itemsize)
@@ -150,6 +160,9 @@ class NpySource:
 
     def reader(self, index: int) -> Reader:
         return self.load_reader(index)
+
+    def fingerprint(self) -> Any:
+        return fingerprint_of_files([self.file.location])
 
     def describe(self) -> dict[str, Any]:
         return {

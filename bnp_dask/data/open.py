@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -13,10 +13,11 @@ import pyarrow as pa
 import zarr
 from scipy import sparse
 
+from bnp_dask.arrays import plain
 from bnp_dask.columns import Columns, Cutting, Roles
 from bnp_dask.data.arrays import ArraySource, with_weights
 from bnp_dask.data.base import Source
-from bnp_dask.data.checks import parsed
+from bnp_dask.data.checks import check_batch_size, check_names, parsed
 from bnp_dask.data.collections import DaskArraySource, is_dask, is_dask_frame, open_collection
 from bnp_dask.data.corpus import TEXT_FORMATS
 from bnp_dask.data.files import Location
@@ -41,6 +42,7 @@ from bnp_dask.data.parquet_counts import ParquetCountsSource, counts_shape
 from bnp_dask.data.zarr_counts import ZarrCountsSource, open_zarr_counts
 from bnp_dask.data.zarr_rows import ZarrArray, ZarrRowsSource, open_zarr, open_zarr_rows, store_facts
 from bnp_dask.errors import DataError
+from bnp_dask.settings import one_of
 
 READ_WHOLE = 256 * 2**20
 """Text files up to this size (four times the packed size, for packed ones) may be read into memory."""
@@ -123,10 +125,11 @@ def as_source(
     DataError
         The data cannot be read as rows of numbers or counts; says what was found and what to call.
     """
-    wanted = list(columns) if isinstance(columns, Iterable) and not isinstance(columns, str) else columns
-    if not isinstance(wanted, list | Columns | None):
-        raise DataError(f"columns={columns!r}: needs a list of names, such as ['age', 'visits'], or Columns")
-    location = Location.of(data, storage_options) if isinstance(data, (str, os.PathLike)) else None
+    one_of("on_bad_batch", on_bad_batch, ("raise", "skip"))
+    wanted = columns if isinstance(columns, Columns) else check_names(columns, {"order": order})
+    if batch_size is not None:
+        check_batch_size(batch_size)
+    location = Location.of(data, storage_options, "data") if isinstance(data, (str, os.PathLike)) else None
     rows = RowSettings(weights, groups, order, gaps, step, cut)
     if isinstance(wanted, Columns) and _is_table(data, location, format):
         # each frame of a list is a group
@@ -245,7 +248,7 @@ def _split_weights(weights: Any) -> tuple[str | None, np.ndarray | NpyFile | Non
             location.require()
             return None, NpyFile.open(location, vector=True)
         return text, None
-    return None, np.asarray(weights)
+    return None, plain(weights, "weights")
 
 
 def _weighted(source: Any, cut: Sequence[tuple[int, int]] | None, weights: np.ndarray | NpyFile | None) -> Source:

@@ -10,12 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bnp_dask.arrays import to_float
 from bnp_dask.batch import Batch, check_weights
 from bnp_dask.columns import NO_ROLES, Columns, Roles, feature_names, few
+from bnp_dask.data.arrow import dtype_of, fill_rows, is_numeric, is_vector, numbers
 from bnp_dask.data.base import Reader
 from bnp_dask.data.checks import PIECE_BYTES, batch_name, batch_rows, check_index, spans
-from bnp_dask.data.choose import arrow_columns, choose, is_numeric, is_vector
+from bnp_dask.data.choose import arrow_columns, choose
 from bnp_dask.data.files import Location
+from bnp_dask.data.identity import fingerprint_of_files
 from bnp_dask.errors import DataError, nearest
 
 COLUMNS_AT_ONCE = 8
@@ -58,7 +61,17 @@ def open_file(location: Location) -> pq.ParquetFile:
             return pq.ParquetFile(location.url, pre_buffer=False, buffer_size=2**16)
         return pq.ParquetFile(location.open(), pre_buffer=False, buffer_size=2**20)
     except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"{location.name}: no Parquet file, or one that is cut short ({error})") from error
+        cause = _told(location, error)
+        raise DataError(f"{location.name}: no Parquet file, or one that is cut short ({error})") from cause
+
+
+def _told(location: Location, error: Exception) -> Exception | None:
+    """The cause to give for an error of Arrow's: none where it is the content that is damaged.
+
+    Arrow then raises an OSError too, without the number that operating systems give theirs.
+    """
+    is_damage = location.is_local and isinstance(error, OSError) and error.errno is None
+    return None if is_damage else error
 
 
 def read_pieces(part: RowGroups, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
@@ -82,27 +95,7 @@ def read_pieces(part: RowGroups, columns: Sequence[str], rows: int) -> Iterator[
         except (pa.ArrowInvalid, OSError) as error:
             raise DataError(
                 f"{part.file.name}: row groups {part.first}-{part.last - 1} are damaged ({error}); write the file again"
-            ) from error
-
-
-def numbers(array: pa.Array) -> np.ndarray:
-    """Values of a numeric Arrow array; nulls become NaN, which a survey names and refuses."""
-    values = array.to_numpy(zero_copy_only=False)
-    return values.astype(np.float64) if values.dtype == object else values
-
-
-def fill_rows(out: np.ndarray, batch: pa.RecordBatch, layout: Sequence[tuple[str, int]]) -> None:
-    """Copy the feature columns of a record batch ``(n rows)`` into ``out (n, D)``."""
-    place = 0
-    for column, width in layout:
-        array = batch.column(column)
-        if pa.types.is_fixed_size_list(array.type):
-            if array.null_count:
-                raise DataError(f"column {column!r} has rows without a list")
-            out[:, place : place + width] = numbers(array.flatten()).reshape(-1, width)
-        else:
-            out[:, place] = numbers(array)
-        place += width
+            ) from _told(part.file, error)
 
 
 @dataclass(frozen=True)
@@ -124,11 +117,11 @@ class ParquetReader:
             group = self.layout[first : first + COLUMNS_AT_ONCE]
             width = sum(w for _, w in group)
             for start, stop, batch in self._pieces([c for c, _ in group], max(1, PIECE_BYTES // (8 * width))):
-                fill_rows(out[start:stop, column : column + width], batch, group)
+                fill_rows(out[start:stop, column : column + width], batch, group, self.name, start)
             column += width
         if weights is not None and self.weights is not None:
             for start, stop, batch in self._pieces([self.weights], PIECE_BYTES // 8):
-                weights[start:stop] = numbers(batch.column(0))
+                weights[start:stop] = to_float(numbers(batch.column(0)), self.name, "weight", start)
             weights = check_weights(weights, n, self.name)
         return out, weights
 
@@ -246,6 +239,9 @@ class ParquetSource:
     def reader(self, index: int) -> Reader:
         return self.load_reader(index)
 
+    def fingerprint(self) -> Any:
+        return fingerprint_of_files(part.file for parts in self.batches for part in parts)
+
     def describe(self) -> dict[str, Any]:
         return {
             "kind": "parquet",
@@ -263,8 +259,7 @@ def common_dtype(schema: pa.Schema, columns: Sequence[str]) -> np.dtype:
     dtypes = []
     for column in columns:
         kind = schema.field(column).type
-        kind = kind.value_type if is_vector(kind) else kind
-        dtypes.append(np.dtype(kind.to_pandas_dtype()))
+        dtypes.append(dtype_of(kind))
     dtype = np.result_type(*dtypes)
     # a null becomes NaN, which integers cannot say: it has to reach the survey, which refuses it by name
     return dtype if dtype.kind == "f" else np.dtype(np.float64)

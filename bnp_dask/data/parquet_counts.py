@@ -20,12 +20,22 @@ import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
+from bnp_dask.arrays import to_float
 from bnp_dask.batch import Batch
+from bnp_dask.data.arrow import is_numeric, numbers
 from bnp_dask.data.base import Reader
-from bnp_dask.data.checks import BATCH_BYTES, ENTRY_BYTES, batch_name, build_csr, check_batch_size, check_index
-from bnp_dask.data.choose import is_numeric
+from bnp_dask.data.checks import (
+    BATCH_BYTES,
+    ENTRY_BYTES,
+    batch_name,
+    build_csr,
+    check_batch_size,
+    check_index,
+    check_width,
+)
 from bnp_dask.data.files import Location
-from bnp_dask.data.parquet import RowGroups, numbers, open_file, parquet_files, read_pieces
+from bnp_dask.data.identity import fingerprint_of_files
+from bnp_dask.data.parquet import RowGroups, open_file, parquet_files, read_pieces
 from bnp_dask.errors import DataError
 
 LONG = ("doc", "word", "count")
@@ -64,17 +74,18 @@ class LongReader:
                 doc = _whole(piece.column("doc"), "doc", self.name)
                 mine = (doc >= self.low) & (doc < self.high)
                 docs.append(doc[mine])
-                words.append(_whole(piece.column("word"), "word", self.name)[mine].astype(np.int32))
-                counts.append(numbers(piece.column("count"))[mine].astype(np.float64))
-        doc, word, count = np.concatenate(docs), np.concatenate(words), np.concatenate(counts)
+                words.append(_whole(piece.column("word"), "word", self.name)[mine])
+                counts.append(to_float(numbers(piece.column("count")), self.name, "count")[mine])
+        word = np.concatenate(words)
+        _check_words(word, self.n_words, self.name)
+        doc, word, count = np.concatenate(docs), _narrow(word, self.n_words), np.concatenate(counts)
         del docs, words, counts
         if (np.diff(doc) < 0).any():
             order = np.argsort(doc, kind="stable")
             doc, word, count = doc[order], word[order], count[order]
-        _check_words(word, self.n_words, self.name)
         starts = np.flatnonzero(np.diff(doc, prepend=doc[0] - 1 if len(doc) else 0))
         lengths = np.diff(np.append(starts, len(doc)))
-        return Batch(build_csr(lengths, word, count, self.n_words), None, self.name)
+        return Batch(build_csr(lengths, word, count, self.n_words, self.name), None, self.name)
 
 
 @dataclass(frozen=True)
@@ -90,14 +101,16 @@ class ListsReader:
         for part in self.parts:
             for piece in read_pieces(part, LISTS, PIECE_ROWS // 16):
                 words, counts = piece.column("words"), piece.column("counts")
+                for column, lists in (("words", words), ("counts", counts)):
+                    if lists.null_count:
+                        raise DataError(f"{self.name}: column {column!r} has rows without a list; give empty ones")
                 lengths = [np.diff(c.offsets.to_numpy()) for c in (words, counts)]
                 if not np.array_equal(*lengths):
                     raise DataError(f"{self.name}: lists words and counts of a row have different lengths")
                 word = _whole(words.flatten(), "words", self.name)
                 _check_words(word, self.n_words, self.name)
-                rows.append(
-                    build_csr(lengths[0], word.astype(np.int32), numbers(counts.flatten()).astype(float), self.n_words)
-                )
+                count = to_float(numbers(counts.flatten()), self.name, "count")
+                rows.append(build_csr(lengths[0], _narrow(word, self.n_words), count, self.n_words, self.name))
         x = rows[0] if len(rows) == 1 else sparse.csr_array(sparse.vstack(rows, format="csr"))
         return Batch(x, None, self.name)
 
@@ -126,6 +139,7 @@ class ParquetCountsSource:
             raise DataError(f"{location.name} has no rows")
         largest = _largest_word(groups, "word" if shape == "long" else "words") if noted is None else -1
         words = n_words or (int(noted) if noted is not None else largest + 1)
+        check_width(max(words, 1), location.name)
         if shape == "long":
             return _open_long(location, groups, batch_size, words)
         return _open_lists(location, groups, batch_size, words)
@@ -144,6 +158,9 @@ class ParquetCountsSource:
 
     def reader(self, index: int) -> Reader:
         return self.readers[check_index(index, self.n_batches, self.name)]
+
+    def fingerprint(self) -> Any:
+        return fingerprint_of_files(part.file for reader in self.readers for part in reader.parts)
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -202,7 +219,15 @@ def _open_long(
     ranges = [_column_range(part, "doc") for part in groups]
     least, largest = min(r[0] for r in ranges), max(r[1] for r in ranges)
     if batch_size is not None:
-        cuts = list(range(least, largest + 1, check_batch_size(batch_size)))
+        size = check_batch_size(batch_size)
+        entries = sum(part.take for part in groups)
+        if (largest - least) // size > entries:
+            raise DataError(
+                f"{location.name}: its {entries:,} entries are of documents {least} to {largest}, so batches of "
+                f"batch_size={size} documents would nearly all be empty; number the documents 0, 1, 2, ..., or leave "
+                "batch_size out"
+            )
+        cuts = list(range(least, largest + 1, size))
     else:
         budget, held, cuts = BATCH_BYTES // ENTRY_BYTES, 0, [least]
         for part, (low, high) in zip(groups, ranges, strict=True):
@@ -257,11 +282,18 @@ def _open_lists(
 def _whole(array: pa.Array, column: str, name: str) -> np.ndarray:
     values = numbers(array)
     if values.dtype.kind not in "iu":
-        whole = values.astype(np.int64, copy=False) if np.isfinite(values).all() else None
+        whole = values.astype(np.int64) if (np.abs(values) < 2.0**63).all() else None
         if whole is None or not np.array_equal(whole, values):
             raise DataError(f"{name}: column {column!r} has missing or fractional values; needs whole numbers")
         return whole
+    if values.dtype == np.uint64 and len(values) and values.max() > np.uint64(2**63 - 1):
+        raise DataError(f"{name}: column {column!r} holds {values.max()}; needs whole numbers below 2**63")
     return values.astype(np.int64, copy=False)
+
+
+def _narrow(words: np.ndarray, n_words: int) -> np.ndarray:
+    """Words that were checked, in half the bytes where they fit."""
+    return words.astype(np.int32) if n_words < 2**31 else words
 
 
 def _check_words(words: np.ndarray, n_words: int, name: str) -> None:

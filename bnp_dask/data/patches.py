@@ -13,6 +13,7 @@ import numpy as np
 from bnp_dask.data.checks import PIECE_BYTES
 from bnp_dask.data.files import Location
 from bnp_dask.errors import DataError, SettingError
+from bnp_dask.settings import flag, hold, whole_number
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -55,9 +56,8 @@ class Patches:
     def __post_init__(self) -> None:
         least = {"side": 1, "seed": 0} if self.number is None else {"side": 1, "number": 1, "seed": 0}
         for name, lowest in least.items():
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < lowest:
-                raise SettingError(f"{name}={value!r}: needs a whole number, at least {lowest}")
+            hold(self, name, whole_number(name, getattr(self, name), lowest))
+        hold(self, "remove_mean", flag("remove_mean", self.remove_mean))
 
 
 @dataclass(eq=False)

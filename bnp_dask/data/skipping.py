@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +12,10 @@ from scipy import sparse
 from bnp_dask.batch import Batch
 from bnp_dask.columns import Columns
 from bnp_dask.data.base import Reader, Source, columns_of
+from bnp_dask.data.identity import fingerprint_of
 from bnp_dask.errors import DataError
 from bnp_dask.execute.base import DEFAULT_RETRIES, plain_interrupts
+from bnp_dask.execute.passing import may_pass
 from bnp_dask.survey import Survey, checksum
 
 
@@ -22,7 +25,7 @@ def reason(error: BaseException) -> str:
 
 
 def read_or_why(reader: Reader) -> Batch | str:
-    """A batch, or why it cannot be read; tried as often as an executor would.
+    """A batch, or why it cannot be read; tried as often as an executor would, where the failure may pass.
 
     A lack of memory says nothing about the batch and is raised, as an interrupt is.
     """
@@ -33,7 +36,7 @@ def read_or_why(reader: Reader) -> Batch | str:
         except MemoryError:
             raise
         except Exception as error:
-            if left == 0:
+            if left == 0 or not may_pass(error):
                 return reason(error)
     raise AssertionError
 
@@ -83,9 +86,68 @@ class CheckedReader:
 
     def __call__(self) -> Batch:
         batch = self.reader()
-        if checksum(batch) != self.checksum:
-            raise DataError(f"{batch.name}: its content is not what it was when the run began")
+        require_checksum(batch, self.checksum)
         return batch
+
+
+def require_checksum(batch: Batch, expected: int) -> None:
+    """DataError unless a batch has the CRC-32 that it had when its run began."""
+    found = checksum(batch)
+    if found != expected:
+        raise DataError(
+            f"{batch.name}: the data changed, its content is not what it was when the run began (CRC-32 {found:08x}, "
+            f"was {expected:08x}). Put it back as it was, or start a new run in another directory"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class CheckedSource:
+    """A source of which some batches are compared with their checksums whenever they are read.
+
+    Parameters
+    ----------
+    whole
+        The source.
+    checksums
+        CRC-32 of every batch.
+    chosen
+        Which batches are compared, ``(B,)`` bool.
+    """
+
+    whole: Source
+    checksums: Sequence[int]
+    chosen: np.ndarray
+
+    @property
+    def name(self) -> str:
+        return self.whole.name
+
+    @property
+    def n_batches(self) -> int:
+        return self.whole.n_batches
+
+    @property
+    def n_features(self) -> int:
+        return self.whole.n_features
+
+    @property
+    def is_sparse(self) -> bool:
+        return self.whole.is_sparse
+
+    @property
+    def n_atoms(self) -> int | None:
+        return self.whole.n_atoms
+
+    @property
+    def columns(self) -> Columns | None:
+        return columns_of(self.whole)
+
+    def reader(self, index: int) -> Reader:
+        reader = self.whole.reader(index)
+        return CheckedReader(reader, int(self.checksums[index])) if self.chosen[index] else reader
+
+    def describe(self) -> dict[str, Any]:
+        return self.whole.describe()
 
 
 @dataclass(frozen=True)
@@ -147,6 +209,9 @@ class WithoutBatches:
         if index in known:
             reader = CheckedReader(reader, known[index])
         return ForgivingReader(reader, empty) if self.is_forgiving else reader
+
+    def fingerprint(self) -> Any:
+        return fingerprint_of(self.whole)
 
     def describe(self) -> dict[str, Any]:
         return self.whole.describe()

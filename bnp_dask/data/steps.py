@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bnp_dask.columns import Cutting
+from bnp_dask.data.arrow import is_numeric, numbers
 from bnp_dask.data.checks import PIECE_BYTES, Span
-from bnp_dask.data.choose import is_numeric
 from bnp_dask.data.files import Location
-from bnp_dask.data.parquet import RowGroups, numbers, open_file, read_pieces, row_starts
+from bnp_dask.data.parquet import RowGroups, open_file, read_pieces, row_starts
 from bnp_dask.data.zarr_rows import ZarrArray
 from bnp_dask.errors import DataError
 

@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
+from bnp_dask.arrays import require_small
 from bnp_dask.columns import Columns, Roles
+from bnp_dask.data.arrow import is_numeric, numbers
 from bnp_dask.data.checks import PIECE_BYTES
-from bnp_dask.data.choose import arrow_columns, choose, is_numeric
-from bnp_dask.data.parquet import numbers
+from bnp_dask.data.choose import arrow_columns, choose
 from bnp_dask.errors import DataError
 
 _IDX_DTYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -87,9 +88,14 @@ def csv(
     types = {f.name: pa.float64() for f in head.schema if is_numeric(f.type) or f.name in used}
     reading = pyarrow.csv.ReadOptions(column_names=None if head.has_names else head.schema.names)
     converting = pyarrow.csv.ConvertOptions(column_types=types, include_columns=used)
+    whole = [f.name for f in head.schema if f.name in used and pa.types.is_integer(f.type)]
+    row = 0
     try:
         with pyarrow.csv.open_csv(open_file(), reading, _parsing(sep), converting) as table:
             for batch in table:
+                for column in whole:
+                    require_small(numbers(batch.column(column)), name, row, column)
+                row += batch.num_rows
                 x = np.column_stack([numbers(batch.column(c)) for c in chosen]).astype(np.float64)
                 if len(x):
                     yield x, numbers(batch.column(weights)) if weights else None

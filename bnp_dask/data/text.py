@@ -9,6 +9,7 @@ from typing import IO, Any
 import numpy as np
 from scipy import sparse
 
+from bnp_dask.arrays import require_exact
 from bnp_dask.data.checks import build_csr
 from bnp_dask.errors import DataError
 
@@ -50,7 +51,7 @@ def docword(file: IO[bytes], name: str) -> Iterator[sparse.csr_array]:
         if last > next_doc:
             lengths = np.bincount(triples[:done, 0] - next_doc, minlength=last - next_doc)
             counts = triples[:done, 2].astype(np.float64)
-            yield build_csr(lengths, (triples[:done, 1] - 1).astype(np.int32), counts, n_words)
+            yield build_csr(lengths, triples[:done, 1] - 1, counts, n_words, name)
             next_doc = last
         carry = triples[done:]
         if not block:
@@ -117,6 +118,7 @@ def ldac(file: IO[bytes], name: str) -> Iterator[sparse.csr_array]:
             raise DataError(f"{name}: line {number}: {len(words)} pairs, but it announces {values[0]}")
         if len(words) and (words.min() < 0 or words.max() >= 2**31 - 1 or counts.min() < 0):
             raise DataError(f"{name}: line {number}: a negative word or count, or a word beyond 2**31")
+        require_exact(counts, f"{name}: line {number}", "count")
         return words, counts.astype(np.float64)
 
     return _by_lines(file, name, parse)
@@ -162,14 +164,14 @@ def _by_lines(
         held += len(line) + 16
         n_words = max(n_words, int(word.max()) + 1 if len(word) else 0)
         if held > BLOCK_BYTES:
-            yield _document_rows(lengths, words, counts, n_words)
+            yield _document_rows(lengths, words, counts, n_words, name)
             lengths, words, counts, held = [], [], [], 0
     if lengths:
-        yield _document_rows(lengths, words, counts, n_words)
+        yield _document_rows(lengths, words, counts, n_words, name)
 
 
 def _document_rows(
-    lengths: list[int], words: list[np.ndarray], counts: list[np.ndarray], n_words: int
+    lengths: list[int], words: list[np.ndarray], counts: list[np.ndarray], n_words: int, name: str
 ) -> sparse.csr_array:
-    word = np.concatenate(words).astype(np.int32)
-    return build_csr(np.array(lengths, np.int64), word, np.concatenate(counts), max(n_words, 1))
+    word = np.concatenate(words)
+    return build_csr(np.array(lengths, np.int64), word, np.concatenate(counts), max(n_words, 1), name)

@@ -25,6 +25,7 @@ from bnp_dask.data.zarr_counts import ZarrCountsSource
 from bnp_dask.data.zarr_rows import ZarrArray, open_zarr, store_facts
 from bnp_dask.data.zarr_write import write_vector
 from bnp_dask.errors import DataError, SettingError
+from bnp_dask.settings import shown
 
 Analyzer = Callable[[str], list[str]]
 
@@ -180,7 +181,7 @@ class CountsMaker:
         known = columns >= 0
         before = np.concatenate([[0], np.cumsum(known)])
         lengths = np.diff(before[np.array(self._ends, np.int64)])
-        out = build_csr(lengths, columns[known], np.ones(int(before[-1])), self._n_words)
+        out = build_csr(lengths, columns[known], np.ones(int(before[-1])), self._n_words, "texts")
         self._columns, self._ends = array("i"), [0]
         return out
 
@@ -267,12 +268,12 @@ def load_dropped(source: str | os.PathLike[str] | Source, storage_options: Mappi
 
 def _store(source: str | os.PathLike[str] | Source, storage_options: Mapping[str, Any] | None) -> Location:
     if isinstance(source, (str, os.PathLike)):
-        location = Location.of(source, storage_options)
+        location = Location.of(source, storage_options, "source")
         location.require()
         return location
     if isinstance(source, ZarrCountsSource):
         return source.location
-    raise DataError(f"{source.name} is no store of counts; needs a store that ingest wrote from text or counts")
+    raise DataError(f"source={shown(source)} is no store of counts; needs one that ingest wrote from text or counts")
 
 
 def _facts(location: Location) -> Mapping[str, Any]:

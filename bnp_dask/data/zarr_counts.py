@@ -25,15 +25,25 @@ from scipy import sparse
 
 from bnp_dask.batch import Batch, check_weights
 from bnp_dask.data.base import Reader
-from bnp_dask.data.checks import BATCH_BYTES, ENTRY_BYTES, Span, batch_name, build_csr, check_batch_size, check_index
+from bnp_dask.data.checks import (
+    BATCH_BYTES,
+    ENTRY_BYTES,
+    Span,
+    batch_name,
+    build_csr,
+    check_batch_size,
+    check_index,
+    check_width,
+)
 from bnp_dask.data.files import Location
+from bnp_dask.data.identity import fingerprint_of_files
 from bnp_dask.data.zarr_rows import ZarrArray, store_facts
 from bnp_dask.errors import DataError
 
 COUNT_ARRAYS = ("word", "count", "length", "batch_doc", "batch_entry")
 
-Piece = tuple[int, int, int]
-"""Documents ``first`` to ``last``, whose entries start at ``entry``: what lies in one stored batch."""
+Piece = tuple[int, int, int, int]
+"""Documents ``first`` to ``last``, whose entries lie between ``entry`` and ``end``: one stored batch."""
 
 
 @dataclass(frozen=True)
@@ -53,15 +63,20 @@ class ZarrCountsReader:
 
     def __call__(self) -> Batch:
         parts, weights = [], []
-        for (stored_doc, stored_last, entry), (first, last) in self.pieces:
+        for (stored_doc, stored_last, entry, end), (first, last) in self.pieces:
             length = self.length.read((stored_doc, stored_last), np.dtype(np.int64))
+            if len(length) and (length.min() < 0 or length.max() > end - entry or int(length.sum()) > end - entry):
+                raise DataError(
+                    f"{self.name}: documents with {int(length.min())} to {int(length.max())} entries in a batch that "
+                    f"has room for {end - entry}; its table of lengths does not fit its entries, ingest it again"
+                )
             bounds = entry + np.concatenate([[0], np.cumsum(length)])
             span = (int(bounds[first - stored_doc]), int(bounds[last - stored_doc]))
-            words = self.word.read(span, np.dtype(np.int32))
+            words = self.word.read(span, self.word.dtype)
             counts = self.count.read(span, np.dtype(np.float64))
-            if len(words) and (words.min() < 0 or words.max() >= self.n_words):
-                raise DataError(f"{self.name}: word {words.max()} in a store of {self.n_words} words")
-            parts.append(build_csr(length[first - stored_doc : last - stored_doc], words, counts, self.n_words))
+            parts.append(
+                build_csr(length[first - stored_doc : last - stored_doc], words, counts, self.n_words, self.name)
+            )
             if self.weights is not None:
                 weights.append(self.weights.read((first, last), np.dtype(np.float64)))
         x = parts[0] if len(parts) == 1 else sparse.csr_array(sparse.vstack(parts, format="csr"))
@@ -113,9 +128,13 @@ class ZarrCountsSource:
             doc, stop = int(self.batch_doc[b]), int(self.batch_doc[b + 1])
             if doc >= last:
                 break
-            pieces.append(((doc, stop, int(self.batch_entry[b])), (max(doc, first), min(stop, last))))
+            stored = (doc, stop, int(self.batch_entry[b]), int(self.batch_entry[b + 1]))
+            pieces.append((stored, (max(doc, first), min(stop, last))))
         name = batch_name(self.name, index, (first, last))
         return ZarrCountsReader(self.word, self.count, self.length, self.weights, tuple(pieces), self.n_words, name)
+
+    def fingerprint(self) -> Any:
+        return fingerprint_of_files([self.location])
 
     def describe(self) -> dict[str, Any]:
         facts = {
@@ -142,14 +161,17 @@ def open_zarr_counts(location: Location, group: zarr.Group, batch_size: int | No
     word, count, length = (ZarrArray.open(location.child(n)) for n in COUNT_ARRAYS[:3])
     integer = np.dtype(np.int64)
     table = [ZarrArray.open(location.child(n)) for n in COUNT_ARRAYS[3:]]
+    weights = ZarrArray.open(location.child("weights")) if "weights" in members else None
+    whole = all(a.dtype.kind in "iu" for a in (word, length, *table))
+    if not whole or any(len(a.shape) != 1 or a.shape[0] == 0 for a in (length, *table)):
+        raise DataError(f"{name}: its arrays hold other things than counts of words in documents; ingest it again")
     batch_doc, batch_entry = (a.read((0, a.shape[0]), integer) for a in table)
     n = length.shape[0]
-    wrong = (
-        len(batch_doc) != len(batch_entry) or batch_doc[0] != 0 or batch_doc[-1] != n or (np.diff(batch_doc) < 0).any()
-    )
-    if n == 0 or wrong or word.shape != count.shape or word.shape[0] < batch_entry[-1]:
+    wrong = len(batch_doc) != len(batch_entry) or batch_doc[-1] != n or word.shape[0] < batch_entry[-1]
+    wrong = wrong or any(a[0] != 0 or (np.diff(a) < 0).any() for a in (batch_doc, batch_entry))
+    if wrong or len(word.shape) != 1 or word.shape != count.shape or (weights is not None and weights.shape != (n,)):
         raise DataError(f"{name}: its table of batches does not fit its arrays; ingest it again")
-    weights = ZarrArray.open(location.child("weights")) if "weights" in members else None
+    check_width(int(facts["n_words"]), name)
     if batch_size is None:
         cut = list(zip(batch_doc[:-1].tolist(), batch_doc[1:].tolist(), strict=True))
     else:
@@ -182,4 +204,7 @@ def read_vocabulary(path: str, storage_options: Mapping[str, Any] | None = None)
     if not location.exists():
         return None
     array = ZarrArray.open(location)
-    return array.read((0, array.shape[0]), np.dtype(np.uint8)).tobytes().decode().split("\n")
+    try:
+        return array.read((0, array.shape[0]), np.dtype(np.uint8)).tobytes().decode().split("\n")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{location.name}: damaged ({error}); ingest again") from error

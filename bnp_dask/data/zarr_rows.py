@@ -12,6 +12,7 @@ import zarr
 from zarr.core.buffer.cpu import NDBuffer
 from zarr.storage import StorePath
 
+from bnp_dask.arrays import is_exact, require_exact
 from bnp_dask.batch import Batch, check_weights
 from bnp_dask.columns import Columns
 from bnp_dask.data.base import Reader
@@ -27,8 +28,10 @@ from bnp_dask.data.checks import (
     spans,
 )
 from bnp_dask.data.files import Location
+from bnp_dask.data.identity import fingerprint_of_files
 from bnp_dask.data.zarr_here import can_read_here, read_here
 from bnp_dask.errors import DataError
+from bnp_dask.execute.passing import may_pass
 
 ATTRIBUTE = "bnp_dask"
 """Attribute of a group that ``ingest`` wrote: format version, kind and sizes."""
@@ -89,7 +92,12 @@ class ZarrArray:
         return int(self.grid[0]) if self.grid else 1
 
     def read(self, span: Span, dtype: np.dtype) -> np.ndarray:
-        """Rows ``span`` as C-contiguous ``dtype``, ``(n, ...)``; DataError names a missing or damaged chunk."""
+        """Rows ``span`` as C-contiguous ``dtype``, ``(n, ...)``.
+
+        DataError names a missing or damaged chunk, and whole numbers that the dtype would round.
+        """
+        if not 0 <= span[0] <= span[1] <= self.shape[0]:
+            raise DataError(f"{self.location.name}: rows {span[0]}-{span[1] - 1} of {self.shape[0]}; write it again")
         out = np.empty((span[1] - span[0], *self.shape[1:]), dtype)
         array = zarr.AsyncArray(self.metadata, StorePath(self.location.zarr_store()))
         row_bytes = max(1, int(np.prod(self.shape[1:], dtype=np.int64)) * self.dtype.itemsize)
@@ -99,7 +107,14 @@ class ZarrArray:
         for start, stop in itertools.pairwise(edges):
             if start == stop:
                 continue
-            self._piece(array, start, stop, out[start - span[0] : stop - span[0]])
+            piece = out[start - span[0] : stop - span[0]]
+            if is_exact(self.dtype, out.dtype):
+                self._piece(array, start, stop, piece)
+                continue
+            whole = np.empty(piece.shape, self.dtype)
+            self._piece(array, start, stop, whole)
+            require_exact(whole, self.location.name, row=start)
+            piece[...] = whole
         return out
 
     def _piece(self, array: zarr.AsyncArray[Any], start: int, stop: int, out: np.ndarray) -> None:
@@ -131,9 +146,10 @@ class ZarrArray:
                     first, last = max(start, row * self.chunk_rows), min(stop, (row + 1) * self.chunk_rows)
                     if last - first < stop - start:
                         self._piece(array, first, last, out[first - start : last - start])
+            what = "cannot be read just now" if may_pass(error) else "is truncated or damaged; write it again"
             raise DataError(
-                f"{self.location.name}: chunk {' or '.join(keys)} (rows {start}-{stop - 1}) is truncated or damaged "
-                f"({type(error).__name__}: {error}); write it again"
+                f"{self.location.name}: chunk {' or '.join(keys)} (rows {start}-{stop - 1}) {what} "
+                f"({type(error).__name__}: {error})"
             ) from error
 
     def _chunk_keys(self, start: int, stop: int) -> list[str]:
@@ -226,6 +242,9 @@ class ZarrRowsSource:
 
     def reader(self, index: int) -> Reader:
         return self.load_reader(index)
+
+    def fingerprint(self) -> Any:
+        return fingerprint_of_files(array.location for array in (self.x, self.weights) if array is not None)
 
     def describe(self) -> dict[str, Any]:
         return {

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bnp_dask.console import log_lines, open_client, say, show_bar, size
+from bnp_dask.console import log_lines, open_client, show_bar, size
 from bnp_dask.errors import SettingError, StoreError
-from bnp_dask.jobfile import ClientSpec
+from bnp_dask.job_parts import ClientSpec
+from bnp_dask.lines import say
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
+from bnp_dask.paths import local_path
 from bnp_dask.results import TrainResult
 
 MARK = ".made-by-bnp-dask-demo"
@@ -115,7 +117,7 @@ def run_demo(
     Raises
     ------
     StoreError
-        ``folder`` holds something else.
+        ``folder`` holds something else, or cannot be written.
     SettingError
         An unknown name, or scikit-learn, pillow or matplotlib is not installed.
     """
@@ -144,25 +146,34 @@ def run_demo(
 
 def own_folder(folder: str | os.PathLike[str]) -> Path:
     """An empty directory, where nothing but an earlier demonstration was before."""
-    path = Path(folder).absolute()
+    path = local_path(folder).absolute()
     if path.exists() and not path.is_dir():
         raise StoreError(f"{folder} is a file; the demonstration needs a directory: choose another one with --dir")
-    if path.exists() and any(path.iterdir()):
-        if not (path / MARK).is_file():
-            raise StoreError(
-                f"{folder} exists and was not made by a demonstration; nothing in it was touched. Choose another "
-                "directory with --dir"
-            )
-        for child in path.iterdir():
-            if child.name == MARK:
-                continue
-            if child.is_dir() and not child.is_symlink():
-                shutil.rmtree(child)
-            else:
-                child.unlink()
-    path.mkdir(parents=True, exist_ok=True)
-    (path / MARK).touch()
+    try:
+        _clear(path)
+        path.mkdir(parents=True, exist_ok=True)
+        (path / MARK).touch()
+    except OSError as error:
+        raise StoreError(f"{folder}: {error.strerror}; choose another directory with --dir") from error
     return path
+
+
+def _clear(path: Path) -> None:
+    """Take away what an earlier demonstration made; StoreError when there is anything else."""
+    if not path.exists() or not any(path.iterdir()):
+        return
+    if not (path / MARK).is_file():
+        raise StoreError(
+            f"{path} exists and was not made by a demonstration; nothing in it was touched. Choose another directory "
+            "with --dir"
+        )
+    for child in path.iterdir():
+        if child.name == MARK:
+            continue
+        if child.is_dir() and not child.is_symlink():
+            shutil.rmtree(child)
+        else:
+            child.unlink()
 
 
 @contextlib.contextmanager

@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 
 from bnp_dask.allocation import DPMixture
-from bnp_dask.console import say, table
+from bnp_dask.console import table
 from bnp_dask.data import ingest
 from bnp_dask.demo import Stage
 from bnp_dask.demo.pictures import digits_picture
 from bnp_dask.describe import means
 from bnp_dask.initialize import BregmanKMeans
+from bnp_dask.lines import say
 from bnp_dask.model import Model
 from bnp_dask.observation import Bernoulli
 from bnp_dask.predict import predict

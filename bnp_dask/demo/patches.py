@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from bnp_dask.allocation import DPMixture
-from bnp_dask.console import say, table
+from bnp_dask.console import table
 from bnp_dask.data import Patches, ingest
 from bnp_dask.data.files import Location
 from bnp_dask.data.patches import cut, read_grey
@@ -17,6 +17,7 @@ from bnp_dask.demo import Stage
 from bnp_dask.demo.pictures import patches_picture
 from bnp_dask.describe import covariance
 from bnp_dask.initialize import BregmanKMeans
+from bnp_dask.lines import say
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation import ZeroMeanGaussian
 from bnp_dask.predict import predict

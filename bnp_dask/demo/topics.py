@@ -10,11 +10,12 @@ from scipy import sparse
 
 from bnp_dask.allocation import HDPTopics
 from bnp_dask.batch import Batch
-from bnp_dask.console import say, table
+from bnp_dask.console import table
 from bnp_dask.data import Text, ingest
 from bnp_dask.demo import Stage
 from bnp_dask.demo.docstrings import LIMIT, Docstring, docstrings, stop_words
 from bnp_dask.initialize import BregmanKMeans
+from bnp_dask.lines import say
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation import Multinomial
 from bnp_dask.predict import completion_score

@@ -8,14 +8,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from bnp_dask.errors import ExecutionError, SettingError
+from bnp_dask.errors import ExecutionError, brief_in_notebooks
 from bnp_dask.execute.ahead import Load, load_of
 from bnp_dask.execute.blas import one_blas_thread
+from bnp_dask.execute.passing import may_pass
+from bnp_dask.settings import whole_number
 
 logger = logging.getLogger("bnp_dask.execute")
 
 DEFAULT_RETRIES = 3
-"""How often a failing task is tried again: data behind a URL are not always there at the first try."""
+"""How often a task is tried again whose failure may pass: storage does not always answer at the first try."""
 
 
 class Handle:
@@ -157,14 +159,14 @@ class Call:
             raise
 
     def run_with_retries(self, values: Sequence[Any], retries: int) -> Any:
-        """The same, tried up to ``1 + retries`` times; the error of the last try is raised."""
+        """Run the task, up to ``1 + retries`` times while its failures may pass; the last error is raised."""
         for left in range(retries, -1, -1):
             try:
                 return self.run(values)
             except Exception as error:
-                if left == 0:
+                if left == 0 or not may_pass(error):
                     raise
-                logger.warning("task %s failed, %d tries left: %r", self.name, left, error)
+                tell_retry(self.name, left, error)
         raise ExecutionError(f"retries={retries}: needs 0 or more")
 
 
@@ -206,12 +208,32 @@ def add_task_note(error: BaseException, name: str) -> None:
         error.add_note(TASK_NOTE + name)
 
 
-def has_task_note(error: BaseException) -> bool:
-    """Whether an error says which task raised it."""
-    return any(note.startswith(TASK_NOTE) for note in getattr(error, "__notes__", ()))
+def task_of(error: BaseException) -> str | None:
+    """Name of the task that raised an error, where that is noted."""
+    notes = getattr(error, "__notes__", ())
+    return next((note.removeprefix(TASK_NOTE) for note in notes if note.startswith(TASK_NOTE)), None)
+
+
+@contextmanager
+def errors_of_tasks(name: str) -> Iterator[None]:
+    """Errors of a task, as they come out where its result is asked for: they name it, and are brief in notebooks."""
+    try:
+        yield
+    except ExecutionError:
+        raise
+    except Exception as error:
+        if task_of(error) is None:  # an error that pickles itself may have left the worker's note behind
+            add_task_note(error, name)
+        brief_in_notebooks(error)
+        raise
+
+
+def tell_retry(name: str, left: int, error: BaseException) -> None:
+    """Log that a task is tried again, and why."""
+    tries = "try" if left == 1 else "tries"
+    logger.warning("task %s failed, %d %s left: %s: %s", name, left, tries, type(error).__name__, error)
 
 
 def check_retries(retries: int) -> None:
     """SettingError unless ``retries`` is a whole number, 0 or more."""
-    if not isinstance(retries, int) or isinstance(retries, bool) or retries < 0:
-        raise SettingError(f"retries={retries!r}: needs a whole number, 0 or more")
+    whole_number("retries", retries)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-import warnings
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
+import dask
 from distributed import Client, Future, default_client
 from distributed.client import ClosedClientError, FutureCancelledError
 from distributed.scheduler import KilledWorker, NoValidWorkerError
@@ -25,17 +25,21 @@ from bnp_dask.execute.base import (
     Executor,
     Handle,
     Task,
-    add_task_note,
     check_retries,
-    has_task_note,
+    errors_of_tasks,
     logger,
     make_call,
+    task_of,
+    tell_retry,
 )
-from bnp_dask.execute.lost import GONE, told
-from bnp_dask.execute.parcel import Parcel
+from bnp_dask.execute.lost import GONE, closed_in_time, told
+from bnp_dask.execute.parcel import Failure, Parcel
+from bnp_dask.execute.passing import may_pass
 from bnp_dask.execute.pulse import Pulse, SilenceError, patience
+from bnp_dask.execute.reach import client_of
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.execute.worker_queue import WorkerQueue
+from bnp_dask.settings import shown
 
 T = TypeVar("T")
 
@@ -47,22 +51,35 @@ LOOK_SECONDS = 1.0
 WORKER_LOSSES = 20
 """How many more workers may die under one task after Dask gave it up: spot machines go in dozens, and a task that
 kills its workers itself must still come to an end."""
+LARGE_IS_MEANT = {"distributed.admin.large-graph-warning-threshold": 2**60}
+"""Dask advises against graphs of more than 10 MB.  What is sent here is what tasks need: a posterior once for many of
+them, or the atoms that some were chosen to work on."""
+EXECUTOR_VERBS = ("share", "submit", "result", "close")
+"""What every executor can do."""
 AGAIN = "Start a cluster and make the call again."
 
 
 @contextmanager
-def open_executor(client: Client | Executor | None, advice: str = AGAIN) -> Iterator[Executor]:
-    """The executor behind ``client``, closed at the end if it was made here; ``advice`` for a lost cluster's error."""
-    if client is None:
-        client = _current_client()
-    if not isinstance(client, Client):
-        yield client
-        return
-    executor = DaskExecutor(client, uuid.uuid4().hex[:6], advice=advice)
-    try:
-        yield executor
-    finally:
-        executor.close()
+def open_executor(client: Client | Executor | str | None, advice: str = AGAIN) -> Iterator[Executor]:
+    """The executor behind ``client``: a client, the address of a scheduler, an executor, or None for Dask's current
+    client, and this thread where there is none.
+
+    What was made here is closed at the end: an executor, and the client of an address.  ``advice`` is for the error of
+    a lost cluster.
+    """
+    with ExitStack() as stack:
+        found: Any = _current_client() if client is None else client
+        if isinstance(found, str):
+            found = stack.enter_context(closed_in_time(client_of(found)))
+        if isinstance(found, Client):
+            found = DaskExecutor(found, uuid.uuid4().hex[:6], advice=advice)
+            stack.callback(found.close)
+        elif isinstance(found, type) or not all(callable(getattr(found, verb, None)) for verb in EXECUTOR_VERBS):
+            raise SettingError(
+                f"client={shown(client)}: needs a distributed.Client, the address of a scheduler such as "
+                '"tcp://10.0.0.1:8786", an executor, or None'
+            )
+        yield found
 
 
 def _current_client() -> Client | Executor:
@@ -93,7 +110,7 @@ class DaskExecutor:
     run_name
         Put at the end of every key, to tell apart the runs on one cluster.
     retries
-        How often a failing task is tried again.
+        How often a task is tried again whose failure may pass, on whatever worker is free.
     direct
         Whether results come straight from the workers instead of through the scheduler: two to three times
         faster, where this process can reach the workers.  None: as the client is set.
@@ -153,10 +170,7 @@ class DaskExecutor:
 
     def share(self, name: str, value: Any) -> Handle:
         """Make a value the result of a task; what a dead worker held is made again from the scheduler's copy."""
-        with warnings.catch_warnings():
-            # Dask advises against large arguments; this is the one place where one is meant.
-            warnings.filterwarnings("ignore", message="Sending large graph")
-            return self._submit(name, Call(name, _identity, (value,)), [])
+        return self._submit(name, Call(name, _identity, (value,)), [])
 
     def submit(self, name: str, function: Callable[..., Any], *args: Any) -> Handle:
         """Send a task to the scheduler."""
@@ -184,19 +198,8 @@ class DaskExecutor:
         future = handle.content(self)
         handle.void()
         try:
-            return self._outlive(handle.name, future)
-        except ExecutionError:
-            raise
-        except NoValidWorkerError as error:
-            raise ExecutionError(f"no worker took task {handle.name}: {error}", self._advice) from error
-        except GONE as error:
-            if future.status != "error":
-                raise self._lost(f"task {handle.name}", error) from None
-            _note(error, handle.name)  # the task itself met such an error
-            raise
-        except Exception as error:
-            _note(error, handle.name)
-            raise
+            with errors_of_tasks(handle.name):
+                return self._value_or_loss(handle.name, future)
         finally:
             future.release()
 
@@ -209,7 +212,7 @@ class DaskExecutor:
             arrived, values = False, list[Any]()
             if all(future.status == "finished" for future in futures):
                 arrived, values = self._listen(f"task {handles[0].name}", self._fetch, futures, FETCH_SECONDS)
-            if arrived:
+            if arrived and not any(isinstance(value, Failure) for value in values):
                 for handle, future in zip(handles, futures, strict=True):
                     handle.void()
                     future.release()
@@ -247,18 +250,36 @@ class DaskExecutor:
             # Without a timeout of 0, Dask gives all tasks of the last 100 ms one priority and runs them in any order;
             # results are asked for in the order of submission.
             parcels = [Parcel.of(call) for call in calls]
-            futures = self._client.map(
-                _run, parcels, *needed, key=keys, retries=self._retries, priority=priority, pure=False, fifo_timeout=0
-            )
+            with dask.config.set(LARGE_IS_MEANT):
+                futures = self._client.map(
+                    _run, parcels, *needed, key=keys, priority=priority, pure=False, fifo_timeout=0
+                )
         except GONE as error:
             raise self._lost(f"task {names[0]}", error) from None
         handles = [Handle(name, self, future) for name, future in zip(names, futures, strict=True)]
         self._handles.update(handles)
         return handles
 
+    def _value_or_loss(self, name: str, future: Future) -> Any:
+        """The value of a task, or its error; what happens to the cluster becomes an ExecutionError."""
+        try:
+            value = self._outlive(name, future)
+        except NoValidWorkerError as error:
+            raise ExecutionError(f"no worker took task {name}: {error}", self._advice) from error
+        except GONE as error:
+            if future.status == "error":  # the task itself met such an error
+                raise
+            raise self._lost(f"task {name}", error) from None
+        if isinstance(value, Failure):
+            value.reraise()
+        return value
+
     def _outlive(self, name: str, future: Future) -> Any:
-        """The value of a task, whose workers may die now and then."""
-        losses, broken, patience = 0, 0, FETCH_SECONDS
+        """The value of a task, whose workers may die now and then, and which may fail for reasons that pass.
+
+        Dask itself tries again whatever the error says, so it is not asked to.
+        """
+        losses, broken, failures, patience = 0, 0, Counter[str](), FETCH_SECONDS
         while True:
             try:
                 self._wait(name, future)
@@ -266,16 +287,26 @@ class DaskExecutor:
                 if arrived:
                     return value
                 patience *= 2.0
-            except OSError:
-                # of the connection that brought the value, if the task did not fail and others of the client hold
-                if broken >= FETCH_TRIES or future.status == "error" or self._client.status != "running":
-                    raise
-                broken += 1
             except KilledWorker as error:
                 if losses >= self._worker_losses:
                     raise self._no_survivors(name, error, losses) from error
                 losses += 1
                 logger.warning("%d workers died while they had task %s; trying another", _deaths(error, losses), name)
+                self._listen(f"task {name}", self._revive, future)
+            except Exception as error:
+                if future.status != "error":
+                    # of the connection that brought the value, if others of the client hold
+                    if not isinstance(error, OSError) or broken >= FETCH_TRIES or self._client.status != "running":
+                        raise
+                    broken += 1
+                    continue
+                if not may_pass(error):
+                    raise
+                failed = task_of(error) or name  # it may be one that this task needs
+                failures[failed] += 1
+                if failures[failed] > self._retries:
+                    raise
+                tell_retry(failed, self._retries + 1 - failures[failed], error)
                 self._listen(f"task {name}", self._revive, future)
 
     async def _fetch(self, future: Future | list[Future], patience: float) -> tuple[bool, Any]:
@@ -362,8 +393,17 @@ class DaskExecutor:
 
 
 def _run(parcel: Parcel, *values: Any) -> Any:
-    with looking_ahead(WorkerQueue.of_this_worker()):
-        return parcel.open().run(values)
+    """The task: its value, or as a value what failed here or before and will fail again; what may pass is raised."""
+    for value in values:
+        if isinstance(value, Failure):
+            return value
+    try:
+        with looking_ahead(WorkerQueue.of_this_worker()):
+            return parcel.open().run(values)
+    except Exception as error:
+        if may_pass(error):
+            raise
+        return Failure.of(error)
 
 
 def _remember_no_messages(client: Client) -> None:
@@ -391,12 +431,6 @@ async def _within(seconds: float, work: Awaitable[T]) -> tuple[bool, T | None]:
 
 def _identity(value: Any) -> Any:
     return value
-
-
-def _note(error: BaseException, name: str) -> None:
-    # The worker has put its note on; an error that pickles itself may have left it behind.
-    if not has_task_note(error):
-        add_task_note(error, name)
 
 
 def _deaths(error: KilledWorker, losses: int) -> int:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import warnings
+import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from multiprocessing import resource_tracker
-from typing import Any
+from typing import Any, Literal
 
 import dask
-from dask.utils import parse_bytes
+from dask.system import CPU_COUNT
+from dask.utils import format_bytes, parse_bytes
 from distributed import Client, LocalCluster
+from distributed.system import MEMORY_LIMIT
 
-from bnp_dask.errors import SettingError
+from bnp_dask.errors import ExecutionError, SettingError
+from bnp_dask.settings import shown, whole_number
 
 LEAN = {
     "distributed.worker.profile.cycle": "10s",
@@ -58,6 +61,15 @@ page by page: a quarter to a third of the CPU time of batches of 1 MB.  With the
 ROOMY = 10**9
 """Bytes of a worker's memory from which on those 128 MB do not matter."""
 
+LEAST = 22 * 10**7
+"""Bytes that a worker takes before it reads anything (measured: 218 MB); Dask ends one that takes more than it may."""
+
+ANY_PORT = "127.0.0.1:0"
+"""Address of a server that nobody looks for."""
+
+PER_CORE = 16
+"""Processes that may be started here for each core: beyond it, a slip of the finger is likelier than a purpose."""
+
 DASHBOARD = "127.0.0.1:8787"
 """Where the dashboard of a cluster that is started here is tried first; only this machine can see it."""
 
@@ -74,9 +86,44 @@ def worker_settings(memory_limit: str | float | None = "auto") -> dict[str, Any]
     memory_limit
         Of each worker: bytes, text such as "4GB", "auto", or None or 0 for none.  Workers with less than 1 GB keep no
         freed memory for themselves.
+
+    Raises
+    ------
+    SettingError
+        ``memory_limit`` is no size.
     """
-    roomy = memory_limit in ("auto", None, 0) or parse_bytes(memory_limit) >= ROOMY
+    limit = _bytes_of(memory_limit)
+    roomy = limit == "auto" or not limit or limit >= ROOMY
     return {**LEAN, **FAITHFUL, **PROMPT, **(SWIFT if roomy else {})}
+
+
+def _bytes_of(memory_limit: str | float | None) -> int | Literal["auto"]:
+    """A limit in bytes, 0 for none; SettingError when it is no size."""
+    if memory_limit == "auto":
+        return "auto"
+    try:
+        # Dask takes a unit alone for one of it
+        has_number = not isinstance(memory_limit, str) or any(c.isdigit() for c in memory_limit)
+        limit = -1 if not has_number else 0 if memory_limit is None else int(parse_bytes(memory_limit))
+    except (AttributeError, OverflowError, TypeError, ValueError):
+        limit = -1
+    if limit < 0 or isinstance(memory_limit, bool):
+        raise SettingError(
+            f"memory_limit={shown(memory_limit)}: needs a size, such as '4GB' or '1.5GiB', 'auto' for a share of what "
+            "this machine has, or 0 for no limit"
+        )
+    return limit
+
+
+def _limit_of_each(memory_limit: str | float | None) -> int | Literal["auto"]:
+    """A limit that workers can live with, 0 for none; SettingError when it is none."""
+    limit = _bytes_of(memory_limit)
+    if limit != "auto" and 0 < limit < LEAST:
+        raise SettingError(
+            f"memory_limit={shown(memory_limit)}: a worker takes {format_bytes(LEAST)} before it reads anything; needs "
+            "more, such as '1GB', or 0 for no limit"
+        )
+    return limit
 
 
 @contextmanager
@@ -92,36 +139,74 @@ def local_client(
     Parameters
     ----------
     workers
-        Processes, of one thread each.
+        Processes, of one thread each; at most 16 for each core of this machine.
     memory_limit
-        Of each: bytes, text such as "4GB", "auto" for an even share of the machine's, or None or 0 for none.
+        Of each: bytes (220 MB at least), text such as "4GB", "auto" for an even share of the machine's, or None or 0
+        for none.  What the machine does not have is no limit.
     dashboard
         Address of Dask's dashboard; another port is taken where that is in use.  None for no dashboard.
 
     Raises
     ------
     SettingError
-        ``workers`` is not a whole number, at least 1.
+        ``workers`` is not a whole number, at least 1, or far more than this machine has cores; ``memory_limit`` is no
+        size, or less than a worker needs.
+    ExecutionError
+        The processes cannot be started.
     """
-    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
-        raise SettingError(f"workers={workers!r}: needs a whole number of processes, at least 1")
+    whole_number("workers", workers, 1, what="a whole number of processes")
+    if workers > PER_CORE * CPU_COUNT:
+        raise SettingError(
+            f"workers={workers}: this machine has {CPU_COUNT} cores; needs at most {PER_CORE * CPU_COUNT} processes"
+        )
+    limit = _limit_of_each(memory_limit)
     with ExitStack() as stack:
         stack.enter_context(_environment_given_back())
-        stack.enter_context(dask.config.set(worker_settings(memory_limit)))
-        with warnings.catch_warnings(), _deaf_to_interrupts():
-            warnings.filterwarnings("ignore", message="Port .* is already in use")
-            cluster = stack.enter_context(
-                LocalCluster(
-                    n_workers=workers,
-                    threads_per_worker=1,
-                    processes=True,
-                    host="127.0.0.1",
-                    memory_limit=memory_limit,
-                    dashboard_address=dashboard,
-                    silence_logs=logging.ERROR,
-                )
-            )
+        stack.enter_context(dask.config.set(worker_settings(limit)))
+        cluster = stack.enter_context(_processes(workers, limit, dashboard))
         yield stack.enter_context(beside(cluster))
+
+
+def _processes(workers: int, limit: int | Literal["auto"], dashboard: str | None) -> LocalCluster:
+    """Start a cluster.
+
+    Nobody reads the log of its processes, which goes to this one's standard error: errors of tasks are told where their
+    results are asked for, and nowhere else.
+    """
+    with _deaf_to_interrupts():
+        try:
+            return LocalCluster(
+                n_workers=workers,
+                threads_per_worker=1,
+                processes=True,
+                host="127.0.0.1",
+                memory_limit=min(limit, MEMORY_LIMIT) if limit != "auto" else limit,
+                dashboard_address=dashboard,
+                scheduler_kwargs={"dashboard_address": _free_address(dashboard)},
+                silence_logs=logging.CRITICAL,
+            )
+        except (OSError, RuntimeError) as error:
+            reason = error if error.__cause__ is None else error.__cause__
+            raise ExecutionError(f"cannot start {workers} workers on this machine: {error} ({reason})") from error
+
+
+def _free_address(wanted: str | None) -> str:
+    """The address of a dashboard, with another port where that is in use: Dask would take one too, and warn.
+
+    Without a dashboard the scheduler serves its state all the same, at port 8787 if it is not told another.
+    """
+    if wanted is None:
+        return ANY_PORT
+    host, colon, port = wanted.rpartition(":")
+    if not colon or not port.isdecimal():
+        return wanted
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, os.name == "posix")
+        try:
+            probe.bind((host, int(port)))
+        except (OSError, OverflowError):
+            return f"{host}:0"
+    return wanted
 
 
 def beside(cluster: LocalCluster) -> Client:

@@ -8,10 +8,12 @@ scheduler passes on what it does not look at.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pickle import PickleBuffer
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
+from distributed.core import clean_exception, error_message
 from distributed.protocol.pickle import dumps, loads
 
 SMALL = 1 << 14
@@ -71,3 +73,33 @@ class Parcel:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Parcel, (self._data, self._sizes, self._small, self._large)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An error that travels as the value of its task, and of all tasks that need it.
+
+    Dask logs errors that tasks raise, with their traceback, where nobody or the user's notebook sees it; the user is
+    told of this one where the value is asked for.
+
+    Parameters
+    ----------
+    error, traceback
+        As Dask sends them.
+    """
+
+    error: bytes
+    traceback: bytes | None
+
+    @classmethod
+    def of(cls, error: Exception) -> Failure:
+        """Pack an error that is being handled; one that cannot be pickled becomes its description, as with Dask."""
+        message = error_message(error)
+        traceback = message["traceback"]
+        return cls(message["exception"].data, None if traceback is None else traceback.data)
+
+    def reraise(self) -> NoReturn:
+        """Raise the error, with the calls that led to it."""
+        _, error, traceback = clean_exception(self.error, self.traceback)
+        assert error is not None
+        raise error.with_traceback(traceback)

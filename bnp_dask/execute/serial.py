@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bnp_dask.errors import ExecutionError
-from bnp_dask.execute.base import DEFAULT_RETRIES, Call, Handle, check_retries, make_call
+from bnp_dask.execute.base import DEFAULT_RETRIES, Call, Handle, check_retries, errors_of_tasks, make_call
 
 
 class SerialExecutor:
@@ -16,7 +16,7 @@ class SerialExecutor:
     Parameters
     ----------
     retries
-        How often a failing task is tried again.
+        How often a task is tried again whose failure may pass.
     """
 
     n_workers = 1
@@ -49,7 +49,8 @@ class SerialExecutor:
                 stack.extend(waiting)
             else:
                 stack.pop().run(self._retries)
-        return node.value()
+        with errors_of_tasks(handle.name):
+            return node.value()
 
     def close(self) -> None:
         """Forget all tasks."""

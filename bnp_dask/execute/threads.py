@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from bnp_dask.errors import ExecutionError, SettingError
-from bnp_dask.execute.base import DEFAULT_RETRIES, Call, Handle, check_retries, make_call
+from bnp_dask.execute.base import DEFAULT_RETRIES, Call, Handle, check_retries, errors_of_tasks, make_call
 
 
 class ThreadExecutor:
@@ -19,7 +19,7 @@ class ThreadExecutor:
     n_workers
         Number of threads.
     retries
-        How often a failing task is tried again.
+        How often a task is tried again whose failure may pass.
     """
 
     memory_limit = None
@@ -50,7 +50,8 @@ class ThreadExecutor:
         """Wait for a task and give its value or raise its error."""
         future = handle.content(self)
         handle.void()
-        return future.result()
+        with errors_of_tasks(handle.name):
+            return future.result()
 
     def close(self) -> None:
         """Drop what is queued and wait for what is running."""

@@ -19,10 +19,10 @@ from bnp_dask.initialize.context import (
     is_topic_model_of_words,
     new_root,
     read_checked,
-    whole_number,
 )
 from bnp_dask.kernels.anchors import convex_weights, farthest_points, projected_pairs
 from bnp_dask.model import Model
+from bnp_dask.settings import hold, number_from, whole_number
 from bnp_dask.summary import Summary
 
 MEMORY = 2 * 2**30
@@ -78,12 +78,11 @@ class AnchorWords:
     noise: float = 1.0
 
     def __post_init__(self) -> None:
-        whole_number("n_clusters", self.n_clusters, 1)
-        whole_number("projection", self.projection, 2)
-        if not 0 <= self.noise < np.inf:
-            raise SettingError(f"noise={self.noise!r}: needs a finite number, at least 0")
+        hold(self, "n_clusters", whole_number("n_clusters", self.n_clusters, 1))
+        hold(self, "projection", whole_number("projection", self.projection, 2))
+        hold(self, "noise", number_from("noise", self.noise, 0.0))
         if self.min_documents is not None:
-            whole_number("min_documents", self.min_documents, 1)
+            hold(self, "min_documents", whole_number("min_documents", self.min_documents, 1))
 
     def start(self, context: InitContext) -> Summary:
         """Statistics of the topics found.

@@ -16,10 +16,10 @@ from bnp_dask.initialize.context import (
     locate,
     read_checked,
     require_enough_atoms,
-    whole_number,
 )
 from bnp_dask.kernels.resp import scale_rows
 from bnp_dask.model import Model
+from bnp_dask.settings import hold, whole_number
 from bnp_dask.summary import Summary
 
 
@@ -47,8 +47,8 @@ class ContiguousBlocks:
     length: int = 20
 
     def __post_init__(self) -> None:
-        whole_number("n_clusters", self.n_clusters, 1)
-        whole_number("length", self.length, 1)
+        hold(self, "n_clusters", whole_number("n_clusters", self.n_clusters, 1))
+        hold(self, "length", whole_number("length", self.length, 1))
 
     def start(self, context: InitContext) -> Summary:
         """Statistics of the windows; how states follow one another is left open.

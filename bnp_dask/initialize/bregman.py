@@ -15,11 +15,11 @@ from bnp_dask.initialize.context import (
     require_enough_atoms,
     submit_atoms,
     summarize_assigned,
-    whole_number,
 )
 from bnp_dask.initialize.kmeans import cluster_atoms
 from bnp_dask.model import Model
 from bnp_dask.observation.base import numbers_per_cluster
+from bnp_dask.settings import hold, whole_number
 from bnp_dask.summary import Summary
 
 SAMPLE = 10_000
@@ -64,12 +64,12 @@ class BregmanKMeans:
     candidates: int | None = None
 
     def __post_init__(self) -> None:
-        whole_number("n_clusters", self.n_clusters, 1)
-        whole_number("laps", self.laps, 0)
+        hold(self, "n_clusters", whole_number("n_clusters", self.n_clusters, 1))
+        hold(self, "laps", whole_number("laps", self.laps, 0))
         if self.sample is not None:
-            whole_number("sample", self.sample, 1)
+            hold(self, "sample", whole_number("sample", self.sample, 1))
         if self.candidates is not None:
-            whole_number("candidates", self.candidates, 1)
+            hold(self, "candidates", whole_number("candidates", self.candidates, 1))
 
     def start(self, context: InitContext) -> Summary:
         """Statistics of the sample's clusters, scaled to the mass of the data.

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from bnp_dask.allocation.mixture import mixture_tiles
-from bnp_dask.batch import Batch, concatenate
+from bnp_dask.batch import Batch, batch_from_arrays, batch_to_arrays, concatenate
 from bnp_dask.data.base import Reader, Source, batch_reader
 from bnp_dask.data.together import in_words, n_together
-from bnp_dask.errors import DataError, SettingError
+from bnp_dask.errors import DataError
 from bnp_dask.execute.ahead import Load, in_turn, load_of
 from bnp_dask.execute.base import Executor, Handle, Task
 from bnp_dask.execute.ordered import submitted
 from bnp_dask.kernels.resp import Resp, SparseResp, scale_rows
 from bnp_dask.model import Model
+from bnp_dask.store import Drafts
 from bnp_dask.summary import Summary
 from bnp_dask.survey import Survey
 
@@ -39,6 +41,9 @@ class InitContext:
         Runs the tasks.
     rng
         The only source of randomness.
+    drafts
+        Where tasks keep the atoms that they have read, so that a run that is killed before it has started does not
+        read them again; None: nowhere.
     """
 
     model: Model
@@ -46,6 +51,7 @@ class InitContext:
     survey: Survey
     executor: Executor
     rng: np.random.Generator
+    drafts: Drafts | None = None
 
 
 class Initialization(Protocol):
@@ -54,13 +60,6 @@ class Initialization(Protocol):
     def start(self, context: InitContext) -> Summary:
         """Statistics from which ``Model.global_step`` gives the first posterior."""
         ...
-
-
-# -- settings -----------------------------------------------------------------------------------------------
-def whole_number(name: str, value: object, least: int) -> None:
-    """Raise SettingError unless ``value`` is a whole number, at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise SettingError(f"{name}={value!r}: needs a whole number, at least {least}")
 
 
 def require_enough_atoms(n_clusters: int, context: InitContext, called: str) -> None:
@@ -120,9 +119,11 @@ def locate(survey: Survey, index: np.ndarray) -> Iterator[tuple[int, np.ndarray]
 
 @dataclass(frozen=True, eq=False)
 class Wanted:
-    """Atoms of one batch that a task is to bring: how to read it, how many it has, and where they stand, ``(m,)``."""
+    """Atoms of one batch that a task is to bring: how to read it, its checksum, how many it has, and where they stand,
+    ``(m,)``."""
 
     reader: Reader
+    checksum: int
     expected: int
     positions: np.ndarray
 
@@ -132,8 +133,29 @@ class Wanted:
         return load_of(self.reader)
 
 
-def take_wanted(model: Model, *wanted: Wanted) -> Batch:
-    """Task: the atoms that are wanted of some batches, in their order."""
+def take_wanted(model: Model, drafts: Drafts | None, *wanted: Wanted) -> Batch:
+    """Task: the atoms that are wanted of some batches, in their order; what was read before is not read again."""
+    if drafts is None:
+        return _take_wanted(model, wanted)
+    key = _key_of(wanted)
+    kept = drafts.get(key)
+    if kept is not None:
+        return batch_from_arrays(kept, "sample")
+    found = _take_wanted(model, wanted)
+    drafts.put(key, batch_to_arrays(found))
+    return found
+
+
+def _key_of(wanted: Sequence[Wanted]) -> str:
+    """All that atoms depend on: the content of their batches, and where they stand there."""
+    digest = hashlib.sha256()
+    for one in wanted:
+        digest.update(f"{one.checksum} {one.expected} {len(one.positions)};".encode())
+        digest.update(np.ascontiguousarray(one.positions, np.int64).tobytes())
+    return digest.hexdigest()[:32]
+
+
+def _take_wanted(model: Model, wanted: Sequence[Wanted]) -> Batch:
     with in_turn([w.reader for w in wanted]):
         parts = [take_atoms(w.reader, model, w.expected, w.positions) for w in wanted]
     return parts[0] if len(parts) == 1 else concatenate(parts)
@@ -143,11 +165,18 @@ def submit_atoms(context: InitContext, model: Handle, index: np.ndarray) -> list
     """Tasks for the atoms ``index``, one for each batch that holds some, or for several small batches; results are
     atoms in the order of the data."""
     survey, source = context.survey, context.source
-    found = [(b, Wanted(batch_reader(source, b), survey.batch_atoms[b], at)) for b, at in locate(survey, index)]
+    found = [
+        (b, Wanted(batch_reader(source, b), survey.checksums[b], survey.batch_atoms[b], at))
+        for b, at in locate(survey, index)
+    ]
     size = n_together(survey.n_batches, survey.nbytes, context.executor.n_workers)
     rounds = [found[i : i + size] for i in range(0, len(found), size)]
     tasks: list[Task] = [
-        (f"init-atoms-{in_words([b for b, _ in some])}", take_wanted, (model, *(wanted for _, wanted in some)))
+        (
+            f"init-atoms-{in_words([b for b, _ in some])}",
+            take_wanted,
+            (model, context.drafts, *(wanted for _, wanted in some)),
+        )
         for some in rounds
     ]
     return submitted(context.executor, tasks)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from bnp_dask.arrays import plain
 from bnp_dask.batch import Batch, concatenate
 from bnp_dask.data.base import Reader, Source, batch_reader, columns_of
 from bnp_dask.errors import DataError, SettingError
@@ -21,10 +22,10 @@ from bnp_dask.initialize.context import (
     submit_atoms,
     summarize_assigned,
     take_atoms,
-    whole_number,
 )
 from bnp_dask.initialize.divergence import single_summary
 from bnp_dask.model import Model, Posterior
+from bnp_dask.settings import hold, share_below_one, shown, whole_number
 from bnp_dask.summary import Summary
 
 SUM_TOLERANCE = 1e-6
@@ -55,9 +56,8 @@ class RandomExamples:
     background: float = 0.9
 
     def __post_init__(self) -> None:
-        whole_number("n_clusters", self.n_clusters, 1)
-        if not 0 <= self.background < 1:
-            raise SettingError(f"background={self.background!r}: needs a share, at least 0 and less than 1")
+        hold(self, "n_clusters", whole_number("n_clusters", self.n_clusters, 1))
+        hold(self, "background", share_below_one("background", self.background, "a share"))
 
     def start(self, context: InitContext) -> Summary:
         """Statistics of K clusters of one atom each.
@@ -125,7 +125,7 @@ class Responsibilities:
         return total
 
     def _checked(self, context: InitContext) -> tuple[np.ndarray, int]:
-        resp, n = np.asarray(self.resp), context.survey.n_atoms
+        resp, n = plain(self.resp, "Responsibilities"), context.survey.n_atoms
         if resp.ndim not in (1, 2) or resp.dtype.kind not in "biuf":
             raise DataError(
                 f"Responsibilities of shape {resp.shape} and type {resp.dtype}: needs labels ({n},) or "
@@ -197,6 +197,8 @@ class FromPosterior:
         SettingError
             No summary, or a model whose statistics mean something else.
         """
+        if not isinstance(self.posterior, Posterior):
+            raise SettingError(f"FromPosterior({shown(self.posterior)}): needs a posterior, such as `result.posterior`")
         summary = self.posterior.summary
         if summary is None:
             raise SettingError(

@@ -55,7 +55,7 @@ def plus_plus(
         k-means++).  1 is the plain algorithm; None means 2 + log K, as scikit-learn does.
     """
     weights = np.ones(batch.n_atoms) if batch.weights is None else batch.weights
-    tries = 2 + int(np.log(n_clusters)) if candidates is None else candidates
+    tries = 2 + int(np.log(n_clusters)) if candidates is None else min(candidates, batch.n_atoms)
     best = best_joint(model, batch)
     first = _draw(weights, 1, rng)
     centres = [int(first[0])]

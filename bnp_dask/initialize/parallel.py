@@ -8,7 +8,6 @@ import numpy as np
 
 from bnp_dask.batch import Batch, concatenate
 from bnp_dask.data.base import Reader, batch_reader
-from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Handle
 from bnp_dask.initialize.bregman import warn_if_fewer
 from bnp_dask.initialize.context import (
@@ -22,12 +21,15 @@ from bnp_dask.initialize.context import (
     require_enough_atoms,
     submit_atoms,
     summarize_assigned,
-    whole_number,
 )
 from bnp_dask.initialize.divergence import best_joint, divergence, nearest
 from bnp_dask.initialize.kmeans import cluster_atoms, hard_model, most_likely
 from bnp_dask.model import Model, Posterior
+from bnp_dask.settings import hold, positive_number, whole_number
 from bnp_dask.summary import Summary
+
+MOST_ROUNDS = 1000
+"""Passes that may be asked for; after some ten no candidates are missing."""
 
 EXTRA_ROUNDS = 10
 """Rounds beyond those asked for, while there are fewer candidates than clusters."""
@@ -75,13 +77,12 @@ class KMeansParallel:
     candidates: int | None = None
 
     def __post_init__(self) -> None:
-        whole_number("n_clusters", self.n_clusters, 1)
-        whole_number("rounds", self.rounds, 1)
-        whole_number("laps", self.laps, 0)
-        if not 0 < self.oversample < np.inf:
-            raise SettingError(f"oversample={self.oversample!r}: needs a positive finite number")
+        hold(self, "n_clusters", whole_number("n_clusters", self.n_clusters, 1))
+        hold(self, "rounds", whole_number("rounds", self.rounds, 1, MOST_ROUNDS))
+        hold(self, "laps", whole_number("laps", self.laps, 0))
+        hold(self, "oversample", positive_number("oversample", self.oversample))
         if self.candidates is not None:
-            whole_number("candidates", self.candidates, 1)
+            hold(self, "candidates", whole_number("candidates", self.candidates, 1))
 
     def start(self, context: InitContext) -> Summary:
         """Statistics of the whole data, each atom in the most probable of the clusters found.

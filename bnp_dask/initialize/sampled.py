@@ -18,15 +18,22 @@ from bnp_dask.initialize.context import (
     gather,
     new_root,
     submit_atoms,
-    whole_number,
 )
 from bnp_dask.kernels.gibbs import add_counts, cumulate, sample_pass
 from bnp_dask.model import Model
 from bnp_dask.observation import Multinomial
+from bnp_dask.settings import MOST, hold, positive_mass, whole_number
 from bnp_dask.summary import Summary
 
 TOP = 10.0
 """Pseudo-documents that are shared out evenly among topics, when their weights are estimated."""
+
+
+MOST_PASSES = 10**6
+"""Passes that may be asked for: all are one task."""
+
+MOST_TOKENS = MEMORY // 16
+"""Tokens of the documents drawn, at most: each takes 16 bytes, and a document is never cut."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +82,10 @@ class SampledTopics:
 
     def __post_init__(self) -> None:
         for name in ("n_clusters", "passes", "averaged", "max_tokens"):
-            whole_number(name, getattr(self, name), 1)
+            hold(self, name, whole_number(name, getattr(self, name), 1, MOST_PASSES if name == "passes" else MOST))
         if self.averaged > self.passes:
             raise SettingError(f"averaged={self.averaged}: there are only passes={self.passes}")
-        if not 0 < self.concentration < np.inf:
-            raise SettingError(f"concentration={self.concentration!r}: needs a positive finite number")
+        hold(self, "concentration", positive_mass("concentration", self.concentration, "prior mass"))
 
     def start(self, context: InitContext) -> Summary:
         """Expected counts of words by topic, scaled to the tokens of the whole corpus.
@@ -122,6 +128,11 @@ def _sample(settings: SampledTopics, model: Model, root: int, *parts: Batch) -> 
     batch = gather(parts)
     x, k = batch.x.tocsr(), settings.n_clusters
     times = np.ones(x.shape[0]) if batch.weights is None else np.asarray(batch.weights, np.float64)
+    if x.data.sum() > MOST_TOKENS:
+        raise DataError(
+            f"SampledTopics: the {x.shape[0]} documents that were drawn have {x.data.sum():.3g} tokens, which are "
+            f"sampled one by one; at most {MOST_TOKENS:.2g}. Start from AnchorWords or RandomExamples, or divide counts"
+        )
     repeats = x.data.astype(np.int64)
     words = np.repeat(x.indices.astype(np.int64), repeats)
     if len(words) == 0:

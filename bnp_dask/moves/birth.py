@@ -17,6 +17,7 @@ import numpy as np
 from bnp_dask.batch import Batch
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Task
+from bnp_dask.finite import unless_refused
 from bnp_dask.initialize.anchors import AnchorWords
 from bnp_dask.initialize.context import child_rng, summarize_assigned
 from bnp_dask.initialize.kmeans import cluster_atoms
@@ -28,6 +29,7 @@ from bnp_dask.moves.scores import all_pairs
 from bnp_dask.moves.windows import plan_windows
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.sequences import loose, runs_at_most
+from bnp_dask.settings import hold, number_from, one_of, positive_number, shown, whole_number
 from bnp_dask.summary import Exchange, Summary
 from bnp_dask.visits import Trial, Visit
 
@@ -127,12 +129,17 @@ class Birth:
     kind = "birth"
 
     def __post_init__(self) -> None:
-        if min(self.per_lap, self.sample, self.refine, self.tries) < 1 or self.fresh < 2 or not 0 < self.share <= 1:
-            raise SettingError(f"{self}: needs per_lap, sample, refine, tries >= 1, fresh >= 2 and 0 < share <= 1")
-        if self.where not in ("data", "batch"):
-            raise SettingError(f'where={self.where!r}: needs "data" or "batch"')
-        if self.windows < 0 or len(self.window) != 2 or not 1 <= self.window[0] <= self.window[1]:
-            raise SettingError(f"windows={self.windows!r}, window={self.window!r}: needs windows >= 0 and least, most")
+        for name, least in (("per_lap", 1), ("sample", 1), ("refine", 1), ("tries", 1), ("fresh", 2), ("windows", 0)):
+            hold(self, name, whole_number(name, getattr(self, name), least))
+        hold(self, "min_atoms", number_from("min_atoms", self.min_atoms, 0.0))
+        hold(self, "change", number_from("change", self.change, 0.0))
+        hold(self, "share", positive_number("share", self.share))
+        hold(self, "share", number_from("share", self.share, 0.0, 1.0, "a share of the batches"))
+        one_of("where", self.where, ("data", "batch"))
+        if not isinstance(self.window, (tuple, list)) or len(self.window) != 2:
+            raise SettingError(f"window={shown(self.window)}: needs the least and the most steps, such as (10, 100)")
+        least = whole_number("window[0]", self.window[0], 1)
+        hold(self, "window", (least, whole_number("window[1]", self.window[1], least)))
 
     @property
     def at_batch(self) -> bool:
@@ -361,11 +368,13 @@ def create(
         together = model.local_step(model.global_step(together), atoms)
     best, most = None, forecast.value(together)
     if WORDS in widths:
-        summary = _from_words(model, every, atoms, child_rng(seed, *key, WORDS))
+        rng = child_rng(seed, *key, WORDS)
+        summary = unless_refused(_from_words, model, every, atoms, rng, otherwise=None)
         if summary is not None and forecast.value(summary) > most:
             best, most = summary, forecast.value(summary)
     for width in dict.fromkeys(w for w in (RUNS, *widths) if w != WORDS and (w != RUNS or model.chained)):
-        summary = _small_run(forecast, atoms, width, refine, child_rng(seed, *key, width))
+        rng = child_rng(seed, *key, width)
+        summary = unless_refused(_small_run, forecast, atoms, width, refine, rng, otherwise=None)
         if summary is not None and forecast.value(summary) > most:
             best, most = summary, forecast.value(summary)
     if best is None:

@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.batch import Batch, concatenate
-from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Task
+from bnp_dask.finite import unless_refused
 from bnp_dask.kernels.resp import cluster_sums
 from bnp_dask.model import NO_PAIRS, Model
 from bnp_dask.moves.base import HOPELESS, MORE, PlanContext, Planning, Proposal, at_most
 from bnp_dask.moves.scores import without_data
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.sequences import loose, unchained
+from bnp_dask.settings import hold, number_from, whole_number
 from bnp_dask.summary import Exchange, Summary
 from bnp_dask.trials import clusters_only
 from bnp_dask.visits import Trial
@@ -112,8 +113,9 @@ class Delete:
     kind = "delete"
 
     def __post_init__(self) -> None:
-        if min(self.per_lap, self.absorbers, self.sweeps, self.refine, self.tries) < 1 or not self.change >= 0:
-            raise SettingError(f"{self}: needs at least one target, absorber, sweep and refine, and change >= 0")
+        for name in ("per_lap", "absorbers", "sweeps", "refine", "tries"):
+            hold(self, name, whole_number(name, getattr(self, name), 1))
+        hold(self, "change", number_from("change", self.change, 0.0))
 
     @property
     def at_batch(self) -> bool:
@@ -390,6 +392,10 @@ def refine(model: Model, pool: list[Batch], summary: Summary, sweeps: int) -> He
     own = summary.take(summary.ids[1:])
     if pool[0].n_atoms == 0:
         return own, 0.0
+    return unless_refused(_refined, model, pool, summary, own, sweeps, otherwise=(own, -np.inf))
+
+
+def _refined(model: Model, pool: list[Batch], summary: Summary, own: Summary, sweeps: int) -> Heirs:
     heirs, gain = _climb(model, own, own, pool[0], model.best_objective(summary), sweeps)
     if summary["N"][0] < SMALL * own["N"].sum() or len(pool) < summary.n_clusters:
         return heirs, gain

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.errors import SummaryError
+from bnp_dask.errors import NumericalError, SummaryError
 from bnp_dask.execute.base import Task
 from bnp_dask.execute.ordered import in_order
+from bnp_dask.finite import require_finite_terms
 from bnp_dask.model import Model
 from bnp_dask.moves.base import (
     HOPELESS,
@@ -159,6 +160,9 @@ class _Judge:
             gain, accepted = self._try(proposal.edit, *self._touched(proposal.edit), fewer)
         except SummaryError:
             return _row(proposal, None, False, "a cluster it names was changed by another move of this lap")
+        except NumericalError as error:  # what is not finite is no gain; the state before is as it was
+            memory.remember_failure(proposal.kind, proposal.targets, counts)
+            return _row(proposal, None, False, f"refused: {error}")
         if accepted:
             memory.sweeps.pop(proposal.targets[0], None)
             return _row(proposal, gain, True, "the objective rises" if gain > 0 else "as good with fewer clusters")
@@ -202,6 +206,7 @@ class _Judge:
         data = {} if new is None else self._data_terms(new)
         gain = sum(terms[name] - self.terms[name] for name in terms)
         gain += sum(data.values()) - sum(self.data[i] for i in gone)
+        require_finite_terms({type(edit).__name__: gain}, "the gain of the edit")
         # an empty cluster of a DP mixture costs nothing; of two states of the same worth the smaller is kept
         if gain <= (-1.0 if fewer else 1.0) * self._rounding(terms):
             return gain, False

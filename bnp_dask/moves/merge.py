@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bnp_dask.errors import SettingError
 from bnp_dask.moves.base import PlanContext, Planning, Proposal
 from bnp_dask.moves.scores import allocation_gains, rough_allocation_gains
+from bnp_dask.settings import hold, number_from, whole_number
 from bnp_dask.summary import Merge as MergeEdit
 
 DOUBT = 10.0
@@ -41,8 +41,9 @@ class Merge:
     kind = "merge"
 
     def __post_init__(self) -> None:
-        if self.per_lap < 1 or self.per_cluster < 1 or not self.change >= 0:
-            raise SettingError(f"{self}: needs at least one pair per lap and per cluster, and change >= 0")
+        hold(self, "per_lap", whole_number("per_lap", self.per_lap, 1))
+        hold(self, "per_cluster", whole_number("per_cluster", self.per_cluster, 1))
+        hold(self, "change", number_from("change", self.change, 0.0))
 
     @property
     def at_batch(self) -> bool:

@@ -19,6 +19,7 @@ import numpy as np
 from bnp_dask.batch import Batch
 from bnp_dask.data.base import batch_reader
 from bnp_dask.execute.ordered import in_order
+from bnp_dask.finite import unless_refused
 from bnp_dask.initialize.context import child_rng
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import PlanContext, Proposal
@@ -139,9 +140,10 @@ def best_windows(
         size = min(size, last - first)
         start = min(max(first, middle - size // 2), last - size)
         place = _Place(batch, max(first, start - AROUND), min(last, start + size + AROUND), start, start + size)
-        seen.append(_glance(posterior, place))
+        glanced = unless_refused(_glance, posterior, place, otherwise=None)
+        seen += [] if glanced is None else [glanced]
     best = sorted(seen, key=lambda found: -found[0])[:GROWN]
-    grown = [settle(posterior, place.piece, blocks) for _, place, blocks in best]
+    grown = [unless_refused(settle, posterior, place.piece, blocks, otherwise=None) for _, place, blocks in best]
     return sorted([w for w in grown if w is not None], key=lambda w: -w.gain)
 
 

@@ -14,6 +14,7 @@ from typing import Self
 
 import numpy as np
 
+from bnp_dask.arrays import real_setting
 from bnp_dask.batch import Batch
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.kernels.quadratic import (
@@ -29,6 +30,8 @@ from bnp_dask.kernels.resp import Resp
 from bnp_dask.observation import wishart
 from bnp_dask.observation.dense import LOG_2PI, check_dense, default_variance, known, width
 from bnp_dask.observation.describing import Axis, Estimate, Estimates, Names, each, vector
+from bnp_dask.observation.ranges import LARGEST, require_scale, require_spread
+from bnp_dask.settings import MOST_MASS, shown
 from bnp_dask.summary import Field, Summary
 from bnp_dask.survey import Survey
 
@@ -115,15 +118,21 @@ class AutoRegressiveGaussian:
         if survey.n_features % 2:
             raise DataError(f"{survey.name}: {survey.n_features} columns, an odd number; {HOW}")
         d = survey.n_features // 2
+        require_spread(survey)
         nu = wishart.degrees_of_freedom(self.nu, d)
         now = survey.features(np.arange(d))
         scale = wishart.default_scale(default_variance(now), nu) if self.B is None else _scale("B", self.B, d)
         precision = np.diag(default_variance(now)) if self.V is None else _scale("V", self.V, d)
-        return replace(self, nu=nu, B=scale, M=_mean(1.0 if self.M is None else self.M, d), V=precision)
+        mean = _mean(1.0 if self.M is None else self.M, d)
+        most = np.maximum(np.abs(survey.minimum), np.abs(survey.maximum))
+        residual = np.minimum(most[:d] + np.abs(mean) @ most[d:], 2 * LARGEST)
+        require_scale("B", scale.diagonal(), replace(now, minimum=-residual, maximum=residual), 0.0)
+        require_scale("V", precision.diagonal(), replace(now, minimum=-most[d:], maximum=most[d:]), 0.0)
+        return replace(self, nu=nu, B=scale, M=mean, V=precision)
 
     def check(self, batch: Batch) -> None:
-        features = width(self.B)
-        check_dense(self, batch, None if features is None else 2 * features)
+        features = width("B", self.B)
+        check_dense(self, batch, None if features is None else 2 * features, 0.0, self._reach())
         if batch.n_features % 2:
             raise DataError(f"{batch.name}: {batch.n_features} columns, an odd number; {HOW}")
         if batch.groups is None or batch.n_atoms < 2:
@@ -138,6 +147,15 @@ class AutoRegressiveGaussian:
             raise DataError(
                 f"{batch.name}: the second half of row {row} is not the first half of the row before; {HOW}"
             )
+
+    def _reach(self) -> np.ndarray | None:
+        """Squared size, ``(2 D,)``, from which a row's quadratic forms may become too large; None without a prior."""
+        if self.B is None or self.V is None or np.ndim(self.M) != 2:
+            return None
+        scale, steps = np.diagonal(known("B", self.B)), known("M", self.M)
+        with np.errstate(divide="ignore"):
+            through = np.min(scale[:, None] / (len(steps) * steps) ** 2, axis=0)
+        return np.concatenate([scale, np.minimum(np.diagonal(known("V", self.V)), through)])
 
     def summarize(self, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:
         return {"zz": moment_sums(self._residuals(batch.x), None, resp)[1]}
@@ -260,9 +278,11 @@ def _scale(name: str, value: np.ndarray | float, n_features: int) -> np.ndarray:
 
 def _mean(value: np.ndarray | float, n_features: int) -> np.ndarray:
     """The setting ``M``, a number or ``(D, D)``, as a matrix."""
-    array = np.asarray(value, np.float64)
-    if array.shape not in ((), (n_features, n_features)) or not np.isfinite(array).all():
-        raise SettingError(f"M={value!r}: needs a finite number or shape ({n_features}, {n_features})")
+    array = real_setting("M", value)
+    if array.shape not in ((), (n_features, n_features)) or np.abs(array).max(initial=0.0) > MOST_MASS:
+        raise SettingError(
+            f"M={shown(value)}: needs a number, or shape ({n_features}, {n_features}), of sizes up to {MOST_MASS:g}"
+        )
     return array * np.eye(n_features) if array.ndim == 0 else np.ascontiguousarray(array)
 
 

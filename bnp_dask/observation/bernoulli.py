@@ -65,12 +65,12 @@ class Bernoulli:
 
     def with_prior(self, survey: Survey) -> Self:
         d = survey.n_features
-        lam1 = vector("lam1", DEFAULT_LAM if self.lam1 is None else self.lam1, d)
-        lam0 = vector("lam0", DEFAULT_LAM if self.lam0 is None else self.lam0, d)
-        return replace(self, lam1=positive("lam1", lam1), lam0=positive("lam0", lam0))
+        lam1 = vector("lam1", positive("lam1", DEFAULT_LAM if self.lam1 is None else self.lam1), d)
+        lam0 = vector("lam0", positive("lam0", DEFAULT_LAM if self.lam0 is None else self.lam0), d)
+        return replace(self, lam1=lam1, lam0=lam0)
 
     def check(self, batch: Batch) -> None:
-        check_width(self, batch, width(self.lam1))
+        check_width(self, batch, width("lam1", self.lam1))
         x = stored(batch)
         wrong = (x != 0) & (x != 1)
         if wrong.any():

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 from scipy import sparse
 
-from bnp_dask.batch import Batch, check_columns
+from bnp_dask.batch import Batch
 from bnp_dask.errors import DataError
 from bnp_dask.kernels.counts import count_sums, table_product, transposed
 from bnp_dask.kernels.resp import Resp, atom_sums, cluster_sums
+from bnp_dask.observation.ranges import MOST_COUNT
+from bnp_dask.sparse_rows import require_sound
 
 PIECE_NUMBERS = 2**17
 """Numbers that are checked at a time (1 MB)."""
@@ -22,7 +24,7 @@ def check_width(model: object, batch: Batch, n_features: int | None) -> None:
             "all batches, and the data to predict, need the same columns in the same order"
         )
     if not isinstance(batch.x, np.ndarray):
-        check_columns(batch.x, batch.name)
+        require_sound(batch.x, batch.name)
 
 
 def check_counts(model: object, batch: Batch, n_features: int | None) -> None:
@@ -52,6 +54,11 @@ def _check_piece(model: object, batch: Batch, piece: np.ndarray, start: int) -> 
         (lambda: ~np.isfinite(piece), "not a finite number", "Drop or impute such rows"),
         (lambda: piece < 0, "negative", "Counts start at zero; data that can be negative need a Gaussian"),
         (lambda: piece != np.floor(piece), "not a whole number", "Give the raw counts, not frequencies or tf-idf"),
+        (
+            lambda: piece > MOST_COUNT,
+            "too large",
+            f"Double precision holds log likelihoods of counts up to {MOST_COUNT:.3g}",
+        ),
     ):
         wrong = test()
         if wrong.any():

@@ -6,8 +6,11 @@ import warnings
 
 import numpy as np
 
+from bnp_dask.arrays import real_setting
 from bnp_dask.batch import Batch
 from bnp_dask.errors import DataError, SettingError
+from bnp_dask.observation.ranges import check_reach
+from bnp_dask.settings import LEAST_MASS, MOST_MASS, shown
 from bnp_dask.survey import Survey
 
 LOG_2PI = float(np.log(2 * np.pi))
@@ -19,43 +22,74 @@ With kappa equal to it, cluster means are expected to spread exactly as the data
 """
 
 
-def width(value: np.ndarray | float | None) -> int | None:
+def width(name: str, value: object) -> int | None:
     """Features that a prior setting was given for; None for one that fits any number, or waits for the data."""
-    return None if value is None or np.ndim(value) == 0 else len(np.asarray(value))
+    if value is None:
+        return None
+    array = real_setting(name, value)
+    return None if array.ndim == 0 else len(array)
 
 
-def check_dense(model: object, batch: Batch, n_features: int | None) -> None:
-    """Raise DataError unless the batch holds finite dense rows, of the right width where that is known."""
+def check_dense(
+    model: object, batch: Batch, n_features: int | None, center: object = None, scale: object = None
+) -> None:
+    """Raise DataError unless the batch holds dense rows that float64 can square, of the right width where it is known.
+
+    Parameters
+    ----------
+    model, batch
+        Who asks, and the rows.
+    n_features
+        Columns that the prior was set for, or None.
+    center, scale
+        Of the prior where they are known: rows may only be so far away that their quadratic forms can be held.  A scale
+        ``(D, D)`` stands for its diagonal.
+    """
     name = type(model).__name__
     if batch.is_sparse:
         raise DataError(f"{batch.name}: sparse counts, but {name} needs dense rows; use Multinomial for counts")
     if n_features is not None and batch.n_features != n_features:
         raise DataError(f"{batch.name}: {batch.n_features} features, but {name} was set up for {n_features}")
-    finite = np.isfinite(batch.x)
-    if not finite.all():
-        row, column = np.argwhere(~finite)[0]
-        raise DataError(
-            f"{batch.name}: {batch.place(int(row))}, {batch.column(column)} is {batch.x[row, column]}; {name} "
-            "needs finite values. Drop or impute such rows before training"
+    if center is None or scale is None:
+        check_reach(model, batch)
+        return
+    size = real_setting("scale", scale)
+    check_reach(model, batch, real_setting("center", center), size.diagonal() if size.ndim == 2 else size)
+
+
+def positive(name: str, value: object) -> np.ndarray:
+    """A setting that is counted like atoms, a number or an array; SettingError unless all of it is positive and in the
+    range of which the objective keeps its digits."""
+    array = scales(name, value)
+    if not ((array >= LEAST_MASS) & (array <= MOST_MASS)).all():
+        raise SettingError(
+            f"{name}={shown(value)}: double precision cannot hold the objective of such pseudo-counts; needs numbers "
+            f"from {LEAST_MASS:g} to {MOST_MASS:g}"
         )
+    return array
 
 
-def positive(name: str, value):
-    """The value, if all of it is positive and finite; else SettingError."""
-    array = np.asarray(value, np.float64)
-    if not (np.isfinite(array) & (array > 0)).all():
-        raise SettingError(f"{name}={value!r}: needs positive finite values")
-    return float(array) if array.ndim == 0 else array
+def scales(name: str, value: object) -> np.ndarray:
+    """A setting in units of the data, a number or an array; SettingError unless all of it is positive and finite."""
+    array = real_setting(name, value)
+    if not (array > 0).all():
+        raise SettingError(f"{name}={shown(value)}: needs positive finite values")
+    return array
 
 
-def vector(name: str, value, n_features: int) -> np.ndarray:
-    """A number or a vector as ``(n_features,)``; SettingError for other shapes and for values not finite."""
-    array = np.asarray(value, np.float64)
+def vector(name: str, array: np.ndarray, n_features: int) -> np.ndarray:
+    """A number or a vector as ``(n_features,)``; SettingError for other shapes."""
     if array.ndim > 1 or array.size not in (1, n_features):
         raise SettingError(f"{name} has shape {array.shape}; needs a number or shape ({n_features},)")
-    if not np.isfinite(array).all():
-        raise SettingError(f"{name}={value!r}: needs finite values")
     return np.ascontiguousarray(np.broadcast_to(array, (n_features,)))
+
+
+def single(name: str, value: object) -> float:
+    """A setting that is one positive number, counted like atoms; SettingError for anything else."""
+    array = positive(name, value)
+    if array.ndim > 0:
+        raise SettingError(f"{name} has shape {array.shape}; needs a single number")
+    return float(array)
 
 
 def known(name: str, value: np.ndarray | float | None) -> np.ndarray:

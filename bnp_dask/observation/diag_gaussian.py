@@ -19,11 +19,13 @@ from bnp_dask.observation.dense import (
     default_location,
     default_variance,
     known,
-    positive,
+    scales,
+    single,
     vector,
     width,
 )
 from bnp_dask.observation.describing import Axis, Estimate, Estimates, Names, by_feature, each, mean_and_deviation
+from bnp_dask.observation.ranges import location, require_scale, require_spread
 from bnp_dask.summary import Field, Summary
 from bnp_dask.survey import Survey
 
@@ -86,16 +88,19 @@ class DiagGaussian:
 
     def with_prior(self, survey: Survey) -> Self:
         d = survey.n_features
-        nu = positive("nu", 3.0 if self.nu is None else self.nu)
-        kappa = positive("kappa", PRIOR_SCALE if self.kappa is None else self.kappa)
-        beta = default_variance(survey) * max(nu - 2.0, 1.0) if self.beta is None else vector("beta", self.beta, d)
-        location = default_location(survey)
-        m = location if self.m is None else vector("m", self.m, d)
-        center = location if self.center is None else vector("center", self.center, d)
-        return replace(self, nu=nu, beta=positive("beta", beta), m=m, kappa=kappa, center=center)
+        require_spread(survey)
+        nu = single("nu", 3.0 if self.nu is None else self.nu)
+        kappa = single("kappa", PRIOR_SCALE if self.kappa is None else self.kappa)
+        given = None if self.beta is None else vector("beta", scales("beta", self.beta), d)
+        beta = default_variance(survey) * max(nu - 2.0, 1.0) if given is None else given
+        mean = default_location(survey)
+        m = mean if self.m is None else vector("m", location("m", self.m), d)
+        center = mean if self.center is None else vector("center", location("center", self.center), d)
+        require_scale("beta", beta, survey, center)
+        return replace(self, nu=nu, beta=beta, m=m, kappa=kappa, center=center)
 
     def check(self, batch: Batch) -> None:
-        check_dense(self, batch, width(self.center))
+        check_dense(self, batch, width("center", self.center), self.center, self.beta)
 
     def summarize(self, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:
         sums = cluster_sums(resp, _with_squares(batch.x, self._prior.center))

@@ -20,11 +20,13 @@ from bnp_dask.observation.dense import (
     default_location,
     default_variance,
     known,
-    positive,
+    scales,
+    single,
     vector,
     width,
 )
 from bnp_dask.observation.describing import Estimates, Names, by_feature, each, mean_and_deviation
+from bnp_dask.observation.ranges import location, require_scale, require_spread
 from bnp_dask.summary import Field, Summary
 from bnp_dask.survey import Survey
 
@@ -82,15 +84,18 @@ class FixedVarianceGaussian:
 
     def with_prior(self, survey: Survey) -> Self:
         d = survey.n_features
-        location = default_location(survey)
-        variance = default_variance(survey) if self.variance is None else vector("variance", self.variance, d)
-        m = location if self.m is None else vector("m", self.m, d)
-        center = location if self.center is None else vector("center", self.center, d)
-        kappa = positive("kappa", PRIOR_SCALE if self.kappa is None else self.kappa)
-        return replace(self, variance=positive("variance", variance), m=m, kappa=kappa, center=center)
+        mean = default_location(survey)
+        require_spread(survey)
+        given = None if self.variance is None else vector("variance", scales("variance", self.variance), d)
+        variance = default_variance(survey) if given is None else given
+        m = mean if self.m is None else vector("m", location("m", self.m), d)
+        center = mean if self.center is None else vector("center", location("center", self.center), d)
+        kappa = single("kappa", PRIOR_SCALE if self.kappa is None else self.kappa)
+        require_scale("variance", variance, survey, center)
+        return replace(self, variance=variance, m=m, kappa=kappa, center=center)
 
     def check(self, batch: Batch) -> None:
-        check_dense(self, batch, width(self.center))
+        check_dense(self, batch, width("center", self.center), self.center, self.variance)
 
     def summarize(self, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:
         y = batch.x - self._prior.center

@@ -29,11 +29,12 @@ from bnp_dask.observation.dense import (
     check_dense,
     default_location,
     default_variance,
-    positive,
+    single,
     vector,
     width,
 )
 from bnp_dask.observation.describing import Axis, Estimate, Estimates, Names, by_feature, each, mean_and_deviation
+from bnp_dask.observation.ranges import location, require_scale, require_spread
 from bnp_dask.summary import Field, Summary
 from bnp_dask.survey import Survey
 
@@ -114,18 +115,21 @@ class Gaussian:
 
     def with_prior(self, survey: Survey) -> Self:
         d = survey.n_features
+        require_spread(survey)
         nu = wishart.degrees_of_freedom(self.nu, d)
-        kappa = positive("kappa", PRIOR_SCALE if self.kappa is None else self.kappa)
+        kappa = single("kappa", PRIOR_SCALE if self.kappa is None else self.kappa)
         if self.B is None:
             scale = wishart.default_scale(default_variance(survey), nu)
         else:
             scale = wishart.scale_matrix(self.B, d)
-        m = default_location(survey) if self.m is None else vector("m", self.m, d)
-        center = default_location(survey) if self.center is None else vector("center", self.center, d)
+        mean = default_location(survey)
+        m = mean if self.m is None else vector("m", location("m", self.m), d)
+        center = mean if self.center is None else vector("center", location("center", self.center), d)
+        require_scale("B", scale.diagonal(), survey, center)
         return replace(self, nu=nu, B=scale, m=m, kappa=kappa, center=center)
 
     def check(self, batch: Batch) -> None:
-        check_dense(self, batch, width(self.center))
+        check_dense(self, batch, width("center", self.center), self.center, self.B)
 
     def summarize(self, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:
         first, second = moment_sums(batch.x, self.center, resp)

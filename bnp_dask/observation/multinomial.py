@@ -20,6 +20,8 @@ from bnp_dask.observation.base import LOG_BASE
 from bnp_dask.observation.counts import as_csr, atom_mass, check_counts, cluster_fastest, sums
 from bnp_dask.observation.dense import known, positive, vector, width
 from bnp_dask.observation.describing import Axis, Estimate, Estimates, Names, by_feature, largest
+from bnp_dask.observation.ranges import MOST_COUNT
+from bnp_dask.settings import hold, share_below_one
 from bnp_dask.summary import Field, Summary
 from bnp_dask.survey import Survey
 
@@ -74,9 +76,8 @@ class Multinomial:
     common: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.common < 1.0:
-            raise SettingError(f"common={self.common!r}: needs a share of the prior, at least 0 and less than 1")
-        if self.common and np.ndim(1.0 if self.lam is None else self.lam) > 0:
+        hold(self, "common", share_below_one("common", self.common, "a share of the prior"))
+        if self.common and width("lam", self.lam) is not None:
             raise SettingError(
                 f"common={self.common!r} with a prior for each word: it says how a single number is shared out; "
                 "give lam as a number, or leave common out"
@@ -92,15 +93,22 @@ class Multinomial:
 
     def with_prior(self, survey: Survey) -> Self:
         lam = DEFAULT_LAM if self.lam is None else self.lam
-        each = positive("lam", vector("lam", lam, survey.n_features))
+        each = vector("lam", positive("lam", lam), survey.n_features)
+        positive("the sum of lam", each.sum())
         total = survey.mean.sum()
         if self.common and total > 0:
             each = each * (1.0 - self.common + self.common * survey.n_features / total * survey.mean)
         return replace(self, lam=each, common=0.0)  # it is in the numbers now
 
     def check(self, batch: Batch) -> None:
-        check_counts(self, batch, width(self.lam))
-        empty = np.flatnonzero(np.asarray(batch.x.sum(axis=1)) == 0)
+        check_counts(self, batch, width("lam", self.lam))
+        length = np.asarray(batch.x.sum(axis=1))
+        if length.max(initial=0.0) > MOST_COUNT:
+            raise DataError(
+                f"{batch.name}: row (document) {int(length.argmax())} has {length.max():.3g} words; double precision "
+                f"holds the likelihood of up to {MOST_COUNT:.3g}. Divide its counts, or cut it into several"
+            )
+        empty = np.flatnonzero(length == 0)
         if len(empty):
             raise DataError(
                 f"{batch.name}: {len(empty)} document(s) without any word, first at row {empty[0]}; they say nothing "

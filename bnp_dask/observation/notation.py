@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from bnp_dask.errors import SettingError, nearest
+from bnp_dask.settings import shown
 
 ColumnGroup = str | int | slice | range | tuple[int, ...] | tuple[str, ...]
 """Columns by position: ``(0, 1, 4)``, ``range(0, 3)``, ``slice(0, 3)``, ``5``, or as text ``"0:3, 5"``; or by name:
@@ -15,6 +16,9 @@ ColumnGroup = str | int | slice | range | tuple[int, ...] | tuple[str, ...]
 
 Key = str | tuple[str, ...]
 """What is kept of a group: positions as text, or names."""
+
+MOST_COLUMNS = 2**31
+"""Columns that data may have."""
 
 _PIECE = re.compile(r"-?\d+|-?\d*:-?\d*(:-?\d*)?")
 
@@ -32,20 +36,21 @@ def as_key(columns: ColumnGroup) -> Key:
     if isinstance(columns, slice):
         bounds = ["" if bound is None else str(bound) for bound in (columns.start, columns.stop)]
         return ":".join(bounds if columns.step is None else [*bounds, str(columns.step)])
-    named = list(columns) if isinstance(columns, Iterable) and np.ndim(columns) == 1 else []
+    named = list(columns) if isinstance(columns, Iterable) else []
     if named and all(isinstance(c, str) for c in named):
         return tuple(map(str, named))
     try:
         positions = np.atleast_1d(np.array(columns, np.float64))
     except (TypeError, ValueError):
         positions = np.array([np.nan])
-    if positions.ndim != 1 or len(positions) == 0 or (positions != np.floor(positions)).any() or positions.min() < 0:
+    whole = positions.ndim == 1 and len(positions) > 0 and np.isfinite(positions).all()
+    if not whole or (positions != np.floor(positions)).any() or positions.min() < 0 or positions.max() > MOST_COLUMNS:
         raise SettingError(
-            f'columns {columns!r}: needs positions, such as (0, 1), range(3), 5 or "0:3,5", or names, such as "age" or '
-            '("age", "visits"), and not both in one group'
+            f'columns {shown(columns)}: needs positions, such as (0, 1), range(3), 5 or "0:3,5", or names, such as '
+            '"age" or ("age", "visits"), and not both in one group'
         )
-    whole = positions.astype(np.int64)
-    runs = np.split(whole, np.flatnonzero(np.diff(whole) != 1) + 1)
+    numbers = positions.astype(np.int64)
+    runs = np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1)
     return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}:{run[-1] + 1}" for run in runs)
 
 
@@ -59,7 +64,7 @@ def positions(key: Key, n_features: int) -> np.ndarray:
             bounds = []
         if len(bounds) == 1 and bounds[0] is not None:
             bounds.append(bounds[0] + 1)
-        if len(bounds) not in (2, 3):
+        if len(bounds) not in (2, 3) or bounds[2:] == [0]:
             raise _no_names(key)
         if any(bound is not None and abs(bound) > n_features for bound in bounds[:2]):
             raise SettingError(f"columns {_shown(key)}: the data have {n_features} columns, numbered from 0")

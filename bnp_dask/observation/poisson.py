@@ -12,12 +12,14 @@ import numpy as np
 from scipy.special import gammaln, psi
 
 from bnp_dask.batch import Batch
+from bnp_dask.errors import SettingError
 from bnp_dask.kernels.counts import rising_sums, row_log_factorials
 from bnp_dask.kernels.resp import Resp
 from bnp_dask.observation.base import LOG_BASE
 from bnp_dask.observation.counts import as_csr, atom_mass, check_counts, cluster_fastest, product, sums
-from bnp_dask.observation.dense import known, positive, vector, width
+from bnp_dask.observation.dense import known, positive, scales, vector, width
 from bnp_dask.observation.describing import Estimates, Names, by_feature, largest
+from bnp_dask.settings import LEAST_RATE, MOST_RATE, shown
 from bnp_dask.summary import Field, Summary
 from bnp_dask.survey import Survey
 
@@ -67,12 +69,14 @@ class Poisson:
 
     def with_prior(self, survey: Survey) -> Self:
         d = survey.n_features
-        a = positive("a", vector("a", 1.0 if self.a is None else self.a, d))
-        b = a / _mean_rate(survey) if self.b is None else vector("b", self.b, d)
-        return replace(self, a=a, b=positive("b", b))
+        a = vector("a", positive("a", 1.0 if self.a is None else self.a), d)
+        b = a / _mean_rate(survey) if self.b is None else vector("b", scales("b", self.b), d)
+        if not ((b >= LEAST_RATE) & (b <= MOST_RATE)).all():
+            raise SettingError(f"b={shown(b)}: needs numbers from {LEAST_RATE:g} to {MOST_RATE:g}, one over counts")
+        return replace(self, a=a, b=b)
 
     def check(self, batch: Batch) -> None:
-        check_counts(self, batch, width(self.a))
+        check_counts(self, batch, width("a", self.a))
 
     def summarize(self, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:
         log_base = -row_log_factorials(as_csr(batch))

@@ -17,11 +17,16 @@ from bnp_dask.observation.base import LOG_BASE, NamingObservation, Observation
 from bnp_dask.observation.counts import check_width
 from bnp_dask.observation.describing import Axis, Estimates, Names, describe_cluster, estimates_of
 from bnp_dask.observation.notation import ColumnGroup, Key, as_key, is_positions, positions, resolve
+from bnp_dask.settings import hold, require_methods, shown, whole_number
 from bnp_dask.summary import CLUSTER, Field, Summary
 from bnp_dask.survey import Survey
 
 FEW = 3
 """Columns of a group that its name lists."""
+
+
+MOST_COLUMNS = 2**31
+"""Columns that data may have."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,9 +67,13 @@ class Product:
 
     def __post_init__(self) -> None:
         pairs = self.groups.items() if isinstance(self.groups, Mapping) else self.groups
-        groups = tuple((as_key(columns), part) for columns, part in pairs)
+        if not isinstance(pairs, Iterable) or isinstance(pairs, (str, np.ndarray)):
+            raise SettingError(f'groups={shown(pairs)}: needs a mapping, such as Product({{"0:3": Gaussian()}})')
+        groups = tuple(_checked_pair(pair) for pair in pairs)
         if not groups:
             raise SettingError('Product needs at least one group, such as Product({"0:3": Gaussian()})')
+        if self.n_features is not None:
+            hold(self, "n_features", whole_number("n_features", self.n_features, 1))
         object.__setattr__(self, "groups", groups)
 
     @property
@@ -244,3 +253,12 @@ class Product:
         if LOG_BASE in fields:
             values[LOG_BASE] = summary[LOG_BASE]
         return Summary(summary.ids, fields, {"N": summary["N"], **values})
+
+
+def _checked_pair(pair: Any) -> tuple[Key, Observation]:
+    """Columns in the notation that is kept, and their observation model; SettingError for anything else."""
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+        raise SettingError(f"groups: {shown(pair)} is no pair of columns and an observation model")
+    columns, part = pair
+    require_methods("groups", part, ("with_prior", "summarize", "global_step"), '{"0:3": Gaussian()}')
+    return as_key(columns), part

@@ -13,10 +13,12 @@ import numpy as np
 from scipy.linalg import lapack
 from scipy.special import gammaln, psi
 
+from bnp_dask.arrays import real_setting
 from bnp_dask.errors import NumericalError, SettingError
 from bnp_dask.kernels.factors import absolute_forms, cholesky_factors
 from bnp_dask.kernels.quadratic import pack, whitened_squares
-from bnp_dask.observation.dense import LOG_2PI, positive
+from bnp_dask.observation.dense import LOG_2PI, scales
+from bnp_dask.settings import MOST_MASS, shown
 
 LOG_2 = float(np.log(2.0))
 LOG_PI = float(np.log(np.pi))
@@ -49,11 +51,11 @@ def degrees_of_freedom(nu: float | None, n_features: int) -> float:
     """The setting ``nu``, or D + 2, the least whole number for which E[covariance] exists."""
     if nu is None:
         return n_features + 2.0
-    value = np.asarray(nu, np.float64)
-    if value.ndim > 0 or not n_features - 1 < value < np.inf:
+    value = real_setting("nu", nu)
+    if value.ndim > 0 or not n_features - 1 < value <= MOST_MASS:
         raise SettingError(
-            f"nu={nu!r}: the Wishart prior of {n_features} features needs a number above {n_features - 1}, "
-            f"and one above {n_features + 1} if covariances are to have a mean"
+            f"nu={shown(nu)}: the Wishart prior of {n_features} features needs a number above {n_features - 1} and at "
+            f"most {MOST_MASS:g}, and one above {n_features + 1} if covariances are to have a mean"
         )
     return float(value)
 
@@ -65,15 +67,13 @@ def default_scale(variance: np.ndarray, nu: float) -> np.ndarray:
 
 def scale_matrix(value: np.ndarray | float, n_features: int) -> np.ndarray:
     """The setting ``B``, a number, ``(D,)`` or ``(D, D)``, as a symmetric positive definite ``(D, D)`` matrix."""
-    array = np.asarray(value, np.float64)
+    array = real_setting("B", value)
     if array.shape in ((), (n_features,)):
-        return np.diag(np.broadcast_to(positive("B", array), (n_features,)))
+        return np.diag(np.broadcast_to(scales("B", array), (n_features,)))
     if array.shape != (n_features, n_features):
         raise SettingError(
             f"B has shape {array.shape}; needs a number, shape ({n_features},) or ({n_features}, {n_features})"
         )
-    if not np.isfinite(array).all():
-        raise SettingError("B has entries that are not finite; needs a symmetric positive definite matrix")
     size = np.sqrt(np.abs(np.outer(np.diag(array), np.diag(array))))
     if (np.abs(array - array.T) > 1e-10 * size).any():
         i, j = np.argwhere(np.abs(array - array.T) > 1e-10 * size)[0]

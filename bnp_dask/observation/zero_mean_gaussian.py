@@ -24,6 +24,7 @@ from bnp_dask.kernels.screen import Forms
 from bnp_dask.observation import wishart
 from bnp_dask.observation.dense import LOG_2PI, check_dense, default_variance, width
 from bnp_dask.observation.describing import Axis, Estimate, Estimates, Names, each, vector
+from bnp_dask.observation.ranges import require_scale, require_spread
 from bnp_dask.summary import Field, Summary
 from bnp_dask.survey import Survey
 
@@ -80,16 +81,18 @@ class ZeroMeanGaussian:
         return {"packed": n_packed(len(self.B))}
 
     def with_prior(self, survey: Survey) -> Self:
+        require_spread(survey, about_zero=True)
         nu = wishart.degrees_of_freedom(self.nu, survey.n_features)
         if self.B is None:
             about_zero = replace(survey, variance=survey.variance + survey.mean**2)
             scale = wishart.default_scale(default_variance(about_zero), nu)
         else:
             scale = wishart.scale_matrix(self.B, survey.n_features)
+        require_scale("B", scale.diagonal(), survey, 0.0)
         return replace(self, nu=nu, B=scale)
 
     def check(self, batch: Batch) -> None:
-        check_dense(self, batch, width(self.B))
+        check_dense(self, batch, width("B", self.B), 0.0, self.B if np.ndim(self.B) == 2 else None)
 
     def summarize(self, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:
         return {"xx": moment_sums(batch.x, None, resp)[1]}

@@ -6,6 +6,7 @@ from bnp_dask.schedules.memoized import Memoized
 from bnp_dask.schedules.saved import is_constant, state_from_saved, state_to_arrays, state_to_json
 from bnp_dask.schedules.state import State, Work
 from bnp_dask.schedules.stochastic import Stochastic
+from bnp_dask.schedules.verify import restored
 
 __all__ = [
     "FullBatch",
@@ -16,6 +17,7 @@ __all__ = [
     "Stochastic",
     "Work",
     "is_constant",
+    "restored",
     "state_from_saved",
     "state_to_arrays",
     "state_to_json",

@@ -8,11 +8,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from bnp_dask.errors import SettingError
 from bnp_dask.moves.base import CALM, CALM_GAIN
 from bnp_dask.schedules.losing import remaining_weight
 from bnp_dask.schedules.pipeline import Pipeline
 from bnp_dask.schedules.state import State, Work
+from bnp_dask.settings import hold, number_from, whole_number
 
 
 @dataclass(frozen=True)
@@ -48,14 +48,12 @@ class Schedule(Protocol):
         ...
 
 
-def check_common(laps: int, window: int, tolerance: float, count_tolerance: float) -> None:
-    """Raise SettingError for laps, windows or tolerances out of range."""
-    for name, value in (("laps", laps), ("window", window)):
-        if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
-            raise SettingError(f"{name}={value!r}: needs a whole number, at least 1")
-    for name, value in (("tolerance", tolerance), ("count_tolerance", count_tolerance)):
-        if not value >= 0:
-            raise SettingError(f"{name}={value!r}: needs a number, at least 0")
+def hold_common(schedule: Any) -> None:
+    """Take over what all schedules are given; SettingError for laps, windows or tolerances out of range."""
+    for name in ("laps", "window"):
+        hold(schedule, name, whole_number(name, getattr(schedule, name), 1))
+    for name in ("tolerance", "count_tolerance"):
+        hold(schedule, name, number_from(name, getattr(schedule, name), 0.0))
 
 
 def end_lap(work: Work, state: State, laps: int, tolerance: float, count_tolerance: float, n_proposed: int) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from bnp_dask.batch import Batch, concatenate
 from bnp_dask.running import RunningTotal, difference
+from bnp_dask.store.summaries import Receipt
 from bnp_dask.summary import Summary
 from bnp_dask.visits import Visit
 
@@ -42,12 +43,15 @@ class Change:
         Atoms gathered for births, by target, in the order of the batches.
     lost
         Numbers of those batches that went bad, and why: they change nothing here, and are still to be left out.
+    written
+        Numbers of those batches whose visit the worker has written down, and what its file is known by.
     """
 
     delta: RunningTotal
     parts: Mapping[str, RunningTotal]
     atoms: Mapping[int, tuple[Batch, ...]]
     lost: tuple[tuple[int, str], ...] = ()
+    written: tuple[tuple[int, Receipt], ...] = ()
 
     def with_atoms_in_one(self) -> Change:
         """The same with one batch of atoms for each target: of many small arrays each takes its time to travel."""
@@ -61,12 +65,18 @@ class Change:
         return replace(self, delta=self.delta.insert_empty(missing))
 
 
-def change_of(found: Visit, old: Summary | RunningTotal | None, batch: int = 0) -> Change:
-    """The change that one visit makes; ``old`` are the batch's statistics so far, None for the first time."""
+def change_of(
+    found: Visit, old: Summary | RunningTotal | None, batch: int = 0, receipt: Receipt | None = None
+) -> Change:
+    """The change that one visit makes; ``old`` are the batch's statistics so far, None for the first time.
+
+    ``receipt`` is that of the visit's file, where it was written down.
+    """
     delta = difference(found.summary, None if found.lost else old)
     parts = {name: difference(part) for name, part in found.parts.items()}
     lost = ((batch, found.lost),) if found.lost else ()
-    return Change(delta, parts, {target: (atoms,) for target, atoms in found.atoms.items()}, lost)
+    written = () if receipt is None else ((batch, receipt),)
+    return Change(delta, parts, {target: (atoms,) for target, atoms in found.atoms.items()}, lost, written)
 
 
 def joined(*changes: Change) -> Change:
@@ -98,7 +108,7 @@ def _sum(size: int, one: Change, other: Change) -> Change:
     atoms = dict(one.atoms)
     for target, more in other.atoms.items():
         atoms[target] = (*atoms.get(target, ()), *more)
-    return Change(delta, parts, atoms, one.lost + other.lost)
+    return Change(delta, parts, atoms, one.lost + other.lost, one.written + other.written)
 
 
 def reduced(items: Iterable[T], join: Callable[[Sequence[T]], T]) -> T | None:

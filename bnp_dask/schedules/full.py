@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from bnp_dask.errors import SettingError
 from bnp_dask.running import RunningTotal
-from bnp_dask.schedules.base import Step, check_common, end_lap, history_row
+from bnp_dask.schedules.base import Step, end_lap, history_row, hold_common
 from bnp_dask.schedules.laps import begin_lap, keep, lose, settle_lap
 from bnp_dask.schedules.memoized import lap_order
 from bnp_dask.schedules.pipeline import Pipeline
@@ -34,7 +34,7 @@ class FullBatch:
     count_tolerance: float = 1e-4
 
     def __post_init__(self) -> None:
-        check_common(self.laps, self.window, self.tolerance, self.count_tolerance)
+        hold_common(self)
 
     def run(self, work: Work, state: State) -> Iterator[Step]:
         n_batches = work.source.n_batches

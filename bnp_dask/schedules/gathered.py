@@ -9,12 +9,8 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-import numpy as np
-from scipy import sparse
-
-from bnp_dask.batch import Batch, concatenate
+from bnp_dask.batch import Batch, batch_from_arrays, batch_to_arrays, concatenate
 from bnp_dask.store.parts import Part, PartFiles
 
 ROOM = 2**26
@@ -49,7 +45,7 @@ class Gathered:
     def write(self, files: PartFiles) -> None:
         """Put those that are in memory into files, one for each cluster."""
         for cluster, atoms in self.in_memory().items():
-            part = files.put(f"atoms-{uuid.uuid4().hex}.npz", atoms_to_arrays(atoms))
+            part = files.put(f"atoms-{uuid.uuid4().hex}.npz", batch_to_arrays(atoms))
             self.pieces[cluster] = [*self.parts_of(cluster), part]
         self.held = 0
 
@@ -98,7 +94,7 @@ class GatheredAtoms(Mapping[int, Batch]):
             return self._held[cluster]
         if cluster not in self._read:
             files = self._files()
-            found = [atoms_from_arrays(files.get(part)) for part in parts]
+            found = [batch_from_arrays(files.get(part), "gathered atoms") for part in parts]
             found += [self._held[cluster]] if cluster in self._held else []
             self._read[cluster] = concatenate(found)
         whole = self._read[cluster]
@@ -115,24 +111,3 @@ class GatheredAtoms(Mapping[int, Batch]):
 
     def __contains__(self, cluster: object) -> bool:
         return cluster in self._gathered.pieces
-
-
-def atoms_to_arrays(atoms: Batch) -> dict[str, np.ndarray]:
-    """Atoms as named arrays."""
-    out = {} if atoms.weights is None else {"weights": atoms.weights}
-    if atoms.groups is not None:
-        out["groups"] = atoms.groups
-    if isinstance(atoms.x, np.ndarray):
-        return {**out, "x": atoms.x}
-    out |= {part: np.asarray(getattr(atoms.x, part)) for part in ("data", "indices", "indptr")}
-    return {**out, "shape": np.array(atoms.x.shape)}
-
-
-def atoms_from_arrays(arrays: Mapping[str, np.ndarray], name: str = "gathered atoms") -> Batch:
-    """Inverse of :func:`atoms_to_arrays`."""
-    if "x" in arrays:
-        x: Any = arrays["x"]
-    else:
-        parts = tuple(arrays[part] for part in ("data", "indices", "indptr"))
-        x = sparse.csr_array(parts, shape=tuple(int(n) for n in arrays["shape"]))
-    return Batch(x, arrays.get("weights"), name, arrays.get("groups"))

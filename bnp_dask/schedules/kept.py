@@ -12,6 +12,7 @@ from bnp_dask.model import Model
 from bnp_dask.running import RunningTotal
 from bnp_dask.schedules.packed import MARK, pack_sparse, packed_words, unpack_sparse
 from bnp_dask.states import GroupStates, replay_states
+from bnp_dask.store.summaries import NO_RECEIPT, Receipt
 from bnp_dask.summary import Edit, Forget, Summary, replay
 from bnp_dask.visits import Visit
 
@@ -20,13 +21,15 @@ OWN = "own"
 
 
 class Shelf(Protocol):
-    """Files of summaries that workers can reach too; travels with tasks."""
+    """Files of summaries that workers may reach too; travels with tasks.  StoreError where they do not."""
 
     def put(
         self, batch: int, visit: int, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any] | None = None
-    ) -> None: ...
+    ) -> Receipt: ...
 
-    def get(self, batch: int, visit: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]: ...
+    def get(
+        self, batch: int, visit: int, receipt: Receipt = NO_RECEIPT
+    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,8 +40,9 @@ class Errand:
     ----------
     shelf
         The files.
-    batch, old, new
-        Which batch, the number of its last visit (-1: none) and of this one.  No two attempts have one number.
+    batch, old, receipt, new
+        Which batch, the number of its last visit (-1: none), what the file of that is known by, and the number of this
+        visit.  No two attempts have one number.
     edits
         Changes of clusters that the last visit has not seen.
     is_full
@@ -48,6 +52,7 @@ class Errand:
     shelf: Shelf
     batch: int
     old: int
+    receipt: Receipt
     new: int
     edits: tuple[Edit, ...]
     is_full: bool = True
@@ -56,15 +61,19 @@ class Errand:
         """What the last visit left, brought up to date: statistics, and where groups stood."""
         if self.old < 0 or not (self.is_full or model.keeps_states):
             return None, None
-        arrays, _ = self.shelf.get(self.batch, self.old)
+        arrays, _ = self.shelf.get(self.batch, self.old, self.receipt)
         summary = total_from(model, arrays, self.edits) if self.is_full else None
         return summary, states_from(arrays, self.edits) if model.keeps_states else None
 
-    def write(self, model: Model, found: Visit) -> None:
-        """Leave what this visit found; a batch without groups leaves no states, and then a file without arrays."""
-        if self.is_full or model.keeps_states:
-            arrays = visit_to_arrays(model, found) if self.is_full else states_to_arrays(found)
-            self.shelf.put(self.batch, self.new, arrays)
+    def write(self, model: Model, found: Visit) -> Receipt | None:
+        """Leave what this visit found; a batch without groups leaves no states, and then a file without arrays.
+
+        None where nothing is to be kept.
+        """
+        if not (self.is_full or model.keeps_states):
+            return None
+        arrays = visit_to_arrays(model, found) if self.is_full else states_to_arrays(found)
+        return self.shelf.put(self.batch, self.new, arrays)
 
 
 def visit_to_arrays(model: Model, found: Visit) -> dict[str, np.ndarray]:

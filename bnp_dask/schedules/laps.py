@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from bnp_dask.errors import NumericalError
 from bnp_dask.moves.base import Plan, PlanContext, record
 from bnp_dask.moves.engine import decide, plan_lap
 from bnp_dask.moves.reconcile import consider_split
@@ -52,8 +53,8 @@ def keep(work: Work, state: State, taken: Taken, remember: Remember) -> list[tup
     Returns those visits that are to try a birth at their batch first.
     """
     add_trials(work, state, taken.change)
-    for batch, visit in taken.written.items():
-        state.visits[batch], state.seen[batch] = visit, taken.seen
+    for batch, kept in taken.written.items():
+        state.note(batch, kept.visit, taken.seen, kept.receipt)
     for batch, found in taken.visits:
         if batch not in state.plan.splits:
             remember(work, state, batch, found, taken.seen)
@@ -75,16 +76,16 @@ def lose(work: Work, state: State, taken: Taken, remember: Remember, keeps: bool
         state.lost[batch] = Loss(why, state.lap + 1, state.step + 1)
         logger.warning("skipped from lap %d on: %s", state.lap + 1, why)
     require_enough(work, state.lost)
-    for batch, visit in taken.written.items():
+    for batch, kept in taken.written.items():
         if batch in lost:
-            state.visits[batch], state.seen[batch] = visit, taken.seen
+            state.note(batch, kept.visit, taken.seen, kept.receipt)
     for batch, found in taken.visits:
         if batch in lost:
             remember(work, state, batch, found, taken.seen)
     return replace(
         taken,
         change=replace(taken.change, lost=()),
-        written={b: visit for b, visit in taken.written.items() if b not in lost},
+        written={b: kept for b, kept in taken.written.items() if b not in lost},
         visits=[(b, found) for b, found in taken.visits if b not in lost],
     )
 
@@ -112,9 +113,13 @@ def try_split(work: Work, state: State, found: Visit) -> tuple[Visit, list[dict[
         state.memory.remember_failure("birth", (target,), _counts(state, target))
         why = "no split of this batch's atoms is better than none"
         return found, [record("birth", (target,), (), None, False, why)]
-    born, gain = consider_split(
-        work.model, state.total, state.terms, found.summary, target, found.newborn, recent, state.memory
-    )
+    try:
+        born, gain = consider_split(
+            work.model, state.total, state.terms, found.summary, target, found.newborn, recent, state.memory
+        )
+    except NumericalError as error:  # what is not finite is no gain; the state is as it was
+        state.memory.remember_failure("birth", (target,), _counts(state, target))
+        return found, [record("birth", (target,), (), None, False, f"refused: {error}")]
     if born is None:
         state.memory.remember_failure("birth", (target,), _counts(state, target))
         return found, [record("birth", (target,), (), gain, False, "the objective would fall")]

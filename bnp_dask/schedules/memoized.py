@@ -9,10 +9,11 @@ from typing import Any, Literal
 import numpy as np
 
 from bnp_dask.errors import SettingError
-from bnp_dask.schedules.base import Step, check_common, end_lap, history_row
+from bnp_dask.schedules.base import Step, end_lap, history_row, hold_common
 from bnp_dask.schedules.laps import begin_lap, keep, lose, settle_lap, try_split
 from bnp_dask.schedules.pipeline import Pipeline, Taken
 from bnp_dask.schedules.state import State, Work, remember
+from bnp_dask.settings import hold, number_from, one_of
 
 ROUNDING = 1e-12
 """Share of the objective's terms below which a change is rounding."""
@@ -64,11 +65,9 @@ class Memoized:
     count_tolerance: float = 1e-4
 
     def __post_init__(self) -> None:
-        check_common(self.laps, self.window, self.tolerance, self.count_tolerance)
-        if self.order not in ("shuffled", "fixed"):
-            raise SettingError(f'order={self.order!r}: needs "shuffled" or "fixed"')
-        if not 0 <= self.delay <= 1:
-            raise SettingError(f"delay={self.delay!r}: needs a share of the first lap, 0 to 1")
+        hold_common(self)
+        one_of("order", self.order, ("shuffled", "fixed"))
+        hold(self, "delay", number_from("delay", self.delay, 0.0, 1.0, "a share of the first lap"))
 
     def run(self, work: Work, state: State) -> Iterator[Step]:
         n_batches = work.source.n_batches

@@ -9,6 +9,7 @@ from scipy import sparse
 
 from bnp_dask.kernels.thin import Thin
 from bnp_dask.running import WORDS
+from bnp_dask.sparse_rows import from_parts, require_compressed
 from bnp_dask.summary import Field
 
 MARK = ".csr."
@@ -39,7 +40,7 @@ def unpack_sparse(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
             out[key] = array
         elif part == "width":
             data, indices, indptr = (arrays[f"{name}{MARK}{p}"] for p in PARTS)
-            out[name] = sparse.csr_array((data, indices, indptr), shape=(len(indptr) - 1, int(array))).toarray()
+            out[name] = from_parts(data, indices, indptr, (len(indptr) - 1, int(array)), key).toarray()
     return out
 
 
@@ -50,5 +51,6 @@ def packed_words(arrays: Mapping[str, np.ndarray], fields: Mapping[str, Field]) 
         key = f"value.{name}{MARK}"
         if declared.dims == WORDS and f"{key}width" in arrays:
             data, indices, indptr = (arrays[key + part] for part in PARTS)
+            require_compressed(data, indices, indptr, (len(indptr) - 1, int(arrays[f"{key}width"])), key, "column")
             out[name] = Thin.of_csr(data, indices, indptr, int(arrays[f"{key}width"]))
     return out

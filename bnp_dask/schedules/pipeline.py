@@ -7,31 +7,26 @@ computes it and however long that takes: a run depends on data, settings, seed a
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from bnp_dask.batch import Batch
-from bnp_dask.data.base import Reader, naming_batch
-from bnp_dask.data.skipping import read_or_why
+from bnp_dask.data.base import Reader
 from bnp_dask.data.together import SMALL_BYTES
-from bnp_dask.errors import BatchError
-from bnp_dask.execute.ahead import Load, in_turn, load_of
 from bnp_dask.execute.base import Handle, Task
 from bnp_dask.execute.ordered import collected, submitted
 from bnp_dask.model import Posterior
-from bnp_dask.moves.base import Gather, Split
-from bnp_dask.moves.birth import gather_atoms, visit_and_split
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.schedules.change import FAN, Change, change_of, joined, reduced, reduced_for_us, sums_left
 from bnp_dask.schedules.kept import Errand
-from bnp_dask.schedules.losing import fault_of, instead, reader_of
+from bnp_dask.schedules.losing import instead, reader_of
 from bnp_dask.schedules.state import State, Work, recall, recall_states
-from bnp_dask.states import GroupStates
+from bnp_dask.schedules.tasks import Job, Stop, Unkept, Unsummed, added, unkept_of, visit, visit_and_keep
+from bnp_dask.store import Receipt
 from bnp_dask.summary import Summary
-from bnp_dask.visits import Trial, Visit
+from bnp_dask.visits import Visit
 
 SMALL_EFFORT = 1e8
 """Products that the local step of a batch takes below which some 20 ms for a task of its own are too many."""
@@ -55,88 +50,12 @@ AT_ONCE = 2**22
 """Numbers up to which the changes of a group come in one message (32 MB)."""
 
 
-@dataclass(frozen=True, eq=False)
-class Job:
-    """What the tasks of one lap do beside the local step; see :class:`~bnp_dask.moves.base.Plan`.
+@dataclass(frozen=True)
+class Kept:
+    """A visit that a worker has written down: its number, and what its file is known by."""
 
-    ``empty`` is read in place of a batch that has gone bad; None: that is an error.
-    """
-
-    name: str
-    pairs: np.ndarray
-    split: Split | None
-    gather: Gather
-    seed: int
-    empty: Reader | None = None
-
-
-def visit(
-    posterior: Posterior, reader: Reader, trials: tuple[Trial, ...], job: Job, states: GroupStates | None
-) -> Visit:
-    """The task: read one batch, assign its atoms, summarize them, and carry out the lap's trials."""
-    if job.empty is None:
-        return visit_batch(posterior, reader(), trials, job, states)
-    batch = read_or_why(reader)
-    if isinstance(batch, str):
-        return lose_batch(posterior, job.empty, trials, job, batch)
-    try:
-        return visit_batch(posterior, batch, trials, job, states)
-    except Exception:
-        why = fault_of(posterior.model, batch)
-        if why is None:  # nothing is wrong with the batch
-            raise
-        return lose_batch(posterior, job.empty, trials, job, why)
-
-
-def lose_batch(posterior: Posterior, empty: Reader, trials: tuple[Trial, ...], job: Job, why: str) -> Visit:
-    """What is found in a batch that is left out."""
-    return replace(visit_batch(posterior, empty(), trials, replace(job, split=None), None), lost=why)
-
-
-def visit_batch(
-    posterior: Posterior, batch: Batch, trials: tuple[Trial, ...], job: Job, states: GroupStates | None
-) -> Visit:
-    """The same for a batch in memory."""
-    with naming_batch(job.name):
-        if job.split is not None:
-            found = visit_and_split(posterior, batch, job.pairs, trials, job.split, job.seed)
-        else:
-            start = () if states is None else (states,)
-            found = posterior.model.visit(posterior, batch, job.pairs, trials, job.gather.targets, *start)
-            found = gather_atoms(posterior.model, found, batch, job.gather, job.seed)
-    bad = [name for name, value in found.summary.values.items() if not np.isfinite(value).all()]
-    if bad:
-        raise BatchError(
-            f"{job.name}: statistics {bad} are not finite. The data overflow float64 "
-            "or the model cannot represent them: rescale the data or choose a stronger prior"
-        )
-    return found
-
-
-@dataclass(frozen=True, eq=False)
-class Stop:
-    """One batch on the round of a task: how to read it, what to do there, and where its statistics are kept."""
-
-    reader: Reader
-    job: Job
-    errand: Errand
-
-    @property
-    def first_load(self) -> Load[Batch] | None:
-        """The reader, where somebody else may call it before."""
-        return load_of(self.reader)
-
-
-def visit_and_keep(posterior: Posterior, trials: tuple[Trial, ...], *stops: Stop) -> Change:
-    """The task where workers reach the run directory: only what changed goes back, of small batches of some at once."""
-    changes = []
-    with in_turn([stop.reader for stop in stops]):
-        for stop in stops:
-            old, states = stop.errand.read(posterior.model)
-            found = visit(posterior, stop.reader, trials, stop.job, states)
-            stop.errand.write(posterior.model, found)
-            changes.append(change_of(found, old, stop.errand.batch))
-    return joined(*changes).with_atoms_in_one()
+    visit: int
+    receipt: Receipt
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +71,7 @@ class Taken:
     change
         What they change together.
     written
-        The numbers of those visits that workers have written down.
+        Those visits that workers have written down.
     visits
         The other visits, which are to be kept here.
     """
@@ -160,7 +79,7 @@ class Taken:
     batches: tuple[int, ...]
     seen: int
     change: Change
-    written: dict[int, int]
+    written: dict[int, Kept]
     visits: list[tuple[int, Visit]]
 
 
@@ -168,13 +87,14 @@ class Taken:
 class _Group:
     """A group in flight: its batches, the posterior behind it, what workers reduce, and visits that come whole.
 
-    ``at_once``: whether there is room for all that workers reduce.
+    ``numbers`` are those of the visits that workers may write down.  ``at_once``: whether there is room for all that
+    workers reduce.
     """
 
     batches: tuple[int, ...]
     basis: Posterior
     seen: int
-    written: dict[int, int]
+    numbers: dict[int, int]
     changes: list[Handle]
     visits: list[tuple[int, Handle]]
     at_once: bool
@@ -265,38 +185,42 @@ class Pipeline:
         executor = self.work.executor
         stops: list[Stop] = []
         whole: list[tuple[int, Reader, Job]] = []
-        written: dict[int, int] = {}
         for batch in batches:
             job, reader = self._job(batch), reader_of(self.work, self.state, batch)
             if self.work.shelf is None or self.is_whole or job.split is not None:
                 whole.append((batch, reader, job))
-                continue
-            errand = self._errand(batch, attempt, seen)
-            if self.keeps or self.work.model.keeps_states:
-                written[batch] = errand.new
-            stops.append(Stop(reader, job, errand))
+            else:
+                stops.append(self._stop(batch, reader, job, attempt, seen))
         rounds = self._rounds(stops, basis.n_clusters)
         numbers = basis.n_clusters * numbers_per_cluster(self.work.model.observation)
         slight = is_slight(len(whole) + len(rounds), numbers)
         beliefs: Any = basis.for_visits(self._most_atoms)
         if not slight:
             beliefs = executor.share(f"posterior-lap{self.lap}-batch{batches[0]}", beliefs)
-        tasks: list[Task] = []
-        for batch, reader, job in whole:
-            states = recall_states(self.work, self.state, batch)
-            tasks.append((self._name(batch), visit, (beliefs, reader, self._trials, job, states)))
-        visits = list(zip((batch for batch, _, _ in whole), submitted(executor, tasks), strict=True))
+        visits = self._visit_whole(beliefs, whole, seen)
         tasks = [(self._name(r[0].errand.batch), visit_and_keep, (beliefs, self._trials, *r)) for r in rounds]
         changes = submitted(executor, tasks)
-        if changes and not slight:
+        if changes and not slight and not self.work.reach.is_rare:
             most = sums_left(len(changes), executor.n_workers, numbers)
             changes = reduced_for_us(changes, self._add, most)
-        at_once = len(changes) * numbers <= AT_ONCE
-        return _Group(batches, basis, seen, written, changes, visits, at_once)
+        at_once = len(changes) * numbers <= AT_ONCE and not self.work.reach.is_rare
+        return _Group(
+            batches, basis, seen, {stop.errand.batch: stop.errand.new for stop in stops}, changes, visits, at_once
+        )
+
+    def _visit_whole(
+        self, beliefs: Any, whole: Sequence[tuple[int, Reader, Job]], seen: int, first: bool = False
+    ) -> list[tuple[int, Handle]]:
+        """Tasks for visits that come here, by batch; their groups' states go along."""
+        tasks: list[Task] = []
+        for batch, reader, job in whole:
+            states = recall_states(self.work, self.state, batch, seen)
+            tasks.append((self._name(batch), visit, (beliefs, reader, self._trials, job, states)))
+        return list(zip((batch for batch, _, _ in whole), submitted(self.work.executor, tasks, first), strict=True))
 
     def _add(self, groups: list[Sequence[Handle]]) -> list[Handle]:
         """Tasks that each add some changes."""
-        return submitted(self.work.executor, [(f"add-lap{self.lap}", joined, tuple(some)) for some in groups])
+        return submitted(self.work.executor, [(f"add-lap{self.lap}", added, tuple(some)) for some in groups])
 
     def _name(self, batch: int) -> str:
         return f"local_step-lap{self.lap}-batch{batch}"
@@ -320,12 +244,24 @@ class Pipeline:
         gather = replace(plan.gather, key=(self.lap, 13, batch))
         name = f"{self.work.source.name} batch {batch}"
         empty = instead(self.work, batch) if self.work.skips and batch not in self.state.lost else None
-        return Job(name, plan.pairs, plan.splits.get(batch), gather, self.work.seed, empty)
+        return Job(name, plan.pairs, plan.splits.get(batch), gather, self.work.seed, empty, self._checksum(batch))
 
-    def _errand(self, batch: int, attempt: int, seen: int) -> Errand:
+    def _checksum(self, batch: int) -> int | None:
+        """The CRC-32 that a batch must have, if it has not been read since it was surveyed."""
+        unread = self.work.unread
+        if unread is None or not unread[batch] or batch in self.state.lost:
+            return None
+        return int(self.work.survey.checksums[batch])
+
+    def _stop(self, batch: int, reader: Reader, job: Job, attempt: int, seen: int) -> Stop:
+        state, model = self.state, self.work.model
         assert self.work.shelf is not None
-        old, known = int(self.state.visits[batch]), int(self.state.seen[batch])
-        return Errand(self.work.shelf, batch, old, old + attempt, tuple(self.state.edits[known:seen]), self.keeps)
+        old, known = int(state.visits[batch]), int(state.seen[batch])
+        edits = tuple(state.edits[known:seen])
+        errand = Errand(self.work.shelf, batch, old, state.receipt(batch), old + attempt, edits, self.keeps)
+        if not (self.work.reach.is_rare and model.keeps_states):
+            return Stop(reader, job, errand)
+        return Stop(reader, job, errand, recall_states(self.work, state, batch, seen), has_states=True)
 
     def _open(self, group: _Group) -> Taken:
         """Wait for a group's tasks.  Batches that try a birth of their own are added last."""
@@ -334,23 +270,59 @@ class Pipeline:
 
         def others() -> Iterator[Change]:
             for batch, handle in group.visits:
-                seen: Visit = self.work.executor.result(handle)
-                found.append((batch, seen))
-                old = None
-                if self.keeps and self.state.visits[batch] >= 0:
-                    old = recall(self.work, self.state, batch, group.seen)
-                change = change_of(seen, old, batch)
+                change = self._keep_here(group, batch, self.work.executor.result(handle), found)
                 if batch in self.state.plan.splits:
                     own.append(change)
                 else:
                     yield change
 
+        def reduced_by_workers() -> Iterator[Change]:
+            unkept: list[str] = []
+            for part in collected(self.work.executor, group.changes, group.at_once):
+                missing = unkept_of([part])
+                unkept += [one.why for one in missing]
+                yield self._finished(group, part, self._found_at_last(group, missing), found)
+            self.work.reach.note(len(group.numbers) - len(unkept), unkept)
+
         main = reduced(others(), lambda some: joined(*some))
         if group.changes:
-            changes: Iterator[Change] = collected(self.work.executor, group.changes, group.at_once)
-            main = reduced(changes, lambda some: joined(*some))
+            main = reduced(reduced_by_workers(), lambda some: joined(*some))
         whole = joined(*([] if main is None else [main]), *own)
-        return Taken(group.batches, group.seen, whole, group.written, found)
+        if self.work.unread is not None:
+            self.work.unread[list(group.batches)] = False
+        written = {batch: Kept(group.numbers[batch], receipt) for batch, receipt in whole.written}
+        return Taken(group.batches, group.seen, whole, written, found)
+
+    def _keep_here(self, group: _Group, batch: int, seen: Visit, found: list[tuple[int, Visit]]) -> Change:
+        """The change that a visit makes which came whole; it is noted under ``found``."""
+        found.append((batch, seen))
+        old = None
+        if self.keeps and self.state.visits[batch] >= 0:
+            old = recall(self.work, self.state, batch, group.seen)
+        return change_of(seen, old, batch)
+
+    def _found_at_last(self, group: _Group, missing: Sequence[Unkept]) -> dict[int, Visit]:
+        """Visits of batches that workers did not reach the run directory for, made now if they were not."""
+        left = [one.batch for one in missing if one.found is None]
+        whole = [(batch, reader_of(self.work, self.state, batch), self._job(batch)) for batch in left]
+        beliefs = group.basis.for_visits(self._most_atoms) if left else None
+        handles = self._visit_whole(beliefs, whole, group.seen, first=True)
+        out = {one.batch: one.found for one in missing if one.found is not None}
+        return out | {batch: self.work.executor.result(handle) for batch, handle in handles}
+
+    def _finished(
+        self,
+        group: _Group,
+        part: Change | Unkept | Unsummed,
+        visits: Mapping[int, Visit],
+        found: list[tuple[int, Visit]],
+    ) -> Change:
+        """What some tasks changed, with what they left to be told here, added in the order in which they would."""
+        if isinstance(part, Change):
+            return part
+        if isinstance(part, Unkept):
+            return self._keep_here(group, part.batch, visits[part.batch], found)
+        return joined(*[self._finished(group, one, visits, found) for one in part.parts])
 
 
 def is_slight(n_tasks: int, numbers: int) -> bool:

@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from bnp_dask.batch import batch_from_arrays, batch_to_arrays
 from bnp_dask.errors import StoreError
 from bnp_dask.model import Model
 from bnp_dask.moves.base import Gather, Memory, Plan, Proposal, Split, Sweep
 from bnp_dask.running import RunningTotal
-from bnp_dask.schedules.gathered import Gathered, atoms_from_arrays, atoms_to_arrays
+from bnp_dask.schedules.gathered import Gathered
 from bnp_dask.schedules.state import Loss, State
+from bnp_dask.store import Listing, no_receipts
 from bnp_dask.store.parts import Part
 from bnp_dask.summary import Edit, Exchange, Forget, InsertEmpty, Merge, Summary, Take
 from bnp_dask.visits import Trial
@@ -71,7 +73,7 @@ def state_to_arrays(state: State) -> Arrays:
     for basis, _ in state.in_flight:
         _pack(out, f"in_flight{index[id(basis)]}", basis)
     for target, atoms in state.gathered.in_memory().items():
-        out |= {f"{GATHERED}{target}/{name}": array for name, array in atoms_to_arrays(atoms).items()}
+        out.update({f"{GATHERED}{target}/{key}": array for key, array in batch_to_arrays(atoms).items()})
     return out
 
 
@@ -80,8 +82,13 @@ def is_constant(name: str) -> bool:
     return name.startswith(GATHERED)
 
 
-def state_from_saved(model: Model, numbers: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> State:
-    """Inverse of :func:`state_to_json` and :func:`state_to_arrays`."""
+def state_from_saved(
+    model: Model, numbers: Mapping[str, Any], arrays: Mapping[str, np.ndarray], listing: Listing | None = None
+) -> State:
+    """Inverse of :func:`state_to_json` and :func:`state_to_arrays`; ``listing`` says what files summaries have.
+
+    StoreError when the listing has other visits than the state.
+    """
 
     def summary(name: str) -> Summary:
         own = {key.removeprefix(name + "/"): a for key, a in arrays.items() if key.startswith(name + "/")}
@@ -104,6 +111,7 @@ def state_from_saved(model: Model, numbers: Mapping[str, Any], arrays: Mapping[s
         total=total("total"),
         visits=np.array(arrays["visits"]),
         seen=np.array(arrays["seen"]),
+        receipts=_receipts(arrays["visits"], listing),
         memory=Memory(numbers["next_id"], failures, sweeps, numbers.get("grows", False)),  # older runs lack it
         edits=[_edit_from_json(e) for e in numbers["edits"]],
         plan=Plan(np.array(arrays["pairs"]), tuple(trials), proposals, splits, tuple(numbers["given_up"]), gather),
@@ -115,6 +123,17 @@ def state_from_saved(model: Model, numbers: Mapping[str, Any], arrays: Mapping[s
         lost={b: Loss(*rest) for b, *rest in numbers.get("lost", ())},  # older runs have none
         **{"calm": False, **{name: numbers[name] for name in NUMBERS if name in numbers}},  # older runs lack calm
     )
+
+
+def _receipts(visits: np.ndarray, listing: Listing | None) -> np.ndarray:
+    """Bytes and CRC-32 of each batch's file, ``(B, 2)``."""
+    out = no_receipts(len(visits))
+    if listing is not None:
+        batches = np.flatnonzero(visits >= 0)
+        if not (np.array_equal(listing.batches, batches) and np.array_equal(listing.visits, visits[batches])):
+            raise StoreError("the checkpoint lists other summaries than those that its state was made from")
+        out[batches] = listing.receipts
+    return out
 
 
 def _basis_index(state: State) -> dict[int, int]:
@@ -139,7 +158,7 @@ def _gathered(numbers: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> G
     for target in numbers["gathered"]:
         name = f"{GATHERED}{target}"
         own = {key.removeprefix(f"{name}/"): a for key, a in arrays.items() if key.startswith(f"{name}/")}
-        out.add(target, [atoms_from_arrays(own, name)] if own else [])
+        out.add(target, [batch_from_arrays(own, name)] if own else [])
     return out
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -16,10 +17,13 @@ from bnp_dask.running import RunningTotal
 from bnp_dask.schedules.gathered import ROOM, Gathered
 from bnp_dask.schedules.kept import Shelf, states_from, states_to_arrays, summary_from, visit_to_arrays
 from bnp_dask.states import GroupStates
+from bnp_dask.store import NO_RECEIPT, Receipt, no_receipts, receipt_of
 from bnp_dask.store.parts import Part, PartFiles
 from bnp_dask.summary import Edit, Summary
 from bnp_dask.survey import Survey
 from bnp_dask.visits import Visit
+
+logger = logging.getLogger("bnp_dask")
 
 
 class Memo(Protocol):
@@ -27,9 +31,11 @@ class Memo(Protocol):
 
     def put_summary(
         self, batch: int, visit: int, arrays: Mapping[str, np.ndarray], meta: dict[str, Any] | None = None
-    ) -> None: ...
+    ) -> Receipt: ...
 
-    def get_summary(self, batch: int, visit: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]: ...
+    def get_summary(
+        self, batch: int, visit: int, receipt: Receipt = NO_RECEIPT
+    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]: ...
 
     def part_files(self) -> PartFiles:
         """Where larger things lie that the state refers to."""
@@ -40,13 +46,34 @@ class Memo(Protocol):
         ...
 
 
+@dataclass
+class Reach:
+    """What the last tasks told of the run directory.
+
+    ``is_rare``: whether most of them did not reach it, so that there is no use in leaving anything to others.
+    """
+
+    is_rare: bool = False
+    _told: bool = False
+
+    def note(self, n_kept: int, unkept: Sequence[str]) -> None:
+        """How many batches were kept by workers, and why others were not."""
+        if n_kept or unkept:
+            self.is_rare = len(unkept) > n_kept
+        if unkept and not self._told:
+            self._told = True
+            logger.info("a worker does not keep its batches' statistics itself, so they come here: %s", unkept[0])
+
+
 @dataclass(frozen=True)
 class Work:
     """What does not change during a run.
 
-    ``shelf`` are the files behind ``memo`` where workers can reach them: then they read the statistics of a batch's
-    last visit and write those of this one themselves, and send differences only.  ``skips`` says whether a batch that
-    goes bad is left out, or an error.  ``room`` are the bytes of atoms gathered for moves that may be held in memory.
+    ``shelf`` are the files behind ``memo``, where there are any: workers that reach them read the statistics of a
+    batch's last visit and write those of this one themselves, and send differences only; ``reach`` says how that went.
+    ``skips`` says whether a batch that goes bad is left out, or an error.  ``unread`` says of every batch ``(B,)``
+    whether an earlier call surveyed it and nobody visited it since: then its checksum is compared at its next visit.
+    ``room`` are the bytes of atoms gathered for moves that may be held in memory.
     """
 
     model: Model
@@ -58,7 +85,9 @@ class Work:
     moves: tuple[Move, ...] = ()
     shelf: Shelf | None = None
     skips: bool = False
+    unread: np.ndarray | None = None
     room: int = ROOM
+    reach: Reach = field(default_factory=Reach)
 
     def rng(self, lap: int, purpose: str) -> np.random.Generator:
         """Random numbers that depend on the seed, the lap and what they are for, and on nothing else."""
@@ -90,6 +119,8 @@ class State:
         Sum of the latest summary of every batch visited so far.
     visits
         Visit number of each batch's latest summary, ``(B,)``; -1 before the first.
+    receipts
+        Bytes and CRC-32 of the files of these visits, ``(B, 2)``; -1 where there is none, or nobody noted them.
     lap, position, step
         Laps completed; batches folded in the current lap; steps taken in all.
     terms
@@ -122,6 +153,7 @@ class State:
     total: RunningTotal
     visits: np.ndarray
     seen: np.ndarray
+    receipts: np.ndarray
     memory: Memory
     lap: int = 0
     position: int = 0
@@ -148,6 +180,7 @@ class State:
             total=RunningTotal(model.empty_summary(initial.ids)),
             visits=np.full(n_batches, -1),
             seen=np.zeros(n_batches, np.int64),
+            receipts=no_receipts(n_batches),
             memory=Memory(next_id=int(initial.ids.max(initial=-1)) + 1),
         )
 
@@ -156,31 +189,48 @@ class State:
         """The objective after the last step, nats."""
         return float(sum(self.terms.values()))
 
+    def note(self, batch: int, visit: int, seen: int, receipt: Receipt) -> None:
+        """A visit of a batch was kept: its number, how many changes of clusters it has seen, and what its file is."""
+        self.visits[batch], self.seen[batch] = visit, seen
+        self.receipts[batch] = receipt.nbytes, receipt.crc32
+
+    def receipt(self, batch: int) -> Receipt:
+        """What the file of a batch's latest visit is known by."""
+        return receipt_of(self.receipts, batch)
+
 
 def remember(work: Work, state: State, batch: int, found: Visit, seen: int | None = None) -> None:
     """Keep what was found in a batch for its next visit; ``seen`` of the changes of clusters are in it (all)."""
-    state.visits[batch] += 1
-    state.seen[batch] = len(state.edits) if seen is None else seen
-    work.memo.put_summary(batch, int(state.visits[batch]), visit_to_arrays(work.model, found))
+    _keep(work, state, batch, visit_to_arrays(work.model, found), seen)
 
 
 def remember_states(work: Work, state: State, batch: int, found: Visit, seen: int | None = None) -> None:
     """Keep where a batch's groups stand, and no statistics; for schedules that do not need those again."""
     if work.model.keeps_states:
-        state.visits[batch] += 1
-        state.seen[batch] = len(state.edits) if seen is None else seen
-        work.memo.put_summary(batch, int(state.visits[batch]), states_to_arrays(found))
+        _keep(work, state, batch, states_to_arrays(found), seen)
+
+
+def _keep(work: Work, state: State, batch: int, arrays: Mapping[str, np.ndarray], seen: int | None) -> None:
+    visit = int(state.visits[batch]) + 1
+    receipt = work.memo.put_summary(batch, visit, arrays)
+    state.note(batch, visit, len(state.edits) if seen is None else seen, receipt)
 
 
 def recall(work: Work, state: State, batch: int, seen: int | None = None) -> Summary:
     """The batch's latest summary, brought up to date with the first ``seen`` changes of clusters (all)."""
-    arrays, _ = work.memo.get_summary(batch, int(state.visits[batch]))
-    return summary_from(work.model, arrays, state.edits[int(state.seen[batch]) : seen])
+    return summary_from(work.model, _kept(work, state, batch), state.edits[int(state.seen[batch]) : seen])
 
 
-def recall_states(work: Work, state: State, batch: int) -> GroupStates | None:
-    """Where the batch's groups stood at its last visit, brought up to date; None where nothing was kept."""
+def recall_states(work: Work, state: State, batch: int, seen: int | None = None) -> GroupStates | None:
+    """Where the batch's groups stood at its last visit, brought up to date with the first ``seen`` changes (all).
+
+    None where nothing was kept.
+    """
     if not work.model.keeps_states or state.visits[batch] < 0:
         return None
-    arrays, _ = work.memo.get_summary(batch, int(state.visits[batch]))
-    return states_from(arrays, state.edits[int(state.seen[batch]) :])
+    return states_from(_kept(work, state, batch), state.edits[int(state.seen[batch]) : seen])
+
+
+def _kept(work: Work, state: State, batch: int) -> dict[str, np.ndarray]:
+    arrays, _ = work.memo.get_summary(batch, int(state.visits[batch]), state.receipt(batch))
+    return arrays

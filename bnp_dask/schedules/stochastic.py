@@ -8,12 +8,13 @@ from typing import Literal
 
 from bnp_dask.errors import SettingError
 from bnp_dask.model import Posterior
-from bnp_dask.schedules.base import Step, check_common, end_lap, history_row
+from bnp_dask.schedules.base import Step, end_lap, history_row, hold_common
 from bnp_dask.schedules.laps import lose
 from bnp_dask.schedules.losing import remaining_weight
 from bnp_dask.schedules.memoized import lap_order
 from bnp_dask.schedules.pipeline import Pipeline
 from bnp_dask.schedules.state import State, Work, remember
+from bnp_dask.settings import hold, number_from, one_of
 from bnp_dask.summary import Summary
 
 
@@ -55,13 +56,12 @@ class Stochastic:
     count_tolerance: float = 1e-4
 
     def __post_init__(self) -> None:
-        check_common(self.laps, self.window, self.tolerance, self.count_tolerance)
-        if not self.delay >= 0:
-            raise SettingError(f"delay={self.delay!r}: needs a number, at least 0")
-        if not 0.5 < self.decay <= 1:
-            raise SettingError(f"decay={self.decay!r}: needs a number above 0.5, at most 1, or it does not converge")
-        if self.order not in ("shuffled", "fixed"):
-            raise SettingError(f'order={self.order!r}: needs "shuffled" or "fixed"')
+        hold_common(self)
+        hold(self, "delay", number_from("delay", self.delay, 0.0))
+        hold(self, "decay", number_from("decay", self.decay, 0.5, 1.0, "a number above 0.5, or it does not settle"))
+        if self.decay == 0.5:
+            raise SettingError("decay=0.5: needs a number above 0.5, at most 1, or it does not settle")
+        one_of("order", self.order, ("shuffled", "fixed"))
 
     def learning_rate(self, step: int) -> float:
         """xi of the step after ``step`` steps."""

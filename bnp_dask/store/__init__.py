@@ -4,19 +4,46 @@
 
     run/
       RUN.json                      what this directory is, and the settings of the run; written once
-      LOCK                          held by the process that writes
+      job.yaml                      the job file that the run is of, where there was one; there when RUN.json is
+      LOCK, SESSION                 held by the process that writes; by what other processes know the directory
+      drafts/                       atoms that an initialisation has read, until it is made
+      manifest/5f0c7d21.rows        the batches of the data as they were surveyed; only ever appended to
+      manifest/5f0c7d21.npz         what they come to together, and how many of the rows are valid
       history.jsonl                 one line per row of the history; only ever appended to
-      checkpoints/00000012.json     manifest of checkpoint 12: state, checksums; its appearance is the commit
+      checkpoints/00000012.json     head of checkpoint 12: state, checksums; its appearance is the commit
       checkpoints/00000012.npz      arrays of checkpoint 12, and the list of summaries that it refers to
-      summaries/00003/00000800-000002.npz    summary of batch 800 at visit 2
+      summaries/00003/00000800-000002-9ae1f004.npz    summary of batch 800 at visit 2, with its CRC-32
 
 Every file is written under a temporary name, synced, and renamed, so that a kill at any moment leaves old files whole.
+Files that grow are valid as far as the head says that was written after them.  Nothing is believed for its name: a
+checkpoint's list says of every summary its visit, its bytes and its CRC-32, which whoever reads it compares.
 """
 
 from bnp_dask.store.behind import Behind
-from bnp_dask.store.checkpoint import Checkpoint
+from bnp_dask.store.checkpoint import Checkpoint, Listing, no_receipts, receipt_of
+from bnp_dask.store.files import DamagedError
+from bnp_dask.store.layout import JOB_NAME
+from bnp_dask.store.manifest import Manifest
 from bnp_dask.store.memory import MemoryStore
-from bnp_dask.store.run import RunStore, is_within_reach, read_history
-from bnp_dask.store.summaries import SummaryFiles
+from bnp_dask.store.reach import Drafts, SharedFiles
+from bnp_dask.store.run import RunStore, read_history
+from bnp_dask.store.summaries import NO_RECEIPT, Receipt, SummaryFiles
 
-__all__ = ["Behind", "Checkpoint", "MemoryStore", "RunStore", "SummaryFiles", "is_within_reach", "read_history"]
+__all__ = [
+    "JOB_NAME",
+    "NO_RECEIPT",
+    "Behind",
+    "Checkpoint",
+    "DamagedError",
+    "Drafts",
+    "Listing",
+    "Manifest",
+    "MemoryStore",
+    "Receipt",
+    "RunStore",
+    "SharedFiles",
+    "SummaryFiles",
+    "no_receipts",
+    "read_history",
+    "receipt_of",
+]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bnp_dask.store.checkpoint import Listing
 from bnp_dask.store.parts import Part
 from bnp_dask.store.run import RunStore, nothing
 
@@ -29,13 +30,14 @@ class Behind:
         state: Mapping[str, Any],
         arrays: Mapping[str, np.ndarray],
         history: list[dict[str, Any]],
-        summaries: Iterable[tuple[int, int]],
+        listing: Listing,
         parts: Iterable[Part] = (),
         constant: Callable[[str], bool] = nothing,
+        begun: bool = True,
     ) -> None:
         """As :meth:`RunStore.commit` but for the disk; StoreError also where the commit before did not get there."""
         self.wait()
-        prepared = store.prepare(state, arrays, history, summaries, parts, constant)
+        prepared = store.prepare(state, arrays, history, listing, parts, constant, begun)
         self._pending = self._pool.submit(store.write, prepared)
 
     def wait(self) -> None:

@@ -2,12 +2,109 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bnp_dask.store.log import Extent, read_extent
 from bnp_dask.store.parts import Part
+from bnp_dask.store.summaries import NO_RECEIPT, UNKNOWN, Receipt
+
+COLUMNS = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Listing:
+    """The summaries that a checkpoint refers to: which visit of each batch, and what its file must be.
+
+    Parameters
+    ----------
+    rows
+        Batch, visit, bytes and CRC-32, ``(N, 4)`` int64, by ascending batch; -1 where bytes or CRC-32 are unknown.
+    """
+
+    rows: np.ndarray
+
+    @staticmethod
+    def of(entries: Iterable[tuple[int, int, Receipt]]) -> Listing:
+        """From batch, visit and receipt of each."""
+        rows = [(batch, visit, receipt.nbytes, receipt.crc32) for batch, visit, receipt in entries]
+        return Listing(np.array(sorted(rows), np.int64).reshape(-1, COLUMNS))
+
+    @staticmethod
+    def of_latest(visits: np.ndarray, receipts: np.ndarray) -> Listing:
+        """From the latest visit of every batch ``(B,)``, -1 where there is none, and bytes and CRC-32 ``(B, 2)``."""
+        batches = np.flatnonzero(visits >= 0)
+        return Listing(np.column_stack([batches, visits[batches], receipts[batches]]).astype(np.int64))
+
+    @staticmethod
+    def of_saved(rows: np.ndarray) -> Listing:
+        """From what a checkpoint holds; version 0.1 noted no checksums."""
+        missing = COLUMNS - rows.shape[1]
+        return Listing(np.pad(np.asarray(rows, np.int64), ((0, 0), (0, missing)), constant_values=UNKNOWN))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def batches(self) -> np.ndarray:
+        """Batches, ``(N,)``."""
+        return self.rows[:, 0]
+
+    @property
+    def visits(self) -> np.ndarray:
+        """Visit of each, ``(N,)``."""
+        return self.rows[:, 1]
+
+    @property
+    def receipts(self) -> np.ndarray:
+        """Bytes and CRC-32 of each, ``(N, 2)``."""
+        return self.rows[:, 2:]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all files, as far as they are known."""
+        return int(np.maximum(self.rows[:, 2], 0).sum())
+
+    def entries(self, chosen: np.ndarray | slice = np.s_[:]) -> Iterable[tuple[int, int, Receipt]]:
+        """Batch, visit and receipt of some rows (all)."""
+        return ((b, v, Receipt(n, crc)) for b, v, n, crc in self.rows[chosen].tolist())
+
+    def new_since(self, older: Listing | None) -> np.ndarray:
+        """Which rows are not in an older listing, ``(N,)`` bool."""
+        if older is None or not len(older) or not len(self):
+            return np.ones(len(self), np.bool_)
+        place = np.minimum(np.searchsorted(older.batches, self.batches), len(older) - 1)
+        return np.asarray((older.rows[place] != self.rows).any(axis=1))
+
+
+NOTHING_LISTED = Listing(np.zeros((0, COLUMNS), np.int64))
+
+
+def receipt_of(receipts: np.ndarray, batch: int) -> Receipt:
+    """Row of an array of receipts ``(B, 2)``."""
+    return Receipt(int(receipts[batch, 0]), int(receipts[batch, 1]))
+
+
+def no_receipts(n_batches: int) -> np.ndarray:
+    """Receipts of batches that nothing is known of, ``(B, 2)`` int64."""
+    return np.full((n_batches, 2), NO_RECEIPT.nbytes, np.int64)
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """Rows of a history in a file, up to some checkpoint."""
+
+    path: Path
+    extent: Extent
+
+    def read(self) -> list[dict[str, Any]]:
+        """All of them; DamagedError when the file has changed."""
+        return [json.loads(line) for line in read_extent(self.path, self.extent).decode().splitlines()]
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,39 +117,51 @@ class Checkpoint:
         JSON-able state.
     arrays
         Named arrays.
-    history
-        All rows up to this checkpoint.
+    rows
+        Where its history lies.
     number
         Grows by at least one from commit to commit.
-    summaries
-        Batch and visit of the summaries it refers to, ``(B, 2)`` int64.
+    listing
+        The summaries it refers to.
+    parts
+        Other files it refers to.
+    begun
+        Whether anything was done since the start.
     """
 
     state: dict[str, Any]
     arrays: dict[str, np.ndarray]
-    history: list[dict[str, Any]]
+    rows: StoredRows
     number: int
-    summaries: np.ndarray
+    listing: Listing
+    parts: tuple[Part, ...] = ()
+    begun: bool = True
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """All rows up to this checkpoint, read anew: of a long run they are many."""
+        return self.rows.read()
 
 
 @dataclass(frozen=True, eq=False)
-class Loaded:
-    """A checkpoint with what the next commit must know of it."""
+class Committed:
+    """Of a checkpoint on the disk what the next commit must know."""
 
-    checkpoint: Checkpoint
-    listing: np.ndarray  # (B, 3): batch, visit, bytes of the file
-    history_bytes: int
-    history_crc: int
+    number: int
+    listing: Listing
+    history: Extent
     parts: tuple[Part, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A checkpoint to be written: its number, state as JSON, arrays that nobody else has, new history rows, and parts
-    that are in files already."""
+    """A checkpoint to be written: its number, state as JSON, arrays that nobody else has, new history rows, the
+    summaries and the parts that it refers to, and whether the run has begun."""
 
     number: int
     state: str
     arrays: dict[str, np.ndarray]
     history: bytes
+    listing: Listing
     parts: tuple[Part, ...] = ()
+    begun: bool = True

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.errors import StoreError
+from bnp_dask.store.checkpoint import Listing
 from bnp_dask.store.files import dump_json
 from bnp_dask.store.parts import Part, PartFiles
-from bnp_dask.store.summaries import SummaryFiles
+from bnp_dask.store.summaries import NO_RECEIPT, Receipt, SummaryFiles
 
 _Entry = tuple[dict[str, np.ndarray], dict[str, Any]]
 
@@ -31,8 +32,8 @@ class MemoryStore:
     def __init__(self, max_bytes: int = 256_000_000) -> None:
         self._max_bytes = max_bytes
         self._held = 0
-        # Batch -> visit -> what is held, or None when it is on the disk.
-        self._entries: dict[int, dict[int, _Entry | None]] = {}
+        # Batch -> visit -> what is held, or the receipt of its file when it is on the disk.
+        self._entries: dict[int, dict[int, _Entry | Receipt]] = {}
         self._directory: tempfile.TemporaryDirectory[str] | None = None
 
     @property
@@ -42,7 +43,7 @@ class MemoryStore:
 
     def put_summary(
         self, batch: int, visit: int, arrays: Mapping[str, np.ndarray], meta: dict[str, Any] | None = None
-    ) -> None:
+    ) -> Receipt:
         """Keep a copy of a summary."""
         dump_json(meta or {})  # refuses what a run directory would refuse
         visits = self._entries.setdefault(batch, {})
@@ -53,17 +54,19 @@ class MemoryStore:
             visits[visit] = (_copies(arrays), dict(meta or {}))
             self._held += size
         else:
-            self._files().put(batch, visit, arrays, meta)
-            visits[visit] = None
+            visits[visit] = self._files().put(batch, visit, arrays, meta)
+        return NO_RECEIPT
 
-    def get_summary(self, batch: int, visit: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    def get_summary(
+        self, batch: int, visit: int, receipt: Receipt = NO_RECEIPT
+    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """A copy of a summary, and its meta data."""
         visits = self._entries.get(batch, {})
         if visit not in visits:
             raise StoreError(f"no summary of batch {batch} at visit {visit}; this batch has visits {sorted(visits)}")
         entry = visits[visit]
-        if entry is None:
-            return self._files().get(batch, visit)
+        if isinstance(entry, Receipt):
+            return self._files().get(batch, visit, entry)
         return _copies(entry[0]), dict(entry[1])
 
     def part_files(self) -> PartFiles:
@@ -81,10 +84,10 @@ class MemoryStore:
         state: Mapping[str, Any],
         arrays: Mapping[str, np.ndarray],
         history: list[dict[str, Any]],
-        summaries: Iterable[tuple[int, int]],
+        listing: Listing,
     ) -> None:
-        """Nothing is saved; older summaries than those in ``summaries`` are forgotten."""
-        self.forget(summaries)
+        """Nothing is saved; older summaries than those of the ``listing`` are forgotten."""
+        self.forget((batch, visit) for batch, visit, _ in listing.entries())
 
     def forget(self, keep: Iterable[tuple[int, int]]) -> None:
         """Forget, of the batches in ``keep``, the visits before the one that is named there."""
@@ -109,8 +112,8 @@ class MemoryStore:
         if visit not in visits:
             return
         entry = visits.pop(visit)
-        if entry is None:
-            self._files().path(batch, visit).unlink(missing_ok=True)
+        if isinstance(entry, Receipt):
+            self._files().path(batch, visit, entry).unlink(missing_ok=True)
         else:
             self._held -= sum(a.nbytes for a in entry[0].values())
 

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -99,3 +100,8 @@ class CommittedParts:
         if self.files.folder.exists():
             self.names = set(os.listdir(self.files.folder))
         self.only(kept)
+
+
+def parts_in(content: Mapping[str, Any]) -> tuple[Part, ...]:
+    """Parts that the JSON of a checkpoint names; older ones name none."""
+    return tuple(Part(*part) for part in content.get("parts", ()))

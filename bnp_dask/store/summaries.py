@@ -1,8 +1,9 @@
-"""Files with the summary of one batch at one visit."""
+"""Files with what a visit left of one batch, each known by batch, visit and checksum."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,14 +12,44 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.errors import StoreError
-from bnp_dask.store.files import DamagedError, make_directory, pack, read_bytes, unpack, write_atomic
+from bnp_dask.store.files import (
+    DamagedError,
+    crc_of_packed,
+    make_directory,
+    pack,
+    read_bytes,
+    unpack,
+    write_atomic,
+)
 
 BATCHES_PER_FOLDER = 256
+
+UNKNOWN = -1
+"""In place of a length or a checksum that nobody noted."""
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """The file of a visit as it was written: its bytes and their CRC-32.
+
+    Both are -1 for what was not written to a file, and the CRC-32 for files of version 0.1, which noted none.
+    """
+
+    nbytes: int = UNKNOWN
+    crc32: int = UNKNOWN
+
+
+NO_RECEIPT = Receipt()
+
+_NAME = re.compile(r"(\d+)-(\d+)(?:-([0-9a-f]{8}))?\.npz")
 
 
 @dataclass(frozen=True)
 class SummaryFiles:
     """Summaries under a directory; small and picklable, so that workers can read and write them too.
+
+    The name of a file holds its checksum.  So whatever is written late, by a worker that was given up, is another
+    file and replaces nothing.
 
     Parameters
     ----------
@@ -28,18 +59,18 @@ class SummaryFiles:
 
     folder: Path
 
-    def path(self, batch: int, visit: int) -> Path:
-        """File of a summary; some hundred files per directory, whatever the number of batches."""
-        return self.folder / f"{batch // BATCHES_PER_FOLDER:05d}" / f"{batch:08d}-{visit:06d}.npz"
+    def folder_of(self, batch: int) -> Path:
+        """Folder with the files of a batch; of some hundred files, whatever the number of batches."""
+        return self.folder / f"{batch // BATCHES_PER_FOLDER:05d}"
+
+    def path(self, batch: int, visit: int, receipt: Receipt = NO_RECEIPT) -> Path:
+        """File of a summary."""
+        checksum = "" if receipt.crc32 == UNKNOWN else f"-{receipt.crc32:08x}"
+        return self.folder_of(batch) / f"{batch:08d}-{visit:06d}{checksum}.npz"
 
     def put(
-        self,
-        batch: int,
-        visit: int,
-        arrays: Mapping[str, np.ndarray],
-        meta: Mapping[str, Any] | None = None,
-        is_committed: bool = False,
-    ) -> None:
+        self, batch: int, visit: int, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any] | None = None
+    ) -> Receipt:
         """Write a summary, atomically.  Writing the same again changes nothing.
 
         Parameters
@@ -48,56 +79,76 @@ class SummaryFiles:
             What the summary is called.
         arrays, meta
             Its content.
-        is_committed
-            Whether a checkpoint refers to it; then it may not change.
+
+        Returns
+        -------
+        Receipt
+            What :meth:`get` is to be given to read this and nothing else.
         """
-        _require_key(batch, visit)
-        path, data = self.path(batch, visit), pack(arrays, meta)
+        if batch < 0 or visit < 0:
+            raise StoreError(f"batch {batch}, visit {visit}: both must be 0 or more")
+        data = pack(arrays, {"key": [batch, visit], "meta": dict(meta or {})})
+        receipt = Receipt(len(data), crc_of_packed(data))
+        path = self.path(batch, visit, receipt)
         if not path.parent.exists():
             make_directory(path.parent)
         # Not synced, because a commit does that for all new ones together; but one that a checkpoint may refer to
         # is never replaced by bytes that are not on the disk yet.
         exists = path.exists()
-        if exists and read_bytes(path) == data:
-            return
-        if exists and is_committed:
-            raise StoreError(
-                f"{path} belongs to a checkpoint and holds other values than those now put for batch {batch} at "
-                f"visit {visit}; use the next number of visit, or resume from the checkpoint"
-            )
-        write_atomic(path, data, sync=exists)
+        if not (exists and read_bytes(path) == data):
+            write_atomic(path, data, sync=exists)
+        return receipt
 
-    def get(self, batch: int, visit: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Arrays and meta data of a summary; StoreError when it is missing or damaged."""
-        path = self.path(batch, visit)
+    def get(
+        self, batch: int, visit: int, receipt: Receipt = NO_RECEIPT
+    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Arrays and meta data of a summary.
+
+        Raises
+        ------
+        StoreError
+            The file is missing or damaged, or is not the one that was written: of another batch, visit or run.
+        """
+        path = self.path(batch, visit, receipt)
         try:
-            return unpack(read_bytes(path), path)
+            data = read_bytes(path)
+            arrays, meta = unpack(data, path)
+            _require_same(path, (batch, visit), receipt, meta, data)
         except DamagedError as error:
             raise StoreError(
                 f"the summary of batch {batch} at visit {visit} cannot be used: {error}. "
                 "Put the file back from a copy, or remove the newest checkpoint to resume from the one before"
             ) from error
+        # version 0.1 wrote the meta data alone
+        return arrays, meta["meta"] if "key" in meta else meta
 
-    def size(self, batch: int, visit: int) -> int:
-        """Bytes of a summary's file; DamagedError when it is missing."""
-        path = self.path(batch, visit)
+    def names(self, folder: Path) -> Iterator[tuple[Path, tuple[int, int, int]]]:
+        """Files in a folder of summaries, and batch, visit and CRC-32 as their names say."""
         try:
-            return path.stat().st_size
-        except OSError as error:
-            raise DamagedError(f"{path} is missing ({error.strerror})") from error
+            found = os.listdir(folder)
+        except FileNotFoundError:
+            return
+        for name in found:
+            if (parts := _NAME.fullmatch(name)) is not None:
+                yield folder / name, (int(parts[1]), int(parts[2]), int(parts[3], 16) if parts[3] else UNKNOWN)
 
     def keys(self) -> Iterator[tuple[int, int]]:
         """Batch and visit of every summary there is."""
         if not self.folder.exists():
             return
         for folder in os.scandir(self.folder):
-            for name in os.listdir(folder.path):
-                stem, _, suffix = name.partition(".")
-                batch, _, visit = stem.partition("-")
-                if suffix == "npz" and batch.isdigit() and visit.isdigit():
-                    yield int(batch), int(visit)
+            for _, (batch, visit, _) in self.names(Path(folder.path)):
+                yield batch, visit
 
 
-def _require_key(batch: int, visit: int) -> None:
-    if batch < 0 or visit < 0:
-        raise StoreError(f"batch {batch}, visit {visit}: both must be 0 or more")
+def _require_same(path: Path, key: tuple[int, int], receipt: Receipt, meta: Mapping[str, Any], data: bytes) -> None:
+    """DamagedError unless a whole file is the one that was written."""
+    found = meta.get("key", list(key))
+    if found != list(key):
+        raise DamagedError(f"{path} is damaged (it holds batch and visit {found})")
+    crc = crc_of_packed(data)
+    if receipt.nbytes not in (UNKNOWN, len(data)) or receipt.crc32 not in (UNKNOWN, crc):
+        raise DamagedError(
+            f"{path} is damaged (it holds other values than this run put there: {len(data)} bytes with CRC-32 "
+            f"{crc:08x}, not {receipt.nbytes} bytes)"
+        )

@@ -12,11 +12,12 @@ from scipy.special import logsumexp
 
 from bnp_dask.allocation import DocumentStep
 from bnp_dask.batch import Batch
-from bnp_dask.errors import DataError, SettingError
+from bnp_dask.errors import DataError
 from bnp_dask.groups import lay_out
 from bnp_dask.kernels.completion import log_word_shares, mix
 from bnp_dask.model import Posterior
 from bnp_dask.observation import Multinomial
+from bnp_dask.settings import hold, number_between, one_of, whole_number
 from bnp_dask.topics.documents import TILE_NUMBERS, DocumentTopics, check_documents, find_topics
 
 FOLD_IN = DocumentStep(start="cold", sweeps=200, tolerance=1e-3, restarts=0)
@@ -47,12 +48,10 @@ class Completion:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.split not in SHARES:
-            raise SettingError(f'split={self.split!r}: needs "types" or "tokens"')
-        if self.share is not None and not 0 < self.share < 1:
-            raise SettingError(f"share={self.share!r}: needs a share of the words between 0 and 1, such as 0.2")
-        if isinstance(self.seed, bool) or not isinstance(self.seed, (int, np.integer)) or self.seed < 0:
-            raise SettingError(f"seed={self.seed!r}: needs a whole number, at least 0")
+        one_of("split", self.split, tuple(SHARES))
+        if self.share is not None:
+            hold(self, "share", number_between("share", self.share, 0.0, 1.0, "a share of the words"))
+        hold(self, "seed", whole_number("seed", self.seed))
 
     @property
     def held_out(self) -> float:

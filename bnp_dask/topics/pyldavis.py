@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bnp_dask.arguments import require_posterior
 from bnp_dask.data.base import Reader, batch_reader
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor
@@ -32,7 +33,7 @@ def to_pyldavis(
     words: Sequence[str] | None = None,
     *,
     batch_size: int | None = None,
-    client: Client | Executor | None = None,
+    client: Client | Executor | str | None = None,
 ) -> dict[str, Any]:
     """The arguments of ``pyLDAvis.prepare``: ``pyLDAvis.prepare(**bnp_dask.to_pyldavis(posterior, data))``.
 
@@ -54,7 +55,7 @@ def to_pyldavis(
         the share of topics that were not met yet is left out; ``doc_lengths (G,)``, ``vocab``, and
         ``term_frequency (V,)``, tokens in these documents.
     """
-    if not counts_words(posterior.model):
+    if not counts_words(require_posterior(posterior).model):
         model = posterior.model
         raise SettingError(
             f"pyLDAvis shows topics of words, not {type(model.allocation).__name__} of "

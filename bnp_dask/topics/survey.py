@@ -12,6 +12,8 @@ import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
+from bnp_dask.arguments import require_posterior
+from bnp_dask.arrays import plain
 from bnp_dask.batch import Batch
 from bnp_dask.data.base import Reader, batch_reader
 from bnp_dask.errors import DataError, SettingError
@@ -21,6 +23,7 @@ from bnp_dask.execute.dask import open_executor
 from bnp_dask.execute.ordered import in_order
 from bnp_dask.matching import open_for
 from bnp_dask.model import Posterior
+from bnp_dask.settings import whole_number
 from bnp_dask.topics.documents import as_documents, check_documents, counts_words, find_topics, own_step, prior_mass
 from bnp_dask.topics.words import top_words
 
@@ -165,7 +168,7 @@ def survey_documents(
     n_words: int = 10,
     words: np.ndarray | None = None,
     batch_size: int | None = None,
-    client: Client | Executor | None = None,
+    client: Client | Executor | str | None = None,
 ) -> TopicSurvey:
     """How topics lie in documents: one pass, out of core.
 
@@ -191,11 +194,13 @@ def survey_documents(
     DataError
         Data that the likelihood cannot have produced, or counts with another vocabulary.
     """
-    prior_mass(posterior)
+    prior_mass(require_posterior(posterior))
+    whole_number("n_documents", n_documents)
+    whole_number("n_words", n_words, 1)
     source = open_for(posterior, data, batch_size)
     column = None
     if counts_words(posterior.model):
-        column = top_words(posterior, n_words, by="probability").column if words is None else np.asarray(words)
+        column = top_words(posterior, n_words, by="probability").column if words is None else _columns(posterior, words)
     with one_blas_thread(), open_executor(client) as runner:
         shared = runner.share("posterior", posterior.light())
         tasks = (
@@ -210,6 +215,18 @@ def survey_documents(
     if total is None or total.n == total.empty:
         raise DataError(f"{source.name}: no document with a word of the vocabulary; topics cannot be seen in it")
     return _finish(posterior, total)
+
+
+def _columns(posterior: Posterior, words: Any) -> np.ndarray:
+    """Columns of words of each topic ``(K, n)``; DataError for others."""
+    array, width = plain(words, "words"), posterior.observation.lam.shape[1]
+    wrong = array.ndim != 2 or len(array) != posterior.n_clusters or array.dtype.kind not in "iu"
+    if wrong or (array.size and not 0 <= array.min() <= array.max() < width):
+        raise DataError(
+            f"words of shape {array.shape} and dtype {array.dtype}; needs columns of the counts, 0 to {width - 1}, "
+            f"({posterior.n_clusters}, n)"
+        )
+    return array.astype(np.int64)
 
 
 def survey_task(posterior: Posterior, reader: Reader, column: np.ndarray | None, n_documents: int) -> _Part:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 
+from bnp_dask.arguments import require_posterior
+from bnp_dask.arrays import plain
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.model import Posterior
 from bnp_dask.observation import Multinomial
+from bnp_dask.settings import number_from, one_of, shown, whole_number
 
 Ranking = Literal["probability", "lift", "relevance"]
 
@@ -31,7 +34,7 @@ def word_probabilities(posterior: Posterior) -> np.ndarray:
     SettingError
         Clusters that generate no words.
     """
-    if not isinstance(posterior.model.observation, Multinomial):
+    if not isinstance(require_posterior(posterior).model.observation, Multinomial):
         raise SettingError(
             f"clusters of {type(posterior.model.observation).__name__} have no words; this needs Multinomial()"
         )
@@ -65,8 +68,7 @@ def relevance(posterior: Posterior, weight: float = RELEVANCE) -> np.ndarray:
 
     ``weight=1`` ranks as probability, ``weight=0`` as lift.
     """
-    if not 0 <= weight <= 1:
-        raise SettingError(f"weight={weight!r}: needs a number between 0 (lift) and 1 (probability)")
+    number_from("weight", weight, 0.0, 1.0, "a number between 0 (lift) and 1 (probability)")
     phi = word_probabilities(posterior)
     return weight * np.log(phi) + (1.0 - weight) * np.log(phi / marginal(posterior))
 
@@ -150,10 +152,10 @@ def top_words(
     TopWords
         Ties go to the earlier column.
     """
-    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
-        raise SettingError(f"n={n!r}: needs a whole number of words, at least 1")
-    if by not in ("probability", "lift", "relevance"):
-        raise SettingError(f'by={by!r}: needs "probability", "lift" or "relevance"')
+    whole_number("n", n, 1, what="a whole number of words")
+    one_of("by", by, ("probability", "lift", "relevance"))
+    if least is not None:
+        number_from("least", least, 0.0, what="a number of tokens")
     phi = word_probabilities(posterior)
     names = names_of(posterior, words)
     score = {
@@ -187,6 +189,8 @@ def names_of(posterior: Posterior, words: Sequence[str] | None) -> tuple[str, ..
     """Names of the columns: those given, or those that the posterior knows; DataError for a wrong number."""
     if words is None:
         return posterior.feature_names
+    if isinstance(words, str) or not isinstance(words, Sized) or plain(words, "words").ndim != 1:
+        raise SettingError(f"words={shown(words)}: needs a list of names, one for each column")
     names = tuple(str(w) for w in words)
     width = posterior.observation.lam.shape[1]
     if len(names) != width:

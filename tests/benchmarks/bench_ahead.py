@@ -22,7 +22,7 @@ from distributed import Client
 import bnp_dask as bnp
 from bnp_dask.batch import Batch
 from bnp_dask.execute import ahead
-from bnp_dask.schedules import pipeline
+from bnp_dask.schedules import tasks
 from tests.benchmarks.timing import workers
 
 N_ATOMS, N_FEATURES, N_CLUSTERS = 1000, 512, 4
@@ -76,13 +76,13 @@ def compute(seconds: float) -> None:
 
 def slow_down(step: float, is_busy: bool) -> None:
     """On a worker: from now on local steps take so long."""
-    visit_batch = pipeline.visit_batch
+    visit_batch = tasks.visit_batch
 
     def slowly(*args: Any) -> Any:
         (compute if is_busy else time.sleep)(step)
         return visit_batch(*args)
 
-    pipeline.visit_batch = slowly
+    tasks.visit_batch = slowly
 
 
 def switch(is_on: bool) -> None:

@@ -248,7 +248,7 @@ class FileMemo:
         self.files = files
 
     def put_summary(self, batch, visit, arrays, meta=None):
-        self.files.put(batch, visit, arrays, meta)
+        return self.files.put(batch, visit, arrays, meta)
 
-    def get_summary(self, batch, visit):
-        return self.files.get(batch, visit)
+    def get_summary(self, batch, visit, receipt):
+        return self.files.get(batch, visit, receipt)

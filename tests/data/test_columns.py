@@ -347,7 +347,7 @@ def test_names_for_an_array():
 
 @pytest.mark.parametrize("columns", ["age", 3, {"age": 1}.keys])
 def test_columns_that_are_no_list_are_refused(columns):
-    with pytest.raises(DataError, match="needs a list of names"):
+    with pytest.raises(SettingError, match="needs a list of names"):
         bnp.as_source(people(), columns=columns)
 
 

@@ -217,7 +217,7 @@ def test_settings_are_checked():
         ({"max_features": 0}, "max_features=0"),
         ({"ngrams": (2, 1)}, "ngrams"),
         ({"encoding": "utf-9"}, "encoding='utf-9' is unknown"),
-        ({"on_bad": "ignore"}, "needs one of 'error', 'skip'"),
+        ({"on_bad": "ignore"}, 'needs "error" or "skip"'),
     ]:
         with pytest.raises(SettingError, match=message):
             Text(**wrong)

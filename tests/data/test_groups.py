@@ -151,7 +151,7 @@ def test_what_has_no_groups():
         as_source(X, groups=OFFSETS, order="time")
     with pytest.raises(DataError, match="already a source"):
         as_source(as_source(X), groups=OFFSETS)
-    with pytest.raises(DataError, match="no column 'sites'; nearest existing name: 'site'"):
+    with pytest.raises(DataError, match="no column 'sites' for the groups of rows; nearest existing name: 'site'"):
         as_source(table(), groups="sites")
 
 

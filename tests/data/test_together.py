@@ -11,7 +11,7 @@ from bnp_dask.data import as_source
 from bnp_dask.data.together import SMALL_BYTES, bytes_told, in_words, n_together
 from bnp_dask.errors import DataError
 from bnp_dask.execute import SerialExecutor
-from bnp_dask.first_pass import survey_what_is_good, take_survey
+from bnp_dask.first_pass import take_survey
 
 MODEL = Model(DPMixture(), Gaussian())
 X = np.random.default_rng(0).normal(size=(4000, 3))
@@ -58,10 +58,10 @@ def test_what_sources_tell():
 @pytest.mark.parametrize("n_workers, tasks", [(1, 5), (2, 8), (50, 40)])
 def test_the_survey_is_the_same(n_workers, tasks):
     source, executor = as_source(X, batch_size=100), Named(n_workers)
-    survey = take_survey(MODEL, source, executor)
+    survey = take_survey(MODEL, source, executor).survey
     assert len(executor.names) == tasks
     assert executor.names[0] == ("survey-batch0" if n_workers == 50 else f"survey-batch0-to-{[0, 7, 4][n_workers]}")
-    alone = take_survey(MODEL, source, Named(50))
+    alone = take_survey(MODEL, source, Named(50)).survey
     assert survey.batch_atoms == alone.batch_atoms and survey.checksums == alone.checksums
     np.testing.assert_array_equal(survey.mean, alone.mean)
 
@@ -72,7 +72,8 @@ def test_a_bad_batch_among_good_ones():
     source = as_source(x, batch_size=100)
     with pytest.raises(DataError, match=r"batch 12\b"):
         take_survey(MODEL, source, Named(1))
-    survey, rest = survey_what_is_good(MODEL, source, Named(1))
+    found = take_survey(MODEL, source, Named(1), skips=True)
+    survey, rest = found.survey, found.source
     assert survey.n_atoms == 3900 and rest.n_batches == 40
     assert [b for b, n in enumerate(survey.batch_atoms) if n == 0] == [12]
 

@@ -22,15 +22,15 @@ def blas_threads() -> int:
     return max(i["num_threads"] for i in threadpool_info() if i["user_api"] == "blas")
 
 
-class NamedError(ValueError):
-    """An error of the tests' own."""
+class NamedError(OSError):
+    """An error of the tests' own, which may pass."""
 
 
-def fails_on(folder: str, task: int, failing_calls: tuple[int, ...]) -> int:
+def fails_on(folder: str, task: int, failing_calls: tuple[int, ...], kind: type[Exception] = NamedError) -> int:
     """Fail on those calls (counted over all processes by files in ``folder``), else give the task's number."""
     call = count_call(folder, task)
     if call in failing_calls:
-        raise NamedError(f"task {task} call {call}")
+        raise kind(f"task {task} call {call}")
     return task
 
 

@@ -9,7 +9,7 @@ import weakref
 import numpy as np
 import pytest
 
-from bnp_dask.errors import ExecutionError, SettingError
+from bnp_dask.errors import BatchError, DataError, ExecutionError, SettingError
 from bnp_dask.execute import SerialExecutor, ThreadExecutor
 from bnp_dask.execute.dask import DaskExecutor
 from bnp_dask.execute.ordered import in_order
@@ -122,6 +122,35 @@ def test_failure_table(make, tmp_path, kind, retries):
                 executor.result(handles[i])
             assert str(caught.value) == f"task {i} call {retries}"
         assert count_call(str(tmp_path), i) == min(leading, retries) + 1  # tries made, no more
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind_of_error", [ValueError, DataError, TypeError, FileNotFoundError, BatchError])
+def test_what_is_the_same_at_every_try_is_tried_once_and_not_logged(make, tmp_path, kind, kind_of_error, caplog):
+    executor = make(kind, 2)
+    with pytest.raises(kind_of_error, match="task 1 call 0"):
+        executor.result(executor.submit("task-1", fails_on, str(tmp_path), 1, (0,), kind_of_error))
+    assert count_call(str(tmp_path), 1) == 1
+    assert not [r for r in caplog.records if r.name.startswith("bnp_dask")]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_may_pass_is_tried_again_and_the_log_says_why(make, tmp_path, kind, caplog):
+    executor = make(kind, 2)
+    assert executor.result(executor.submit("task-1", fails_on, str(tmp_path), 1, (0, 1), ConnectionError)) == 1
+    said = [r.getMessage() for r in caplog.records if r.name.startswith("bnp_dask")]
+    assert said == [
+        "task task-1 failed, 2 tries left: ConnectionError: task 1 call 0",
+        "task task-1 failed, 1 try left: ConnectionError: task 1 call 1",
+    ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_task_that_another_needs_has_tries_of_its_own(make, tmp_path, kind):
+    executor = make(kind, 2)
+    needed = [executor.submit(f"task-{i}", fails_on, str(tmp_path), i, (0, 1)) for i in range(3)]
+    assert executor.result(executor.submit("add-1", add, *needed)) == 3
+    assert [count_call(str(tmp_path), i) for i in range(3)] == [3, 3, 3]
 
 
 def test_void_handles_are_refused(executor):

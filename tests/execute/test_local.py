@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import os
+import socket
 import zlib
 
 import dask
@@ -13,7 +15,7 @@ from distributed import Client, LocalCluster, default_client
 from bnp_dask.console import open_client
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.dask import DaskExecutor
-from bnp_dask.execute.local import local_client, worker_settings
+from bnp_dask.execute.local import ANY_PORT, DASHBOARD, local_client, worker_settings
 from bnp_dask.execute.parcel import Parcel
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.jobfile import ClientSpec
@@ -32,11 +34,22 @@ def test_only_workers_with_memory_to_spare_keep_what_they_free(limit, is_roomy):
         assert dask.config.get("distributed.nanny.pre-spawn-environ.OMP_NUM_THREADS") == 1
 
 
+def local_cluster():
+    """A cluster of Dask's own making, whose scheduler takes any free port."""
+    return LocalCluster(
+        n_workers=1,
+        threads_per_worker=1,
+        host="127.0.0.1",
+        dashboard_address=None,
+        scheduler_kwargs={"dashboard_address": ANY_PORT},
+    )
+
+
 @pytest.mark.usefixtures("first_cluster")
 def test_settings_reach_the_workers():
     with (
         dask.config.set(worker_settings()),
-        LocalCluster(n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as cluster,
+        local_cluster() as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         (found,) = client.run(
@@ -47,6 +60,17 @@ def test_settings_reach_the_workers():
             )
         ).values()
     assert found == (str(2**27), str(2**25), "200ms")
+
+
+@pytest.mark.parametrize("dashboard", [None, DASHBOARD])
+def test_a_port_that_is_in_use_is_nobodys_concern(dashboard):
+    """Dask warns of it, also where no dashboard is asked for; here warnings are errors."""
+    with socket.socket() as other:
+        with contextlib.suppress(OSError):  # another cluster on this machine has it already
+            other.bind(("127.0.0.1", 8787))
+            other.listen()
+        with local_client(1, 0, dashboard) as client:
+            assert client.submit(operator.add, 1, 2).result() == 3
 
 
 @pytest.mark.usefixtures("first_cluster")

@@ -175,14 +175,14 @@ def test_a_run_stopped_before_its_first_lap_can_be_started_again(folder, monkeyp
     with monkeypatch.context() as patch:
         patch.setattr(bnp.BregmanKMeans, "start", stop)
         assert main(["train", "run.yaml"]) == 130
-    assert "nothing was saved yet" in capsys.readouterr().err
+    assert "go on with: bnp-dask resume run" in capsys.readouterr().err
     assert main(["train", "run.yaml"]) == 0
     assert "3 clusters" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("stop", "code"), [(KeyboardInterrupt, 130), (cli.Terminated, 143)])
 def test_a_stopped_run_says_how_to_go_on(folder, monkeypatch, capsys, stop, code):
-    from bnp_dask.cli.run import KeepJob
+    from bnp_dask.cli.stop import StopWhenAsked
 
     def interrupt(self, row, posterior):
         if row["lap"] == 2:
@@ -190,7 +190,7 @@ def test_a_stopped_run_says_how_to_go_on(folder, monkeypatch, capsys, stop, code
 
     edit_job(folder, schedule={"type": "Memoized", "laps": 5, "tolerance": 0, "count_tolerance": 0})
     with monkeypatch.context() as patch:
-        patch.setattr(KeepJob, "on_lap", interrupt)
+        patch.setattr(StopWhenAsked, "on_lap", interrupt)
         assert main(["train", "run.yaml"]) == code
     assert "go on with: bnp-dask resume run" in capsys.readouterr().err
     assert main(["resume", "run"]) == 0
@@ -261,6 +261,39 @@ def test_options_win_over_the_job_file():
         scheduler="tcp://a:1"
     )
     assert client_spec(Namespace(**{**vars(none), "memory_limit": "2GB"}), default) == ClientSpec(2, memory_limit="2GB")
+
+
+def test_clusters_are_listed_from_the_heaviest_on():
+    from types import SimpleNamespace
+
+    from bnp_dask.cli.run import weights_table
+
+    posterior = SimpleNamespace(weights=np.array([0.2, 0.5, 0.1, 0.2]), ids=np.array([7, 3, 9, 4]), n_clusters=4)
+    lines = weights_table(posterior, limit=3).splitlines()
+    assert [line.split() for line in lines[3:]] == [
+        ["3", "0.5"],
+        ["4", "0.2"],
+        ["7", "0.2"],
+        ["...", "and", "1", "more"],
+    ]
+
+
+def test_a_run_that_was_asked_to_stop_has_a_minute_for_it(capfd, monkeypatch):
+    from bnp_dask.cli.stop import StopWhenAsked
+
+    alarms = []  # the real one is that of the test's own limit of time
+    monkeypatch.setattr(signal, "setitimer", lambda which, seconds: alarms.append((which, seconds)))
+    stop = StopWhenAsked()
+    stop.on_start(None)
+    with stop.listening():
+        assert alarms == []
+        signal.raise_signal(signal.SIGTERM)
+        assert alarms == [(signal.ITIMER_REAL, 60.0)]
+        assert stop.on_batch(1) is True
+        with pytest.raises(cli.Terminated):  # when the time is up
+            signal.raise_signal(signal.SIGALRM)
+    assert alarms[1:] == [(signal.ITIMER_REAL, 0)]
+    assert "stopping after the batches in flight" in capfd.readouterr().err
 
 
 def test_table_lines_up():

@@ -68,4 +68,4 @@ def test_train_score_predict_report(folder, monkeypatch, capsys):
 def test_wrong_settings(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     assert main(["score", "run", "new.zarr", "--held-out", "2"]) == 2
-    assert "between 0 and 1" in capsys.readouterr().err
+    assert "above 0 and below 1" in capsys.readouterr().err

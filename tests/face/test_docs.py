@@ -115,7 +115,7 @@ def test_on_a_cluster(tmp_path):
         assert "TrainResult" in done.stdout
 
 
-# -- job files and manifests ----------------------------------------------------------------------------------
+# -- job files ----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("path", ["examples/run.yaml", "examples/topics.yaml", "cluster_configs/local.yaml"])
 def test_job_files_are_right(path):
     assert read_job(ROOT / path).store is not None
@@ -127,18 +127,3 @@ def test_the_job_file_in_the_documentation_is_right(tmp_path):
     text = jobfile.__doc__.split(".. code-block:: yaml")[1].split("Only ``model``")[0]
     job = parse_job(yaml.safe_load(text), tmp_path)
     assert [type(move).__name__ for move in job.moves] == ["Birth", "Merge", "Delete"]
-
-
-def test_manifests_are_yaml_and_keep_the_coordinator_beside_the_scheduler():
-    manifest = yaml.safe_load((ROOT / "cluster_configs" / "kubernetes.yaml").read_text())
-    assert manifest["kind"] == "DaskJob"
-    terms = manifest["spec"]["job"]["spec"]["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    assert terms[0]["labelSelector"]["matchLabels"]["dask.org/component"] == "scheduler"
-    jobqueue = yaml.safe_load((ROOT / "cluster_configs" / "slurm_jobqueue.yaml").read_text())
-    slurm = jobqueue["jobqueue"]["slurm"]
-    assert slurm["cores"] == slurm["processes"]
-
-
-def test_the_slurm_script_is_shell():
-    done = subprocess.run(["bash", "-n", str(ROOT / "cluster_configs" / "slurm.sh")], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr

@@ -1,12 +1,16 @@
 """Job files: what they build, and what they say about every kind of mistake."""
 
+import os
+import time
+
 import numpy as np
 import pytest
 import yaml
 
 import bnp_dask as bnp
-from bnp_dask.errors import SettingError
-from bnp_dask.jobfile import COPY_NAME, ClientSpec, parse_job, read_job, with_laps, with_store, write_copy
+from bnp_dask.errors import SettingError, StoreError
+from bnp_dask.jobfile import ClientSpec, parse_job, read_job, to_text, with_laps, with_store
+from bnp_dask.store import JOB_NAME, RunStore
 
 BASE = """
 model:
@@ -116,6 +120,20 @@ def test_labels_as_a_start(tmp_path):
         ({"client": {"memory_limit": "2GB"}}, "give workers too"),
         ({"client": {"wokers": 2}}, r"client\.wokers: .* did you mean 'workers'"),
         ({"rng": 1.5}, r"rng: found 1\.5, needs a whole number"),
+        ({"rng": -1}, "rng: found -1, needs a whole number, at least 0"),
+        ({"rng": 10**400}, r"a whole number of more than 100 digits \(line \d+, column \d+\)"),
+        ({"model": {"allocation": {"type": "DPMixture", "gamma": 10**400}, "observation": "Gaussian"}},
+         "a whole number of more than 100 digits"),
+        ({"checkpoint_minutes": [1]}, r"checkpoint_minutes: found \[1\], needs a number"),
+        ({"store": "a\0b"}, "store: .*no path can hold a NUL"),
+        ({"store": "x" * 300}, "store: .*a name of 300 bytes"),
+        ({"store": ""}, "store: an empty path"),
+        ({"data": "~no-such-user/x.npy"}, r"data\.path: .*there is no user 'no-such-user'"),
+        ({"folder": "~no-such-user"}, "folder: .*there is no user"),
+        ({"client": {"scheduler_file": "\ud800"}}, r"client\.scheduler_file: .*no path can hold"),
+        ({"init": {"type": "FromPosterior", "posterior": "a\0b"}}, r"init\.posterior: .*NUL"),
+        ({"model": {"allocation": "DPMixture", "observation": {"type": "DiagGaussian", "m": "run.yaml"}}},
+         r"observation\.m: cannot read 'run\.yaml'"),
         ({"store": 5}, r"store: found 5, needs text"),
     ],
 )  # fmt: skip
@@ -132,11 +150,80 @@ def test_mistakes_are_named_by_their_path(tmp_path, parts, message):
         ("", "the job: found None"),
         (BASE + "data: other.npy\n", "'data' is given twice"),
         ("a: !!python/object/apply:os.getcwd []", "not valid YAML"),
+        ("a: !!int x", "a value is not what its tag says"),
+        ("a: !!timestamp x", "a value is not what its tag says"),
+        ("a: &x [*x]", "an alias stands for something that it is a part of"),
+        ("a: " + "[" * 40 + "]" * 40, "more than 32 levels deep"),
+        ("a: [" + "0," * 20_001 + "]", "more than 20,000 values and names; put arrays into .npy files"),
+        ("a: " + "9" * 5000, "more than 100 digits"),
+        ("a: 0x" + "f" * 5000, "more than 100 digits"),
+        ("a: " + "x" * 10**6, "more than 1,000,000 characters"),
+        ("a: \0", "not valid YAML"),
     ],
 )
 def test_files_that_are_no_jobs(tmp_path, text, message):
     with pytest.raises(SettingError, match=message):
         job_of(tmp_path, text)
+
+
+def laughs(levels, top):
+    """Aliases of aliases: nine of each level in the next."""
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, levels)]
+    return "\n".join([*lines, f"{top}: *a{levels - 1}"])
+
+
+@pytest.mark.parametrize("top", ["model", "data", "moves", "store", "rng", "nonsense"])
+def test_aliases_that_stand_for_more_than_any_memory_holds(tmp_path, top):
+    began = time.monotonic()
+    with pytest.raises(SettingError, match="with every alias as what it stands for") as caught:
+        job_of(tmp_path, laughs(30, top))
+    assert time.monotonic() - began < 5
+    assert len(str(caught.value)) < 500
+
+
+def test_long_texts_are_not_made_longer_by_aliases(tmp_path):
+    text = f"a: &a {'x' * 900_000}\nb: [{', '.join(['*a'] * 1000)}]"
+    with pytest.raises(SettingError, match="1,000,000 characters in them"):
+        job_of(tmp_path, text)
+
+
+def test_aliases_within_reason_are_what_they_stand_for(tmp_path):
+    text = BASE.replace("data: atoms.npy", "data: &path atoms.npy") + "store: *path\n"
+    assert job_of(tmp_path, text).store == str(tmp_path / "atoms.npy")
+
+
+def test_a_job_at_the_limits_can_be_resumed(tmp_path):
+    """What is kept of it has more values, names and characters than it had itself."""
+    resp = [0, 1] * 9_980
+    job = job_of(tmp_path, changed(init={"type": "Responsibilities", "resp": resp}))
+    (tmp_path / JOB_NAME).write_text(to_text(job))
+    np.testing.assert_array_equal(read_job(tmp_path / JOB_NAME).init.resp, resp)
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe" + BASE.encode("utf-16-le"), b"\x80", bytes(range(256))])
+def test_other_encodings(tmp_path, content):
+    (tmp_path / "run.yaml").write_bytes(content)
+    with pytest.raises(SettingError, match=r"cannot read the job file|not valid YAML"):
+        read_job(tmp_path / "run.yaml")
+
+
+def test_a_file_without_end():
+    with pytest.raises(SettingError, match="more than 1,000,000 characters"):
+        read_job("/dev/zero")
+
+
+def test_dates_are_names(tmp_path):
+    assert job_of(tmp_path, changed() + "store: 2026-01-31\n").store == str(tmp_path / "2026-01-31")
+
+
+def test_a_full_disk_under_the_copy_is_an_error_of_ours(tmp_path, monkeypatch):
+    job = job_of(tmp_path, BASE)
+    monkeypatch.setattr(os, "fsync", lambda fd: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(StoreError, match="No space left on device"):
+        RunStore.create(tmp_path / "run", {}, {JOB_NAME: to_text(job).encode()})
+    assert not (tmp_path / "run" / JOB_NAME).exists()
+    assert not RunStore.exists(tmp_path / "run")
 
 
 def test_a_missing_file(tmp_path):
@@ -161,8 +248,8 @@ def test_a_copy_elsewhere_means_the_same(tmp_path):
     job = job_of(tmp_path, changed(store="run", model={"allocation": "DPMixture", "observation": observation}))
     other = tmp_path / "somewhere" / "else"
     other.mkdir(parents=True)
-    write_copy(job, other)
-    copy = read_job(other / COPY_NAME)
+    (other / JOB_NAME).write_text(to_text(job))
+    copy = read_job(other / JOB_NAME)
     assert (copy.data, copy.store) == (job.data, job.store)
     np.testing.assert_array_equal(copy.model.observation.beta, [0.5, 2.0])
 

@@ -12,7 +12,7 @@ import pytest
 from distributed import Client, LocalCluster
 from distributed.utils import get_mp_context
 
-from bnp_dask.execute.local import FAITHFUL, PROMPT
+from bnp_dask.execute.local import ANY_PORT, FAITHFUL, PROMPT
 from tests.faults.machines import OneProcess
 from tests.faults.parts import WARM
 
@@ -32,6 +32,7 @@ def warm_cluster() -> Iterator[WarmCluster]:
 
         def make(n_workers: int, **more: Any) -> tuple[LocalCluster, Client]:
             settings = {"host": "127.0.0.1", "dashboard_address": None, "memory_limit": 0, "silence_logs": 60, **more}
+            settings.setdefault("scheduler_kwargs", {"dashboard_address": ANY_PORT})
             cluster = stack.enter_context(LocalCluster(n_workers=n_workers, threads_per_worker=1, **settings))
             return cluster, stack.enter_context(Client(cluster, set_as_default=False))
 

@@ -183,8 +183,8 @@ def read_model(path: Path) -> None:
 def read_run(path: Path) -> None:
     store = RunStore.view(path / "run")
     found = store.load()
-    for batch, visit in [] if found is None else found.summaries.tolist():
-        store.get_summary(batch, visit)
+    for entry in [] if found is None else found.listing.entries():
+        store.get_summary(*entry)
 
 
 KINDS: dict[str, tuple[Callable[[Path], None], Callable[[Path], None]]] = {

@@ -77,8 +77,8 @@ def count_call(folder: str, task: int) -> int:
             call += 1
 
 
-class NamedError(ValueError):
-    """An error of the tests' own."""
+class NamedError(OSError):
+    """An error of the tests' own, which may pass."""
 
 
 @dataclass(frozen=True)

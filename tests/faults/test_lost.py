@@ -16,7 +16,7 @@ from scipy import sparse
 
 import bnp_dask as bnp
 from bnp_dask.cli import main
-from bnp_dask.cli.run import KeepJob
+from bnp_dask.cli.stop import StopWhenAsked
 from bnp_dask.data.skipping import WithoutBatches
 from bnp_dask.errors import DataError, StoreError
 from bnp_dask.execute import SerialExecutor, ThreadExecutor
@@ -443,12 +443,12 @@ def test_rows_that_go_bad_and_errors_that_are_not_the_batches(tmp_path, monkeypa
     result = bnp.train(model, tmp_path / "x.npy", batch_size=ROWS, callbacks=[Watch(act)], **settings)
     assert lost_of(result) == {3: 2}
     assert "row 7, column 1 is nan" in result.skipped[0]
-    from bnp_dask.schedules import pipeline
+    from bnp_dask.schedules import tasks
 
     def fails(*args):
         raise ZeroDivisionError("of our own")
 
-    monkeypatch.setattr(pipeline, "visit_batch", fails)
+    monkeypatch.setattr(tasks, "visit_batch", fails)
     with pytest.raises(ZeroDivisionError):
         bnp.train(model, x, batch_size=ROWS, **settings)
 
@@ -577,7 +577,7 @@ def test_on_the_command_line(tmp_path, monkeypatch, capsys):
     def on_lap(self, row, posterior):
         (path / "c" / "3" / "0").unlink(missing_ok=True)
 
-    monkeypatch.setattr(KeepJob, "on_lap", on_lap)
+    monkeypatch.setattr(StopWhenAsked, "on_lap", on_lap)
     job = {
         "model": {"allocation": "DPMixture", "observation": "DiagGaussian"},
         "data": {"path": "x.zarr", "batch_size": ROWS},

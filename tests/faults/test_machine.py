@@ -35,7 +35,7 @@ from bnp_dask.model import Model
 from bnp_dask.observation import DiagGaussian
 from bnp_dask.running import RunningTotal
 from bnp_dask.schedules import stochastic
-from bnp_dask.store import RunStore, SummaryFiles
+from bnp_dask.store import NO_RECEIPT, Listing, RunStore, SummaryFiles
 from bnp_dask.summary import Exchange, Forget, InsertEmpty, Merge, Summary, Take, replay
 from bnp_dask.survey import combine, survey_batch
 from tests.twins.mixtures import MixtureTwin
@@ -108,7 +108,7 @@ class Run(RuleBasedStateMachine):
         self.rng = np.random.default_rng(seed)
         self.next_id, self.n_trials, self.n_rows = k, 0, 0
         self.total = RunningTotal(MODEL.empty_summary(np.arange(k)))
-        self.edits, self.seen, self.visits = [], [0] * B, [-1] * B
+        self.edits, self.seen, self.visits, self.receipts = [], [0] * B, [-1] * B, [NO_RECEIPT] * B
         self.columns = {}
         self.blend = None
         for b in range(B):
@@ -124,7 +124,7 @@ class Run(RuleBasedStateMachine):
         return {i: resp[:, k].copy() for k, i in enumerate(self.ids)}
 
     def _recall(self, b):
-        arrays, _ = self.store.get_summary(b, self.visits[b])
+        arrays, _ = self.store.get_summary(b, self.visits[b], self.receipts[b])
         parts = {}
         for key, value in arrays.items():
             if key.startswith("part/"):
@@ -138,7 +138,7 @@ class Run(RuleBasedStateMachine):
         arrays = dict(made.to_arrays())
         for name, part in parts.items():
             arrays.update({f"part/{name}/{key}": value for key, value in part.to_arrays().items()})
-        self.store.put_summary(b, self.visits[b], arrays)
+        self.receipts[b] = self.store.put_summary(b, self.visits[b], arrays)
 
     def _visit(self, b, pairs=NO_PAIRS, parts=None):
         columns = self._draw()
@@ -169,11 +169,11 @@ class Run(RuleBasedStateMachine):
     @rule(b=st.integers(0, B - 1), times=st.integers(1, 3))
     def lost_worker(self, b, times):
         """A worker writes what it found and dies before anybody saw it, perhaps in the middle of another posterior."""
-        before = self.visits[b]
+        before = self.visits[b], self.receipts[b]
         for _ in range(times):
-            self.visits[b] = before + 1
+            self.visits[b] += 1
             self._put(b, summary(b, self._draw()), {})
-            self.visits[b] = before
+            self.visits[b], self.receipts[b] = before
         self._visit(b)
 
     @rule(order=st.randoms(use_true_random=False))
@@ -282,7 +282,8 @@ class Run(RuleBasedStateMachine):
         arrays = {f"high/{k}": v for k, v in self.total.high.to_arrays().items()}
         arrays |= {f"low/{k}": v for k, v in self.total.low.to_arrays().items()}
         self.n_rows += 1
-        self.store.commit(state, arrays, [{"row": self.n_rows}], list(enumerate(self.visits)))
+        listing = Listing.of(zip(range(B), self.visits, self.receipts, strict=True))
+        self.store.commit(state, arrays, [{"row": self.n_rows}], listing)
         self.store.close()
         if tear:
             folder = self.folder / "run"
@@ -297,6 +298,8 @@ class Run(RuleBasedStateMachine):
         assert [row["row"] for row in found.history] == list(range(1, self.n_rows + 1))
         state = json.loads(json.dumps(found.state))
         self.seen, self.visits, self.next_id = state["seen"], state["visits"], state["next_id"]
+        self.receipts = [receipt for _, _, receipt in found.listing.entries()]
+        assert found.listing.visits.tolist() == self.visits
         self.edits = [
             EDITS[name](**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
             for name, values in state["edits"]
@@ -365,12 +368,11 @@ def counted_twice(monkeypatch):
 
 
 def counted_twice_after_a_death(monkeypatch):
-    """What a dead worker wrote is not replaced."""
-    right = SummaryFiles.put
+    """What a dead worker wrote is taken for what was written after it."""
+    right, first = SummaryFiles.put, {}
 
     def put(self, batch, visit, *rest):
-        if not self.path(batch, visit).exists():
-            right(self, batch, visit, *rest)
+        return first.setdefault((self.folder, batch, visit), right(self, batch, visit, *rest))
 
     monkeypatch.setattr(SummaryFiles, "put", put)
 
@@ -415,20 +417,29 @@ def reorder_of_some_fields(monkeypatch):
 
 
 def stale_summary_after_a_resume(monkeypatch):
-    """A store that was opened again gives a batch's visit before the last, where that is still there."""
+    """A store that was opened again gives a batch's visit before the last, where that is there and may pass for it."""
     right_open, right_get = RunStore.open.__func__, RunStore.get_summary
-    resumed = set()
+    resumed, right_put, receipts = set(), RunStore.put_summary, {}
 
     def opened(cls, path):
         store = right_open(cls, path)
         resumed.add(store)
         return store
 
-    def get(self, batch, visit):
-        stale = self in resumed and visit > 0 and self.summaries.path(batch, visit - 1).exists()
-        return right_get(self, batch, visit - 1 if stale else visit)
+    def put(self, batch, visit, *rest):
+        receipts[self.path, batch, visit] = right_put(self, batch, visit, *rest)
+        return receipts[self.path, batch, visit]
+
+    def get(self, batch, visit, receipt):
+        found, before = right_get(self, batch, visit, receipt), receipts.get((self.path, batch, visit - 1))
+        if self in resumed and before is not None and self.summaries.path(batch, visit - 1, before).exists():
+            stale = right_get(self, batch, visit - 1, before)
+            if stale[0].keys() == found[0].keys() and np.array_equal(stale[0]["ids"], found[0]["ids"]):
+                return stale  # one of other clusters would be refused by its reader
+        return found
 
     monkeypatch.setattr(RunStore, "open", classmethod(opened))
+    monkeypatch.setattr(RunStore, "put_summary", put)
     monkeypatch.setattr(RunStore, "get_summary", get)
 
 

@@ -89,7 +89,7 @@ def check_totals(tmp_path, schedule):
     result = train(1e3 + x, bnp.Gaussian(), schedule=schedule, store=tmp_path / "run", batch_size=15)
     store = RunStore.view(tmp_path / "run")
     saved = store.load()
-    parts = [store.get_summary(b, v)[0] for b, v in saved.summaries.tolist()]
+    parts = [store.get_summary(*entry)[0] for entry in saved.listing.entries()]
     assert len(parts) == 4
     for field in ("N", *bnp.Gaussian().fields):
         values = np.stack([p[f"value.{field}"] for p in parts])

@@ -15,7 +15,7 @@ import bnp_dask as bnp
 from bnp_dask.cli import main
 from bnp_dask.errors import DataError, SettingError, StoreError
 from bnp_dask.execute import SerialExecutor
-from bnp_dask.store import RunStore
+from bnp_dask.store import Manifest, RunStore
 from tests.faults.parts import N_BATCHES, SCHEDULES, Faulty, atoms, bits, go
 from tests.faults.test_data import DAMAGES, ROWS, SCHEMAS, N, make_parquet, make_zarr
 from tests.faults.test_data import train as run
@@ -185,7 +185,8 @@ def test_on_the_command_line_and_in_the_report(tmp_path, monkeypatch, capsys):
     assert "batches skipped: 1" in shown.out
     assert "part-3.parquet" in shown.err
     assert main(["resume", "run", "--laps", "3"]) == 0
-    assert RunStore.view("run").settings["skipped"] == [3]
+    store = RunStore.view("run")
+    assert list(Manifest.of_key(store.manifests, store.load().state["manifest"]["key"]).reasons) == [3]
     assert main(["report", "run", "report.html"]) == 0
     assert "Batches left out" in (tmp_path / "report.html").read_text(encoding="utf-8")
     job["on_bad_batch"] = "skipp"

@@ -15,7 +15,7 @@ from distributed import Client, LocalCluster
 import bnp_dask as bnp
 from bnp_dask.batch import Batch
 from bnp_dask.execute import ahead
-from bnp_dask.execute.local import worker_settings
+from bnp_dask.execute.local import ANY_PORT, worker_settings
 from tests.execute.reading import events, note
 from tests.memory import measure
 from tests.memory.measure import MB, can_measure
@@ -81,7 +81,12 @@ def test_only_with_room(tmp_path, limit, has_room):
     # with settings that give freed memory back at once: it is counted here
     with dask.config.set(worker_settings(480 * 10**6)):
         cluster = LocalCluster(
-            n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, memory_limit=limit
+            n_workers=1,
+            threads_per_worker=1,
+            host="127.0.0.1",
+            dashboard_address=None,
+            scheduler_kwargs={"dashboard_address": ANY_PORT},
+            memory_limit=limit,
         )
     with cluster, Client(cluster, set_as_default=False) as client:
         for name in ("warm", "run"):

@@ -13,7 +13,7 @@ from distributed import Client, LocalCluster
 import bnp_dask as bnp
 from bnp_dask.console import open_client
 from bnp_dask.execute.dask import DaskExecutor
-from bnp_dask.execute.local import worker_settings
+from bnp_dask.execute.local import ANY_PORT, worker_settings
 from bnp_dask.jobfile import ClientSpec
 from bnp_dask.observation import DiagGaussian, Gaussian
 from bnp_dask.train import ConvergenceWarning
@@ -52,7 +52,12 @@ def check(
     assert len(truth) * N_FEATURES * 8 >= times * n_workers * limit
     with dask.config.set(worker_settings(limit)):  # as `bnp-dask train` starts its workers
         cluster = LocalCluster(
-            n_workers=n_workers, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, memory_limit=limit
+            n_workers=n_workers,
+            threads_per_worker=1,
+            host="127.0.0.1",
+            dashboard_address=None,
+            scheduler_kwargs={"dashboard_address": ANY_PORT},
+            memory_limit=limit,
         )
     with cluster, Client(cluster, set_as_default=False) as client:
         # imports and compiled code belong to the baseline
@@ -102,5 +107,10 @@ def test_what_grows_in_a_worker_is_bounded_and_small_where_we_start_it():
     """Beside our tasks only Dask's profiles grow in a worker: 15 MB in 500 tasks, and nothing when they are off."""
     with open_client(ClientSpec(workers=1), quiet=True) as client:
         assert list(client.run(bookkeeping).values()) == [(10, 10, 10_000.0)]
-    with LocalCluster(n_workers=1, host="127.0.0.1", dashboard_address=None) as cluster, Client(cluster) as client:
+    with (
+        LocalCluster(
+            n_workers=1, host="127.0.0.1", dashboard_address=None, scheduler_kwargs={"dashboard_address": ANY_PORT}
+        ) as cluster,
+        Client(cluster) as client,
+    ):
         assert list(client.run(bookkeeping).values()) == [(1000, 1000, 1000.0)]

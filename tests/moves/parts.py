@@ -15,6 +15,7 @@ from bnp_dask.execute import Executor, SerialExecutor
 from bnp_dask.model import Model
 from bnp_dask.moves.base import Move
 from bnp_dask.schedules import State, Work, state_from_saved, state_to_arrays, state_to_json
+from bnp_dask.store import NO_RECEIPT, Receipt
 from bnp_dask.survey import combine, survey_batch
 
 
@@ -57,10 +58,13 @@ class DictMemo:
 
     def put_summary(
         self, batch: int, visit: int, arrays: Mapping[str, np.ndarray], meta: dict[str, Any] | None = None
-    ) -> None:
+    ) -> Receipt:
         self.kept[batch] = visit, {name: np.array(a) for name, a in arrays.items()}, meta or {}
+        return NO_RECEIPT
 
-    def get_summary(self, batch: int, visit: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    def get_summary(
+        self, batch: int, visit: int, receipt: Receipt = NO_RECEIPT
+    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         kept, arrays, meta = self.kept[batch]
         assert kept == visit
         return arrays, meta

@@ -100,7 +100,7 @@ def test_inspect_names_words_and_says_what_it_leaves_out():
         inspect(fitted("multinomial"), ["a", "b", "c"])
     assert "[0:2] mean" in inspect(fitted("product"))
     assert "c " in inspect(fitted("product"), list("abcd"))
-    with pytest.raises(SettingError, match="int"):
+    with pytest.raises(SettingError, match="what=3: needs a posterior"):
         inspect(3)
 
 

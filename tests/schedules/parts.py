@@ -10,6 +10,7 @@ import numpy as np
 from bnp_dask.batch import Batch
 from bnp_dask.model import Model
 from bnp_dask.schedules import State, Work
+from bnp_dask.store import NO_RECEIPT
 from bnp_dask.survey import combine, survey_batch
 
 
@@ -44,8 +45,9 @@ class DictMemo:
 
     def put_summary(self, batch, visit, arrays, meta=None):
         self.kept[batch, visit] = ({k: np.array(v) for k, v in arrays.items()}, meta or {})
+        return NO_RECEIPT
 
-    def get_summary(self, batch, visit):
+    def get_summary(self, batch, visit, receipt=NO_RECEIPT):
         return self.kept[batch, visit]
 
     def part_files(self):

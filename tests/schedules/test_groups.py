@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import warnings
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ import bnp_dask as bnp
 from bnp_dask.execute import SerialExecutor, ThreadExecutor
 from bnp_dask.schedules import FullBatch, Memoized, Stochastic
 from bnp_dask.schedules.change import FAN, change_of, joined, reduced, reduced_for_us, sums_left
-from bnp_dask.store import RunStore, is_within_reach
+from bnp_dask.store import RunStore
 from bnp_dask.summary import Field, Summary
 from bnp_dask.visits import Visit
 
@@ -96,6 +95,14 @@ def mixture(schedule, moves=MOVES, **more):
     return go(model, blobs(), bnp.BregmanKMeans(3), schedule, moves, batch_size=200, **more)
 
 
+def clear(schedule, moves=MOVES, **more):
+    """A mixture so clear that a batch alone shows what to split."""
+    model = bnp.Model(bnp.DPMixture(3.0), bnp.DiagGaussian())
+    rng = np.random.default_rng(0)
+    x = rng.normal(scale=30.0, size=(6, 3))[rng.integers(6, size=4800)] + rng.normal(size=(4800, 3))
+    return go(model, x, bnp.BregmanKMeans(2), schedule, moves, batch_size=400, **more)
+
+
 def topics(schedule, moves=MOVES, **more):
     from scipy import sparse
 
@@ -120,12 +127,12 @@ def bits(result):
     return rows, {k: v.tobytes() for k, v in result.posterior.summary.to_arrays().items()}
 
 
-AT_BATCH = [bnp.Birth(where="batch", share=0.5), bnp.Merge()]
+AT_BATCH = [bnp.Birth(where="batch", share=0.5, refine=6, min_atoms=10), bnp.Merge()]
 CASES = {
     "mixture": (mixture, Memoized(laps=5, window=8), MOVES),
     "a window beyond the batches": (mixture, Memoized(laps=3, window=40), MOVES),
     "an odd window": (mixture, Memoized(laps=3, window=5), MOVES),
-    "births at batches": (mixture, Memoized(laps=5, window=6), AT_BATCH),
+    "births at batches": (clear, Memoized(laps=4, window=6), AT_BATCH),
     "full batch": (mixture, FullBatch(laps=4, window=4), MOVES),
     "stochastic": (mixture, Stochastic(laps=3, window=4), []),
     "topics": (topics, Memoized(laps=4, window=4), MOVES),
@@ -243,50 +250,35 @@ def test_a_group_that_is_sent_back_is_counted_once(tmp_path, monkeypatch, where)
     if where == "run directory":
         total = 0.0
         last = RunStore.view(store).load()
-        for batch, number in last.summaries:
-            arrays, _ = RunStore.view(store).get_summary(int(batch), int(number))
+        for entry in last.listing.entries():
+            arrays, _ = RunStore.view(store).get_summary(*entry)
             total += arrays["value.N"].sum()
         assert total == pytest.approx(2400.0, rel=1e-12)
 
 
-def test_a_run_directory_that_workers_do_not_reach(tmp_path, monkeypatch):
-    import sys
+class Stop:
+    """A callback that stops a run after some groups of batches."""
 
-    train = sys.modules["bnp_dask.train"]
-    monkeypatch.setattr(train, "is_within_reach", lambda path, token: False)
-    found = mixture(Memoized(laps=4, window=4), store=tmp_path / "run")
-    assert bits(found) == bits(mixture(Memoized(laps=4, window=4)))
+    def __init__(self, at):
+        self.at, self.seen = at, 0
 
+    def on_start(self, info):
+        pass
 
-def test_another_directory_of_the_same_name_is_not_within_reach(tmp_path):
-    store = RunStore.create(tmp_path / "run", {"a": 1})
-    assert is_within_reach(tmp_path / "run", store.token)
-    assert not is_within_reach(tmp_path / "run", store.token + 1)
-    assert not is_within_reach(Path("/nowhere/at/all"), store.token)
-    store.close()
+    def on_batch(self, done):
+        self.seen += 1
+        return self.seen >= self.at
+
+    def on_lap(self, row, posterior):
+        pass
+
+    def on_end(self, reason):
+        pass
 
 
 @pytest.mark.parametrize("name", ["mixture", "births at batches", "full batch", "topics"])
 def test_stopped_in_the_middle_of_a_lap_with_workers_writing(tmp_path, name):
     make, schedule, moves = CASES[name]
-
-    class Stop:
-        def __init__(self, at):
-            self.at, self.seen = at, 0
-
-        def on_start(self, info):
-            pass
-
-        def on_batch(self, done):
-            self.seen += 1
-            return self.seen >= self.at
-
-        def on_lap(self, row, posterior):
-            pass
-
-        def on_end(self, reason):
-            pass
-
     whole = undisturbed(name)
     for at in (3,):
         store = tmp_path / f"run{at}"
@@ -294,3 +286,15 @@ def test_stopped_in_the_middle_of_a_lap_with_workers_writing(tmp_path, name):
         assert bits(make(schedule, moves, store=store, resume=True)) == whole
     other = make(schedule, moves, store=tmp_path / "threads", client=ThreadExecutor(2))
     assert bits(other) == whole
+
+
+@pytest.mark.parametrize("at", [5, 6])
+def test_stopped_with_batches_in_flight_that_are_older_than_a_birth(tmp_path, at):
+    """Their old statistics are brought up to date as far as their posterior goes, not to the clusters born since."""
+    name = "births at batches"
+    make, schedule, moves = CASES[name]
+    make(schedule, moves, store=tmp_path / "run", callbacks=[Stop(at)])
+    found = RunStore.view(tmp_path / "run").load()
+    seen, edits = [seen for _, seen in found.state["in_flight"]], found.state["edits"]
+    assert edits[min(seen) :] and all(kind == "InsertEmpty" for kind, _ in edits[min(seen) :])
+    assert bits(make(schedule, moves, store=tmp_path / "run", resume=True)) == undisturbed(name)

@@ -155,8 +155,8 @@ def test_a_batch_that_was_sent_back_is_kept_as_it_was_computed_again(tmp_path):
     for other in (stored, parallel):
         assert [row["elbo"] for row in other.history] == [row["elbo"] for row in alone.history]
     visits = {}
-    for file in (tmp_path / "run").rglob("*-*.npz"):
-        batch, visit = (int(number) for number in file.stem.split("-"))
+    for file in (tmp_path / "run").rglob("*-*-*.npz"):
+        batch, visit = (int(number) for number in file.stem.split("-")[:2])
         visits[batch] = max(visit, visits.get(batch, 0))
     laps = alone.history[-1]["lap"]
     assert visits == {**dict.fromkeys(range(4), laps - 1), 4: laps}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import warnings
@@ -11,8 +12,9 @@ import warnings
 import numpy as np
 import pytest
 
+from bnp_dask import __version__
 from bnp_dask.errors import StoreError
-from bnp_dask.store import RunStore, read_history
+from bnp_dask.store import Listing, Receipt, RunStore, SummaryFiles, lock, read_history
 from bnp_dask.store.files import seal
 
 B = 3
@@ -27,22 +29,28 @@ def arrays_of(batch, visit):
 
 
 def put_all(store, visit):
-    for b in range(B):
-        store.put_summary(b, visit, arrays_of(b, visit), {"seen": visit})
+    """Summaries of all batches; what a checkpoint is to list."""
+    return Listing.of((b, visit, store.put_summary(b, visit, arrays_of(b, visit), {"seen": visit})) for b in range(B))
 
 
-def commit(store, lap):
+def commit(store, lap, listing):
     """Checkpoint ``lap``: every batch at visit ``lap``, and two rows."""
     rows = [{"lap": lap, "elbo": -1 / (lap + 3)}, {"lap": lap, "elbo": float("nan")}]
-    store.commit({"lap": lap}, {"x": np.full(4, lap / 7)}, rows, [(b, lap) for b in range(B)])
+    store.commit({"lap": lap}, {"x": np.full(4, lap / 7)}, rows, listing)
+
+
+def run_lap(store, lap):
+    commit(store, lap, put_all(store, lap))
 
 
 def run_laps(path, laps):
     store = RunStore.create(path, {"seed": 1})
     for lap in range(laps):
-        put_all(store, lap)
-        commit(store, lap)
+        run_lap(store, lap)
     store.close()
+
+
+NOTHING = Listing.of([])
 
 
 def lap_of(path, pass_over=False):
@@ -60,9 +68,9 @@ def lap_of(path, pass_over=False):
     assert set(found.arrays) == {"x"}
     assert [row["lap"] for row in found.history] == [i for i in range(lap + 1) for _ in range(2)]
     assert [row["elbo"] for row in found.history[::2]] == [-1 / (i + 3) for i in range(lap + 1)]
-    assert found.summaries.tolist() == [[b, lap] for b in range(B)]
-    for b in range(B):
-        arrays, meta = store.get_summary(b, lap)
+    assert (found.listing.batches.tolist(), found.listing.visits.tolist()) == (list(range(B)), [lap] * B)
+    for b, visit, receipt in found.listing.entries():
+        arrays, meta = store.get_summary(b, visit, receipt)
         np.testing.assert_array_equal(arrays["value.N"], arrays_of(b, lap)["value.N"])
         assert meta == {"seen": lap}
     return lap
@@ -101,8 +109,7 @@ def test_resume_goes_on(path):
     run_laps(path, 2)
     store = RunStore.open(path)
     assert store.load().state == {"lap": 1}
-    put_all(store, 2)
-    commit(store, 2)
+    run_lap(store, 2)
     store.close()
     assert lap_of(path) == 2
 
@@ -117,8 +124,7 @@ def test_resume_cuts_what_the_checkpoint_does_not_know(path):
     store.close()
     store = RunStore.open(path)
     store.load()
-    put_all(store, 2)
-    commit(store, 2)
+    run_lap(store, 2)
     store.close()
     run_laps(path.parent / "whole", 3)
     for name in ("history.jsonl", "checkpoints/00000003.npz", "checkpoints/00000003.json"):
@@ -130,55 +136,89 @@ def test_commit_in_the_middle_of_a_lap(path):
     run_laps(path, 1)
     store = RunStore.open(path)
     store.load()
-    store.put_summary(0, 1, arrays_of(0, 1))
+    new = store.put_summary(0, 1, arrays_of(0, 1))
     store.put_summary(2, 1, arrays_of(2, 1))
+    _, *others = store.load().listing.entries()
     for _ in range(2):
-        store.commit({}, {}, [], [(0, 1), (1, 0), (2, 0)])
+        store.commit({}, {}, [], Listing.of([(0, 1, new), *others]))
     assert sorted(store.summaries.keys()) == [(0, 1), (1, 0), (2, 0), (2, 1)]
+
+
+def test_what_was_written_twice_is_there_once_after_the_next_commit(path):
+    """A worker that was given up writes other values of the same visit, before and after the right ones."""
+    store = RunStore.create(path, {})
+    store.put_summary(0, 0, arrays_of(7, 0))
+    listing = put_all(store, 0)
+    store.put_summary(0, 0, arrays_of(8, 0))
+    commit(store, 0, listing)
+    assert sorted(store.summaries.keys()) == [(b, 0) for b in range(B)]
+    assert lap_of(path) == 0
+    store.put_summary(1, 0, arrays_of(9, 0))  # later still
+    for lap in (1, 2):
+        run_lap(store, lap)
+    assert sorted(store.summaries.keys()) == [(b, lap) for b in range(B) for lap in (1, 2)]
+
+
+def test_only_folders_are_looked_into_where_something_changed(path, monkeypatch):
+    store = RunStore.create(path, {})
+    n = 3 * 256
+    entries = [(b, 0, store.put_summary(b, 0, {"a": np.array(b)})) for b in range(n)]
+    store.commit({}, {}, [], Listing.of(entries))
+    store.commit({}, {}, [], Listing.of(entries))
+    seen, original = [], SummaryFiles.names
+    monkeypatch.setattr(SummaryFiles, "names", lambda self, folder: seen.append(folder.name) or original(self, folder))
+    for visit in range(1, 4):
+        entries[300] = (300, visit, store.put_summary(300, visit, {"a": np.array(visit)}))
+        store.commit({}, {}, [], Listing.of(entries))
+    assert seen == ["00001"] * 3
+    assert sorted(store.summaries.keys())[300:302] == [(300, 2), (300, 3)]
 
 
 def test_commit_before_load_is_refused(path):
     run_laps(path, 1)
     with pytest.raises(StoreError, match="call load"):
-        commit(RunStore.open(path), 1)
+        commit(RunStore.open(path), 1, NOTHING)
 
 
 def test_summary_that_was_not_put(path):
     store = RunStore.create(path, {})
-    with pytest.raises(StoreError, match=r"not put: .*00000007-000001.npz is missing"):
-        store.commit({}, {}, [], [(7, 1)])
+    with pytest.raises(StoreError, match=r"cannot sync .*00000007-000001-000000ff.npz: No such file"):
+        store.commit({}, {}, [], Listing.of([(7, 1, Receipt(10, 255))]))
+    assert RunStore.view(path).load() is None
     with pytest.raises(StoreError, match="batch 7 at visit 1"):
         store.get_summary(7, 1)
 
 
 def test_put_again(path):
-    """The same bytes again change nothing; other bytes are refused once a checkpoint refers to them."""
+    """The same bytes again change nothing; other bytes are another file, and the receipt tells which."""
     run_laps(path, 1)
     store = RunStore.open(path)
-    store.load()
-    file = store.summaries.path(1, 0)
+    _, (_, _, receipt), _ = store.load().listing.entries()
+    file = store.summaries.path(1, 0, receipt)
     before = file.read_bytes(), file.stat().st_mtime_ns
-    store.put_summary(1, 0, arrays_of(1, 0), {"seen": 0})
+    assert store.put_summary(1, 0, arrays_of(1, 0), {"seen": 0}) == receipt
     assert (file.read_bytes(), file.stat().st_mtime_ns) == before
-    with pytest.raises(StoreError, match="belongs to a checkpoint"):
-        store.put_summary(1, 0, arrays_of(2, 0))
-    store.put_summary(1, 1, arrays_of(1, 1))
-    store.put_summary(1, 1, arrays_of(2, 1))
-    assert store.get_summary(1, 1)[0]["value.N"][0] == 2.1
+    other = store.put_summary(1, 0, arrays_of(2, 0))
+    assert other != receipt
+    assert store.get_summary(1, 0, receipt)[0]["value.N"][0] == 1.1
+    assert store.get_summary(1, 0, other)[0]["value.N"][0] == 2.1
+    file.write_bytes(before[0][:-1])
+    assert store.put_summary(1, 0, arrays_of(1, 0), {"seen": 0}) == receipt  # what rotted is written again
+    assert file.read_bytes() == before[0]
 
 
 @pytest.mark.parametrize("state", [{"x": np.zeros(2)}, {"x": object()}, {"x": {1, 2}}])
 def test_state_that_is_not_plain(path, state):
     store = RunStore.create(path, {})
     with pytest.raises(StoreError, match="JSON-able"):
-        store.commit(state, {}, [], [])
+        store.commit(state, {}, [], NOTHING)
     assert RunStore.view(path).load() is None
 
 
 def test_numbers_keep_all_bits(path):
     store = RunStore.create(path, {})
     values = [0.1, 1 / 3, -0.0, 5e-324, 1.7976931348623157e308, float("inf")]
-    store.commit({"v": values, "n": np.int64(3), "f": np.float64(0.1)}, {}, [{"a": np.float32(0.1)}], [])
+    store.commit({"v": values, "n": np.int64(3), "f": np.float64(0.1)}, {}, [{"a": np.float32(0.1)}], NOTHING)
     found = RunStore.view(path).load()
     assert [v.hex() for v in found.state["v"]] == [v.hex() for v in values]
     assert (found.state["n"], found.state["f"]) == (3, 0.1)
@@ -209,8 +249,7 @@ def test_killed_at_every_call(tmp_path, monkeypatch, name, after):
         with monkeypatch.context() as patch:
             patch.setattr(os, name, call)
             try:
-                put_all(store, 2)
-                commit(store, 2)
+                run_lap(store, 2)
                 finished = True
             except Killed:
                 finished = False
@@ -222,8 +261,7 @@ def test_killed_at_every_call(tmp_path, monkeypatch, name, after):
         store = RunStore.open(path)
         store.load()
         for lap in range(found + 1, 4):
-            put_all(store, lap)
-            commit(store, lap)
+            run_lap(store, lap)
         store.close()
         assert lap_of(path) == 3
         assert not list(path.rglob(".tmp-*"))
@@ -232,6 +270,41 @@ def test_killed_at_every_call(tmp_path, monkeypatch, name, after):
     assert finished
     assert n >= 3
     assert 2 in seen
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="needs a system that tells which file is open")
+def test_new_summaries_and_all_that_leads_to_them_are_on_the_disk_before_the_commit(path, monkeypatch):
+    """After a loss of power a checkpoint that is there refers to nothing that is not."""
+    store = RunStore.create(path, {})
+    run_lap(store, 0)
+    listing = put_all(store, 1)
+    events, fsync, replace = [], os.fsync, os.replace
+
+    def synced(descriptor):
+        events.append(("sync", os.readlink(f"/proc/self/fd/{descriptor}")))
+        fsync(descriptor)
+
+    def renamed(old, new):
+        events.append(("rename", str(new)))
+        replace(old, new)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", renamed)
+    commit(store, 1, listing)
+    summaries = [str(store.summaries.path(*entry)) for entry in listing.entries()]
+    base = str(path / "checkpoints" / "00000002")
+    commit_at = events.index(("rename", f"{base}.json"))
+    for needed in (*summaries, str(path / "summaries/00000"), str(path / "summaries"), str(path / "history.jsonl")):
+        assert ("sync", needed) in events[:commit_at], needed
+    # a new name is durable once its folder is: that of the arrays before the head is named, that of the head at last
+    folder = ("sync", str(path / "checkpoints"))
+    arrays_at = events.index(("rename", f"{base}.npz"))
+    assert arrays_at < events.index(folder) < commit_at
+    assert folder in events[commit_at:]
+    # and of what gets a new name the content is there before the name
+    for at, (what, name) in enumerate(events):
+        if what == "rename":
+            assert any(done == "sync" and file.endswith(f"-{name.rpartition('/')[2]}") for done, file in events[:at])
 
 
 def test_killed_in_the_first_commit(tmp_path, monkeypatch):
@@ -249,8 +322,7 @@ def test_killed_in_the_first_commit(tmp_path, monkeypatch):
 
         with monkeypatch.context() as patch, pytest.raises(Killed):
             patch.setattr(os, "replace", call)
-            put_all(store, 0)
-            commit(store, 0)
+            run_lap(store, 0)
         store.close()
         assert lap_of(path) == -1
 
@@ -272,7 +344,7 @@ def test_full_disk(path, monkeypatch, name):
     run_laps(path, 2)
     store = RunStore.open(path)
     store.load()
-    put_all(store, 2)
+    listing = put_all(store, 2)
 
     def full(*args):
         raise OSError(28, "No space left on device")
@@ -280,9 +352,9 @@ def test_full_disk(path, monkeypatch, name):
     with monkeypatch.context() as patch:
         patch.setattr(os, name, full)
         with pytest.raises(StoreError, match=rf"{path}.*No space left on device.*last checkpoint is unharmed"):
-            commit(store, 2)
+            commit(store, 2, listing)
     assert lap_of(path) == 1
-    commit(store, 2)
+    commit(store, 2, listing)
     assert lap_of(path) == 2
 
 
@@ -309,27 +381,63 @@ def test_damaged_newest_checkpoint(path, file, damage):
     store = RunStore.open(path)
     with pytest.warns(UserWarning, match=f"{target.name} is damaged .*; going on from checkpoint 2"):
         assert store.load().state == {"lap": 1}
-    put_all(store, 2)
-    commit(store, 2)
+    run_lap(store, 2)
     store.close()
     assert lap_of(path) == 2
     assert sorted(p.stem for p in (path / "checkpoints").glob("*.json")) == ["00000002", "00000004"]
 
 
-def test_missing_files_of_the_newest(path):
-    for file in ("checkpoints/00000003.npz", "summaries/00000/00000001-000002.npz"):
-        run_laps(path, 3)
-        (path / file).unlink()
-        assert lap_of(path, pass_over=True) == 1
-        path = path.parent / (path.name + "x")
-
-
-def test_cut_off_summary(path):
+def test_missing_arrays_of_the_newest(path):
     run_laps(path, 3)
-    file = path / "summaries/00000/00000001-000002.npz"
-    file.write_bytes(file.read_bytes()[:-5])
-    with pytest.warns(UserWarning, match="00000001-000002.npz is damaged"):
-        assert RunStore.view(path).load().state == {"lap": 1}
+    (path / "checkpoints/00000003.npz").unlink()
+    assert lap_of(path, pass_over=True) == 1
+
+
+def test_a_checkpoint_that_is_refused_is_passed_over(path):
+    """By somebody who looked closer, at its summaries."""
+    run_laps(path, 3)
+    store = RunStore.open(path)
+    assert store.load().number == 3
+    with pytest.warns(UserWarning, match="batch 7 is rotten; going on from checkpoint 2"):
+        assert store.load({3: "batch 7 is rotten"}).state == {"lap": 1}
+    with pytest.raises(StoreError, match="no checkpoint in .* is whole: batch 7 is rotten; so is 8. Put"):
+        store.load({3: "batch 7 is rotten", 2: "so is 8"})
+
+
+WRONG = {
+    "of another batch": (2, 1),
+    "of another visit": (1, 0),
+    "of another batch and visit": (2, 0),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_the_file_of_another_summary_is_refused(path, what):
+    run_laps(path, 2)
+    store = RunStore.view(path)
+    receipts = {(b, v): r for b, v, r in store.load().listing.entries()}
+    batch, visit = WRONG[what]
+    source = next((path / "summaries").rglob(f"{batch:08d}-{visit:06d}-*"))
+    receipt = receipts[1, 1]
+    target = store.summaries.path(1, 1, receipt)
+    target.write_bytes(source.read_bytes())
+    with pytest.raises(StoreError, match=rf"batch 1 at visit 1 cannot be used: .*{target.name} is damaged \(it holds"):
+        store.get_summary(1, 1, receipt)
+    with pytest.raises(StoreError, match=rf"it holds batch and visit {re.escape(str(list(WRONG[what])))}"):
+        store.get_summary(1, 1, receipt)
+
+
+def test_the_file_of_another_run_is_refused(path):
+    """Of the same batch and visit, whole, with other values."""
+    run_laps(path, 2)
+    other = RunStore.create(path.parent / "other", {})
+    receipt = other.put_summary(1, 1, arrays_of(5, 1), {"seen": 1})
+    store = RunStore.view(path)
+    (_, _, own) = list(store.load().listing.entries())[1]
+    target = store.summaries.path(1, 1, own)
+    target.write_bytes(other.summaries.path(1, 1, receipt).read_bytes())
+    with pytest.raises(StoreError, match=rf"{target.name} is damaged \(it holds other values than this run put there"):
+        store.get_summary(1, 1, own)
 
 
 def test_both_checkpoints_damaged(path):
@@ -343,13 +451,13 @@ def test_both_checkpoints_damaged(path):
 def test_any_flipped_bit_of_a_summary(path):
     """Every byte of the file, one bit: an error that names the file."""
     store = RunStore.create(path, {})
-    store.put_summary(4, 0, {"a": np.arange(3.0), "b": np.array([[1, 2]], np.int16)}, {"k": 1})
-    file = store.summaries.path(4, 0)
+    receipt = store.put_summary(4, 0, {"a": np.arange(3.0), "b": np.array([[1, 2]], np.int16)}, {"k": 1})
+    file = store.summaries.path(4, 0, receipt)
     data = file.read_bytes()
     for i in range(len(data)):
         file.write_bytes(data[:i] + bytes([data[i] ^ (1 << i % 8)]) + data[i + 1 :])
         with pytest.raises(StoreError, match=f"{file.name} is damaged"):
-            store.get_summary(4, 0)
+            store.get_summary(4, 0, receipt)
 
 
 def test_newer_version(path):
@@ -359,7 +467,7 @@ def test_newer_version(path):
         old = file.read_bytes()
         content = json.loads(old)["content"]
         file.write_bytes(seal({**content, "format": kind, "version": 99}))
-        with pytest.raises(StoreError, match=r"format version 99, this bnp-dask reads up to 1; upgrade"):
+        with pytest.raises(StoreError, match=r"format version 99, this bnp-dask reads up to 2; upgrade"):
             RunStore.view(path).load()
         file.write_bytes(old)
 
@@ -399,7 +507,7 @@ def test_reader_cannot_write(path):
     run_laps(path, 1)
     store = RunStore.view(path)
     store.load()
-    for use in (lambda: put_all(store, 1), lambda: commit(store, 1)):
+    for use in (lambda: put_all(store, 1), lambda: commit(store, 1, NOTHING)):
         with pytest.raises(StoreError, match="opened for reading or closed"):
             use()
 
@@ -408,21 +516,129 @@ def test_reading_while_it_is_written(path):
     """A reader that meets a checkpoint just as the writer removes it looks again."""
     store = RunStore.create(path, {"seed": 1})
     for lap in range(3):
-        put_all(store, lap)
-        commit(store, lap)
+        run_lap(store, lap)
     reader = RunStore.view(path)
     original, laps = reader._read, iter((3, 4))
 
     def read_late(number):
         for lap in laps:  # two commits between the listing and the reading
-            put_all(store, lap)
-            commit(store, lap)
+            run_lap(store, lap)
         return original(number)
 
     reader._read = read_late
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert reader.load().state == {"lap": 4}
+
+
+# -- before the first step -----------------------------------------------------------------------------------------
+def commit_start(store):
+    store.write(store.prepare({"lap": 0}, {}, [], NOTHING, begun=False))
+
+
+def test_a_run_that_has_not_begun_may_be_replaced(path):
+    RunStore.create(path, {"seed": 1}).close()
+    assert not RunStore.has_begun(path)
+    store = RunStore.create(path, {"seed": 2}, {"job.yaml": b"a: 1"})
+    commit_start(store)
+    store.close()
+    assert not RunStore.has_begun(path)
+    assert RunStore.view(path).load().state == {"lap": 0}
+    store = RunStore.create(path, {"seed": 3})
+    assert store.settings == {"seed": 3}
+    assert store.load() is None  # the start was that of another run
+    run_lap(store, 0)
+    store.close()
+    assert RunStore.has_begun(path)
+    with pytest.raises(StoreError, match="already holds a run"):
+        RunStore.create(path, {"seed": 4})
+
+
+def test_what_cannot_be_told_may_not_be_replaced(path):
+    store = RunStore.create(path, {})
+    commit_start(store)
+    store.close()
+    (path / "checkpoints/00000001.json").write_bytes(b"rotten")
+    assert RunStore.has_begun(path)
+    with pytest.raises(StoreError, match="already holds a run"):
+        RunStore.create(path, {})
+    assert not RunStore.has_begun(path.parent / "none")
+
+
+def test_another_process_that_was_faster_keeps_its_run(path, monkeypatch):
+    """It creates and commits between the first look and the lock, and is done when the lock is free."""
+    original = lock.WriterLock.__init__
+
+    def late(self, file):
+        monkeypatch.undo()
+        run_laps(path, 1)
+        original(self, file)
+
+    monkeypatch.setattr(lock.WriterLock, "__init__", late)
+    with pytest.raises(StoreError, match="already holds a run; .*resume=True"):
+        RunStore.create(path, {"seed": 2})
+    assert lap_of(path) == 0
+    assert RunStore.view(path).settings == {"seed": 1}
+
+
+@pytest.mark.parametrize("name", ["replace", "fsync"])
+@pytest.mark.parametrize("after", [False, True])
+def test_notes_are_there_when_the_run_is(tmp_path, monkeypatch, name, after):
+    """Killed at every call of a creation: the run is there with its job, or it can be created again."""
+    original, found = getattr(os, name), set()
+    for n in range(30):
+        path, calls = tmp_path / f"run{n}", [0]
+
+        def call(*args, calls=calls, n=n):
+            calls[0] += 1
+            if calls[0] > n:
+                if after and calls[0] == n + 1:
+                    original(*args)
+                raise Killed
+            return original(*args)
+
+        finished = False
+        with monkeypatch.context() as patch:
+            patch.setattr(os, name, call)
+            try:
+                RunStore.create(path, {}, {"job.yaml": b"a: 1"}).close()
+                finished = True
+            except Killed:
+                pass
+        found.add(RunStore.exists(path))
+        if RunStore.exists(path):
+            assert (path / "job.yaml").read_bytes() == b"a: 1"
+        RunStore.create(path, {}, {"job.yaml": b"a: 2"}).close()
+        assert (path / "job.yaml").read_bytes() == b"a: 2"
+        if finished:
+            break
+    assert finished
+    assert found == {True, False}
+
+
+def test_a_note_changes_in_one_piece_and_only_when_it_must(path):
+    store = RunStore.create(path, {}, {"job.yaml": b"a: 1"})
+    before = (path / "job.yaml").stat().st_mtime_ns
+    store.note("job.yaml", b"a: 1")
+    assert (path / "job.yaml").stat().st_mtime_ns == before
+    store.note("job.yaml", b"a: 2")
+    assert (path / "job.yaml").read_bytes() == b"a: 2"
+    with pytest.raises(StoreError, match="opened for reading"):
+        RunStore.view(path).note("job.yaml", b"")
+
+
+def test_files_say_which_version_wrote_them(path):
+    run_laps(path, 1)
+    for file in ("RUN.json", "checkpoints/00000001.json"):
+        assert json.loads((path / file).read_bytes())["content"]["software"] == __version__
+
+
+def test_the_history_is_read_when_it_is_asked_for(path, monkeypatch):
+    """Of a long run it is long; that it is whole is seen without holding it."""
+    run_laps(path, 2)
+    found = RunStore.view(path).load()
+    monkeypatch.setattr("bnp_dask.store.checkpoint.read_extent", lambda *args: b'{"a":1}\n')
+    assert found.history == [{"a": 1}]
 
 
 # -- where ------------------------------------------------------------------------------------------------------------
@@ -476,13 +692,13 @@ def test_many_summaries(path):
     n = 2_000
     store = RunStore.create(path, {})
     for visit in range(2):
-        for b in range(n):
-            store.put_summary(b, visit, {"a": np.array([b, visit])})
-        store.commit({}, {}, [], ((b, visit) for b in range(n)))
+        entries = [(b, visit, store.put_summary(b, visit, {"a": np.array([b, visit])})) for b in range(n)]
+        store.commit({}, {}, [], Listing.of(entries))
     assert max(len(list(d.iterdir())) for d in (path / "summaries").iterdir()) <= 2 * 256
-    assert (path / "checkpoints/00000002.npz").stat().st_size < 24 * n + 2000
+    assert (path / "checkpoints/00000002.npz").stat().st_size < 32 * n + 2000
     assert len(list(store.summaries.keys())) == 2 * n
     store.close()
     store = RunStore.open(path)
-    assert len(store.load().summaries) == n
-    np.testing.assert_array_equal(store.get_summary(1_999, 1)[0]["a"], [1_999, 1])
+    *_, last = store.load().listing.entries()
+    assert len(store.load().listing) == n
+    np.testing.assert_array_equal(store.get_summary(*last)[0]["a"], [1_999, 1])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from bnp_dask.errors import StoreError
-from bnp_dask.store import MemoryStore, RunStore, SummaryFiles
+from bnp_dask.store import Listing, MemoryStore, RunStore, SummaryFiles
 from bnp_dask.store.files import DamagedError, crc_of_packed, pack, unpack
 
 DTYPES = st.one_of(
@@ -66,9 +66,11 @@ def test_objects_are_refused():
 
 def test_workers_can_use_the_files(tmp_path):
     files = pickle.loads(pickle.dumps(SummaryFiles(tmp_path)))
-    files.put(3, 1, {"a": np.ones(2)}, {"m": 1})
+    receipt = files.put(3, 1, {"a": np.ones(2)}, {"m": 1})
     assert list(SummaryFiles(tmp_path).keys()) == [(3, 1)]
-    np.testing.assert_array_equal(SummaryFiles(tmp_path).get(3, 1)[0]["a"], np.ones(2))
+    arrays, meta = SummaryFiles(tmp_path).get(3, 1, receipt)
+    np.testing.assert_array_equal(arrays["a"], np.ones(2))
+    assert meta == {"m": 1}
     with pytest.raises(StoreError, match="0 or more"):
         files.put(3, -1, {})
 
@@ -85,10 +87,10 @@ def store(request, tmp_path):
 
 def test_same_behaviour_everywhere(store):
     fortran = np.asfortranarray(np.arange(6.0).reshape(2, 3))
-    store.put_summary(0, 0, {"a": fortran, "b": np.array(3)}, {"m": [1]})
+    receipt = store.put_summary(0, 0, {"a": fortran, "b": np.array(3)}, {"m": [1]})
     fortran[:] = 0  # what was put is a copy
     for _ in range(2):
-        arrays, meta = store.get_summary(0, 0)
+        arrays, meta = store.get_summary(0, 0, receipt)
         np.testing.assert_array_equal(arrays["a"], np.arange(6.0).reshape(2, 3))
         assert arrays["a"].flags.c_contiguous  # the order of later sums depends on the layout
         assert arrays["b"].shape == ()
@@ -102,11 +104,14 @@ def test_same_behaviour_everywhere(store):
 
 def test_older_visits_go_with_the_commit(store):
     for visit in range(3):
-        for batch in range(2):
-            store.put_summary(batch, visit, {"a": np.array([batch, visit])})
-        store.commit({}, {}, [], [(batch, visit) for batch in range(2)])
+        entries = [(b, visit, store.put_summary(b, visit, {"a": np.array([b, visit])})) for b in range(2)]
+        store.commit({}, {}, [], Listing.of(entries))
+    for batch, visit, receipt in entries:
+        np.testing.assert_array_equal(store.get_summary(batch, visit, receipt)[0]["a"], [batch, 2])
+    if isinstance(store, RunStore):
+        assert sorted(store.summaries.keys()) == [(0, 1), (0, 2), (1, 1), (1, 2)]
+        return
     for batch in range(2):
-        np.testing.assert_array_equal(store.get_summary(batch, 2)[0]["a"], [batch, 2])
         with pytest.raises(StoreError):
             store.get_summary(batch, 0)
 

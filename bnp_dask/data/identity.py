@@ -1,0 +1,58 @@
+"""Whether data are those that they were, told without reading them: sizes and times of files.
+
+Where that says yes, nobody reads the data to see.  Where it is mistaken, the checksum of each batch tells at its visit.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from typing import Any, Protocol, runtime_checkable
+
+from bnp_dask.data.base import Source
+from bnp_dask.data.files import Location
+from bnp_dask.errors import DataError
+from bnp_dask.survey import checksum
+
+
+@runtime_checkable
+class Fingerprinted(Protocol):
+    """A source that knows more of its data than its description says."""
+
+    def fingerprint(self) -> Any:
+        """JSON-able; another one when the data may have changed, None where nothing can be told."""
+        ...
+
+
+def fingerprint_of(source: Source) -> Any:
+    """The fingerprint of any source; None where nothing but its description is known."""
+    return source.fingerprint() if isinstance(source, Fingerprinted) else None
+
+
+def identity_of(source: Source) -> dict[str, Any]:
+    """What the data of a source are, as far as that can be told without reading them; JSON-able."""
+    return {"data": source.describe(), "fingerprint": fingerprint_of(source)}
+
+
+def fingerprint_of_files(places: Iterable[Location]) -> dict[str, int] | None:
+    """Number, bytes, and a checksum of names, sizes and times of all files at some places; None where one is silent."""
+    count = total = crc = 0
+    try:
+        for place in {place.url: place for place in places}.values():
+            for name, size, time in place.stamps():
+                count, total = count + 1, total + size
+                crc = zlib.crc32(f"{name}\0{size}\0{time}\n".encode(), crc)
+    except (OSError, ValueError, NotImplementedError, DataError):  # a store that cannot be listed
+        return None
+    return {"files": count, "bytes": total, "crc32": crc}
+
+
+def fingerprint_of_content(source: Source) -> dict[str, int] | None:
+    """A checksum of data in memory; None where they cannot be read."""
+    crc = 0
+    try:
+        for batch in range(source.n_batches):
+            crc = zlib.crc32(f"{checksum(source.reader(batch)())}\n".encode(), crc)
+    except DataError:
+        return None
+    return {"crc32": crc}

@@ -1,0 +1,99 @@
+"""Which data a job is about, and where it is computed: what a job file says beside the model and its training."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Literal
+
+from bnp_dask.data import Source, as_source
+from bnp_dask.errors import SettingError
+
+TLS = ("tls_ca_file", "tls_cert", "tls_key")
+"""Settings of an encrypted connection."""
+
+
+@dataclass(frozen=True)
+class ClientSpec:
+    """Where a run computes; at most one of the first three is given, none means this process.
+
+    Parameters
+    ----------
+    workers
+        Start a cluster of that many single-threaded processes here, for the time of the run.
+    scheduler
+        Address of a Dask scheduler that runs already, such as ``tcp://10.0.0.1:8786``.
+    scheduler_file
+        File that ``dask scheduler --scheduler-file`` wrote.
+    memory_limit
+        Of each worker that is started here, such as ``4GB``.
+    tls_ca_file, tls_cert, tls_key
+        PEM files for a scheduler at ``tls://...``: the authority that signed all certificates, and this client's own
+        certificate and key.  Left out: what Dask's configuration (``distributed.comm.tls``) says.
+    """
+
+    workers: int | None = None
+    scheduler: str | None = None
+    scheduler_file: str | None = None
+    memory_limit: str | None = None
+    tls_ca_file: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+
+    def __post_init__(self) -> None:
+        places = {n: getattr(self, n) for n in ("workers", "scheduler", "scheduler_file")}
+        given = [n for n, v in places.items() if v is not None]
+        if len(given) > 1:
+            raise SettingError(f"{' and '.join(given)} are given; needs one place to compute")
+        if self.workers is not None and self.workers < 1:
+            raise SettingError(f"workers={self.workers}: needs at least 1; leave it out to run without Dask")
+        if self.memory_limit is not None and self.workers is None:
+            raise SettingError("memory_limit is for workers that are started here; give workers too")
+        tls = [n for n in TLS if getattr(self, n) is not None]
+        if tls and len(tls) < len(TLS):
+            raise SettingError(f"{' and '.join(tls)} without the others: give all of {', '.join(TLS)}, or none")
+        if tls and self.scheduler is None and self.scheduler_file is None:
+            raise SettingError("certificates are for a scheduler that runs already; give scheduler or scheduler_file")
+
+
+@dataclass(frozen=True)
+class DataSpec:
+    """What to train on.
+
+    Parameters
+    ----------
+    path
+        Path or URL.
+    batch_size
+        Atoms per batch; default as the data are chunked.
+    weights
+        How often each atom counts: name of a column (tables), or path of a ``.npy`` file.
+    columns
+        Columns to use (tables); default: all numeric ones.
+    format
+        Format of a file, where its name and first bytes do not tell.
+    groups
+        Which rows belong together (sequences, documents of dense rows): name of a column (tables), or path of a
+        ``.npy`` file of offsets.  Stores that were ingested with groups have them already.
+    order
+        Name of the column that rises within each group (tables).
+    gaps, step, cut
+        What gaps in the order column do, how long a step is, and the most rows of a block into which long sequences are
+        cut; see :func:`bnp_dask.as_source`.
+    """
+
+    path: str
+    batch_size: int | None = None
+    weights: str | None = None
+    columns: tuple[str, ...] | None = None
+    format: str | None = None
+    groups: str | None = None
+    order: str | None = None
+    gaps: Literal["refuse", "cut", "ignore"] | None = None
+    step: float | None = None
+    cut: int | None = None
+
+    def open(self, on_bad_batch: Literal["raise", "skip"] = "raise") -> Source:
+        """The data as a source of batches; ``on_bad_batch`` as in :func:`bnp_dask.as_source`."""
+        settings = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return as_source(settings.pop("path"), on_bad_batch=on_bad_batch, **settings)

@@ -1,0 +1,90 @@
+"""The names in a run directory, and whether it may become one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from bnp_dask.errors import StoreError
+from bnp_dask.paths import local_path
+from bnp_dask.store.files import TEMPORARY, DamagedError, cannot, unseal
+from bnp_dask.store.reach import DRAFTS_NAME, SESSION_NAME
+from bnp_dask.store.sweep import checkpoint_numbers
+
+RUN_FORMAT = "bnp-dask run"
+CHECKPOINT_FORMAT = "bnp-dask checkpoint"
+VERSION = 2
+RUN_NAME = "RUN.json"
+MANIFEST_NAME = "manifest"
+JOB_NAME = "job.yaml"
+"""The job file that a run is of, where it is of one."""
+
+_OWN = ("LOCK", SESSION_NAME, "checkpoints", MANIFEST_NAME, DRAFTS_NAME, JOB_NAME)
+"""What a run directory holds before it is a run."""
+
+
+def has_begun(folder: Path) -> bool:
+    """Whether a directory holds a run with a checkpoint of more than its start, or of what nobody can tell."""
+    if not (folder / RUN_NAME).exists():
+        return False
+    for number in checkpoint_numbers(folder):
+        try:
+            head = unseal(checkpoint_base(folder, number).with_suffix(".json"), CHECKPOINT_FORMAT, VERSION)
+        except (DamagedError, StoreError):
+            return True
+        if head.get("begun", True):
+            return True
+    return False
+
+
+def checkpoint_base(folder: Path, number: int) -> Path:
+    """Files of a checkpoint, without suffix."""
+    return folder / "checkpoints" / f"{number:08d}"
+
+
+def run_folder(path: str | os.PathLike[str]) -> Path:
+    """A run directory as a path; StoreError for a URL."""
+    text = os.fspath(path)
+    if text.startswith("file://"):
+        text = text.removeprefix("file://")
+    if "://" in text:
+        raise StoreError(
+            f"{text} is a URL: a run directory needs locks and atomic renames, so a local or shared file system. "
+            "Pass such a path as store=; data may be URLs"
+        )
+    return local_path(text)
+
+
+def require_new(folder: Path) -> None:
+    """StoreError unless a run may be started in a directory."""
+    try:
+        found = sorted(os.listdir(folder))
+    except FileNotFoundError:
+        return
+    except NotADirectoryError as error:
+        raise StoreError(f"{folder} is a file; a run directory must be new or an empty directory") from error
+    except OSError as error:
+        raise cannot("read", folder, error) from error
+    if RUN_NAME in found:
+        if not has_begun(folder):
+            return
+        raise StoreError(
+            f"{folder} already holds a run; pass resume=True to go on with it, or choose another directory"
+        )
+    # A creation that was killed leaves no more than these.
+    foreign = [n for n in found if n not in _OWN and not n.startswith(TEMPORARY)]
+    if foreign:
+        shown = ", ".join(foreign[:3]) + (", ..." if len(foreign) > 3 else "")
+        raise StoreError(f"{folder} is not empty ({shown}); choose a new directory for the run")
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
+    """The settings that a run was started with; StoreError where there is none, or they are damaged."""
+    path = folder / RUN_NAME
+    if not path.exists():
+        raise StoreError(f"{folder} holds no run; start one with train(..., store={str(folder)!r}), without resume")
+    try:
+        return unseal(path, RUN_FORMAT, VERSION)["settings"]
+    except DamagedError as error:
+        raise StoreError(f"{error}; put it back from a copy, or start the run again in another directory") from error

@@ -1,0 +1,163 @@
+"""The batches of a run's data, as a pass over them found them: a list that only grows, and is never read from the data
+again."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bnp_dask._version import __version__
+from bnp_dask.errors import StoreError
+from bnp_dask.store.files import DamagedError, dump_json, make_directory, pack, read_bytes, unpack, write_atomic
+from bnp_dask.store.log import Extent, append, read_extent
+
+MANIFEST_FORMAT = "bnp-dask manifest"
+VERSION = 1
+
+ROW = np.dtype(
+    [
+        ("source", "<i4"),
+        ("index", "<i4"),
+        ("checksum", "<u4"),
+        ("bad", "<u4"),
+        ("atoms", "<i8"),
+        ("nbytes", "<i8"),
+        ("groups", "<i8"),
+        ("weight", "<f8"),
+    ]
+)
+"""One batch: of which source, its number there, CRC-32 of its content, 1 where it cannot be used, atoms, bytes in
+memory, groups, and the sum of its weights."""
+
+
+class Manifest:
+    """Batches in their order, with what all that can be used come to together.
+
+    Parameters
+    ----------
+    folder
+        Where its two files are, or will be when something is appended; None keeps everything in memory.
+    identity
+        JSON-able; what the data are, as far as that can be told without reading them.
+
+    Attributes
+    ----------
+    arrays
+        Named arrays that whoever appended last gave: what the batches so far come to.
+    reasons
+        Why batches cannot be used, by number.
+    """
+
+    def __init__(self, folder: Path | None, identity: Mapping[str, Any]) -> None:
+        self._folder = folder
+        self._identity = dump_json(dict(identity))
+        self.key = f"{zlib.crc32(self._identity.encode()):08x}"
+        self._parts: list[np.ndarray] = []
+        self.arrays: dict[str, np.ndarray] = {}
+        self.reasons: dict[int, str] = {}
+        self._extent = Extent()
+
+    @classmethod
+    def open(cls, folder: Path, identity: Mapping[str, Any]) -> Manifest:
+        """The manifest of these data in a folder, as far as it got; an empty one where there is none.
+
+        Raises
+        ------
+        DamagedError
+            There is one, and it is damaged.
+        StoreError
+            It was written by a newer version of this package.
+        """
+        made = cls(folder, identity)
+        wanted = made._identity
+        if made._file(".npz").exists() and made._load() != wanted:  # other data of one checksum
+            return cls(folder, identity)
+        return made
+
+    @classmethod
+    def of_key(cls, folder: Path, key: str) -> Manifest:
+        """A manifest by its name; DamagedError when it is missing or damaged, StoreError when it is too new."""
+        made = cls(folder, {})
+        made.key = key
+        made._load()
+        return made
+
+    def emptied(self) -> Manifest:
+        """An empty one, that takes the place of this when something is appended."""
+        made = Manifest(self._folder, {})
+        made.key, made._identity = self.key, self._identity
+        return made
+
+    def to_json(self) -> dict[str, Any]:
+        """By what a checkpoint knows it: its name, and its rows by their bytes and CRC-32."""
+        return {"key": self.key, "rows": self._extent.to_json()}
+
+    def __len__(self) -> int:
+        return sum(len(part) for part in self._parts)
+
+    @property
+    def rows(self) -> np.ndarray:
+        """All batches, ``(N,)`` of :data:`ROW`."""
+        if len(self._parts) != 1:
+            self._parts = [np.concatenate([np.zeros(0, ROW), *self._parts])]
+        return self._parts[0]
+
+    def append(self, rows: np.ndarray, arrays: Mapping[str, np.ndarray], reasons: Mapping[int, str]) -> None:
+        """Add batches, ``(n,)`` of :data:`ROW`; on the disk when this returns.
+
+        Parameters
+        ----------
+        rows
+            The batches.
+        arrays
+            What all batches so far come to: named arrays that take the place of those before.
+        reasons
+            Why some of them cannot be used.
+
+        Raises
+        ------
+        StoreError
+            The disk is full, or a file may not be written.
+        """
+        data = np.ascontiguousarray(rows, ROW).tobytes()
+        arrays, reasons = dict(arrays), {**self.reasons, **reasons}
+        extent = Extent(self._extent.nbytes + len(data), zlib.crc32(data, self._extent.crc32))
+        if self._folder is not None:
+            make_directory(self._folder)
+            append(self._file(".rows"), data, self._extent)
+            meta = {
+                "format": MANIFEST_FORMAT,
+                "version": VERSION,
+                "software": __version__,
+                "identity": self._identity,
+                "rows": extent.to_json(),
+                "reasons": sorted(reasons.items()),
+            }
+            write_atomic(self._file(".npz"), pack(arrays, meta), sync=True)  # from here on the rows are valid
+        self._parts.append(np.frombuffer(data, ROW))
+        self.arrays, self.reasons, self._extent = arrays, reasons, extent
+
+    def _file(self, suffix: str) -> Path:
+        assert self._folder is not None
+        return self._folder / f"{self.key}{suffix}"
+
+    def _load(self) -> str:
+        """Take over what is on the disk; its identity."""
+        head = self._file(".npz")
+        arrays, meta = unpack(read_bytes(head), head)
+        if meta.get("format") != MANIFEST_FORMAT:
+            raise DamagedError(f"{head} is damaged (it is no manifest)")
+        if meta["version"] > VERSION:
+            raise StoreError(
+                f"{head} has format version {meta['version']}, this bnp-dask reads up to {VERSION}; "
+                "upgrade with: pip install --upgrade bnp-dask"
+            )
+        self._extent = Extent.from_json(meta["rows"])
+        self._parts = [np.frombuffer(read_extent(self._file(".rows"), self._extent), ROW)]
+        self._identity, self.arrays = meta["identity"], arrays
+        self.reasons = {int(batch): why for batch, why in meta["reasons"]}
+        return str(self._identity)

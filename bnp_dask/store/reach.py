@@ -1,0 +1,113 @@
+"""Who else can use a run directory: every process decides for itself, each time.
+
+The process that writes a run leaves a number in the file ``SESSION``, another one whenever it opens the directory.
+Whoever finds that number under the same path sees the same directory now, and not a copy of it, an older state of it,
+or another directory of that name.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bnp_dask.errors import StoreError
+from bnp_dask.store.files import DamagedError, make_directory, pack, read_bytes, unpack, write_atomic
+from bnp_dask.store.summaries import NO_RECEIPT, Receipt, SummaryFiles
+
+SESSION_NAME = "SESSION"
+DRAFTS_NAME = "drafts"
+
+
+def begin_session(folder: Path) -> str:
+    """Leave a new number in a run directory, and give it."""
+    session = uuid.uuid4().hex
+    write_atomic(folder / SESSION_NAME, session.encode(), sync=False)
+    return session
+
+
+@dataclass(frozen=True)
+class SharedFiles:
+    """The summaries of a run directory, for processes that may or may not reach it; small and picklable.
+
+    Parameters
+    ----------
+    path
+        The directory, as the process that writes the run knows it.
+    session
+        The number that lies there.
+    files
+        The summaries.
+    """
+
+    path: Path
+    session: str
+    files: SummaryFiles
+
+    def put(
+        self, batch: int, visit: int, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any] | None = None
+    ) -> Receipt:
+        """As :meth:`SummaryFiles.put`; StoreError where this process does not reach the directory, or it is full."""
+        with self._reached():
+            return self.files.put(batch, visit, arrays, meta)
+
+    def get(
+        self, batch: int, visit: int, receipt: Receipt = NO_RECEIPT
+    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """As :meth:`SummaryFiles.get`; StoreError where this process does not reach the directory."""
+        with self._reached():
+            return self.files.get(batch, visit, receipt)
+
+    def _reached(self) -> AbstractContextManager[None]:
+        return _reached(self.path, self.session)
+
+
+@dataclass(frozen=True)
+class Drafts:
+    """Arrays that tasks keep from one call to the next until a run has started; small and picklable.
+
+    They are worth having and nothing more: what cannot be kept, or found again whole, is made anew.
+
+    Parameters
+    ----------
+    path, session
+        As of :class:`SharedFiles`.
+    """
+
+    path: Path
+    session: str
+
+    def get(self, key: str) -> dict[str, np.ndarray] | None:
+        """What was kept under a key; None where there is nothing that can be used."""
+        file = self._file(key)
+        try:
+            with _reached(self.path, self.session):
+                arrays, meta = unpack(read_bytes(file), file)
+        except StoreError:
+            return None
+        return arrays if meta == {"key": key} else None
+
+    def put(self, key: str, arrays: Mapping[str, np.ndarray]) -> None:
+        """Keep arrays under a key, which says all that they depend on."""
+        with suppress(StoreError), _reached(self.path, self.session):
+            make_directory(self._file(key).parent)
+            write_atomic(self._file(key), pack(arrays, {"key": key}), sync=False)
+
+    def _file(self, key: str) -> Path:
+        return self.path / DRAFTS_NAME / f"{key}.npz"
+
+
+@contextmanager
+def _reached(path: Path, session: str) -> Iterator[None]:
+    """StoreError where this process does not see a directory, or the system refuses what is done inside."""
+    try:
+        if (path / SESSION_NAME).read_bytes() != session.encode():
+            raise StoreError(f"{path} is another directory here, or an older state of it")
+        yield
+    except (OSError, DamagedError) as error:
+        raise StoreError(f"{path} cannot be used here ({error})") from error

@@ -1,0 +1,66 @@
+"""Which failures are worth another try."""
+
+import errno
+import http.client
+
+import pytest
+
+from bnp_dask.errors import DataError, SettingError, StoreError
+from bnp_dask.execute.passing import may_pass
+
+
+def raised(error, cause=None):
+    try:
+        raise error from cause
+    except Exception as caught:
+        return caught
+
+
+class FromStorage(Exception):
+    """As storage libraries have them: of no type that Python knows."""
+
+    __module__ = "botocore.exceptions"
+
+
+class AlsoFromStorage(FromStorage):
+    """One that a file system derives from another's."""
+
+
+PASSES = {
+    "without a number": OSError("the line is down"),
+    "input and output": OSError(errno.EIO, "Input/output error"),
+    "stale handle": OSError(errno.ESTALE, "Stale file handle"),
+    "timeout": TimeoutError(),
+    "lost connection": ConnectionResetError(errno.ECONNRESET, "reset"),
+    "half an answer": http.client.IncompleteRead(b""),
+    "storage": FromStorage(),
+    "derived from storage": AlsoFromStorage(),
+    "memory": MemoryError(),
+    "data that could not be fetched": raised(DataError("x"), TimeoutError()),
+    "through two layers": raised(DataError("batch 3: x"), raised(DataError("x"), ConnectionError())),
+}
+
+STAYS = {
+    "value": ValueError("of a likelihood"),
+    "type": TypeError(),
+    "division": ZeroDivisionError(),
+    "data": DataError("negative counts"),
+    "setting": SettingError("gamma"),
+    "damaged": raised(DataError("x"), RuntimeError("blosc")),
+    "store": raised(StoreError("x"), OSError(errno.ENOSPC, "No space left on device")),
+    "missing": FileNotFoundError("s3://bucket/key"),
+    "full": OSError(errno.ENOSPC, "No space left on device"),
+    "no permission": PermissionError("Forbidden"),
+    "long name": OSError(errno.ENAMETOOLONG, "File name too long"),
+    "of no cause": raised(DataError("x")),
+}
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_what_may_pass(name):
+    assert may_pass(PASSES[name])
+
+
+@pytest.mark.parametrize("name", STAYS)
+def test_what_stays(name):
+    assert not may_pass(STAYS[name])

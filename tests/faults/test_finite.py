@@ -1,0 +1,143 @@
+"""What is not finite is no result: every fold, trial and move refuses it, by name."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import bnp_dask as bnp
+from bnp_dask.errors import NumericalError
+from bnp_dask.execute import SerialExecutor
+from bnp_dask.finite import require_finite_arrays, require_finite_terms
+from bnp_dask.observation.diag_gaussian import DiagGaussian
+
+RNG = np.random.default_rng(0)
+X = np.repeat([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0]], 60, axis=0) + RNG.normal(size=(180, 2))
+RNG.shuffle(X)
+MOVES = [bnp.Birth(), bnp.Merge(), bnp.Delete()]
+
+
+def train(schedule=None, moves=(), laps=5, k=3, **more):
+    model = bnp.Model(bnp.DPMixture(), bnp.DiagGaussian(), **more)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", bnp.ConvergenceWarning)
+        schedule = schedule or bnp.Memoized(laps=laps, window=2)
+        init, client = bnp.BregmanKMeans(k), SerialExecutor(0)
+        return bnp.train(model, X, init=init, schedule=schedule, moves=moves, batch_size=30, client=client)
+
+
+SCHEDULES = [bnp.Memoized(laps=4, window=2), bnp.FullBatch(laps=4), bnp.Stochastic(laps=4)]
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize("estimate", ["posterior", "map"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_fold_refuses_a_parameter_that_is_not_finite(monkeypatch, schedule, estimate, bad):
+    plain, calls = DiagGaussian.global_step, []
+
+    def cursed(self, summary):
+        found = plain(self, summary)
+        calls.append(summary.n_clusters)
+        if len(calls) < 3 or summary.n_clusters != 3:
+            return found
+        beta = found.beta.copy()
+        beta[1, 0] = bad
+        return replace(found, beta=beta)
+
+    monkeypatch.setattr(DiagGaussian, "global_step", cursed)
+    with pytest.raises(NumericalError, match=rf"observation parameter 'beta' of cluster 1 is {bad}, not finite"):
+        train(schedule, estimate=estimate)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda s: type(s).__name__)
+def test_a_fold_refuses_a_term_that_is_not_finite(monkeypatch, schedule):
+    plain = DiagGaussian.score
+
+    def cursed(self, params, summary):
+        return plain(self, params, summary) + (np.inf if summary.n_clusters == 3 else 0.0)
+
+    monkeypatch.setattr(DiagGaussian, "score", cursed)
+    with pytest.raises(NumericalError, match="the objective's term 'data' of cluster 0 is inf"):
+        train(schedule)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda s: type(s).__name__)
+def test_a_batch_whose_statistics_are_not_finite_is_named(monkeypatch, schedule):
+    plain = DiagGaussian.summarize
+
+    def cursed(self, batch, resp):
+        found = plain(self, batch, resp)
+        if "batch 4" in batch.name and "kmeans" not in batch.name:
+            found["xx"][2, 1] = np.inf
+        return found
+
+    monkeypatch.setattr(DiagGaussian, "summarize", cursed)
+    with pytest.raises(NumericalError, match=r"array batch 4.*: statistic 'xx' of cluster 2 is inf"):
+        train(schedule)
+
+
+def test_a_merge_that_cannot_be_computed_is_refused_and_the_run_goes_on(monkeypatch):
+    """A gain of NaN used to pass the test of being too small."""
+    plain = DiagGaussian.score
+
+    def cursed(self, params, summary):
+        found = plain(self, params, summary)
+        return np.where(summary["N"] < 50, found, np.nan) if summary.n_clusters == 1 else found
+
+    quiet = train(moves=[bnp.Merge()], k=6, laps=6)
+    assert quiet.posterior.n_clusters == 3
+    monkeypatch.setattr(DiagGaussian, "score", cursed)
+    result = train(moves=[bnp.Merge()], k=6, laps=6)
+    rows = result.history.moves()
+    refused = [row for row in rows if row["why"].startswith("refused: the objective's term 'data' of cluster")]
+    assert refused and not any(row["accepted"] for row in refused)
+    assert all(row["gain"] is None for row in refused)
+    values = [row["elbo"] for row in result.history if row["exact"]]
+    assert np.isfinite(values).all() and (np.diff(values) > -1e-9).all()
+
+
+def test_a_birth_whose_small_run_fails_is_no_birth(monkeypatch):
+    def failing(*args):
+        raise NumericalError("cannot be computed")
+
+    monkeypatch.setattr("bnp_dask.moves.birth._small_run", failing)
+    result = train(moves=[bnp.Birth()], k=1)
+    assert result.posterior.n_clusters == 1
+    assert {row["why"] for row in result.history.moves()} == {"no split of the gathered atoms is better than none"}
+
+
+def test_a_birth_at_a_batch_that_cannot_be_computed_is_refused(monkeypatch):
+    def failing(*args):
+        raise NumericalError("cannot be computed")
+
+    monkeypatch.setattr("bnp_dask.schedules.laps.consider_split", failing)
+    result = train(moves=[bnp.Birth(where="batch", share=1.0)], k=1)
+    why = [row["why"] for row in result.history.moves()]
+    assert "refused: cannot be computed" in why
+    assert result.posterior.n_clusters == 1
+
+
+def test_a_delete_that_cannot_be_computed_is_given_up(monkeypatch):
+    def failing(*args):
+        raise NumericalError("cannot be computed")
+
+    monkeypatch.setattr("bnp_dask.moves.delete._climb", failing)
+    result = train(moves=[bnp.Delete()], k=5, laps=5)
+    values = [row["elbo"] for row in result.history if row["exact"]]
+    assert np.isfinite(values).all() and (np.diff(values) > -1e-9).all()
+
+
+# -- the boundary itself ---------------------------------------------------------------------------------------
+def test_large_finite_numbers_whose_sum_overflows_are_finite():
+    require_finite_arrays({"x": np.full(10, 1e308)}, "statistic")
+    with pytest.raises(NumericalError, match="statistic 'x' of cluster 7 is nan"):
+        require_finite_arrays({"x": np.array([[1e308], [np.nan]])}, "statistic", np.array([5, 7]))
+
+
+def test_a_term_is_named():
+    require_finite_terms({"data": -1e308, "entropy": 0.0})
+    with pytest.raises(NumericalError, match="the objective's term 'entropy' is nan nats, not finite"):
+        require_finite_terms({"data": 0.0, "entropy": float("nan")})

@@ -1,0 +1,155 @@
+"""The list of batches of a run's data: it grows, it is whole or as long as it was, and it is bound to its data."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+from bnp_dask.errors import StoreError
+from bnp_dask.store import DamagedError, Manifest
+from bnp_dask.store.files import pack, unpack
+from bnp_dask.store.manifest import ROW
+
+WHO = {"data": {"path": "x.zarr", "n_atoms": 30}, "fingerprint": None}
+
+
+class Killed(BaseException):
+    """What a kill would do: no handler sees it."""
+
+
+def rows(first, n):
+    out = np.zeros(n, ROW)
+    out["index"] = np.arange(first, first + n)
+    out["checksum"] = 2**32 - 1 - out["index"].astype(np.int64)
+    out["weight"] = out["index"] / 3
+    return out
+
+
+def grow(manifest, n, reasons=None):
+    first = len(manifest)
+    manifest.append(rows(first, n), {"mean": np.full(2, first + n)}, reasons or {})
+
+
+def check(manifest, n):
+    assert len(manifest) == n
+    np.testing.assert_array_equal(manifest.rows, rows(0, n))
+    np.testing.assert_array_equal(manifest.arrays.get("mean", np.zeros(2)), np.full(2, n))
+
+
+@pytest.mark.parametrize("folder", ["disk", "memory"])
+def test_it_grows_and_comes_back(tmp_path, folder):
+    folder = tmp_path / "manifest" if folder == "disk" else None
+    made = Manifest(folder, WHO) if folder is None else Manifest.open(folder, WHO)
+    check(made, 0)
+    grow(made, 3)
+    grow(made, 1, {3: "cannot be read"})
+    grow(made, 2, {4: "nor this"})
+    check(made, 6)
+    assert made.reasons == {3: "cannot be read", 4: "nor this"}
+    if folder is None:
+        return
+    again = Manifest.open(folder, WHO)
+    check(again, 6)
+    assert (again.reasons, again.to_json()) == (made.reasons, made.to_json())
+    grow(again, 4)
+    check(Manifest.of_key(folder, made.key), 10)
+    assert sorted(p.suffix for p in folder.iterdir()) == [".npz", ".rows"]
+
+
+def test_other_data_have_another(tmp_path):
+    grow(Manifest.open(tmp_path, WHO), 3)
+    other = {**WHO, "fingerprint": {"files": 1}}
+    check(Manifest.open(tmp_path, other), 0)
+    check(Manifest.open(tmp_path, WHO), 3)
+    with pytest.raises(DamagedError, match=r"12345678.npz is missing"):
+        Manifest.of_key(tmp_path, "12345678")
+
+
+def test_data_of_one_checksum_do_not_mix(tmp_path):
+    made = Manifest.open(tmp_path, WHO)
+    grow(made, 3)
+    head = tmp_path / f"{made.key}.npz"
+    arrays, meta = unpack(head.read_bytes(), head)
+    head.write_bytes(pack(arrays, {**meta, "identity": "of others"}))
+    check(Manifest.open(tmp_path, WHO), 0)
+
+
+@pytest.mark.parametrize("name", ["replace", "fsync"])
+@pytest.mark.parametrize("after", [False, True])
+def test_killed_at_every_call(tmp_path, monkeypatch, name, after):
+    original = getattr(os, name)
+    for n in range(20):
+        folder = tmp_path / str(n)
+        grow(Manifest.open(folder, WHO), 3)
+        calls = [0]
+
+        def call(*args, calls=calls, n=n):
+            calls[0] += 1
+            if calls[0] > n:
+                if after and calls[0] == n + 1:
+                    original(*args)
+                raise Killed
+            return original(*args)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, name, call)
+            try:
+                grow(Manifest.open(folder, WHO), 2)
+                finished = True
+            except Killed:
+                finished = False
+        found = Manifest.open(folder, WHO)
+        assert len(found) in (3, 5)
+        check(found, len(found))
+        grow(found, 1)
+        check(Manifest.open(folder, WHO), len(found))
+        if finished:
+            break
+    assert finished
+    assert n >= 1
+
+
+@pytest.mark.parametrize("suffix", [".rows", ".npz"])
+def test_what_rotted_is_refused(tmp_path, suffix):
+    made = Manifest.open(tmp_path, WHO)
+    grow(made, 3)
+    file = tmp_path / f"{made.key}{suffix}"
+    data = file.read_bytes()
+    for wrong in (data[:-1], data[:9] + bytes([data[9] ^ 1]) + data[10:]):
+        file.write_bytes(wrong)
+        with pytest.raises(DamagedError, match=f"{file.name} is damaged"):
+            Manifest.open(tmp_path, WHO)
+    file.unlink()
+    if suffix == ".rows":
+        with pytest.raises(DamagedError, match=f"{file.name} cannot be read"):
+            Manifest.open(tmp_path, WHO)
+
+
+def test_a_newer_version(tmp_path):
+    made = Manifest.open(tmp_path, WHO)
+    grow(made, 3)
+    head = tmp_path / f"{made.key}.npz"
+    arrays, meta = unpack(head.read_bytes(), head)
+    head.write_bytes(pack(arrays, {**meta, "version": 99}))
+    with pytest.raises(StoreError, match="format version 99, this bnp-dask reads up to 1; upgrade"):
+        Manifest.open(tmp_path, WHO)
+
+
+def test_an_empty_one_takes_the_place_of_another(tmp_path):
+    made = Manifest.open(tmp_path, WHO)
+    grow(made, 3)
+    anew = made.emptied()
+    check(anew, 0)
+    check(Manifest.open(tmp_path, WHO), 3)
+    grow(anew, 2)
+    check(Manifest.open(tmp_path, WHO), 2)
+
+
+def test_a_hundred_thousand_batches_open_at_once(tmp_path):
+    made = Manifest.open(tmp_path, WHO)
+    for _ in range(10):
+        grow(made, 10_000)
+    check(Manifest.open(tmp_path, WHO), 100_000)
+    assert (tmp_path / f"{made.key}.rows").stat().st_size == 48 * 100_000
