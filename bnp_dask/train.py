@@ -177,8 +177,6 @@ def train(
             checkpoint = memo.load()
             found = survey_of_run(named, source, executor, memo, checkpoint, skips)
             compare_data(memo, found)
-            if checkpoint is not None and not checkpoint.begun and checkpoint.state["manifest"] != found.manifest:
-                checkpoint = None  # a start that was made of other data
             plan.require_surveyed(found.source, found.survey)
             ready = named.with_prior(replace(found.survey, names=None if columns is None else columns.shown))
             shelf = memo.shared if isinstance(memo, RunStore) else None
@@ -187,7 +185,7 @@ def train(
                 ready, found.source, found.survey, executor, memo, seed, tuple(moves), shelf, skips, found.unread, room
             )
             run = _Run(work, init, schedule, memo, found.manifest, [*callbacks, LogLaps()], checkpoint_minutes * 60)
-            result = run.go(checkpoint, _where(executor))
+            result = run.go(_of_these_data(checkpoint, found.manifest), _where(executor))
         result = replace(result, posterior=replace(result.posterior, words=words, columns=columns))
         if store is not None:
             save(result.posterior, Path(store) / POSTERIOR_NAME)
@@ -200,6 +198,13 @@ def train(
             stacklevel=2,
         )
     return result
+
+
+def _of_these_data(checkpoint: Checkpoint | None, manifest: dict[str, Any]) -> Checkpoint | None:
+    """The checkpoint, unless it is a start that was made of other data."""
+    if checkpoint is None or (not checkpoint.begun and checkpoint.state["manifest"] != manifest):
+        return None
+    return checkpoint
 
 
 def warm_task(posterior: Posterior, reader: Any) -> float:

@@ -16,6 +16,7 @@ from distributed.comm import Comm, connect, parse_address, parse_host_port
 
 from bnp_dask.errors import SettingError
 from bnp_dask.lines import SHOWN, shortened
+from bnp_dask.settings import shown
 
 LISTEN_SECONDS = 5.0
 """How long it is tried again and again to connect: a scheduler may be about to start."""
@@ -65,7 +66,7 @@ def client_of(address: str) -> Client:
     try:
         require_scheduler(address)
     except SettingError as error:
-        raise SettingError(f"client: {error}") from None
+        raise SettingError(f"client={shown(address)}: {error}") from None
     return Client(address, set_as_default=False)
 
 
