@@ -14,7 +14,7 @@ from typing import Any
 from distributed import Client, Security
 from distributed.comm import Comm, connect, parse_address, parse_host_port
 
-from bnp_dask.errors import SettingError
+from bnp_dask.errors import ExecutionError, SettingError
 from bnp_dask.lines import SHOWN, shortened
 from bnp_dask.settings import shown
 
@@ -36,7 +36,9 @@ def require_scheduler(
     Raises
     ------
     SettingError
-        Nobody, or no scheduler; says what was tried, for how long, and what came of it.
+        This is no address.
+    ExecutionError
+        Nobody answers, or no scheduler; says what was tried, for how long, and what came of it.
     """
     place = shortened(address, SHOWN) or "''"
     try:
@@ -46,13 +48,14 @@ def require_scheduler(
             _wait_for_port(name, port, listen)
         found = asyncio.run(asyncio.wait_for(_identity(address, security or Security()), answer))
     except Exception as error:  # no address, a name that nobody knows, something else that listens there
-        raise SettingError(
+        kind = SettingError if isinstance(error, ValueError) else ExecutionError
+        raise kind(
             f"cannot reach a scheduler at {place}: {_reason(error, listen, answer)}. Start one with "
             "'dask scheduler', and give the address that it tells, such as tcp://host:8786"
         ) from error
-    kind = found.get("type") if isinstance(found, dict) else None
-    if kind != "Scheduler":
-        raise SettingError(f"{place} is the address of a {kind or 'stranger'}; needs that of a Dask scheduler")
+    server = found.get("type") if isinstance(found, dict) else None
+    if server != "Scheduler":
+        raise ExecutionError(f"{place} is the address of a {server or 'stranger'}; needs that of a Dask scheduler")
 
 
 def client_of(address: str) -> Client:
@@ -60,13 +63,13 @@ def client_of(address: str) -> Client:
 
     Raises
     ------
-    SettingError
-        Nobody answers there, or no scheduler does.
+    SettingError, ExecutionError
+        As :func:`require_scheduler` says.
     """
     try:
         require_scheduler(address)
-    except SettingError as error:
-        raise SettingError(f"client={shown(address)}: {error}") from None
+    except (SettingError, ExecutionError) as error:
+        raise type(error)(f"client={shown(address)}: {error}") from None
     return Client(address, set_as_default=False)
 
 

@@ -11,6 +11,7 @@ from bnp_dask.errors import SettingError, StoreError
 from bnp_dask.execute import SerialExecutor, ThreadExecutor
 from bnp_dask.schedules.gathered import Gathered, GatheredAtoms
 from bnp_dask.store import MemoryStore, RunStore
+from bnp_dask.store.checkpoint import NOTHING_LISTED
 from bnp_dask.store.parts import PartFiles
 from tests.faults.kinds import KINDS, documents
 from tests.faults.parts import After, bits
@@ -59,7 +60,7 @@ def test_a_checkpoint_whose_parts_are_damaged_is_passed_over(tmp_path):
     files, parts = store.part_files(), []
     for number in range(3):
         parts.append(files.put(f"atoms-{number}.npz", {"x": np.arange(4.0) + number}))
-        store.commit({"number": number}, {}, [], [], [parts[-1]])
+        store.commit({"number": number}, {}, [], NOTHING_LISTED, [parts[-1]])
     assert {path.name for path in files.folder.iterdir()} == {"atoms-1.npz", "atoms-2.npz"}  # two checkpoints are kept
     files.put("atoms-3.npz", {"x": np.zeros(1)})  # its process was killed before the commit
     store.close()

@@ -11,7 +11,7 @@ import pytest
 from distributed import Client, default_client
 
 import bnp_dask as bnp
-from bnp_dask.errors import BnpDaskError, SettingError, StoreError
+from bnp_dask.errors import BnpDaskError, ExecutionError, SettingError, StoreError
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.settings import seed_of
 from bnp_dask.store import RunStore
@@ -187,5 +187,5 @@ def test_a_result_is_no_posterior_and_is_told_so(use):
 
 
 def test_an_address_where_nobody_answers_is_an_error():
-    with pytest.raises(SettingError, match="client=.*at tcp://127.0.0.1:1: Connection refused"):
+    with pytest.raises(ExecutionError, match="client=.*at tcp://127.0.0.1:1: Connection refused"):
         train(client="tcp://127.0.0.1:1")
