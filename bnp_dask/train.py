@@ -202,7 +202,7 @@ def train(
 
 def _of_these_data(checkpoint: Checkpoint | None, manifest: dict[str, Any]) -> Checkpoint | None:
     """The checkpoint, unless it is a start that was made of other data."""
-    if checkpoint is None or (not checkpoint.begun and checkpoint.state["manifest"] != manifest):
+    if checkpoint is None or (not checkpoint.begun and checkpoint.state.get("manifest") != manifest):
         return None
     return checkpoint
 
