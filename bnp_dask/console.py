@@ -73,7 +73,9 @@ def open_client(spec: ClientSpec, quiet: bool = False) -> Iterator[Client | None
         yield None
         return
     if spec.workers is None:
-        with _connect(spec) as client:
+        from bnp_dask.execute.lost import closed_in_time
+
+        with closed_in_time(_connect(spec)) as client:
             say(f"scheduler {client.scheduler.address}, dashboard: {client.dashboard_link}", quiet)
             yield client
         return

@@ -76,7 +76,19 @@ class NumericalError(BnpDaskError, ArithmeticError):
 
 
 class ExecutionError(BnpDaskError, RuntimeError):
-    """Tasks cannot run: a lost or closed cluster, workers that keep dying, a void handle."""
+    """Tasks cannot run: a lost or closed cluster, workers that keep dying, a void handle.
+
+    Parameters
+    ----------
+    what
+        The fault, a sentence without its full stop.
+    advice
+        The call that goes on, a sentence; a command line names its own command instead.
+    """
+
+    def __init__(self, what: str, advice: str = "") -> None:
+        super().__init__(f"{what}. {advice}" if advice else what)
+        self.what = what
 
 
 def nearest(word: str, known: Iterable[str], intro: str = "; nearest existing name: ") -> str:

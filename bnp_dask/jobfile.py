@@ -14,6 +14,7 @@
     rng: 0
     on_bad_batch: raise                      # or skip: leave out batches that cannot be read
     reproducible: false                      # or true: the same bits on other processors (mixtures)
+    memory: 256MB                            # of this process for what it holds of batches; the rest lies in files
 
 Only ``model`` and ``data`` are required.  Paths are relative to the job file, or to ``folder`` where that is given.
 Every class takes the settings that it has in Python; arrays are lists of numbers or paths of ``.npy`` files.
@@ -44,6 +45,7 @@ from bnp_dask.allocation.base import Allocation
 from bnp_dask.errors import SettingError
 from bnp_dask.job_parts import TLS, ClientSpec, DataSpec
 from bnp_dask.lines import SHOWN, shortened
+from bnp_dask.memory_plan import MEMORY, parse_memory
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation.base import Observation
 from bnp_dask.paths import local_path
@@ -79,6 +81,7 @@ class Job:
     checkpoint_minutes: float
     on_bad_batch: Literal["raise", "skip"]
     reproducible: bool
+    memory: int
     raw: Mapping[str, Any]
 
     def train(
@@ -102,6 +105,7 @@ class Job:
             checkpoint_minutes=self.checkpoint_minutes,
             on_bad_batch=self.on_bad_batch,
             reproducible=self.reproducible,
+            memory=self.memory,
             job=to_text(self),
         )
 
@@ -121,6 +125,7 @@ class _Top:
     checkpoint_minutes: float = 5.0
     on_bad_batch: Literal["raise", "skip"] = "raise"
     reproducible: bool = False
+    memory: int | str = MEMORY
     folder: str | None = None
 
 
@@ -178,6 +183,7 @@ def parse_job(content: Any, folder: Path) -> Job:
         checkpoint_minutes=values.get("checkpoint_minutes", 5.0),
         on_bad_batch=values.get("on_bad_batch", "raise"),
         reproducible=values.get("reproducible", False),
+        memory=parse_memory(values.get("memory", MEMORY)),
         raw={**top, "folder": str(folder)},
     )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from dask.utils import parse_bytes
 
 from bnp_dask.data.base import Source, spans_of
 from bnp_dask.errors import SettingError
@@ -21,6 +22,9 @@ KILLED_AT = 0.95
 
 COPIES = 2
 """A task holds the posterior it was sent and the summary that it makes, each about the size of a summary."""
+
+MEMORY = "256MB"
+"""Of the process that trains, for what it holds of single batches."""
 
 
 @dataclass(frozen=True)
@@ -101,3 +105,14 @@ def _size(nbytes: float) -> str:
         if nbytes >= one:
             return f"{np.ceil(10 * nbytes / one) / 10:g}{unit}"
     return f"{int(np.ceil(nbytes / 1000))}kB"
+
+
+def parse_memory(memory: int | str) -> int:
+    """Bytes that are meant; SettingError unless there is at least one."""
+    try:
+        found = parse_bytes(memory) if isinstance(memory, (int, float, str)) and not isinstance(memory, bool) else 0
+    except (ValueError, OverflowError):
+        found = 0
+    if found < 1:
+        raise SettingError(f"memory={memory!r}: needs a positive number of bytes, or text such as '256MB'")
+    return int(found)

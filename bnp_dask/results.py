@@ -34,6 +34,7 @@ from bnp_dask.data.files import Location
 from bnp_dask.errors import DataError, SettingError, StoreError
 from bnp_dask.model import Posterior
 from bnp_dask.observation.describing import by_feature, each, estimates_of
+from bnp_dask.rows import Rows, plain
 from bnp_dask.serialize import MODEL_REGISTRY, from_spec, to_spec
 from bnp_dask.settings import path_text
 
@@ -310,7 +311,7 @@ class History(Sequence[Mapping[str, Any]]):
     """
 
     def __init__(self, rows: Sequence[Mapping[str, Any]] = ()) -> None:
-        self._rows: tuple[Mapping[str, Any], ...] = tuple(rows)
+        self._rows = rows if isinstance(rows, Rows) else Rows(rows)
 
     @property
     def columns(self) -> list[str]:
@@ -363,7 +364,7 @@ class History(Sequence[Mapping[str, Any]]):
 
     def to_json(self) -> str:
         """The history as JSON lines: one object per step, numbers in full precision."""
-        return "".join(json.dumps(_plain(row)) + "\n" for row in self._rows)
+        return "".join(json.dumps(plain(row)) + "\n" for row in self._rows)
 
     @staticmethod
     def from_json(lines: str) -> History:
@@ -381,17 +382,6 @@ def _column(values: list[Any]) -> np.ndarray:
     out = np.empty(len(values), object)
     out[:] = values
     return out
-
-
-def _plain(value: Any) -> Any:
-    """NumPy numbers and arrays as what JSON knows; NaN and infinities stay the words that json writes."""
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
-    if isinstance(value, (np.generic, np.ndarray)):
-        return value.tolist()
-    return value
 
 
 # -- result ---------------------------------------------------------------------------------------------------

@@ -78,8 +78,12 @@ def columns_before(path: str | Path | None) -> Columns | None:
     return None if facts is None else Columns.from_json(facts)
 
 
-def open_store(path: str | Path | None, resume: bool, parts: RunParts, job: str | None) -> RunStore | MemoryStore:
+def open_store(
+    path: str | Path | None, resume: bool, parts: RunParts, job: str | None, room: int
+) -> RunStore | MemoryStore:
     """Where a run is kept.  One that has not begun is gone on with if it is the same, and else replaced.
+
+    Without a path it is kept in memory, up to ``room`` bytes, and beyond that in a temporary directory.
 
     Raises
     ------
@@ -87,7 +91,7 @@ def open_store(path: str | Path | None, resume: bool, parts: RunParts, job: str 
         The directory cannot be used, another process writes to it, or it holds another run.
     """
     if path is None:
-        return MemoryStore()
+        return MemoryStore(room)
     notes, settings = {} if job is None else {JOB_NAME: job.encode()}, parts.settings()
     begun = RunStore.has_begun(path)
     if RunStore.exists(path) and (resume or not begun):

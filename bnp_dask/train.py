@@ -22,16 +22,18 @@ from bnp_dask.errors import DataError
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.blas import one_blas_thread
 from bnp_dask.execute.dask import open_executor
+from bnp_dask.execute.heap import Heap
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.first_pass import gone_since, skipped, survey_of_run, survey_task, take_survey
 from bnp_dask.fixed_order import fixed_order
 from bnp_dask.initialize import BregmanKMeans, InitContext, Initialization
 from bnp_dask.matching import words_of
-from bnp_dask.memory_plan import MemoryPlan
+from bnp_dask.memory_plan import MEMORY, MemoryPlan, parse_memory
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
 from bnp_dask.paths import POSTERIOR_NAME
 from bnp_dask.results import History, TrainResult, save
+from bnp_dask.rows import Row, Rows
 from bnp_dask.run_settings import RunParts, columns_before, compare_data, kept_seed, open_store
 from bnp_dask.schedules import (
     Memoized,
@@ -44,11 +46,15 @@ from bnp_dask.schedules import (
     state_to_arrays,
     state_to_json,
 )
+from bnp_dask.schedules.gathered import EMBEDDED
 from bnp_dask.schedules.losing import require_enough, usable, without
 from bnp_dask.schedules.state import Loss
 from bnp_dask.settings import flag, seed_of
 from bnp_dask.store import Behind, Checkpoint, Listing, MemoryStore, RunStore
 from bnp_dask.warm import warm
+
+RESUME = "What was committed to the run directory is safe: start a cluster and call train(..., resume=True)."
+ANEW = "Nothing was kept of this run: start a cluster and call train(...) again, with store= to be able to go on."
 
 STOPPED = "stopped by a callback"
 """Reason of a run that a callback ended."""
@@ -74,6 +80,7 @@ def train(
     batch_size: int | None = None,
     checkpoint_minutes: float = 5.0,
     on_bad_batch: Literal["raise", "skip"] = "raise",
+    memory: int | str = MEMORY,
     job: str | None = None,
     reproducible: bool = False,
 ) -> TrainResult:
@@ -125,6 +132,11 @@ def train(
         of the other batches (priors stay as they were set).  The log, ``result.skipped``, the history and the report
         say which.  More than half of the data going bad under a run is an error.  Parquet tables are cut anew by every
         call, so a run on one is resumed only with all of its files readable; a batch that was left out stays so.
+    memory
+        Of this process for what it holds of single batches: atoms gathered for births and deletes and, in a run
+        without ``store``, the batches' last statistics.  What is beyond it lies in the run directory, or in a temporary
+        one.  Bytes, or text such as "1GB"; the result does not depend on it.  The model comes on top: about ten times
+        the numbers of its statistics, and as many for each proposal of a lap.
     job
         Text of the job file that this is the run of; kept in ``store`` as ``job.yaml``.
     reproducible
@@ -146,8 +158,9 @@ def train(
     StoreError
         A run directory that is in use, holds another run, or belongs to other data or settings.
     ExecutionError
-        The cluster was lost: its scheduler died, restarted or cannot be reached (within Dask's connection timeout,
-        30 s unless set otherwise), or a task lost worker after worker.  ``resume=True`` goes on.
+        The cluster was lost: its scheduler died, restarted, hangs or cannot be reached (told within Dask's connection
+        timeout ``distributed.comm.timeouts.connect``, 30 s unless set otherwise), or a task lost worker after worker.
+        ``resume=True`` goes on.
     """
     schedule = Memoized() if schedule is None else schedule
     init = BregmanKMeans(25) if init is None else init
@@ -155,6 +168,7 @@ def train(
     check_parts(model, init, schedule, moves, callbacks)
     model = replace(model, reproducible=flag("reproducible", reproducible) or model.reproducible)
     check_run(store, resume, checkpoint_minutes, on_bad_batch, job)
+    room = parse_memory(memory)
     before = columns_before(store) if resume else None
     source = as_source(data, batch_size=batch_size, weights=weights, columns=before, on_bad_batch=on_bad_batch)
     words, columns = words_of(source), columns_of(source) if before is None else before
@@ -162,23 +176,23 @@ def train(
     seed = kept_seed(store) if rng is None and resume else None
     seed = seed_of(rng) if seed is None else seed
     parts, skips = RunParts(model, init, schedule, tuple(moves), seed, source, columns), on_bad_batch == "skip"
-    with one_blas_thread(), fixed_order(model.reproducible), open_executor(client) as executor:
+    gone = ANEW if store is None else RESUME
+    with one_blas_thread(), fixed_order(model.reproducible), open_executor(client, gone) as executor:
         plan = MemoryPlan(executor.memory_limit)
         plan.require_batches(source)
-        with contextlib.closing(open_store(store, resume, parts, job)) as memo:
+        with contextlib.closing(open_store(store, resume, parts, job, room - room // 4)) as memo:
             checkpoint = memo.load()
             found = survey_of_run(named, source, executor, memo, checkpoint, skips)
             compare_data(memo, found)
-            if checkpoint is not None and not checkpoint.begun and checkpoint.state["manifest"] != found.manifest:
-                checkpoint = None  # a start that was made of other data
             plan.require_surveyed(found.source, found.survey)
             ready = named.with_prior(replace(found.survey, names=None if columns is None else columns.shown))
             shelf = memo.shared if isinstance(memo, RunStore) else None
+            room = room // 4 if store is None else room
             work = Work(
-                ready, found.source, found.survey, executor, memo, seed, tuple(moves), shelf, skips, found.unread
+                ready, found.source, found.survey, executor, memo, seed, tuple(moves), shelf, skips, found.unread, room
             )
             run = _Run(work, init, schedule, memo, found.manifest, [*callbacks, LogLaps()], checkpoint_minutes * 60)
-            result = run.go(checkpoint, _where(executor))
+            result = run.go(_of_these_data(checkpoint, found.manifest), _where(executor))
         result = replace(result, posterior=replace(result.posterior, words=words, columns=columns))
         if store is not None:
             save(result.posterior, Path(store) / POSTERIOR_NAME)
@@ -187,6 +201,13 @@ def train(
         told = f"stopped at the limit of {schedule.laps} laps before it converged; "
         warnings.warn(told + "give the schedule more laps, or resume with more", ConvergenceWarning, stacklevel=2)
     return result
+
+
+def _of_these_data(checkpoint: Checkpoint | None, manifest: dict[str, Any]) -> Checkpoint | None:
+    """The checkpoint, unless it is a start that was made of other data."""
+    if checkpoint is None or (not checkpoint.begun and checkpoint.state.get("manifest") != manifest):
+        return None
+    return checkpoint
 
 
 def warm_task(posterior: Posterior, reader: Any) -> float:
@@ -247,9 +268,9 @@ class _Run:
             executor.result(task)
         return time.perf_counter() - started
 
-    def _loop(self, state: State, rows: list[dict[str, Any]], clock: float, commits: Behind) -> str:
+    def _loop(self, state: State, rows: Rows, clock: float, commits: Behind) -> str:
         saved_rows, saved_at = len(rows), time.perf_counter()
-        stopped = False
+        stopped, heap = False, Heap()
         for step in self.schedule.run(self.work, state):
             if step.row is not None:
                 n_skipped = len(self._left_out(state))
@@ -259,6 +280,8 @@ class _Run:
             if step.lap_end or stopped or time.perf_counter() - saved_at > self.checkpoint_seconds:
                 self._checkpoint(step, rows[saved_rows:], commits)
                 saved_rows, saved_at = len(rows), time.perf_counter()
+            if step.lap_end:
+                heap.tidy()
             if stopped:
                 break
         if stopped:
@@ -270,7 +293,7 @@ class _Run:
         under = ((b, f"{loss.why} (from lap {loss.lap} on)") for b, loss in state.lost.items())
         return sorted([*skipped(self.work.source), *under])
 
-    def _tell(self, step: Step, rows: list[dict[str, Any]]) -> bool:
+    def _tell(self, step: Step, rows: Rows) -> bool:
         done = self.work.source.n_batches if step.lap_end else step.state.position
         stop = False
         for callback in self.callbacks:  # every one is told, also after one that stops the run
@@ -279,14 +302,16 @@ class _Run:
             stop = callback.on_lap(rows[-1], step.state.posterior) is True or stop
         return stop
 
-    def _checkpoint(self, step: Step, new_rows: list[dict[str, Any]], commits: Behind) -> None:
+    def _checkpoint(self, step: Step, new_rows: list[Row], commits: Behind) -> None:
         state = step.state
         if isinstance(self.memo, MemoryStore):
             self.memo.forget({(int(b), int(v)) for b, v in enumerate(state.visits)})
             return
         state.in_flight = step.pipeline.outstanding()
+        if state.gathered.held > EMBEDDED:
+            state.gathered.write(self.memo.part_files())
         numbers, arrays, listing = self._saved(state)
-        commits.commit(self.memo, numbers, arrays, new_rows, listing, is_constant)
+        commits.commit(self.memo, numbers, arrays, new_rows, listing, state.gathered.parts(), is_constant)
         state.in_flight = []
 
     def _saved(self, state: State) -> tuple[dict[str, Any], dict[str, np.ndarray], Listing]:
@@ -294,7 +319,7 @@ class _Run:
         numbers = {**state_to_json(state), "manifest": self.manifest}
         return numbers, state_to_arrays(state), Listing.of_latest(state.visits, state.receipts)
 
-    def _first_state(self, checkpoint: Checkpoint | None) -> tuple[State, list[dict[str, Any]]]:
+    def _first_state(self, checkpoint: Checkpoint | None) -> tuple[State, Rows]:
         """Where to begin, and the history up to there.
 
         A start is committed before anything else is done, so that no initialisation is made twice.
@@ -305,14 +330,14 @@ class _Run:
                 numbers, arrays, listing = self._saved(state)
                 self.memo.write(self.memo.prepare(numbers, arrays, [], listing, begun=False))
                 self.memo.forget_drafts()
-            return state, []
+            return state, Rows()
         assert isinstance(self.memo, RunStore)
         state, checkpoint = restored(self.work, self.memo, checkpoint)
         for loss in state.lost.values():
             logger.warning("skipped since lap %d: %s", loss.lap, loss.why)
         if state.finished == "laps" and state.lap < self.schedule.laps:
             state = replace(state, finished=None)
-        return state, checkpoint.history
+        return state, Rows(checkpoint.history)
 
     def _start(self) -> State:
         """The state before the first step, from the initialisation.

@@ -19,8 +19,10 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 MAX_FILE_LINES = 450
 MAX_FUNCTION_LINES = 60
 
-DASK_DOORS = {f"bnp_dask.execute.{name}" for name in ("dask", "local", "parcel", "reach")}
-DASK_DOORS |= {"bnp_dask.train", "bnp_dask.cli", "bnp_dask.console"}
+DASK_DOORS = {
+    f"bnp_dask.execute.{name}" for name in ("dask", "local", "lost", "parcel", "pulse", "reach", "worker_queue")
+}
+DASK_DOORS |= {"bnp_dask.train", "bnp_dask.cli", "bnp_dask.console", "bnp_dask.memory_plan"}
 """Who may import Dask, besides the modules of ``data`` that read and write its collections."""
 
 DASK_COLLECTIONS = {"bnp_dask.data.collections", "bnp_dask.data.lazy"}

@@ -87,7 +87,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             if args.debug:
                 tell(traceback.format_exc().rstrip())
             else:
-                tell(one_line(f"bnp-dask: error: {_words(error)}{_notes(error)}{_way_on(error, args)}"))
+                how = _way_on(error, args)
+                text = error.what if isinstance(error, ExecutionError) and how else _words(error)
+                tell(one_line(f"bnp-dask: error: {text}{_notes(error)}{how}"))
             return EXIT_ERROR
     return 0
 

@@ -36,11 +36,15 @@ from bnp_dask.data.frames import frame_batch, labels_in
 from bnp_dask.data.groups import Runs, as_arrow, require_once
 from bnp_dask.data.steps import BatchNames, blocks_of
 from bnp_dask.errors import DataError
+from bnp_dask.execute.ordered import in_order
 from bnp_dask.sparse_rows import as_counts, require_sound
 
 if TYPE_CHECKING:
     # imported where it is needed: it brings pandas along, 80 MB in each worker that reads plain files
     import dask.array as da
+
+WINDOW = 16
+"""Partitions whose groups are looked at, in flight."""
 
 
 def is_dask(data: Any) -> bool:
@@ -374,20 +378,28 @@ class DaskFrameSource:
 
 
 def _require_whole_groups(frame: Any, keys: tuple[Any, ...], name: str, cutting: Cutting) -> None:
-    """DataError when rows of one group lie in two places, such as in two partitions."""
-    parts = frame.to_delayed()
-    ids = dask.compute(*[dask.delayed(_ids)(part, keys, f"{name} batch {b}", cutting) for b, part in enumerate(parts)])
+    """DataError when rows of one group lie in two places, such as in two partitions.
+
+    Partitions are computed on the current client's cluster, or here, one after another.
+    """
+    from bnp_dask.execute.dask import open_executor  # brings along all of distributed
+
+    names = [f"{name} batch {b}" for b in range(frame.npartitions)]
+    graphs = (cloudpickle.dumps(_small_graph(frame.partitions[b], where)) for b, where in enumerate(names))
+    tasks = ((f"ids-batch{b}", _ids, (graph, keys, names[b], cutting)) for b, graph in enumerate(graphs))
+    with open_executor(None) as executor:
+        ids = list(in_order(executor, tasks, WINDOW))
     try:
-        require_once(list(ids), name, str(keys[0]))
+        require_once(ids, name, str(keys[0]))
     except DataError as error:
         raise DataError(
             f"{error}. Partitions must end where groups end: df.set_index({keys[0]!r}) makes them"
         ) from None
 
 
-def _ids(frame: Any, keys: tuple[Any, ...], name: str, cutting: Cutting) -> Any:
+def _ids(payload: bytes, keys: tuple[Any, ...], name: str, cutting: Cutting) -> Any:
     """Task: the id of each run of rows of one partition."""
-    return _runs(frame, keys, name, cutting).ids()
+    return _runs(_compute(payload), keys, name, cutting).ids()
 
 
 def open_collection(

@@ -1,6 +1,7 @@
 """Executors: run pure tasks here, in threads, or on a Dask cluster.
 
-``execute.dask`` is the door to Dask: it, ``local``, ``parcel`` and ``reach`` alone import it here.
+``execute.dask`` is the door to Dask: it and the modules that it is made of alone import it here (``tests.test_layers``
+names them).
 """
 
 from bnp_dask.execute.base import Executor, Handle

@@ -6,22 +6,19 @@ import asyncio
 import time
 import uuid
 import weakref
-from asyncio import CancelledError as AsyncCancelledError
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import dask
-from distributed import Client, Future, default_client, get_worker
-from distributed.client import ClosedClientError
-from distributed.comm.addressing import parse_address, parse_host_port
-from distributed.core import Status
+from distributed import Client, Future, default_client
+from distributed.client import ClosedClientError, FutureCancelledError
 from distributed.scheduler import KilledWorker, NoValidWorkerError
 
 from bnp_dask.errors import ExecutionError, SettingError
-from bnp_dask.execute.ahead import Coming, looking_ahead
+from bnp_dask.execute.ahead import looking_ahead
 from bnp_dask.execute.base import (
     DEFAULT_RETRIES,
     Call,
@@ -35,48 +32,47 @@ from bnp_dask.execute.base import (
     task_of,
     tell_retry,
 )
+from bnp_dask.execute.lost import GONE, closed_in_time, told
 from bnp_dask.execute.parcel import Failure, Parcel
 from bnp_dask.execute.passing import may_pass
+from bnp_dask.execute.pulse import Pulse, SilenceError, patience
+from bnp_dask.execute.reach import client_of
 from bnp_dask.execute.serial import SerialExecutor
+from bnp_dask.execute.worker_queue import WorkerQueue
 from bnp_dask.settings import shown
+
+T = TypeVar("T")
 
 POLL_SECONDS = 2.0
 WARN_SECONDS = 60.0
 FETCH_SECONDS = 20.0
+FETCH_TRIES = 3
 LOOK_SECONDS = 1.0
 WORKER_LOSSES = 20
 """How many more workers may die under one task after Dask gave it up: spot machines go in dozens, and a task that
 kills its workers itself must still come to an end."""
-GONE = (OSError, ClosedClientError, CancelledError, AsyncCancelledError)
-"""Errors of a connection that broke."""
-ROOM_AHEAD = 0.4
-"""Share of a worker's limit that it may hold with a batch read ahead: while a task computes, it takes at most as much
-again (a summary beside the posterior, tables beside the batch), and at 0.8 Dask pauses a worker."""
-UNLIMITED_AHEAD = 200 * 10**6
-"""Bytes that reading ahead may take where a worker has no limit."""
 LARGE_IS_MEANT = {"distributed.admin.large-graph-warning-threshold": 2**60}
 """Dask advises against graphs of more than 10 MB.  What is sent here is what tasks need: a posterior once for many of
 them, or the atoms that some were chosen to work on."""
-LAST_PORT = 2**16 - 1
-"""Where nobody can answer behind, Dask tries for half a minute."""
 EXECUTOR_VERBS = ("share", "submit", "result", "close")
 """What every executor can do."""
-RESUME = "What was committed to the run directory is safe: start a cluster and call train(..., resume=True)."
+AGAIN = "Start a cluster and make the call again."
 
 
 @contextmanager
-def open_executor(client: Client | Executor | str | None) -> Iterator[Executor]:
+def open_executor(client: Client | Executor | str | None, advice: str = AGAIN) -> Iterator[Executor]:
     """The executor behind ``client``: a client, the address of a scheduler, an executor, or None for Dask's current
     client, and this thread where there is none.
 
-    What was made here is closed at the end: an executor, and the client of an address.
+    What was made here is closed at the end: an executor, and the client of an address.  ``advice`` is for the error of
+    a lost cluster.
     """
     with ExitStack() as stack:
         found: Any = _current_client() if client is None else client
         if isinstance(found, str):
-            found = stack.enter_context(_client_of(found))
+            found = stack.enter_context(closed_in_time(client_of(found)))
         if isinstance(found, Client):
-            found = DaskExecutor(found, uuid.uuid4().hex[:6])
+            found = DaskExecutor(found, uuid.uuid4().hex[:6], advice=advice)
             stack.callback(found.close)
         elif isinstance(found, type) or not all(callable(getattr(found, verb, None)) for verb in EXECUTOR_VERBS):
             raise SettingError(
@@ -84,21 +80,6 @@ def open_executor(client: Client | Executor | str | None) -> Iterator[Executor]:
                 '"tcp://10.0.0.1:8786", an executor, or None'
             )
         yield found
-
-
-def _client_of(address: str) -> Client:
-    """A client of the scheduler at an address, nobody's default."""
-    try:
-        protocol, place = parse_address(address)
-        if protocol in ("tcp", "tls") and parse_host_port(place)[1] > LAST_PORT:
-            raise ValueError(f"ports are numbers up to {LAST_PORT}")
-        return Client(address, set_as_default=False)
-    except (OSError, ValueError, TypeError) as error:  # an address that cannot be one raises what its parser likes
-        text = " ".join(str(error).split())
-        raise ExecutionError(
-            f"client={shown(address)}: no scheduler answers there ({text}); needs the address that it prints when it "
-            "starts, such as tcp://10.0.0.1:8786"
-        ) from error
 
 
 def _current_client() -> Client | Executor:
@@ -138,6 +119,8 @@ class DaskExecutor:
     worker_losses
         How many workers may die while they run or hold one task, beyond those that Dask itself allows
         (``distributed.scheduler.allowed-failures``, 3).
+    advice
+        What to call after the cluster was lost; ends the error's text.
     """
 
     def __init__(
@@ -148,6 +131,7 @@ class DaskExecutor:
         direct: bool | None = None,
         worker_timeout: float = 3600.0,
         worker_losses: int = WORKER_LOSSES,
+        advice: str = AGAIN,
     ) -> None:
         if not isinstance(client, Client):
             raise SettingError(f"client={client!r}: needs a distributed.Client, for example Client(LocalCluster())")
@@ -161,23 +145,26 @@ class DaskExecutor:
         self._direct = direct
         self._worker_timeout = worker_timeout
         self._worker_losses = worker_losses
+        self._advice = advice
+        self._pulse = Pulse(client, patience())
         self._n_workers, self._look_again = 0, 0.0
         self._count = 0
         self._handles: weakref.WeakSet[Handle] = weakref.WeakSet()
-        self._closed = False
+        self._closed = self._is_lost = False
+        client.loop.add_callback(_remember_no_messages, client)
 
     @property
     def n_workers(self) -> int:
         """Worker threads that are connected, or were a second ago: to ask the scheduler takes a message."""
         if time.monotonic() >= self._look_again:
-            self._n_workers = sum(self._client.nthreads().values())
+            self._n_workers = sum(self._ask("ncores").values())
             self._look_again = time.monotonic() + LOOK_SECONDS
         return self._n_workers
 
     @property
     def memory_limit(self) -> int | None:
         """Bytes that the smallest worker may take; None where there are no workers yet, or none has a limit."""
-        workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
+        workers = self._ask("identity", n_workers=-1)["workers"].values()
         limits = [int(w["memory_limit"]) for w in workers if w["memory_limit"]]
         return min(limits, default=None)
 
@@ -222,9 +209,9 @@ class DaskExecutor:
         for handle, future in zip(handles, futures, strict=True):
             self._wait(handle.name, future)
         with suppress(*GONE, KilledWorker):
-            arrived, values = False, []
+            arrived, values = False, list[Any]()
             if all(future.status == "finished" for future in futures):
-                arrived, values = self._client.sync(self._fetch, futures, FETCH_SECONDS)
+                arrived, values = self._listen(f"task {handles[0].name}", self._fetch, futures, FETCH_SECONDS)
             if arrived and not any(isinstance(value, Failure) for value in values):
                 for handle, future in zip(handles, futures, strict=True):
                     handle.void()
@@ -244,8 +231,9 @@ class DaskExecutor:
                 futures.append(handle.content(self))
             handle.void()
         # A client that lost its cluster has cancelled everything itself.
-        with suppress(*GONE):
-            if futures and self._client.status == "running":
+        with suppress(*GONE, RuntimeError):  # nor has one that was closed an event loop
+            self._client.loop.add_callback(self._pulse.stop)
+            if futures and self._client.status == "running" and not self._is_lost:
                 self._client.cancel(futures)
 
     def _submit(self, name: str, call: Call, needed: list[Future], priority: int = 0) -> Handle:
@@ -267,7 +255,7 @@ class DaskExecutor:
                     _run, parcels, *needed, key=keys, priority=priority, pure=False, fifo_timeout=0
                 )
         except GONE as error:
-            raise _lost(names[0], error) from error
+            raise self._lost(f"task {names[0]}", error) from None
         handles = [Handle(name, self, future) for name, future in zip(names, futures, strict=True)]
         self._handles.update(handles)
         return handles
@@ -277,11 +265,11 @@ class DaskExecutor:
         try:
             value = self._outlive(name, future)
         except NoValidWorkerError as error:
-            raise ExecutionError(f"no worker took task {name}: {error} {RESUME}") from error
+            raise ExecutionError(f"no worker took task {name}: {error}", self._advice) from error
         except GONE as error:
             if future.status == "error":  # the task itself met such an error
                 raise
-            raise _lost(name, error) from error
+            raise self._lost(f"task {name}", error) from None
         if isinstance(value, Failure):
             value.reraise()
         return value
@@ -291,29 +279,35 @@ class DaskExecutor:
 
         Dask itself tries again whatever the error says, so it is not asked to.
         """
-        losses, failures, patience = 0, Counter[str](), FETCH_SECONDS
+        losses, broken, failures, patience = 0, 0, Counter[str](), FETCH_SECONDS
         while True:
             try:
                 self._wait(name, future)
-                arrived, value = self._client.sync(self._fetch, future, patience)
+                arrived, value = self._listen(f"task {name}", self._fetch, future, patience)
                 if arrived:
                     return value
                 patience *= 2.0
             except KilledWorker as error:
                 if losses >= self._worker_losses:
-                    raise _no_survivors(name, error, losses) from error
+                    raise self._no_survivors(name, error, losses) from error
                 losses += 1
                 logger.warning("%d workers died while they had task %s; trying another", _deaths(error, losses), name)
-                self._client.sync(self._revive, future)
+                self._listen(f"task {name}", self._revive, future)
             except Exception as error:
-                if future.status != "error" or not may_pass(error):
+                if future.status != "error":
+                    # of the connection that brought the value, if others of the client hold
+                    if not isinstance(error, OSError) or broken >= FETCH_TRIES or self._client.status != "running":
+                        raise
+                    broken += 1
+                    continue
+                if not may_pass(error):
                     raise
                 failed = task_of(error) or name  # it may be one that this task needs
                 failures[failed] += 1
                 if failures[failed] > self._retries:
                     raise
                 tell_retry(failed, self._retries + 1 - failures[failed], error)
-                self._client.sync(self._revive, future)
+                self._listen(f"task {name}", self._revive, future)
 
     async def _fetch(self, future: Future | list[Future], patience: float) -> tuple[bool, Any]:
         """Whether the value, or the values of several, came within some seconds, and the value.
@@ -321,12 +315,7 @@ class DaskExecutor:
         Whoever holds it may die before it is fetched.  Dask then waits for it to be computed again, even where nobody
         is left to do that: only :meth:`_wait` sees to this.
         """
-        fetching = asyncio.ensure_future(self._client.gather(future, direct=self._direct, asynchronous=True))
-        await asyncio.wait({fetching}, timeout=patience)
-        if fetching.done():
-            return True, fetching.result()
-        fetching.cancel()
-        return False, None
+        return await _within(patience, self._client.gather(future, direct=self._direct, asynchronous=True))
 
     async def _revive(self, future: Future) -> None:
         # Client.retry() fails on what a task needs and nobody holds any more, such as an older posterior.
@@ -338,28 +327,69 @@ class DaskExecutor:
     def _wait(self, name: str, future: Future) -> None:
         last_seen = last_warned = time.monotonic()
         while not future.done():
-            with suppress(TimeoutError):
-                future.exception(timeout=POLL_SECONDS)
+            if self._listen(f"task {name}", self._ended, future):
                 return
             now = time.monotonic()
             if self._client.status not in ("running", "connecting"):
-                raise _lost(name, None)
-            if self._has_workers():
+                raise self._lost(f"task {name}", None)
+            if self._has_workers(name):
                 last_seen = last_warned = now
             elif now - last_seen > self._worker_timeout:
                 raise ExecutionError(
                     f"no worker has been connected for {now - last_seen:.0f} s, so task {name} cannot run; "
-                    f"look at the workers' logs. {RESUME}"
+                    "look at the workers' logs",
+                    self._advice,
                 )
             elif now - last_warned > WARN_SECONDS:
                 last_warned = now
                 logger.warning("task %s waits: no worker has been connected for %.0f s", name, now - last_seen)
 
-    def _has_workers(self) -> bool:
+    async def _ended(self, future: Future) -> bool:
+        return (await _within(POLL_SECONDS, future.exception(asynchronous=True)))[0]
+
+    def _has_workers(self, name: str) -> bool:
         try:
-            return bool(self._client.nthreads())
+            return bool(self._listen(f"task {name}", self._answer, "ncores"))
         except GONE:
             return False  # the connection is going; the future or the client's status will tell
+
+    def _ask(self, question: str, **settings: Any) -> Any:
+        """The scheduler's answer to a question about its workers."""
+        try:
+            return self._listen("a question about workers", partial(self._answer, question, **settings))
+        except GONE as error:
+            raise self._lost("a question about workers", error) from None
+
+    async def _answer(self, question: str, **settings: Any) -> Any:
+        if self._client.scheduler is None:
+            raise ClosedClientError(f"the client is {self._client.status}")
+        return await getattr(self._client.scheduler, question)(**settings)
+
+    def _listen(self, what: str, function: Callable[..., Awaitable[T]], *args: Any) -> T:
+        """Run a coroutine on the client's event loop while the scheduler answers; ``what`` is waited for."""
+        try:
+            return self._client.sync(self._pulse.wait_for, function, *args)
+        except SilenceError as error:
+            raise self._lost(what, error) from None
+
+    def _no_survivors(self, name: str, error: KilledWorker, losses: int) -> ExecutionError:
+        return ExecutionError(
+            f"{_deaths(error, losses + 1)} workers died while they ran task {name}; most often the batch and the model "
+            "do not fit a worker's memory. Give workers more memory or the data smaller batches, or raise "
+            "distributed.scheduler.allowed-failures if machines come and go",
+            self._advice,
+        )
+
+    def _lost(self, what: str, error: BaseException | None) -> ExecutionError:
+        """The error of a lost cluster, in one line; Dask's own of the same are told from now on to nobody."""
+        if not self._is_lost:
+            told(self._client)
+        self._is_lost = True
+        logger.debug("lost the cluster while %s was out", what, exc_info=error)
+        why = error.reason if isinstance(error, FutureCancelledError) else "" if error is None else str(error)
+        text = " ".join(str(why).split()).rstrip(".")
+        reason = f" ({text})" if text else ""
+        return ExecutionError(f"lost the Dask cluster while {what} was out{reason}", self._advice)
 
 
 def _run(parcel: Parcel, *values: Any) -> Any:
@@ -368,7 +398,7 @@ def _run(parcel: Parcel, *values: Any) -> Any:
         if isinstance(value, Failure):
             return value
     try:
-        with looking_ahead(_Queue.of_this_worker()):
+        with looking_ahead(WorkerQueue.of_this_worker()):
             return parcel.open().run(values)
     except Exception as error:
         if may_pass(error):
@@ -376,54 +406,27 @@ def _run(parcel: Parcel, *values: Any) -> Any:
         return Failure.of(error)
 
 
-class _Queue:
-    """What waits on a worker, and its memory: the outlook of the tasks that run there.
+def _remember_no_messages(client: Client) -> None:
+    """Let a client forget what it has sent.
 
-    Dask does not promise that a worker looks like this inside.  Where it does not, nothing is read ahead.
+    For those who develop Dask it keeps the last 1,000 messages below 1 MB, among them tasks with what they take.  Dask
+    does not promise that a client looks like this inside; where it does not, that memory is not saved.
     """
+    try:
+        client.scheduler_comm.recent_message_log = deque(maxlen=0)
+    except AttributeError as error:
+        logger.debug("cannot see what this client remembers: %r", error)
 
-    def __init__(self, worker: Any) -> None:
-        self._worker = worker
 
-    @classmethod
-    def of_this_worker(cls) -> _Queue | None:
-        try:
-            return cls(get_worker())
-        except ValueError:
-            return None
-
-    def coming(self) -> Sequence[Coming]:
-        """What the tasks will read that have all they need and wait for a thread."""
-        try:
-            # A copy, which takes one step of the interpreter: the worker's event loop changes the queue meanwhile, and
-            # methods such as peek() tidy it up, which only that thread may do.
-            waiting = list(self._worker.state.ready)
-            waiting.sort(key=lambda task: task.priority)
-            return [found for task in waiting if (found := self._coming(task)) is not None]
-        except (AttributeError, TypeError, RuntimeError) as error:
-            logger.debug("cannot see what this worker will do next: %r", error)
-            return []
-
-    def has_room(self, nbytes: int) -> bool:
-        """Whether a worker can spare so much."""
-        try:
-            limit = self._worker.memory_manager.memory_limit
-            held = self._worker.monitor.get_process_memory() if limit else 0
-        except AttributeError as error:
-            logger.debug("cannot see how much memory this worker has: %r", error)
-            return False
-        return held + nbytes <= ROOM_AHEAD * limit if limit else nbytes <= UNLIMITED_AHEAD
-
-    def _coming(self, task: Any) -> Coming | None:
-        args = getattr(task.run_spec, "args", None)  # others may use this worker too
-        parcel = args[0] if isinstance(args, tuple) and args else None
-        load = parcel.open().first_load if isinstance(parcel, Parcel) else None
-        return None if load is None else Coming(load, lambda: self._has(task))
-
-    def _has(self, task: Any) -> bool:
-        """Whether a task is still this worker's, which goes on working."""
-        is_here = self._worker.state.tasks.get(task.key) is task and task.state in ("ready", "executing")
-        return bool(is_here and self._worker.status == Status.running)
+async def _within(seconds: float, work: Awaitable[T]) -> tuple[bool, T | None]:
+    """Whether something ended within some seconds, and what it gave."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait({task}, timeout=seconds)
+        return (True, task.result()) if task.done() else (False, None)
+    finally:
+        if not task.done():
+            task.cancel()
 
 
 def _identity(value: Any) -> Any:
@@ -432,17 +435,3 @@ def _identity(value: Any) -> Any:
 
 def _deaths(error: KilledWorker, losses: int) -> int:
     return int(error.allowed_failures) + losses
-
-
-def _no_survivors(name: str, error: KilledWorker, losses: int) -> ExecutionError:
-    return ExecutionError(
-        f"{_deaths(error, losses + 1)} workers died while they ran task {name}; most often the batch and the model "
-        "do not fit a worker's memory. Give workers more memory or the data smaller batches, or raise "
-        f"distributed.scheduler.allowed-failures if machines come and go. {RESUME}"
-    )
-
-
-def _lost(name: str, error: BaseException | None) -> ExecutionError:
-    text = "" if error is None else " ".join(str(error).split()).rstrip(".")
-    reason = f" ({text})" if text else ""
-    return ExecutionError(f"lost the Dask cluster while task {name} was out{reason}. {RESUME}")

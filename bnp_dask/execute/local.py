@@ -23,13 +23,17 @@ from bnp_dask.settings import shown, whole_number
 LEAN = {
     "distributed.worker.profile.cycle": "10s",
     "distributed.worker.profile.interval": "100ms",
-    "distributed.admin.low-level-log-length": 100,
+    "distributed.admin.low-level-log-length": 10,
     "distributed.admin.system-monitor.interval": "5s",
     "distributed.admin.tick.interval": "200ms",
 }
 """A worker keeps a tree of what its threads were doing for every second of the last 1,000, for the dashboard's page of
 profiles: some 50 kB each while data are read, so that it grows for a quarter of an hour.  With these it keeps one for
-every 10 seconds.
+every 10 seconds, 10 of them.
+
+The same setting says how many messages below 1 MB a scheduler remembers of those that it has sent to each worker, with
+the batches and parameters that tasks take: 1,000 as it comes, which is most of what grows in a process that trains and
+holds the scheduler too.
 
 As they come, every process of a cluster also looks a hundred times a second at its threads, fifty times at its event
 loop and twice at the machine, which takes 4 % of a core where nothing else is done; with these 0.7 %.

@@ -11,11 +11,12 @@ import socket
 import time
 from typing import Any
 
-from distributed import Security
+from distributed import Client, Security
 from distributed.comm import Comm, connect, parse_address, parse_host_port
 
-from bnp_dask.errors import SettingError
+from bnp_dask.errors import ExecutionError, SettingError
 from bnp_dask.lines import SHOWN, shortened
+from bnp_dask.settings import shown
 
 LISTEN_SECONDS = 5.0
 """How long it is tried again and again to connect: a scheduler may be about to start."""
@@ -35,7 +36,9 @@ def require_scheduler(
     Raises
     ------
     SettingError
-        Nobody, or no scheduler; says what was tried, for how long, and what came of it.
+        This is no address.
+    ExecutionError
+        Nobody answers, or no scheduler; says what was tried, for how long, and what came of it.
     """
     place = shortened(address, SHOWN) or "''"
     try:
@@ -45,13 +48,29 @@ def require_scheduler(
             _wait_for_port(name, port, listen)
         found = asyncio.run(asyncio.wait_for(_identity(address, security or Security()), answer))
     except Exception as error:  # no address, a name that nobody knows, something else that listens there
-        raise SettingError(
+        kind = SettingError if isinstance(error, ValueError) else ExecutionError
+        raise kind(
             f"cannot reach a scheduler at {place}: {_reason(error, listen, answer)}. Start one with "
             "'dask scheduler', and give the address that it tells, such as tcp://host:8786"
         ) from error
-    kind = found.get("type") if isinstance(found, dict) else None
-    if kind != "Scheduler":
-        raise SettingError(f"{place} is the address of a {kind or 'stranger'}; needs that of a Dask scheduler")
+    server = found.get("type") if isinstance(found, dict) else None
+    if server != "Scheduler":
+        raise ExecutionError(f"{place} is the address of a {server or 'stranger'}; needs that of a Dask scheduler")
+
+
+def client_of(address: str) -> Client:
+    """A client of the scheduler at an address, nobody's default.
+
+    Raises
+    ------
+    SettingError, ExecutionError
+        As :func:`require_scheduler` says.
+    """
+    try:
+        require_scheduler(address)
+    except (SettingError, ExecutionError) as error:
+        raise type(error)(f"client={shown(address)}: {error}") from None
+    return Client(address, set_as_default=False)
 
 
 def _wait_for_port(host: str, port: int, seconds: float) -> None:

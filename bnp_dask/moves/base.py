@@ -39,6 +39,14 @@ laps of their own are run for nothing but what is still to be tried."""
 GATHERED = 2**22
 """Numbers that the atoms gathered for those more targets may have, of each move: 32 MB."""
 
+SAMPLED = 2**22
+"""Numbers that a sample of one cluster's atoms has at most: 32 MB.  Reached by full covariances from some 140 features
+on, which no sample shows in full anyway."""
+
+GATHERED_IN_ALL = 2**27
+"""Numbers that the atoms gathered in one lap have at most, 1 GB, but for one target of each move and those near it.
+What of them is not in memory lies in files."""
+
 
 @dataclass(frozen=True)
 class Proposal:
@@ -250,10 +258,23 @@ class PlanContext:
         """Ids that proposals would replace."""
         return {i for p in self.proposals if isinstance(p.edit, Exchange) for i in p.edit.donors}
 
+    @property
+    def numbers_per_atom(self) -> float:
+        """Numbers that an atom has on average, at least one."""
+        return max(1.0, self.survey.nbytes / 8 / max(1, self.survey.n_atoms))
+
+    def at_most_sampled(self, atoms: int) -> int:
+        """So many atoms, or fewer where these would be too much for one sample."""
+        return max(1, min(atoms, int(SAMPLED / self.numbers_per_atom)))
+
     def room(self, atoms: int) -> int:
         """Clusters of which so many atoms each may be gathered at a time, beyond what a move's settings ask for."""
-        numbers = self.survey.nbytes / 8 / max(1, self.survey.n_atoms)
-        return int(GATHERED / max(1.0, atoms * numbers))
+        return int(GATHERED / (max(1, atoms) * self.numbers_per_atom))
+
+    def room_left(self, atoms: int) -> int:
+        """Clusters of which so many atoms each may still be gathered in this lap, whoever asks."""
+        asked = self.numbers_per_atom * sum(self.gather.limits) * self.source.n_batches
+        return max(0, int((GATHERED_IN_ALL - asked) / (max(1, atoms) * self.numbers_per_atom)))
 
     def rng(self, *key: int) -> np.random.Generator:
         """Random numbers keyed by seed, lap and ``key``."""
@@ -270,8 +291,10 @@ class PlanContext:
         return Plan(pairs, tuple(self.trials), tuple(self.proposals), self.splits, tuple(self.given_up), self.gather)
 
 
-Planning = Generator[list[Task], list[Any], None]
+Planning = Generator[Iterable[Task], list[Any], None]
 """A move that plans: asks for tasks to be run, and is sent their results, in order, as often as it needs any.
+
+Tasks that hold much are made when they are sent, and only some are out at a time.
 
 The names of all its tasks begin with ``propose``.  Dask lets an idle worker take over what waits at a busy one if that
 pays, by how long tasks of each first word have taken so far.

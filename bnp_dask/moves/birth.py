@@ -177,8 +177,9 @@ class Birth:
         targets = self._targets(context, planned, self._most(context, self._documents(context, sample)))
         chosen = self._within_budget(context, targets)
         # twice what an even share would be, for clusters that some batches lack
-        limit = -(-2 * self._documents(context, sample) // context.source.n_batches)
-        context.gather = context.gather.also(chosen, limit)
+        documents = 2 * self._documents(context, sample)
+        chosen = chosen[: max(1, context.room_left(documents))]
+        context.gather = context.gather.also(chosen, -(-documents // context.source.n_batches))
 
     def _within_budget(self, context: PlanContext, targets: Sequence[int]) -> list[int]:
         """As many of the first targets as the work of small runs in one lap allows; one at least."""
@@ -215,25 +216,16 @@ class Birth:
         return order[: max(1, round(self.share * n_batches))]
 
     def _plan_trials(self, context: PlanContext) -> Planning:
-        tasks: list[Task] = []
         tried: list[int] = []
         for target in self._gathered(context):
-            atoms = context.atoms[target]
-            if atoms.n_atoms < self.min_atoms:
+            if context.atoms[target].n_atoms < self.min_atoms:
                 context.give_up(self.kind, (target,), "too few atoms belong to it")
-                continue
-            key = (context.lap, 11, target)
-            failed = context.memory.failed(self.kind, (target,), [context.count(target)], self.change)
-            few = self._sample(context)
-            seen = self._documents(context, few) if failed == 0 else few
-            sample = _some(context.model, atoms, seen, child_rng(context.seed, *key, 1))
-            words = context.model.allocation.grouped and sample.is_sparse and sample.n_atoms >= WORDS_NEED
-            widths = self._widths(failed, words)
-            args = (context.model, sample, context.count(target), widths, self.refine, context.seed, key, few)
-            tasks.append((f"propose-lap{context.lap}-birth-of-cluster{target}", create, args))
-            tried.append(target)
-        if not tasks:
+            else:
+                tried.append(target)
+        if not tried:
             return
+        failed = [context.memory.failed(self.kind, (t,), [context.count(t)], self.change) for t in tried]
+        tasks = (self._task(context, target, often) for target, often in zip(tried, failed, strict=True))
         # where births have been succeeding, others leave their targets alone from the beginning
         taken = set(tried) if context.memory.grows else set()
         context.free -= taken
@@ -250,6 +242,16 @@ class Birth:
                 self._propose(context, target, found)
                 proposed += 1
 
+    def _task(self, context: PlanContext, target: int, failed: int) -> Task:
+        """A small run on the atoms of a target, which was tried so often before."""
+        key, few = (context.lap, 11, target), self._sample(context)
+        seen = self._documents(context, few) if failed == 0 else few
+        sample = _some(context.model, context.atoms[target], seen, child_rng(context.seed, *key, 1))
+        words = context.model.allocation.grouped and sample.is_sparse and sample.n_atoms >= WORDS_NEED
+        widths = self._widths(failed, words)
+        args = (context.model, sample, context.count(target), widths, self.refine, context.seed, key, few)
+        return f"propose-lap{context.lap}-birth-of-cluster{target}", create, args
+
     def _widths(self, failed: int, words: bool = False) -> tuple[int, ...]:
         """Numbers of new clusters to start a small run with: many at first, then fewer.
 
@@ -262,16 +264,17 @@ class Birth:
 
     def _sample(self, context: PlanContext) -> int:
         """Atoms of a small run at most."""
+        wanted = max(self.sample, int(SAMPLE_NUMBERS * numbers_per_cluster(context.model.observation)))
         if context.source.is_sparse:  # a document says more than one number
-            return 2 * self.sample if context.model.allocation.grouped else self.sample
-        return max(self.sample, int(SAMPLE_NUMBERS * numbers_per_cluster(context.model.observation)))
+            wanted = 2 * self.sample if context.model.allocation.grouped else self.sample
+        return context.at_most_sampled(wanted)
 
     def _documents(self, context: PlanContext, sample: int) -> int:
         """Atoms gathered for each target at most: as many as ``sample``, or all documents whose words are looked at."""
         if not (context.source.is_sparse and context.model.allocation.grouped):
             return sample
         length = max(float(np.sum(context.survey.mean)), 1.0)
-        return max(sample, int(WORDS_SEEN * self.sample / (length * context.value.n_clusters)))
+        return max(sample, context.at_most_sampled(int(WORDS_SEEN * self.sample / (length * context.value.n_clusters))))
 
     def _propose(self, context: PlanContext, target: int, found: Summary) -> None:
         ids = context.memory.new_ids(found.n_clusters)

@@ -129,17 +129,19 @@ class Delete:
         targets = [i for i in self._targets(context) if i not in context.memory.sweeps]
         small = self._small(context)
         most = TOGETHER_TOPICS if context.model.allocation.grouped else TOGETHER
-        wanted += [i for i in targets if i in small][:most]
-        room = context.room(2 * _sample(context.model)) if context.calm else 0
+        atoms = 2 * _sample(context)
+        in_all = max(1 + self.absorbers, context.room_left(atoms))
+        wanted += [i for i in targets if i in small][: min(most, in_all)]
+        room = min(context.room(atoms) if context.calm else 0, in_all)
         for i, target in enumerate(targets[: MORE * self.per_lap]):
-            if i >= self.per_lap and len(set(wanted)) + 1 + self.absorbers > room:
+            more = len(set(wanted)) + 1 + self.absorbers
+            if (i >= self.per_lap and more > room) or (i > 0 and more > in_all):
                 break
             wanted.append(target)
             if not context.model.allocation.grouped:  # there nothing is re-estimated on a sample
                 near = np.argsort(-context.pair_gains()[context.value.position(target)], kind="stable")
                 wanted += context.value.ids[near[: min(self.absorbers, len(near) - 1)]].tolist()
-        limit = -(-2 * _sample(context.model) // context.source.n_batches)
-        context.gather = context.gather.also(wanted, limit)
+        context.gather = context.gather.also(wanted, -(-atoms // context.source.n_batches))
 
     def plan(self, context: PlanContext) -> Planning:
         left = self.per_lap
@@ -248,7 +250,7 @@ class Delete:
     def _heirs(self, context: PlanContext, target: int, others: np.ndarray, most: int) -> set[int]:
         """Those among ``others`` who would take over the target's atoms if it were not there, at most so many."""
         value = context.value
-        seen = _sample(context.model) if context.model.allocation.grouped else SEEN
+        seen = _sample(context) if context.model.allocation.grouped else SEEN
         own = at_most(_alone(context, target), seen, context.rng(19, target))
         near = context.pair_gains()[value.position(target)]
         known = others[near[value.positions(others)] > -np.inf]
@@ -283,7 +285,7 @@ class Delete:
 
         A target whose heirs another proposal has taken waits.  ``heirs`` are those that were chosen in this lap.
         """
-        value, size = context.value, _sample(context.model)
+        value, size = context.value, _sample(context)
         if target not in heirs:
             heirs[target] = self._heirs(context, target, value.ids[value.ids != target], self.absorbers)
         chosen = heirs[target]
@@ -423,6 +425,6 @@ def _doubt(model: Model, n_atoms: int) -> float:
     return min(HOPELESS, CALM_DOUBT + 0.5 * numbers_per_cluster(model.observation) / max(1, n_atoms))
 
 
-def _sample(model: Model) -> int:
+def _sample(context: PlanContext) -> int:
     """Atoms of each cluster that are looked at."""
-    return max(SAMPLE, numbers_per_cluster(model.observation))
+    return context.at_most_sampled(max(SAMPLE, numbers_per_cluster(context.model.observation)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,7 +86,7 @@ def _plan_in_turn(turns: Sequence[Planning], context: PlanContext) -> None:
         _finish(planning, found, context)
 
 
-def _run(tasks: list[Task] | None, context: PlanContext, first: bool = False) -> Iterator[Any] | None:
+def _run(tasks: Iterable[Task] | None, context: PlanContext, first: bool = False) -> Iterator[Any] | None:
     """Send tasks, ``first`` before those that wait; their results, to wait for."""
     window = max(IN_FLIGHT, 2 * context.executor.n_workers)
     return None if tasks is None else in_order(context.executor, tasks, window, first=first)

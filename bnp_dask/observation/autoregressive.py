@@ -226,10 +226,14 @@ class AutoRegressiveGaussian:
         nu = float(known("nu", self.nu))
         wishart_part = wishart.wishart_kl(params.nu, params.log_det, nu, prior, quadratic_coefficients(lam))
         inverse = np.array([matmul(r.T, r) for r in map(wishart.root, params.V)]).reshape(params.V.shape)
-        log_det_prior = wishart.log_dets(precision[None], np.zeros(1, np.int64), type(self).__name__)[0]
-        log_ratio = params.log_det_v - (log_det_prior if is_fixed() else np.linalg.slogdet(precision)[1])
+        log_ratio = params.log_det_v - self._prior_log_det(precision)
         spread = np.einsum("kij,ij->k", inverse, precision) - d
         return wishart_part + 0.5 * d * (log_ratio + spread) + self._pull(params, lam)
+
+    def _prior_log_det(self, precision: np.ndarray) -> float:
+        if is_fixed():
+            return float(wishart.log_dets(precision[None], np.zeros(1, np.int64), type(self).__name__)[0])
+        return float(np.linalg.slogdet(precision)[1])
 
     def log_prior(self, params: MatrixNormalWishart) -> np.ndarray:
         """``nu/2 log|Lam| - tr(B Lam)/2 - tr((A - M) V (A - M)' Lam)/2``: the density for which the point estimate of

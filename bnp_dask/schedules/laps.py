@@ -15,6 +15,7 @@ from bnp_dask.moves.engine import decide, plan_lap
 from bnp_dask.moves.reconcile import consider_split
 from bnp_dask.running import RunningTotal
 from bnp_dask.schedules.change import Change
+from bnp_dask.schedules.gathered import Gathered, GatheredAtoms
 from bnp_dask.schedules.losing import require_enough, usable
 from bnp_dask.schedules.pipeline import Taken
 from bnp_dask.schedules.state import Loss, State, Work, recall
@@ -29,18 +30,21 @@ logger = logging.getLogger("bnp_dask")
 def begin_lap(work: Work, state: State, total: RunningTotal) -> None:
     """Plan the lap's proposals, once whole-data statistics exist, and start their sums beside ``total``."""
     state.plan = _plan(work, state) if work.moves else Plan()
-    state.gathered = {}
+    work.memo.forget_parts(state.gathered.parts())
+    state.gathered = Gathered()
     state.void = False
     total.track(state.plan.pairs)
     state.trials = {t.name: RunningTotal(work.model.empty_summary(t.beliefs.ids)) for t in state.plan.trials}
 
 
-def add_trials(state: State, change: Change) -> None:
-    """Add what some batches found for the lap's trials."""
+def add_trials(work: Work, state: State, change: Change) -> None:
+    """Add what some batches found for the lap's trials, and the atoms that they gathered."""
     for name, part in change.parts.items():
         state.trials[name].join(part)
     for target, atoms in change.atoms.items():
-        state.gathered.setdefault(target, []).extend(atoms)
+        state.gathered.add(target, atoms)
+    if state.gathered.held > work.room:
+        state.gathered.write(work.memo.part_files())
 
 
 def keep(work: Work, state: State, taken: Taken, remember: Remember) -> list[tuple[int, Visit]]:
@@ -48,7 +52,7 @@ def keep(work: Work, state: State, taken: Taken, remember: Remember) -> list[tup
 
     Returns those visits that are to try a birth at their batch first.
     """
-    add_trials(state, taken.change)
+    add_trials(work, state, taken.change)
     for batch, kept in taken.written.items():
         state.note(batch, kept.visit, taken.seen, kept.receipt)
     for batch, found in taken.visits:
@@ -181,7 +185,7 @@ def _plan(work: Work, state: State) -> Plan:
         lap=state.lap,
         seed=work.seed,
         free={int(i) for i in value.ids},
-        atoms=state.gathered_atoms(),
+        atoms=GatheredAtoms(state.gathered, work.memo.part_files, work.room),
         calm=state.calm,
     )
     return plan_lap(work.moves, context)

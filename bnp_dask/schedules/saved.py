@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from typing import Any
 
 import numpy as np
 
-from bnp_dask.batch import Batch, batch_from_arrays, batch_to_arrays
+from bnp_dask.batch import batch_from_arrays, batch_to_arrays
 from bnp_dask.errors import StoreError
 from bnp_dask.model import Model
 from bnp_dask.moves.base import Gather, Memory, Plan, Proposal, Split, Sweep
 from bnp_dask.running import RunningTotal
+from bnp_dask.schedules.gathered import Gathered
 from bnp_dask.schedules.state import Loss, State
 from bnp_dask.store import Listing, no_receipts
+from bnp_dask.store.parts import Part
 from bnp_dask.summary import Edit, Exchange, Forget, InsertEmpty, Merge, Summary, Take
 from bnp_dask.visits import Trial
 
@@ -44,7 +46,8 @@ def state_to_json(state: State) -> dict[str, Any]:
         "splits": [[b, asdict(split)] for b, split in state.plan.splits.items()],
         "in_flight": [[_basis_index(state)[id(basis)], seen] for basis, seen in state.in_flight],
         "gather": [list(state.plan.gather.targets), list(state.plan.gather.limits)],
-        "gathered": list(state.gathered),
+        "gathered": list(state.gathered.pieces),
+        "gathered_parts": [[t, astuple(p)] for t in state.gathered.pieces for p in state.gathered.parts_of(t)],
         "has_partial": state.partial is not None,
         "lost": [[b, loss.why, loss.lap, loss.step] for b, loss in sorted(state.lost.items())],
     }
@@ -69,7 +72,7 @@ def state_to_arrays(state: State) -> Arrays:
     index = _basis_index(state)
     for basis, _ in state.in_flight:
         _pack(out, f"in_flight{index[id(basis)]}", basis)
-    for target, atoms in state.gathered_atoms().items():
+    for target, atoms in state.gathered.in_memory().items():
         out.update({f"{GATHERED}{target}/{key}": array for key, array in batch_to_arrays(atoms).items()})
     return out
 
@@ -115,7 +118,7 @@ def state_from_saved(
         trials={t.name: total(f"trial{i}") for i, t in enumerate(trials)},
         in_flight=[(summary(f"in_flight{i}"), seen) for i, seen in numbers["in_flight"]],
         lap_counts=arrays.get("lap_counts"),
-        gathered={t: [_atoms(arrays, f"{GATHERED}{t}")] for t in numbers["gathered"]},
+        gathered=_gathered(numbers, arrays),
         partial=total("partial") if numbers["has_partial"] else None,
         lost={b: Loss(*rest) for b, *rest in numbers.get("lost", ())},  # older runs have none
         **{"calm": False, **{name: numbers[name] for name in NUMBERS if name in numbers}},  # older runs lack calm
@@ -148,9 +151,15 @@ def _pack_total(out: Arrays, name: str, total: RunningTotal) -> None:
     _pack(out, f"{name}.low", total.low)
 
 
-def _atoms(arrays: Mapping[str, np.ndarray], name: str) -> Batch:
-    own = {key.removeprefix(f"{name}/"): array for key, array in arrays.items() if key.startswith(f"{name}/")}
-    return batch_from_arrays(own, name)
+def _gathered(numbers: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Gathered:
+    out = Gathered({target: [] for target in numbers["gathered"]})
+    for target, part in numbers.get("gathered_parts", ()):  # older runs hold all of them in their checkpoints
+        out.pieces[target].append(Part(*part))
+    for target in numbers["gathered"]:
+        name = f"{GATHERED}{target}"
+        own = {key.removeprefix(f"{name}/"): a for key, a in arrays.items() if key.startswith(f"{name}/")}
+        out.add(target, [batch_from_arrays(own, name)] if own else [])
+    return out
 
 
 def _edit_to_json(edit: Edit) -> list[Any]:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
-from bnp_dask.batch import Batch, concatenate
 from bnp_dask.data.base import Source
 from bnp_dask.execute.base import Executor
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import Memory, Move, Plan
 from bnp_dask.running import RunningTotal
+from bnp_dask.schedules.gathered import ROOM, Gathered
 from bnp_dask.schedules.kept import Shelf, states_from, states_to_arrays, summary_from, visit_to_arrays
 from bnp_dask.states import GroupStates
 from bnp_dask.store import NO_RECEIPT, Receipt, no_receipts, receipt_of
+from bnp_dask.store.parts import Part, PartFiles
 from bnp_dask.summary import Edit, Summary
 from bnp_dask.survey import Survey
 from bnp_dask.visits import Visit
@@ -35,6 +36,14 @@ class Memo(Protocol):
     def get_summary(
         self, batch: int, visit: int, receipt: Receipt = NO_RECEIPT
     ) -> tuple[dict[str, np.ndarray], dict[str, Any]]: ...
+
+    def part_files(self) -> PartFiles:
+        """Where larger things lie that the state refers to."""
+        ...
+
+    def forget_parts(self, parts: Iterable[Part]) -> None:
+        """The state refers to these no longer."""
+        ...
 
 
 @dataclass
@@ -64,6 +73,7 @@ class Work:
     batch's last visit and write those of this one themselves, and send differences only; ``reach`` says how that went.
     ``skips`` says whether a batch that goes bad is left out, or an error.  ``unread`` says of every batch ``(B,)``
     whether an earlier call surveyed it and nobody visited it since: then its checksum is compared at its next visit.
+    ``room`` are the bytes of atoms gathered for moves that may be held in memory.
     """
 
     model: Model
@@ -76,6 +86,7 @@ class Work:
     shelf: Shelf | None = None
     skips: bool = False
     unread: np.ndarray | None = None
+    room: int = ROOM
     reach: Reach = field(default_factory=Reach)
 
     def rng(self, lap: int, purpose: str) -> np.random.Generator:
@@ -156,17 +167,10 @@ class State:
     lap_elbo: float | None = None
     lap_counts: np.ndarray | None = None
     calm: bool = False
-    gathered: dict[int, list[Batch]] = field(default_factory=dict)
+    gathered: Gathered = field(default_factory=Gathered)
     partial: RunningTotal | None = None
     lost: dict[int, Loss] = field(default_factory=dict)
     finished: str | None = None
-
-    def gathered_atoms(self) -> dict[int, Batch]:
-        """The atoms of each cluster in one batch, put together once however often they are asked for."""
-        for target, parts in self.gathered.items():
-            if len(parts) > 1:
-                self.gathered[target] = [concatenate(parts)]
-        return {target: parts[0] for target, parts in self.gathered.items()}
 
     @classmethod
     def start(cls, model: Model, initial: Summary, n_batches: int) -> State:

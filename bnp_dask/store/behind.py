@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
 from bnp_dask.store.checkpoint import Listing
+from bnp_dask.store.parts import Part
 from bnp_dask.store.run import RunStore, nothing
 
 
@@ -30,12 +31,14 @@ class Behind:
         arrays: Mapping[str, np.ndarray],
         history: list[dict[str, Any]],
         listing: Listing,
+        parts: Iterable[Part] = (),
         constant: Callable[[str], bool] = nothing,
         begun: bool = True,
     ) -> None:
         """As :meth:`RunStore.commit` but for the disk; StoreError also where the commit before did not get there."""
         self.wait()
-        self._pending = self._pool.submit(store.write, store.prepare(state, arrays, history, listing, constant, begun))
+        prepared = store.prepare(state, arrays, history, listing, parts, constant, begun)
+        self._pending = self._pool.submit(store.write, prepared)
 
     def wait(self) -> None:
         """Until everything that was committed is on the disk; StoreError when it cannot get there."""

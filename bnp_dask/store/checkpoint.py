@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.store.log import Extent, read_extent
+from bnp_dask.store.parts import Part
 from bnp_dask.store.summaries import NO_RECEIPT, UNKNOWN, Receipt
 
 COLUMNS = 4
@@ -95,7 +96,7 @@ def no_receipts(n_batches: int) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Rows:
+class StoredRows:
     """Rows of a history in a file, up to some checkpoint."""
 
     path: Path
@@ -122,15 +123,18 @@ class Checkpoint:
         Grows by at least one from commit to commit.
     listing
         The summaries it refers to.
+    parts
+        Other files it refers to.
     begun
         Whether anything was done since the start.
     """
 
     state: dict[str, Any]
     arrays: dict[str, np.ndarray]
-    rows: Rows
+    rows: StoredRows
     number: int
     listing: Listing
+    parts: tuple[Part, ...] = ()
     begun: bool = True
 
     @property
@@ -146,16 +150,18 @@ class Committed:
     number: int
     listing: Listing
     history: Extent
+    parts: tuple[Part, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
     """A checkpoint to be written: its number, state as JSON, arrays that nobody else has, new history rows, the
-    summaries that it refers to, and whether the run has begun."""
+    summaries and the parts that it refers to, and whether the run has begun."""
 
     number: int
     state: str
     arrays: dict[str, np.ndarray]
     history: bytes
     listing: Listing
+    parts: tuple[Part, ...] = ()
     begun: bool = True

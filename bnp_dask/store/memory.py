@@ -12,6 +12,7 @@ import numpy as np
 from bnp_dask.errors import StoreError
 from bnp_dask.store.checkpoint import Listing
 from bnp_dask.store.files import dump_json
+from bnp_dask.store.parts import Part, PartFiles
 from bnp_dask.store.summaries import NO_RECEIPT, Receipt, SummaryFiles
 
 _Entry = tuple[dict[str, np.ndarray], dict[str, Any]]
@@ -68,6 +69,16 @@ class MemoryStore:
             return self._files().get(batch, visit, entry)
         return _copies(entry[0]), dict(entry[1])
 
+    def part_files(self) -> PartFiles:
+        """Where larger things lie."""
+        return PartFiles(self._folder() / "parts")
+
+    def forget_parts(self, parts: Iterable[Part]) -> None:
+        """Remove files that nobody refers to."""
+        names = [part.name for part in parts]
+        if names:
+            self.part_files().remove(names)
+
     def commit(
         self,
         state: Mapping[str, Any],
@@ -107,9 +118,12 @@ class MemoryStore:
             self._held -= sum(a.nbytes for a in entry[0].values())
 
     def _files(self) -> SummaryFiles:
+        return SummaryFiles(self._folder() / "summaries")
+
+    def _folder(self) -> Path:
         if self._directory is None:
             self._directory = tempfile.TemporaryDirectory(prefix="bnp-dask-", ignore_cleanup_errors=True)
-        return SummaryFiles(Path(self._directory.name))
+        return Path(self._directory.name)
 
 
 def _copies(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -7,7 +7,7 @@ import os
 import shutil
 import warnings
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 
 from bnp_dask._version import __version__
 from bnp_dask.errors import StoreError
-from bnp_dask.store.checkpoint import Checkpoint, Committed, Listing, Prepared, Rows
+from bnp_dask.store.checkpoint import Checkpoint, Committed, Listing, Prepared, StoredRows
 from bnp_dask.store.files import (
     DamagedError,
     crc_of_packed,
@@ -48,6 +48,7 @@ from bnp_dask.store.layout import (
 )
 from bnp_dask.store.lock import WriterLock
 from bnp_dask.store.log import Extent, append, check_extent
+from bnp_dask.store.parts import CommittedParts, Part, PartFiles, parts_in
 from bnp_dask.store.reach import DRAFTS_NAME, Drafts, SharedFiles, begin_session
 from bnp_dask.store.summaries import NO_RECEIPT, Receipt, SummaryFiles
 from bnp_dask.store.sweep import checkpoint_numbers, remove_checkpoints, remove_summaries
@@ -76,6 +77,7 @@ class RunStore:
         self.settings = settings
         self.summaries = SummaryFiles(path.absolute() / "summaries")  # workers have other working directories
         self.manifests = path / MANIFEST_NAME
+        self._parts = CommittedParts(PartFiles(path / "parts"))
         self._lock = lock
         self._session = None if lock is None else begin_session(path)
         numbers = checkpoint_numbers(path)
@@ -202,6 +204,13 @@ class RunStore:
         """The run has started: they are not needed any more."""
         shutil.rmtree(self.path / DRAFTS_NAME, ignore_errors=True)
 
+    def part_files(self) -> PartFiles:
+        """Files of what is too large to be in each checkpoint that refers to it."""
+        return self._parts.files
+
+    def forget_parts(self, parts: Iterable[Part]) -> None:
+        """Nothing: they are removed once no checkpoint refers to them."""
+
     # -- checkpoints --------------------------------------------------------------------------------------------
     def commit(
         self,
@@ -209,12 +218,13 @@ class RunStore:
         arrays: Mapping[str, np.ndarray],
         history: list[dict[str, Any]],
         listing: Listing,
+        parts: Iterable[Part] = (),
     ) -> None:
         """Save a checkpoint; when this returns it is on the disk, and older summaries are removed.
 
         Parameters are those of :meth:`prepare`, errors those of both :meth:`prepare` and :meth:`write`.
         """
-        self.write(self.prepare(state, arrays, history, listing))
+        self.write(self.prepare(state, arrays, history, listing, parts))
 
     def prepare(
         self,
@@ -222,6 +232,7 @@ class RunStore:
         arrays: Mapping[str, np.ndarray],
         history: list[dict[str, Any]],
         listing: Listing,
+        parts: Iterable[Part] = (),
         constant: Callable[[str], bool] = nothing,
         begun: bool = True,
     ) -> Prepared:
@@ -237,6 +248,9 @@ class RunStore:
             Rows added since the last commit, JSON-able mappings.
         listing
             The summaries that this checkpoint refers to; they must have been put.
+        parts
+            Files that the state refers to, put into :meth:`part_files` before; those that no checkpoint refers to any
+            more are removed.
         constant
             Which of the names are of arrays that nobody changes any more: they are not copied.
         begun
@@ -256,7 +270,7 @@ class RunStore:
         # text and copies are made now, because what is in the state may change; packing takes ten times as long
         copies = {name: array if constant(name) else np.array(array) for name, array in arrays.items()}
         arrays = {**copies, _LISTING: listing.rows}
-        return Prepared(self._number, dump_json(dict(state)), arrays, rows, listing, begun)
+        return Prepared(self._number, dump_json(dict(state)), arrays, rows, listing, tuple(parts), begun)
 
     def write(self, prepared: Prepared) -> None:
         """Put what was prepared on the disk, and remove older summaries; one after the other, in any thread.
@@ -269,6 +283,7 @@ class RunStore:
         """
         packed, base = pack(prepared.arrays), checkpoint_base(self.path, prepared.number)
         self._sync_summaries(prepared.listing)
+        sync_files(self._parts.new(prepared.parts))
         history = append(self.path / "history.jsonl", prepared.history, self._history)
         write_atomic(base.with_suffix(".npz"), packed, sync=True)
         content = {
@@ -279,16 +294,18 @@ class RunStore:
             "begun": prepared.begun,
             "arrays": Extent(len(packed), crc_of_packed(packed)).to_json(),
             "history": history.to_json(),
+            "parts": [[part.name, part.size, part.crc] for part in prepared.parts],
             "state": json.loads(prepared.state),
         }
         sync_directory(base.parent)
         write_atomic(base.with_suffix(".json"), seal(content), sync=True)  # from here on this is the newest
         sync_directory(base.parent)
         dropped, self._previous = self._previous, self._last
-        self._last = Committed(prepared.number, prepared.listing, history)
+        self._last = Committed(prepared.number, prepared.listing, history, prepared.parts)
         kept = [c for c in (self._previous, self._last) if c is not None]
         remove_checkpoints(self.path, [c.number for c in kept])
         remove_summaries(self.summaries, kept, dropped)
+        self._parts.only(part for c in kept for part in c.parts)
 
     def load(self, refused: Mapping[int, str] | None = None) -> Checkpoint | None:
         """The newest whole checkpoint, or None when nothing was committed yet.
@@ -308,7 +325,9 @@ class RunStore:
         """
         found = self._load(refused or {})
         self._must_load = False
-        self._last = None if found is None else Committed(found.number, found.listing, found.rows.extent)
+        self._last = None if found is None else Committed(found.number, found.listing, found.rows.extent, found.parts)
+        if self._lock is not None:
+            self._parts.begin(part for n in checkpoint_numbers(self.path) for part in self._parts_of(n))
         return found
 
     def _load(self, refused: Mapping[int, str]) -> Checkpoint | None:
@@ -342,14 +361,30 @@ class RunStore:
     def _read(self, number: int) -> Checkpoint:
         base = checkpoint_base(self.path, number)
         content = unseal(base.with_suffix(".json"), CHECKPOINT_FORMAT, VERSION)
+        if not isinstance(content.get("state"), dict):
+            raise StoreError(
+                f"checkpoint {number} has the right checksums but holds no state of a run; remove it to resume from the "
+                "one before"
+            )
         packed = read_bytes(base.with_suffix(".npz"))
         if Extent(len(packed), zlib.crc32(packed)) != Extent.from_json(content["arrays"]):
             raise DamagedError(f"{base.with_suffix('.npz')} is damaged (its checksum does not fit)")
         arrays, _ = unpack(packed, base.with_suffix(".npz"))
         listing = Listing.of_saved(arrays.pop(_LISTING))
-        rows = Rows(self.path / "history.jsonl", Extent.from_json(content["history"]))
+        rows = StoredRows(self.path / "history.jsonl", Extent.from_json(content["history"]))
         check_extent(rows.path, rows.extent)
-        return Checkpoint(content["state"], arrays, rows, number, listing, content.get("begun", True))
+        parts = parts_in(content)
+        for part in parts:
+            self._parts.files.read(part)
+        return Checkpoint(content["state"], arrays, rows, number, listing, parts, content.get("begun", True))
+
+    def _parts_of(self, number: int) -> tuple[Part, ...]:
+        """Parts of a checkpoint; none where it is damaged: then nobody can read it."""
+        try:
+            base = checkpoint_base(self.path, number)
+            return parts_in(unseal(base.with_suffix(".json"), CHECKPOINT_FORMAT, VERSION))
+        except DamagedError:
+            return ()
 
     @property
     def _history(self) -> Extent:

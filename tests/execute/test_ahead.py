@@ -15,8 +15,9 @@ from distributed.core import Status
 from bnp_dask.execute import SerialExecutor, ThreadExecutor, ahead
 from bnp_dask.execute.ahead import Coming, in_turn, load_of, looking_ahead, n_held
 from bnp_dask.execute.base import Call, Slot
-from bnp_dask.execute.dask import ROOM_AHEAD, UNLIMITED_AHEAD, DaskExecutor, _Queue, _run
+from bnp_dask.execute.dask import DaskExecutor, _run
 from bnp_dask.execute.parcel import Parcel
+from bnp_dask.execute.worker_queue import ROOM_AHEAD, UNLIMITED_AHEAD, WorkerQueue
 from tests.execute.reading import (
     Slow,
     add_up,
@@ -381,7 +382,7 @@ GB = 10**9
     (0, 50 * GB, UNLIMITED_AHEAD + 1, False),
 ])  # fmt: skip
 def test_room_of_a_worker(limit, held, nbytes, has_room):
-    assert _Queue(worker_with(limit, held)).has_room(nbytes) == has_room
+    assert WorkerQueue(worker_with(limit, held)).has_room(nbytes) == has_room
 
 
 def test_the_queue_of_a_worker(folder):
@@ -396,7 +397,7 @@ def test_the_queue_of_a_worker(folder):
     ]
     tasks[-1].run_spec = None
     worker = worker_with(None, 0, tasks)
-    now, later = _Queue(worker).coming()
+    now, later = WorkerQueue(worker).coming()
     assert now.load is first.open().args[0] and later.load is second.open().args[0]
     assert now.is_wanted()
     tasks[2].state = "executing"
@@ -415,10 +416,10 @@ def test_the_queue_of_a_worker(folder):
 def test_another_dask_may_look_otherwise():
     mixed = worker_with(None, 0, [Waiting("x", 3), Waiting("y", "z")])
     for worker in (object(), SimpleNamespace(state=SimpleNamespace(ready=3)), mixed):
-        queue = _Queue(worker)
+        queue = WorkerQueue(worker)
         assert list(queue.coming()) == []
-    assert not _Queue(object()).has_room(1)
-    assert _Queue.of_this_worker() is None
+    assert not WorkerQueue(object()).has_room(1)
+    assert WorkerQueue.of_this_worker() is None
     assert _run(Parcel.of(Call("sum", sum, ((1, 2),)))) == 3
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import dask
@@ -12,8 +13,8 @@ from distributed import Client, LocalCluster
 from distributed.utils import get_mp_context
 
 from bnp_dask.execute.local import ANY_PORT, FAITHFUL, PROMPT
-
-WARM = ["distributed", "numpy", "numba", "scipy.linalg", "bnp_dask.train", "tests.faults.parts"]
+from tests.faults.machines import OneProcess
+from tests.faults.parts import WARM
 
 WarmCluster = Callable[..., tuple[LocalCluster, Client]]
 
@@ -36,3 +37,10 @@ def warm_cluster() -> Iterator[WarmCluster]:
             return cluster, stack.enter_context(Client(cluster, set_as_default=False))
 
         yield make
+
+
+@pytest.fixture
+def one_process(tmp_path: Path) -> Iterator[OneProcess]:
+    """A scheduler and two workers in a process of their own."""
+    with OneProcess(tmp_path).running() as made:
+        yield made

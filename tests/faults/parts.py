@@ -31,6 +31,9 @@ ROOT = Path(__file__).resolve().parents[2]
 BOUND = 60.0
 """Seconds after which waiting for anything has failed."""
 
+WARM = ["distributed", "numpy", "numba", "scipy.linalg", "bnp_dask.train", "tests.faults.parts"]
+"""Modules that processes which start workers import before they do."""
+
 N_BATCHES = 8
 MOVES = (Birth(sample=200, refine=4), Merge(), Delete())
 
@@ -171,6 +174,28 @@ def go(client: Any = None, name: str = "memoized with moves", data: Any = None, 
         return train(
             Model(DPMixture(3.0), DiagGaussian()), Faulty(atoms()) if data is None else data, client=client, **settings
         )
+
+
+class After:
+    """Callback that does something once, after so many batches; ``when`` it did."""
+
+    def __init__(self, batches: int, what: Callable[[], Any]) -> None:
+        self.left, self.what, self.when = batches, what, 0.0
+
+    def on_start(self, info: Any) -> None:
+        pass
+
+    def on_batch(self, done: int) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.what()
+            self.when = time.monotonic()
+
+    def on_lap(self, row: Any, posterior: Any) -> None:
+        pass
+
+    def on_end(self, reason: str) -> None:
+        pass
 
 
 def bits(result: TrainResult) -> tuple[Any, ...]:

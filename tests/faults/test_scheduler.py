@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 
 import pytest
@@ -12,98 +10,30 @@ from distributed import Client
 from bnp_dask.cli import main
 from bnp_dask.errors import ExecutionError
 from bnp_dask.store import RunStore
-from tests.faults.parts import BOUND, Faulty, atoms, bits, go, quiet, until
+from tests.faults.parts import BOUND, After, Faulty, atoms, bits, go, quiet
 
 STATED = 30.0
 """Seconds within which a run on a lost cluster fails: Dask's own limit for making a connection."""
 
-SCHEDULER = """
-import asyncio, sys
-from distributed import Scheduler, Worker
-async def main():
-    async with Scheduler(host="127.0.0.1", port=int(sys.argv[2]), dashboard=False, scheduler_file=sys.argv[1]) as s:
-        async with Worker(s.address, nthreads=1, memory_limit=0), Worker(s.address, nthreads=1, memory_limit=0):
-            await s.finished()
-asyncio.run(main())
-"""
-
-
-class Cluster:
-    """A scheduler with two workers in one process, which can be killed and started again at the same address."""
-
-    def __init__(self, folder):
-        self.file = folder / "scheduler.json"
-        self.process = None
-        self.port = 0
-
-    def start(self):
-        self.file.unlink(missing_ok=True)
-        command = [sys.executable, "-c", SCHEDULER, str(self.file), str(self.port)]
-        self.process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-        until(lambda: self.file.exists() and self.file.read_text().strip().endswith("}"), "the scheduler")
-
-    def connect(self):
-        client = Client(scheduler_file=str(self.file), set_as_default=False, timeout=10)
-        self.port = int(client.scheduler.address.rsplit(":", 1)[1])
-        client.wait_for_workers(2, timeout=BOUND)
-        return client
-
-    def kill(self):
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait(BOUND)
-
-
-@pytest.fixture
-def cluster(tmp_path):
-    made = Cluster(tmp_path)
-    made.start()
-    yield made
-    made.kill()
-
-
-class After:
-    """A callback that does something after some batches."""
-
-    def __init__(self, batches, what):
-        self.left = batches
-        self.what = what
-        self.when = None
-
-    def on_start(self, info):
-        pass
-
-    def on_batch(self, done):
-        self.left -= 1
-        if self.left == 0:
-            self.what()
-            self.when = time.monotonic()
-
-    def on_lap(self, row, posterior):
-        pass
-
-    def on_end(self, reason):
-        pass
-
 
 @pytest.mark.parametrize("comes_back", [False, True])
-def test_scheduler_dies_or_restarts(cluster, tmp_path, comes_back):
+def test_scheduler_dies_or_restarts(one_process, tmp_path, comes_back):
     """A restarted scheduler has forgotten everything: that is a lost cluster too."""
 
     def strike():
-        cluster.kill()
+        one_process.kill()
         if comes_back:
-            cluster.start()
+            one_process.start()
 
     data = Faulty(atoms(), str(tmp_path), seconds=0.01)
     stroke = After(13, strike)
-    with cluster.connect() as client, pytest.raises(ExecutionError, match=r"lost the Dask cluster.*resume=True"):
+    with one_process.connect() as client, pytest.raises(ExecutionError, match=r"lost the Dask cluster.*resume=True"):
         go(client, data=data, store=tmp_path / "run", callbacks=[stroke], checkpoint_minutes=1e-9)
     assert time.monotonic() - stroke.when < STATED
     assert RunStore.view(tmp_path / "run").load() is not None
     if not comes_back:
-        cluster.start()
-    with cluster.connect() as client:
+        one_process.start()
+    with one_process.connect() as client:
         rest = go(client, store=tmp_path / "run", resume=True)
     assert bits(rest) == quiet("memoized with moves")
 

@@ -106,7 +106,7 @@ def bookkeeping(dask_worker) -> tuple[int, int, float]:
 def test_what_grows_in_a_worker_is_bounded_and_small_where_we_start_it():
     """Beside our tasks only Dask's profiles grow in a worker: 15 MB in 500 tasks, and nothing when they are off."""
     with open_client(ClientSpec(workers=1), quiet=True) as client:
-        assert list(client.run(bookkeeping).values()) == [(100, 100, 10_000.0)]
+        assert list(client.run(bookkeeping).values()) == [(10, 10, 10_000.0)]
     with (
         LocalCluster(
             n_workers=1, host="127.0.0.1", dashboard_address=None, scheduler_kwargs={"dashboard_address": ANY_PORT}

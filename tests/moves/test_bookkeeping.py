@@ -84,6 +84,23 @@ def test_each_move_has_its_own_limit_of_gathered_atoms(plans):
     assert {limit for _, plan, _ in plans for limit in plan.gather.limits} == births | deletes
 
 
+def test_all_that_a_lap_gathers_has_a_bound(plans, monkeypatch):
+    """In any case a sample is gathered, twice over, of one target of each move and those near it."""
+    run(MOVES, k=20)
+    free = max(sum(plan.gather.limits) for _, plan, _ in plans)
+    plans.clear()
+    monkeypatch.setattr("bnp_dask.moves.base.SAMPLED", 300)
+    monkeypatch.setattr("bnp_dask.moves.base.GATHERED_IN_ALL", 1500)
+    n_batches = len(run(MOVES, k=20)[1].visits)
+    numbers = blobs(480)[0].n_features
+    for _, plan, _ in plans:
+        limits = plan.gather.limits
+        assert max(limits, default=0) <= -(-2 * 300 // numbers // n_batches)
+        rounded = len(limits) * n_batches * numbers
+        assert sum(limits) * n_batches * numbers <= 1500 + (1 + 1 + 3) * 2 * 300 + rounded
+    assert 0 < max(sum(plan.gather.limits) for _, plan, _ in plans) < free
+
+
 def test_gathering_once_more_keeps_the_larger_limit():
     both = Gather(key=(3,)).also((4, 7), 10).also((7, 9), 2).also((4,), 20)
     assert both == Gather((4, 7, 9), (20, 10, 2), (3,))

@@ -82,7 +82,7 @@ def test_hard_point_estimates_are_k_means():
     batch = Batch(x)
     observation = FixedVarianceGaussian(variance=1.0, kappa=1e-12)
     # so much prior mass makes the weights equal
-    model = Model(FiniteMixture(gamma=1e15, top=1), observation, "map").with_prior(survey_of(batch))
+    model = Model(FiniteMixture(gamma=1e10, top=1), observation, "map").with_prior(survey_of(batch))
     means = x[[0, 1, 2]]
     posterior = model.global_step(model.summarize(np.arange(3), batch.rows(0, 3), np.eye(3)))
     for _ in range(20):

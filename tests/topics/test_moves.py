@@ -93,6 +93,7 @@ def test_documents_whose_words_are_looked_at():
             model=SimpleNamespace(allocation=SimpleNamespace(grouped=grouped)),
             survey=SimpleNamespace(mean=np.full(10, tokens / 10)),
             value=SimpleNamespace(n_clusters=n_clusters),
+            at_most_sampled=lambda atoms: atoms,
         )
         return Birth(sample=1000)._documents(context, 2000)
 

@@ -350,7 +350,7 @@ def test_settings_are_checked():
     posterior, x = words_posterior("lda")
     with pytest.raises(SettingError, match='"types" or "tokens"'):
         Completion("words")
-    with pytest.raises(SettingError, match="between 0 and 1"):
+    with pytest.raises(SettingError, match="above 0 and below 1"):
         Completion(share=1.0)
     with pytest.raises(SettingError, match="seed=-1"):
         Completion(seed=-1)

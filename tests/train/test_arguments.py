@@ -187,10 +187,5 @@ def test_a_result_is_no_posterior_and_is_told_so(use):
 
 
 def test_an_address_where_nobody_answers_is_an_error():
-    import dask
-
-    with (
-        dask.config.set({"distributed.comm.timeouts.connect": "500ms"}),
-        pytest.raises(ExecutionError, match="no scheduler answers there"),
-    ):
+    with pytest.raises(ExecutionError, match="client=.*at tcp://127.0.0.1:1: Connection refused"):
         train(client="tcp://127.0.0.1:1")

@@ -1,0 +1,69 @@
+"""The tasks that wait on a Dask worker, and its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from distributed import get_worker
+from distributed.core import Status
+
+from bnp_dask.execute.ahead import Coming
+from bnp_dask.execute.base import logger
+from bnp_dask.execute.parcel import Parcel
+
+ROOM_AHEAD = 0.4
+"""Share of a worker's limit that it may hold with a batch read ahead: while a task computes, it takes at most as much
+again (a summary beside the posterior, tables beside the batch), and at 0.8 Dask pauses a worker."""
+UNLIMITED_AHEAD = 200 * 10**6
+"""Bytes that reading ahead may take where a worker has no limit."""
+
+
+class WorkerQueue:
+    """What waits on a worker, and its memory: the outlook of the tasks that run there.
+
+    Dask does not promise that a worker looks like this inside.  Where it does not, nothing is read ahead.
+    """
+
+    def __init__(self, worker: Any) -> None:
+        self._worker = worker
+
+    @classmethod
+    def of_this_worker(cls) -> WorkerQueue | None:
+        try:
+            return cls(get_worker())
+        except ValueError:
+            return None
+
+    def coming(self) -> Sequence[Coming]:
+        """What the tasks will read that have all they need and wait for a thread."""
+        try:
+            # A copy, which takes one step of the interpreter: the worker's event loop changes the queue meanwhile, and
+            # methods such as peek() tidy it up, which only that thread may do.
+            waiting = list(self._worker.state.ready)
+            waiting.sort(key=lambda task: task.priority)
+            return [found for task in waiting if (found := self._coming(task)) is not None]
+        except (AttributeError, TypeError, RuntimeError) as error:
+            logger.debug("cannot see what this worker will do next: %r", error)
+            return []
+
+    def has_room(self, nbytes: int) -> bool:
+        """Whether a worker can spare so much."""
+        try:
+            limit = self._worker.memory_manager.memory_limit
+            held = self._worker.monitor.get_process_memory() if limit else 0
+        except AttributeError as error:
+            logger.debug("cannot see how much memory this worker has: %r", error)
+            return False
+        return held + nbytes <= ROOM_AHEAD * limit if limit else nbytes <= UNLIMITED_AHEAD
+
+    def _coming(self, task: Any) -> Coming | None:
+        args = getattr(task.run_spec, "args", None)  # others may use this worker too
+        parcel = args[0] if isinstance(args, tuple) and args else None
+        load = parcel.open().first_load if isinstance(parcel, Parcel) else None
+        return None if load is None else Coming(load, lambda: self._has(task))
+
+    def _has(self, task: Any) -> bool:
+        """Whether a task is still this worker's, which goes on working."""
+        is_here = self._worker.state.tasks.get(task.key) is task and task.state in ("ready", "executing")
+        return bool(is_here and self._worker.status == Status.running)

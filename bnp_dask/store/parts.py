@@ -1,0 +1,107 @@
+"""Files of arrays that a checkpoint refers to beside its own: written once, and read when somebody needs them."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bnp_dask.errors import StoreError
+from bnp_dask.store.files import DamagedError, make_directory, pack, read_bytes, remove, unpack, write_atomic
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file, and what it must be.
+
+    Parameters
+    ----------
+    name
+        Of the file in its folder.
+    size, crc
+        Its bytes, and their CRC-32.
+    """
+
+    name: str
+    size: int
+    crc: int
+
+
+@dataclass(frozen=True)
+class PartFiles:
+    """Parts in a folder, which is made when the first is written."""
+
+    folder: Path
+
+    def path(self, name: str) -> Path:
+        """File of a part."""
+        return self.folder / name
+
+    def put(self, name: str, arrays: Mapping[str, np.ndarray]) -> Part:
+        """Write named arrays; StoreError where the disk is full."""
+        data = pack(arrays)
+        make_directory(self.folder)
+        write_atomic(self.path(name), data, sync=False)  # a commit that refers to it waits for the disk
+        return Part(name, len(data), zlib.crc32(data))
+
+    def read(self, part: Part) -> bytes:
+        """Content of a part; DamagedError when it is missing or another."""
+        data = read_bytes(self.path(part.name))
+        if (len(data), zlib.crc32(data)) != (part.size, part.crc):
+            raise DamagedError(f"{self.path(part.name)} is damaged (its checksum does not fit)")
+        return data
+
+    def get(self, part: Part) -> dict[str, np.ndarray]:
+        """Arrays of a part; StoreError when it is missing or damaged."""
+        try:
+            return unpack(self.read(part), self.path(part.name))[0]
+        except DamagedError as error:
+            raise StoreError(
+                f"{error}; put the file back from a copy, or remove the newest checkpoint to resume from the one before"
+            ) from error
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove parts that nobody refers to."""
+        remove(self.path(name) for name in names)
+
+
+@dataclass
+class CommittedParts:
+    """The parts in a folder that checkpoints refer to; the others wait for a commit, and are left alone.
+
+    Parameters
+    ----------
+    files
+        The folder.
+    names
+        Names of those that belong to a checkpoint.
+    """
+
+    files: PartFiles
+    names: set[str] = field(default_factory=set)
+
+    def new(self, parts: Iterable[Part]) -> list[Path]:
+        """Files of those that no checkpoint has referred to so far."""
+        return [self.files.path(part.name) for part in parts if part.name not in self.names]
+
+    def only(self, kept: Iterable[Part]) -> None:
+        """Checkpoints refer to these; remove those that they have ceased to refer to."""
+        names = {part.name for part in kept}
+        self.files.remove(self.names - names)
+        self.names = names
+
+    def begin(self, kept: Iterable[Part]) -> None:
+        """The same for whoever goes on with a run: what was put without a commit is removed too."""
+        if self.files.folder.exists():
+            self.names = set(os.listdir(self.files.folder))
+        self.only(kept)
+
+
+def parts_in(content: Mapping[str, Any]) -> tuple[Part, ...]:
+    """Parts that the JSON of a checkpoint names; older ones name none."""
+    return tuple(Part(*part) for part in content.get("parts", ()))

@@ -1,0 +1,201 @@
+"""Disturbed runs: each ends in the quiet run's bits, or in one line that names the command which then does.
+
+``python -m tests.faults.disturb --runs 100 --seed 0`` needs hours, and root for networks and disks of its own (without,
+these disturbances are left out).  A line for each run goes to stdout; folders of runs that failed are kept and named.
+Exit code 1 when any did.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bnp_dask.execute import SerialExecutor
+from bnp_dask.results import History, load
+from bnp_dask.store import read_history
+from tests.faults.disturbances import NEEDS_MOUNT, NEEDS_NETWORK, WAYS, Scene, disturbed
+from tests.faults.kinds import KINDS, as_job
+from tests.faults.machines import Machines, Network, remove_left_networks, start, why_no_networks
+from tests.faults.parts import ROOT, bits
+
+N_WORKERS = 3
+LAPS = {"mixture": 30, "topics": 12, "chain": 12}
+"""Ten seconds or so each, on two quiet cores."""
+
+DISK_BYTES = 2**24
+"""Size of the disk of a run directory."""
+
+ERROR = "bnp-dask: error: "
+NEXT = re.compile(r"; go on with: bnp-dask (resume .*)$")
+NOTHING = "; nothing was saved yet"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a run is disturbed, besides what its seed decides: seconds of pauses, and of a run at most."""
+
+    pause: float
+    limit: float
+
+
+@cache
+def quiet(name: str) -> tuple[Any, ...]:
+    """Bits of the undisturbed run."""
+    with tempfile.TemporaryDirectory() as folder:
+        return bits(KINDS[name].train(Path(folder), LAPS[name], client=SerialExecutor()))
+
+
+def bits_of(run: Path) -> tuple[Any, ...]:
+    """The same of what a run directory holds."""
+    rows = History(read_history(run))
+    rest = [{k: v for k, v in row.items() if k != "seconds"} for row in rows]
+    summary = load(run / "posterior.zarr").summary
+    assert summary is not None
+    return rest, {k: v.tobytes() for k, v in summary.to_arrays().items()}
+
+
+class Failed(Exception):
+    """A run that ended in another way than it should."""
+
+
+@contextmanager
+def small_disk(folder: Path, has_mounts: bool) -> Iterator[Path]:
+    """A folder on a disk of its own, where that can be made."""
+    folder.mkdir()
+    if not has_mounts:
+        yield folder
+        return
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "bnp", str(folder)], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def command(words: Sequence[str], folder: Path, network: Network | None) -> subprocess.Popen:
+    """``bnp-dask`` with some words, on the coordinator's machine."""
+    settings = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with (folder / "stderr").open("w") as errors, (folder / "stdout").open("a") as said:
+        line = ["-m", "bnp_dask", *words, "--quiet"]
+        return start(line, network, "coordinator", where=folder, stdout=said, stderr=errors, env=settings)
+
+
+def ended(process: subprocess.Popen, folder: Path, limit: float) -> tuple[int, str]:
+    """Exit code and what went to stderr; fails when that takes too long."""
+    try:
+        code = process.wait(limit)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGCONT)
+        process.kill()
+        process.wait()
+        raise Failed(f"did not end within {limit:g} s") from None
+    return code, (folder / "stderr").read_text()
+
+
+def next_words(code: int, said: str, killed: bool) -> list[str]:
+    """Words of the command that goes on; fails when the run did not end in one line that names it."""
+    if killed and code in (-signal.SIGKILL, 130, 143):
+        named = NEXT.search(said.rstrip())
+        return shlex.split(named[1]) if named else ["resume", "disk/run"]
+    lines = [line for line in said.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith(ERROR)]
+    if code != 2 or len(errors) != 1 or lines[-1] != errors[0]:
+        raise Failed(f"exit code {code}, stderr:\n{said}")
+    if any(line.startswith(("Traceback", "  File ")) for line in lines):
+        raise Failed(f"a traceback beside the error:\n{said}")
+    named = NEXT.search(errors[0])
+    if named:
+        return shlex.split(named[1])
+    if errors[0].endswith(NOTHING):
+        return ["train", "job.yaml"]
+    raise Failed(f"no next command in: {errors[0]}")
+
+
+def run_once(seed: int, ways: Sequence[str], settings: Settings, folder: Path) -> str:
+    """One disturbed run; what happened."""
+    rng = random.Random(seed)
+    name = rng.choice(sorted(KINDS))
+    chosen = [rng.choice(ways)] + ([rng.choice(ways)] if rng.random() < 0.3 else [])
+    when = [(rng.uniform(1.0, 12.0), way) for way in chosen]
+    has_network, has_mounts = not why_no_networks(), os.geteuid() == 0
+    with ExitStack() as stack:
+        disk = stack.enter_context(small_disk(folder / "disk", has_mounts))
+        names = ["scheduler", "coordinator", "late", *(f"worker{i}" for i in range(N_WORKERS))]
+        network = stack.enter_context(Network.of(names)) if has_network else None
+        machines = Machines(folder, N_WORKERS, network)
+        stack.callback(machines.close)
+        machines.start()
+        job = as_job(name, folder, LAPS[name], machines.file, Path("disk/run"))
+        (folder / "job.yaml").write_text(yaml.safe_dump(job))
+        began = time.monotonic()
+        process = command(["train", "job.yaml"], folder, network)
+        stack.callback(process.kill)
+        scene = Scene(machines, disk, process, rng, settings.pause)
+        with disturbed(scene, when):
+            code, said = ended(process, folder, settings.limit)
+        seconds, how = time.monotonic() - began, f"{name}: {', '.join(chosen)} [{' '.join(scene.notes)}]"
+        if code != 0:
+            words = next_words(code, said, "kill_coordinator" in chosen)
+            how += f" -> code {code} after {seconds:.0f} s"
+            machines.heal()
+            again = command(words, folder, network)
+            stack.callback(again.kill)
+            code, said = ended(again, folder, settings.limit)
+            if code != 0:
+                raise Failed(f"{how}; then {' '.join(words)} ended with code {code}:\n{said}")
+            how += f", {words[0]}"
+        if bits_of(folder / "disk" / "run") != quiet(name):
+            raise Failed(f"{how}: other bits")
+        return f"{how} -> quiet bits after {time.monotonic() - began:.0f} s"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run many; 0 when all ended as they should."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.disturb", description=__doc__)
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0, help="of the first run; the others follow")
+    parser.add_argument("--pause", type=float, default=40.0, metavar="SECONDS", help="for which processes are stopped")
+    parser.add_argument("--ways", nargs="+", choices=sorted(WAYS), help="disturbances; default: all that can be made")
+    args = parser.parse_args(arguments)
+    remove_left_networks()
+    ways = args.ways or [
+        way
+        for way in sorted(WAYS)
+        if not (way in NEEDS_NETWORK and why_no_networks()) and not (way in NEEDS_MOUNT and os.geteuid() != 0)
+    ]
+    settings = Settings(args.pause, limit=300.0 + 4.0 * args.pause)
+    count: Counter[str] = Counter()
+    for seed in range(args.seed, args.seed + args.runs):
+        folder = Path(tempfile.mkdtemp(prefix=f"disturb-{seed}-"))
+        try:
+            how, verdict = run_once(seed, ways, settings, folder), "good"
+        except Exception as error:
+            how, verdict = f"{type(error).__name__}: {error}; see {folder}", "FAILED"
+        count[verdict] += 1
+        print(f"run {seed} {verdict}: {how}", flush=True)
+        if verdict == "good":
+            shutil.rmtree(folder, ignore_errors=True)
+    print(f"{sum(count.values())} runs: {dict(count)}")
+    return int(count["FAILED"] > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
