@@ -339,7 +339,9 @@ def survey_to_arrays(survey: Survey) -> dict[str, np.ndarray]:
 
 def survey_from_arrays(arrays: Mapping[str, np.ndarray]) -> Survey:
     """Inverse of :func:`survey_to_arrays`."""
-    values: dict[str, Any] = {name: np.asarray(arrays[PREFIX + name]) for name in _kept_of_survey()}
+    # surveys of older versions have no quantiles
+    names = [name for name in _kept_of_survey() if PREFIX + name in arrays]
+    values: dict[str, Any] = {name: np.asarray(arrays[PREFIX + name]) for name in names}
     for name, value in values.items():
         if name in PER_BATCH:
             values[name] = tuple(value.tolist())

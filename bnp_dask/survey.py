@@ -1,16 +1,17 @@
-"""What one pass over the data tells: sizes, moments, ranges, checksums.  Additive over batches."""
+"""What one pass over the data tells: sizes, moments, ranges, quantiles, checksums.  Additive over batches."""
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy import sparse
 
 from bnp_dask.batch import Batch, check_weights
 from bnp_dask.errors import DataError
+from bnp_dask.quantiles import NO_SETS, NOTHING, Quantiles, QuantileTotal, quantiles_of
 
 _TILE_BYTES = 2**20
 """Dense rows are looked at in tiles of this size: temporaries stay small beside the batch."""
@@ -56,6 +57,9 @@ class Survey:
         Sum of the weights in each batch, in batch order.
     names
         Names of the features, ``(D,)``, for messages about priors; None where they have none.
+    quantile_values, quantile_weights, quantile_sets
+        Points of each feature that have about its quantiles, ``(D, P)``, and the sets of batches that they are of,
+        ``(n, 2)``, see :class:`~bnp_dask.quantiles.QuantileTotal`; without a row where none are known.
     """
 
     n_atoms: int
@@ -73,6 +77,28 @@ class Survey:
     n_groups: int = 0
     batch_weights: tuple[float, ...] = ()
     names: tuple[str, ...] | None = None
+    quantile_values: np.ndarray = field(default_factory=lambda: NOTHING[0])
+    quantile_weights: np.ndarray = field(default_factory=lambda: NOTHING[1])
+    quantile_sets: np.ndarray = field(default_factory=lambda: NO_SETS)
+
+    @property
+    def points(self) -> QuantileTotal:
+        """What the quantiles of these batches, and of more, are made of."""
+        return QuantileTotal.from_arrays(self.quantile_values, self.quantile_weights, self.quantile_sets)
+
+    @property
+    def quantiles(self) -> Quantiles:
+        """Quantiles of each feature."""
+        return self.points.value()
+
+    def with_points(self, points: QuantileTotal) -> Survey:
+        """The other facts with these quantiles."""
+        values, weights, sets = points.to_arrays()
+        return replace(self, quantile_values=values, quantile_weights=weights, quantile_sets=sets)
+
+    def without_quantiles(self) -> Survey:
+        """The facts but for quantiles, so that priors are set from the moments of all values."""
+        return self.with_points(QuantileTotal())
 
     @property
     def n_features(self) -> int:
@@ -86,6 +112,7 @@ class Survey:
 
     def features(self, index: np.ndarray) -> Survey:
         """What is known of some features, at the positions ``index``."""
+        known = len(self.quantile_sets) > 0
         return replace(
             self,
             mean=self.mean[index],
@@ -93,6 +120,8 @@ class Survey:
             minimum=self.minimum[index],
             maximum=self.maximum[index],
             names=None if self.names is None else tuple(self.names[i] for i in index),
+            quantile_values=self.quantile_values[index] if known else self.quantile_values,
+            quantile_weights=self.quantile_weights[index] if known else self.quantile_weights,
         )
 
     def called(self, index: np.ndarray) -> str:
@@ -125,7 +154,9 @@ def survey_batch(batch: Batch) -> Survey:
         moments = _dense_moments(batch.x, weights, batch)
     else:
         moments = _sparse_moments(batch.x, weights, batch)
-    return Survey(
+    points = QuantileTotal()
+    points.add(quantiles_of(batch.x, weights))
+    found = Survey(
         n_atoms=batch.n_atoms,
         total_weight=moments.weight,
         mean=moments.mean,
@@ -141,6 +172,7 @@ def survey_batch(batch: Batch) -> Survey:
         n_groups=batch.n_groups if batch.is_sparse or batch.groups is not None else 0,
         batch_weights=(moments.weight,),
     )
+    return found.with_points(points)
 
 
 def combine(surveys: Iterable[Survey]) -> Survey:
@@ -163,14 +195,16 @@ def extend(total: Survey | None, surveys: Iterable[Survey]) -> Survey | None:
     sizes = [] if total is None else list(total.batch_bytes)
     checksums = [] if total is None else list(total.checksums)
     weights = [] if total is None else list(total.batch_weights)
+    points = QuantileTotal() if total is None else total.points
     for survey in surveys:
         total = survey if total is None else _combine_two(total, survey)
+        points.add(survey.quantiles)
         weights += survey.batch_weights
         atoms += survey.batch_atoms
         sizes += survey.batch_bytes
         checksums += survey.checksums
     return total and replace(
-        total,
+        total.with_points(points),
         batch_atoms=tuple(atoms),
         batch_bytes=tuple(sizes),
         checksums=tuple(checksums),
