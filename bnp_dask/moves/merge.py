@@ -106,7 +106,8 @@ def pair_empty(context: PlanContext) -> None:
     tracked = {frozenset(pair) for pair in context.pairs}
     named = context.claimed() | set().union(*tracked)
     empty = [i for i in ids if context.count(i) < NOBODY]
-    left = set(ids) - context.at_stake
+    # a birth at one batch changes the statistics of its target there alone, and pairs are those of all batches
+    left = set(ids) - context.at_stake - {split.target for split in context.splits.values()}
     for drop in empty[:MOST_EMPTY]:
         others = left - {drop}
         if drop not in left or not others:
