@@ -28,6 +28,7 @@ def run(n_batches: int, store: str) -> tuple[int, int]:
     return high, summaries
 
 
+@pytest.mark.long
 def test_with_a_run_directory(tmp_path):
     few, _ = run(50, str(tmp_path / "few"))
     many, summaries = run(1000, str(tmp_path / "many"))
@@ -35,6 +36,7 @@ def test_with_a_run_directory(tmp_path):
     assert many < few + 950 * 2 * ROW + 4 * MB
 
 
+@pytest.mark.long
 def test_without_one():
     high, summaries = run(2000, "-")
     assert summaries > 1.5 * IN_MEMORY
