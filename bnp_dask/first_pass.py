@@ -26,6 +26,7 @@ from bnp_dask.execute.ahead import in_turn
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.ordered import in_order
 from bnp_dask.model import Model
+from bnp_dask.quantiles import QuantileTotal
 from bnp_dask.schedules.losing import survey_checked
 from bnp_dask.serialize import to_identity
 from bnp_dask.store import Checkpoint, DamagedError, Manifest, MemoryStore, RunStore
@@ -290,6 +291,8 @@ class _News:
         """Write down what is new."""
         if self.rows:
             total = {} if self.total is None else survey_to_arrays(self.total)
+            if self.total is not None:
+                self.total = survey_from_arrays(total)  # so that its quantiles are held once
             manifest.append(np.concatenate(self.rows), total, self.reasons)
             self.rows, self.reasons = [], {}
 
@@ -341,24 +344,33 @@ def _look(reader: Reader) -> str:
 
 
 # -- as arrays ------------------------------------------------------------------------------------------------------
+QUANTILES = ("quantile_values", "quantile_weights", "quantile_sets")
+"""Arrays that a survey's quantiles are kept in."""
+
+
 def _kept_of_survey() -> list[str]:
-    """What is kept of a survey: all but names, which the run's settings have."""
-    return [f.name for f in fields(Survey) if f.name != "names"]
+    """What is kept of a survey under its own name: all but names, which the run's settings have."""
+    return [f.name for f in fields(Survey) if f.name not in ("names", "points")]
 
 
 def survey_to_arrays(survey: Survey) -> dict[str, np.ndarray]:
     """A survey as named arrays."""
-    return {PREFIX + name: np.array(getattr(survey, name)) for name in _kept_of_survey()}
+    kept = {name: np.array(getattr(survey, name)) for name in _kept_of_survey()}
+    kept |= zip(QUANTILES, survey.points.to_arrays(), strict=True)
+    return {PREFIX + name: value for name, value in kept.items()}
 
 
 def survey_from_arrays(arrays: Mapping[str, np.ndarray]) -> Survey:
-    """Inverse of :func:`survey_to_arrays`."""
-    # surveys of older versions have no quantiles
-    names = [name for name in _kept_of_survey() if PREFIX + name in arrays]
-    values: dict[str, Any] = {name: np.asarray(arrays[PREFIX + name]) for name in names}
-    for name, value in values.items():
+    """Inverse of :func:`survey_to_arrays`, some of it as views."""
+    values: dict[str, Any] = {}
+    for name in _kept_of_survey():
+        if PREFIX + name not in arrays:  # a survey of an older version
+            continue
+        value = np.asarray(arrays[PREFIX + name])
         if name in PER_BATCH:
             values[name] = tuple(value.tolist())
-        elif value.ndim == 0:
-            values[name] = value.item()
-    return Survey(**values)
+        else:
+            values[name] = value.item() if value.ndim == 0 else value
+    if PREFIX + QUANTILES[0] not in arrays:
+        return Survey(**values).without_quantiles()
+    return Survey(**values, points=QuantileTotal.from_arrays(*(arrays[PREFIX + name] for name in QUANTILES)))

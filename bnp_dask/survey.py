@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import sparse
 
 from bnp_dask.batch import Batch, check_weights
 from bnp_dask.errors import DataError
-from bnp_dask.quantiles import NO_SETS, NOTHING, Quantiles, QuantileTotal, quantiles_of
+from bnp_dask.quantiles import NO_BATCHES, Quantiles, QuantileTotal, quantiles_of, unknown
 
 _TILE_BYTES = 2**20
 """Dense rows are looked at in tiles of this size: temporaries stay small beside the batch."""
@@ -57,9 +57,8 @@ class Survey:
         Sum of the weights in each batch, in batch order.
     names
         Names of the features, ``(D,)``, for messages about priors; None where they have none.
-    quantile_values, quantile_weights, quantile_sets
-        Points of each feature that have about its quantiles, ``(D, P)``, and the sets of batches that they are of,
-        ``(n, 2)``, see :class:`~bnp_dask.quantiles.QuantileTotal`; without a row where none are known.
+    points
+        What the quantiles of these batches, and of more, are made of.
     """
 
     n_atoms: int
@@ -77,28 +76,16 @@ class Survey:
     n_groups: int = 0
     batch_weights: tuple[float, ...] = ()
     names: tuple[str, ...] | None = None
-    quantile_values: np.ndarray = field(default_factory=lambda: NOTHING[0])
-    quantile_weights: np.ndarray = field(default_factory=lambda: NOTHING[1])
-    quantile_sets: np.ndarray = field(default_factory=lambda: NO_SETS)
-
-    @property
-    def points(self) -> QuantileTotal:
-        """What the quantiles of these batches, and of more, are made of."""
-        return QuantileTotal.from_arrays(self.quantile_values, self.quantile_weights, self.quantile_sets)
+    points: QuantileTotal = NO_BATCHES
 
     @property
     def quantiles(self) -> Quantiles:
         """Quantiles of each feature."""
         return self.points.value()
 
-    def with_points(self, points: QuantileTotal) -> Survey:
-        """The other facts with these quantiles."""
-        values, weights, sets = points.to_arrays()
-        return replace(self, quantile_values=values, quantile_weights=weights, quantile_sets=sets)
-
     def without_quantiles(self) -> Survey:
         """The facts but for quantiles, so that priors are set from the moments of all values."""
-        return self.with_points(QuantileTotal())
+        return replace(self, points=QuantileTotal(((0, unknown()),)))
 
     @property
     def n_features(self) -> int:
@@ -112,7 +99,6 @@ class Survey:
 
     def features(self, index: np.ndarray) -> Survey:
         """What is known of some features, at the positions ``index``."""
-        known = len(self.quantile_sets) > 0
         return replace(
             self,
             mean=self.mean[index],
@@ -120,8 +106,7 @@ class Survey:
             minimum=self.minimum[index],
             maximum=self.maximum[index],
             names=None if self.names is None else tuple(self.names[i] for i in index),
-            quantile_values=self.quantile_values[index] if known else self.quantile_values,
-            quantile_weights=self.quantile_weights[index] if known else self.quantile_weights,
+            points=self.points.features(index),
         )
 
     def called(self, index: np.ndarray) -> str:
@@ -154,9 +139,7 @@ def survey_batch(batch: Batch) -> Survey:
         moments = _dense_moments(batch.x, weights, batch)
     else:
         moments = _sparse_moments(batch.x, weights, batch)
-    points = QuantileTotal()
-    points.add(quantiles_of(batch.x, weights))
-    found = Survey(
+    return Survey(
         n_atoms=batch.n_atoms,
         total_weight=moments.weight,
         mean=moments.mean,
@@ -171,8 +154,8 @@ def survey_batch(batch: Batch) -> Survey:
         name=batch.name,
         n_groups=batch.n_groups if batch.is_sparse or batch.groups is not None else 0,
         batch_weights=(moments.weight,),
+        points=NO_BATCHES.with_batch(quantiles_of(batch.x, weights)),
     )
-    return found.with_points(points)
 
 
 def combine(surveys: Iterable[Survey]) -> Survey:
@@ -195,16 +178,17 @@ def extend(total: Survey | None, surveys: Iterable[Survey]) -> Survey | None:
     sizes = [] if total is None else list(total.batch_bytes)
     checksums = [] if total is None else list(total.checksums)
     weights = [] if total is None else list(total.batch_weights)
-    points = QuantileTotal() if total is None else total.points
+    points = NO_BATCHES if total is None else total.points
     for survey in surveys:
         total = survey if total is None else _combine_two(total, survey)
-        points.add(survey.quantiles)
+        points = points.with_batch(survey.quantiles)
         weights += survey.batch_weights
         atoms += survey.batch_atoms
         sizes += survey.batch_bytes
         checksums += survey.checksums
     return total and replace(
-        total.with_points(points),
+        total,
+        points=points,
         batch_atoms=tuple(atoms),
         batch_bytes=tuple(sizes),
         checksums=tuple(checksums),

@@ -67,3 +67,38 @@ def thin_sorted(values, weights, limit, out_values, out_weights):
             out_values[found], out_weights[found] = value, held
             found += 1
     return found
+
+
+@njit(nogil=True, cache=True)
+def thin_rows(values, weights, limit):
+    """Points of each ascending row of ``values (D, M)``: values and weights ``(D, limit)``, and how many ``(D,)``.
+
+    ``weights`` are ``(D, M)``, or ``(1, M)`` for all rows.  What is beyond the last point of a row repeats its value
+    and weighs nothing.
+    """
+    n_rows, n_weights = len(values), len(weights)
+    out_values, out_weights = np.zeros((n_rows, limit)), np.zeros((n_rows, limit))
+    counts = np.zeros(n_rows, np.int64)
+    for j in range(n_rows):
+        found = thin_sorted(values[j], weights[min(j, n_weights - 1)], limit, out_values[j], out_weights[j])
+        if found > 0:
+            out_values[j, found:] = out_values[j, found - 1]
+        counts[j] = found
+    return out_values, out_weights, counts
+
+
+@njit(nogil=True, cache=True)
+def merge_rows(values, weights, other_values, other_weights):
+    """Merge ascending rows ``(D, M)`` and ``(D, N)`` and their weights, ``(D, M + N)``; of equals the first's first."""
+    n_rows, m, n = len(values), values.shape[1], other_values.shape[1]
+    out_values, out_weights = np.zeros((n_rows, m + n)), np.zeros((n_rows, m + n))
+    for row in range(n_rows):
+        i, j = 0, 0
+        for place in range(m + n):
+            if j == n or (i < m and values[row, i] <= other_values[row, j]):
+                out_values[row, place], out_weights[row, place] = values[row, i], weights[row, i]
+                i += 1
+            else:
+                out_values[row, place], out_weights[row, place] = other_values[row, j], other_weights[row, j]
+                j += 1
+    return out_values, out_weights
