@@ -9,7 +9,7 @@ import numpy as np
 
 from bnp_dask.errors import SettingError
 from bnp_dask.model import Model, Posterior
-from bnp_dask.settings import flag, one_of, path_text, positive_number, require_methods, shown
+from bnp_dask.settings import flag, one_of, path_text, positive_number, require_methods, shown, whole_number
 
 EXAMPLES = {
     "init": "BregmanKMeans(25)",
@@ -18,6 +18,9 @@ EXAMPLES = {
     "callbacks": "[Progress()]",
 }
 """What an argument may be, for messages."""
+
+MOST_STARTS = 10_000
+"""Starts of one call at most: each is a whole run."""
 
 
 def listed(name: str, value: Any) -> tuple[Any, ...]:
@@ -30,18 +33,21 @@ def listed(name: str, value: Any) -> tuple[Any, ...]:
 
 
 def check_parts(model: Any, init: Any, schedule: Any, moves: Sequence[Any], callbacks: Sequence[Any]) -> None:
-    """SettingError unless these are instances of what they should be."""
+    """SettingError unless these are instances of what they should be; ``init`` and ``schedule`` may be None."""
     if not isinstance(model, Model):
         raise SettingError(f"model={shown(model)}: needs a Model, such as Model(DPMixture(gamma=1.0), Gaussian())")
-    require_methods("init", init, ("start",), EXAMPLES["init"])
-    require_methods("schedule", schedule, ("run",), EXAMPLES["schedule"])
+    for name, value, method in (("init", init, "start"), ("schedule", schedule, "run")):
+        if value is not None:
+            require_methods(name, value, (method,), EXAMPLES[name])
     for move in moves:
         require_methods("moves", move, ("plan", "prepare"), EXAMPLES["moves"])
     for one in callbacks:
         require_methods("callbacks", one, ("on_start", "on_batch", "on_lap", "on_end"), EXAMPLES["callbacks"])
 
 
-def check_run(store: Any, resume: Any, checkpoint_minutes: Any, on_bad_batch: Any, job: Any = None) -> None:
+def check_run(
+    store: Any, resume: Any, checkpoint_minutes: Any, on_bad_batch: Any, job: Any = None, n_init: Any = 1
+) -> None:
     """SettingError for settings of a run that say nothing, or contradict one another."""
     if store is not None:
         path_text("store", store)
@@ -51,6 +57,11 @@ def check_run(store: Any, resume: Any, checkpoint_minutes: Any, on_bad_batch: An
     positive_number("checkpoint_minutes", checkpoint_minutes, "number of minutes")
     if not (job is None or isinstance(job, str)):
         raise SettingError(f"job is a {type(job).__name__}; needs the text of a job file")
+    if whole_number("n_init", n_init, 1, MOST_STARTS, "a whole number of starts") > 1 and store is not None:
+        raise SettingError(
+            f"n_init={n_init} with store={shown(str(store))}: a run directory keeps one run; leave store out and save "
+            "the result, or make each start a run of its own (rng=0, rng=1, ...) in a directory of its own"
+        )
 
 
 def require_posterior(value: Any) -> Posterior:

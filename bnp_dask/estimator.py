@@ -10,11 +10,12 @@ import numpy as np
 from scipy import sparse
 
 from bnp_dask.allocation import DPMixture
+from bnp_dask.defaults import default_init
 from bnp_dask.errors import SettingError
 from bnp_dask.fitting import run_estimator, sound_input, warn_unless_converged
-from bnp_dask.initialize import BregmanKMeans, Initialization
+from bnp_dask.initialize import Initialization
 from bnp_dask.model import Model, Posterior
-from bnp_dask.moves import Move
+from bnp_dask.moves import Delete, Merge, Move
 from bnp_dask.observation import (
     Bernoulli,
     DiagGaussian,
@@ -28,6 +29,7 @@ from bnp_dask.observation.base import Observation
 from bnp_dask.predict import predict, score, score_samples
 from bnp_dask.results import TrainResult
 from bnp_dask.schedules import Schedule
+from bnp_dask.settings import whole_or_none
 
 try:
     from sklearn.base import BaseEstimator, ClusterMixin
@@ -66,19 +68,24 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         ``"fixed_variance_gaussian"``, ``"bernoulli"``, ``"multinomial"``, ``"poisson"``, or an observation model
         with the prior you choose, such as ``bnp_dask.Gaussian(nu=10)``.
     n_clusters
-        Clusters to start with; those without use lose their weight.
+        None: the number of clusters is learned.  A number: it starts with so many, and there are never more; those that
+        the data do not call for are merged and deleted.
     gamma
         Concentration of the Dirichlet process, > 0: larger expects more clusters.
     max_laps
         Passes over the data at most.
     tol
-        Stop when a lap changes the objective by less, in nats per unit of weight.
+        Stop when a lap changes the objective by less, in nats per unit of weight; default as :class:`bnp_dask.Memoized`
+        does.
     init
-        Where to start; default ``BregmanKMeans(n_clusters)``.
+        Where to start; default ``BregmanKMeans(n_clusters)``, of 25 clusters where their number is learned.
+    n_init
+        Starts, one after the other; the one whose objective is highest is kept.
     schedule
         Default ``Memoized(laps=max_laps, tolerance=tol)``; another one's own settings win over these two.
     moves
-        Proposals that change the number of clusters, such as ``[Birth(), Merge(), Delete()]``; None for none.
+        Proposals that change the number of clusters; default ``[Birth(), Merge(), Delete()]``, without births for a
+        given ``n_clusters``.  ``()`` for none.
     batch_size
         Atoms per batch; default about 32 MB.
     random_state
@@ -113,7 +120,7 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
     --------
     >>> from bnp_dask import DirichletProcessMixture
     >>> X = [[0.0], [0.1], [0.2], [9.0], [9.1], [9.2]]
-    >>> DirichletProcessMixture(n_clusters=2, random_state=0).fit(X).n_clusters_
+    >>> DirichletProcessMixture(random_state=0).fit(X).n_clusters_
     2
     """
 
@@ -121,11 +128,12 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         self,
         observation: str | Observation = "gaussian",
         *,
-        n_clusters: int = 10,
+        n_clusters: int | None = None,
         gamma: float = 1.0,
         max_laps: int = 100,
-        tol: float = 1e-6,
+        tol: float | None = None,
         init: Initialization | None = None,
+        n_init: int = 1,
         schedule: Schedule | None = None,
         moves: Sequence[Move] | None = None,
         batch_size: int | None = None,
@@ -139,6 +147,7 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         self.max_laps = max_laps
         self.tol = tol
         self.init = init
+        self.n_init = n_init
         self.schedule = schedule
         self.moves = moves
         self.batch_size = batch_size
@@ -154,8 +163,10 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         if sample_weight is not None:
             given = sound_input(sample_weight, "sample_weight")
             weights = _check_sample_weight(given, X, ensure_non_negative=True)
-        start = BregmanKMeans(self.n_clusters)
-        result = run_estimator(self, model, X, start, weights=weights, batch_size=self.batch_size)
+        wanted = whole_or_none("n_clusters", self.n_clusters, "a number of clusters")
+        start = default_init(model, sparse.issparse(X), X.shape[0], wanted)
+        usual = None if wanted is None else (Merge(), Delete())
+        result = run_estimator(self, model, X, start, usual, weights, self.batch_size)
         self._keep(result, X)
         warn_unless_converged(result)
         return self

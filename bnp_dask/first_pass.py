@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -26,6 +26,7 @@ from bnp_dask.execute.ahead import in_turn
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.ordered import in_order
 from bnp_dask.model import Model
+from bnp_dask.quantiles import QuantileTotal
 from bnp_dask.schedules.losing import survey_checked
 from bnp_dask.serialize import to_identity
 from bnp_dask.store import Checkpoint, DamagedError, Manifest, MemoryStore, RunStore
@@ -248,36 +249,52 @@ def _changed(store: RunStore, what: str) -> StoreError:
 def _complete(manifest: Manifest, model: Model, source: Source, executor: Executor, skips: bool) -> None:
     """Survey the batches that a manifest lacks, and note them down as they come."""
     survey: Callable[[Model, Reader], Survey | BadBatch] = survey_or_fault if skips else survey_task
-    waiting: list[Survey | BadBatch] = []
+    news = _News(_summed(manifest))
     noted = time.monotonic()
     try:
         for part in _each_batch(survey, model, source, executor, len(manifest)):
-            waiting.append(part)
+            news.add(len(manifest) + len(news.rows), part)
             if time.monotonic() - noted > NOTE_SECONDS:
-                _note(manifest, waiting)
-                waiting, noted = [], time.monotonic()
+                news.note(manifest)
+                noted = time.monotonic()
     finally:
-        _note(manifest, waiting)
+        news.note(manifest)
 
 
-def _note(manifest: Manifest, parts: list[Survey | BadBatch]) -> None:
-    if not parts:
-        return
-    first = len(manifest)
-    rows = np.zeros(len(parts), ROW)
-    rows["index"] = first + np.arange(len(parts))
-    total = _summed(manifest)
-    for row, part in zip(rows, parts, strict=True):
+@dataclass
+class _News:
+    """Batches that were surveyed since the last note: a row of each, and what all batches so far come to.
+
+    A survey of one batch is not kept: beside so many rows its moments would be large.
+    """
+
+    total: Survey | None
+    rows: list[np.ndarray] = field(default_factory=list)
+    reasons: dict[int, str] = field(default_factory=dict)
+
+    def add(self, batch: int, part: Survey | BadBatch) -> None:
+        row = np.zeros(1, ROW)
+        row["index"] = batch
         if isinstance(part, BadBatch):
             row["bad"] = 1
-            continue
-        row["groups"] = part.n_groups
-        for name, column in PER_BATCH.items():
-            row[column] = getattr(part, name)[0]
-    total = extend(total, (part for part in parts if isinstance(part, Survey)))
-    bare = {} if total is None else survey_to_arrays(_bare(total))
-    reasons = {first + i: part.why for i, part in enumerate(parts) if isinstance(part, BadBatch)}
-    manifest.append(rows, bare, reasons)
+            self.reasons[batch] = part.why
+        else:
+            row["groups"] = part.n_groups
+            for name, column in PER_BATCH.items():
+                row[column] = getattr(part, name)[0]
+            total = extend(self.total, [part])
+            assert total is not None
+            self.total = _bare(total)
+        self.rows.append(row)
+
+    def note(self, manifest: Manifest) -> None:
+        """Write down what is new."""
+        if self.rows:
+            total = {} if self.total is None else survey_to_arrays(self.total)
+            if self.total is not None:
+                self.total = survey_from_arrays(total)  # so that its quantiles are held once
+            manifest.append(np.concatenate(self.rows), total, self.reasons)
+            self.rows, self.reasons = [], {}
 
 
 def _summed(manifest: Manifest) -> Survey | None:
@@ -327,22 +344,33 @@ def _look(reader: Reader) -> str:
 
 
 # -- as arrays ------------------------------------------------------------------------------------------------------
+QUANTILES = ("quantile_values", "quantile_weights", "quantile_sets")
+"""Arrays that a survey's quantiles are kept in."""
+
+
 def _kept_of_survey() -> list[str]:
-    """What is kept of a survey: all but names, which the run's settings have."""
-    return [f.name for f in fields(Survey) if f.name != "names"]
+    """What is kept of a survey under its own name: all but names, which the run's settings have."""
+    return [f.name for f in fields(Survey) if f.name not in ("names", "points")]
 
 
 def survey_to_arrays(survey: Survey) -> dict[str, np.ndarray]:
     """A survey as named arrays."""
-    return {PREFIX + name: np.array(getattr(survey, name)) for name in _kept_of_survey()}
+    kept = {name: np.array(getattr(survey, name)) for name in _kept_of_survey()}
+    kept |= zip(QUANTILES, survey.points.to_arrays(), strict=True)
+    return {PREFIX + name: value for name, value in kept.items()}
 
 
 def survey_from_arrays(arrays: Mapping[str, np.ndarray]) -> Survey:
-    """Inverse of :func:`survey_to_arrays`."""
-    values: dict[str, Any] = {name: np.asarray(arrays[PREFIX + name]) for name in _kept_of_survey()}
-    for name, value in values.items():
+    """Inverse of :func:`survey_to_arrays`, some of it as views."""
+    values: dict[str, Any] = {}
+    for name in _kept_of_survey():
+        if PREFIX + name not in arrays:  # a survey of an older version
+            continue
+        value = np.asarray(arrays[PREFIX + name])
         if name in PER_BATCH:
             values[name] = tuple(value.tolist())
-        elif value.ndim == 0:
-            values[name] = value.item()
-    return Survey(**values)
+        else:
+            values[name] = value.item() if value.ndim == 0 else value
+    if PREFIX + QUANTILES[0] not in arrays:
+        return Survey(**values).without_quantiles()
+    return Survey(**values, points=QuantileTotal.from_arrays(*(arrays[PREFIX + name] for name in QUANTILES)))

@@ -70,19 +70,20 @@ def run_estimator(
     estimator: Any,
     model: Model,
     data: Any,
-    init: Initialization,
-    moves: Sequence[Move] = (),
+    init: Initialization | None,
+    moves: Sequence[Move] | None = None,
     weights: Any = None,
     batch_size: int | None = None,
 ) -> TrainResult:
-    """Train with an estimator's settings; ``init`` and ``moves`` are what it does where it has none.
+    """Train with an estimator's settings; ``init`` and ``moves`` hold where it has none, None as in ``train``.
 
     The posterior keeps the names of features that scikit-learn saw.  Sets ``posterior_``, ``history_``, ``converged_``
     and ``n_iter_``.  It does not warn: see
     :func:`warn_unless_converged`, for when everything else was learned too.
     """
     laps = whole_number("max_laps", estimator.max_laps, 1, what="a whole number of laps")
-    usual = Memoized(laps=laps, tolerance=number_from("tol", estimator.tol, 0.0))
+    tolerance = None if estimator.tol is None else number_from("tol", estimator.tol, 0.0)
+    usual = Memoized(laps=laps, tolerance=tolerance)
     with warnings.catch_warnings():
         # told later, as scikit-learn's own warning
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -94,6 +95,7 @@ def run_estimator(
             moves=moves if estimator.moves is None else estimator.moves,
             client=estimator.client,
             rng=seed_of_estimator(estimator.random_state),
+            n_init=estimator.n_init,
         )
     estimator.posterior_, estimator.history_ = result.posterior, result.history
     estimator.converged_ = result.converged

@@ -8,10 +8,11 @@
     data: patches.zarr                       # or {path: ..., batch_size: ..., columns: [...], groups: ..., order: ...}
     init: {type: BregmanKMeans, n_clusters: 25}
     schedule: {type: Memoized, laps: 50}
-    moves: [Birth, Merge, {type: Delete, per_lap: 3}]
+    moves: [Birth, Merge, {type: Delete, per_lap: 3}]   # [] for none; left out: all, if the model learns K
     client: {workers: 4}                     # or {scheduler: tcp://...} or {scheduler_file: ...}; left out: no Dask
     store: runs/patches
     rng: 0
+    n_init: 1                                # starts, the best of which is the result; more than one without store
     on_bad_batch: raise                      # or skip: leave out batches that cannot be read
     reproducible: false                      # or true: the same bits on other processors (mixtures)
     memory: 256MB                            # of this process for what it holds of batches; the rest lies in files
@@ -74,10 +75,11 @@ class Job:
     data: DataSpec
     init: Any
     schedule: Any
-    moves: tuple[Any, ...]
+    moves: tuple[Any, ...] | None
     client: ClientSpec
     store: str | None
     rng: int
+    n_init: int
     checkpoint_minutes: float
     on_bad_batch: Literal["raise", "skip"]
     reproducible: bool
@@ -102,6 +104,7 @@ class Job:
             resume=resume,
             callbacks=callbacks,
             rng=self.rng,
+            n_init=self.n_init,
             checkpoint_minutes=self.checkpoint_minutes,
             on_bad_batch=self.on_bad_batch,
             reproducible=self.reproducible,
@@ -122,6 +125,7 @@ class _Top:
     client: object = None
     store: str | None = None
     rng: int = 0
+    n_init: int = 1
     checkpoint_minutes: float = 5.0
     on_bad_batch: Literal["raise", "skip"] = "raise"
     reproducible: bool = False
@@ -180,6 +184,7 @@ def parse_job(content: Any, folder: Path) -> Job:
         client=client,
         store=None if values.get("store") is None else _absolute(values["store"], folder, "store"),
         rng=values.get("rng", 0),
+        n_init=values.get("n_init", 1),
         checkpoint_minutes=values.get("checkpoint_minutes", 5.0),
         on_bad_batch=values.get("on_bad_batch", "raise"),
         reproducible=values.get("reproducible", False),
@@ -205,9 +210,10 @@ def to_text(job: Job) -> str:
     return yaml.safe_dump(dict(job.raw), sort_keys=False)
 
 
-def _moves(value: Any, folder: Path) -> tuple[Any, ...]:
+def _moves(value: Any, folder: Path) -> tuple[Any, ...] | None:
+    """The moves of a list; None, which is what ``train`` does by default, where nothing is given."""
     if value is None:
-        return ()
+        return None
     if not isinstance(value, list):
         raise SettingError(f"moves: found {shown(value)}, needs a list, such as [Birth, Merge, Delete]")
     return tuple(_one_of(MOVES, move, f"moves[{i}]", folder) for i, move in enumerate(value))

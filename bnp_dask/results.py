@@ -405,6 +405,9 @@ class TrainResult:
         Why each batch was left out that could not be used (``on_bad_batch="skip"``).
     warm_seconds
         Wall time of compiling or loading kernels before the first lap; not in the seconds of the history.
+    starts
+        Of several starts (``n_init``) in their order: seed, objective (``"elbo"``, nats), ``"n_clusters"``, ``"lap"``
+        and ``"reason"`` at the end of each.  Empty where there was one.
     """
 
     posterior: Posterior
@@ -414,6 +417,7 @@ class TrainResult:
     seconds: float = 0.0
     skipped: tuple[str, ...] = ()
     warm_seconds: float = 0.0
+    starts: tuple[Mapping[str, Any], ...] = ()
 
     def __repr__(self) -> str:
         state = "converged" if self.converged else "not converged"

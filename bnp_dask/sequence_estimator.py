@@ -12,11 +12,12 @@ from bnp_dask.arrays import plain
 from bnp_dask.chains import transitions
 from bnp_dask.data import as_source
 from bnp_dask.data.frames import is_list_of_frames, joined
+from bnp_dask.defaults import default_init
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.fitting import columns_in, run_estimator, sound_input, warn_unless_converged
-from bnp_dask.initialize import BregmanKMeans, ContiguousBlocks, Initialization
+from bnp_dask.initialize import Initialization
 from bnp_dask.model import Model
-from bnp_dask.moves import Birth, Delete, Merge, Move
+from bnp_dask.moves import Move
 from bnp_dask.observation import AutoRegressiveGaussian, Bernoulli, DiagGaussian, Gaussian, Poisson, with_previous
 from bnp_dask.observation.base import Observation
 from bnp_dask.predict import predict, score
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from bnp_dask.data.base import Source
-
-FEWEST = 10
-"""States to start with when their number is learned."""
 
 OBSERVATIONS = {
     "autoregressive": AutoRegressiveGaussian,
@@ -68,10 +66,12 @@ class SequenceModel(BaseEstimator):
     max_laps
         Passes over the data at most.
     tol
-        Stop when a lap changes the objective by less, in nats per row.
+        Stop when a lap changes the objective by less, in nats per row; default as :class:`bnp_dask.Memoized` does.
     init
         Where to start; default ``BregmanKMeans(n_states)`` for a fixed number of states, ``ContiguousBlocks(10)`` when
         it is learned; autoregressive models start from ``ContiguousBlocks`` always.
+    n_init
+        Starts, one after the other; the one whose objective is highest is kept.
     schedule
         Default ``Memoized(laps=max_laps, tolerance=tol)``; another one's own settings win over these two.
     moves
@@ -124,8 +124,9 @@ class SequenceModel(BaseEstimator):
         alpha: float = 1.0,
         gamma: float = 5.0,
         max_laps: int = 50,
-        tol: float = 1e-5,
+        tol: float | None = None,
         init: Initialization | None = None,
+        n_init: int = 1,
         schedule: Schedule | None = None,
         moves: Sequence[Move] | None = None,
         batch_size: int | None = None,
@@ -140,6 +141,7 @@ class SequenceModel(BaseEstimator):
         self.max_laps = max_laps
         self.tol = tol
         self.init = init
+        self.n_init = n_init
         self.schedule = schedule
         self.moves = moves
         self.batch_size = batch_size
@@ -153,14 +155,13 @@ class SequenceModel(BaseEstimator):
         matrices ``(n_g, D)``.
         """
         given = whole_or_none("n_states", self.n_states, "a number of states")
-        learned = given is None
-        allocation: Any = HDPHMM(self.gamma, self.alpha, kappa=self.kappa) if learned else FiniteHMM(kappa=self.kappa)
+        allocation: Any = FiniteHMM(kappa=self.kappa)
+        if given is None:
+            allocation = HDPHMM(self.gamma, self.alpha, kappa=self.kappa)
         model = Model(allocation, self._observation())
         rows, offsets = self._rows(X, lengths, reset=True)
         source = self._source(rows, offsets)
-        wanted = min(FEWEST, int(source.n_atoms or 1)) if given is None else given
-        usual: list[Move] = [Birth(), Merge(), Delete()] if learned else []
-        result = run_estimator(self, model, source, self._start(wanted), usual)
+        result = run_estimator(self, model, source, default_init(model, False, int(source.n_atoms or 1), given))
         posterior = result.posterior
         self.bound_ = float(result.history[-1]["elbo"])
         self.order_ = np.argsort(-posterior.weights, kind="stable")
@@ -227,12 +228,6 @@ class SequenceModel(BaseEstimator):
         out[first] = out[first + 1]
         out[offsets[:-1][lengths == 1]] = alone
         return out
-
-    def _start(self, n_states: int) -> Initialization:
-        """Single rows say what a state is like, unless it is about how they change."""
-        if self.n_states is None or self._is_lagged():
-            return ContiguousBlocks(n_states)
-        return BregmanKMeans(n_states)
 
     def _is_lagged(self) -> bool:
         named = OBSERVATIONS.get(self.observation) if isinstance(self.observation, str) else type(self.observation)

@@ -1,4 +1,4 @@
-"""What one pass over the data tells: sizes, moments, ranges, checksums.  Additive over batches."""
+"""What one pass over the data tells: sizes, moments, ranges, quantiles, checksums.  Additive over batches."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from scipy import sparse
 from bnp_dask.batch import Batch, check_weights
 from bnp_dask.errors import DataError
 from bnp_dask.kernels.arithmetic import matmul
+from bnp_dask.quantiles import NO_BATCHES, Quantiles, QuantileTotal, quantiles_of, unknown
 
 _TILE_BYTES = 2**20
 """Dense rows are looked at in tiles of this size: temporaries stay small beside the batch."""
@@ -57,6 +58,8 @@ class Survey:
         Sum of the weights in each batch, in batch order.
     names
         Names of the features, ``(D,)``, for messages about priors; None where they have none.
+    points
+        What the quantiles of these batches, and of more, are made of.
     """
 
     n_atoms: int
@@ -74,6 +77,16 @@ class Survey:
     n_groups: int = 0
     batch_weights: tuple[float, ...] = ()
     names: tuple[str, ...] | None = None
+    points: QuantileTotal = NO_BATCHES
+
+    @property
+    def quantiles(self) -> Quantiles:
+        """Quantiles of each feature."""
+        return self.points.value()
+
+    def without_quantiles(self) -> Survey:
+        """The facts but for quantiles, so that priors are set from the moments of all values."""
+        return replace(self, points=QuantileTotal(((0, unknown()),)))
 
     @property
     def n_features(self) -> int:
@@ -94,6 +107,7 @@ class Survey:
             minimum=self.minimum[index],
             maximum=self.maximum[index],
             names=None if self.names is None else tuple(self.names[i] for i in index),
+            points=self.points.features(index),
         )
 
     def called(self, index: np.ndarray) -> str:
@@ -141,6 +155,7 @@ def survey_batch(batch: Batch) -> Survey:
         name=batch.name,
         n_groups=batch.n_groups if batch.is_sparse or batch.groups is not None else 0,
         batch_weights=(moments.weight,),
+        points=NO_BATCHES.with_batch(quantiles_of(batch.x, weights)),
     )
 
 
@@ -164,14 +179,17 @@ def extend(total: Survey | None, surveys: Iterable[Survey]) -> Survey | None:
     sizes = [] if total is None else list(total.batch_bytes)
     checksums = [] if total is None else list(total.checksums)
     weights = [] if total is None else list(total.batch_weights)
+    points = NO_BATCHES if total is None else total.points
     for survey in surveys:
         total = survey if total is None else _combine_two(total, survey)
+        points = points.with_batch(survey.quantiles)
         weights += survey.batch_weights
         atoms += survey.batch_atoms
         sizes += survey.batch_bytes
         checksums += survey.checksums
     return total and replace(
         total,
+        points=points,
         batch_atoms=tuple(atoms),
         batch_bytes=tuple(sizes),
         checksums=tuple(checksums),

@@ -11,9 +11,9 @@ from scipy import sparse
 from bnp_dask.allocation import LDA, HDPTopics
 from bnp_dask.errors import SettingError
 from bnp_dask.fitting import run_estimator, sound_input, warn_unless_converged
-from bnp_dask.initialize import Initialization, RandomExamples
+from bnp_dask.initialize import Initialization, SampledTopics
 from bnp_dask.model import Model
-from bnp_dask.moves import Birth, Delete, Merge, Move
+from bnp_dask.moves import Move
 from bnp_dask.observation import Multinomial
 from bnp_dask.observation.dense import positive
 from bnp_dask.predict import predict, score
@@ -30,9 +30,6 @@ except ImportError as error:
 
 if TYPE_CHECKING:
     from distributed import Client
-
-FEWEST = 10
-"""Topics to start with when their number is learned."""
 
 
 class TopicModel(TransformerMixin, BaseEstimator):
@@ -57,9 +54,11 @@ class TopicModel(TransformerMixin, BaseEstimator):
     max_laps
         Passes over the documents at most.
     tol
-        Stop when a lap changes the objective by less, in nats per document.
+        Stop when a lap changes the objective by less, in nats per document; default as :class:`bnp_dask.Memoized` does.
     init
-        Where to start; default ``RandomExamples`` of 10 topics, or of ``n_topics``.
+        Where to start; default ``SampledTopics(n_topics)``, which sets their number from the data if it is learned.
+    n_init
+        Starts, one after the other; the one whose objective is highest is kept.
     schedule
         Default ``Memoized(laps=max_laps, tolerance=tol)``; another one's own settings win over these two.
     moves
@@ -108,8 +107,9 @@ class TopicModel(TransformerMixin, BaseEstimator):
         word_prior: float = 0.4,
         common: float = 0.6,
         max_laps: int = 50,
-        tol: float = 1e-4,
+        tol: float | None = None,
         init: Initialization | None = None,
+        n_init: int = 1,
         schedule: Schedule | None = None,
         moves: Sequence[Move] | None = None,
         batch_size: int | None = None,
@@ -124,6 +124,7 @@ class TopicModel(TransformerMixin, BaseEstimator):
         self.max_laps = max_laps
         self.tol = tol
         self.init = init
+        self.n_init = n_init
         self.schedule = schedule
         self.moves = moves
         self.batch_size = batch_size
@@ -137,14 +138,11 @@ class TopicModel(TransformerMixin, BaseEstimator):
         if with_words.shape[0] == 0:
             raise SettingError(f"X holds {X.shape[0]} documents without any word; topics need some")
         given = whole_or_none("n_topics", self.n_topics, "a number of topics")
-        learned = given is None
-        allocation: Any = HDPTopics(self.gamma, self.alpha) if learned else LDA(self.alpha)
-        wanted = min(FEWEST, with_words.shape[0]) if given is None else given
-        usual: list[Move] = [Birth(), Merge(), Delete()] if learned else []
+        allocation: Any = HDPTopics(self.gamma, self.alpha) if given is None else LDA(self.alpha)
         if self.word_prior is not None:
             positive("word_prior", self.word_prior)
         model = Model(allocation, Multinomial(self.word_prior, self.common))
-        result = run_estimator(self, model, with_words, RandomExamples(wanted), usual, batch_size=self.batch_size)
+        result = run_estimator(self, model, with_words, SampledTopics(given), batch_size=self.batch_size)
         self.bound_ = float(result.history[-1]["elbo"])
         self.order_ = by_size(result.posterior)
         self.n_topics_ = result.posterior.n_clusters

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +18,7 @@ from bnp_dask.callbacks import FAILED, Callback, LogLaps, RunInfo, logger
 from bnp_dask.data import as_source
 from bnp_dask.data.base import columns_of
 from bnp_dask.data.skipping import CheckedSource
+from bnp_dask.defaults import default_init, default_moves
 from bnp_dask.errors import DataError
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.blas import one_blas_thread
@@ -26,7 +27,7 @@ from bnp_dask.execute.heap import Heap
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.first_pass import gone_since, skipped, survey_of_run, survey_task, take_survey
 from bnp_dask.fixed_order import fixed_order
-from bnp_dask.initialize import BregmanKMeans, InitContext, Initialization
+from bnp_dask.initialize import InitContext, Initialization
 from bnp_dask.matching import words_of
 from bnp_dask.memory_plan import MEMORY, MemoryPlan, parse_memory
 from bnp_dask.model import Model, Posterior
@@ -34,7 +35,7 @@ from bnp_dask.moves import Move
 from bnp_dask.paths import POSTERIOR_NAME
 from bnp_dask.results import History, TrainResult, save
 from bnp_dask.rows import Row, Rows
-from bnp_dask.run_settings import RunParts, columns_before, compare_data, kept_seed, open_store
+from bnp_dask.run_settings import Begun, RunParts, compare_data, facts_for_priors, open_store
 from bnp_dask.schedules import (
     Memoized,
     Schedule,
@@ -70,12 +71,13 @@ def train(
     *,
     init: Initialization | None = None,
     schedule: Schedule | None = None,
-    moves: Sequence[Move] | None = (),
+    moves: Sequence[Move] | None = None,
     client: Client | Executor | str | None = None,
     store: str | Path | None = None,
     resume: bool = False,
     callbacks: Sequence[Callback] = (),
     rng: int | np.random.SeedSequence | np.random.Generator | np.random.RandomState | None = 0,
+    n_init: int = 1,
     weights: Any = None,
     batch_size: int | None = None,
     checkpoint_minutes: float = 5.0,
@@ -94,12 +96,15 @@ def train(
         Path or URL (Zarr, Parquet, .npy), NumPy array, ``scipy.sparse`` counts, dask Array or DataFrame, pandas
         DataFrame, or a Source.  The posterior keeps the names of columns (``posterior.columns``).
     init
-        Where to start; default ``BregmanKMeans(25)``.
+        Where to start.  Default: ``SampledTopics()`` for topics of words, ``ContiguousBlocks(10)`` for states of
+        sequences whose number is learned (and blocks for all autoregressive ones), else ``BregmanKMeans(25)``.
     schedule
         ``Memoized()`` (default), ``FullBatch()`` or ``Stochastic()``.
     moves
         Proposals that change the number of clusters, such as ``[Birth(), Merge(), Delete()]``; decided by the exact
-        whole-data objective.  Without any the number of clusters stays as initialised.
+        whole-data objective.  None: all of them for a model that learns its number of clusters (``DPMixture``,
+        ``HDPTopics``, ``HDPHMM``; with posteriors, and a schedule that has an exact objective), none for others.
+        ``()``: the number of clusters stays as initialised.
     client
         A ``distributed.Client``, the address of a scheduler, or an executor; None is the current client, or this thread
         when there is none.  Nothing is started here; the client of an address is closed at the end.
@@ -108,7 +113,8 @@ def train(
     resume
         Go on from the last checkpoint in ``store``, to the same bits as an uninterrupted run; starts anew where
         the directory holds none.  All other arguments must be those of the first call, but ``laps`` may grow, and
-        columns of a table may lie in another order.
+        columns of a table may lie in another order; where ``init``, ``schedule`` or ``moves`` are left out, they are as
+        the run was begun with.
         First every summary that the checkpoint lists is read and compared with its checksum, by the workers where
         they reach the directory, and together they must give the checkpoint's totals to 1e-12 of the terms summed;
         where they do not, the run goes on from the checkpoint before, with a warning.  The data are not read for
@@ -118,6 +124,10 @@ def train(
     rng
         Seed, a whole number >= 0; a SeedSequence; or a Generator or RandomState, from which one is drawn.  None:
         another seed each time, which the run directory keeps, so that ``resume=True`` goes on with it.
+    n_init
+        Starts.  Each is a whole run with random numbers of its own, one after the other, so that it takes as many times
+        as long (the first pass over the data is made once); the first of them is the run that ``n_init=1`` makes.  The
+        one whose objective is highest is the result; ``result.starts`` tells of the others.  Not with ``store``.
     weights
         One weight per atom: array, or column name for tables.
     batch_size
@@ -162,19 +172,18 @@ def train(
         timeout ``distributed.comm.timeouts.connect``, 30 s unless set otherwise), or a task lost worker after worker.
         ``resume=True`` goes on.
     """
-    schedule = Memoized() if schedule is None else schedule
-    init = BregmanKMeans(25) if init is None else init
-    moves, callbacks = listed("moves", moves), listed("callbacks", callbacks)
-    check_parts(model, init, schedule, moves, callbacks)
+    moves, callbacks = None if moves is None else listed("moves", moves), listed("callbacks", callbacks)
+    check_parts(model, init, schedule, moves or (), callbacks)
     model = replace(model, reproducible=flag("reproducible", reproducible) or model.reproducible)
-    check_run(store, resume, checkpoint_minutes, on_bad_batch, job)
+    check_run(store, resume, checkpoint_minutes, on_bad_batch, job, n_init)
     room = parse_memory(memory)
-    before = columns_before(store) if resume else None
+    begun = Begun.at(store, resume)
+    init, schedule, moves = _filled_in(model, begun, init, schedule, moves)
+    before = None if begun is None else begun.columns()
     source = as_source(data, batch_size=batch_size, weights=weights, columns=before, on_bad_batch=on_bad_batch)
     words, columns = words_of(source), columns_of(source) if before is None else before
     named = model.with_columns(None if columns is None else columns.features)
-    seed = kept_seed(store) if rng is None and resume else None
-    seed = seed_of(rng) if seed is None else seed
+    seed = seed_of(rng) if rng is not None or begun is None else begun.seed()
     parts, skips = RunParts(model, init, schedule, tuple(moves), seed, source, columns), on_bad_batch == "skip"
     gone = ANEW if store is None else RESUME
     with one_blas_thread(), fixed_order(model.reproducible), open_executor(client, gone) as executor:
@@ -185,22 +194,31 @@ def train(
             found = survey_of_run(named, source, executor, memo, checkpoint, skips)
             compare_data(memo, found)
             plan.require_surveyed(found.source, found.survey)
-            ready = named.with_prior(replace(found.survey, names=None if columns is None else columns.shown))
+            init = default_init(model, found.survey.is_sparse, found.survey.n_atoms) if init is None else init
+            ready = named.with_prior(facts_for_priors(memo, found.survey, columns))
             shelf = memo.shared if isinstance(memo, RunStore) else None
             room = room // 4 if store is None else room
             work = Work(
                 ready, found.source, found.survey, executor, memo, seed, tuple(moves), shelf, skips, found.unread, room
             )
             run = _Run(work, init, schedule, memo, found.manifest, [*callbacks, LogLaps()], checkpoint_minutes * 60)
-            result = run.go(_of_these_data(checkpoint, found.manifest), _where(executor))
+            result = _best_of(run, n_init, _of_these_data(checkpoint, found.manifest), _where(executor))
         result = replace(result, posterior=replace(result.posterior, words=words, columns=columns))
         if store is not None:
             save(result.posterior, Path(store) / POSTERIOR_NAME)
-    if result.reason.startswith("limit"):
-        # after everything is saved: a warning may be turned into an error
-        told = f"stopped at the limit of {schedule.laps} laps before it converged; "
-        warnings.warn(told + "give the schedule more laps, or resume with more", ConvergenceWarning, stacklevel=2)
+    _warn_of_limit(result, schedule)
     return result
+
+
+def _warn_of_limit(result: TrainResult, schedule: Schedule) -> None:
+    """Tell the caller of :func:`train`; after everything is saved, since a warning may be turned into an error."""
+    if result.reason.startswith("limit"):
+        warnings.warn(
+            f"stopped at the limit of {schedule.laps} laps before it converged; "
+            "give the schedule more laps, or resume with more",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
 
 
 def _of_these_data(checkpoint: Checkpoint | None, manifest: dict[str, Any]) -> Checkpoint | None:
@@ -363,6 +381,54 @@ class _Run:
                 continue
             state.lost = lost
             return state
+
+
+def _best_of(run: _Run, n_init: int, checkpoint: Checkpoint | None, where: str) -> TrainResult:
+    """The best of some starts by the exact objective, the first of equals; no more after one that a callback stops.
+
+    One alone may go on from a checkpoint.
+    """
+    if n_init == 1:
+        return run.go(checkpoint, where)
+    best: TrainResult | None = None
+    starts: list[Mapping[str, Any]] = []
+    for number in range(n_init):
+        work = replace(run.work, seed=_seed_of(run.work.seed, number), memo=MemoryStore())
+        found = replace(run, work=work, memo=work.memo).go(None, where)
+        last = found.history[-1]
+        facts = {name: last[name] for name in ("elbo", "n_clusters", "lap")}
+        starts.append({"seed": work.seed, **facts, "reason": found.reason})
+        logger.info("start %d of %d: objective %.10g nats, K=%d", number + 1, n_init, last["elbo"], last["n_clusters"])
+        if best is None or last["elbo"] > best.history[-1]["elbo"]:
+            best = found
+        if found.reason == STOPPED:
+            break
+    assert best is not None
+    return replace(best, starts=tuple(starts))
+
+
+def _seed_of(seed: int, number: int) -> int:
+    """Seed of a start, by its number; the first has that of the run."""
+    return seed if number == 0 else int(np.random.SeedSequence(seed, spawn_key=(number,)).generate_state(1)[0])
+
+
+def _filled_in(
+    model: Model,
+    begun: Begun | None,
+    init: Initialization | None,
+    schedule: Schedule | None,
+    moves: Sequence[Move] | None,
+) -> tuple[Initialization | None, Schedule, Sequence[Move]]:
+    """Settings that the user left out as the run that is resumed has them, or at their defaults.
+
+    ``init`` stays None where only the data can tell.
+    """
+    if begun is not None:
+        init = begun.init() if init is None else init
+        moves = begun.moves() if moves is None else moves
+        schedule = begun.schedule(schedule)
+    schedule = Memoized() if schedule is None else schedule
+    return init, schedule, default_moves(model, schedule) if moves is None else moves
 
 
 def _where(executor: Executor) -> str:

@@ -15,7 +15,7 @@ job=${1:?usage: sbatch slurm.sh RUN.YAML}
 run=${BNP_RUN_DIR:-$SLURM_SUBMIT_DIR/runs/$(basename "${job%.*}")}
 contact=$SLURM_SUBMIT_DIR/scheduler-$SLURM_JOB_ID.json
 # workers look at themselves less often: fewer of Dask's own profiles, which take tens of MB, and 3 % of a core less
-export DASK_DISTRIBUTED__WORKER__PROFILE__CYCLE=10s DASK_DISTRIBUTED__ADMIN__LOW_LEVEL_LOG_LENGTH=100
+export DASK_DISTRIBUTED__WORKER__PROFILE__CYCLE=10s DASK_DISTRIBUTED__ADMIN__LOW_LEVEL_LOG_LENGTH=10
 export DASK_DISTRIBUTED__WORKER__PROFILE__INTERVAL=100ms DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL=200ms
 export DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL=5s
 # the scheduler looks more often whether idle workers could help busy ones

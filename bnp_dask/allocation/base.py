@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
@@ -56,6 +56,9 @@ class Allocation(Protocol):
     grouped: bool
     """Whether atoms come in groups with weights of their own: then it is a :class:`GroupedAllocation`."""
 
+    nonparametric: bool
+    """Whether the number of clusters is unbounded, so that moves learn it."""
+
     @property
     def fields(self) -> Mapping[str, Field]:
         """Summary fields besides the count ``N``, which the model itself provides."""
@@ -106,6 +109,7 @@ class GroupedAllocation(Protocol):
     """
 
     grouped: bool
+    nonparametric: bool
 
     @property
     def keeps_states(self) -> bool:
@@ -145,6 +149,11 @@ class GroupedAllocation(Protocol):
         ``log_lik (R, J)`` is that of the receivers, ``beliefs (J,)`` their weights.  Statistics are those of all
         groups, so that they can be exchanged for the donors'.
         """
+        ...
+
+    def within(self, share: float) -> Self:
+        """The distribution over parts of clusters that have the expected ``share`` of a group's weight, given what a
+        group has of them: parts of a Dirichlet distribution are Dirichlet distributed with their own prior mass."""
         ...
 
 

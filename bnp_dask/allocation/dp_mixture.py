@@ -46,6 +46,7 @@ class DPMixture:
     gamma: float = 1.0
     top: int | None = None
     grouped = False
+    nonparametric = True
 
     def __post_init__(self) -> None:
         hold(self, "gamma", positive_mass("gamma", self.gamma, "concentration"))

@@ -67,6 +67,7 @@ class FiniteHMM:
     alpha0: float = 1.0
     kappa: float = 0.0
     grouped = False
+    nonparametric = False
 
     def __post_init__(self) -> None:
         for name in ("alpha", "alpha0"):

@@ -44,6 +44,7 @@ class FiniteMixture:
     gamma: float = 1.0
     top: int | None = None
     grouped = False
+    nonparametric = False
 
     def __post_init__(self) -> None:
         hold(self, "gamma", positive_mass("gamma", self.gamma, "prior mass"))

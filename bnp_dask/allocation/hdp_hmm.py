@@ -98,6 +98,7 @@ class HDPHMM:
     alpha0: float = 10.0
     kappa: float = 0.0
     grouped = False
+    nonparametric = True
 
     def __post_init__(self) -> None:
         for name in ("gamma", "alpha", "alpha0"):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Self
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from bnp_dask.allocation.topics import DocumentStep, GroupStep, Tokens, document
 from bnp_dask.batch import Batch
 from bnp_dask.errors import SettingError
 from bnp_dask.kernels.arithmetic import log, matmul
-from bnp_dask.settings import hold, positive_mass, shown
+from bnp_dask.settings import LEAST_MASS, hold, positive_mass, shown
 from bnp_dask.states import GroupStates
 from bnp_dask.summary import Field, Summary
 
@@ -68,6 +69,7 @@ class HDPTopics:
     alpha: float = 0.5
     step: DocumentStep = field(default_factory=DocumentStep)
     grouped = True
+    nonparametric = True
 
     def __post_init__(self) -> None:
         for name in ("gamma", "alpha"):
@@ -104,6 +106,10 @@ class HDPTopics:
         theta = tokens.length + self.alpha * (params.pi.sum() + params.rest)
         given = self.alpha * float(params.pi[donors].sum())
         return share_out(self.step, given, beliefs, theta, tokens, log_lik, mass, states)
+
+    def within(self, share: float) -> Self:
+        """See :class:`~bnp_dask.allocation.base.GroupedAllocation`."""
+        return replace(self, alpha=max(LEAST_MASS, self.alpha * share))
 
     def global_step(self, summary: Summary) -> TopicSticks:
         top = self.top_level(summary)

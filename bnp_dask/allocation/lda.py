@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Self
 
 import numpy as np
 from scipy.special import gammaln
@@ -13,7 +14,7 @@ from bnp_dask.allocation.topics import DocumentStep, GroupStep, Tokens, document
 from bnp_dask.batch import Batch
 from bnp_dask.errors import SettingError
 from bnp_dask.kernels.arithmetic import log, matmul
-from bnp_dask.settings import hold, positive_mass, shown
+from bnp_dask.settings import LEAST_MASS, hold, positive_mass, shown
 from bnp_dask.states import GroupStates
 from bnp_dask.summary import Field, Summary
 
@@ -53,6 +54,7 @@ class LDA:
     alpha: float = 1.0
     step: DocumentStep = field(default_factory=DocumentStep)
     grouped = True
+    nonparametric = False
 
     def __post_init__(self) -> None:
         hold(self, "alpha", positive_mass("alpha", self.alpha, "prior mass"))
@@ -86,6 +88,10 @@ class LDA:
         theta = tokens.length + self.alpha
         given = self.alpha * float(params.pi[donors].sum())
         return share_out(self.step, given, beliefs, theta, tokens, log_lik, mass, states)
+
+    def within(self, share: float) -> Self:
+        """See :class:`~bnp_dask.allocation.base.GroupedAllocation`."""
+        return replace(self, alpha=max(LEAST_MASS, self.alpha * share))
 
     def global_step(self, summary: Summary) -> TopicShares:
         return TopicShares(np.full(summary.n_clusters, 1.0 / summary.n_clusters))

@@ -36,9 +36,9 @@ def require_scheduler(
     Raises
     ------
     SettingError
-        This is no address.
+        This is no address, or that of something else.
     ExecutionError
-        Nobody answers, or no scheduler; says what was tried, for how long, and what came of it.
+        Nobody answers; says what was tried, for how long, and what came of it.
     """
     place = shortened(address, SHOWN) or "''"
     try:
@@ -55,7 +55,7 @@ def require_scheduler(
         ) from error
     server = found.get("type") if isinstance(found, dict) else None
     if server != "Scheduler":
-        raise ExecutionError(f"{place} is the address of a {server or 'stranger'}; needs that of a Dask scheduler")
+        raise SettingError(f"{place} is the address of a {server or 'stranger'}; needs that of a Dask scheduler")
 
 
 def client_of(address: str) -> Client:

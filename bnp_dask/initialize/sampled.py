@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
@@ -24,6 +24,9 @@ from bnp_dask.model import Model
 from bnp_dask.observation import Multinomial
 from bnp_dask.settings import MOST, hold, positive_mass, whole_number
 from bnp_dask.summary import Summary
+
+ROOT_TOKENS, ROOT_DOCUMENTS = 1.0 / 6.0, 5.0
+"""Topics for each square root of the number of tokens, and of documents at most, when nobody says how many."""
 
 TOP = 10.0
 """Pseudo-documents that are shared out evenly among topics, when their weights are estimated."""
@@ -55,7 +58,8 @@ class SampledTopics:
     Parameters
     ----------
     n_clusters
-        Topics to start with, K, at most.
+        Topics to start with, K, at most.  Default: a sixth of the square root of the number of tokens, and no more
+        than five times that of the number of documents (see :func:`topics_for`).
     passes
         Over the documents.
     averaged
@@ -74,7 +78,7 @@ class SampledTopics:
     collections".
     """
 
-    n_clusters: int
+    n_clusters: int | None = None
     passes: int = 100
     averaged: int = 20
     concentration: float = 10.0
@@ -82,7 +86,9 @@ class SampledTopics:
 
     def __post_init__(self) -> None:
         for name in ("n_clusters", "passes", "averaged", "max_tokens"):
-            hold(self, name, whole_number(name, getattr(self, name), 1, MOST_PASSES if name == "passes" else MOST))
+            if name != "n_clusters" or self.n_clusters is not None:
+                most = MOST_PASSES if name == "passes" else MOST
+                hold(self, name, whole_number(name, getattr(self, name), 1, most))
         if self.averaged > self.passes:
             raise SettingError(f"averaged={self.averaged}: there are only passes={self.passes}")
         hold(self, "concentration", positive_mass("concentration", self.concentration, "prior mass"))
@@ -99,10 +105,11 @@ class SampledTopics:
         """
         require_words(context, "SampledTopics")
         n_words, survey = context.source.n_features, context.survey
-        size = 16 * n_words * self.n_clusters
+        n_clusters = topics_for(context) if self.n_clusters is None else self.n_clusters
+        size = 16 * n_words * n_clusters
         if size > MEMORY:
             raise SettingError(
-                f"SampledTopics: {n_words} words times n_clusters={self.n_clusters}, with a table of averages, are "
+                f"SampledTopics: {n_words} words times n_clusters={n_clusters}, with a table of averages, are "
                 f"{size / 2**30:.1f} GB on one worker; at most {MEMORY / 2**30:.0f} GB. Ask for "
                 f"{MEMORY // (16 * n_words)} topics or fewer, ingest with a smaller vocabulary, or start from "
                 "RandomExamples"
@@ -112,9 +119,10 @@ class SampledTopics:
         executor = context.executor
         model = executor.share("init-model", context.model)
         parts = submit_atoms(context, model, choose_atoms(context, wanted))
-        task = executor.submit("init-sampled", _sample, self, model, new_root(context.rng), *parts)
+        settings = replace(self, n_clusters=n_clusters)
+        task = executor.submit("init-sampled", _sample, settings, model, new_root(context.rng), *parts)
         counts = executor.result(task)
-        if counts.shape[1] < self.n_clusters:
+        if self.n_clusters is not None and counts.shape[1] < self.n_clusters:
             warnings.warn(
                 f"starting with {counts.shape[1]} clusters instead of {self.n_clusters}: the sampler left the others "
                 "without a token",
@@ -123,10 +131,21 @@ class SampledTopics:
         return as_summary(context.model, counts * (length * survey.total_weight / counts.sum()))
 
 
+def topics_for(context: InitContext) -> int:
+    """How many topics to start with, from the numbers of documents, tokens and words alone.
+
+    Moves go up and down from there.
+    """
+    survey = context.survey
+    tokens = float(survey.mean.sum()) * survey.total_weight
+    wanted = min(ROOT_TOKENS * np.sqrt(tokens), ROOT_DOCUMENTS * np.sqrt(survey.n_atoms))
+    return max(1, int(min(wanted, MEMORY // (16 * context.source.n_features))))
+
+
 def _sample(settings: SampledTopics, model: Model, root: int, *parts: Batch) -> np.ndarray:
     """Task: tokens by word and topic ``(V, K)``, largest topic first, on average over the last passes."""
     batch = gather(parts)
-    x, k = batch.x.tocsr(), settings.n_clusters
+    x, k = batch.x.tocsr(), cast(int, settings.n_clusters)
     times = np.ones(x.shape[0]) if batch.weights is None else np.asarray(batch.weights, np.float64)
     if x.data.sum() > MOST_TOKENS:
         raise DataError(

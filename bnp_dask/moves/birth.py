@@ -10,25 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
+from bnp_dask.allocation.base import GroupedAllocation
 from bnp_dask.batch import Batch
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Task
-from bnp_dask.finite import unless_refused
-from bnp_dask.initialize.anchors import AnchorWords
-from bnp_dask.initialize.context import child_rng, summarize_assigned
-from bnp_dask.initialize.kmeans import cluster_atoms
+from bnp_dask.initialize.context import child_rng
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import MORE, Gather, PlanContext, Planning, Proposal, Split, at_most
-from bnp_dask.moves.forecast import SWEEPS, Forecast
-from bnp_dask.moves.runs import run_labels
-from bnp_dask.moves.scores import all_pairs
+from bnp_dask.moves.small_run import WORDS, create
 from bnp_dask.moves.windows import plan_windows
 from bnp_dask.observation.base import numbers_per_cluster
-from bnp_dask.sequences import loose, runs_at_most
+from bnp_dask.sequences import runs_at_most
 from bnp_dask.settings import hold, number_from, one_of, positive_number, shown, whole_number
 from bnp_dask.summary import Exchange, Summary
 from bnp_dask.visits import Trial, Visit
@@ -43,17 +39,8 @@ ALWAYS = 7e6
 DEARER = 8.0
 """How much more an atom-cluster pair costs in a small run, where few clusters share the cost of looking at an atom."""
 
-WORDS = 0
-"""Stands among widths for the number of topics that anchor words find."""
-
-RUNS = 1
-"""Stands among widths for as many states as runs of consecutive steps tell apart; hidden Markov models try it too."""
-
-LEAST = 0.002
-"""Share of a target's atoms that a new cluster must have: what holds less is an accident of the sample."""
-
-WORDS_NEED = 3000
-"""Documents below which the co-occurrence of words says too little."""
+WORDS_NEED = 30_000
+"""Tokens below which the co-occurrence of words says too little: 3,000 documents of ten words, 300 of a hundred."""
 
 WORDS_SEEN = 800
 """Tokens whose co-occurrence is looked at, for each of ``sample`` and over all clusters.
@@ -63,22 +50,8 @@ to 1 in 800 of the tokens, the words of 5,000 documents of 40 tokens showed 13 (
 20,000 showed 26, and those of 50,000 showed 29.
 """
 
-MOST_TOPICS = 100
-"""Topics that anchor words may find in one target."""
-
-SEEDED = 80
-"""Atoms per new cluster among which k-means++ chooses, at least; and one for every ``SEED_NUMBERS`` it has numbers."""
-
-SEED_NUMBERS = 7
-
 SAMPLE_NUMBERS = 2.5
 """Atoms gathered for each number that a new cluster has, at least: fewer do not show its shape."""
-
-SETTLED = 1e-4
-"""A small run unites clusters once a step raises its objective by less than this share of an atom-nat per atom."""
-
-ROUNDS = 6
-"""Times that clusters of a small run are united and re-estimated."""
 
 
 @dataclass(frozen=True)
@@ -247,10 +220,27 @@ class Birth:
         key, few = (context.lap, 11, target), self._sample(context)
         seen = self._documents(context, few) if failed == 0 else few
         sample = _some(context.model, context.atoms[target], seen, child_rng(context.seed, *key, 1))
-        words = context.model.allocation.grouped and sample.is_sparse and sample.n_atoms >= WORDS_NEED
-        widths = self._widths(failed, words)
-        args = (context.model, sample, context.count(target), widths, self.refine, context.seed, key, few)
+        model, widths = self._model(context, target), self._widths(failed, _has_words(context.model, sample))
+        args = (
+            model,
+            sample,
+            context.count(target),
+            widths,
+            self.refine,
+            context.seed,
+            key,
+            few,
+        )
         return f"propose-lap{context.lap}-birth-of-cluster{target}", create, args
+
+    def _model(self, context: PlanContext, target: int) -> Model:
+        """The model of a target's atoms alone: of documents these are parts, whose topics share the target's prior."""
+        model = context.model
+        if not model.allocation.grouped:
+            return model
+        share = float(context.posterior.weights[context.value.position(target)])
+        allocation: Any = cast(GroupedAllocation, model.allocation).within(share)
+        return replace(model, allocation=allocation)
 
     def _widths(self, failed: int, words: bool = False) -> tuple[int, ...]:
         """Numbers of new clusters to start a small run with: many at first, then fewer.
@@ -341,100 +331,6 @@ def _some(model: Model, atoms: Batch, size: int, rng: np.random.Generator) -> Ba
     return runs_at_most(atoms, size, rng) if model.chained else at_most(atoms, size, rng)
 
 
-def create(
-    model: Model,
-    atoms: Batch,
-    mass: float,
-    widths: Sequence[int],
-    refine: int,
-    seed: int,
-    key: tuple[int, ...],
-    few: int | None = None,
-) -> Summary | None:
-    """Task: new clusters for a sample of one cluster's atoms, or None when they are better left together.
-
-    For each number of clusters in ``widths``: Bregman k-means++, then full-batch steps on the sample, then uniting
-    newborn clusters while that raises the objective expected for all of the target; the best of them must beat one
-    cluster.  Where words are asked how many topics there are, they are those of all ``atoms``, and what follows uses
-    ``few`` of them.  The statistics returned are scaled to the target's ``mass``.
-    """
-    every = atoms
-    if WORDS in widths and few is not None:
-        atoms = at_most(atoms, few, child_rng(seed, *key, 2))
-    model = replace(model, precision="double")  # parts of one cluster overlap: screening would come on top
-    forecast = Forecast(model, mass / model.mass(atoms))
-    together = summarize_assigned(model, atoms, np.zeros(atoms.n_atoms, np.int64), 1)
-    if model.chained:
-        together = model.local_step(model.global_step(together), atoms)
-    best, most = None, forecast.value(together)
-    if WORDS in widths:
-        rng = child_rng(seed, *key, WORDS)
-        summary = unless_refused(_from_words, model, every, atoms, rng, otherwise=None)
-        if summary is not None and forecast.value(summary) > most:
-            best, most = summary, forecast.value(summary)
-    for width in dict.fromkeys(w for w in (RUNS, *widths) if w != WORDS and (w != RUNS or model.chained)):
-        rng = child_rng(seed, *key, width)
-        summary = unless_refused(_small_run, forecast, atoms, width, refine, rng, otherwise=None)
-        if summary is not None and forecast.value(summary) > most:
-            best, most = summary, forecast.value(summary)
-    if best is None:
-        return None
-    order = np.argsort(-best["N"], kind="stable")
-    return best.take(best.ids[order].tolist()).scale(mass / max(float(best["N"].sum()), 1e-300))
-
-
-def _small_run(forecast: Forecast, atoms: Batch, width: int, refine: int, rng: np.random.Generator) -> Summary | None:
-    """Statistics of at most ``width`` clusters of the atoms, or None when they become one."""
-    model = forecast.model
-    if width == RUNS:
-        labels, found = run_labels(loose(model), atoms, rng)
-        return None if found < 2 else _settled(forecast, atoms, summarize_assigned(model, atoms, labels, found), refine)
-    # k-means++ looks at a likelihood of every atom alone, which for full covariances costs more than all the rest
-    numbers = 0 if atoms.is_sparse else numbers_per_cluster(model.observation)
-    few = at_most(
-        replace(atoms, groups=None) if model.chained else atoms, max(SEEDED, numbers // SEED_NUMBERS) * width, rng
-    )
-    labels, found = cluster_atoms(model, few, width, rng, 1, 3)
-    if found < 2:
-        return None
-    return _settled(forecast, atoms, summarize_assigned(model, few, labels, found), refine)
-
-
-def _settled(forecast: Forecast, atoms: Batch, summary: Summary, refine: int) -> Summary | None:
-    """Statistics after local steps on the atoms, and of fewer clusters where that is better; None when they are one."""
-    model = forecast.model
-    last = -np.inf
-    for _ in range(refine):  # apart first: uniting clusters that are still alike would undo the split
-        posterior = model.global_step(summary)
-        summary = model.local_step(posterior, atoms)
-        value = sum(model.elbo(posterior, summary).values())
-        summary = _without_empty(summary)
-        if value - last < SETTLED * atoms.total_weight:
-            break
-        last = value
-    for _ in range(ROUNDS):
-        before = summary.n_clusters
-        summary = forecast.unite(model.local_step(model.global_step(summary), atoms, all_pairs(summary.ids)))
-        summary = _without_empty(summary.without_pairs())
-        if summary.n_clusters in (1, before):
-            break
-    summary = forecast.thin_out(model.local_step(model.global_step(summary), atoms), atoms)
-    return summary if summary.n_clusters > 1 else None
-
-
-def _from_words(model: Model, every: Batch, atoms: Batch, rng: np.random.Generator) -> Summary | None:
-    """Statistics on ``atoms`` of the topics that anchor words of ``every`` document tell apart, or None when these are
-    one."""
-    summary = AnchorWords(MOST_TOPICS).of_batch(model, every, int(rng.integers(2**31)))
-    least = LEAST * atoms.n_atoms / every.n_atoms  # anchors are those of the larger sample, and so are accidents
-    for _ in range(SWEEPS):
-        if summary.n_clusters < 2:
-            return None
-        summary = _without_empty(model.local_step(model.global_step(summary), atoms), least)
-    return summary if summary.n_clusters > 1 else None
-
-
-def _without_empty(summary: Summary, share: float = LEAST) -> Summary:
-    """Without clusters of less than one atom, or less than ``share`` of the whole, but for the largest of all."""
-    least = min(max(1.0, share * float(summary["N"].sum())), float(summary["N"].max()))
-    return summary.take([int(i) for i, n in zip(summary.ids, summary["N"], strict=True) if n >= least])
+def _has_words(model: Model, documents: Batch) -> bool:
+    """Whether documents have enough words to tell how many topics there are."""
+    return model.allocation.grouped and documents.is_sparse and model.mass(documents) >= WORDS_NEED

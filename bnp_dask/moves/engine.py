@@ -15,6 +15,7 @@ from bnp_dask.finite import require_finite_terms
 from bnp_dask.model import Model
 from bnp_dask.moves.base import (
     HOPELESS,
+    NOBODY,
     Memory,
     Move,
     Parts,
@@ -25,6 +26,8 @@ from bnp_dask.moves.base import (
     Sweep,
     record,
 )
+from bnp_dask.moves.merge import Merge as Pairing
+from bnp_dask.moves.merge import pair_empty
 from bnp_dask.moves.scores import without_data
 from bnp_dask.summary import Edit, Exchange, Merge, Summary, Take, follow
 
@@ -43,6 +46,9 @@ SORT = "sort"
 
 ROUNDING = 1e-12
 """Share of the objective's terms below which a gain is rounding."""
+
+NEGLIGIBLE = 1e-6
+"""Share of the objective's terms that doing without such a cluster may cost, at most, where other gains pay for it."""
 
 PATIENCE = 1.5
 """Factor on the observed ratio of two gains in a row, when the gains to come are estimated."""
@@ -67,6 +73,8 @@ def plan_lap(moves: Sequence[Move], context: PlanContext) -> Plan:
         urgent = {move.kind for move in order if move.is_urgent(context)}
         turns = sorted(order, key=lambda m: (m.kind not in begun, m.kind != "birth", m.kind not in urgent))
         _plan_in_turn([move.plan(context) for move in turns], context)
+        if any(move.kind == Pairing.kind for move in moves):
+            pair_empty(context)
     for move in order:
         move.prepare(context)
     return context.plan()
@@ -113,8 +121,11 @@ class Decision:
     records: list[dict[str, Any]]
 
 
-def decide(model: Model, value: Summary, parts: Parts, plan: Plan, memory: Memory) -> Decision:
+def decide(model: Model, value: Summary, parts: Parts, plan: Plan, memory: Memory, spare: float = 0.0) -> Decision:
     """Accept each proposal that raises the exact whole-data objective, one after the other.
+
+    Clusters that stand for no atom (:data:`NOBODY`) may go even if that costs a little (:data:`NEGLIGIBLE`), as long as
+    all that is accepted and ``spare`` make up for it: over the step and its decisions the objective never falls.
 
     Parameters
     ----------
@@ -128,9 +139,12 @@ def decide(model: Model, value: Summary, parts: Parts, plan: Plan, memory: Memor
         What was tried.
     memory
         Learns of failures.
+    spare
+        Nats by which the step before has raised the objective.
     """
-    judge = _Judge(model, value, parts)
-    records = [*plan.given_up, *[judge.consider(proposal, memory) for proposal in plan.proposals], *judge.sort()]
+    judge = _Judge(model, value, parts, max(0.0, spare))
+    in_turn = sorted(plan.proposals, key=lambda proposal: proposal.again)
+    records = [*plan.given_up, *[judge.consider(proposal, memory) for proposal in in_turn], *judge.sort()]
     memory.forget_dead(judge.value.ids)
     return Decision(judge.edits, records)
 
@@ -141,8 +155,8 @@ class _Judge:
     The data term is a sum over clusters, of which a proposal touches few, so only those are computed again.
     """
 
-    def __init__(self, model: Model, value: Summary, parts: Parts) -> None:
-        self.model, self.parts = model, parts
+    def __init__(self, model: Model, value: Summary, parts: Parts, spare: float) -> None:
+        self.model, self.parts, self.spare = model, parts, spare
         self.edits: list[Edit] = []
         self.value = value
         self.light = without_data(model, value)
@@ -157,7 +171,9 @@ class _Judge:
         counts = [float(self.value["N"][self.value.position(t)]) for t in proposal.targets]
         try:
             fewer = proposal.kind not in BIRTHS
-            gain, accepted = self._try(proposal.edit, *self._touched(proposal.edit), fewer)
+            gain, accepted = self._try(
+                proposal.edit, *self._touched(proposal.edit), fewer, _only_empty(proposal, counts)
+            )
         except SummaryError:
             return _row(proposal, None, False, "a cluster it names was changed by another move of this lap")
         except NumericalError as error:  # what is not finite is no gain; the state before is as it was
@@ -188,7 +204,7 @@ class _Judge:
             return []
         ids = tuple(int(i) for i in self.value.ids[order])
         gain, accepted = self._try(Take(ids), (), None)
-        if not accepted and gain >= -self._rounding(self.terms):
+        if not accepted and gain >= -ROUNDING * self._size(self.terms):
             return []
         why = "the objective rises" if accepted else "the objective would fall"
         return [record(SORT, ids, (), gain, accepted, why)]
@@ -200,7 +216,9 @@ class _Judge:
         pair = self.value.without_pairs().take([edit.keep, edit.drop])
         return (edit.keep, edit.drop), pair.with_pairs(np.array([[edit.keep, edit.drop]])).merge(edit.keep, edit.drop)
 
-    def _try(self, edit: Edit, gone: tuple[int, ...], new: Summary | None, fewer: bool = False) -> tuple[float, bool]:
+    def _try(
+        self, edit: Edit, gone: tuple[int, ...], new: Summary | None, fewer: bool = False, empty: bool = False
+    ) -> tuple[float, bool]:
         light = edit.apply(self.light, self.light_parts)
         terms = self.model.allocation_terms(light)
         data = {} if new is None else self._data_terms(new)
@@ -208,8 +226,11 @@ class _Judge:
         gain += sum(data.values()) - sum(self.data[i] for i in gone)
         require_finite_terms({type(edit).__name__: gain}, "the gain of the edit")
         # an empty cluster of a DP mixture costs nothing; of two states of the same worth the smaller is kept
-        if gain <= (-1.0 if fewer else 1.0) * self._rounding(terms):
+        size = self._size(terms)
+        lost = max(ROUNDING * size, min(self.spare, NEGLIGIBLE * size) if empty else 0.0)
+        if gain <= (-lost if fewer else lost):
             return gain, False
+        self.spare = max(0.0, self.spare + gain)
         self.edits.append(edit)
         self.value, self.light, self.terms = edit.apply(self.value, self.parts), light, terms
         self.parts, self.light_parts = follow(self.parts, edit), follow(self.light_parts, edit)
@@ -218,9 +239,9 @@ class _Judge:
         self.data.update(data)
         return gain, True
 
-    def _rounding(self, terms: Mapping[str, float]) -> float:
-        """Nats below which a gain is rounding; ``terms`` are those without the data."""
-        return ROUNDING * (sum(abs(t) for t in terms.values()) + abs(sum(self.data.values())))
+    def _size(self, terms: Mapping[str, float]) -> float:
+        """How large the objective's terms are, nats; ``terms`` are those without the data."""
+        return sum(abs(t) for t in terms.values()) + abs(sum(self.data.values()))
 
     def _data_terms(self, summary: Summary) -> dict[int, float]:
         terms = self.model.best_data_terms(summary)
@@ -243,6 +264,13 @@ class _Judge:
             return False
         memory.sweeps[target] = Sweep(proposal.others, self.parts[proposal.edit.trial], gain, step, tried)
         return True
+
+
+def _only_empty(proposal: Proposal, counts: list[float]) -> bool:
+    """Whether all that a proposal does is to do without clusters that stand for no atom."""
+    if proposal.kind == "merge":
+        return min(counts) < NOBODY
+    return proposal.kind == "delete" and max(counts) < NOBODY
 
 
 def _is_clear(proposal: Proposal, gain: float, counts: list[float]) -> bool:

@@ -6,13 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bnp_dask.moves.base import PlanContext, Planning, Proposal
+from bnp_dask.moves.base import NOBODY, PlanContext, Planning, Proposal
 from bnp_dask.moves.scores import allocation_gains, rough_allocation_gains
 from bnp_dask.settings import hold, number_from, whole_number
 from bnp_dask.summary import Merge as MergeEdit
 
 DOUBT = 10.0
 """Nats per cluster by which the rough allocation term may be wrong."""
+
+MOST_EMPTY = 50
+"""Pairs of clusters that stand for no atom which one lap tracks at most."""
 
 
 @dataclass(frozen=True)
@@ -90,3 +93,28 @@ class Merge:
         exact = context.pair_gains()[first[near], second[near]] + allocation_gains(context.model, value, pairs)
         order = np.argsort(-exact, kind="stable")
         return pairs[order], exact[order]
+
+
+def pair_empty(context: PlanContext) -> None:
+    """Pair clusters that stand for no atom with others, in every lap and whatever failed before.
+
+    Doing without one may cost a little, which only gains of the lap can pay for.  Other proposals may name these
+    clusters too: pairs are decided last, and void where one of them has changed by then, so that those which no other
+    proposal names come first.
+    """
+    ids = context.value.ids.tolist()
+    tracked = {frozenset(pair) for pair in context.pairs}
+    named = context.claimed() | set().union(*tracked)
+    empty = [i for i in ids if context.count(i) < NOBODY]
+    # a birth at one batch changes the statistics of its target there alone, and pairs are those of all batches
+    left = set(ids) - context.at_stake - {split.target for split in context.splits.values()}
+    for drop in empty[:MOST_EMPTY]:
+        others = left - {drop}
+        if drop not in left or not others:
+            continue
+        near = context.pair_gains()[context.value.position(drop)]
+        keep = max(sorted(others), key=lambda i: (i not in named, i not in empty, near[context.value.position(i)]))
+        left = others - {keep}
+        if {keep, drop} not in tracked:
+            context.pairs.append((keep, drop))
+            context.proposals.append(Proposal(Merge.kind, (keep, drop), (), MergeEdit(keep, drop), again=True))

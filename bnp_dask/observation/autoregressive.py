@@ -16,6 +16,7 @@ import numpy as np
 
 from bnp_dask.arrays import real_setting
 from bnp_dask.batch import Batch
+from bnp_dask.bulk import bulk_of
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.fixed_order import is_fixed
 from bnp_dask.kernels.arithmetic import log, matmul
@@ -86,11 +87,12 @@ class AutoRegressiveGaussian:
         Degrees of freedom, > D - 1.  Default D + 2.
     B
         Scale matrix: a number, its diagonal ``(D,)``, or ``(D, D)`` symmetric positive definite; squared data
-        units.  Default: diagonal, E[covariance] = B / (nu - D - 1) is a tenth of the data's variance.
+        units.  Default: diagonal, E[covariance] = B / (nu - D - 1) is a tenth of the variance of
+        the data's bulk (see :func:`bnp_dask.bulk.bulk_of`).
     M
         Prior mean of A: a number (times the identity) or ``(D, D)``.  Default 1: steps stay where they were.
     V
-        Precision of A's columns, as ``B``; squared data units.  Default: diagonal, a tenth of the data's variance,
+        Precision of A's columns, as ``B``; squared data units.  Default: diagonal, a tenth of that variance,
         so that entries of A are expected within about 1 of M where features have one scale.
 
     Notes
@@ -123,8 +125,9 @@ class AutoRegressiveGaussian:
         require_spread(survey)
         nu = wishart.degrees_of_freedom(self.nu, d)
         now = survey.features(np.arange(d))
-        scale = wishart.default_scale(default_variance(now), nu) if self.B is None else _scale("B", self.B, d)
-        precision = np.diag(default_variance(now)) if self.V is None else _scale("V", self.V, d)
+        bulk = bulk_of(now)
+        scale = wishart.default_scale(default_variance(bulk), nu) if self.B is None else _scale("B", self.B, d)
+        precision = np.diag(default_variance(bulk)) if self.V is None else _scale("V", self.V, d)
         mean = _mean(1.0 if self.M is None else self.M, d)
         most = np.maximum(np.abs(survey.minimum), np.abs(survey.maximum))
         residual = np.minimum(most[:d] + matmul(np.abs(mean), most[d:]), 2 * LARGEST)
@@ -177,13 +180,13 @@ class AutoRegressiveGaussian:
         sums = unpack(summary["zz"], 2 * d)
         nu = float(known("nu", self.nu)) + summary["N"]
         precision = sums[:, d:, d:] + known("V", self.V)
-        root_v, log_det_v = wishart.factor(precision, summary.ids, name)
+        precision, root_v, log_det_v = wishart.factor(precision, summary.ids, name)
         inverse_v = matmul(root_v.transpose(0, 2, 1), root_v)
         # only what regression explains is a difference: sums about the prior's own prediction do not cancel
         whitened = matmul(sums[:, :d, d:], root_v.transpose(0, 2, 1))
         shift = matmul(whitened, root_v)
         scale = prior + sums[:, :d, :d] - matmul(whitened, whitened.transpose(0, 2, 1))
-        root, log_det = wishart.factor(scale, summary.ids, name)
+        scale, root, log_det = wishart.factor(scale, summary.ids, name)
         lam = nu[:, None, None] * matmul(root.transpose(0, 2, 1), root)
         level = 0.5 * (wishart.expected_log_det(nu, log_det, d) - d * LOG_2PI)
         typical = np.sqrt(np.diagonal(sums, axis1=1, axis2=2) / np.maximum(summary["N"], 1.0)[:, None])

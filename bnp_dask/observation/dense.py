@@ -9,15 +9,15 @@ import numpy as np
 
 from bnp_dask.arrays import real_setting
 from bnp_dask.batch import Batch
+from bnp_dask.bulk import Bulk
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.observation.ranges import check_reach
 from bnp_dask.settings import LEAST_MASS, MOST_MASS, shown
-from bnp_dask.survey import Survey
 
 LOG_2PI = math.log(2 * math.pi)
 
 PRIOR_SCALE = 0.1
-"""Expected variance of a cluster, as a share of the data's variance, when the user gives no prior.
+"""Expected variance of a cluster, as a share of the variance of the data's bulk, when the user gives no prior.
 
 With kappa equal to it, cluster means are expected to spread exactly as the data do.
 """
@@ -100,23 +100,23 @@ def known(name: str, value: np.ndarray | float | None) -> np.ndarray:
     return np.asarray(value, np.float64)
 
 
-def default_location(survey: Survey) -> np.ndarray:
-    """Prior mean from the data: their mean, ``(D,)``."""
-    return np.ascontiguousarray(survey.mean)
+def default_location(bulk: Bulk) -> np.ndarray:
+    """Prior mean from the data: the mean of their bulk, ``(D,)``."""
+    return np.ascontiguousarray(bulk.mean)
 
 
-def default_variance(survey: Survey) -> np.ndarray:
-    """Expected within-cluster variance from the data, ``(D,)``: PRIOR_SCALE times their variance.
+def default_variance(bulk: Bulk) -> np.ndarray:
+    """Expected within-cluster variance from the data, ``(D,)``: PRIOR_SCALE times the variance of their bulk.
 
     A constant column has none; it gets a millionth of the mean variance (or 1), with a warning.
     """
-    variance = np.array(survey.variance)
+    variance = np.array(bulk.variance)
     typical = float(variance.mean()) or 1.0
     # below what rounding of the column's own magnitude can produce, a column is constant
-    noise = (1e-14 * np.maximum(np.abs(survey.minimum), np.abs(survey.maximum))) ** 2
+    noise = (1e-14 * np.maximum(np.abs(bulk.minimum), np.abs(bulk.maximum))) ** 2
     constant = variance <= noise
     if constant.any():
-        columns = survey.called(np.flatnonzero(constant))
+        columns = bulk.survey.called(np.flatnonzero(constant))
         warnings.warn(
             f"column(s) {columns} are constant: they carry no information about clusters; consider dropping them",
             stacklevel=2,

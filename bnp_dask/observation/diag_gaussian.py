@@ -11,6 +11,7 @@ import numpy as np
 from scipy.special import gammaln, psi
 
 from bnp_dask.batch import Batch
+from bnp_dask.bulk import bulk_of
 from bnp_dask.kernels.arithmetic import log, log1p, matmul
 from bnp_dask.kernels.resp import Resp, cluster_sums
 from bnp_dask.observation.dense import (
@@ -58,14 +59,14 @@ class DiagGaussian:
         Degrees of freedom, > 0.  Default 3.
     beta
         Scale, ``(D,)`` or a number, squared data units.  Default: E[variance] = beta / (nu - 2) is a tenth of the
-        data's variance.
+        variance of the data's bulk (see :func:`bnp_dask.bulk.bulk_of`).
     m
-        Prior mean, ``(D,)`` or a number.  Default: mean of the data.
+        Prior mean, ``(D,)`` or a number.  Default: mean of the data's bulk.
     kappa
         Pseudo-count of the prior mean, > 0.  Default 0.1: cluster means are expected to spread as the data do.
     center
         Point about which statistics are taken, ``(D,)``, so that large offsets cost no precision.  Default: mean
-        of the data.
+        of the data's bulk.
 
     References
     ----------
@@ -92,9 +93,10 @@ class DiagGaussian:
         require_spread(survey)
         nu = single("nu", 3.0 if self.nu is None else self.nu)
         kappa = single("kappa", PRIOR_SCALE if self.kappa is None else self.kappa)
+        bulk = bulk_of(survey)
         given = None if self.beta is None else vector("beta", scales("beta", self.beta), d)
-        beta = default_variance(survey) * max(nu - 2.0, 1.0) if given is None else given
-        mean = default_location(survey)
+        beta = default_variance(bulk) * max(nu - 2.0, 1.0) if given is None else given
+        mean = default_location(bulk)
         m = mean if self.m is None else vector("m", location("m", self.m), d)
         center = mean if self.center is None else vector("center", location("center", self.center), d)
         require_scale("beta", beta, survey, center)

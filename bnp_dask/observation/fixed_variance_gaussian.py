@@ -10,6 +10,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from bnp_dask.batch import Batch
+from bnp_dask.bulk import bulk_of
 from bnp_dask.kernels.arithmetic import log, matmul
 from bnp_dask.kernels.resp import Resp, cluster_sums
 from bnp_dask.observation.base import LOG_BASE
@@ -55,14 +56,15 @@ class FixedVarianceGaussian:
     Parameters
     ----------
     variance
-        Variance within clusters, ``(D,)`` or a number, squared data units.  Default: a tenth of the data's.
+        Variance within clusters, ``(D,)`` or a number, squared data units.  Default: a tenth of that of the
+        data's bulk (see :func:`bnp_dask.bulk.bulk_of`).
     m
-        Prior mean, ``(D,)`` or a number.  Default: mean of the data.
+        Prior mean, ``(D,)`` or a number.  Default: mean of the data's bulk.
     kappa
         Pseudo-count of the prior mean, > 0.  Default 0.1: cluster means are expected to spread as the data do.
     center
         Point about which statistics are taken, ``(D,)``, so that large offsets cost no precision.  Default: mean
-        of the data.
+        of the data's bulk.
 
     References
     ----------
@@ -85,10 +87,11 @@ class FixedVarianceGaussian:
 
     def with_prior(self, survey: Survey) -> Self:
         d = survey.n_features
-        mean = default_location(survey)
         require_spread(survey)
+        bulk = bulk_of(survey)
+        mean = default_location(bulk)
         given = None if self.variance is None else vector("variance", scales("variance", self.variance), d)
-        variance = default_variance(survey) if given is None else given
+        variance = default_variance(bulk) if given is None else given
         m = mean if self.m is None else vector("m", location("m", self.m), d)
         center = mean if self.center is None else vector("center", location("center", self.center), d)
         kappa = single("kappa", PRIOR_SCALE if self.kappa is None else self.kappa)

@@ -10,6 +10,7 @@ from typing import Self
 import numpy as np
 
 from bnp_dask.batch import Batch
+from bnp_dask.bulk import bulk_of
 from bnp_dask.kernels.arithmetic import log, matmul
 from bnp_dask.kernels.quadratic import (
     moment_sums,
@@ -86,14 +87,15 @@ class Gaussian:
         Degrees of freedom, > D - 1.  Default D + 2.
     B
         Scale matrix: a number, its diagonal ``(D,)``, or ``(D, D)`` symmetric positive definite; squared data
-        units.  Default: diagonal, E[covariance] = B / (nu - D - 1) is a tenth of the data's variance.
+        units.  Default: diagonal, E[covariance] = B / (nu - D - 1) is a tenth of the variance of
+        the data's bulk (see :func:`bnp_dask.bulk.bulk_of`).
     m
-        Prior mean, ``(D,)`` or a number.  Default: mean of the data.
+        Prior mean, ``(D,)`` or a number.  Default: mean of the data's bulk.
     kappa
         Pseudo-count of the prior mean, > 0.  Default 0.1: cluster means are expected to spread as the data do.
     center
         Point about which statistics are taken, ``(D,)``, so that large offsets cost no precision.  Default: mean
-        of the data.
+        of the data's bulk.
 
     References
     ----------
@@ -119,11 +121,12 @@ class Gaussian:
         require_spread(survey)
         nu = wishart.degrees_of_freedom(self.nu, d)
         kappa = single("kappa", PRIOR_SCALE if self.kappa is None else self.kappa)
+        bulk = bulk_of(survey)
         if self.B is None:
-            scale = wishart.default_scale(default_variance(survey), nu)
+            scale = wishart.default_scale(default_variance(bulk), nu)
         else:
             scale = wishart.scale_matrix(self.B, d)
-        mean = default_location(survey)
+        mean = default_location(bulk)
         m = mean if self.m is None else vector("m", location("m", self.m), d)
         center = mean if self.center is None else vector("center", location("center", self.center), d)
         require_scale("B", scale.diagonal(), survey, center)
@@ -143,7 +146,7 @@ class Gaussian:
         nu, kappa = self.nu + n, self.kappa + n
         shift = (self.kappa * prior + summary["x"]) / kappa[:, None]
         scale = self._posterior_scale(n, summary["x"], summary["xx"], kappa)
-        root, log_det = wishart.factor(scale, summary.ids, type(self).__name__)
+        scale, root, log_det = wishart.factor(scale, summary.ids, type(self).__name__)
         precision = matmul(root.transpose(0, 2, 1), root)
         precision *= nu[:, None, None]
         spread = np.sqrt(np.diagonal(scale, axis1=1, axis2=2) / nu[:, None] + shift**2)

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.special import gammaln, psi
 
 from bnp_dask.batch import Batch
+from bnp_dask.bulk import bulk_of
 from bnp_dask.errors import SettingError
 from bnp_dask.kernels.arithmetic import log, log1p, matmul
 from bnp_dask.kernels.counts import rising_sums, row_log_factorials
@@ -47,9 +48,9 @@ class Poisson:
     a
         Shape, > 0, a number or ``(D,)``.  Default 1: rates of clusters vary by as much as their mean.
     b
-        Rate of the Gamma, > 0, one over counts, a number or ``(D,)``.  Default: a divided by the data's mean, so
-        that clusters are expected to have the mean rate of the data.  A column of zeros has no mean; it is taken
-        to have one count in the whole data set, with a warning.
+        Rate of the Gamma, > 0, one over counts, a number or ``(D,)``.  Default: a divided by the mean of the data's
+        bulk (see :func:`bnp_dask.bulk.bulk_of`), so that clusters are expected to have that mean rate.  A column of
+        zeros has no mean; it is taken to have one count in the whole data set, with a warning.
 
     Notes
     -----
@@ -131,7 +132,7 @@ class Poisson:
 
 
 def _mean_rate(survey: Survey) -> np.ndarray:
-    mean = np.array(survey.mean, np.float64)
+    mean = np.array(bulk_of(survey).mean, np.float64)
     # negative means come from data that check() will refuse by row and column
     zero = ~(mean > 0)
     if zero.any():

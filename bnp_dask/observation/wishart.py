@@ -34,6 +34,10 @@ of the correlations of about 1e7.
 """
 
 
+ROUNDINGS = (1.0, 10.0, 100.0, 1000.0, 10_000.0)
+"""Multiples of D roundings of its diagonal by which a matrix may be widened, before it counts as wrong."""
+
+
 class Scaled(Protocol):
     """Parameters with scale matrices ``B (K, D, D)`` and with clusters to be whitened, ``whiten (K,)``."""
 
@@ -103,8 +107,11 @@ def condition_number(matrix: np.ndarray) -> float:
     return float(values[-1] / values[0]) if values[0] > 0 else float("inf")
 
 
-def factor(scale: np.ndarray, ids: np.ndarray, model: str) -> tuple[np.ndarray, np.ndarray]:
+def factor(scale: np.ndarray, ids: np.ndarray, model: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Inverse Cholesky factors of posterior scale matrices.
+
+    A matrix that is not positive definite only by rounding is widened by as little as makes it so: single rows 1e12
+    deviations away leave nothing else of their cluster's matrix in double precision.
 
     Parameters
     ----------
@@ -115,6 +122,8 @@ def factor(scale: np.ndarray, ids: np.ndarray, model: str) -> tuple[np.ndarray, 
 
     Returns
     -------
+    scale
+        The same matrices, or slightly wider ones.
     root
         Lower triangular R_k with ``B_k^-1 = R_k' R_k``, ``(K, D, D)``.
     log_det
@@ -123,12 +132,25 @@ def factor(scale: np.ndarray, ids: np.ndarray, model: str) -> tuple[np.ndarray, 
     Raises
     ------
     NumericalError
-        A matrix is not positive definite in double precision.
+        A matrix is not finite, or farther from positive definite than rounding can explain.
     """
     lower, root, wrong = cholesky_factors(scale)
-    if wrong >= 0:
-        raise NumericalError(_not_positive_definite(scale[wrong], int(ids[wrong]), model))
-    return root, 2.0 * log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
+    while wrong >= 0:
+        scale = scale.copy()
+        scale[wrong] = _widened(scale[wrong], int(ids[wrong]), model)
+        lower, root, wrong = cholesky_factors(scale)
+    return scale, root, 2.0 * log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
+
+
+def _widened(matrix: np.ndarray, cluster: int, model: str) -> np.ndarray:
+    """The matrix with the least multiple of its rounding error added to the diagonal that lets it be factored."""
+    diagonal = np.diag(matrix)
+    if np.isfinite(matrix).all() and (diagonal > 0).all():
+        for times in ROUNDINGS:
+            wider = matrix + np.diag(times * len(matrix) * np.finfo(np.float64).eps * diagonal)
+            if cholesky_factors(wider[None])[2] < 0:
+                return wider
+    raise NumericalError(_not_positive_definite(matrix, cluster, model))
 
 
 def log_dets(scale: np.ndarray, ids: np.ndarray, model: str) -> np.ndarray:
@@ -138,9 +160,9 @@ def log_dets(scale: np.ndarray, ids: np.ndarray, model: str) -> np.ndarray:
     try:
         lower = np.linalg.cholesky(scale)
     except np.linalg.LinAlgError:
-        return factor(scale, ids, model)[1]
+        return factor(scale, ids, model)[2]
     found = 2.0 * log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
-    return found if np.isfinite(found).all() else factor(scale, ids, model)[1]
+    return found if np.isfinite(found).all() else factor(scale, ids, model)[2]
 
 
 def without_scale(params: P, screened: bool) -> P:
@@ -259,7 +281,7 @@ def best_joint(
         The sum, and the absolute sizes of its terms and of those at the prior's own mode, both ``(n,)`` nats.
     """
     d = len(scale)
-    root, (prior_log_det,) = factor(scale[None], np.zeros(1, np.int64), "prior")
+    _, root, (prior_log_det,) = factor(scale[None], np.zeros(1, np.int64), "prior")
     t = whitened_squares(y, mean, root[0])
     s = 1.0 / (1.0 + 1.0 / kappa)
     inside = t / (1.0 + s * t)  # a' (B + s a a')^-1 a

@@ -10,6 +10,7 @@ from typing import Self
 import numpy as np
 
 from bnp_dask.batch import Batch
+from bnp_dask.bulk import bulk_of
 from bnp_dask.kernels.arithmetic import log, matmul
 from bnp_dask.kernels.quadratic import (
     moment_sums,
@@ -63,7 +64,8 @@ class ZeroMeanGaussian:
         Degrees of freedom, > D - 1.  Default D + 2.
     B
         Scale matrix: a number, its diagonal ``(D,)``, or ``(D, D)`` symmetric positive definite; squared data
-        units.  Default: diagonal, E[covariance] = B / (nu - D - 1) is a tenth of the data's mean square.
+        units.  Default: diagonal, E[covariance] = B / (nu - D - 1) is a tenth of the mean square of
+        the data's bulk (see :func:`bnp_dask.bulk.bulk_of`).
 
     References
     ----------
@@ -85,7 +87,8 @@ class ZeroMeanGaussian:
         require_spread(survey, about_zero=True)
         nu = wishart.degrees_of_freedom(self.nu, survey.n_features)
         if self.B is None:
-            about_zero = replace(survey, variance=survey.variance + survey.mean**2)
+            bulk = bulk_of(survey)
+            about_zero = replace(bulk, variance=bulk.variance + bulk.mean**2)
             scale = wishart.default_scale(default_variance(about_zero), nu)
         else:
             scale = wishart.scale_matrix(self.B, survey.n_features)
@@ -102,7 +105,7 @@ class ZeroMeanGaussian:
         d = len(self.B)
         nu = self.nu + summary["N"]
         scale = self.B + unpack(summary["xx"], d)
-        root, log_det = wishart.factor(scale, summary.ids, type(self).__name__)
+        scale, root, log_det = wishart.factor(scale, summary.ids, type(self).__name__)
         precision = nu[:, None, None] * matmul(root.transpose(0, 2, 1), root)
         spread = np.sqrt(np.diagonal(scale, axis1=1, axis2=2) / nu[:, None])
         level = 0.5 * (wishart.expected_log_det(nu, log_det, d) - d * LOG_2PI)

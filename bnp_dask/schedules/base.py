@@ -42,40 +42,68 @@ class Schedule(Protocol):
 
     laps: int
     window: int
+    decides_moves: bool
+    """Whether it has an exact objective, with which moves are decided."""
 
     def run(self, work: Work, state: State) -> Iterator[Step]:
         """Go on from ``state`` until it is finished, changing it in place."""
         ...
 
 
+TOLERANCE = 1e-6
+"""Nats per unit of weight by which a lap changes the objective of a run that has come to its end, by default."""
+
+PATIENCE = 5
+"""Calm laps in a row after which a run ends, where no tolerance was given.
+
+In nine runs on the toys of the thesis (bars, edges, letters) and two on clusters in 16 dimensions nothing was lost by
+it; in two on 32 overlapping clusters 0.6 and 1.2 nats of what a run to the strict end gained, in two on heavy tails 2
+and 7, in two on digits 0 and 33 (a merge found late).  Three laps lost up to 157.
+"""
+
+REFINING = 0.25
+"""As how much of a calm lap one counts in which deletes were still being refined: they may be about to pay."""
+
+
 def hold_common(schedule: Any) -> None:
     """Take over what all schedules are given; SettingError for laps, windows or tolerances out of range."""
     for name in ("laps", "window"):
         hold(schedule, name, whole_number(name, getattr(schedule, name), 1))
-    for name in ("tolerance", "count_tolerance"):
-        hold(schedule, name, number_from(name, getattr(schedule, name), 0.0))
+    if schedule.tolerance is not None:
+        hold(schedule, "tolerance", number_from("tolerance", schedule.tolerance, 0.0))
+    hold(schedule, "count_tolerance", number_from("count_tolerance", schedule.count_tolerance, 0.0))
 
 
-def end_lap(work: Work, state: State, laps: int, tolerance: float, count_tolerance: float, n_proposed: int) -> None:
+def end_lap(
+    work: Work, state: State, laps: int, tolerance: float | None, count_tolerance: float, n_proposed: int
+) -> None:
     """Count the lap and decide whether to stop.
 
     Converged when over one lap the objective changed by less than ``tolerance`` nats per unit of weight and no
-    N_k by more than ``count_tolerance`` of the total weight, and the moves found nothing new to propose.
+    N_k by more than ``count_tolerance`` of all atoms, and the moves found nothing new to propose.  Where no tolerance
+    was given it is :data:`TOLERANCE`, and :data:`PATIENCE` calm laps in a row are an end too: those in which no cluster
+    came, went or changed its count by more than :data:`~bnp_dask.moves.base.CALM`, and which raised the objective by
+    less than :data:`~bnp_dask.moves.base.CALM_GAIN` nats per atom (of topics: token).  Those in which deletes are
+    refined count as :data:`REFINING` of one.
     """
+    exact = TOLERANCE if tolerance is None else tolerance
     quiet = not work.moves or (state.lap > 0 and n_proposed == 0)
     state.lap += 1
     state.position = 0
     counts = state.total.value_of("N")
-    weight = remaining_weight(work, state.lost)
+    weight, mass = remaining_weight(work, state.lost), float(counts.sum())
     same = all(loss.lap != state.lap for loss in state.lost.values())  # another objective says nothing about this one
     state.calm = False
     if same and state.lap_elbo is not None and state.lap_counts is not None and len(counts) == len(state.lap_counts):
         gain = abs(state.elbo - state.lap_elbo)
         moved = np.abs(counts - state.lap_counts)
-        steady = (moved <= np.maximum(CALM * state.lap_counts, count_tolerance * weight)).all()
-        state.calm = bool(steady) and gain <= max(CALM_GAIN, tolerance) * weight
-        if quiet and gain <= tolerance * weight and moved.max(initial=0.0) <= count_tolerance * weight:
+        steady = (moved <= np.maximum(CALM * state.lap_counts, count_tolerance * mass)).all()
+        state.calm = bool(steady) and gain <= max(CALM_GAIN * mass, exact * weight)
+        if quiet and gain <= exact * weight and moved.max(initial=0.0) <= count_tolerance * mass:
             state.finished = "converged"
+    state.calm_laps = state.calm_laps + (REFINING if state.memory.sweeps else 1.0) if state.calm else 0.0
+    if tolerance is None and state.calm_laps >= PATIENCE:
+        state.finished = "converged"
     state.lap_elbo, state.lap_counts = state.elbo, counts
     if state.finished is None and state.lap >= laps:
         state.finished = "laps"

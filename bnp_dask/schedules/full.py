@@ -30,8 +30,9 @@ class FullBatch:
 
     laps: int = 100
     window: int = 8
-    tolerance: float = 1e-6
+    tolerance: float | None = None
     count_tolerance: float = 1e-4
+    decides_moves = True
 
     def __post_init__(self) -> None:
         hold_common(self)
@@ -60,7 +61,7 @@ class FullBatch:
             self._global_step(work, state)
             gain = None if before is None else state.elbo - before
             n_proposed = state.plan.n_proposed
-            moves = settle_lap(work, state)
+            moves = settle_lap(work, state, gain)
             end_lap(work, state, self.laps, self.tolerance, self.count_tolerance, n_proposed)
             row = history_row(state, lap, None, exact=True, action="folded", gain=gain, moves=moves)
             yield Step(state, pipeline, row, lap_end=True)

@@ -136,8 +136,11 @@ def _counts(state: State, cluster: int) -> list[float]:
     return [float(value["N"][value.position(cluster)])]
 
 
-def settle_lap(work: Work, state: State) -> list[dict[str, Any]]:
-    """Decide the lap's proposals on ``state.total``; history rows, one per proposal."""
+def settle_lap(work: Work, state: State, gain: float | None) -> list[dict[str, Any]]:
+    """Decide the lap's proposals on ``state.total``; history rows, one per proposal.
+
+    ``gain`` is that of the lap's last step in nats, None where it is not known.
+    """
     plan = state.plan
     if not work.moves:
         return []
@@ -147,7 +150,7 @@ def settle_lap(work: Work, state: State) -> list[dict[str, Any]]:
         _end(work, state, [])
         return records
     parts = {name: trial.value() for name, trial in state.trials.items()}
-    decision = decide(work.model, state.total.value(), parts, plan, state.memory)
+    decision = decide(work.model, state.total.value(), parts, plan, state.memory, gain or 0.0)
     _end(work, state, decision.edits)
     return decision.records
 

@@ -39,9 +39,10 @@ class Memoized:
         it, clusters that the first batches lack are lost.
     tolerance, count_tolerance
         Stop when a lap changes the objective by less than ``tolerance`` nats per unit of weight and no cluster's
-        count by more than ``count_tolerance`` of the total weight, and moves have nothing left to propose.  They hurry
-        once clusters are calm: when a lap changes no count by more than 5 % and the objective by less than 1e-4 nats
-        per unit of weight (or by less than these tolerances).
+        count by more than ``count_tolerance`` of all atoms, and moves have nothing left to propose.  They hurry once
+        clusters are calm: when a lap changes no count by more than 5 % and the objective by less than 1e-4 nats per
+        atom (a token in topic models), or by less than these tolerances.  Default tolerance: 1e-6, or until clusters
+        have been calm for five laps in a row.
 
     Notes
     -----
@@ -61,8 +62,9 @@ class Memoized:
     window: int = 8
     order: Literal["shuffled", "fixed"] = "shuffled"
     delay: float = 1.0
-    tolerance: float = 1e-6
+    tolerance: float | None = None
     count_tolerance: float = 1e-4
+    decides_moves = True
 
     def __post_init__(self) -> None:
         hold_common(self)
@@ -91,7 +93,7 @@ class Memoized:
                 last = state.position == n_batches
                 if last:
                     n_proposed = state.plan.n_proposed
-                    moves = [*moves, *settle_lap(work, state)]
+                    moves = [*moves, *settle_lap(work, state, gain)]
                     end_lap(work, state, self.laps, self.tolerance, self.count_tolerance, n_proposed)
                 else:
                     pipeline.fill()

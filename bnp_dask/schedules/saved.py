@@ -27,7 +27,7 @@ GATHERED = "gathered"
 
 EDITS: dict[str, type[Edit]] = {e.__name__: e for e in (InsertEmpty, Take, Merge, Exchange, Forget)}
 
-NUMBERS = ("lap", "position", "step", "terms", "lap_elbo", "finished", "void", "calm")
+NUMBERS = ("lap", "position", "step", "terms", "lap_elbo", "finished", "void", "calm", "calm_laps")
 
 
 def state_to_json(state: State) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def state_from_saved(
         gathered=_gathered(numbers, arrays),
         partial=total("partial") if numbers["has_partial"] else None,
         lost={b: Loss(*rest) for b, *rest in numbers.get("lost", ())},  # older runs have none
-        **{"calm": False, **{name: numbers[name] for name in NUMBERS if name in numbers}},  # older runs lack calm
+        **{"calm": False, **{name: numbers[name] for name in NUMBERS if name in numbers}},  # older runs lack some
     )
 
 
@@ -183,6 +183,5 @@ def _gather_from_json(targets: list[int], limits: list[int] | int) -> Gather:
 def _proposal_from_json(saved: Mapping[str, Any]) -> Proposal:
     edit = _edit_from_json(saved["edit"])
     assert isinstance(edit, (Merge, Exchange))
-    return Proposal(
-        saved["kind"], tuple(saved["targets"]), tuple(saved["others"]), edit, saved["sweeps"], saved.get("weight", 1)
-    )
+    more = {name: saved[name] for name in ("weight", "again") if name in saved}  # older runs lack some
+    return Proposal(saved["kind"], tuple(saved["targets"]), tuple(saved["others"]), edit, saved["sweeps"], **more)

@@ -137,8 +137,9 @@ class State:
         how many edits there were then.
     lap_elbo, lap_counts
         Objective and N_k at the end of the last lap, for the stopping rule.
-    calm
-        Whether no cluster came, went or noticeably changed its count in the last lap.
+    calm, calm_laps
+        Whether no cluster came, went or noticeably changed its count in the last lap, and in how many laps in
+        a row (those in which deletes were refined count less).
     gathered
         Atoms of some clusters, gathered so far in this lap for births in the next.
     partial
@@ -167,6 +168,7 @@ class State:
     lap_elbo: float | None = None
     lap_counts: np.ndarray | None = None
     calm: bool = False
+    calm_laps: float = 0.0
     gathered: Gathered = field(default_factory=Gathered)
     partial: RunningTotal | None = None
     lost: dict[int, Loss] = field(default_factory=dict)

@@ -52,8 +52,9 @@ class Stochastic:
     delay: float = 1.0
     decay: float = 0.6
     order: Literal["shuffled", "fixed"] = "shuffled"
-    tolerance: float = 1e-6
+    tolerance: float | None = None
     count_tolerance: float = 1e-4
+    decides_moves = False
 
     def __post_init__(self) -> None:
         hold_common(self)

@@ -363,8 +363,8 @@ class RunStore:
         content = unseal(base.with_suffix(".json"), CHECKPOINT_FORMAT, VERSION)
         if not isinstance(content.get("state"), dict):
             raise StoreError(
-                f"checkpoint {number} has the right checksums but holds no state of a run; remove it to resume from the "
-                "one before"
+                f"checkpoint {number} has the right checksums but holds no state of a run; remove it to resume from "
+                "the one before"
             )
         packed = read_bytes(base.with_suffix(".npz"))
         if Extent(len(packed), zlib.crc32(packed)) != Extent.from_json(content["arrays"]):

@@ -128,7 +128,7 @@ def test_windows_do_not_leave_their_sequence_and_are_the_same_again():
 
 def test_settings():
     for wrong in ({"windows": -1}, {"window": (0, 5)}, {"window": (9, 5)}):
-        with pytest.raises(SettingError, match="windows"):
+        with pytest.raises(SettingError, match="window"):
             Birth(**wrong)
 
 

@@ -10,7 +10,7 @@ import time
 import pytest
 from distributed import Scheduler, Worker
 
-from bnp_dask.errors import SettingError
+from bnp_dask.errors import ExecutionError, SettingError
 from bnp_dask.execute.local import ANY_PORT
 from bnp_dask.execute.reach import require_scheduler
 
@@ -40,8 +40,6 @@ def unused_port():
         ("tcp://127.0.0.1:0", "there is no port 0"),
         ("foo://127.0.0.1:8786", "unknown address scheme 'foo'"),
         ("tcp://" + "a" * 300 + ":1", "label too long"),
-        ("tcp://nobody.invalid:8786", r"\(tried for 0\.3 s\)"),
-        ("tcp://a\0b:8786", r"\(tried for 0\.3 s\)"),
     ],
 )
 def test_what_is_no_address(address, reason):
@@ -51,17 +49,24 @@ def test_what_is_no_address(address, reason):
     assert len(str(caught.value)) < 400
 
 
+@pytest.mark.parametrize("host", ["nobody.invalid", "a\0b"])
+def test_names_that_nobody_knows(host):
+    with pytest.raises(ExecutionError, match=r"\(tried for 0\.3 s\)") as caught:
+        require_scheduler(f"tcp://{host}:8786", listen=0.3, answer=0.3)
+    assert "Start one with 'dask scheduler'" in str(caught.value)
+
+
 @pytest.mark.parametrize("scheme", ["tcp", "tls"])
 def test_nobody_listens(scheme):
     began = time.monotonic()
-    with pytest.raises(SettingError, match=r"Connection refused \(tried for 0\.3 s\)"):
+    with pytest.raises(ExecutionError, match=r"Connection refused \(tried for 0\.3 s\)"):
         require_scheduler(f"{scheme}://127.0.0.1:{unused_port()}", listen=0.3)
     assert 0.15 < time.monotonic() - began < 5.0
 
 
 def test_somebody_else_listens(silent):
     began = time.monotonic()
-    with pytest.raises(SettingError, match=r"does not answer as one \(waited up to 0\.5 s\)"):
+    with pytest.raises(ExecutionError, match=r"does not answer as one \(waited up to 0\.5 s\)"):
         require_scheduler(f"tcp://127.0.0.1:{silent}", answer=0.5)
     assert time.monotonic() - began < 5.0
 

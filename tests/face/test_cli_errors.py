@@ -28,6 +28,7 @@ JOB = {
     "data": {"path": "atoms.npy", "batch_size": 60},
     "init": {"type": "BregmanKMeans", "n_clusters": 3},
     "schedule": {"type": "Memoized", "laps": 2},
+    "moves": [],
     "store": "run",
 }
 

@@ -32,6 +32,7 @@ def folder(tmp_path_factory):
             "model": {"allocation": "HDPTopics", "observation": "Multinomial"},
             "data": "train.zarr",
             "init": {"type": "RandomExamples", "n_clusters": 4},
+            "moves": [],
             "schedule": {"type": "Memoized", "laps": 5},
             "store": "run",
         }

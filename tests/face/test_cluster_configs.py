@@ -37,6 +37,7 @@ JOB = {
     "data": {"path": "atoms.npy", "batch_size": 60},
     "init": {"type": "BregmanKMeans", "n_clusters": 2},
     "schedule": {"type": "Memoized", "laps": 2, "tolerance": 0, "count_tolerance": 0},
+    "moves": [],
     "store": "run",
 }
 

@@ -80,7 +80,8 @@ def test_the_python_about_topics_runs(tmp_path, monkeypatch, capsys):
     bnp.ingest(texts[:6], "bnp-dask-demo/heldout.zarr", vocabulary="bnp-dask-demo/docstrings.zarr")
     model = bnp.Model(bnp.HDPTopics(), bnp.Multinomial())
     schedule, store = bnp.Memoized(laps=2), "bnp-dask-demo/run"
-    bnp.train(model, "bnp-dask-demo/docstrings.zarr", init=bnp.RandomExamples(3), schedule=schedule, store=store)
+    start = bnp.RandomExamples(3)
+    bnp.train(model, "bnp-dask-demo/docstrings.zarr", init=start, moves=(), schedule=schedule, store=store)
     scope = {}
     exec(blocks("python")[0], scope)
     assert "nats per held-out token" in capsys.readouterr().out

@@ -103,7 +103,7 @@ def test_a_birth_whose_small_run_fails_is_no_birth(monkeypatch):
     def failing(*args):
         raise NumericalError("cannot be computed")
 
-    monkeypatch.setattr("bnp_dask.moves.birth._small_run", failing)
+    monkeypatch.setattr("bnp_dask.moves.small_run._small_run", failing)
     result = train(moves=[bnp.Birth()], k=1)
     assert result.posterior.n_clusters == 1
     assert {row["why"] for row in result.history.moves()} == {"no split of the gathered atoms is better than none"}

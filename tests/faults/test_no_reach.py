@@ -107,7 +107,11 @@ def test_workers_see_what_they_should(cluster):
     }
 
 
-@pytest.mark.parametrize("name", KINDS)
+OTHERS_ARE_LONG = [pytest.param(name, marks=() if name == "mixture" else pytest.mark.long) for name in KINDS]
+"""Where nothing is compiled yet, three workers that compile kernels of topics or chains take minutes."""
+
+
+@pytest.mark.parametrize("name", OTHERS_ARE_LONG)
 def test_the_bits_do_not_depend_on_what_workers_see(cluster, caplog, name):
     with caplog.at_level(logging.INFO, "bnp_dask"):
         assert bits(run(name, cluster)) == undisturbed(name)
@@ -136,7 +140,7 @@ class Late:
         pass
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n == "topics" else pytest.mark.long) for n in KINDS])
+@pytest.mark.parametrize("name", OTHERS_ARE_LONG)
 def test_one_that_joins_late_takes_over(tmp_path, name):
     """All that the first worker wrote is read by the coordinator for the second, which never sees the directory."""
     import dask

@@ -160,6 +160,6 @@ def test_data_that_changed_are_noticed_at_resume(half, tmp_path, monkeypatch, ch
 def test_data_of_the_same_content_elsewhere_are_another_run(half, tmp_path):
     shutil.copytree(half / "run", tmp_path / "run")
     shutil.copytree(half / "x.zarr", tmp_path / "x.zarr")
-    with pytest.raises(StoreError, match=r"the data changed \(data: .*x.zarr"):
+    with pytest.raises(StoreError, match=r"the data changed \(data\.path: .*x.zarr"):
         go(SerialExecutor(), data=str(tmp_path / "x.zarr"), store=tmp_path / "run", resume=True)
     assert bnp.load(half / "run" / "posterior.zarr").n_clusters >= 1

@@ -23,7 +23,7 @@ def k_means(x, weights, n_clusters):
         warnings.simplefilter("always")
         init, laps = bnp.KMeansParallel(n_clusters), bnp.Memoized(laps=1)
         source = bnp.as_source(x, weights=weights, batch_size=40)
-        result = bnp.train(model, source, init=init, schedule=laps, rng=3)
+        result = bnp.train(model, source, init=init, schedule=laps, moves=(), rng=3)
     return result.posterior, [str(w.message) for w in caught]
 
 
@@ -60,9 +60,8 @@ def test_heavy_atoms_are_as_good_as_so_many_light_ones():
 def posterior():
     x = np.random.default_rng(0).normal(size=(200, 2))
     model = bnp.Model(bnp.DPMixture(), bnp.Gaussian())
-    return bnp.train(
-        model, x, init=bnp.BregmanKMeans(2), schedule=bnp.Memoized(laps=3, tolerance=1e9, count_tolerance=1.0)
-    ).posterior
+    schedule = bnp.Memoized(laps=3, tolerance=1e9, count_tolerance=1.0)
+    return bnp.train(model, x, init=bnp.BregmanKMeans(2), schedule=schedule, moves=()).posterior
 
 
 @pytest.mark.parametrize("far", [1e30, 1e200, -1e308, np.nan, np.inf])
@@ -81,9 +80,8 @@ def test_a_sequence_that_counts_zero_times_does_not_count():
     x = np.random.default_rng(1).normal(size=(60, 1))
     source = bnp.as_source(x, groups=[0, 20, 40, 60])
     hmm = bnp.Model(bnp.FiniteHMM(), bnp.DiagGaussian())
-    found = bnp.train(
-        hmm, source, init=bnp.BregmanKMeans(2), schedule=bnp.Memoized(laps=2, tolerance=1e9, count_tolerance=1.0)
-    ).posterior
+    schedule = bnp.Memoized(laps=2, tolerance=1e9, count_tolerance=1.0)
+    found = bnp.train(hmm, source, init=bnp.BregmanKMeans(2), schedule=schedule, moves=()).posterior
     far = x.copy()
     far[25] = 1e250
     weighted = bnp.as_source(far, groups=[0, 20, 40, 60], weights=np.repeat([1.0, 0.0, 2.0], 20))
@@ -119,9 +117,8 @@ def test_a_store_with_bad_weights_is_refused_by_all_who_read_it(tmp_path, poster
     group["weights"][17] = wrong
     if kind == "counts":
         model = bnp.Model(bnp.DPMixture(), bnp.Multinomial())
-        posterior = bnp.train(
-            model, x, init=bnp.RandomExamples(2), schedule=bnp.Memoized(laps=3, tolerance=1e9, count_tolerance=1.0)
-        ).posterior
+        schedule = bnp.Memoized(laps=3, tolerance=1e9, count_tolerance=1.0)
+        posterior = bnp.train(model, x, init=bnp.RandomExamples(2), schedule=schedule, moves=()).posterior
     uses = [
         lambda data: bnp.predict(posterior, data),
         lambda data: bnp.score(posterior, data),

@@ -21,6 +21,7 @@ def go(n_batches: int, store: str | None) -> bnp.TrainResult:
         bnp.Model(bnp.DPMixture(1.0), bnp.FixedVarianceGaussian()),
         MadeUp(n_batches, 10, N_FEATURES),
         init=bnp.RandomExamples(N_CLUSTERS),
+        moves=(),
         schedule=bnp.Memoized(laps=2, window=4),
         store=store,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,6 +20,7 @@ from bnp_dask.observation import DiagGaussian, Gaussian
 from bnp_dask.running import RunningTotal
 from bnp_dask.schedules import Memoized, laps, state_from_saved, state_to_arrays, state_to_json
 from bnp_dask.schedules.base import end_lap
+from bnp_dask.schedules.state import Loss
 from bnp_dask.summary import Exchange
 from tests.moves.parts import blobs, paused, prepare, start_random
 
@@ -150,6 +152,20 @@ def test_what_counts_as_calm(seed):
     expected = calm_by_hand(before[: k - (seed % 5 == 0)], after, gain, tolerance, count_tolerance)
     assert state.calm == expected
     assert state.finished is None
+
+
+@pytest.mark.parametrize(("lost_in", "is_calm"), [(1, False), (0, True)])
+def test_a_lap_that_lost_a_batch_is_not_compared_with_the_one_before(lost_in, is_calm):
+    """Its objective is that of other data: even if it were the same number it would say nothing."""
+    work, state = separated()
+    total = work.model.empty_summary(np.arange(2))
+    total.values["N"][...] = work.survey.total_weight / 2.0
+    state.total, state.terms = RunningTotal(total), {"data": 0.0}
+    state.lap_elbo, state.lap_counts = 0.0, total["N"].copy()
+    state.lost = {3: Loss("cannot be read", lost_in, 0)}
+    end_lap(replace(work, moves=()), state, 50, 1e-6, 1e-6, 0)
+    assert state.calm == is_calm
+    assert (state.finished == "converged") == is_calm
 
 
 def test_clear_failures():

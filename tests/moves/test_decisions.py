@@ -10,7 +10,7 @@ import pytest
 from bnp_dask.allocation import DPMixture
 from bnp_dask.batch import Batch
 from bnp_dask.model import Model
-from bnp_dask.moves.base import Memory, Plan, Proposal
+from bnp_dask.moves.base import NOBODY, Memory, Plan, Proposal
 from bnp_dask.moves.engine import decide
 from bnp_dask.moves.reconcile import consider_split
 from bnp_dask.observation import DiagGaussian
@@ -61,6 +61,28 @@ def test_an_empty_cluster_goes_because_fewer_are_as_good(two_blobs, kind):
     assert abs(record["gain"]) < 1e-12 * abs(objective(model, value))
     assert record["accepted"] and record["why"] == "as good with fewer clusters"
     assert decision.edits == [edit]
+
+
+def test_a_cluster_that_stands_for_no_atom_goes_where_other_gains_pay_for_it(two_blobs):
+    """What its prior takes of the atoms raises the objective by a little, again and again for each such cluster."""
+    batch = Batch(np.ascontiguousarray(two_blobs[1].x[:, :1]))
+    model = Model(DPMixture(1.0), DiagGaussian()).with_prior(survey_batch(batch))
+    resp = np.zeros((70, 3))
+    resp[:40, 0] = resp[40:, 1] = 1.0
+    value, pairs = assigned(model, batch, (0, 1, 2), resp), np.array([[0, 2], [0, 1]])
+    for _ in range(20):
+        value = model.local_step(model.global_step(value), batch)
+    value = model.local_step(model.global_step(value), batch, pairs)
+    assert value["N"][2] < NOBODY
+
+    def united(a, b, spare):
+        plan = Plan(pairs, (), (Proposal("merge", (a, b), (), Merge(a, b)),))
+        return decide(model, value, {}, plan, Memory(9), spare).records[0]
+
+    lost = -united(0, 2, 0.0)["gain"]
+    assert lost > 0 and not united(0, 2, 0.0)["accepted"] and not united(0, 2, 0.5 * lost)["accepted"]
+    assert united(0, 2, 2.0 * lost)["accepted"]
+    assert not united(0, 1, 1e9)["accepted"]
 
 
 def test_a_birth_that_gains_nothing_is_not_taken(two_blobs):

@@ -36,7 +36,7 @@ def test_what_several_workers_find_is_united(window):
         if step.row["exact"]:
             assert step.row["elbo"] >= last - 1e-9
             last = step.row["elbo"]
-    born = [(row["lap"], m) for row in rows for m in row["moves"] if m["accepted"]]
+    born = [(row["lap"], m) for row in rows for m in row["moves"] if m["accepted"] and m["kind"] == "birth"]
     assert born
     first_lap = [m for lap, m in born if lap == born[0][0]]
     if window > 1:

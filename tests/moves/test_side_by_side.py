@@ -167,7 +167,7 @@ def test_what_grows_is_left_to_births():
     for grows in (False, True):
         context = context_of(SerialExecutor(), grows=grows)
         planning = Birth(per_lap=4, sample=100, min_atoms=1).plan(context)
-        tasks = next(planning)
+        tasks = list(next(planning))
         seen[grows] = len(tasks), len(context.free), len(context.at_stake)
         assert context.memory.grows == grows
         with pytest.raises(StopIteration):

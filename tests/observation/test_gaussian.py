@@ -406,11 +406,33 @@ def test_failed_factorisation_names_cluster_and_remedy():
     resp = np.zeros((50, 2))
     resp[:, 1] = 1.0
     summary = model.summarize(np.array([3, 8]), Batch(line), resp)
+    wrong = Summary(summary.ids, summary.fields, {**summary.values, "x": 1e6 + summary["x"]})
     with pytest.raises(NumericalError, match=r"cluster 8.*condition number.*larger Gaussian\(B"):
-        model.global_step(summary)
+        model.global_step(wrong)
     broken = Summary(summary.ids, summary.fields, {**summary.values, "xx": summary["xx"] * np.nan})
     with pytest.raises(BnpDaskError, match=r"cluster 3.*not finite"):
         model.global_step(broken)
+
+
+@pytest.mark.parametrize("size", [1e8, 1e10, 1e12, 1e14])
+def test_a_row_that_is_far_away_leaves_its_cluster_a_covariance(size):
+    """In double precision nothing but that row is left of the matrix: it is widened by no more than its rounding."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(500, 3))
+    x[7] = size * np.array([1.0, 1.0, 0.5])
+    model = Model(DPMixture(1.0), Gaussian()).with_prior(survey_batch(Batch(x)))
+    assert np.abs(model.observation.center).max() < 1.0
+    labels = (np.arange(500) == 7).astype(int)
+    alone = model.summarize(np.arange(2), Batch(x), np.eye(2)[labels])
+    for summary in (alone, model.summarize(np.arange(1), Batch(x), np.ones((500, 1)))):
+        q = model.global_step(summary).observation
+        assert (np.linalg.eigvalsh(q.B / np.sqrt(np.einsum("kii,kjj->kij", q.B, q.B))) > 0).all()
+        plain = model.observation._posterior_scale(summary["N"], summary["x"], summary["xx"], q.kappa)
+        np.testing.assert_allclose(q.B, plain, rtol=1e-11)
+        assert np.isfinite(model.observation.evidence(summary)).all()
+    q = model.global_step(alone).observation
+    own = model.observation.expected_log_lik(q, Batch(x))
+    np.testing.assert_array_equal(own.argmax(axis=1), labels)
 
 
 def test_condition_number_ignores_units():

@@ -102,6 +102,18 @@ def test_is_the_sum_of_its_parts():
     assert model.sizes == {"0.feature": 2, "1.feature": 4, "2.feature": 3}
 
 
+def test_base_measures_of_several_parts_add_up():
+    rates, rng = Rates(), np.random.default_rng(3)
+    views = [rates.batch(rng, 60).x for _ in range(2)]
+    width = views[0].shape[1]
+    model = Product({f"0:{width}": Poisson(), f"{width}:{2 * width}": Poisson()})
+    batch, resp = Batch(np.concatenate(views, axis=1)), rng.dirichlet(np.ones(3), 60)
+    summary = rates.summary(model.with_prior(survey_of(batch)), batch, resp)
+    alone = [Poisson().with_prior(survey_of(Batch(x))) for x in views]
+    expected = sum(rates.log_base(part, Batch(x)).sum() for part, x in zip(alone, views, strict=True))
+    assert_allclose(summary["log_base"], expected)
+
+
 def test_no_base_measure_no_field():
     model = Product({(0,): DiagGaussian(), (1,): Bernoulli()})
     assert "log_base" not in model.fields

@@ -201,5 +201,8 @@ def test_failed_factorisation_names_cluster_and_remedy():
     model = Model(DPMixture(1.0), ZeroMeanGaussian(B=1e-13)).with_prior(survey_of(Batch(textures())))
     line = np.linspace(-1e4, 1e4, 50)[:, None] * np.array([[1.0, 0.7, 0.3]])
     summary = model.summarize(np.array([4]), Batch(line), np.ones((50, 1)))
+    assert np.isfinite(model.global_step(summary).observation.log_det).all()  # it is singular by rounding alone
+    broken = summary["xx"] * np.where(np.arange(6) == 1, 1.5, 1.0)
+    summary = replace(summary, values={**summary.values, "xx": broken})
     with pytest.raises(NumericalError, match=r"cluster 4.*larger ZeroMeanGaussian\(B"):
         model.global_step(summary)

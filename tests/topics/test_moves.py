@@ -11,16 +11,18 @@ import pytest
 from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 
-from bnp_dask.allocation import HDPTopics
+from bnp_dask.allocation import LDA, HDPTopics
 from bnp_dask.batch import Batch
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.execute.threads import ThreadExecutor
 from bnp_dask.initialize import RandomExamples
+from bnp_dask.initialize.context import summarize_assigned
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
-from bnp_dask.moves.birth import WORDS, WORDS_SEEN, create
+from bnp_dask.moves.birth import WORDS_SEEN, _has_words
 from bnp_dask.moves.scores import NEAREST, alike, all_pairs, data_gains, gain_matrix
-from bnp_dask.observation import Multinomial
+from bnp_dask.moves.small_run import WORDS, create
+from bnp_dask.observation import Gaussian, Multinomial
 from bnp_dask.schedules import Memoized
 from bnp_dask.survey import survey_batch
 from bnp_dask.train import train
@@ -82,6 +84,33 @@ def test_topics_of_few_documents_are_born_from_the_words_of_many():
 
     assert matched_by((WORDS,), n_docs) == 12
     assert matched_by((WORDS,), few) < 12
+
+
+@pytest.mark.parametrize("alpha", [0.1, 1.0])
+@pytest.mark.parametrize("widths", [(2,), (5,)])
+def test_documents_of_one_topic_are_not_split(alpha, widths):
+    """One topic is valued with its documents' terms, as the several that a small run ends with are."""
+    rng = np.random.default_rng(1)
+    batch = Batch(sparse.csr_array(rng.multinomial(100, rng.dirichlet(np.ones(80)), 400).astype(float)))
+    model = Model(HDPTopics(10.0, alpha), Multinomial(lam=0.1))
+    model = replace(model, observation=model.observation.with_prior(survey_batch(batch)))
+    together = summarize_assigned(model, batch, np.zeros(400, np.int64), 1)
+    exact = model.local_step(model.global_step(together), batch)
+    assert model.best_objective(exact) > model.best_objective(together) + 100.0  # what the comparison lacked
+    assert create(model, batch, float(batch.x.sum()), widths, 20, 0, (1,)) is None
+
+
+def test_small_corpora_ask_words_how_many_topics_there_are():
+    model = Model(HDPTopics(), Multinomial())
+    assert _has_words(model, Batch(sparse.csr_array(np.full((300, 10), 10.0))))
+    assert not _has_words(model, Batch(sparse.csr_array(np.full((300, 10), 9.0))))
+    assert not _has_words(Model(HDPTopics(), Gaussian()), Batch(np.full((300, 10), 10.0)))
+
+
+def test_parts_of_documents_have_the_prior_mass_of_their_topic():
+    """A Dirichlet distribution's parts are Dirichlet distributed with their own share of its mass."""
+    assert HDPTopics(10.0, 0.5).within(0.2) == HDPTopics(10.0, 0.1)
+    assert LDA(2.0).within(0.25) == LDA(0.5)
 
 
 def test_documents_whose_words_are_looked_at():

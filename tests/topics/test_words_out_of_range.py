@@ -36,9 +36,8 @@ def train(data):
     model = bnp.Model(bnp.HDPTopics(), bnp.Multinomial())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return bnp.train(
-            model, data, init=bnp.RandomExamples(2), schedule=bnp.Memoized(laps=2), client=SerialExecutor()
-        )
+        schedule = bnp.Memoized(laps=2)
+        return bnp.train(model, data, init=bnp.RandomExamples(2), schedule=schedule, moves=(), client=SerialExecutor())
 
 
 @pytest.fixture(scope="module")

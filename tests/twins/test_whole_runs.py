@@ -108,7 +108,7 @@ def topics(kind, **more):
 
 
 @pytest.mark.parametrize("kind", ["hdp", "lda"])
-@pytest.mark.parametrize(("start", "k", "window", "weights"), [("best", 2, 3, False), ("warm", 8, 1, True)])
+@pytest.mark.parametrize(("start", "k", "window", "weights"), [("best", 2, 3, False), ("warm", 12, 1, True)])
 def test_memoized_topics(run, kind, start, k, window, weights):
     model = Model(topics(kind, start=start), Multinomial(lam=0.1))
     _, follower = run(TopicTwin, model, words(weights), memoized(window, 4), k, TOPIC_MOVES)

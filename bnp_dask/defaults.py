@@ -1,0 +1,39 @@
+"""Settings of a run that the user left out: where it starts, and which moves it makes."""
+
+from __future__ import annotations
+
+from bnp_dask.initialize import BregmanKMeans, ContiguousBlocks, Initialization, SampledTopics
+from bnp_dask.model import Model
+from bnp_dask.moves import Birth, Delete, Merge, Move
+from bnp_dask.observation import AutoRegressiveGaussian, Multinomial
+from bnp_dask.schedules import Schedule
+
+N_CLUSTERS = 25
+"""Clusters to start with, when nobody says how many; moves take away and add what the data call for."""
+
+N_STATES = 10
+"""States of sequences to start with, when their number is learned."""
+
+
+def default_moves(model: Model, schedule: Schedule) -> tuple[Move, ...]:
+    """All moves for a model that learns its number of clusters, none for one of a fixed number.
+
+    None either where no move could be decided: point estimates have an objective only up to constants of the prior,
+    which do not cancel between different numbers of clusters, and some schedules have none that is exact.
+    """
+    learns = model.allocation.nonparametric and model.estimate == "posterior" and schedule.decides_moves
+    return (Birth(), Merge(), Delete()) if learns else ()
+
+
+def default_init(model: Model, is_sparse: bool, n_atoms: int, n_clusters: int | None = None) -> Initialization:
+    """Where training starts on ``n_atoms`` atoms or documents; with ``n_clusters`` if that is given.
+
+    Topics of words start from a sampled state, whose size is set by the data; states of sequences from blocks of
+    consecutive steps if their number is learned or a step is about how things change; all others from k-means.
+    """
+    if model.allocation.grouped and is_sparse and isinstance(model.observation, Multinomial):
+        return SampledTopics(n_clusters)
+    if model.chained and (model.allocation.nonparametric or isinstance(model.observation, AutoRegressiveGaussian)):
+        usual = N_STATES if model.allocation.nonparametric else N_CLUSTERS
+        return ContiguousBlocks(min(usual, n_atoms) if n_clusters is None else n_clusters)
+    return BregmanKMeans(min(N_CLUSTERS, n_atoms) if n_clusters is None else n_clusters)

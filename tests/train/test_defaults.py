@@ -1,0 +1,254 @@
+"""What a run does when the user says nothing: start, moves, when it ends, and what that means for older runs."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import bnp_dask as bnp
+from bnp_dask import defaults
+from bnp_dask.allocation import HDPHMM, LDA, DPMixture, FiniteHMM, FiniteMixture, HDPTopics
+from bnp_dask.errors import SettingError, StoreError
+from bnp_dask.execute import SerialExecutor
+from bnp_dask.initialize import BregmanKMeans, ContiguousBlocks, SampledTopics
+from bnp_dask.jobfile import parse_job
+from bnp_dask.model import Model
+from bnp_dask.moves import Birth, Delete, Merge
+from bnp_dask.observation import AutoRegressiveGaussian, DiagGaussian, Gaussian, Multinomial
+from bnp_dask.run_settings import RunParts
+from bnp_dask.schedules import FullBatch, Memoized, Stochastic
+from bnp_dask.schedules.base import PATIENCE
+from bnp_dask.store import RunStore
+from bnp_dask.train import train
+
+ALL = (Birth(), Merge(), Delete())
+MODEL = Model(DPMixture(), Gaussian())
+
+go = partial(train, client=SerialExecutor(), batch_size=150)
+
+
+def three_clusters(n=300, seed=0):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(3, size=n)
+    return np.array([[0.0, 0], [9, 0], [0, 9]])[labels] + rng.normal(size=(n, 2)), labels
+
+
+def bits(result):
+    return {name: a.tobytes() for name, a in result.posterior.summary.to_arrays().items()}
+
+
+# -- K is learned -----------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("d", [1, 2, 5])
+def test_three_clear_clusters_are_three_and_the_objective_never_falls(d, seed):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(3, size=300)
+    x = np.outer([0.0, 9.0, 20.0], np.ones(d))[labels] + rng.normal(size=(300, d))
+    result = go(Model(DPMixture(), DiagGaussian() if seed else Gaussian()), x, rng=seed)
+    assert result.converged
+    assert len(np.unique(np.stack([labels, bnp.predict(result.posterior, x)]), axis=1).T) == 3
+    assert (result.posterior.summary["N"] >= 1).sum() == 3
+    if d > 1:  # in one dimension what the prior takes of the atoms, 1e-3 of one, is worth 1e-3 nats at the end
+        assert result.posterior.n_clusters == 3
+    elbo = np.array([row["elbo"] for row in result.history if row["exact"]])
+    assert np.diff(elbo).min() >= -1e-12 * abs(elbo[-1])
+
+
+def test_the_estimator_finds_three_too():
+    found = bnp.DirichletProcessMixture(random_state=0).fit(three_clusters()[0])
+    assert found.n_clusters_ == found.posterior_.n_clusters == 3
+
+
+@pytest.mark.parametrize("size", [1e4, 1e12])
+def test_one_row_far_away_is_one_cluster_more(size):
+    x, labels = three_clusters()
+    x[17] = size
+    result = go(MODEL, x)
+    said = bnp.predict(result.posterior, x)
+    assert result.posterior.n_clusters == 4
+    rest = np.arange(len(x)) != 17
+    assert len(np.unique(np.stack([labels[rest], said[rest]]), axis=1).T) == 3
+
+
+@pytest.mark.parametrize("schedule", [Memoized(), FullBatch()])
+@pytest.mark.parametrize("allocation", [DPMixture(), HDPTopics(), HDPHMM()])
+def test_models_that_learn_k_make_all_moves(allocation, schedule):
+    assert defaults.default_moves(Model(allocation, Multinomial()), schedule) == ALL
+
+
+def test_others_make_none():
+    for allocation in (FiniteMixture(), LDA(), FiniteHMM()):
+        assert defaults.default_moves(Model(allocation, Multinomial()), Memoized()) == ()
+    assert defaults.default_moves(MODEL, Stochastic()) == ()
+    assert defaults.default_moves(Model(DPMixture(), Gaussian(), estimate="map"), Memoized()) == ()
+    x, _ = three_clusters(150)
+    assert not go(Model(FiniteMixture(), Gaussian()), x).history.moves()
+    assert not go(MODEL, x, moves=()).history.moves()
+
+
+def test_where_training_starts():
+    words, rows = Model(HDPTopics(), Multinomial()), Model(HDPTopics(), Gaussian())
+    lagged = AutoRegressiveGaussian()
+    for model, is_sparse, n, k, expected in [
+        (MODEL, False, 1000, None, BregmanKMeans(25)),
+        (MODEL, False, 7, None, BregmanKMeans(7)),
+        (MODEL, False, 1000, 4, BregmanKMeans(4)),
+        (Model(DPMixture(), Multinomial()), True, 1000, None, BregmanKMeans(25)),
+        (words, True, 1000, None, SampledTopics()),
+        (Model(LDA(), Multinomial()), True, 1000, 20, SampledTopics(20)),
+        (rows, False, 1000, None, BregmanKMeans(25)),
+        (Model(HDPHMM(), Gaussian()), False, 1000, None, ContiguousBlocks(10)),
+        (Model(HDPHMM(), Gaussian()), False, 6, None, ContiguousBlocks(6)),
+        (Model(FiniteHMM(), Gaussian()), False, 1000, 4, BregmanKMeans(4)),
+        (Model(FiniteHMM(), lagged), False, 1000, None, ContiguousBlocks(25)),
+    ]:
+        assert defaults.default_init(model, is_sparse, n, k) == expected
+
+
+def test_few_atoms_start_fewer_clusters():
+    x, _ = three_clusters(12)
+    assert go(MODEL, x).posterior.n_clusters <= 3
+
+
+def test_topics_start_from_a_state_whose_size_the_data_set():
+    rng = np.random.default_rng(0)
+    topics = rng.dirichlet(np.full(60, 0.05), 4)
+    shares = rng.dirichlet(np.full(4, 0.2), 300)
+    counts = sparse.csr_array(np.array([rng.multinomial(40, s @ topics) for s in shares], np.float64))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of laps: clusters come and go in the first
+        result = go(Model(HDPTopics(), Multinomial()), counts, schedule=Memoized(laps=6))
+    first = result.history[0]["n_clusters"]
+    assert first == int(np.sqrt(12_000) / 6)
+    assert 4 <= result.posterior.n_clusters <= 6 < first
+
+
+# -- when it ends -----------------------------------------------------------------------------------------------
+def test_a_run_ends_after_some_calm_laps_unless_a_tolerance_is_given():
+    rng = np.random.default_rng(1)
+    x = np.concatenate([rng.normal(0, 1, (300, 1)), rng.normal(2.0, 1, (300, 1))])  # overlapping: slow
+    settings = {"moves": (), "init": BregmanKMeans(4), "rng": 3}
+    usual = go(Model(FiniteMixture(), Gaussian()), x, schedule=Memoized(laps=2000), **settings)
+    exact = go(Model(FiniteMixture(), Gaussian()), x, schedule=Memoized(laps=2000, tolerance=1e-6), **settings)
+    assert usual.converged and exact.converged
+    ends = {row["lap"]: row["elbo"] for row in usual.history}
+    gains = np.diff([ends[lap] for lap in sorted(ends)])
+    calm = np.abs(gains) <= 1e-4 * len(x)
+    assert calm[-PATIENCE:].all() and np.convolve(calm[:-1], np.ones(PATIENCE), "valid").max() < PATIENCE
+    assert exact.history[-1]["lap"] > usual.history[-1]["lap"]
+
+
+# -- several starts -----------------------------------------------------------------------------------------------
+def test_the_best_of_some_starts_is_the_result():
+    rng = np.random.default_rng(2)
+    x = np.repeat(rng.normal(0, 6, (9, 2)), 30, axis=0) + rng.normal(size=(270, 2))
+    model, more = Model(FiniteMixture(), Gaussian()), {"init": BregmanKMeans(9), "schedule": Memoized(laps=4)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = go(model, x, rng=5, n_init=4, **more)
+        alone = [go(model, x, rng=start["seed"], **more) for start in result.starts]
+    values = [r.history[-1]["elbo"] for r in alone]
+    assert [start["elbo"] for start in result.starts] == values
+    assert result.starts[0]["seed"] == 5 and len(set(values)) > 1
+    assert bits(result) == bits(alone[int(np.argmax(values))])
+    assert alone[0].starts == ()
+
+
+def test_a_callback_that_stops_ends_the_starts():
+    class Stop:
+        def on_start(self, info): ...
+        def on_batch(self, done): ...
+        def on_lap(self, row, posterior):
+            return True
+
+        def on_end(self, reason): ...
+
+    result = go(MODEL, three_clusters()[0], n_init=3, callbacks=[Stop()])
+    assert len(result.starts) == 1
+
+
+def test_starts_that_make_no_sense_are_refused(tmp_path):
+    x, _ = three_clusters(150)
+    for wrong in (0, -1, 1.5, True, "3", 10**6, None):
+        with pytest.raises(SettingError, match="n_init"):
+            go(MODEL, x, n_init=wrong)
+    with pytest.raises(SettingError, match=r"n_init=2 with store=.*keeps one run"):
+        go(MODEL, x, n_init=2, store=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+# -- job files ----------------------------------------------------------------------------------------------------
+def test_job_files_leave_moves_to_the_model_unless_they_name_them(tmp_path):
+    job = {"model": {"allocation": "DPMixture", "observation": "Gaussian"}, "data": "x.npy"}
+    assert parse_job(job, tmp_path).moves is None
+    assert parse_job({**job, "moves": None}, tmp_path).moves is None
+    assert parse_job({**job, "moves": []}, tmp_path).moves == ()
+    assert parse_job({**job, "moves": ["Merge"], "n_init": 3}, tmp_path).moves == (Merge(),)
+    assert parse_job({**job, "n_init": 3}, tmp_path).n_init == 3
+    topics = {"model": {"allocation": "HDPTopics", "observation": "Multinomial"}, "data": "x", "init": "SampledTopics"}
+    assert parse_job(topics, tmp_path).init == SampledTopics()
+
+
+# -- runs go on as they began -------------------------------------------------------------------------------------
+def test_what_is_left_out_when_resuming_is_as_the_run_began(tmp_path):
+    x, _ = three_clusters()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        begun = {"init": BregmanKMeans(5), "moves": (Birth(fresh=4), Merge())}
+        whole = go(MODEL, x, schedule=Memoized(laps=5, window=3, tolerance=1e-9), **begun)
+        go(MODEL, x, store=tmp_path / "run", schedule=Memoized(laps=2, window=3, tolerance=1e-9), **begun)
+        left = go(MODEL, x, store=tmp_path / "run", resume=True, schedule=Memoized(laps=5, window=3))
+        assert bits(left) == bits(whole)
+        again = go(MODEL, x, store=tmp_path / "run", resume=True)
+        assert bits(again) == bits(whole)
+        with pytest.raises(StoreError, match="settings differ .moves"):
+            go(MODEL, x, store=tmp_path / "run", resume=True, moves=())
+        with pytest.raises(StoreError, match="settings differ .schedule"):
+            go(MODEL, x, store=tmp_path / "run", resume=True, schedule=FullBatch())
+
+
+def test_a_start_told_by_arrays_must_be_given_again(tmp_path):
+    x, labels = three_clusters()
+    start = bnp.Responsibilities(labels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        go(MODEL, x, store=tmp_path / "run", init=start, schedule=Memoized(laps=1))
+    with pytest.raises(StoreError, match="settings differ .init"):
+        go(MODEL, x, store=tmp_path / "run", resume=True)
+    go(MODEL, x, store=tmp_path / "run", resume=True, init=start, schedule=Memoized(laps=50))
+
+
+def test_runs_of_older_versions_go_on_without_moves_and_with_their_priors(tmp_path, monkeypatch):
+    """They began from 25 clusters, without moves, with priors from the moments of all values."""
+    x, _ = three_clusters()
+    x[3] = 500.0
+    old = {"init": BregmanKMeans(25), "moves": (), "rng": 1}
+
+    def as_it_was(laps, **more):
+        with monkeypatch.context() as then:
+            then.setattr(module, "survey_of_run", without_quantiles)
+            then.setattr(RunParts, "settings", without_rule)
+            return go(MODEL, x, schedule=Memoized(laps=laps, tolerance=1e-6), **old, **more)
+
+    def without_quantiles(*args):
+        found = survey(*args)
+        return replace(found, survey=found.survey.without_quantiles())
+
+    def without_rule(parts):
+        return {name: value for name, value in settings_of(parts).items() if name != "prior_rule"}
+
+    module = importlib.import_module("bnp_dask.train")  # the package has a function of that name
+    survey, settings_of = module.survey_of_run, RunParts.settings
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        whole = as_it_was(6)
+        as_it_was(2, store=tmp_path / "run")
+        assert "prior_rule" not in RunStore.view(tmp_path / "run").settings
+        now = go(MODEL, x, store=tmp_path / "run", resume=True, rng=1, schedule=Memoized(laps=6))
+    assert bits(now) == bits(whole) and not now.history.moves()
