@@ -156,7 +156,7 @@ def _widened(matrix: np.ndarray, cluster: int, model: str) -> np.ndarray:
 def log_dets(scale: np.ndarray, ids: np.ndarray, model: str) -> np.ndarray:
     """``log|B_k|``, ``(K,)``, and nothing else of what :func:`factor` gives; raises what that does."""
     if is_fixed():
-        return factor(scale, ids, model)[1]
+        return factor(scale, ids, model)[2]
     try:
         lower = np.linalg.cholesky(scale)
     except np.linalg.LinAlgError:
