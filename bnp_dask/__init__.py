@@ -30,13 +30,19 @@ if TYPE_CHECKING:
     from bnp_dask.allocation import FiniteHMM as FiniteHMM
     from bnp_dask.allocation import FiniteMixture as FiniteMixture
     from bnp_dask.allocation import HDPTopics as HDPTopics
-    from bnp_dask.batch import Batch as Batch
-    from bnp_dask.callbacks import Progress as Progress
-    from bnp_dask.chains import state_durations as state_durations
-    from bnp_dask.chains import survey_sequences as survey_sequences
-    from bnp_dask.chains import transitions as transitions
-    from bnp_dask.chains import without_missing as without_missing
-    from bnp_dask.columns import Columns as Columns
+    from bnp_dask.analysis.predict import completion_score as completion_score
+    from bnp_dask.analysis.predict import predict as predict
+    from bnp_dask.analysis.predict import score as score
+    from bnp_dask.analysis.sequences import state_durations as state_durations
+    from bnp_dask.analysis.sequences import survey_sequences as survey_sequences
+    from bnp_dask.analysis.sequences import transitions as transitions
+    from bnp_dask.analysis.sequences import without_missing as without_missing
+    from bnp_dask.analysis.topics import Completion as Completion
+    from bnp_dask.analysis.topics import survey_documents as survey_documents
+    from bnp_dask.analysis.topics import to_pyldavis as to_pyldavis
+    from bnp_dask.analysis.topics import top_words as top_words
+    from bnp_dask.core.batch import Batch as Batch
+    from bnp_dask.core.columns import Columns as Columns
     from bnp_dask.data import Patches as Patches
     from bnp_dask.data import Text as Text
     from bnp_dask.data import Vocabulary as Vocabulary
@@ -47,7 +53,9 @@ if TYPE_CHECKING:
     from bnp_dask.data import load_vocabulary as load_vocabulary
     from bnp_dask.data.base import Source as Source
     from bnp_dask.errors import BnpDaskError as BnpDaskError
-    from bnp_dask.estimator import DirichletProcessMixture as DirichletProcessMixture
+    from bnp_dask.estimators.mixture import DirichletProcessMixture as DirichletProcessMixture
+    from bnp_dask.estimators.sequences import SequenceModel as SequenceModel
+    from bnp_dask.estimators.topics import TopicModel as TopicModel
     from bnp_dask.execute.local import local_client as local_client
     from bnp_dask.execute.local import worker_settings as worker_settings
     from bnp_dask.initialize import AnchorWords as AnchorWords
@@ -72,38 +80,25 @@ if TYPE_CHECKING:
     from bnp_dask.observation import Poisson as Poisson
     from bnp_dask.observation import Product as Product
     from bnp_dask.observation import ZeroMeanGaussian as ZeroMeanGaussian
-    from bnp_dask.predict import completion_score as completion_score
-    from bnp_dask.predict import predict as predict
-    from bnp_dask.predict import score as score
-    from bnp_dask.report import inspect as inspect
-    from bnp_dask.report import report as report
-    from bnp_dask.results import History as History
-    from bnp_dask.results import TrainResult as TrainResult
-    from bnp_dask.results import load as load
-    from bnp_dask.results import save as save
+    from bnp_dask.reports.run_page import inspect as inspect
+    from bnp_dask.reports.run_page import report as report
     from bnp_dask.schedules import FullBatch as FullBatch
     from bnp_dask.schedules import Memoized as Memoized
     from bnp_dask.schedules import Stochastic as Stochastic
-    from bnp_dask.sequence_estimator import SequenceModel as SequenceModel
-    from bnp_dask.topic_estimator import TopicModel as TopicModel
-    from bnp_dask.topics import Completion as Completion
-    from bnp_dask.topics import survey_documents as survey_documents
-    from bnp_dask.topics import to_pyldavis as to_pyldavis
-    from bnp_dask.topics import top_words as top_words
-    from bnp_dask.train import ConvergenceWarning as ConvergenceWarning
-    from bnp_dask.train import train as train
+    from bnp_dask.training.callbacks import Progress as Progress
+    from bnp_dask.training.results import History as History
+    from bnp_dask.training.results import TrainResult as TrainResult
+    from bnp_dask.training.results import load as load
+    from bnp_dask.training.results import save as save
+    from bnp_dask.training.train import ConvergenceWarning as ConvergenceWarning
+    from bnp_dask.training.train import train as train
 
 
 class _Package(ModuleType):
-    """This package: importing the file ``bnp_dask/train.py`` must not hide the function ``bnp_dask.train``."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in _PUBLIC and isinstance(value, ModuleType):
-            return
-        super().__setattr__(name, value)
+    """This package, which may be named by functions that travel."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # a user's function that names this module travels to workers, which import it themselves
+        # workers import it themselves
         return importlib.import_module, (self.__name__,)
 
 

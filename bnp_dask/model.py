@@ -11,14 +11,18 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import numpy as np
 
 from bnp_dask.allocation.base import Allocation, ChainedAllocation, GroupedAllocation, LocalStep
-from bnp_dask.allocation.topics import GroupStep
-from bnp_dask.batch import Batch
-from bnp_dask.columns import OPTIONAL, Columns
+from bnp_dask.allocation.document_step import GroupStep
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.columns import OPTIONAL, Columns
+from bnp_dask.core.finite import require_finite_arrays, require_finite_params, require_finite_terms
+from bnp_dask.core.group_states import GroupStates
+from bnp_dask.core.summary import Field, Summary, add_in_place
+from bnp_dask.core.survey import Survey
+from bnp_dask.core.vocabulary import Words
 from bnp_dask.errors import SettingError
-from bnp_dask.finite import require_finite_arrays, require_finite_params, require_finite_terms
-from bnp_dask.groups import Laid, check_tokens, summarize_words, take_members, visit_groups, with_words
-from bnp_dask.kernels.counts import count_sums
-from bnp_dask.kernels.resp import Resp, ScreenedWeights, cluster_sums
+from bnp_dask.inputs.settings import flag, one_of, require_methods, require_mixture
+from bnp_dask.kernels.mixture.resp import Resp, ScreenedWeights, cluster_sums
+from bnp_dask.kernels.topics.counts import count_sums
 from bnp_dask.observation.base import (
     LOG_BASE,
     EvidenceObservation,
@@ -27,20 +31,16 @@ from bnp_dask.observation.base import (
     Observation,
     QuadraticObservation,
 )
-from bnp_dask.screened import screened_pieces, worthwhile
-from bnp_dask.sequences import ChainRun, chain_runs, take_runs
-from bnp_dask.settings import flag, one_of, require_methods, require_mixture
-from bnp_dask.states import GroupStates
-from bnp_dask.summary import Field, Summary, add_in_place
-from bnp_dask.survey import Survey
-from bnp_dask.trials import Shares, TrialRun
-from bnp_dask.visits import Trial, Visit, draw
-from bnp_dask.words import Words
+from bnp_dask.structure.base import Trial, Visit, draw
+from bnp_dask.structure.chains import ChainRun, chain_runs, take_runs
+from bnp_dask.structure.groups import Laid, check_tokens, summarize_words, take_members, visit_groups, with_words
+from bnp_dask.structure.screened import screened_pieces, worthwhile
+from bnp_dask.structure.trials import Shares, TrialRun
 
 if TYPE_CHECKING:
     import xarray
 
-    from bnp_dask.topics.words import TopicList
+    from bnp_dask.analysis.topics.words import TopicList
 
 NO_PAIRS = np.zeros((0, 2), np.int64)
 
@@ -117,22 +117,22 @@ class Posterior:
     # are imported when asked for.
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write as Zarr and JSON; see :func:`bnp_dask.save`.  :func:`bnp_dask.load` reads it."""
-        from bnp_dask.results import save
+        from bnp_dask.training.results import save
 
         save(self, path)
 
     def to_xarray(self) -> xarray.Dataset:
-        """Weights, counts and parameters as labelled arrays; see :func:`bnp_dask.results.to_xarray`."""
-        from bnp_dask.results import to_xarray
+        """Weights, counts and parameters as labelled arrays; see :func:`bnp_dask.training.results.to_xarray`."""
+        from bnp_dask.training.results import to_xarray
 
         return to_xarray(self)
 
     def topics(self, n: int = 10) -> TopicList:
         """The topics, largest first, with the ``n`` words that say most about each; prints as a table.
 
-        See :func:`bnp_dask.topics.topic_list`, which has more settings.
+        See :func:`bnp_dask.analysis.topics.topic_list`, which has more settings.
         """
-        from bnp_dask.topics import topic_list
+        from bnp_dask.analysis.topics import topic_list
 
         return topic_list(self, n)
 
@@ -142,7 +142,7 @@ class Posterior:
         return f"Posterior({parts}, {self.n_clusters} clusters{atoms})"
 
     def _repr_html_(self) -> str:
-        from bnp_dask.report import posterior_html
+        from bnp_dask.reports.run_page import posterior_html
 
         return posterior_html(self)
 
@@ -166,7 +166,8 @@ class Model:
         tell clusters apart (strongly correlated columns), or nearly all matter, both are the same.
     reproducible
         For mixtures: the same bits on all x86-64 processors with AVX2 and FMA, under any BLAS and any number of its
-        threads, with the same versions of packages, for up to 1.6 times the time (:mod:`bnp_dask.kernels.arithmetic`).
+        threads, with the same versions of packages, for up to 1.6 times the time, see
+        :mod:`bnp_dask.kernels.numeric.arithmetic`.
     """
 
     allocation: Allocation
@@ -310,7 +311,7 @@ class Model:
         They are drawn without replacement, and weighted by their mass there: clusters that overlap would otherwise
         look as if they had the atoms between them twice.  Of sequences they are runs of steps, each a sequence of what
         is returned.  In topic models these are parts of groups: of at most ``limit`` groups that have a sizeable share
-        of the cluster, what the cluster has of each (see :func:`bnp_dask.groups.take_members`).
+        of the cluster, what the cluster has of each (see :func:`bnp_dask.structure.groups.take_members`).
         """
         share = found.shares.get(cluster)
         if share is not None:

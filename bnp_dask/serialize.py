@@ -20,14 +20,14 @@ import numpy as np
 from scipy import sparse
 
 from bnp_dask.allocation import ALLOCATIONS
-from bnp_dask.columns import Columns, Cutting, Roles
+from bnp_dask.core.columns import Columns, Cutting, Roles
+from bnp_dask.core.summary import Field as SummaryField
+from bnp_dask.core.summary import Summary
+from bnp_dask.core.vocabulary import Words
 from bnp_dask.errors import DataError, StoreError
+from bnp_dask.inputs.sparse_rows import from_parts
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation import OBSERVATIONS
-from bnp_dask.sparse_rows import from_parts
-from bnp_dask.summary import Field as SummaryField
-from bnp_dask.summary import Summary
-from bnp_dask.words import Words
 
 Spec = Any
 """What JSON can hold: None, bool, int, float, str, list, dict."""

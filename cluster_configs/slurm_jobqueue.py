@@ -11,7 +11,7 @@ from dask_jobqueue import SLURMCluster
 from distributed import Client
 
 import bnp_dask as bnp
-from bnp_dask.jobfile import read_job
+from bnp_dask.cli.jobfile import read_job
 
 
 def main() -> None:

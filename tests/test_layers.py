@@ -20,12 +20,12 @@ MAX_FILE_LINES = 450
 MAX_FUNCTION_LINES = 60
 
 DASK_DOORS = {
-    f"bnp_dask.execute.{name}" for name in ("dask", "local", "lost", "parcel", "pulse", "reach", "worker_queue")
+    f"bnp_dask.execute.{name}" for name in ("dask", "local", "lost", "message", "pulse", "reach", "worker_queue")
 }
-DASK_DOORS |= {"bnp_dask.train", "bnp_dask.cli", "bnp_dask.console", "bnp_dask.memory_plan"}
+DASK_DOORS |= {"bnp_dask.training.train", "bnp_dask.cli", "bnp_dask.cli.console", "bnp_dask.training.memory_plan"}
 """Who may import Dask, besides the modules of ``data`` that read and write its collections."""
 
-DASK_COLLECTIONS = {"bnp_dask.data.collections", "bnp_dask.data.lazy"}
+DASK_COLLECTIONS = {"bnp_dask.data.sources.collections", "bnp_dask.data.output_lazy"}
 
 OPTIONAL = {"bokeh", "matplotlib", "pandas", "PIL", "sklearn", "xarray"}
 """Packages of the extras."""

@@ -11,9 +11,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from bnp_dask.core.summary import Edit, Exchange, Field, Forget, InsertEmpty, Links, Merge, Summary, Take, replay
+from bnp_dask.core.totals import RunningTotal, difference
 from bnp_dask.errors import SummaryError
-from bnp_dask.running import RunningTotal, difference
-from bnp_dask.summary import Edit, Exchange, Field, Forget, InsertEmpty, Links, Merge, Summary, Take, replay
 
 D = 2
 FIELDS = {

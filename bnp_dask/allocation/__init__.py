@@ -1,12 +1,12 @@
 """Allocation models: one file is one way to assign atoms to clusters."""
 
+from bnp_dask.allocation.document_step import DocumentStep
 from bnp_dask.allocation.dp_mixture import DPMixture, StickParams
 from bnp_dask.allocation.finite_hmm import FiniteHMM, StateRows
 from bnp_dask.allocation.finite_mixture import DirichletParams, FiniteMixture
 from bnp_dask.allocation.hdp_hmm import HDPHMM, StateSticks
 from bnp_dask.allocation.hdp_topics import HDPTopics, TopicSticks
 from bnp_dask.allocation.lda import LDA, TopicShares
-from bnp_dask.allocation.topics import DocumentStep
 
 ALLOCATIONS = (
     DPMixture,

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
-from bnp_dask.allocation.topics import GroupStep, Tokens
-from bnp_dask.batch import Batch
-from bnp_dask.kernels.resp import Resp, ScreenedWeights
-from bnp_dask.states import GroupStates
-from bnp_dask.summary import Field, Summary
+from bnp_dask.allocation.document_step import GroupStep, Tokens
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.group_states import GroupStates
+from bnp_dask.core.summary import Field, Summary
+from bnp_dask.kernels.mixture.resp import Resp, ScreenedWeights
 
 if TYPE_CHECKING:
-    from bnp_dask.allocation.chains import ChainState
+    from bnp_dask.allocation.chain_step import ChainState
 
 Params = Any
 """A frozen dataclass of arrays; each allocation model has its own."""

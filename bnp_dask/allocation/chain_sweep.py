@@ -1,7 +1,7 @@
 """The local step of a hidden Markov model piece by piece: for visits that need sums and try nothing.
 
 The log likelihoods of a piece are made when the sweep forth comes by, and its statistics while its responsibilities
-are still in cache.  Of a whole sequence only what :class:`~bnp_dask.kernels.chain_sweeps.Kept` holds is in memory;
+are still in cache.  Of a whole sequence only what :class:`~bnp_dask.kernels.hmm.sweeps.Kept` holds is in memory;
 the step on whole sequences (``chain_step``) keeps more than twice as much, for trials to look at.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from bnp_dask.allocation.base import LocalStep, LogLikOf
-from bnp_dask.allocation.chains import (
+from bnp_dask.allocation.chain_step import (
     chain_step,
     chain_tiles,
     sequence_offsets,
@@ -20,14 +20,14 @@ from bnp_dask.allocation.chains import (
     shifted,
     shifted_potentials,
 )
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
 from bnp_dask.errors import NumericalError
-from bnp_dask.kernels.arithmetic import inner, matmul
-from bnp_dask.kernels.chain_losses import piece_losses
-from bnp_dask.kernels.chain_steps import Transitions
-from bnp_dask.kernels.chain_sweeps import Kept, Rows, Space, likelihoods, sweep_back, sweep_forth
-from bnp_dask.kernels.chains import pair_sums
-from bnp_dask.kernels.lanes import aligned, padded
+from bnp_dask.kernels.hmm.forward_backward import pair_sums
+from bnp_dask.kernels.hmm.merge_entropy import piece_losses
+from bnp_dask.kernels.hmm.steps import Transitions
+from bnp_dask.kernels.hmm.sweeps import Kept, Rows, Space, likelihoods, sweep_back, sweep_forth
+from bnp_dask.kernels.numeric.arithmetic import inner, matmul
+from bnp_dask.kernels.numeric.simd import aligned, padded
 
 PIECE_NUMBERS = 2**17
 """Numbers in an (m, K) piece (1 MB): a few such arrays fit a processor's cache, and calls are few."""

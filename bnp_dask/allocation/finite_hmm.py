@@ -9,8 +9,7 @@ import numpy as np
 from scipy.special import gammaln, psi
 
 from bnp_dask.allocation.base import LocalStep, LogLikOf
-from bnp_dask.allocation.chain_sweep import chain_sweep
-from bnp_dask.allocation.chains import (
+from bnp_dask.allocation.chain_step import (
     CHAIN_FIELDS,
     chain_step,
     chain_tiles,
@@ -19,10 +18,11 @@ from bnp_dask.allocation.chains import (
     stationary,
     transition_counts,
 )
-from bnp_dask.batch import Batch
-from bnp_dask.kernels.arithmetic import inner, log, matmul
-from bnp_dask.settings import hold, mass_or_zero, positive_mass
-from bnp_dask.summary import Field, Summary
+from bnp_dask.allocation.chain_sweep import chain_sweep
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.summary import Field, Summary
+from bnp_dask.inputs.settings import hold, mass_or_zero, positive_mass
+from bnp_dask.kernels.numeric.arithmetic import inner, log, matmul
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,11 +10,11 @@ import numpy as np
 from scipy.special import gammaln, psi
 
 from bnp_dask.allocation.base import LocalStep, LogLik
-from bnp_dask.allocation.mixture import mixture_local_step, mixture_reassign, mixture_tiles
-from bnp_dask.batch import Batch
-from bnp_dask.kernels.arithmetic import log, matmul
-from bnp_dask.settings import hold, positive_mass, whole_or_none
-from bnp_dask.summary import Field, Summary
+from bnp_dask.allocation.mixture_step import mixture_local_step, mixture_reassign, mixture_tiles
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.summary import Field, Summary
+from bnp_dask.inputs.settings import hold, positive_mass, whole_or_none
+from bnp_dask.kernels.numeric.arithmetic import log, matmul
 
 
 @dataclass(frozen=True, eq=False)

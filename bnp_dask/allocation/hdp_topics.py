@@ -9,15 +9,15 @@ from typing import Self
 
 import numpy as np
 
+from bnp_dask.allocation.document_step import DocumentStep, GroupStep, Tokens, document_step, group_tiles, share_out
 from bnp_dask.allocation.lda import no_point_estimate
 from bnp_dask.allocation.sticks import TopLevel, stick_weights, surrogate, u_from_counts
-from bnp_dask.allocation.topics import DocumentStep, GroupStep, Tokens, document_step, group_tiles, share_out
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.group_states import GroupStates
+from bnp_dask.core.summary import Field, Summary
 from bnp_dask.errors import SettingError
-from bnp_dask.kernels.arithmetic import log, matmul
-from bnp_dask.settings import LEAST_MASS, hold, positive_mass, shown
-from bnp_dask.states import GroupStates
-from bnp_dask.summary import Field, Summary
+from bnp_dask.inputs.settings import LEAST_MASS, hold, positive_mass, shown
+from bnp_dask.kernels.numeric.arithmetic import log, matmul
 
 NAME = "HDPTopics"
 

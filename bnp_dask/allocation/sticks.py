@@ -12,8 +12,8 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import betaln, expit, log_expit, psi, zeta
 
-from bnp_dask.kernels.arithmetic import exp, log
-from bnp_dask.kernels.special import psi_gammaln
+from bnp_dask.kernels.numeric.arithmetic import exp, log
+from bnp_dask.kernels.numeric.special import psi_gammaln
 
 LARGEST_LOGIT = 40.0
 """Bound of logit(u): keeps 1 - u in doubles."""

@@ -19,7 +19,7 @@ from bnp_dask.cli import data, demos, look, run
 from bnp_dask.cli.stop import Terminated
 from bnp_dask.errors import BnpDaskError, ExecutionError
 from bnp_dask.execute.base import plain_interrupts
-from bnp_dask.lines import one_line, open_standard_files, tell
+from bnp_dask.inputs.lines import one_line, open_standard_files, tell
 
 EXIT_ERROR, EXIT_INTERRUPT, EXIT_TERMINATED = 2, 130, 143
 

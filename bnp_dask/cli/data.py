@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from bnp_dask.cli import text
-from bnp_dask.cli.sequences import add_cutting, add_rows, rows_of
-from bnp_dask.console import (
+from bnp_dask.cli.console import (
     add_client_options,
     client_spec,
     log_lines,
@@ -18,7 +17,8 @@ from bnp_dask.console import (
     posterior_of,
     show_bar,
 )
-from bnp_dask.lines import say
+from bnp_dask.cli.sequences import add_cutting, add_rows, rows_of
+from bnp_dask.inputs.lines import say
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -126,7 +126,7 @@ def _add_score(commands: argparse._SubParsersAction) -> None:
 
 def ingest_command(args: argparse.Namespace) -> None:
     """Make a store and say what was found."""
-    from bnp_dask.data import ingest
+    from bnp_dask.data.ingestion import ingest
 
     columns = None if args.columns is None else [c.strip() for c in args.columns.split(",")]
     project = int(args.project) if args.project is not None and args.project.isdecimal() else args.project
@@ -182,7 +182,7 @@ def _share_bar(wanted: bool) -> Iterator[Callable[[float, int], None] | None]:
 
 def predict_command(args: argparse.Namespace) -> None:
     """Write labels or responsibilities."""
-    from bnp_dask.predict import predict
+    from bnp_dask.analysis.predict import predict
 
     posterior = posterior_of(args.posterior)
     # the L largest responsibilities are asked for by --top alone, or by both
@@ -196,9 +196,9 @@ def predict_command(args: argparse.Namespace) -> None:
 
 def score_command(args: argparse.Namespace) -> None:
     """Print the held-out log likelihood."""
-    from bnp_dask.predict import completion_score, score
-    from bnp_dask.topics import Completion
-    from bnp_dask.topics.documents import is_topic_model
+    from bnp_dask.analysis.predict import completion_score, score
+    from bnp_dask.analysis.topics import Completion
+    from bnp_dask.analysis.topics.documents import is_topic_model
 
     posterior = posterior_of(args.posterior)
     said = {"split": args.split, "share": args.held_out, "seed": args.seed}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from bnp_dask.console import positive_int
+from bnp_dask.cli.console import positive_int
 
 
 def add(commands: argparse._SubParsersAction) -> None:
@@ -30,7 +30,7 @@ def add(commands: argparse._SubParsersAction) -> None:
 
 def demo_command(args: argparse.Namespace) -> None:
     """Run a demonstration."""
-    from bnp_dask.demo import run_demo
+    from bnp_dask.cli.demo import run_demo
 
     run_demo(
         args.name,

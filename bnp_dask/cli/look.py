@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from bnp_dask.cli.console import add_client_options, client_spec, log_lines, open_client, positive_int, posterior_of
 from bnp_dask.cli.sequences import add_rows, job_data, rows_of
-from bnp_dask.console import add_client_options, client_spec, log_lines, open_client, positive_int, posterior_of
 from bnp_dask.errors import BnpDaskError, DataError
-from bnp_dask.lines import say
+from bnp_dask.inputs.lines import say
 
 
 def add(commands: argparse._SubParsersAction) -> None:
@@ -44,14 +44,14 @@ def add(commands: argparse._SubParsersAction) -> None:
 
 def inspect_command(args: argparse.Namespace) -> None:
     """Print the clusters."""
-    from bnp_dask.report import LIMIT, inspect
+    from bnp_dask.reports.run_page import LIMIT, inspect
 
     say(inspect(args.what, _vocabulary(args), LIMIT if args.limit is None else args.limit))
 
 
 def report_command(args: argparse.Namespace) -> None:
     """Write the page."""
-    from bnp_dask.report import report
+    from bnp_dask.reports.run_page import report
 
     with open_client(client_spec(args), args.quiet) as client, log_lines(args.quiet):
         report(args.rundir, args.out, _vocabulary(args), data=_data(args), client=client)
@@ -82,8 +82,8 @@ def _vocabulary(args: argparse.Namespace) -> list[str] | None:
     """Names of words or features, if they are given."""
     if args.vocabulary is None:
         return None
+    from bnp_dask.core.location import Location
     from bnp_dask.data import read_vocabulary
-    from bnp_dask.data.files import Location
 
     location = Location.of(args.vocabulary)
     location.require()

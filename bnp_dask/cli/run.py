@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bnp_dask.cli.stop import StopWhenAsked
-from bnp_dask.console import (
+from bnp_dask.cli.console import (
     add_client_options,
     client_spec,
     log_lines,
@@ -19,13 +18,14 @@ from bnp_dask.console import (
     show_bar,
     table,
 )
+from bnp_dask.cli.stop import StopWhenAsked
 from bnp_dask.errors import StoreError
-from bnp_dask.lines import say
-from bnp_dask.paths import POSTERIOR_NAME, local_path
+from bnp_dask.inputs.lines import say
+from bnp_dask.inputs.paths import POSTERIOR_NAME, local_path
 
 if TYPE_CHECKING:
-    from bnp_dask.job_parts import ClientSpec
-    from bnp_dask.jobfile import Job
+    from bnp_dask.cli.job_parts import ClientSpec
+    from bnp_dask.cli.jobfile import Job
     from bnp_dask.model import Posterior
 
 BEGUN = "after the run had begun"
@@ -41,7 +41,7 @@ def add(commands: argparse._SubParsersAction) -> None:
     train = commands.add_parser(
         "train",
         help="train a model as a job file (YAML) says",
-        description="Train a model as a job file says; bnp_dask.jobfile and examples/run.yaml show what it may hold. "
+        description="Train a model as a job file says; examples/run.yaml shows what it may hold. "
         "With --resume a batch script can be run again and again: it begins a run, or goes on with it, and a job file "
         "that was changed in between is an error (laps, client and checkpoint_minutes may be).",
         allow_abbrev=False,
@@ -71,7 +71,7 @@ def add(commands: argparse._SubParsersAction) -> None:
 
 def train_command(args: argparse.Namespace) -> None:
     """Train as a job file says."""
-    from bnp_dask.jobfile import read_job, with_laps, with_store
+    from bnp_dask.cli.jobfile import read_job, with_laps, with_store
     from bnp_dask.store import JOB_NAME, RunStore
 
     job = read_job(args.job)
@@ -94,7 +94,7 @@ def train_command(args: argparse.Namespace) -> None:
 
 def resume_command(args: argparse.Namespace) -> None:
     """Go on with a run."""
-    from bnp_dask.jobfile import read_job, with_laps, with_store
+    from bnp_dask.cli.jobfile import read_job, with_laps, with_store
     from bnp_dask.store import JOB_NAME
 
     copy = local_path(args.rundir) / JOB_NAME
@@ -111,8 +111,8 @@ def resume_command(args: argparse.Namespace) -> None:
 
 def go(job: Job, where: ClientSpec, resume: bool, quiet: bool) -> None:
     """Run a job and print what came out."""
-    from bnp_dask.callbacks import Callback, Progress
-    from bnp_dask.train import STOPPED
+    from bnp_dask.training.callbacks import Callback, Progress
+    from bnp_dask.training.train import STOPPED
 
     stop = StopWhenAsked()
     callbacks: list[Callback] = [stop]
@@ -138,8 +138,8 @@ def go(job: Job, where: ClientSpec, resume: bool, quiet: bool) -> None:
 
 def result_table(posterior: Posterior) -> str:
     """The largest clusters: topics with their words, others with their share."""
-    from bnp_dask.topics import topic_list
-    from bnp_dask.topics.documents import counts_words
+    from bnp_dask.analysis.topics import topic_list
+    from bnp_dask.analysis.topics.documents import counts_words
 
     if not counts_words(posterior.model):
         return weights_table(posterior)

@@ -6,12 +6,12 @@ import argparse
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from bnp_dask.console import positive_int
-from bnp_dask.paths import local_path
+from bnp_dask.cli.console import positive_int
+from bnp_dask.inputs.paths import local_path
 
 if TYPE_CHECKING:
-    from bnp_dask.columns import Roles
-    from bnp_dask.job_parts import DataSpec
+    from bnp_dask.cli.job_parts import DataSpec
+    from bnp_dask.core.columns import Roles
     from bnp_dask.model import Posterior
 
 NO_WEIGHTS = "none"
@@ -48,8 +48,8 @@ def rows_of(args: argparse.Namespace, posterior: Posterior, trained: str, weight
     other columns they have; each option overrides what it is about.  ``trained`` is the posterior or run directory:
     posteriors of earlier versions know no columns, but the job file of a run does.
     """
+    from bnp_dask.analysis.matching import columns_for
     from bnp_dask.data import as_source
-    from bnp_dask.matching import columns_for
 
     said = {name: value for name, value in _said(args).items() if value is not None}
     known = columns_for(posterior, weights)
@@ -72,8 +72,8 @@ def rows_of(args: argparse.Namespace, posterior: Posterior, trained: str, weight
 
 def job_data(rundir: str) -> DataSpec | None:
     """The data that a run was trained on, as its job file describes them; None without one."""
+    from bnp_dask.cli.jobfile import read_job
     from bnp_dask.errors import BnpDaskError
-    from bnp_dask.jobfile import read_job
     from bnp_dask.store import JOB_NAME
 
     if "://" in rundir or "::" in rundir:
@@ -102,8 +102,8 @@ def _said(args: argparse.Namespace) -> dict[str, Any]:
 
 def _is_table(path: str) -> bool:
     """Whether a path is that of a table with named columns."""
-    from bnp_dask.data.files import Location
-    from bnp_dask.data.formats import detect
+    from bnp_dask.core.location import Location
+    from bnp_dask.data.ingestion.formats import detect
     from bnp_dask.errors import BnpDaskError
 
     try:

@@ -11,8 +11,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bnp_dask.callbacks import RunInfo
     from bnp_dask.model import Posterior
+    from bnp_dask.training.callbacks import RunInfo
 
 TIMERS = os.name == "posix"
 """Whether the system has signals after some time; without them only a second signal ends a run at once."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from bnp_dask.console import positive_int
+from bnp_dask.cli.console import positive_int
 
 if TYPE_CHECKING:
     from bnp_dask.data import Text
@@ -73,7 +73,7 @@ def settings(args: argparse.Namespace) -> Text | None:
     if not given and args.format is None:
         return None
     from bnp_dask.data import Text
-    from bnp_dask.data.corpus import TEXT_FORMATS
+    from bnp_dask.data.text.options import TEXT_FORMATS
 
     if not given and args.format not in TEXT_FORMATS:
         return None

@@ -9,11 +9,11 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from bnp_dask.batch import Batch
-from bnp_dask.columns import Columns
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.columns import Columns
 from bnp_dask.errors import DataError
-from bnp_dask.execute.ahead import Load
-from bnp_dask.sparse_rows import require_sound
+from bnp_dask.execute.prefetch import Load
+from bnp_dask.inputs.sparse_rows import require_sound
 
 Reader = Callable[[], Batch]
 """Reads one batch; small and picklable, so that it can travel to a worker, which reads the data itself."""

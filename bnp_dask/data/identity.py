@@ -9,10 +9,10 @@ import zlib
 from collections.abc import Iterable
 from typing import Any, Protocol, runtime_checkable
 
+from bnp_dask.core.location import Location
+from bnp_dask.core.survey import checksum
 from bnp_dask.data.base import Source
-from bnp_dask.data.files import Location
 from bnp_dask.errors import DataError
-from bnp_dask.survey import checksum
 
 
 @runtime_checkable

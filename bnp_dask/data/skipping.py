@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from bnp_dask.batch import Batch
-from bnp_dask.columns import Columns
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.columns import Columns
+from bnp_dask.core.survey import Survey, checksum
 from bnp_dask.data.base import Reader, Source, columns_of
 from bnp_dask.data.identity import fingerprint_of
 from bnp_dask.errors import DataError
 from bnp_dask.execute.base import DEFAULT_RETRIES, plain_interrupts
 from bnp_dask.execute.passing import may_pass
-from bnp_dask.survey import Survey, checksum
 
 
 def reason(error: BaseException) -> str:

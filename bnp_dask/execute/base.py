@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from bnp_dask.errors import ExecutionError, brief_in_notebooks
-from bnp_dask.execute.ahead import Load, load_of
 from bnp_dask.execute.blas import one_blas_thread
 from bnp_dask.execute.passing import may_pass
-from bnp_dask.fixed_order import fixed_order, is_fixed
-from bnp_dask.settings import whole_number
+from bnp_dask.execute.prefetch import Load, load_of
+from bnp_dask.inputs.settings import whole_number
+from bnp_dask.kernels.numeric.fixed_order import fixed_order, is_fixed
 
 logger = logging.getLogger("bnp_dask.execute")
 

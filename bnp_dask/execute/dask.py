@@ -18,7 +18,6 @@ from distributed.client import ClosedClientError, FutureCancelledError
 from distributed.scheduler import KilledWorker, NoValidWorkerError
 
 from bnp_dask.errors import ExecutionError, SettingError
-from bnp_dask.execute.ahead import looking_ahead
 from bnp_dask.execute.base import (
     DEFAULT_RETRIES,
     Call,
@@ -33,13 +32,14 @@ from bnp_dask.execute.base import (
     tell_retry,
 )
 from bnp_dask.execute.lost import GONE, closed_in_time, told
-from bnp_dask.execute.parcel import Failure, Parcel
+from bnp_dask.execute.message import Failure, Parcel
 from bnp_dask.execute.passing import may_pass
+from bnp_dask.execute.prefetch import looking_ahead
 from bnp_dask.execute.pulse import Pulse, SilenceError, patience
 from bnp_dask.execute.reach import client_of
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.execute.worker_queue import WorkerQueue
-from bnp_dask.settings import shown
+from bnp_dask.inputs.settings import shown
 
 T = TypeVar("T")
 

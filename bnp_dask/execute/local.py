@@ -18,7 +18,7 @@ from distributed import Client, LocalCluster
 from distributed.system import MEMORY_LIMIT
 
 from bnp_dask.errors import ExecutionError, SettingError
-from bnp_dask.settings import shown, whole_number
+from bnp_dask.inputs.settings import shown, whole_number
 
 LEAN = {
     "distributed.worker.profile.cycle": "10s",

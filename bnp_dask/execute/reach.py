@@ -15,8 +15,8 @@ from distributed import Client, Security
 from distributed.comm import Comm, connect, parse_address, parse_host_port
 
 from bnp_dask.errors import ExecutionError, SettingError
-from bnp_dask.lines import SHOWN, shortened
-from bnp_dask.settings import shown
+from bnp_dask.inputs.lines import SHOWN, shortened
+from bnp_dask.inputs.settings import shown
 
 LISTEN_SECONDS = 5.0
 """How long it is tried again and again to connect: a scheduler may be about to start."""

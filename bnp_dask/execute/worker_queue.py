@@ -8,9 +8,9 @@ from typing import Any
 from distributed import get_worker
 from distributed.core import Status
 
-from bnp_dask.execute.ahead import Coming
 from bnp_dask.execute.base import logger
-from bnp_dask.execute.parcel import Parcel
+from bnp_dask.execute.message import Parcel
+from bnp_dask.execute.prefetch import Coming
 
 ROOM_AHEAD = 0.4
 """Share of a worker's limit that it may hold with a batch read ahead: while a task computes, it takes at most as much

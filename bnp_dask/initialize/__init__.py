@@ -1,9 +1,9 @@
 """Where training starts: one class is one way to make the first summary."""
 
 from bnp_dask.initialize.anchors import AnchorWords
+from bnp_dask.initialize.base import InitContext, Initialization
 from bnp_dask.initialize.blocks import ContiguousBlocks
 from bnp_dask.initialize.bregman import BregmanKMeans
-from bnp_dask.initialize.context import InitContext, Initialization
 from bnp_dask.initialize.given import FromPosterior, RandomExamples, Responsibilities
 from bnp_dask.initialize.parallel import KMeansParallel
 from bnp_dask.initialize.sampled import SampledTopics

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import sparse
 
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.summary import Summary
 from bnp_dask.data.base import Reader, batch_reader
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import Handle
-from bnp_dask.initialize.context import (
+from bnp_dask.initialize.base import (
     InitContext,
     child_rng,
     each_batch,
@@ -20,11 +21,10 @@ from bnp_dask.initialize.context import (
     new_root,
     read_checked,
 )
-from bnp_dask.kernels.anchors import convex_weights, farthest_points, projected_pairs
-from bnp_dask.kernels.arithmetic import matmul
+from bnp_dask.inputs.settings import hold, number_from, whole_number
+from bnp_dask.kernels.numeric.arithmetic import matmul
+from bnp_dask.kernels.topics.anchors import convex_weights, farthest_points, projected_pairs
 from bnp_dask.model import Model
-from bnp_dask.settings import hold, number_from, whole_number
-from bnp_dask.summary import Summary
 
 MEMORY = 2 * 2**30
 """Bytes of the tables of a start from words, at most; of co-occurrence a task holds them once, the caller twice."""
@@ -65,7 +65,7 @@ class AnchorWords:
     Each document gives (h h' - diag(h)) / (n (n - 1)) to Q, an unbiased estimate of the co-occurrence of two of its n
     tokens.  Documents of one token have none, and count only in the sizes of topics.  The parts of documents that
     belong to one topic, whose counts are expected ones, count likewise: see
-    :func:`~bnp_dask.kernels.anchors.projected_pairs`.
+    :func:`~bnp_dask.kernels.topics.anchors.projected_pairs`.
 
     References
     ----------

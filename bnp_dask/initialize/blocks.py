@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bnp_dask.allocation.chains import sequence_offsets
-from bnp_dask.batch import Batch
+from bnp_dask.allocation.chain_step import sequence_offsets
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.summary import Summary
 from bnp_dask.data.base import Reader, batch_reader
-from bnp_dask.initialize.context import (
+from bnp_dask.initialize.base import (
     InitContext,
     choose_atoms,
     hard_resp,
@@ -17,10 +18,9 @@ from bnp_dask.initialize.context import (
     read_checked,
     require_enough_atoms,
 )
-from bnp_dask.kernels.resp import scale_rows
+from bnp_dask.inputs.settings import hold, whole_number
+from bnp_dask.kernels.mixture.resp import scale_rows
 from bnp_dask.model import Model
-from bnp_dask.settings import hold, whole_number
-from bnp_dask.summary import Summary
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 
-from bnp_dask.batch import Batch
-from bnp_dask.initialize.context import (
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.summary import Summary
+from bnp_dask.initialize.base import (
     InitContext,
     child_rng,
     choose_atoms,
@@ -17,10 +18,9 @@ from bnp_dask.initialize.context import (
     summarize_assigned,
 )
 from bnp_dask.initialize.kmeans import cluster_atoms
+from bnp_dask.inputs.settings import hold, whole_number
 from bnp_dask.model import Model
 from bnp_dask.observation.base import numbers_per_cluster
-from bnp_dask.settings import hold, whole_number
-from bnp_dask.summary import Summary
 
 SAMPLE = 10_000
 """Atoms sampled by default."""

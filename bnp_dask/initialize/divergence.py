@@ -18,11 +18,11 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from bnp_dask.batch import Batch
-from bnp_dask.initialize.context import atom_tiles, hard_resp
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.summary import Summary
+from bnp_dask.initialize.base import atom_tiles, hard_resp
 from bnp_dask.model import Model
 from bnp_dask.observation.base import Params, numbers_per_cluster
-from bnp_dask.summary import Summary
 
 TILE_NUMBERS = 2**17
 """Numbers in the statistics of one tile of single-atom clusters (1 MB): D x D each for full covariances."""

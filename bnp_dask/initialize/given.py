@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.arrays import plain
-from bnp_dask.batch import Batch, concatenate
+from bnp_dask.core.batch import Batch, concatenate
+from bnp_dask.core.summary import Summary
 from bnp_dask.data.base import Reader, Source, batch_reader, columns_of
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import Handle
-from bnp_dask.initialize.context import (
+from bnp_dask.initialize.base import (
     InitContext,
     choose_atoms,
     each_batch,
@@ -24,9 +24,9 @@ from bnp_dask.initialize.context import (
     take_atoms,
 )
 from bnp_dask.initialize.divergence import single_summary
+from bnp_dask.inputs.arrays import plain
+from bnp_dask.inputs.settings import hold, share_below_one, shown, whole_number
 from bnp_dask.model import Model, Posterior
-from bnp_dask.settings import hold, share_below_one, shown, whole_number
-from bnp_dask.summary import Summary
 
 SUM_TOLERANCE = 1e-6
 """How far the responsibilities of an atom may be from summing to one: float32 keeps seven digits."""

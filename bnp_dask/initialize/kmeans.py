@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from bnp_dask.allocation.finite_mixture import FiniteMixture
-from bnp_dask.batch import Batch
-from bnp_dask.initialize.context import atom_tiles, summarize_assigned
+from bnp_dask.core.batch import Batch
+from bnp_dask.initialize.base import atom_tiles, summarize_assigned
 from bnp_dask.initialize.divergence import Best, best_joint, divergence, log_joint, single_atoms
-from bnp_dask.kernels.arithmetic import log, matmul
+from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.model import Model, Posterior
 
 

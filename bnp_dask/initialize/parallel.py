@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bnp_dask.batch import Batch, concatenate
+from bnp_dask.core.batch import Batch, concatenate
+from bnp_dask.core.summary import Summary
 from bnp_dask.data.base import Reader, batch_reader
 from bnp_dask.execute.base import Handle
-from bnp_dask.initialize.bregman import warn_if_fewer
-from bnp_dask.initialize.context import (
+from bnp_dask.initialize.base import (
     InitContext,
     child_rng,
     each_batch,
@@ -22,11 +22,11 @@ from bnp_dask.initialize.context import (
     submit_atoms,
     summarize_assigned,
 )
+from bnp_dask.initialize.bregman import warn_if_fewer
 from bnp_dask.initialize.divergence import best_joint, divergence, nearest
 from bnp_dask.initialize.kmeans import cluster_atoms, hard_model, most_likely
+from bnp_dask.inputs.settings import hold, positive_number, whole_number
 from bnp_dask.model import Model, Posterior
-from bnp_dask.settings import hold, positive_number, whole_number
-from bnp_dask.summary import Summary
 
 MOST_ROUNDS = 1000
 """Passes that may be asked for; after some ten no candidates are missing."""

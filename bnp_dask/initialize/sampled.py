@@ -8,10 +8,11 @@ from typing import cast
 
 import numpy as np
 
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.summary import Summary
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.initialize.anchors import MEMORY, as_summary, require_words
-from bnp_dask.initialize.context import (
+from bnp_dask.initialize.base import (
     InitContext,
     child_rng,
     choose_atoms,
@@ -19,11 +20,10 @@ from bnp_dask.initialize.context import (
     new_root,
     submit_atoms,
 )
-from bnp_dask.kernels.gibbs import add_counts, cumulate, sample_pass
+from bnp_dask.inputs.settings import MOST, hold, positive_mass, whole_number
+from bnp_dask.kernels.topics.gibbs import add_counts, cumulate, sample_pass
 from bnp_dask.model import Model
 from bnp_dask.observation import Multinomial
-from bnp_dask.settings import MOST, hold, positive_mass, whole_number
-from bnp_dask.summary import Summary
 
 ROOT_TOKENS, ROOT_DOCUMENTS = 1.0 / 6.0, 5.0
 """Topics for each square root of the number of tokens, and of documents at most, when nobody says how many."""

@@ -8,14 +8,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.summary import Exchange, Merge, Summary
+from bnp_dask.core.survey import Survey
 from bnp_dask.data.base import Source
 from bnp_dask.execute.base import Executor, Task
 from bnp_dask.model import NO_PAIRS, Model, Posterior
 from bnp_dask.moves.scores import gain_matrix
-from bnp_dask.summary import Exchange, Merge, Summary
-from bnp_dask.survey import Survey
-from bnp_dask.visits import Trial
+from bnp_dask.structure.base import Trial
 
 SAME = 0.1
 """Share by which a count may change while failures in a row are still counted together."""

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from bnp_dask.core.finite import require_finite_terms
+from bnp_dask.core.summary import Edit, Exchange, Merge, Summary, Take, follow
 from bnp_dask.errors import NumericalError, SummaryError
 from bnp_dask.execute.base import Task
 from bnp_dask.execute.ordered import in_order
-from bnp_dask.finite import require_finite_terms
 from bnp_dask.model import Model
 from bnp_dask.moves.base import (
     HOPELESS,
@@ -29,7 +30,6 @@ from bnp_dask.moves.base import (
 from bnp_dask.moves.merge import Merge as Pairing
 from bnp_dask.moves.merge import pair_empty
 from bnp_dask.moves.scores import without_data
-from bnp_dask.summary import Edit, Exchange, Merge, Summary, Take, follow
 
 CLEAR = 0.2
 """A delete that lacks more nats than this per atom of its target, on the whole data, fails clearly.

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bnp_dask.core.summary import Merge as MergeEdit
+from bnp_dask.inputs.settings import hold, number_from, whole_number
 from bnp_dask.moves.base import NOBODY, PlanContext, Planning, Proposal
 from bnp_dask.moves.scores import allocation_gains, rough_allocation_gains
-from bnp_dask.settings import hold, number_from, whole_number
-from bnp_dask.summary import Merge as MergeEdit
 
 DOUBT = 10.0
 """Nats per cluster by which the rough allocation term may be wrong."""

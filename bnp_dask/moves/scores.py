@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 from scipy.special import xlogy
 
-from bnp_dask.kernels.arithmetic import matmul
+from bnp_dask.core.summary import Summary
+from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation.base import numbers_per_cluster
-from bnp_dask.summary import Summary
 
 CHUNK_NUMBERS, LEAST_CHUNK = 2**17, 32
 """Numbers that the unions of pairs scored together have (1 MB: they stay in a core's cache), and pairs at least."""

@@ -14,13 +14,14 @@ from typing import Self
 
 import numpy as np
 
-from bnp_dask.arrays import real_setting
-from bnp_dask.batch import Batch
-from bnp_dask.bulk import bulk_of
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.bulk import bulk_of
+from bnp_dask.core.summary import Field, Summary
+from bnp_dask.core.survey import Survey
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.fixed_order import is_fixed
-from bnp_dask.kernels.arithmetic import log, matmul
-from bnp_dask.kernels.quadratic import (
+from bnp_dask.inputs.arrays import real_setting
+from bnp_dask.inputs.settings import MOST_MASS, shown
+from bnp_dask.kernels.gaussian.quadratic import (
     moment_sums,
     n_packed,
     pack,
@@ -29,14 +30,13 @@ from bnp_dask.kernels.quadratic import (
     unpack,
     whitened_squares,
 )
-from bnp_dask.kernels.resp import Resp
+from bnp_dask.kernels.mixture.resp import Resp
+from bnp_dask.kernels.numeric.arithmetic import log, matmul
+from bnp_dask.kernels.numeric.fixed_order import is_fixed
 from bnp_dask.observation import wishart
-from bnp_dask.observation.dense import LOG_2PI, check_dense, default_variance, known, width
 from bnp_dask.observation.describing import Axis, Estimate, Estimates, Names, each, vector
+from bnp_dask.observation.priors import LOG_2PI, check_dense, default_variance, known, width
 from bnp_dask.observation.ranges import LARGEST, require_scale, require_spread
-from bnp_dask.settings import MOST_MASS, shown
-from bnp_dask.summary import Field, Summary
-from bnp_dask.survey import Survey
 
 HOW = "rows are [x_t, x_(t-1)]; make them of sequences with bnp_dask.observation.with_previous(x, offsets)"
 
@@ -88,7 +88,7 @@ class AutoRegressiveGaussian:
     B
         Scale matrix: a number, its diagonal ``(D,)``, or ``(D, D)`` symmetric positive definite; squared data
         units.  Default: diagonal, E[covariance] = B / (nu - D - 1) is a tenth of the variance of
-        the data's bulk (see :func:`bnp_dask.bulk.bulk_of`).
+        the data's bulk (see :func:`bnp_dask.core.bulk.bulk_of`).
     M
         Prior mean of A: a number (times the identity) or ``(D, D)``.  Default 1: steps stay where they were.
     V

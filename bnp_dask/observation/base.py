@@ -23,11 +23,11 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
-from bnp_dask.batch import Batch
-from bnp_dask.kernels.resp import AnyResp, Resp
-from bnp_dask.kernels.screen import Forms
-from bnp_dask.summary import CLUSTER, Field, Summary
-from bnp_dask.survey import Survey
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.summary import CLUSTER, Field, Summary
+from bnp_dask.core.survey import Survey
+from bnp_dask.kernels.gaussian.screen import Forms
+from bnp_dask.kernels.mixture.resp import AnyResp, Resp
 
 Params = Any
 """A frozen dataclass of arrays ``(K, ...)``; each observation model has its own."""
@@ -117,7 +117,7 @@ class NamingObservation(Protocol):
 class QuadraticObservation(Protocol):
     """What an observation model provides besides if its log likelihoods are quadratic forms of full rank.
 
-    Mixtures of it then look only at the clusters that matter to an atom (see :mod:`bnp_dask.kernels.screen`).
+    Mixtures of it then look only at the clusters that matter to an atom (see :mod:`bnp_dask.kernels.gaussian.screen`).
     """
 
     def forms(self, params: Params) -> Forms:

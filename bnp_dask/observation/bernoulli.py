@@ -10,15 +10,15 @@ from typing import Self
 import numpy as np
 from scipy.special import betaln, psi
 
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.summary import Field, Summary
+from bnp_dask.core.survey import Survey
 from bnp_dask.errors import DataError
-from bnp_dask.kernels.arithmetic import log, matmul
-from bnp_dask.kernels.resp import Resp
-from bnp_dask.observation.counts import check_width, cluster_fastest, product, stored, sums, where_first
-from bnp_dask.observation.dense import known, positive, vector, width
+from bnp_dask.kernels.mixture.resp import Resp
+from bnp_dask.kernels.numeric.arithmetic import log, matmul
+from bnp_dask.observation.checks import check_width, cluster_fastest, product, stored, sums, where_first
 from bnp_dask.observation.describing import Estimates, Names, by_feature, largest
-from bnp_dask.summary import Field, Summary
-from bnp_dask.survey import Survey
+from bnp_dask.observation.priors import known, positive, vector, width
 
 DEFAULT_LAM = 0.5
 """Prior pseudo-count of ones and of zeros, when the user gives none (Jeffreys' prior)."""

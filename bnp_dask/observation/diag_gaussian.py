@@ -10,11 +10,14 @@ from typing import NamedTuple, Self
 import numpy as np
 from scipy.special import gammaln, psi
 
-from bnp_dask.batch import Batch
-from bnp_dask.bulk import bulk_of
-from bnp_dask.kernels.arithmetic import log, log1p, matmul
-from bnp_dask.kernels.resp import Resp, cluster_sums
-from bnp_dask.observation.dense import (
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.bulk import bulk_of
+from bnp_dask.core.summary import Field, Summary
+from bnp_dask.core.survey import Survey
+from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
+from bnp_dask.kernels.numeric.arithmetic import log, log1p, matmul
+from bnp_dask.observation.describing import Axis, Estimate, Estimates, Names, by_feature, each, mean_and_deviation
+from bnp_dask.observation.priors import (
     LOG_2PI,
     PRIOR_SCALE,
     check_dense,
@@ -26,10 +29,7 @@ from bnp_dask.observation.dense import (
     vector,
     width,
 )
-from bnp_dask.observation.describing import Axis, Estimate, Estimates, Names, by_feature, each, mean_and_deviation
 from bnp_dask.observation.ranges import location, require_scale, require_spread
-from bnp_dask.summary import Field, Summary
-from bnp_dask.survey import Survey
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +59,7 @@ class DiagGaussian:
         Degrees of freedom, > 0.  Default 3.
     beta
         Scale, ``(D,)`` or a number, squared data units.  Default: E[variance] = beta / (nu - 2) is a tenth of the
-        variance of the data's bulk (see :func:`bnp_dask.bulk.bulk_of`).
+        variance of the data's bulk (see :func:`bnp_dask.core.bulk.bulk_of`).
     m
         Prior mean, ``(D,)`` or a number.  Default: mean of the data's bulk.
     kappa

@@ -9,13 +9,16 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from bnp_dask.batch import Batch
-from bnp_dask.bulk import bulk_of
-from bnp_dask.kernels.arithmetic import log, matmul
-from bnp_dask.kernels.resp import Resp, cluster_sums
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.bulk import bulk_of
+from bnp_dask.core.summary import Field, Summary
+from bnp_dask.core.survey import Survey
+from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
+from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.observation.base import LOG_BASE
-from bnp_dask.observation.counts import atom_mass
-from bnp_dask.observation.dense import (
+from bnp_dask.observation.checks import atom_mass
+from bnp_dask.observation.describing import Estimates, Names, by_feature, each, mean_and_deviation
+from bnp_dask.observation.priors import (
     LOG_2PI,
     PRIOR_SCALE,
     check_dense,
@@ -27,10 +30,7 @@ from bnp_dask.observation.dense import (
     vector,
     width,
 )
-from bnp_dask.observation.describing import Estimates, Names, by_feature, each, mean_and_deviation
 from bnp_dask.observation.ranges import location, require_scale, require_spread
-from bnp_dask.summary import Field, Summary
-from bnp_dask.survey import Survey
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +57,7 @@ class FixedVarianceGaussian:
     ----------
     variance
         Variance within clusters, ``(D,)`` or a number, squared data units.  Default: a tenth of that of the
-        data's bulk (see :func:`bnp_dask.bulk.bulk_of`).
+        data's bulk (see :func:`bnp_dask.core.bulk.bulk_of`).
     m
         Prior mean, ``(D,)`` or a number.  Default: mean of the data's bulk.
     kappa

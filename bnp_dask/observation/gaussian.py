@@ -9,10 +9,11 @@ from typing import Self
 
 import numpy as np
 
-from bnp_dask.batch import Batch
-from bnp_dask.bulk import bulk_of
-from bnp_dask.kernels.arithmetic import log, matmul
-from bnp_dask.kernels.quadratic import (
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.bulk import bulk_of
+from bnp_dask.core.summary import Field, Summary
+from bnp_dask.core.survey import Survey
+from bnp_dask.kernels.gaussian.quadratic import (
     moment_sums,
     n_packed,
     pack,
@@ -22,10 +23,12 @@ from bnp_dask.kernels.quadratic import (
     unpack,
     whitened_squares,
 )
-from bnp_dask.kernels.resp import Resp
-from bnp_dask.kernels.screen import Forms
+from bnp_dask.kernels.gaussian.screen import Forms
+from bnp_dask.kernels.mixture.resp import Resp
+from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.observation import wishart
-from bnp_dask.observation.dense import (
+from bnp_dask.observation.describing import Axis, Estimate, Estimates, Names, by_feature, each, mean_and_deviation
+from bnp_dask.observation.priors import (
     LOG_2PI,
     PRIOR_SCALE,
     check_dense,
@@ -35,10 +38,7 @@ from bnp_dask.observation.dense import (
     vector,
     width,
 )
-from bnp_dask.observation.describing import Axis, Estimate, Estimates, Names, by_feature, each, mean_and_deviation
 from bnp_dask.observation.ranges import location, require_scale, require_spread
-from bnp_dask.summary import Field, Summary
-from bnp_dask.survey import Survey
 
 EMPTY = 1e-20
 """Atoms of a cluster below which its sums are what rounding left of atoms that went: they have no mean."""
@@ -88,7 +88,7 @@ class Gaussian:
     B
         Scale matrix: a number, its diagonal ``(D,)``, or ``(D, D)`` symmetric positive definite; squared data
         units.  Default: diagonal, E[covariance] = B / (nu - D - 1) is a tenth of the variance of
-        the data's bulk (see :func:`bnp_dask.bulk.bulk_of`).
+        the data's bulk (see :func:`bnp_dask.core.bulk.bulk_of`).
     m
         Prior mean, ``(D,)`` or a number.  Default: mean of the data's bulk.
     kappa

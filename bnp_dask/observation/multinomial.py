@@ -10,21 +10,21 @@ from typing import Self
 import numpy as np
 from scipy.special import gammaln
 
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.summary import Field, Summary
+from bnp_dask.core.survey import Survey
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.kernels.arithmetic import log, matmul
-from bnp_dask.kernels.counts import rising, rising_sums, row_log_factorials, table_product
-from bnp_dask.kernels.dirichlet import dirichlet_table, table_scores
-from bnp_dask.kernels.resp import AnyResp, WordResp
-from bnp_dask.kernels.special import psi_gammaln
+from bnp_dask.inputs.settings import hold, share_below_one
+from bnp_dask.kernels.mixture.resp import AnyResp, WordResp
+from bnp_dask.kernels.numeric.arithmetic import log, matmul
+from bnp_dask.kernels.numeric.special import psi_gammaln
+from bnp_dask.kernels.topics.counts import rising, rising_sums, row_log_factorials, table_product
+from bnp_dask.kernels.topics.dirichlet import dirichlet_table, table_scores
 from bnp_dask.observation.base import LOG_BASE
-from bnp_dask.observation.counts import as_csr, atom_mass, check_counts, cluster_fastest, sums
-from bnp_dask.observation.dense import known, positive, vector, width
+from bnp_dask.observation.checks import as_csr, atom_mass, check_counts, cluster_fastest, sums
 from bnp_dask.observation.describing import Axis, Estimate, Estimates, Names, by_feature, largest
+from bnp_dask.observation.priors import known, positive, vector, width
 from bnp_dask.observation.ranges import MOST_COUNT
-from bnp_dask.settings import hold, share_below_one
-from bnp_dask.summary import Field, Summary
-from bnp_dask.survey import Survey
 
 DEFAULT_LAM = 0.1
 """Prior pseudo-count per word, when the user gives none: clusters use few of the words."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from bnp_dask.errors import SettingError, nearest
-from bnp_dask.settings import shown
+from bnp_dask.inputs.settings import shown
 
 ColumnGroup = str | int | slice | range | tuple[int, ...] | tuple[str, ...]
 """Columns by position: ``(0, 1, 4)``, ``range(0, 3)``, ``slice(0, 3)``, ``5``, or as text ``"0:3, 5"``; or by name:

@@ -11,19 +11,19 @@ from typing import Self
 import numpy as np
 from scipy.special import gammaln, psi
 
-from bnp_dask.batch import Batch
-from bnp_dask.bulk import bulk_of
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.bulk import bulk_of
+from bnp_dask.core.summary import Field, Summary
+from bnp_dask.core.survey import Survey
 from bnp_dask.errors import SettingError
-from bnp_dask.kernels.arithmetic import log, log1p, matmul
-from bnp_dask.kernels.counts import rising_sums, row_log_factorials
-from bnp_dask.kernels.resp import Resp
+from bnp_dask.inputs.settings import LEAST_RATE, MOST_RATE, shown
+from bnp_dask.kernels.mixture.resp import Resp
+from bnp_dask.kernels.numeric.arithmetic import log, log1p, matmul
+from bnp_dask.kernels.topics.counts import rising_sums, row_log_factorials
 from bnp_dask.observation.base import LOG_BASE
-from bnp_dask.observation.counts import as_csr, atom_mass, check_counts, cluster_fastest, product, sums
-from bnp_dask.observation.dense import known, positive, scales, vector, width
+from bnp_dask.observation.checks import as_csr, atom_mass, check_counts, cluster_fastest, product, sums
 from bnp_dask.observation.describing import Estimates, Names, by_feature, largest
-from bnp_dask.settings import LEAST_RATE, MOST_RATE, shown
-from bnp_dask.summary import Field, Summary
-from bnp_dask.survey import Survey
+from bnp_dask.observation.priors import known, positive, scales, vector, width
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ class Poisson:
         Shape, > 0, a number or ``(D,)``.  Default 1: rates of clusters vary by as much as their mean.
     b
         Rate of the Gamma, > 0, one over counts, a number or ``(D,)``.  Default: a divided by the mean of the data's
-        bulk (see :func:`bnp_dask.bulk.bulk_of`), so that clusters are expected to have that mean rate.  A column of
+        bulk (:func:`bnp_dask.core.bulk.bulk_of`), so that clusters are expected to have that mean rate.  A column of
         zeros has no mean; it is taken to have one count in the whole data set, with a warning.
 
     Notes

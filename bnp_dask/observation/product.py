@@ -9,17 +9,17 @@ from typing import Any, Self, cast
 
 import numpy as np
 
-from bnp_dask.batch import Batch
-from bnp_dask.columns import OPTIONAL
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.columns import OPTIONAL
+from bnp_dask.core.summary import CLUSTER, Field, Summary
+from bnp_dask.core.survey import Survey
 from bnp_dask.errors import SettingError
-from bnp_dask.kernels.resp import Resp
+from bnp_dask.inputs.settings import hold, require_methods, shown, whole_number
+from bnp_dask.kernels.mixture.resp import Resp
 from bnp_dask.observation.base import LOG_BASE, NamingObservation, Observation
-from bnp_dask.observation.counts import check_width
+from bnp_dask.observation.checks import check_width
 from bnp_dask.observation.describing import Axis, Estimates, Names, describe_cluster, estimates_of
 from bnp_dask.observation.notation import ColumnGroup, Key, as_key, is_positions, positions, resolve
-from bnp_dask.settings import hold, require_methods, shown, whole_number
-from bnp_dask.summary import CLUSTER, Field, Summary
-from bnp_dask.survey import Survey
 
 FEW = 3
 """Columns of a group that its name lists."""

@@ -22,11 +22,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from bnp_dask.arrays import real_setting
-from bnp_dask.batch import Batch, column_name
+from bnp_dask.core.batch import Batch, column_name
+from bnp_dask.core.survey import Survey
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.settings import shown
-from bnp_dask.survey import Survey
+from bnp_dask.inputs.arrays import real_setting
+from bnp_dask.inputs.settings import shown
 
 SMALLEST, LARGEST = 1e-140, 1e140
 """Spread of a column that is not constant, at least, and size of a number, at most."""

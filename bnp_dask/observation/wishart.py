@@ -14,14 +14,14 @@ import numpy as np
 from scipy.linalg import lapack
 from scipy.special import gammaln, psi
 
-from bnp_dask.arrays import real_setting
 from bnp_dask.errors import NumericalError, SettingError
-from bnp_dask.fixed_order import is_fixed
-from bnp_dask.kernels.arithmetic import log, log1p, matmul
-from bnp_dask.kernels.factors import absolute_forms, cholesky_factors
-from bnp_dask.kernels.quadratic import pack, whitened_squares
-from bnp_dask.observation.dense import LOG_2PI, scales
-from bnp_dask.settings import MOST_MASS, shown
+from bnp_dask.inputs.arrays import real_setting
+from bnp_dask.inputs.settings import MOST_MASS, shown
+from bnp_dask.kernels.gaussian.factors import absolute_forms, cholesky_factors
+from bnp_dask.kernels.gaussian.quadratic import pack, whitened_squares
+from bnp_dask.kernels.numeric.arithmetic import log, log1p, matmul
+from bnp_dask.kernels.numeric.fixed_order import is_fixed
+from bnp_dask.observation.priors import LOG_2PI, scales
 
 LOG_2 = math.log(2.0)
 LOG_PI = math.log(math.pi)

@@ -9,10 +9,11 @@ from typing import Self
 
 import numpy as np
 
-from bnp_dask.batch import Batch
-from bnp_dask.bulk import bulk_of
-from bnp_dask.kernels.arithmetic import log, matmul
-from bnp_dask.kernels.quadratic import (
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.bulk import bulk_of
+from bnp_dask.core.summary import Field, Summary
+from bnp_dask.core.survey import Survey
+from bnp_dask.kernels.gaussian.quadratic import (
     moment_sums,
     n_packed,
     pack,
@@ -21,14 +22,13 @@ from bnp_dask.kernels.quadratic import (
     unpack,
     whitened_squares,
 )
-from bnp_dask.kernels.resp import Resp
-from bnp_dask.kernels.screen import Forms
+from bnp_dask.kernels.gaussian.screen import Forms
+from bnp_dask.kernels.mixture.resp import Resp
+from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.observation import wishart
-from bnp_dask.observation.dense import LOG_2PI, check_dense, default_variance, width
 from bnp_dask.observation.describing import Axis, Estimate, Estimates, Names, each, vector
+from bnp_dask.observation.priors import LOG_2PI, check_dense, default_variance, width
 from bnp_dask.observation.ranges import require_scale, require_spread
-from bnp_dask.summary import Field, Summary
-from bnp_dask.survey import Survey
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +65,7 @@ class ZeroMeanGaussian:
     B
         Scale matrix: a number, its diagonal ``(D,)``, or ``(D, D)`` symmetric positive definite; squared data
         units.  Default: diagonal, E[covariance] = B / (nu - D - 1) is a tenth of the mean square of
-        the data's bulk (see :func:`bnp_dask.bulk.bulk_of`).
+        the data's bulk (see :func:`bnp_dask.core.bulk.bulk_of`).
 
     References
     ----------

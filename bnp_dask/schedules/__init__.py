@@ -1,12 +1,12 @@
 """Schedules: generators of states, each written like its algorithm in the thesis."""
 
 from bnp_dask.schedules.base import Schedule, Step
+from bnp_dask.schedules.engine.checkpoint import is_constant, state_from_saved, state_to_arrays, state_to_json
+from bnp_dask.schedules.engine.state import State, Work
+from bnp_dask.schedules.engine.verify import restored
 from bnp_dask.schedules.full import FullBatch
 from bnp_dask.schedules.memoized import Memoized
-from bnp_dask.schedules.saved import is_constant, state_from_saved, state_to_arrays, state_to_json
-from bnp_dask.schedules.state import State, Work
 from bnp_dask.schedules.stochastic import Stochastic
-from bnp_dask.schedules.verify import restored
 
 __all__ = [
     "FullBatch",

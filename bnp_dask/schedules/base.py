@@ -8,11 +8,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from bnp_dask.inputs.settings import hold, number_from, whole_number
 from bnp_dask.moves.base import CALM, CALM_GAIN
-from bnp_dask.schedules.losing import remaining_weight
-from bnp_dask.schedules.pipeline import Pipeline
-from bnp_dask.schedules.state import State, Work
-from bnp_dask.settings import hold, number_from, whole_number
+from bnp_dask.schedules.engine.bad_batches import remaining_weight
+from bnp_dask.schedules.engine.pipeline import Pipeline
+from bnp_dask.schedules.engine.state import State, Work
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from bnp_dask.core.totals import RunningTotal
 from bnp_dask.errors import SettingError
-from bnp_dask.running import RunningTotal
 from bnp_dask.schedules.base import Step, end_lap, history_row, hold_common
-from bnp_dask.schedules.laps import begin_lap, keep, lose, settle_lap
+from bnp_dask.schedules.engine.lap import begin_lap, keep, lose, settle_lap
+from bnp_dask.schedules.engine.pipeline import Pipeline
+from bnp_dask.schedules.engine.state import State, Work, remember_states
 from bnp_dask.schedules.memoized import lap_order
-from bnp_dask.schedules.pipeline import Pipeline
-from bnp_dask.schedules.state import State, Work, remember_states
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from typing import Any, Literal
 import numpy as np
 
 from bnp_dask.errors import SettingError
+from bnp_dask.inputs.settings import hold, number_from, one_of
 from bnp_dask.schedules.base import Step, end_lap, history_row, hold_common
-from bnp_dask.schedules.laps import begin_lap, keep, lose, settle_lap, try_split
-from bnp_dask.schedules.pipeline import Pipeline, Taken
-from bnp_dask.schedules.state import State, Work, remember
-from bnp_dask.settings import hold, number_from, one_of
+from bnp_dask.schedules.engine.lap import begin_lap, keep, lose, settle_lap, try_split
+from bnp_dask.schedules.engine.pipeline import Pipeline, Taken
+from bnp_dask.schedules.engine.state import State, Work, remember
 
 ROUNDING = 1e-12
 """Share of the objective's terms below which a change is rounding."""

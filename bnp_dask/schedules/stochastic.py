@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from bnp_dask.core.summary import Summary
 from bnp_dask.errors import SettingError
+from bnp_dask.inputs.settings import hold, number_from, one_of
 from bnp_dask.model import Posterior
 from bnp_dask.schedules.base import Step, end_lap, history_row, hold_common
-from bnp_dask.schedules.laps import lose
-from bnp_dask.schedules.losing import remaining_weight
+from bnp_dask.schedules.engine.bad_batches import remaining_weight
+from bnp_dask.schedules.engine.lap import lose
+from bnp_dask.schedules.engine.pipeline import Pipeline
+from bnp_dask.schedules.engine.state import State, Work, remember
 from bnp_dask.schedules.memoized import lap_order
-from bnp_dask.schedules.pipeline import Pipeline
-from bnp_dask.schedules.state import State, Work, remember
-from bnp_dask.settings import hold, number_from, one_of
-from bnp_dask.summary import Summary
 
 
 @dataclass(frozen=True)

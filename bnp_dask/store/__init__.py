@@ -19,7 +19,7 @@ Files that grow are valid as far as the head says that was written after them.  
 checkpoint's list says of every summary its visit, its bytes and its CRC-32, which whoever reads it compares.
 """
 
-from bnp_dask.store.behind import Behind
+from bnp_dask.store.background import Behind
 from bnp_dask.store.checkpoint import Checkpoint, Listing, no_receipts, receipt_of
 from bnp_dask.store.files import DamagedError
 from bnp_dask.store.layout import JOB_NAME

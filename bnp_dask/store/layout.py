@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bnp_dask.errors import StoreError
-from bnp_dask.paths import local_path
+from bnp_dask.inputs.paths import local_path
 from bnp_dask.store.files import TEMPORARY, DamagedError, cannot, unseal
 from bnp_dask.store.reach import DRAFTS_NAME, SESSION_NAME
 from bnp_dask.store.sweep import checkpoint_numbers

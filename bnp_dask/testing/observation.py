@@ -12,13 +12,13 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from bnp_dask.allocation.dp_mixture import DPMixture
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.summary import Field, Summary
 from bnp_dask.errors import DataError
-from bnp_dask.kernels.resp import Resp, cluster_sums
+from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
 from bnp_dask.model import Model
 from bnp_dask.observation.base import LOG_BASE, EvidenceObservation, LeanObservation, Observation, QuadraticObservation
 from bnp_dask.observation.describing import DescribedObservation
-from bnp_dask.summary import Field, Summary
 from bnp_dask.testing.parts import (
     assert_close,
     assert_stationary_maximum,

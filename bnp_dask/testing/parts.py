@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.testing import assert_allclose
 
-from bnp_dask.batch import Batch
-from bnp_dask.kernels.resp import Resp, SparseResp
-from bnp_dask.summary import Summary
-from bnp_dask.survey import Survey
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.summary import Summary
+from bnp_dask.core.survey import Survey
+from bnp_dask.kernels.mixture.resp import Resp, SparseResp
 
 NO_PAIRS = np.zeros((0, 2), np.int64)
 

@@ -8,8 +8,8 @@ from scipy.special import gammaln
 
 from bnp_dask.allocation.dp_mixture import DPMixture
 from bnp_dask.allocation.finite_mixture import FiniteMixture
+from bnp_dask.core.summary import Field, Summary
 from bnp_dask.errors import SettingError
-from bnp_dask.summary import Field, Summary
 from bnp_dask.testing import AllocationSuite
 
 SIZES = np.array([30.0, 0.5, 12.0, 3.0])
@@ -128,7 +128,7 @@ def test_objective_adds_the_entropy():
 
 def test_tiles_follow_the_shape_only():
     """The same tiles whatever the weights, so that sums are added in one order everywhere."""
-    from bnp_dask.batch import Batch
+    from bnp_dask.core.batch import Batch
 
     x = np.zeros((5000, 3))
     for n_clusters in (1, 100, 5000):

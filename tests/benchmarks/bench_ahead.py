@@ -20,9 +20,9 @@ import numpy as np
 from distributed import Client
 
 import bnp_dask as bnp
-from bnp_dask.batch import Batch
-from bnp_dask.execute import ahead
-from bnp_dask.schedules import tasks
+from bnp_dask.core.batch import Batch
+from bnp_dask.execute import prefetch as ahead
+from bnp_dask.schedules.engine import tasks
 from tests.benchmarks.timing import workers
 
 N_ATOMS, N_FEATURES, N_CLUSTERS = 1000, 512, 4

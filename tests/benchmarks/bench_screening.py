@@ -14,10 +14,10 @@ from dataclasses import replace
 import numpy as np
 
 import bnp_dask as bnp
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.survey import survey_batch
 from bnp_dask.execute import one_blas_thread
-from bnp_dask.survey import survey_batch
-from bnp_dask.warm import warm
+from bnp_dask.structure.warmup import warm
 from tests.benchmarks.mixtures import Size, posterior_at_truth, sample
 from tests.benchmarks.timing import dgemm_rate, emit, median
 

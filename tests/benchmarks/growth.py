@@ -19,9 +19,9 @@ from distributed import Client
 from scipy import sparse
 
 import bnp_dask as bnp
-from bnp_dask.batch import Batch
-from bnp_dask.kernels.chains import forward_backward
-from bnp_dask.survey import survey_batch
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.survey import survey_batch
+from bnp_dask.kernels.hmm.forward_backward import forward_backward
 from tests.benchmarks.mixtures import Size, posterior_at_truth, sample, write
 from tests.benchmarks.timing import emit, median, run_named, workers
 from tests.benchmarks.turns import in_turns

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 import bnp_dask as bnp
-from bnp_dask.data.files import Location
-from bnp_dask.data.zarr_write import RowsWriter
-from bnp_dask.kernels.resp import SparseResp
-from bnp_dask.survey import survey_batch
+from bnp_dask.core.location import Location
+from bnp_dask.core.survey import survey_batch
+from bnp_dask.data.ingestion.writers import RowsWriter
+from bnp_dask.kernels.mixture.resp import SparseResp
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,8 @@ import numpy as np
 import psutil
 import yaml
 
+from bnp_dask.analysis.metrics import majority_accuracy
 from bnp_dask.data import as_source
-from bnp_dask.metrics import majority_accuracy
 
 REPO = Path(__file__).resolve().parents[2]
 DATA = REPO / ".." / "shared" / "data"

@@ -16,7 +16,7 @@ import numpy as np
 from distributed import Client, get_task_stream
 
 import bnp_dask as bnp
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
 from bnp_dask.execute import SerialExecutor
 from tests.benchmarks.mixtures import Size, posterior_at_truth, sample, write
 from tests.benchmarks.timing import dgemm_rate, emit, median, run_named, workers

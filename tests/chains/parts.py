@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from bnp_dask.allocation import HDPHMM, FiniteHMM
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.survey import combine, survey_batch
 from bnp_dask.model import Model
 from bnp_dask.observation import DiagGaussian
-from bnp_dask.survey import combine, survey_batch
 from tests.chains import naive
 
 

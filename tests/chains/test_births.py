@@ -9,21 +9,21 @@ import numpy as np
 import pytest
 
 from bnp_dask.allocation import HDPHMM, FiniteHMM
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.summary import Exchange, replay
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.execute.threads import ThreadExecutor
 from bnp_dask.initialize import BregmanKMeans, ContiguousBlocks, KMeansParallel, RandomExamples
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
-from bnp_dask.moves.runs import run_labels
-from bnp_dask.moves.windows import best_cut, best_windows, settle
+from bnp_dask.moves.births.hmm_runs import run_labels
+from bnp_dask.moves.births.hmm_windows import best_cut, best_windows, settle
 from bnp_dask.observation import AutoRegressiveGaussian, Bernoulli, DiagGaussian, Gaussian, with_previous
 from bnp_dask.schedules import Memoized
-from bnp_dask.sequences import loose, runs_at_most, take_runs
-from bnp_dask.summary import Exchange, replay
-from bnp_dask.train import train
-from bnp_dask.visits import Trial
+from bnp_dask.structure.base import Trial
+from bnp_dask.structure.chains import loose, runs_at_most, take_runs
+from bnp_dask.training.train import train
 from tests.chains.parts import KINDS, check_objective, model_of, sequences
 from tests.chains.test_exact import exchanged_chains
 from tests.chains.test_moves import walks

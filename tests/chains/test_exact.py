@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from bnp_dask.core.summary import Exchange, Merge, Summary, replay
+from bnp_dask.core.totals import RunningTotal
 from bnp_dask.errors import SummaryError
-from bnp_dask.running import RunningTotal
-from bnp_dask.sequences import potentials
-from bnp_dask.summary import Exchange, Merge, Summary, replay
-from bnp_dask.visits import Trial
+from bnp_dask.structure.base import Trial
+from bnp_dask.structure.chains import potentials
 from tests.chains import naive
 from tests.chains.parts import KINDS, begin, chains_of, check_objective, model_of, sequences
 

@@ -12,12 +12,12 @@ from numpy.testing import assert_allclose
 from scipy.special import psi
 
 from bnp_dask.allocation import HDPHMM, StateSticks
-from bnp_dask.allocation.transitions import ExpectedLogs
-from bnp_dask.batch import Batch
-from bnp_dask.kernels.quadratic import pack, packed_outer
+from bnp_dask.allocation.hmm_top_level import ExpectedLogs
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.survey import survey_batch
+from bnp_dask.kernels.gaussian.quadratic import pack, packed_outer
 from bnp_dask.model import Model
 from bnp_dask.observation import AutoRegressiveGaussian, Bernoulli, Gaussian
-from bnp_dask.survey import survey_batch
 
 GOLDEN = Path(__file__).resolve().parents[2] / ".." / "shared" / "golden"
 pytestmark = pytest.mark.skipif(not GOLDEN.exists(), reason="needs the golden traces")

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from bnp_dask.kernels import chains as kernel
-from bnp_dask.kernels.chain_losses import merge_losses
-from bnp_dask.kernels.chain_trials import find_block
+from bnp_dask.kernels.hmm import forward_backward as kernel
+from bnp_dask.kernels.hmm.merge_entropy import merge_losses
+from bnp_dask.kernels.hmm.restricted import find_block
 from tests.chains import naive
 
 

@@ -15,7 +15,7 @@ from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.observation import Gaussian
 from bnp_dask.schedules import Memoized
-from bnp_dask.train import train
+from bnp_dask.training.train import train
 
 
 def walks(k=5, n=8, length=250, seed=0):

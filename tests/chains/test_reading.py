@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bnp_dask as bnp
-from bnp_dask.chains import (
+from bnp_dask.analysis.sequences import (
     RunCounter,
     split_sequences,
     state_durations,
@@ -22,9 +22,9 @@ from bnp_dask.chains import (
     transitions,
     without_missing,
 )
+from bnp_dask.core.survey import combine, survey_batch
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.threads import ThreadExecutor
-from bnp_dask.survey import combine, survey_batch
 from tests.chains.parts import KINDS, begin, model_of, sequences
 from tests.schedules.parts import Batches
 

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from bnp_dask.allocation import HDPHMM, FiniteHMM
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.summary import Exchange, replay
+from bnp_dask.core.summary import Merge as MergeEdit
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.execute.threads import ThreadExecutor
@@ -18,12 +20,10 @@ from bnp_dask.model import Model
 from bnp_dask.moves import Merge
 from bnp_dask.observation import AutoRegressiveGaussian, Bernoulli, DiagGaussian, Gaussian, with_previous
 from bnp_dask.schedules import FullBatch, Memoized, State, Stochastic
-from bnp_dask.schedules.state import recall, remember
+from bnp_dask.schedules.engine.state import recall, remember
 from bnp_dask.store.summaries import SummaryFiles
-from bnp_dask.summary import Exchange, replay
-from bnp_dask.summary import Merge as MergeEdit
+from bnp_dask.structure.base import Trial
 from bnp_dask.testing.parts import NO_PAIRS
-from bnp_dask.visits import Trial
 from tests.chains.parts import KINDS, allocation, sequences
 from tests.schedules.parts import Batches, rows_of, start, work_on
 

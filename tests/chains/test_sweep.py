@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from bnp_dask.allocation import chain_sweep
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
 from bnp_dask.errors import NumericalError
 from tests.chains.parts import KINDS, begin, model_of, sequences
 

@@ -9,10 +9,10 @@ from scipy.integrate import quad
 from scipy.special import gammaln, polygamma, psi
 
 from bnp_dask.allocation import HDPHMM, StateSticks
-from bnp_dask.allocation.chains import CHAIN_FIELDS, stationary
-from bnp_dask.allocation.transitions import Concentrations, ExpectedLogs, TransitionCounts, _climb
-from bnp_dask.kernels.chain_top import trigamma
-from bnp_dask.summary import Field, Summary
+from bnp_dask.allocation.chain_step import CHAIN_FIELDS, stationary
+from bnp_dask.allocation.hmm_top_level import Concentrations, ExpectedLogs, TransitionCounts, _climb
+from bnp_dask.core.summary import Field, Summary
+from bnp_dask.kernels.hmm.top_level import trigamma
 from tests.chains import naive
 
 

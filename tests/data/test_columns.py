@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import bnp_dask as bnp
-from bnp_dask.columns import Columns, Cutting, Roles
+from bnp_dask.analysis.predict import score_samples
+from bnp_dask.core.columns import Columns, Cutting, Roles
 from bnp_dask.data.base import columns_of
-from bnp_dask.data.named import OrderedSource
+from bnp_dask.data.sources.named import OrderedSource
 from bnp_dask.errors import DataError, SettingError, StoreError
-from bnp_dask.predict import score_samples
 from tests.data.reading import rows
 
 pd = pytest.importorskip("pandas")

@@ -14,9 +14,10 @@ import zarr
 from scipy import sparse
 
 import bnp_dask as bnp
-from bnp_dask.arrays import require_exact
-from bnp_dask.data import as_source, ingest
+from bnp_dask.data import as_source
+from bnp_dask.data.ingestion import ingest
 from bnp_dask.errors import DataError
+from bnp_dask.inputs.arrays import require_exact
 
 BIG = 2**53 + 1
 

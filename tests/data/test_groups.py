@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
+from bnp_dask.core.survey import combine, survey_batch
 from bnp_dask.data import as_source
-from bnp_dask.data.groups import check_offsets, cut_groups
+from bnp_dask.data.grouped.offsets import check_offsets, cut_groups
 from bnp_dask.errors import DataError
-from bnp_dask.survey import combine, survey_batch
 from tests.data.reading import read_all
 
 RNG = np.random.default_rng(3)

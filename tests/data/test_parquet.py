@@ -7,7 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import sparse
 
-from bnp_dask.data import as_source, ingest
+from bnp_dask.data import as_source
+from bnp_dask.data.ingestion import ingest
 from bnp_dask.errors import DataError
 from tests.data.reading import read_all, rows, weights
 
@@ -30,7 +31,7 @@ def test_one_file(tmp_path, batch_size):
 
 
 def test_row_groups_are_put_together_and_cut(monkeypatch, tmp_path):
-    monkeypatch.setattr("bnp_dask.data.parquet.batch_rows", lambda d, size: 250)
+    monkeypatch.setattr("bnp_dask.data.sources.parquet.batch_rows", lambda d, size: 250)
     frame().to_parquet(tmp_path / "small.parquet", row_group_size=100)
     small = as_source(tmp_path / "small.parquet")
     assert [b - a for a, b in small.spans] == [200] * 5
@@ -150,7 +151,7 @@ def test_long_table(tmp_path, shuffled, batch_size):
 
 
 def test_long_table_batches_never_cut_a_document(monkeypatch, tmp_path):
-    monkeypatch.setattr("bnp_dask.data.parquet_counts.BATCH_BYTES", 12 * 130)
+    monkeypatch.setattr("bnp_dask.data.sources.parquet_counts.BATCH_BYTES", 12 * 130)
     long_table().to_parquet(tmp_path / "c.parquet", row_group_size=50, index=False)
     source = as_source(tmp_path / "c.parquet")
     assert source.n_batches > 2

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from bnp_dask.cli import main
-from bnp_dask.data import Patches, as_source, ingest, patches
-from bnp_dask.data.files import Location
-from bnp_dask.data.patches import PatchStream, cut, read_grey, shares
+from bnp_dask.core.location import Location
+from bnp_dask.data import Patches, as_source
+from bnp_dask.data.ingestion import ingest, patches
+from bnp_dask.data.ingestion.patches import PatchStream, cut, read_grey, shares
 from bnp_dask.errors import DataError, SettingError
 from tests.data.reading import read_all, rows
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bnp_dask.data import Text, as_source, ingest, load_documents, load_vocabulary, read_vocabulary
-from bnp_dask.survey import combine, survey_batch
+from bnp_dask.core.survey import combine, survey_batch
+from bnp_dask.data import Text, as_source, load_documents, load_vocabulary, read_vocabulary
+from bnp_dask.data.ingestion import ingest
 from tests.data.reading import read_all
 
 SHARED = Path(__file__).resolve().parents[2] / ".." / "shared" / "data"

@@ -12,10 +12,11 @@ import pytest
 import zarr
 from scipy import sparse
 
-from bnp_dask.data import as_source, ingest
-from bnp_dask.data.checks import sparse_spans
+from bnp_dask.data import as_source
+from bnp_dask.data.batching import sparse_spans
+from bnp_dask.data.ingestion import ingest
 from bnp_dask.errors import BnpDaskError, DataError
-from bnp_dask.sparse_rows import as_counts
+from bnp_dask.inputs.sparse_rows import as_counts
 from tests.faults.parts import ROOT
 
 BROKEN = {

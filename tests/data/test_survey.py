@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.survey import combine, survey_batch
 from bnp_dask.errors import DataError
-from bnp_dask.survey import combine, survey_batch
 
 
 def whole(x, w):

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from bnp_dask.data import as_source, ingest, read_vocabulary
+from bnp_dask.data import as_source, read_vocabulary
+from bnp_dask.data.ingestion import ingest
 from bnp_dask.errors import DataError, SettingError
 from tests.data.reading import rows, weights
 
@@ -49,7 +50,7 @@ FILES = {
 @pytest.mark.parametrize("packed", ["", ".gz", ".bz2"])
 @pytest.mark.parametrize("name", FILES)
 def test_round_trip(tmp_path, monkeypatch, name, packed, block):
-    monkeypatch.setattr("bnp_dask.data.text.BLOCK_BYTES", block)
+    monkeypatch.setattr("bnp_dask.data.text.tokenizer.BLOCK_BYTES", block)
     pack = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress}[packed]
     path = tmp_path / (name + packed)
     path.write_bytes(pack(FILES[name].encode()))
@@ -64,8 +65,8 @@ def test_round_trip(tmp_path, monkeypatch, name, packed, block):
 
 
 def test_batches_are_cut_by_bytes_and_at_chunks(tmp_path, monkeypatch):
-    monkeypatch.setattr("bnp_dask.data.text.BLOCK_BYTES", 256)
-    monkeypatch.setattr("bnp_dask.data.zarr_write.ENTRY_CHUNK", 16)
+    monkeypatch.setattr("bnp_dask.data.text.tokenizer.BLOCK_BYTES", 256)
+    monkeypatch.setattr("bnp_dask.data.ingestion.writers.ENTRY_CHUNK", 16)
     (tmp_path / "x.ldac").write_text(ldac())
     report = ingest(tmp_path / "x.ldac", tmp_path / "x.zarr", batch_bytes=12 * 40)
     source = as_source(tmp_path / "x.zarr")
@@ -147,7 +148,7 @@ def test_packed_file_cut_short(tmp_path):
 
 
 def test_large_text_wants_ingest(tmp_path, monkeypatch):
-    monkeypatch.setattr("bnp_dask.data.open.READ_WHOLE", 100)
+    monkeypatch.setattr("bnp_dask.data.sources.open.READ_WHOLE", 100)
     (tmp_path / "x.ldac").write_text(ldac())
     with pytest.raises(DataError, match="bnp-dask ingest .*x.ldac OUT.zarr"):
         as_source(tmp_path / "x.ldac")

@@ -8,10 +8,10 @@ from scipy import sparse
 
 from bnp_dask import DPMixture, Gaussian, Model
 from bnp_dask.data import as_source
-from bnp_dask.data.together import SMALL_BYTES, bytes_told, in_words, n_together
+from bnp_dask.data.coalesce import SMALL_BYTES, bytes_told, in_words, n_together
 from bnp_dask.errors import DataError
 from bnp_dask.execute import SerialExecutor
-from bnp_dask.first_pass import take_survey
+from bnp_dask.training.survey_pass import take_survey
 
 MODEL = Model(DPMixture(), Gaussian())
 X = np.random.default_rng(0).normal(size=(4000, 3))

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import zarr
 
-from bnp_dask.data import as_source, ingest
+from bnp_dask.data import as_source
+from bnp_dask.data.ingestion import ingest
 from bnp_dask.errors import DataError
 from tests.data.reading import rows, weights
 
@@ -54,7 +55,7 @@ def test_small_pieces_need_no_other_thread(tmp_path, monkeypatch):
     def refused(*args, **kwargs):
         raise AssertionError("another thread was asked")
 
-    monkeypatch.setattr("bnp_dask.data.zarr_rows.zarr.Array", refused)
+    monkeypatch.setattr("bnp_dask.data.sources.zarr_rows.zarr.Array", refused)
     monkeypatch.setattr("concurrent.futures.ThreadPoolExecutor._adjust_thread_count", refused)
     np.testing.assert_array_equal(rows(source), X)
 
@@ -76,7 +77,7 @@ def test_an_interrupt_comes_out_as_what_it_is(tmp_path, monkeypatch, caplog):
     def interrupted(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("bnp_dask.data.zarr_here._Here.submit", interrupted)
+    monkeypatch.setattr("bnp_dask.data.sources.zarr_here._Here.submit", interrupted)
     with pytest.raises(KeyboardInterrupt):
         source.reader(0)()
     gc.collect()

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from bnp_dask.execute import ahead
-from bnp_dask.execute.ahead import Load
+from bnp_dask.execute import prefetch as ahead
+from bnp_dask.execute.prefetch import Load
 
 BOUND = 60.0
 WAIT = 0.03

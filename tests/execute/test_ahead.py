@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 from distributed.core import Status
 
-from bnp_dask.execute import SerialExecutor, ThreadExecutor, ahead
-from bnp_dask.execute.ahead import Coming, in_turn, load_of, looking_ahead, n_held
+from bnp_dask.execute import SerialExecutor, ThreadExecutor
+from bnp_dask.execute import prefetch as ahead
 from bnp_dask.execute.base import Call, Slot
 from bnp_dask.execute.dask import DaskExecutor, _run
-from bnp_dask.execute.parcel import Parcel
+from bnp_dask.execute.message import Parcel
+from bnp_dask.execute.prefetch import Coming, in_turn, load_of, looking_ahead, n_held
 from bnp_dask.execute.worker_queue import ROOM_AHEAD, UNLIMITED_AHEAD, WorkerQueue
 from tests.execute.reading import (
     Slow,

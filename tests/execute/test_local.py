@@ -12,13 +12,13 @@ import dask
 import pytest
 from distributed import Client, LocalCluster, default_client
 
-from bnp_dask.console import open_client
+from bnp_dask.cli.console import open_client
+from bnp_dask.cli.jobfile import ClientSpec
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.dask import DaskExecutor
 from bnp_dask.execute.local import ANY_PORT, DASHBOARD, local_client, worker_settings
-from bnp_dask.execute.parcel import Parcel
+from bnp_dask.execute.message import Parcel
 from bnp_dask.execute.serial import SerialExecutor
-from bnp_dask.jobfile import ClientSpec
 from tests.train.test_same_bits import SCHEDULES, bits, go
 
 TRIM = "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_"
@@ -113,7 +113,7 @@ def test_same_bits_and_nothing_changes_that_was_sent(monkeypatch):
         return parcel
 
     monkeypatch.setattr(Parcel, "of", classmethod(packed))
-    monkeypatch.setattr("bnp_dask.execute.parcel.SMALL", 1)
+    monkeypatch.setattr("bnp_dask.execute.message.SMALL", 1)
     with local_client(2, memory_limit=0, dashboard=None) as client:
         for name, (schedule, moves) in SCHEDULES.items():
             assert bits(go(client, schedule, moves)) == bits(go(SerialExecutor(), schedule, moves)), name

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from distributed.protocol import deserialize, serialize
 
-from bnp_dask.execute import parcel as module
+from bnp_dask.execute import message as module
 from bnp_dask.execute.base import Call
-from bnp_dask.execute.parcel import SMALL, Parcel
+from bnp_dask.execute.message import SMALL, Parcel
 
 RNG = np.random.default_rng(0)
 ARRAYS = {

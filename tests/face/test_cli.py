@@ -14,9 +14,9 @@ import zarr
 import bnp_dask as bnp
 from bnp_dask import cli
 from bnp_dask.cli import main
-from bnp_dask.console import client_spec, size, table
+from bnp_dask.cli.console import client_spec, size, table
 
-pytestmark = pytest.mark.filterwarnings("ignore::bnp_dask.train.ConvergenceWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::bnp_dask.ConvergenceWarning")
 
 CENTRES = np.array([[0.0, 0.0], [8.0, 0.0], [0.0, 8.0]])
 
@@ -251,7 +251,7 @@ def test_sigterm_ends_a_program_cleanly(folder):
 def test_options_win_over_the_job_file():
     from argparse import Namespace
 
-    from bnp_dask.jobfile import ClientSpec
+    from bnp_dask.cli.jobfile import ClientSpec
 
     none = Namespace(workers=None, scheduler=None, scheduler_file=None, memory_limit=None)
     default = ClientSpec(workers=2, memory_limit="1GB")

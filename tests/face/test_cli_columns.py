@@ -15,8 +15,8 @@ import yaml
 import zarr
 
 import bnp_dask as bnp
+from bnp_dask.analysis.predict import score_samples
 from bnp_dask.cli import main
-from bnp_dask.predict import score_samples
 
 # runs of a few laps stop at their limit
 pytestmark = pytest.mark.filterwarnings("ignore::bnp_dask.ConvergenceWarning")

@@ -19,9 +19,9 @@ import bnp_dask as bnp
 from bnp_dask.cli import main
 from bnp_dask.errors import StoreError
 
-pytestmark = pytest.mark.filterwarnings("ignore::bnp_dask.train.ConvergenceWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::bnp_dask.ConvergenceWarning")
 
-REPORT = importlib.import_module("bnp_dask.report")
+REPORT = importlib.import_module("bnp_dask.reports.run_page")
 
 JOB = {
     "model": {"allocation": "DPMixture", "observation": "DiagGaussian"},

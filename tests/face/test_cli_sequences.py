@@ -14,10 +14,10 @@ import pytest
 import yaml
 
 import bnp_dask as bnp
+from bnp_dask.analysis.metrics import hamming_distance
 from bnp_dask.cli import main
+from bnp_dask.cli.jobfile import parse_job, read_job
 from bnp_dask.errors import SettingError
-from bnp_dask.jobfile import parse_job, read_job
-from bnp_dask.metrics import hamming_distance
 
 # runs of a few laps stop at their limit
 pytestmark = pytest.mark.filterwarnings("ignore::bnp_dask.ConvergenceWarning")

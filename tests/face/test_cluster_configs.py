@@ -22,12 +22,12 @@ from distributed.cli.dask_worker import main as worker_command
 
 import bnp_dask as bnp
 from bnp_dask.cli import build_parser, main
+from bnp_dask.cli.jobfile import read_job
 from bnp_dask.execute.local import LEAST, _limit_of_each, worker_settings
-from bnp_dask.jobfile import read_job
 from bnp_dask.store import RunStore
 from tests.faults.parts import until
 
-pytestmark = pytest.mark.filterwarnings("ignore::bnp_dask.train.ConvergenceWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::bnp_dask.ConvergenceWarning")
 
 CONFIGS = Path(__file__).resolve().parents[2] / "cluster_configs"
 README = (CONFIGS / "README.md").read_text(encoding="utf-8")

@@ -12,8 +12,8 @@ pytest.importorskip("matplotlib")
 
 import bnp_dask as bnp
 from bnp_dask.cli import main
-from bnp_dask.demo import MARK, own_folder, patches, run_demo
-from bnp_dask.demo.patches import all_patches, edge_direction, label_image, load_photographs
+from bnp_dask.cli.demo import MARK, own_folder, patches, run_demo
+from bnp_dask.cli.demo.patches import all_patches, edge_direction, label_image, load_photographs
 from bnp_dask.errors import SettingError, StoreError
 
 pytestmark = pytest.mark.filterwarnings("ignore")

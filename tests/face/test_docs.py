@@ -12,7 +12,7 @@ import yaml
 
 from bnp_dask import _names
 from bnp_dask.cli import build_parser
-from bnp_dask.jobfile import parse_job, read_job
+from bnp_dask.cli.jobfile import parse_job, read_job
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -123,7 +123,7 @@ def test_job_files_are_right(path):
 
 
 def test_the_job_file_in_the_documentation_is_right(tmp_path):
-    from bnp_dask import jobfile
+    from bnp_dask.cli import jobfile
 
     text = jobfile.__doc__.split(".. code-block:: yaml")[1].split("Only ``model``")[0]
     job = parse_job(yaml.safe_load(text), tmp_path)

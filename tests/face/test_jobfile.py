@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 import bnp_dask as bnp
+from bnp_dask.cli.jobfile import ClientSpec, parse_job, read_job, to_text, with_laps, with_store
 from bnp_dask.errors import SettingError, StoreError
-from bnp_dask.jobfile import ClientSpec, parse_job, read_job, to_text, with_laps, with_store
 from bnp_dask.store import JOB_NAME, RunStore
 
 BASE = """

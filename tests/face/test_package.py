@@ -49,10 +49,11 @@ def test_import_is_cheap():
 
 
 def test_functions_are_not_hidden_by_the_files_that_define_them():
+    modules = "training.train", "analysis.predict", "reports.run_page", "estimators.mixture"
     code = (
-        "import bnp_dask.train, bnp_dask.predict, bnp_dask.report, bnp_dask.estimator, bnp_dask\n"
+        f"import {', '.join('bnp_dask.' + name for name in modules)}\n"
         "print(callable(bnp_dask.train), callable(bnp_dask.predict), callable(bnp_dask.report))\n"
-        "from bnp_dask.train import ConvergenceWarning\n"
+        "from bnp_dask.training.train import ConvergenceWarning\n"
         "print(bnp_dask.ConvergenceWarning is ConvergenceWarning, callable(bnp_dask.train))"
     )
     assert run_python(code).split() == ["True"] * 5

@@ -11,7 +11,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import bnp_dask as bnp
 from bnp_dask import SequenceModel
-from bnp_dask.metrics import hamming_distance
+from bnp_dask.analysis.metrics import hamming_distance
 from bnp_dask.observation import with_previous
 
 

@@ -29,8 +29,8 @@ from typing import Any
 import yaml
 
 from bnp_dask.execute import SerialExecutor
-from bnp_dask.results import History, load
 from bnp_dask.store import read_history
+from bnp_dask.training.results import History, load
 from tests.faults.disturbances import NEEDS_MOUNT, NEEDS_NETWORK, WAYS, Scene, disturbed
 from tests.faults.kinds import KINDS, as_job
 from tests.faults.machines import Machines, Network, remove_left_networks, start, why_no_networks

@@ -22,9 +22,9 @@ import zarr
 from scipy import sparse
 
 import bnp_dask as bnp
+from bnp_dask.cli.jobfile import read_job
 from bnp_dask.data.base import batch_reader
 from bnp_dask.execute import SerialExecutor
-from bnp_dask.jobfile import read_job
 from bnp_dask.store import RunStore
 from tests.faults.parts import atoms, go
 

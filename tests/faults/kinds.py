@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 
 import bnp_dask as bnp
-from bnp_dask.results import TrainResult
+from bnp_dask.training.results import TrainResult
 from tests.faults.parts import atoms
 
 N_BATCHES = 8

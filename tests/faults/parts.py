@@ -17,21 +17,21 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.allocation import DPMixture
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.initialize import BregmanKMeans
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.observation import DiagGaussian
-from bnp_dask.results import TrainResult
 from bnp_dask.schedules import FullBatch, Memoized, Stochastic
-from bnp_dask.train import train
+from bnp_dask.training.results import TrainResult
+from bnp_dask.training.train import train
 
 ROOT = Path(__file__).resolve().parents[2]
 BOUND = 60.0
 """Seconds after which waiting for anything has failed."""
 
-WARM = ["distributed", "numpy", "numba", "scipy.linalg", "bnp_dask.train", "tests.faults.parts"]
+WARM = ["distributed", "numpy", "numba", "scipy.linalg", "bnp_dask.training.train", "tests.faults.parts"]
 """Modules that processes which start workers import before they do."""
 
 N_BATCHES = 8

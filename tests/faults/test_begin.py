@@ -14,7 +14,7 @@ from bnp_dask.cli import main
 from bnp_dask.errors import SettingError
 from bnp_dask.store import RunStore
 
-pytestmark = pytest.mark.filterwarnings("ignore::bnp_dask.train.ConvergenceWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::bnp_dask.ConvergenceWarning")
 
 
 class Killed(BaseException):
@@ -99,7 +99,7 @@ def dies(*args):
 
 def dies_before_the_first_batch(monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr("bnp_dask.callbacks.LogLaps.on_start", dies)
+        patch.setattr("bnp_dask.training.callbacks.LogLaps.on_start", dies)
         with pytest.raises(Killed):
             main(["train", "run.yaml"])
 
@@ -116,7 +116,7 @@ def test_a_job_that_was_corrected_before_the_first_lap_takes_the_place_of_the_fi
 
 
 def test_what_was_surveyed_serves_the_corrected_job_too(folder, capsys, monkeypatch):
-    from bnp_dask import first_pass
+    from bnp_dask.training import survey_pass as first_pass
 
     dies_before_the_first_batch(monkeypatch)
     job = yaml.safe_load((folder / "run.yaml").read_text())

@@ -23,7 +23,7 @@ from bnp_dask.execute import SerialExecutor, ThreadExecutor
 from bnp_dask.store import RunStore
 from tests.faults.parts import MOVES, ROOT, SCHEDULES, Faulty, atoms, bits, go, quiet, until
 
-pytestmark = pytest.mark.filterwarnings("ignore::bnp_dask.train.ConvergenceWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::bnp_dask.ConvergenceWarning")
 
 VICTIM = """
 import os, signal, sys, threading
@@ -222,7 +222,7 @@ def test_a_second_signal_ends_a_run_at_once(folder):
     """
     (folder / "slow.py").write_text(
         "import time, os, sys, pathlib\n"
-        "import bnp_dask.schedules.pipeline as pipeline\n"
+        "import bnp_dask.schedules.engine.pipeline as pipeline\n"
         "original = pipeline.Pipeline.take\n"
         "def take(self, *args):\n"
         "    if self.lap == 2:\n"

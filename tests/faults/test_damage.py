@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from bnp_dask.errors import StoreError
 from bnp_dask.execute import SerialExecutor
-from bnp_dask.results import load
 from bnp_dask.store import Receipt, RunStore
+from bnp_dask.training.results import load
 from tests.faults.parts import bits, go, quiet
 
 NAME = "memoized with moves"

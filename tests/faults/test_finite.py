@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import bnp_dask as bnp
+from bnp_dask.core.finite import require_finite_arrays, require_finite_terms
 from bnp_dask.errors import NumericalError
 from bnp_dask.execute import SerialExecutor
-from bnp_dask.finite import require_finite_arrays, require_finite_terms
 from bnp_dask.observation.diag_gaussian import DiagGaussian
 
 RNG = np.random.default_rng(0)
@@ -103,7 +103,7 @@ def test_a_birth_whose_small_run_fails_is_no_birth(monkeypatch):
     def failing(*args):
         raise NumericalError("cannot be computed")
 
-    monkeypatch.setattr("bnp_dask.moves.small_run._small_run", failing)
+    monkeypatch.setattr("bnp_dask.moves.births.small_run._small_run", failing)
     result = train(moves=[bnp.Birth()], k=1)
     assert result.posterior.n_clusters == 1
     assert {row["why"] for row in result.history.moves()} == {"no split of the gathered atoms is better than none"}
@@ -113,7 +113,7 @@ def test_a_birth_at_a_batch_that_cannot_be_computed_is_refused(monkeypatch):
     def failing(*args):
         raise NumericalError("cannot be computed")
 
-    monkeypatch.setattr("bnp_dask.schedules.laps.consider_split", failing)
+    monkeypatch.setattr("bnp_dask.schedules.engine.lap.consider_split", failing)
     result = train(moves=[bnp.Birth(where="batch", share=1.0)], k=1)
     why = [row["why"] for row in result.history.moves()]
     assert "refused: cannot be computed" in why
@@ -124,7 +124,7 @@ def test_a_delete_that_cannot_be_computed_is_given_up(monkeypatch):
     def failing(*args):
         raise NumericalError("cannot be computed")
 
-    monkeypatch.setattr("bnp_dask.moves.delete._climb", failing)
+    monkeypatch.setattr("bnp_dask.moves.deletes.move._climb", failing)
     result = train(moves=[bnp.Delete()], k=5, laps=5)
     values = [row["elbo"] for row in result.history if row["exact"]]
     assert np.isfinite(values).all() and (np.diff(values) > -1e-9).all()

@@ -29,15 +29,15 @@ from hypothesis.stateful import (
 )
 
 from bnp_dask.allocation import DPMixture
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.summary import Exchange, Forget, InsertEmpty, Merge, Summary, Take, replay
+from bnp_dask.core.survey import combine, survey_batch
+from bnp_dask.core.totals import RunningTotal
 from bnp_dask.errors import StoreError
 from bnp_dask.model import Model
 from bnp_dask.observation import DiagGaussian
-from bnp_dask.running import RunningTotal
 from bnp_dask.schedules import stochastic
 from bnp_dask.store import NO_RECEIPT, Listing, RunStore, SummaryFiles
-from bnp_dask.summary import Exchange, Forget, InsertEmpty, Merge, Summary, Take, replay
-from bnp_dask.survey import combine, survey_batch
 from tests.twins.mixtures import MixtureTwin
 
 B, N, D = 3, 7, 2

@@ -18,9 +18,9 @@ import yaml
 from scipy import sparse
 
 import bnp_dask as bnp
+from bnp_dask.cli.jobfile import read_job
 from bnp_dask.errors import BnpDaskError, DataError, SettingError, StoreError
 from bnp_dask.execute import SerialExecutor
-from bnp_dask.jobfile import read_job
 from bnp_dask.store import RunStore
 from bnp_dask.store.files import pack, seal
 from tests.faults.parts import ROOT, go
@@ -135,7 +135,7 @@ def test_a_model_names_only_classes_that_are_data(tmp_path, bomb, trained):
     import shutil
     import zlib
 
-    from bnp_dask.results import _canonical, load
+    from bnp_dask.training.results import _canonical, load
 
     for name in ("os.mkdir", "Popen", "LocalCluster", "RunStore", "Location"):
         shutil.rmtree(tmp_path / "m.zarr", ignore_errors=True)
@@ -156,7 +156,7 @@ def test_a_model_cannot_name_a_folder_elsewhere(tmp_path, trained, state):
     import shutil
     import zlib
 
-    from bnp_dask.results import _canonical, load
+    from bnp_dask.training.results import _canonical, load
 
     shutil.copytree(trained / "posterior.zarr", tmp_path / "m.zarr")
     root = tmp_path / "m.zarr" / "zarr.json"
@@ -177,7 +177,7 @@ def test_a_model_cannot_name_an_array_elsewhere(tmp_path, trained, array):
 
     import zarr
 
-    from bnp_dask.results import _canonical, load
+    from bnp_dask.training.results import _canonical, load
 
     secret = zarr.create_array(tmp_path / "secret", shape=(3,), dtype="f8")
     secret[...] = 1.0
@@ -299,7 +299,7 @@ def test_the_report_of_topics_escapes_words_and_documents(tmp_path):
         result = bnp.train(model, counts, init=bnp.RandomExamples(2), schedule=bnp.Memoized(laps=2))
     from dataclasses import replace
 
-    from bnp_dask.words import Words
+    from bnp_dask.core.vocabulary import Words
 
     posterior = replace(result.posterior, words=Words.of(words.tolist()))
     page = tmp_path / "page.html"

@@ -10,10 +10,10 @@ import pytest
 from scipy import sparse
 
 import bnp_dask as bnp
+from bnp_dask.core.survey import combine, survey_batch
 from bnp_dask.errors import SettingError
 from bnp_dask.execute import SerialExecutor
-from bnp_dask.memory_plan import KILLED_AT, PROGRAM_BYTES, MemoryPlan
-from bnp_dask.survey import combine, survey_batch
+from bnp_dask.training.memory_plan import KILLED_AT, PROGRAM_BYTES, MemoryPlan
 from tests.faults.parts import Faulty, atoms
 
 LIMIT = 300 * 10**6

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import bnp_dask as bnp
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.survey import combine, survey_batch
+from bnp_dask.core.totals import RunningTotal
 from bnp_dask.errors import BnpDaskError
 from bnp_dask.execute import SerialExecutor
-from bnp_dask.running import RunningTotal
 from bnp_dask.store import RunStore
-from bnp_dask.survey import combine, survey_batch
 
 
 def train(x, observation, laps=4, k=3, allocation=None, **more):

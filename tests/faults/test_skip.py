@@ -20,7 +20,7 @@ from tests.faults.parts import N_BATCHES, SCHEDULES, Faulty, atoms, bits, go
 from tests.faults.test_data import DAMAGES, ROWS, SCHEMAS, N, make_parquet, make_zarr
 from tests.faults.test_data import train as run
 
-pytestmark = pytest.mark.filterwarnings("ignore::bnp_dask.train.ConvergenceWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::bnp_dask.ConvergenceWarning")
 
 
 def without(x, *batches, rows=ROWS):

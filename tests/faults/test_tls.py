@@ -12,14 +12,14 @@ from distributed.security import Security
 
 import bnp_dask as bnp
 from bnp_dask.cli import main
+from bnp_dask.cli.jobfile import ClientSpec, parse_job
 from bnp_dask.errors import SettingError
-from bnp_dask.jobfile import ClientSpec, parse_job
 from tests.faults import certificates
 from tests.faults.parts import atoms, bits, go, quiet
 
 pytestmark = [
     pytest.mark.skipif(not certificates.can_make(), reason="needs the cryptography package or openssl"),
-    pytest.mark.filterwarnings("ignore::bnp_dask.train.ConvergenceWarning"),
+    pytest.mark.filterwarnings("ignore::bnp_dask.ConvergenceWarning"),
 ]
 
 

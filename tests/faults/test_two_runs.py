@@ -11,8 +11,8 @@ import pytest
 import zarr
 
 import bnp_dask as bnp
-from bnp_dask.data.files import Location
-from bnp_dask.data.zarr_write import RowsWriter
+from bnp_dask.core.location import Location
+from bnp_dask.data.ingestion.writers import RowsWriter
 from bnp_dask.errors import StoreError
 from bnp_dask.execute import SerialExecutor
 from tests.faults.parts import Faulty, atoms, bits, go, quiet, until

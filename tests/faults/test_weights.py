@@ -10,7 +10,7 @@ import zarr
 from scipy import sparse
 
 import bnp_dask as bnp
-from bnp_dask.batch import Batch, concatenate
+from bnp_dask.core.batch import Batch, concatenate
 from bnp_dask.errors import DataError
 
 FEW = np.array([[0.0, 0.0], [5.0, 0.0], [0.0, 5.0]])

@@ -16,10 +16,10 @@ from scipy import sparse
 
 from bnp_dask.allocation.dp_mixture import DPMixture
 from bnp_dask.allocation.finite_mixture import FiniteMixture
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.summary import Summary
+from bnp_dask.core.survey import Survey
 from bnp_dask.model import Model, Posterior
-from bnp_dask.summary import Summary
-from bnp_dask.survey import Survey
 
 FOLDER = Path(__file__).parent
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
 from tests.golden.cases import load
 
 NAME = "dpmix_mult_vb"

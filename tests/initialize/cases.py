@@ -11,7 +11,8 @@ import numpy as np
 from scipy import sparse
 
 from bnp_dask.allocation.dp_mixture import DPMixture
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.survey import combine, survey_batch
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.initialize import InitContext
 from bnp_dask.model import Model
@@ -23,7 +24,6 @@ from bnp_dask.observation.multinomial import Multinomial
 from bnp_dask.observation.poisson import Poisson
 from bnp_dask.observation.product import Product
 from bnp_dask.observation.zero_mean_gaussian import ZeroMeanGaussian
-from bnp_dask.survey import combine, survey_batch
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bnp_dask.allocation.dp_mixture import DPMixture
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.execute.threads import ThreadExecutor

@@ -9,7 +9,7 @@ import pytest
 from scipy.special import rel_entr
 from scipy.stats import norm
 
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
 from bnp_dask.initialize.divergence import (
     best_joint,
     best_joint_by_clusters,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bnp_dask.allocation.finite_mixture import FiniteMixture
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.initialize import FromPosterior, RandomExamples, Responsibilities
 from bnp_dask.model import Model

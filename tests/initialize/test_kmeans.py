@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bnp_dask.batch import Batch
-from bnp_dask.initialize.context import summarize_assigned
+from bnp_dask.core.batch import Batch
+from bnp_dask.initialize.base import summarize_assigned
 from bnp_dask.initialize.kmeans import hard_kmeans, hard_model, largest_first, plus_plus
 from bnp_dask.observation.diag_gaussian import DiagGaussian
 from bnp_dask.observation.fixed_variance_gaussian import FixedVarianceGaussian

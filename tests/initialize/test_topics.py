@@ -11,7 +11,7 @@ from scipy.optimize import linear_sum_assignment, nnls
 from scipy.special import gammaln
 
 from bnp_dask.allocation import LDA, DPMixture, HDPTopics
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.threads import ThreadExecutor
 from bnp_dask.initialize import (
@@ -23,12 +23,12 @@ from bnp_dask.initialize import (
     SampledTopics,
 )
 from bnp_dask.initialize.anchors import count_together, projection
-from bnp_dask.kernels.anchors import convex_weights, farthest_points
-from bnp_dask.kernels.gibbs import add_counts, cumulate, sample_pass
+from bnp_dask.kernels.topics.anchors import convex_weights, farthest_points
+from bnp_dask.kernels.topics.gibbs import add_counts, cumulate, sample_pass
 from bnp_dask.model import Model
 from bnp_dask.observation import DiagGaussian, Multinomial
 from bnp_dask.schedules import FullBatch
-from bnp_dask.train import train
+from bnp_dask.training.train import train
 from tests.initialize.cases import Batches, Travelling, context, cut
 from tests.topics.bars import bars_corpus
 from tests.topics.parts import points

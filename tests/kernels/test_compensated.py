@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bnp_dask.kernels.compensated import two_sum_into
+from bnp_dask.kernels.numeric.compensated import two_sum_into
 from tests import naive
 
 numbers = st.floats(-1e150, 1e150, allow_subnormal=False).filter(lambda x: x == 0 or abs(x) > 1e-100)

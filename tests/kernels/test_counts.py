@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.special import gammaln
 
-from bnp_dask.kernels.counts import (
+from bnp_dask.kernels.topics.counts import (
     LOG_FACTORIAL,
     count_sums,
     rising,

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from bnp_dask.kernels import document_pass, document_sums
-from bnp_dask.kernels.document_table import table_of
+from bnp_dask.kernels.topics import document_pass, document_sums
+from bnp_dask.kernels.topics.document_table import table_of
 
 SIZES = [(1, 1), (5, 7), (16, 16), (33, 9), (40, 130)]
 

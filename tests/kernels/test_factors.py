@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bnp_dask.kernels.factors import BLOCKED, absolute_forms, cholesky_factors
+from bnp_dask.kernels.gaussian.factors import BLOCKED, absolute_forms, cholesky_factors
 
 
 def matrices(k, d, condition, seed=0):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from numba import njit
 
-from bnp_dask.kernels.chain_steps import times, times_some, which
-from bnp_dask.kernels.lanes import LANES, aligned, aligned_zeros, fill, load, padded, store, total, where_above
+from bnp_dask.kernels.hmm.steps import times, times_some, which
+from bnp_dask.kernels.numeric.simd import LANES, aligned, aligned_zeros, fill, load, padded, store, total, where_above
 
 
 @njit

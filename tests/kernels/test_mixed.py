@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 import bnp_dask as bnp
-from bnp_dask import screened
-from bnp_dask.batch import Batch
+from bnp_dask.analysis.predict import assign_batch
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.survey import survey_batch
 from bnp_dask.errors import SettingError
-from bnp_dask.kernels import screen
-from bnp_dask.kernels.resp import RaggedResp, SparseResp, columns_of, resp_from_screened, scale_rows
-from bnp_dask.predict import assign_batch
+from bnp_dask.kernels.gaussian import screen
+from bnp_dask.kernels.mixture.resp import RaggedResp, SparseResp, columns_of, resp_from_screened, scale_rows
 from bnp_dask.serialize import from_spec, to_spec
-from bnp_dask.survey import survey_batch
-from bnp_dask.visits import Trial
+from bnp_dask.structure import screened
+from bnp_dask.structure.base import Trial
 
 K, D, N = 24, 6, 1500
 

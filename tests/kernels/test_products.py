@@ -7,11 +7,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from bnp_dask.fixed_order import fixed_order, is_fixed
-from bnp_dask.kernels import products
-from bnp_dask.kernels.arithmetic import inner, matmul
-from bnp_dask.kernels.products import fixed_product
-from bnp_dask.kernels.ragged import moments_of_pairs, whitened_pairs
+from bnp_dask.kernels.mixture.ragged import moments_of_pairs, whitened_pairs
+from bnp_dask.kernels.numeric import products
+from bnp_dask.kernels.numeric.arithmetic import inner, matmul
+from bnp_dask.kernels.numeric.fixed_order import fixed_order, is_fixed
+from bnp_dask.kernels.numeric.products import fixed_product
 
 SHAPES = [(7, 3, 5), (6, 40, 8), (61, 300, 19), (130, 70, 41), (5, 600, 530), (200, 17, 1), (1, 90, 90)]
 

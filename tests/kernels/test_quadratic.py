@@ -5,8 +5,8 @@ import pytest
 from numpy.random import default_rng
 from threadpoolctl import threadpool_limits
 
-from bnp_dask.kernels import quadratic
-from bnp_dask.kernels.quadratic import (
+from bnp_dask.kernels.gaussian import quadratic
+from bnp_dask.kernels.gaussian.quadratic import (
     moment_sums,
     n_packed,
     pack,
@@ -15,7 +15,7 @@ from bnp_dask.kernels.quadratic import (
     unpack,
     whitened_squares,
 )
-from bnp_dask.kernels.resp import SparseResp
+from bnp_dask.kernels.mixture.resp import SparseResp
 
 SHAPES = [(1, 1, 1), (7, 1, 3), (40, 3, 5), (600, 5, 4), (3000, 2, 9), (1100, 17, 6), (300, 80, 12), (300, 80, 3)]
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.special import logsumexp
 
-from bnp_dask.kernels import resp as kernel
+from bnp_dask.kernels.mixture import resp as kernel
 from tests import naive
 
 shapes = st.tuples(st.integers(1, 9), st.integers(1, 13))

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import logsumexp
 
-from bnp_dask.kernels import screen as kernel
-from bnp_dask.kernels.quadratic import moment_sums
-from bnp_dask.kernels.resp import resp_from_screened
-from bnp_dask.kernels.screen import CORE, HARMLESS, MARGIN, Costs, Forms, Screen, screened_weights
-from bnp_dask.kernels.softmax import TINY
+from bnp_dask.kernels.gaussian import screen as kernel
+from bnp_dask.kernels.gaussian.quadratic import moment_sums
+from bnp_dask.kernels.gaussian.screen import CORE, HARMLESS, MARGIN, Costs, Forms, Screen, screened_weights
+from bnp_dask.kernels.mixture.resp import resp_from_screened
+from bnp_dask.kernels.mixture.softmax import TINY
 
 
 def covariance(rng, d, condition):

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.testing import assert_allclose
 from scipy.special import gammaln, psi
 
-from bnp_dask.kernels.special import exp_psi, psi_gammaln, psi_one
+from bnp_dask.kernels.numeric.special import exp_psi, psi_gammaln, psi_one
 
 
 def numbers():

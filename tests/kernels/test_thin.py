@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from bnp_dask.core.summary import Field, Summary
+from bnp_dask.core.totals import FEW, RunningTotal, difference
 from bnp_dask.errors import SummaryError
-from bnp_dask.kernels.compensated import two_sum_into
-from bnp_dask.kernels.thin import Thin, is_thin
-from bnp_dask.running import FEW, RunningTotal, difference
-from bnp_dask.summary import Field, Summary
+from bnp_dask.kernels.numeric.compensated import two_sum_into
+from bnp_dask.kernels.numeric.sparse_sums import Thin, is_thin
 
 FIELDS = {"N": Field(), "x": Field(("cluster", "word")), "H": Field(("cluster",), merge="tracked")}
 SHAPE = (5, 40)

@@ -9,9 +9,9 @@ import pytest
 from scipy import sparse
 
 import bnp_dask as bnp
-from bnp_dask.batch import Batch
-from bnp_dask.survey import survey_batch
-from bnp_dask.warm import warm
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.survey import survey_batch
+from bnp_dask.structure.warmup import warm
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -66,9 +66,13 @@ import numpy as np
 from numba.core.dispatcher import Dispatcher
 from tests.kernels.test_warm import dense, start
 import bnp_dask as bnp
-from bnp_dask import screened
-from bnp_dask.kernels import factors, quadratic, ragged, screen, softmax
-from bnp_dask.warm import warm
+from bnp_dask.structure import screened
+from bnp_dask.kernels.gaussian import factors
+from bnp_dask.kernels.gaussian import quadratic
+from bnp_dask.kernels.mixture import ragged
+from bnp_dask.kernels.gaussian import screen
+from bnp_dask.kernels.mixture import softmax
+from bnp_dask.structure.warmup import warm
 def signatures():
     modules = (factors, quadratic, ragged, screen, softmax)
     found = [(m.__name__, n, f) for m in modules for n, f in vars(m).items() if isinstance(f, Dispatcher)]

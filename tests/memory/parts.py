@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.batch import Batch
-from bnp_dask.data.files import Location
-from bnp_dask.data.zarr_write import RowsWriter
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.location import Location
+from bnp_dask.data.ingestion.writers import RowsWriter
 
 N_FEATURES = 64
 

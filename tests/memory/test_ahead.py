@@ -13,8 +13,8 @@ import pytest
 from distributed import Client, LocalCluster
 
 import bnp_dask as bnp
-from bnp_dask.batch import Batch
-from bnp_dask.execute import ahead
+from bnp_dask.core.batch import Batch
+from bnp_dask.execute import prefetch as ahead
 from bnp_dask.execute.local import ANY_PORT, worker_settings
 from tests.execute.reading import events, note
 from tests.memory import measure

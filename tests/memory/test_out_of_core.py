@@ -11,12 +11,12 @@ import zarr
 from distributed import Client, LocalCluster
 
 import bnp_dask as bnp
-from bnp_dask.console import open_client
+from bnp_dask.cli.console import open_client
+from bnp_dask.cli.jobfile import ClientSpec
 from bnp_dask.execute.dask import DaskExecutor
 from bnp_dask.execute.local import ANY_PORT, worker_settings
-from bnp_dask.jobfile import ClientSpec
 from bnp_dask.observation import DiagGaussian, Gaussian
-from bnp_dask.train import ConvergenceWarning
+from bnp_dask.training.train import ConvergenceWarning
 from tests.memory import measure
 from tests.memory.measure import MB, can_measure
 from tests.memory.parts import N_FEATURES, write_rows

@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import bnp_dask as bnp
-from bnp_dask.chains import state_durations
-from bnp_dask.metrics import hamming_distance
+from bnp_dask.analysis.metrics import hamming_distance
+from bnp_dask.analysis.sequences import state_durations
 from tests.memory import measure
 from tests.memory.measure import MB, can_measure
 

@@ -12,10 +12,10 @@ import numpy as np
 from scipy import sparse
 
 import bnp_dask as bnp
-from bnp_dask.batch import Batch
-from bnp_dask.kernels.resp import SparseResp
-from bnp_dask.survey import survey_batch
-from bnp_dask.train import survey_task
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.survey import survey_batch
+from bnp_dask.kernels.mixture.resp import SparseResp
+from bnp_dask.training.train import survey_task
 from tests.memory import measure
 
 BATCH_BYTES = 40 * measure.MB

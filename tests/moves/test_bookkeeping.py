@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from bnp_dask.allocation import DPMixture
+from bnp_dask.core.summary import Exchange
 from bnp_dask.errors import SettingError
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.moves.base import Gather, Memory
 from bnp_dask.observation import DiagGaussian
-from bnp_dask.schedules import FullBatch, Memoized, laps
-from bnp_dask.summary import Exchange
+from bnp_dask.schedules import FullBatch, Memoized
+from bnp_dask.schedules.engine import lap as laps
 from tests.moves.parts import blobs, prepare, start_random
 
 MOVES = (Birth(per_lap=2, sample=200, refine=6), Merge(per_lap=4), Delete(per_lap=2, absorbers=3))
@@ -195,7 +196,7 @@ def test_settings_out_of_range_are_refused(make):
 @pytest.mark.parametrize("n", [2, 3, 7])
 def test_tiny_data_from_one_cluster(n):
     rng = np.random.default_rng(0)
-    from bnp_dask.batch import Batch
+    from bnp_dask.core.batch import Batch
 
     work = prepare(Model(DPMixture(1.0), DiagGaussian()), [Batch(rng.normal(size=(n, 2)))], moves=MOVES)
     state = start_random(work, 1)

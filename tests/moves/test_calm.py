@@ -10,18 +10,19 @@ import numpy as np
 import pytest
 
 from bnp_dask.allocation import DPMixture
+from bnp_dask.core.summary import Exchange
+from bnp_dask.core.totals import RunningTotal
 from bnp_dask.execute import ThreadExecutor
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.moves.base import CALM, CALM_GAIN, HOPELESS, Memory, Proposal
-from bnp_dask.moves.delete import CALM_DOUBT, _doubt
+from bnp_dask.moves.deletes.move import CALM_DOUBT, _doubt
 from bnp_dask.moves.engine import CLEAR, _is_clear
 from bnp_dask.observation import DiagGaussian, Gaussian
-from bnp_dask.running import RunningTotal
-from bnp_dask.schedules import Memoized, laps, state_from_saved, state_to_arrays, state_to_json
+from bnp_dask.schedules import Memoized, state_from_saved, state_to_arrays, state_to_json
 from bnp_dask.schedules.base import end_lap
-from bnp_dask.schedules.state import Loss
-from bnp_dask.summary import Exchange
+from bnp_dask.schedules.engine import lap as laps
+from bnp_dask.schedules.engine.state import Loss
 from tests.moves.parts import blobs, paused, prepare, start_random
 
 MOVES = (Birth(per_lap=2, sample=200, refine=6), Merge(), Delete(per_lap=2, absorbers=3))

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from bnp_dask.allocation import DPMixture
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.summary import Exchange, Merge, replay
+from bnp_dask.core.survey import survey_batch
+from bnp_dask.core.totals import RunningTotal
 from bnp_dask.model import Model
 from bnp_dask.moves.base import NOBODY, Memory, Plan, Proposal
+from bnp_dask.moves.births.at_batch import consider_split
 from bnp_dask.moves.engine import decide
-from bnp_dask.moves.reconcile import consider_split
 from bnp_dask.observation import DiagGaussian
-from bnp_dask.running import RunningTotal
-from bnp_dask.summary import Exchange, Merge, replay
-from bnp_dask.survey import survey_batch
-from bnp_dask.visits import Trial
+from bnp_dask.structure.base import Trial
 from tests.chains.parts import KINDS, model_of
 
 

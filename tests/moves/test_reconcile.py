@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bnp_dask.allocation import DPMixture
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth
 from bnp_dask.observation import DiagGaussian

@@ -9,7 +9,7 @@ import pytest
 from scipy import sparse
 
 from bnp_dask.allocation import DPMixture
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
 from bnp_dask.execute import SerialExecutor, ThreadExecutor
 from bnp_dask.execute.dask import DaskExecutor
 from bnp_dask.model import Model

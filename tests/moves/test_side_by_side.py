@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 
 from bnp_dask.allocation import HDPHMM, DPMixture, HDPTopics
+from bnp_dask.core.summary import Exchange
 from bnp_dask.execute import SerialExecutor, ThreadExecutor
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.moves.base import Memory, PlanContext, Proposal
 from bnp_dask.moves.engine import plan_lap
 from bnp_dask.observation import DiagGaussian, Multinomial
-from bnp_dask.schedules import Memoized, laps, state_from_saved, state_to_arrays, state_to_json
-from bnp_dask.summary import Exchange
+from bnp_dask.schedules import Memoized, state_from_saved, state_to_arrays, state_to_json
+from bnp_dask.schedules.engine import lap as laps
 from tests.moves.parts import blobs, paused, prepare, start_random
 
 MOVES = (Birth(per_lap=3, fresh=3, sample=300, refine=6), Merge(), Delete(per_lap=2, absorbers=2))
@@ -141,8 +142,10 @@ class Splits:
 @pytest.mark.parametrize("target", range(4))
 def test_a_birth_wins_over_a_delete_that_began_meanwhile(succeeds, target, monkeypatch):
     """All four clusters are concerned by the delete; if the birth fails it goes on."""
-    monkeypatch.setattr("bnp_dask.moves.delete.Delete._heirs", lambda self, c, t, others, most: set(others.tolist()))
-    monkeypatch.setattr("bnp_dask.moves.delete.HOPELESS", np.inf)
+    monkeypatch.setattr(
+        "bnp_dask.moves.deletes.move.Delete._heirs", lambda self, c, t, others, most: set(others.tolist())
+    )
+    monkeypatch.setattr("bnp_dask.moves.deletes.move.HOPELESS", np.inf)
     context = context_of(SerialExecutor())
     plan = plan_lap([Delete(per_lap=1, absorbers=3), Splits(target, succeeds)], context)
     kinds = [p.kind for p in plan.proposals]

@@ -11,7 +11,8 @@ from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 
 from bnp_dask.allocation import DPMixture
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.survey import combine, survey_batch
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.initialize import BregmanKMeans, InitContext, RandomExamples
 from bnp_dask.model import Model
@@ -19,7 +20,6 @@ from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.moves.base import Move
 from bnp_dask.observation import Multinomial, ZeroMeanGaussian
 from bnp_dask.schedules import Memoized, State, Work
-from bnp_dask.survey import combine, survey_batch
 from tests.moves.parts import Batches, DictMemo
 
 FONT = {

@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy import sparse, stats
 
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.observation.bernoulli import Bernoulli
 from bnp_dask.testing import ObservationSuite, survey_of

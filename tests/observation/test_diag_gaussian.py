@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy import stats
 
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
 from bnp_dask.errors import SettingError
 from bnp_dask.observation.diag_gaussian import DiagGaussian
 from bnp_dask.testing import ObservationSuite, random_resp, survey_of

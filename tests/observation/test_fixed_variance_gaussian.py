@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
 from bnp_dask.allocation.finite_mixture import FiniteMixture
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.model import Model
 from bnp_dask.observation.fixed_variance_gaussian import FixedVarianceGaussian

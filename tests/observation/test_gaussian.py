@@ -11,16 +11,16 @@ from scipy.special import multigammaln
 
 from bnp_dask.allocation.dp_mixture import DPMixture
 from bnp_dask.allocation.finite_mixture import FiniteMixture
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.fields import Field
+from bnp_dask.core.summary import Summary
+from bnp_dask.core.survey import survey_batch
 from bnp_dask.errors import BnpDaskError, DataError, NumericalError, SettingError
-from bnp_dask.fields import Field
-from bnp_dask.kernels.quadratic import unpack
-from bnp_dask.kernels.resp import SparseResp
+from bnp_dask.kernels.gaussian.quadratic import unpack
+from bnp_dask.kernels.mixture.resp import SparseResp
 from bnp_dask.model import Model
 from bnp_dask.observation import wishart
 from bnp_dask.observation.gaussian import Gaussian
-from bnp_dask.summary import Summary
-from bnp_dask.survey import survey_batch
 from tests.golden.cases import survey_of
 
 

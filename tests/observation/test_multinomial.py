@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse, stats
 
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.observation.multinomial import Multinomial
 from bnp_dask.testing import ObservationSuite, random_resp, survey_of

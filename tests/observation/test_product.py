@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.observation.bernoulli import Bernoulli
 from bnp_dask.observation.diag_gaussian import DiagGaussian

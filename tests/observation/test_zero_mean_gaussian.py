@@ -9,7 +9,7 @@ from scipy.special import multigammaln
 
 from bnp_dask.allocation.dp_mixture import DPMixture
 from bnp_dask.allocation.finite_mixture import FiniteMixture
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
 from bnp_dask.errors import DataError, NumericalError, SettingError
 from bnp_dask.model import Model
 from bnp_dask.observation.zero_mean_gaussian import ZeroMeanGaussian

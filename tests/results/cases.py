@@ -6,7 +6,7 @@ import numpy as np
 from scipy import sparse
 
 from bnp_dask.allocation import DPMixture
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation import (
     Bernoulli,

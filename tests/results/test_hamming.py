@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bnp_dask.analysis.metrics import hamming_distance, match_labels
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.metrics import hamming_distance, match_labels
 
 LABELS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3)), min_size=1, max_size=25)
 

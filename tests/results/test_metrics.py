@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bnp_dask.errors import DataError
-from bnp_dask.metrics import (
+from bnp_dask.analysis.metrics import (
     adjusted_rand_index,
     aligned_accuracy,
     contingency,
     majority_accuracy,
     normalized_mutual_information,
 )
+from bnp_dask.errors import DataError
 
 labellings = st.integers(1, 30).flatmap(
     lambda n: st.tuples(*[st.lists(st.integers(0, 4), min_size=n, max_size=n) for _ in range(2)])

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import bnp_dask as bnp
-from bnp_dask.chains import state_durations, transitions
+from bnp_dask.analysis.sequences import state_durations, transitions
+from bnp_dask.core.survey import survey_batch
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.observation import with_previous
-from bnp_dask.plots import new_figure
-from bnp_dask.plots_chains import plot_durations, plot_segments, plot_transitions, state_colors
-from bnp_dask.survey import survey_batch
+from bnp_dask.reports.plots import new_figure
+from bnp_dask.reports.plots_sequences import plot_durations, plot_segments, plot_transitions, state_colors
 from tests.chains.parts import begin, model_of, sequences
 
 pytest.importorskip("matplotlib")

@@ -16,14 +16,14 @@ from scipy.integrate import quad
 from scipy.special import logsumexp, softmax
 
 from bnp_dask.allocation import DPMixture, FiniteMixture
-from bnp_dask.batch import Batch
-from bnp_dask.data import assigned
+from bnp_dask.analysis.predict import assign_batch, log_density, predict, score, score_samples
+from bnp_dask.core.batch import Batch
+from bnp_dask.data import output as assigned
 from bnp_dask.errors import DataError, SettingError, StoreError
 from bnp_dask.execute.dask import DaskExecutor
 from bnp_dask.execute.threads import ThreadExecutor
 from bnp_dask.model import Model
 from bnp_dask.observation import DiagGaussian, FixedVarianceGaussian
-from bnp_dask.predict import assign_batch, log_density, predict, score, score_samples
 from bnp_dask.testing import survey_of
 from tests.results.cases import OBSERVATIONS, atoms, fitted
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import bnp_dask as bnp
-from bnp_dask import plots
-from bnp_dask.columns import Columns
-from bnp_dask.describe import covariance, variances
+from bnp_dask.core.columns import Columns
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.observation.describing import vector
-from bnp_dask.report import inspect, moves_html, report
-from bnp_dask.results import History, TrainResult, save
+from bnp_dask.reports import plots
+from bnp_dask.reports.describe import covariance, variances
+from bnp_dask.reports.run_page import inspect, moves_html, report
+from bnp_dask.training.results import History, TrainResult, save
 from tests.results.cases import OBSERVATIONS, fitted
 
 ROWS = [
@@ -213,7 +213,7 @@ def test_words_are_escaped(tmp_path):
 
 # -- pictures -------------------------------------------------------------------------------------------------
 def test_the_objective_is_drawn_once_it_is_of_all_data():
-    plots = pytest.importorskip("bnp_dask.plots")
+    plots = pytest.importorskip("bnp_dask.reports.plots")
     pytest.importorskip("matplotlib")
     line = plots.plot_history(History(ROWS)).lines[0]
     np.testing.assert_allclose(line.get_xdata(), [1, 4 / 3, 5 / 3, 2, 7 / 3, 8 / 3, 3])
@@ -225,7 +225,7 @@ def test_the_objective_is_drawn_once_it_is_of_all_data():
 
 
 def test_pictures_draw_where_they_are_told():
-    plots = pytest.importorskip("bnp_dask.plots")
+    plots = pytest.importorskip("bnp_dask.reports.plots")
     pytest.importorskip("matplotlib")
     for draw, subject in (
         (plots.plot_history, History(ROWS)),
@@ -246,7 +246,7 @@ def test_pictures_draw_where_they_are_told():
 
 
 def test_pictures_that_cannot_be():
-    plots = pytest.importorskip("bnp_dask.plots")
+    plots = pytest.importorskip("bnp_dask.reports.plots")
     pytest.importorskip("matplotlib")
     with pytest.raises(SettingError, match="do not fill an image"):
         plots.plot_clusters(fitted("diag"), shape=(3, 2))

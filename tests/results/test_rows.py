@@ -7,8 +7,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from bnp_dask.results import History
-from bnp_dask.rows import BLOCK, Rows
+from bnp_dask.core.rows import BLOCK, Rows
+from bnp_dask.training.results import History
 
 
 def row(i):

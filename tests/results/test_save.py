@@ -14,14 +14,14 @@ import pytest
 import zarr
 
 import bnp_dask as bnp
-import bnp_dask.results as results
+import bnp_dask.training.results as results
 from bnp_dask.allocation import FiniteMixture
-from bnp_dask.batch import Batch
-from bnp_dask.columns import Columns
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.columns import Columns
 from bnp_dask.errors import StoreError
 from bnp_dask.observation import with_previous
 from bnp_dask.observation.describing import describe_cluster, estimates_of
-from bnp_dask.results import load, save, to_xarray
+from bnp_dask.training.results import load, save, to_xarray
 from tests.results.cases import OBSERVATIONS, atoms, fitted
 from tests.results.test_serialize import same
 

@@ -7,11 +7,11 @@ from functools import partial
 
 import numpy as np
 
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.survey import combine, survey_batch
 from bnp_dask.model import Model
 from bnp_dask.schedules import State, Work
 from bnp_dask.store import NO_RECEIPT
-from bnp_dask.survey import combine, survey_batch
 
 
 @dataclass

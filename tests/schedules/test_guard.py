@@ -16,15 +16,15 @@ import pytest
 
 from bnp_dask.allocation import HDPHMM as HMM
 from bnp_dask.allocation import LDA, DocumentStep, DPMixture, FiniteHMM, FiniteMixture, HDPTopics
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.survey import survey_batch
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.execute.threads import ThreadExecutor
 from bnp_dask.initialize import FromPosterior
 from bnp_dask.model import Model
 from bnp_dask.observation import FixedVarianceGaussian
 from bnp_dask.schedules import FullBatch, Memoized, State, memoized
-from bnp_dask.survey import survey_batch
-from bnp_dask.train import train
+from bnp_dask.training.train import train
 from tests.moves.parts import prepare
 
 ABOVE, BELOW, LEFT, RIGHT = (0.0, 2.5), (0.0, -1.5), (-4.0, 0.0), (4.0, 0.0)

@@ -7,10 +7,10 @@ from scipy import sparse
 
 from bnp_dask.allocation import LDA, DocumentStep, HDPTopics
 from bnp_dask.allocation.hdp_topics import TopicSticks
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.survey import combine, survey_batch
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation import DiagGaussian, Multinomial
-from bnp_dask.survey import combine, survey_batch
 
 K = 6
 V = 40

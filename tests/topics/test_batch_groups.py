@@ -4,7 +4,7 @@ import numpy as np
 from numpy.testing import assert_array_equal
 from scipy import sparse
 
-from bnp_dask.batch import Batch, concatenate
+from bnp_dask.core.batch import Batch, concatenate
 
 
 def grouped():

@@ -8,15 +8,15 @@ from numpy.testing import assert_allclose
 from scipy import sparse
 
 from bnp_dask.allocation import DocumentStep
-from bnp_dask.allocation.topics import document_step
-from bnp_dask.batch import Batch
+from bnp_dask.allocation.document_step import document_step
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.group_states import GroupStates
+from bnp_dask.core.summary import Exchange, replay
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.groups import lay_out
 from bnp_dask.model import Model
 from bnp_dask.observation import Multinomial, Poisson
-from bnp_dask.states import GroupStates
-from bnp_dask.summary import Exchange, replay
-from bnp_dask.visits import Trial
+from bnp_dask.structure.base import Trial
+from bnp_dask.structure.groups import lay_out
 from tests.topics import naive
 from tests.topics.parts import K, begin, corpus, fixed, point_model, points, prior_of, tokens_of, word_model
 

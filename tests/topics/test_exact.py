@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from bnp_dask.batch import Batch
-from bnp_dask.groups import take_members
-from bnp_dask.summary import Exchange, Merge, replay
-from bnp_dask.visits import Trial
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.summary import Exchange, Merge, replay
+from bnp_dask.structure.base import Trial
+from bnp_dask.structure.groups import take_members
 from tests.topics import naive
 from tests.topics.parts import begin, corpus, fixed, prior_of, tokens_of
 from tests.topics.test_document_step import allocation_term, cases, model_for, solved

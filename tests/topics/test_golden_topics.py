@@ -13,7 +13,7 @@ from scipy import sparse
 
 from bnp_dask.allocation import LDA, DocumentStep, HDPTopics
 from bnp_dask.allocation.hdp_topics import TopicSticks
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation import Multinomial
 

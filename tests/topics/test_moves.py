@@ -12,20 +12,20 @@ from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 
 from bnp_dask.allocation import LDA, HDPTopics
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.survey import survey_batch
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.execute.threads import ThreadExecutor
 from bnp_dask.initialize import RandomExamples
-from bnp_dask.initialize.context import summarize_assigned
+from bnp_dask.initialize.base import summarize_assigned
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
-from bnp_dask.moves.birth import WORDS_SEEN, _has_words
+from bnp_dask.moves.births.move import WORDS_SEEN, _has_words
+from bnp_dask.moves.births.small_run import WORDS, create
 from bnp_dask.moves.scores import NEAREST, alike, all_pairs, data_gains, gain_matrix
-from bnp_dask.moves.small_run import WORDS, create
 from bnp_dask.observation import Gaussian, Multinomial
 from bnp_dask.schedules import Memoized
-from bnp_dask.survey import survey_batch
-from bnp_dask.train import train
+from bnp_dask.training.train import train
 from tests.topics.bars import bars_corpus
 
 MOVES = (Birth(sample=300), Merge(), Delete())

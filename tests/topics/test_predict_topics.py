@@ -13,23 +13,24 @@ from scipy import sparse
 from scipy.special import logsumexp, psi
 
 from bnp_dask.allocation import DPMixture
-from bnp_dask.batch import Batch
-from bnp_dask.data import Text, as_source, ingest
+from bnp_dask.analysis.predict import completion_score, predict, score, score_samples
+from bnp_dask.analysis.topics import Completion
+from bnp_dask.analysis.topics import completion as topics_completion
+from bnp_dask.analysis.topics.completion import FOLD_IN, split_atoms, split_counts
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.vocabulary import Words
+from bnp_dask.data import Text, as_source
+from bnp_dask.data.ingestion import ingest
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.threads import ThreadExecutor
 from bnp_dask.initialize import RandomExamples
-from bnp_dask.kernels.completion import mix
+from bnp_dask.kernels.topics.completion import mix
 from bnp_dask.model import Model
 from bnp_dask.observation import Multinomial
-from bnp_dask.predict import completion_score, predict, score, score_samples
-from bnp_dask.results import load, save
 from bnp_dask.schedules import Memoized
 from bnp_dask.testing import survey_of
-from bnp_dask.topics import Completion
-from bnp_dask.topics import completion as topics_completion
-from bnp_dask.topics.completion import FOLD_IN, split_atoms, split_counts
-from bnp_dask.train import train
-from bnp_dask.words import Words
+from bnp_dask.training.results import load, save
+from bnp_dask.training.train import train
 from tests.topics.parts import V, begin, corpus, point_model, points, prior_of, tokens_of, word_model
 
 KINDS = ("lda", "hdp")

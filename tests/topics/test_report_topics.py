@@ -14,19 +14,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from bnp_dask.batch import Batch
-from bnp_dask.cli import main
-from bnp_dask.data import Text, ingest
-from bnp_dask.errors import DataError, SettingError
-from bnp_dask.execute.threads import ThreadExecutor
-from bnp_dask.initialize import RandomExamples
-from bnp_dask.model import Model
-from bnp_dask.observation import Multinomial
-from bnp_dask.predict import predict
-from bnp_dask.report import inspect, report
-from bnp_dask.results import History, TrainResult, save
-from bnp_dask.schedules import Memoized
-from bnp_dask.topics import (
+from bnp_dask.analysis.predict import predict
+from bnp_dask.analysis.topics import (
     hellinger,
     lift,
     relevance,
@@ -38,9 +27,21 @@ from bnp_dask.topics import (
     topic_table,
     word_probabilities,
 )
-from bnp_dask.topics.words import by_size, marginal
-from bnp_dask.train import train
-from bnp_dask.words import Words
+from bnp_dask.analysis.topics.words import by_size, marginal
+from bnp_dask.cli import main
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.vocabulary import Words
+from bnp_dask.data import Text
+from bnp_dask.data.ingestion import ingest
+from bnp_dask.errors import DataError, SettingError
+from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.initialize import RandomExamples
+from bnp_dask.model import Model
+from bnp_dask.observation import Multinomial
+from bnp_dask.reports.run_page import inspect, report
+from bnp_dask.schedules import Memoized
+from bnp_dask.training.results import History, TrainResult, save
+from bnp_dask.training.train import train
 from tests.topics.parts import V, begin, corpus, point_model, points, word_model
 
 NASTY = ["</script><img src=x onerror=alert(1)>", "<!--", "a&b", "quote\"'", "@@SCRIPT@@", "\u2028", "naïve", "{x}"]

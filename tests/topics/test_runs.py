@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from bnp_dask.allocation import LDA, DocumentStep, HDPTopics
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.summary import Exchange, Merge
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.execute.threads import ThreadExecutor
@@ -17,11 +18,10 @@ from bnp_dask.model import Model
 from bnp_dask.moves import Birth
 from bnp_dask.observation import Multinomial
 from bnp_dask.schedules import FullBatch, Memoized, Stochastic
-from bnp_dask.schedules.packed import pack_sparse, unpack_sparse
-from bnp_dask.schedules.state import recall, recall_states, remember
-from bnp_dask.summary import Exchange, Merge
-from bnp_dask.train import train
-from bnp_dask.visits import Trial
+from bnp_dask.schedules.engine.packed import pack_sparse, unpack_sparse
+from bnp_dask.schedules.engine.state import recall, recall_states, remember
+from bnp_dask.structure.base import Trial
+from bnp_dask.training.train import train
 from tests.schedules.parts import Batches, rows_of, start, work_on
 from tests.topics.parts import allocation, corpus, point_model, points
 

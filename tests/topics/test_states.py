@@ -16,11 +16,11 @@ from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.initialize import RandomExamples
 from bnp_dask.model import Model
 from bnp_dask.observation import Multinomial
-from bnp_dask.results import load
 from bnp_dask.schedules import Memoized
 from bnp_dask.store.files import seal, unseal
 from bnp_dask.store.layout import RUN_FORMAT, VERSION
-from bnp_dask.train import train
+from bnp_dask.training.results import load
+from bnp_dask.training.train import train
 from tests.topics import naive
 from tests.topics.parts import begin, corpus, fixed, prior_of, tokens_of, word_model
 from tests.topics.test_document_step import cases

@@ -8,7 +8,7 @@ from scipy.special import expit, psi
 
 from bnp_dask.allocation import HDPTopics
 from bnp_dask.allocation.sticks import TopLevel, stick_weights, surrogate, u_from_counts
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
 from tests.topics import naive
 from tests.topics.parts import begin, corpus, fixed, word_model
 

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 import bnp_dask as bnp
-from bnp_dask.batch import Batch
-from bnp_dask.execute import SerialExecutor, ahead
+from bnp_dask.core.batch import Batch
+from bnp_dask.execute import SerialExecutor
+from bnp_dask.execute import prefetch as ahead
 from tests.execute.reading import WAIT, events, note, only_reads_count, until
 from tests.faults.parts import Faulty, atoms
 from tests.faults.parts import go as go_small
@@ -84,7 +85,7 @@ def alone(tmp_path_factory):
     """The run in this thread, each batch by a task of its own."""
     folder = str(tmp_path_factory.mktemp("alone"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bnp_dask.data.together.TOGETHER", 1)
+        patch.setattr("bnp_dask.data.coalesce.TOGETHER", 1)
         result = go(SlowSource(folder), SerialExecutor())
     assert threads(folder)[0] == 0
     return bits(result)
@@ -103,7 +104,7 @@ def test_the_same_bits(dask_client, tmp_path, alone, stored, fails):
 
 def test_a_batch_that_was_read_ahead_in_vain_is_read_again(tmp_path, monkeypatch, alone):
     """One task visits several small batches."""
-    monkeypatch.setattr("bnp_dask.schedules.pipeline.SMALL_EFFORT", np.inf)
+    monkeypatch.setattr("bnp_dask.schedules.engine.pipeline.SMALL_EFFORT", np.inf)
     monkeypatch.setattr(ahead, "time", ahead.time)  # as it is, again at the end
     only_reads_count()
     found = go(SlowSource(str(tmp_path), fails=True), SerialExecutor(retries=0), tmp_path / "run")
@@ -113,7 +114,7 @@ def test_a_batch_that_was_read_ahead_in_vain_is_read_again(tmp_path, monkeypatch
 
 def test_a_small_batch_that_is_out_of_reach_once_is_not_left_out(tmp_path, monkeypatch):
     """Every other call fails, whoever makes it."""
-    monkeypatch.setattr("bnp_dask.schedules.pipeline.SMALL_EFFORT", np.inf)
+    monkeypatch.setattr("bnp_dask.schedules.engine.pipeline.SMALL_EFFORT", np.inf)
     fails = frozenset((batch, call) for batch in range(8) for call in range(1, 200, 2))
     schedule = bnp.Memoized(laps=3, window=8, tolerance=0.0)
     runs = []

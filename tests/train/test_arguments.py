@@ -13,7 +13,7 @@ from distributed import Client, default_client
 import bnp_dask as bnp
 from bnp_dask.errors import BnpDaskError, ExecutionError, SettingError, StoreError
 from bnp_dask.execute import SerialExecutor
-from bnp_dask.settings import seed_of
+from bnp_dask.inputs.settings import seed_of
 from bnp_dask.store import RunStore
 
 X = np.random.default_rng(0).normal(size=(90, 2))

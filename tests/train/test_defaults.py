@@ -12,20 +12,20 @@ import pytest
 from scipy import sparse
 
 import bnp_dask as bnp
-from bnp_dask import defaults
 from bnp_dask.allocation import HDPHMM, LDA, DPMixture, FiniteHMM, FiniteMixture, HDPTopics
+from bnp_dask.cli.jobfile import parse_job
 from bnp_dask.errors import SettingError, StoreError
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.initialize import BregmanKMeans, ContiguousBlocks, SampledTopics
-from bnp_dask.jobfile import parse_job
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.observation import AutoRegressiveGaussian, DiagGaussian, Gaussian, Multinomial
-from bnp_dask.run_settings import RunParts
 from bnp_dask.schedules import FullBatch, Memoized, Stochastic
 from bnp_dask.schedules.base import PATIENCE
 from bnp_dask.store import RunStore
-from bnp_dask.train import train
+from bnp_dask.training import defaults
+from bnp_dask.training.run_settings import RunParts
+from bnp_dask.training.train import train
 
 ALL = (Birth(), Merge(), Delete())
 MODEL = Model(DPMixture(), Gaussian())
@@ -243,7 +243,7 @@ def test_runs_of_older_versions_go_on_without_moves_and_with_their_priors(tmp_pa
     def without_rule(parts):
         return {name: value for name, value in settings_of(parts).items() if name != "prior_rule"}
 
-    module = importlib.import_module("bnp_dask.train")  # the package has a function of that name
+    module = importlib.import_module("bnp_dask.training.train")  # the package has a function of that name
     survey, settings_of = module.survey_of_run, RunParts.settings
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

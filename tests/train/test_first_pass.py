@@ -20,13 +20,13 @@ import zarr
 from scipy import sparse
 
 import bnp_dask as bnp
-from bnp_dask import first_pass
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.survey import combine, survey_batch
 from bnp_dask.data.identity import identity_of
 from bnp_dask.errors import DataError, StoreError
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.store import RunStore
-from bnp_dask.survey import combine, survey_batch
+from bnp_dask.training import survey_pass as first_pass
 
 N, ROWS = 240, 20
 BATCHES = N // ROWS
@@ -165,7 +165,7 @@ def test_the_start_is_not_made_twice(tmp_path):
 @pytest.mark.parametrize("init", [bnp.BregmanKMeans(2, sample=100), bnp.RandomExamples(30)])
 def test_what_the_start_has_read_is_not_read_again(tmp_path, monkeypatch, init):
     """Killed while atoms are sampled for it: those of the batches before are there."""
-    monkeypatch.setattr("bnp_dask.initialize.context.n_together", lambda *args: 1)
+    monkeypatch.setattr("bnp_dask.initialize.base.n_together", lambda *args: 1)
     for name in ("killed", "quiet"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "reads").touch()
@@ -309,7 +309,7 @@ def test_a_silent_change_before_the_start_is_an_error_of_the_initialisation(tmp_
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("bnp_dask.memory_plan.MemoryPlan.require_surveyed", dies)
+        patch.setattr("bnp_dask.training.memory_plan.MemoryPlan.require_surveyed", dies)
         train(path, tmp_path / "run", init=init)
     time, x = path.stat(), atoms()
     x[5 * ROWS : 6 * ROWS] += 1.0

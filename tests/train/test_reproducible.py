@@ -18,7 +18,7 @@ import bnp_dask as bnp
 from bnp_dask.errors import SettingError, StoreError
 from bnp_dask.execute import SerialExecutor, ThreadExecutor
 from bnp_dask.execute.dask import DaskExecutor
-from bnp_dask.fixed_order import fixed_order, is_fixed
+from bnp_dask.kernels.numeric.fixed_order import fixed_order, is_fixed
 
 ROOT = Path(__file__).resolve().parents[2]
 OTHER = {"OPENBLAS_CORETYPE": "Nehalem", "NPY_DISABLE_CPU_FEATURES": "X86_V3", "OPENBLAS_NUM_THREADS": "2"}

@@ -21,9 +21,9 @@ from bnp_dask.initialize import BregmanKMeans
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.observation import Gaussian
-from bnp_dask.results import load
 from bnp_dask.schedules import FullBatch, Memoized, Stochastic
-from bnp_dask.train import ConvergenceWarning, train
+from bnp_dask.training.results import load
+from bnp_dask.training.train import ConvergenceWarning, train
 
 warnings.simplefilter("ignore", ConvergenceWarning)
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.summary import Summary
 from bnp_dask.model import Model, Posterior
-from bnp_dask.summary import Summary
-from bnp_dask.visits import Trial
+from bnp_dask.structure.base import Trial
 from tests.chains import naive
 from tests.chains.parts import allocation_by_hand, chains_of
 

@@ -17,10 +17,10 @@ from typing import Any, Protocol
 import numpy as np
 import pytest
 
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.summary import Summary
 from bnp_dask.model import Model, Posterior
-from bnp_dask.summary import Summary
-from bnp_dask.visits import Trial
+from bnp_dask.structure.base import Trial
 
 TERMS = ("data", "entropy", "allocation")
 SPLIT = "split"

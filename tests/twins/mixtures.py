@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.batch import Batch
-from bnp_dask.kernels.resp import SparseResp
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.summary import Summary
+from bnp_dask.kernels.mixture.resp import SparseResp
 from bnp_dask.model import Model, Posterior
-from bnp_dask.summary import Summary
-from bnp_dask.trials import NOTICEABLE
-from bnp_dask.visits import Trial
+from bnp_dask.structure.base import Trial
+from bnp_dask.structure.trials import NOTICEABLE
 
 Columns = dict[int, np.ndarray]
 

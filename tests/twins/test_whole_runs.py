@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bnp_dask.allocation import DPMixture, FiniteMixture
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
 from bnp_dask.execute.blas import one_blas_thread
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import gammaln, psi, xlogy
 
-from bnp_dask.batch import Batch
-from bnp_dask.kernels.resp import TINY
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.summary import Summary
+from bnp_dask.kernels.mixture.resp import TINY
 from bnp_dask.model import Model, Posterior
-from bnp_dask.summary import Summary
-from bnp_dask.visits import Trial
+from bnp_dask.structure.base import Trial
 from tests.topics import naive
 from tests.topics.parts import prior_of, tokens_of
 

@@ -18,12 +18,12 @@ from types import ModuleType
 import numpy as np
 
 from bnp_dask.allocation import HDPHMM
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.survey import survey_batch
 from bnp_dask.execute import one_blas_thread
-from bnp_dask.kernels import chains as kernel
+from bnp_dask.kernels.hmm import forward_backward as kernel
 from bnp_dask.model import Model
 from bnp_dask.observation import Bernoulli
-from bnp_dask.survey import survey_batch
 from tests.benchmarks.timing import emit, keep_memory, median
 
 STEPS = 1000

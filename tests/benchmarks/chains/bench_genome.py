@@ -20,11 +20,11 @@ import numpy as np
 from distributed import Client
 
 import bnp_dask as bnp
-from bnp_dask.data.files import Location
-from bnp_dask.data.groups import Cut
-from bnp_dask.data.zarr_write import RowsWriter
+from bnp_dask.core.location import Location
+from bnp_dask.core.survey import survey_batch
+from bnp_dask.data.grouped.offsets import Cut
+from bnp_dask.data.ingestion.writers import RowsWriter
 from bnp_dask.model import Posterior
-from bnp_dask.survey import survey_batch
 from tests.benchmarks.timing import workers
 
 WIDTH = 41

@@ -20,8 +20,8 @@ import numpy as np
 from distributed import Client, LocalCluster
 
 import bnp_dask as bnp
-from bnp_dask.batch import Batch
-from bnp_dask.callbacks import RunInfo
+from bnp_dask.core.batch import Batch
+from bnp_dask.training.callbacks import RunInfo
 from tests.benchmarks.coordinator.simulate import Costs, Simulation
 from tests.moves.parts import Batches
 

@@ -15,16 +15,16 @@ import numpy as np
 from scipy import sparse
 
 import bnp_dask as bnp
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.survey import survey_batch
+from bnp_dask.core.totals import RunningTotal
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation.base import numbers_per_cluster
-from bnp_dask.running import RunningTotal
 from bnp_dask.schedules import State, Work
-from bnp_dask.schedules.change import FAN, Change, change_of, joined
-from bnp_dask.schedules.kept import total_from, visit_to_arrays
-from bnp_dask.schedules.pipeline import Taken
-from bnp_dask.survey import survey_batch
+from bnp_dask.schedules.engine.batch_memo import total_from, visit_to_arrays
+from bnp_dask.schedules.engine.pipeline import Taken
+from bnp_dask.schedules.engine.reduction import FAN, Change, change_of, joined
 from tests.benchmarks.coordinator.measure import fold, median_seconds, say_ceiling, say_rates, submit_seconds, travel
 from tests.benchmarks.coordinator.simulate import Costs
 from tests.moves.parts import Batches, DictMemo

@@ -18,17 +18,17 @@ import numpy as np
 from distributed import Client, LocalCluster
 
 from bnp_dask.allocation import DPMixture
-from bnp_dask.batch import Batch
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.summary import Summary
+from bnp_dask.core.survey import survey_batch
 from bnp_dask.execute import SerialExecutor, one_blas_thread
 from bnp_dask.execute.dask import DaskExecutor
 from bnp_dask.model import Model
 from bnp_dask.observation import Gaussian
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.schedules import Memoized, State, Work
-from bnp_dask.schedules.change import FAN, Change, change_of, joined, reduced_for_us, sums_left
-from bnp_dask.schedules.pipeline import Taken
-from bnp_dask.summary import Summary
-from bnp_dask.survey import survey_batch
+from bnp_dask.schedules.engine.pipeline import Taken
+from bnp_dask.schedules.engine.reduction import FAN, Change, change_of, joined, reduced_for_us, sums_left
 from tests.benchmarks.coordinator.simulate import Costs, feeds
 from tests.moves.parts import Batches, DictMemo
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
-from bnp_dask.data import Text, as_source, ingest
+from bnp_dask.data import Text, as_source
+from bnp_dask.data.ingestion import ingest
 from tests.topics.bars import bars_corpus
 
 SHARED = Path(__file__).resolve().parents[3] / ".." / "shared" / "data"

@@ -16,12 +16,12 @@ from scipy.special import psi
 
 import bnp_dask as bnp
 from bnp_dask.allocation import LDA, DocumentStep
-from bnp_dask.allocation.topics import GroupStep, document_step
-from bnp_dask.batch import Batch
+from bnp_dask.allocation.document_step import GroupStep, document_step
+from bnp_dask.core.batch import Batch
 from bnp_dask.execute import SerialExecutor
-from bnp_dask.groups import lay_out
 from bnp_dask.initialize import AnchorWords
-from bnp_dask.observation.counts import cluster_fastest
+from bnp_dask.observation.checks import cluster_fastest
+from bnp_dask.structure.groups import lay_out
 from tests.benchmarks.timing import keep_memory
 from tests.benchmarks.topics.corpora import Corpus, synthetic
 from tests.benchmarks.topics.ours import topics_of

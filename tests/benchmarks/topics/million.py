@@ -23,8 +23,8 @@ from distributed import Client, LocalCluster
 from scipy import sparse
 
 import bnp_dask as bnp
-from bnp_dask.data.files import Location
-from bnp_dask.data.zarr_write import CountsWriter
+from bnp_dask.core.location import Location
+from bnp_dask.data.ingestion.writers import CountsWriter
 from tests.benchmarks.topics.ours import cpu_seconds
 from tests.benchmarks.topics.score import MATCHED, completion, matched
 

@@ -28,7 +28,7 @@ from scipy import sparse
 import bnp_dask as bnp
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.observation import with_previous
-from bnp_dask.results import TrainResult
+from bnp_dask.training.results import TrainResult
 
 HERE = Path(__file__).parent
 

@@ -1,0 +1,217 @@
+"""What hidden Markov models share: sequences in tiles, the local step around its kernel, and what trials give.
+
+A sequence is a group of dense rows in order (``Batch.groups``).  q(z) of a sequence is a Markov chain with pair
+posteriors ``s_t[k, l]`` (thesis 6.14).  Its summary is additive over sequences:
+
+    M_kl = sum_t s_t[k, l],   start_k = r_1k,
+    H = - sum_k r_1k log r_1k - sum_t sum_kl s_t[k, l] log (s_t[k, l] / r_tk)
+
+H is one number: the thesis keeps K x K terms of it (6.24) to bound what several merges do together.  Here each tracked
+pair has what its merge takes from H, exactly, and two merges together take at most log 2 per transition between them
+more than each alone (:func:`bnp_dask.core.fields.interplay`), which is closer than the floor of zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from bnp_dask.allocation.base import LocalStep
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.summary import Field, Summary
+from bnp_dask.errors import DataError, NumericalError
+from bnp_dask.kernels.hmm import forward_backward as kernel
+from bnp_dask.kernels.hmm.forward_backward import Chains
+from bnp_dask.kernels.hmm.merge_entropy import merge_losses
+from bnp_dask.kernels.numeric.arithmetic import inner, log, matmul
+
+TILE_NUMBERS = 2**19
+"""Numbers in an (n, K) tile (4 MB); a longer sequence is a tile of its own."""
+
+CHAIN_FIELDS: Mapping[str, Field] = MappingProxyType(
+    {"M": Field(("cluster", "cluster")), "start": Field(("cluster",)), "H": Field((), "floor", "M")}
+)
+
+
+@dataclass(frozen=True, eq=False)
+class ChainState:
+    """What a trial needs to know about the sequences of a tile.
+
+    ``log_start (K,)``, ``log_trans (K, K)`` and ``log_lik (n, K)`` are the shifted logs that the kernel took,
+    ``weights (G,)`` how often each sequence counts.
+    """
+
+    chains: Chains
+    offsets: np.ndarray
+    weights: np.ndarray
+    log_start: np.ndarray
+    log_trans: np.ndarray
+    log_lik: np.ndarray
+
+    @property
+    def row_weights(self) -> np.ndarray:
+        """Weight of each step, ``(n,)``."""
+        return np.repeat(self.weights, np.diff(self.offsets))
+
+
+def sequence_offsets(batch: Batch) -> np.ndarray:
+    """Rows of each sequence, ``(G + 1,)``; DataError for rows that come in no sequences."""
+    if batch.groups is None:
+        raise DataError(
+            f"{batch.name}: rows without sequences; a hidden Markov model needs to know which rows follow one another. "
+            "Give Batch(x, groups=offsets), rows of each sequence in order; name the column of groups of a table, or a "
+            ".npy file of offsets: as_source(..., groups=) (data.groups in a job file, --group-column); or train a "
+            "mixture"
+        )
+    return batch.groups
+
+
+def sequence_weights(batch: Batch, offsets: np.ndarray) -> np.ndarray:
+    """How often each sequence counts, ``(G,)``; DataError when rows of one sequence have different weights."""
+    lengths = np.diff(offsets)
+    if batch.weights is None:
+        return np.ones(len(lengths))
+    first = np.where(lengths > 0, batch.weights[np.minimum(offsets[:-1], batch.n_atoms - 1)] if batch.n_atoms else 0, 0)
+    wrong = np.flatnonzero(np.repeat(first, lengths) != batch.weights)
+    if len(wrong):
+        g = int(np.searchsorted(offsets, wrong[0], side="right")) - 1
+        raise DataError(
+            f"{batch.name}: rows of sequence {g} have weights {first[g]} and {batch.weights[wrong[0]]}; in a hidden "
+            "Markov model a weight says how often a whole sequence counts: give all its rows the same"
+        )
+    return np.asarray(first, np.float64)
+
+
+def chain_tiles(batch: Batch, n_clusters: int) -> Iterator[Batch]:
+    """Whole sequences in order; empty ones are left out."""
+    offsets = sequence_offsets(batch)
+    size = max(256, TILE_NUMBERS // max(n_clusters, batch.n_features))
+    start = 0
+    while start < len(offsets) - 1 and offsets[start] < offsets[-1]:
+        stop = int(np.searchsorted(offsets, offsets[start] + size, side="right")) - 1
+        stop = min(max(stop, start + 1), len(offsets) - 1)
+        if offsets[stop] > offsets[start]:
+            yield batch.take_groups(np.arange(start, stop))
+        start = stop
+
+
+def shifted(log_lik: np.ndarray, batch: Batch, first: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Log likelihoods with the largest of each row at zero (overwritten), and what was taken off, ``(n,)``.
+
+    They are those of the rows of a batch from ``first`` on.
+    """
+    log_lik = np.ascontiguousarray(log_lik, np.float64)
+    top = kernel.shift_rows(log_lik)
+    if not np.isfinite(top).all():
+        row = int(np.argmin(np.isfinite(top)))
+        raise NumericalError(
+            f"{batch.name}, row {first + row}: its log likelihood is {top[row]} under the best of {log_lik.shape[1]} "
+            "states; the values are too far from all that was seen for double precision: rescale the columns, or drop "
+            "the row"
+        )
+    return log_lik, top
+
+
+def shifted_potentials(log_start: np.ndarray, log_trans: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Logs of the start ``(K,)`` and of transitions ``(K, K)`` with the largest at zero: the same posterior."""
+    start = np.maximum(log_start - log_start.max(), kernel.NEVER)
+    return start, np.maximum(log_trans - log_trans.max(), kernel.NEVER)
+
+
+def chain_step(
+    log_start: np.ndarray, log_trans: np.ndarray, log_lik: np.ndarray, batch: Batch, pairs: np.ndarray
+) -> LocalStep:
+    """Optimal q(z) of the sequences of a batch by forward-backward (thesis 6.3.3).
+
+    Parameters
+    ----------
+    log_start, log_trans
+        E[log pi_0] ``(K,)`` and E[log pi_k] ``(K, K)`` of states in use, nats.
+    log_lik
+        ``(n, K)`` nats; overwritten.
+    batch
+        For its sequences and weights.
+    pairs
+        Positions of states whose union is tracked, ``(M, 2)``.
+    """
+    offsets = sequence_offsets(batch)
+    weights = sequence_weights(batch, offsets)
+    log_lik, _ = shifted(log_lik, batch)
+    log_start, log_trans = shifted_potentials(log_start, log_trans)
+    chains = kernel.forward_backward(log_start, log_trans, log_lik, offsets, weights)
+    state = ChainState(chains, offsets, weights, log_start, log_trans, log_lik)
+    resp = chains.resp if batch.weights is None else chains.resp * batch.weights[:, None]
+    pair_sums = chains.pair_sums()
+    start = resp[offsets[:-1][np.diff(offsets) > 0]].sum(axis=0)
+    # the entropy of exp(linear terms) / Z is log Z minus the expected linear terms
+    linear = np.einsum("nk,nk->", resp, log_lik) + inner(pair_sums, log_trans) + matmul(start, log_start)
+    values = {"M": pair_sums, "start": start, "H": np.asarray(matmul(weights, chains.log_norm) - linear)}
+    losses = merge_losses(chains, offsets, weights, list(pairs))
+    return LocalStep(resp, values, {"H": losses}, state)
+
+
+def no_reassign() -> NotImplementedError:
+    """Chains are not assigned anew atom by atom; see :mod:`bnp_dask.structure.chains`."""
+    return NotImplementedError("steps of sequences are not independent: trials go through bnp_dask.structure.chains")
+
+
+def transition_counts(summary: Summary) -> tuple[np.ndarray, np.ndarray]:
+    """Counts of starts ``(K,)`` and transitions ``(K, K)``, none below zero.
+
+    A summary of an initialisation knows states but no sequences: then steps are taken to be independent, so that the
+    first local step starts from the likelihoods.
+    """
+    counts = np.maximum(summary["N"], 0.0)
+    start, trans = np.maximum(summary["start"], 0.0), np.maximum(summary["M"], 0.0)
+    if start.sum() > 0.0 or not counts.sum() > 0.0:
+        return start, trans
+    share = counts / counts.sum()
+    return share, np.outer(counts, share)
+
+
+def stationary(transitions: np.ndarray) -> np.ndarray:
+    """Long-run share of each state, ``(K,)``, by elimination without subtractions (Grassmann, Taksar and Heyman).
+
+    ``transitions (K, K)`` are positive; rows need not sum to one.
+    """
+    p = np.array(transitions, np.float64)
+    k = len(p)
+    for n in range(k - 1, 0, -1):
+        out = p[n, :n].sum()
+        p[:n, n] /= out
+        p[:n, :n] += np.outer(p[:n, n], p[n, :n])
+    share = np.zeros(k)
+    share[:1] = 1.0
+    for n in range(1, k):
+        share[n] = matmul(share[:n], p[:n, n])
+    return share / share.sum()
+
+
+def most_likely_states(log_start: np.ndarray, log_trans: np.ndarray, log_lik: np.ndarray, batch: Batch) -> np.ndarray:
+    """The most likely path of each sequence (Viterbi), positions ``(n,)``; ``log_lik (n, K)`` is overwritten."""
+    log_lik, _ = shifted(log_lik, batch)
+    return kernel.viterbi(*shifted_potentials(log_start, log_trans), log_lik, sequence_offsets(batch))
+
+
+def chain_log_density(theta0: np.ndarray, theta: np.ndarray, log_lik: np.ndarray, batch: Batch) -> np.ndarray:
+    """Log density of each sequence under expected transitions, spread evenly over its steps, ``(n,)`` nats.
+
+    ``theta0 (K,)`` and ``theta (K, K)`` or with one place more, for unused states, are Dirichlet parameters;
+    ``log_lik (n, K)`` is overwritten.  Paths through states that were never seen are left out: a lower bound.
+    """
+    n_states = len(theta)
+    offsets = sequence_offsets(batch)
+    lengths = np.diff(offsets)
+    start = log(theta0[:n_states] / theta0.sum())
+    trans = log(theta[:, :n_states] / theta.sum(axis=1, keepdims=True))
+    log_lik, top = shifted(log_lik, batch)
+    chains = kernel.forward_backward(*shifted_potentials(start, trans), log_lik, offsets, np.ones(len(lengths)))
+    some = np.maximum(lengths, 1)
+    # what was taken off the potentials counts once for the start and once for each step after it
+    norm = chains.log_norm + start.max() + (some - 1) * trans.max()
+    sums = np.concatenate([[0.0], np.cumsum(top)])
+    total = norm + sums[offsets[1:]] - sums[offsets[:-1]]
+    return np.repeat(total / some, lengths)

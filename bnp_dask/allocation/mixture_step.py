@@ -1,0 +1,98 @@
+"""The local step that all mixtures share (thesis 2.6.1, 3.4.2, 7.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from bnp_dask.allocation.base import LocalStep, LogLik
+from bnp_dask.core.batch import Batch
+from bnp_dask.kernels.mixture import resp as kernel
+from bnp_dask.kernels.numeric.arithmetic import log
+
+TILE_NUMBERS = 2**19
+"""Numbers in an (n, K) tile: 4 MB, so that a tile and its copies stay in cache and small beside a batch."""
+
+
+def mixture_tiles(batch: Batch, n_clusters: int) -> Iterator[Batch]:
+    """Rows in blocks whose size depends on K and D only, so that sums are added in one order everywhere."""
+    width = n_clusters if batch.is_sparse else max(n_clusters, batch.n_features)
+    size = int(np.clip(TILE_NUMBERS // width, 256, 8192))
+    for start in range(0, batch.n_atoms, size):
+        yield batch.rows(start, min(start + size, batch.n_atoms))
+
+
+def mixture_local_step(
+    log_weights: np.ndarray, log_lik: LogLik, batch: Batch, pairs: np.ndarray, top: int | None
+) -> LocalStep:
+    """Responsibilities and their entropy for atoms that are independent given the weights.
+
+    Parameters
+    ----------
+    log_weights
+        ``(K,)`` nats.
+    log_lik
+        ``(n, K)`` nats; overwritten.  Screened weights have the log weights in them already.
+    batch
+        For the atoms' weights.
+    pairs
+        Positions whose union is tracked, ``(M, 2)``.
+    top
+        Clusters kept per atom (L), or None for all.
+    """
+    if isinstance(log_lik, kernel.ScreenedWeights):
+        return _screened_step(log_lik, batch, pairs, top)
+    resp: kernel.Resp
+    if top is None or top >= log_lik.shape[1]:
+        resp, entropy = kernel.resp_and_entropy(log_lik, log_weights, batch.weights)
+        weighted = kernel.scale_rows(resp, batch.weights)
+    else:
+        log_lik += log_weights
+        resp, log_resp = kernel.top_resp_from_weights(log_lik, top)
+        weighted = kernel.scale_rows(resp, batch.weights)
+        entropy = kernel.cluster_entropy(weighted, log_resp)
+    return LocalStep(weighted, {"H": entropy}, {"H": kernel.pair_entropy(resp, batch.weights, pairs)})
+
+
+def _screened_step(screened: kernel.ScreenedWeights, batch: Batch, pairs: np.ndarray, top: int | None) -> LocalStep:
+    resp: kernel.Resp
+    if top is None or top >= screened.n_clusters:
+        resp, entropy = kernel.resp_from_screened(screened, batch.weights)
+        weighted = kernel.scale_rows(resp, batch.weights)
+    else:
+        resp, log_resp = kernel.top_resp_from_screened(screened, top)
+        weighted = kernel.scale_rows(resp, batch.weights)
+        entropy = kernel.cluster_entropy(weighted, log_resp)
+    return LocalStep(weighted, {"H": entropy}, {"H": kernel.pair_entropy(resp, batch.weights, pairs)})
+
+
+def mixture_reassign(
+    log_weights: np.ndarray, log_lik: np.ndarray, batch: Batch, mass: np.ndarray, top: int | None
+) -> LocalStep:
+    """Share out the mass that some clusters hold of each atom among others (thesis eqs. 4.12-4.19, 4.25).
+
+    Parameters
+    ----------
+    log_weights
+        Of the receivers, ``(J,)`` nats; only their differences matter.
+    log_lik
+        Of the atoms under the receivers, ``(n, J)`` nats; overwritten.
+    batch
+        For the atoms' weights.
+    mass
+        Responsibility times weight to share out, ``(n,)``, positive.
+    top
+        When the model keeps only some clusters per atom, all mass goes to the best receiver, so that no atom gets
+        more clusters than it may have.
+    """
+    log_lik += log_weights
+    if top is None:
+        share, log_share = kernel.resp_from_weights(log_lik)
+    else:
+        best, log_best = kernel.top_resp_from_weights(log_lik, 1)
+        share, log_share = best.to_dense(), np.broadcast_to(log_best, log_lik.shape)
+    unweighted = mass if batch.weights is None else mass / batch.weights
+    weighted = share * mass[:, None]
+    log_resp = log_share + log(unweighted)[:, None]
+    return LocalStep(weighted, {"H": kernel.cluster_entropy(weighted, log_resp)})

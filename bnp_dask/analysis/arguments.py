@@ -1,0 +1,73 @@
+"""Checks of what ``train`` is given, before anything is read or started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bnp_dask.errors import SettingError
+from bnp_dask.inputs.settings import flag, one_of, path_text, positive_number, require_methods, shown, whole_number
+from bnp_dask.model import Model, Posterior
+
+EXAMPLES = {
+    "init": "BregmanKMeans(25)",
+    "schedule": "Memoized(laps=50)",
+    "moves": "[Birth(), Merge(), Delete()]",
+    "callbacks": "[Progress()]",
+}
+"""What an argument may be, for messages."""
+
+MOST_STARTS = 10_000
+"""Starts of one call at most: each is a whole run."""
+
+
+def listed(name: str, value: Any) -> tuple[Any, ...]:
+    """Some parts, one after another; SettingError for a single one, or text.  None has none."""
+    if value is None:
+        return ()
+    if isinstance(value, (str, Mapping, np.ndarray)) or not isinstance(value, Iterable):
+        raise SettingError(f"{name}={shown(value)}: needs a list, such as {EXAMPLES[name]}, or () for none")
+    return tuple(value)
+
+
+def check_parts(model: Any, init: Any, schedule: Any, moves: Sequence[Any], callbacks: Sequence[Any]) -> None:
+    """SettingError unless these are instances of what they should be; ``init`` and ``schedule`` may be None."""
+    if not isinstance(model, Model):
+        raise SettingError(f"model={shown(model)}: needs a Model, such as Model(DPMixture(gamma=1.0), Gaussian())")
+    for name, value, method in (("init", init, "start"), ("schedule", schedule, "run")):
+        if value is not None:
+            require_methods(name, value, (method,), EXAMPLES[name])
+    for move in moves:
+        require_methods("moves", move, ("plan", "prepare"), EXAMPLES["moves"])
+    for one in callbacks:
+        require_methods("callbacks", one, ("on_start", "on_batch", "on_lap", "on_end"), EXAMPLES["callbacks"])
+
+
+def check_run(
+    store: Any, resume: Any, checkpoint_minutes: Any, on_bad_batch: Any, job: Any = None, n_init: Any = 1
+) -> None:
+    """SettingError for settings of a run that say nothing, or contradict one another."""
+    if store is not None:
+        path_text("store", store)
+    if flag("resume", resume) and store is None:
+        raise SettingError("resume=True needs store=, the run directory to resume from")
+    one_of("on_bad_batch", on_bad_batch, ("raise", "skip"))
+    positive_number("checkpoint_minutes", checkpoint_minutes, "number of minutes")
+    if not (job is None or isinstance(job, str)):
+        raise SettingError(f"job is a {type(job).__name__}; needs the text of a job file")
+    if whole_number("n_init", n_init, 1, MOST_STARTS, "a whole number of starts") > 1 and store is not None:
+        raise SettingError(
+            f"n_init={n_init} with store={shown(str(store))}: a run directory keeps one run; leave store out and save "
+            "the result, or make each start a run of its own (rng=0, rng=1, ...) in a directory of its own"
+        )
+
+
+def require_posterior(value: Any) -> Posterior:
+    """The value; SettingError unless it is a posterior."""
+    if not isinstance(value, Posterior):
+        held = isinstance(getattr(value, "posterior", None), Posterior)
+        hint = ": pass result.posterior" if held else ", such as result.posterior, or what bnp_dask.load reads"
+        raise SettingError(f"posterior is a {type(value).__name__}; needs a Posterior{hint}")
+    return value

@@ -1,0 +1,109 @@
+"""New data held against what a posterior was trained on: the columns of tables, the vocabulary of texts and counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.columns import Columns
+from bnp_dask.core.vocabulary import Words
+from bnp_dask.data import Analysis, Vocabulary, as_source, load_vocabulary
+from bnp_dask.data.base import Source, columns_of
+from bnp_dask.data.sources.named import matched
+from bnp_dask.data.sources.zarr_counts import ZarrCountsSource
+from bnp_dask.errors import DataError
+from bnp_dask.model import Model, Posterior
+
+
+def open_for(posterior: Posterior, data: Any, batch_size: int | None = None, weights: bool = False) -> Source:
+    """Source of data that fit a posterior, as far as can be told before they are read.
+
+    Parameters
+    ----------
+    posterior
+        Features of tables are found by the names that it was trained with, and put in that order.
+    data
+        As for :func:`bnp_dask.as_source`, or raw texts for a posterior that knows its vocabulary.
+    batch_size
+        Atoms per batch.
+    weights
+        Whether tables are read with the column of weights that training had.
+
+    Raises
+    ------
+    DataError
+        A column is missing or was not in training, or the number, kind or vocabulary of columns is another.
+    """
+    if is_texts(data):
+        return as_source(counts_of(posterior, data), batch_size=batch_size)
+    columns = columns_for(posterior, weights)
+    source = as_source(data, batch_size=batch_size, columns=columns)
+    if columns is None and posterior.words is not None and columns_of(source) is not None:
+        source = matched(source, Columns.of(posterior.words.words))
+    check_vocabulary(posterior, source)
+    _check_width(posterior, source)
+    return source
+
+
+def columns_for(posterior: Posterior, weights: bool = False) -> Columns | None:
+    """Columns of training as new data are read: with groups where the model needs them; None without names."""
+    if posterior.columns is None:
+        return None
+    return posterior.columns.using(weights, needs_groups(posterior.model))
+
+
+def needs_groups(model: Model) -> bool:
+    """Whether rows of data mean nothing to a model unless it knows which of them belong together."""
+    return model.chained or model.allocation.grouped
+
+
+def _check_width(posterior: Posterior, source: Source) -> None:
+    """Ask the likelihood before any data are read: a batch of no atoms has the width and kind of all others."""
+    shape = (0, source.n_features)
+    x = sparse.csr_array(shape, dtype=np.float64) if source.is_sparse else np.empty(shape)
+    posterior.model.observation.check(Batch(x, None, source.name))
+
+
+# -- words -------------------------------------------------------------------------------------------------------
+def words_of(source: Source) -> Words | None:
+    """The vocabulary of a store of counts; None for other sources, and stores without one."""
+    if not isinstance(source, ZarrCountsSource) or source.vocabulary_digest is None:
+        return None
+    found = load_vocabulary(source)
+    return Words.of(found.words, None if found.analysis is None else found.analysis.to_json())
+
+
+def vocabulary_of(posterior: Posterior) -> Vocabulary:
+    """The vocabulary that a posterior was trained with; DataError when it knows none."""
+    if posterior.words is None:
+        raise DataError(
+            "the posterior knows no vocabulary: it was trained on counts without words. Turn texts into counts with "
+            "load_vocabulary(STORE).counts(texts), or train on a store that ingest made from raw text"
+        )
+    analysis = posterior.words.analysis
+    return Vocabulary(posterior.words.words, None, None, None if analysis is None else Analysis.from_json(analysis))
+
+
+def is_texts(data: Any) -> bool:
+    """Whether data is a list or tuple of raw texts (a single string is a path)."""
+    return isinstance(data, (list, tuple)) and len(data) > 0 and isinstance(data[0], str)
+
+
+def counts_of(posterior: Posterior, texts: Any) -> sparse.csr_array:
+    """Counts of raw texts by the posterior's own vocabulary, ``(n, V)``."""
+    return vocabulary_of(posterior).counts(texts)
+
+
+def check_vocabulary(posterior: Posterior, source: Source) -> None:
+    """DataError when a store of counts has other words than those the posterior was trained with."""
+    if posterior.words is None or not isinstance(source, ZarrCountsSource) or source.vocabulary_digest is None:
+        return
+    if source.vocabulary_digest != posterior.words.digest:
+        raise DataError(
+            f"{source.name}: its vocabulary of {source.n_features} words is not the one that the posterior was trained "
+            f"with ({len(posterior.words)} words): the same column would be another word. Ingest the texts again with "
+            "vocabulary=STORE, the store that the posterior was trained on, or predict from the raw texts"
+        )

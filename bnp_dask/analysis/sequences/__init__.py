@@ -1,0 +1,22 @@
+"""Reading hidden Markov models: states of steps, how long they last, and which follow which."""
+
+from bnp_dask.analysis.sequences.durations import Durations, RunCounter, RunCounts, state_durations
+from bnp_dask.analysis.sequences.labels import split_sequences, without_missing
+from bnp_dask.analysis.sequences.states import state_path
+from bnp_dask.analysis.sequences.transitions import Transitions, transitions
+from bnp_dask.analysis.sequences.usage import SequenceSurvey, ShownSequence, survey_sequences
+
+__all__ = [
+    "Durations",
+    "RunCounter",
+    "RunCounts",
+    "SequenceSurvey",
+    "ShownSequence",
+    "Transitions",
+    "split_sequences",
+    "state_durations",
+    "state_path",
+    "survey_sequences",
+    "transitions",
+    "without_missing",
+]

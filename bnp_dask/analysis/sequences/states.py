@@ -1,0 +1,108 @@
+"""The states of the steps of a batch, and the columns in which they are written with the names of their sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from bnp_dask.core.batch import Batch
+from bnp_dask.data.base import Reader, Source, batch_reader
+from bnp_dask.data.grouped.offsets import GroupedSource
+from bnp_dask.data.output import Compute, Layout, Outputs
+from bnp_dask.data.sources.collections import DaskFrameSource
+from bnp_dask.errors import SettingError
+from bnp_dask.execute.prefetch import Load, load_of
+from bnp_dask.model import Model, Posterior
+
+Namer = Callable[[], tuple[pa.Array, np.ndarray]]
+"""Gives the id of each sequence of a batch, and the step at which it starts there (of blocks of a longer one)."""
+
+
+def require_chains(model: Model, what: str) -> None:
+    """SettingError unless the model is a hidden Markov model."""
+    if not model.chained:
+        raise SettingError(
+            f"{what} is for hidden Markov models, whose steps follow one another; this is a "
+            f"{type(model.allocation).__name__}"
+        )
+
+
+def state_path(posterior: Posterior, batch: Batch) -> np.ndarray:
+    """Most likely states of the sequences of a batch, each as a whole (Viterbi), positions ``(n,)``."""
+    log_lik = posterior.model.observation.expected_log_lik(posterior.observation, batch)
+    allocation: Any = posterior.model.allocation
+    return allocation.path(posterior.allocation, log_lik, batch)
+
+
+def state_ids(posterior: Posterior, batch: Batch) -> np.ndarray:
+    """Ids of the most likely states of all sequences of a batch, ``(n,)``; sequences are looked at tile by tile."""
+    posterior.model.observation.check(batch)
+    paths = [state_path(posterior, tile) for tile in posterior.model.allocation.tiles(batch, posterior.n_clusters)]
+    return posterior.ids[np.concatenate([np.zeros(0, np.int64), *paths])]
+
+
+# -- names of sequences ------------------------------------------------------------------------------------------
+def namer_of(source: Source, index: int) -> Namer | None:
+    """What the sequences of a batch are called; None where the source does not know."""
+    if isinstance(source, GroupedSource) or (isinstance(source, DaskFrameSource) and source.keys):
+        return source.batch_names(index)
+    return None
+
+
+def names_of(batch: Batch, namer: Namer | None, index: int) -> tuple[pa.Array, np.ndarray]:
+    """Ids ``(G,)`` and first steps ``(G,)`` of the sequences of a batch; without names, ``"batch 3, 0"``."""
+    if namer is not None:
+        return namer()
+    ids = pa.array([f"batch {index}, {g}" for g in range(batch.n_groups)], pa.string())
+    return ids, np.zeros(batch.n_groups, np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class StepReader:
+    """A batch and the names of its sequences."""
+
+    reader: Reader
+    namer: Namer | None
+    index: int
+
+    @property
+    def first_load(self) -> Load[Batch] | None:
+        """The reader, where somebody else may call it before."""
+        return load_of(self.reader)
+
+    def __call__(self) -> Batch:
+        return self.reader()
+
+
+@dataclass(frozen=True)
+class NameSteps:
+    """Task: what another task computes, with the sequence and the step of each row."""
+
+    compute: Compute
+
+    def __call__(self, shared: Any, reader: Any) -> Outputs:
+        batch = reader()
+        found = self.compute(shared, lambda: batch)
+        ids, begin = names_of(batch, reader.namer, reader.index)
+        offsets = batch.group_offsets
+        lengths = np.diff(offsets)
+        owner = np.repeat(np.arange(len(lengths)), lengths)
+        columns: dict[str, Any] = {"sequence": ids.take(pa.array(owner))}
+        columns["step"] = np.arange(batch.n_atoms) - (offsets[:-1] - begin)[owner]
+        return {**columns, **{"state" if name == "label" else name: value for name, value in found.items()}}
+
+
+def name_steps(
+    source: Source, layouts: Sequence[Layout], compute: Compute
+) -> tuple[tuple[Layout, ...], Compute, list[Reader]]:
+    """What to write for each step of sequences: ``sequence``, ``step``, and ``state`` in place of ``label``."""
+    named = [Layout("state", x.dtype, x.width) if x.name == "label" else x for x in layouts]
+    readers: list[Reader] = [
+        StepReader(batch_reader(source, i), namer_of(source, i), i) for i in range(source.n_batches)
+    ]
+    # ids have the type that they have in the data
+    return (Layout("sequence", "", None), Layout("step", "<i8", None), *named), NameSteps(compute), readers

@@ -1,0 +1,34 @@
+"""Reading topic models: words, sizes and documents of topics, held-out scores, pages to browse."""
+
+from bnp_dask.analysis.topics.completion import Completion, CompletionScore
+from bnp_dask.analysis.topics.pyldavis import to_pyldavis
+from bnp_dask.analysis.topics.tables import topic_relations, topic_table
+from bnp_dask.analysis.topics.usage import TopicSurvey, survey_documents
+from bnp_dask.analysis.topics.words import (
+    TopicList,
+    TopWords,
+    hellinger,
+    lift,
+    relevance,
+    top_words,
+    topic_list,
+    word_probabilities,
+)
+
+__all__ = [
+    "Completion",
+    "CompletionScore",
+    "TopWords",
+    "TopicList",
+    "TopicSurvey",
+    "hellinger",
+    "lift",
+    "relevance",
+    "survey_documents",
+    "to_pyldavis",
+    "top_words",
+    "topic_list",
+    "topic_relations",
+    "topic_table",
+    "word_probabilities",
+]

@@ -1,0 +1,185 @@
+"""Topics of documents that are not part of a training run: found from scratch, each document on its own.
+
+What is found for a document depends on its words and on the posterior, and on nothing else: not on the documents
+beside it, nor on how the data are cut or where they are read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+from scipy import sparse
+from scipy.special import psi
+
+from bnp_dask.allocation import LDA, DocumentStep, HDPTopics
+from bnp_dask.allocation.document_step import LOWEST, Tokens
+from bnp_dask.core.batch import Batch
+from bnp_dask.errors import SettingError
+from bnp_dask.kernels.topics import document_step as kernel
+from bnp_dask.model import Model, Posterior
+from bnp_dask.observation import Multinomial
+from bnp_dask.structure.groups import check_tokens, lay_out
+
+TILE_NUMBERS = 2**19
+"""Numbers in a dense (documents, topics) tile (4 MB)."""
+
+
+def is_topic_model(model: Model) -> bool:
+    """Whether documents have weights of their own, and nothing else ties their tokens together."""
+    return isinstance(model.allocation, (LDA, HDPTopics))
+
+
+def counts_words(model: Model) -> bool:
+    """Whether it is a topic model of words."""
+    return is_topic_model(model) and isinstance(model.observation, Multinomial)
+
+
+def prior_mass(posterior: Posterior) -> tuple[np.ndarray, float]:
+    """``alpha pi_k (K,)``, and ``alpha pi_{>K}`` for all topics that were not met yet (0 for LDA)."""
+    match posterior.model.allocation:
+        case HDPTopics(alpha=alpha):
+            return alpha * posterior.allocation.pi, alpha * posterior.allocation.rest
+        case LDA(alpha=alpha):
+            return alpha * posterior.allocation.pi, 0.0
+        case other:
+            raise SettingError(
+                f"{type(other).__name__} gives no document weights of its own; this needs a topic model, such as "
+                "HDPTopics() or LDA()"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class DocumentTopics:
+    """q(pi_d) = Dirichlet(theta_d) of G documents; theta_dk = N_dk + alpha pi_k.
+
+    Parameters
+    ----------
+    offsets, position, count
+        Expected tokens ``N_dk > 0``: ``(G + 1,)``, positions of topics ``(S,)``, ``(S,)``.
+    prior, rest
+        ``alpha pi_k (K,)``, ``alpha pi_{>K}``.
+    length
+        Tokens of each document, ``(G,)``.
+    has_rest
+        Whether there is a share for topics that were not met yet, as the last column of :meth:`shares`.
+    """
+
+    offsets: np.ndarray
+    position: np.ndarray
+    count: np.ndarray
+    prior: np.ndarray
+    rest: float
+    length: np.ndarray
+    has_rest: bool
+
+    @property
+    def n_documents(self) -> int:
+        """Number of documents G."""
+        return len(self.offsets) - 1
+
+    @property
+    def total(self) -> np.ndarray:
+        """Sum of theta_d over all topics, ``(G,)``."""
+        return self.length + (self.prior.sum() + self.rest)
+
+    def theta(self, start: int, stop: int) -> np.ndarray:
+        """theta_dk of the documents ``start:stop``, ``(g, K)``, without the rest."""
+        out = np.tile(self.prior, (stop - start, 1))
+        span = slice(int(self.offsets[start]), int(self.offsets[stop]))
+        rows = np.repeat(np.arange(stop - start), np.diff(self.offsets[start : stop + 1]))
+        out[rows, self.position[span]] += self.count[span]
+        return out
+
+    def shares(self, start: int, stop: int) -> np.ndarray:
+        """E[pi_d] of the documents ``start:stop``, ``(g, K)``, or ``(g, K + 1)`` with a rest; rows sum to one."""
+        theta = self.theta(start, stop)
+        if self.has_rest:
+            theta = np.concatenate([theta, np.full((stop - start, 1), self.rest)], axis=1)
+        return theta / theta.sum(axis=1, keepdims=True)
+
+    def tiles(self) -> list[tuple[int, int]]:
+        """Runs of documents of which a dense tile fits."""
+        size = max(1, TILE_NUMBERS // (len(self.prior) + 1))
+        return [(a, min(a + size, self.n_documents)) for a in range(0, self.n_documents, size)]
+
+    def counts(self) -> sparse.csr_array:
+        """N_dk as sparse rows, ``(G, K)``."""
+        shape = (self.n_documents, len(self.prior))
+        return sparse.csr_array((self.count, self.position, self.offsets), shape=shape)
+
+
+def own_step(posterior: Posterior) -> DocumentStep:
+    """The document step of the model, from scratch: what prediction uses."""
+    step: DocumentStep = cast(Any, posterior.model.allocation).step
+    return replace(step, start="cold")
+
+
+def as_documents(model: Model, batch: Batch) -> Batch:
+    """A batch in groups: dense rows of counts become sparse documents; other dense rows need groups."""
+    if counts_words(model) and isinstance(batch.x, np.ndarray) and batch.groups is None:
+        return Batch(sparse.csr_array(batch.x), batch.weights, batch.name)
+    return batch
+
+
+def check_documents(model: Model, batch: Batch) -> None:
+    """Let the likelihood check a batch; documents without words are allowed, for their topics are those of the prior.
+
+    Raises
+    ------
+    DataError
+        Values or columns that the likelihood cannot have produced; dense atoms without groups.
+    """
+    check_tokens(model, batch)
+    _ = batch.group_offsets
+    model.check(batch)
+
+
+def find_topics(posterior: Posterior, batch: Batch, step: DocumentStep) -> DocumentTopics:
+    """Topics of the documents (groups) of a batch in memory, each from scratch."""
+    prior, rest = prior_mass(posterior)
+    laid = lay_out(batch)
+    tokens = laid.tokens
+    length = tokens.length
+    if len(tokens.row) == 0:
+        none = np.zeros(0, np.int64)
+        found = (np.zeros(len(length) + 1, np.int64), none, np.zeros(0))
+    else:
+        log_lik = laid.log_lik(posterior.model.observation, posterior.observation)
+        found = _fold_in(step, prior, rest, tokens, log_lik)
+    has_rest = isinstance(posterior.model.allocation, HDPTopics)
+    return DocumentTopics(found[0], found[1].astype(np.int64), found[2], prior, rest, length, has_rest)
+
+
+def _fold_in(
+    step: DocumentStep, prior: np.ndarray, rest: float, tokens: Tokens, log_lik: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Call the kernel for what it keeps of each document; ``log_lik`` is overwritten."""
+    n_rows, k = log_lik.shape
+    log_lik -= log_lik.max(axis=1, keepdims=True)
+    np.maximum(log_lik, LOWEST, out=log_lik)
+    theta = tokens.length + (prior.sum() + rest)
+    groups = kernel.Groups(
+        tokens.offsets, tokens.row, tokens.weight, tokens.log_share, tokens.times, theta, np.exp(log_lik), log_lik
+    )
+    no_pairs, no_sets = np.zeros((0, 2), np.int64), np.zeros((0, k), np.bool_)
+    found = kernel.Found(np.zeros((n_rows, k)), np.zeros((4, k)), np.zeros((4, 0)), np.zeros((len(tokens.row), 0)))
+    rules, begin = replace(step, start="cold").rules(False), prior / prior.sum()
+    return kernel.fit_groups(groups, rules, prior, begin, kernel.NO_MEMORY, no_pairs, no_sets, True, found)
+
+
+def atom_labels(posterior: Posterior, batch: Batch, found: DocumentTopics) -> np.ndarray:
+    """Position of the most probable topic of each dense atom given the shares of its group, ``(n,)``."""
+    out = np.empty(batch.n_atoms, np.int64)
+    offsets = batch.group_offsets
+    for start, stop in found.tiles():
+        part = batch.rows(int(offsets[start]), int(offsets[stop]))
+        log_pi = psi(found.theta(start, stop))
+        owner = np.repeat(np.arange(stop - start), np.diff(offsets[start : stop + 1]))
+        size = max(1, TILE_NUMBERS // len(found.prior))
+        for a in range(0, part.n_atoms, size):
+            b = min(a + size, part.n_atoms)
+            log_lik = posterior.model.observation.expected_log_lik(posterior.observation, part.rows(a, b))
+            out[offsets[start] + a : offsets[start] + b] = (log_lik + log_pi[owner[a:b]]).argmax(axis=1)
+    return out

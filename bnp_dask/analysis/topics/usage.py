@@ -1,0 +1,313 @@
+"""One pass over documents: how much of them each topic has, which show it best, which topics and words go together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from scipy import sparse
+
+from bnp_dask.analysis.arguments import require_posterior
+from bnp_dask.analysis.matching import open_for
+from bnp_dask.analysis.topics.documents import (
+    as_documents,
+    check_documents,
+    counts_words,
+    find_topics,
+    own_step,
+    prior_mass,
+)
+from bnp_dask.analysis.topics.words import top_words
+from bnp_dask.core.batch import Batch
+from bnp_dask.data.base import Reader, batch_reader
+from bnp_dask.errors import DataError, SettingError
+from bnp_dask.execute.base import Executor
+from bnp_dask.execute.blas import one_blas_thread
+from bnp_dask.execute.dask import open_executor
+from bnp_dask.execute.ordered import in_order
+from bnp_dask.inputs.arrays import plain
+from bnp_dask.inputs.settings import whole_number
+from bnp_dask.model import Posterior
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+USED = 0.05
+"""Share of a document from which a topic counts as used there."""
+
+WINDOW = 8
+"""Batches in flight."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Documents with each of the chosen words of a topic, ``(K, n)``, and with both of two of them, ``(K, n, n)``."""
+
+    column: np.ndarray
+    single: np.ndarray
+    both: np.ndarray
+
+    def __add__(self, other: Pairs) -> Pairs:
+        return Pairs(self.column, self.single + other.single, self.both + other.both)
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """What some documents add."""
+
+    n: int
+    empty: int
+    tokens: float
+    used: np.ndarray
+    total: np.ndarray
+    square: np.ndarray
+    row: np.ndarray
+    share: np.ndarray
+    length: np.ndarray
+    pairs: Pairs | None
+
+
+@dataclass(frozen=True, eq=False)
+class TopicSurvey:
+    """What a pass over documents says about topics.
+
+    Parameters
+    ----------
+    ids
+        Topics, ``(K,)`` in the order of the posterior.
+    n_documents, n_empty, n_tokens
+        Documents, those without a word of the vocabulary among them (which count nowhere else), tokens.
+    used
+        Share of documents of which the topic has more than 5%, ``(K,)``.
+    mean
+        Mean share of a document, ``(K,)``.
+    correlation
+        Of shares of documents, ``(K, K)``; 0 for topics whose share is the same everywhere.
+    row, share, length
+        The documents that show each topic best: rows of the data ``(K, n)``, n as many as were asked for or as there
+        are, the topic's shares there, and their tokens.  Best is the largest expected share; a short document has
+        less of it, for the prior counts there.
+    pairs
+        Which of the topic's words occur together; None for topics without words.
+    """
+
+    ids: np.ndarray
+    n_documents: int
+    n_empty: int
+    n_tokens: float
+    used: np.ndarray
+    mean: np.ndarray
+    correlation: np.ndarray
+    row: np.ndarray
+    share: np.ndarray
+    length: np.ndarray
+    pairs: Pairs | None
+
+    def documents(self, ids: Sequence[str] | None = None) -> pa.Table:
+        """One row for each topic and document: topic, rank (from 1), row, share, tokens, and id where ids are given."""
+        k, n = self.row.shape
+        columns: dict[str, Any] = {
+            "topic": np.repeat(self.ids, n),
+            "rank": np.tile(np.arange(1, n + 1), k),
+            "row": self.row.ravel(),
+            "share": self.share.ravel(),
+            "tokens": self.length.ravel(),
+        }
+        if ids is not None:
+            columns["id"] = [str(ids[int(r)]) for r in columns["row"]]
+        return pa.table(columns)
+
+    def npmi(self, n: int | None = None) -> np.ndarray:
+        """Coherence of each topic's first ``n`` words, ``(K,)``: mean normalized pointwise mutual information.
+
+        -1: they never occur in one document.  0: as often as by chance.  1: always together (Bouma 2009, Lau et al.
+        2014).  Co-occurrence is within these documents.  NaN for topics without two words.
+        """
+        single, both, total = self._pairs(n)
+        p, q = both / total, single / total
+        with np.errstate(divide="ignore", invalid="ignore"):
+            information = np.log(p) - np.log(q[:, :, None]) - np.log(q[:, None, :])
+            value = np.where(p > 0, information / -np.log(p), -1.0)
+        # both in every document: the limit
+        value = np.where(p >= 1.0, 1.0, value)
+        return _mean_of_pairs(value)
+
+    def umass(self, n: int | None = None) -> np.ndarray:
+        """Coherence of Mimno et al. (2011), ``(K,)``: mean over pairs of log((D(v, w) + 1) / D(w)), w the foremost.
+
+        0 is the best; words that occur in no document are left out.
+        """
+        single, both, _ = self._pairs(n)
+        with np.errstate(divide="ignore"):
+            value = np.log(both + 1.0) - np.log(single[:, None, :])
+        value = np.where(single[:, None, :] > 0, value, np.nan)
+        return _mean_of_pairs(value)
+
+    def _pairs(self, n: int | None) -> tuple[np.ndarray, np.ndarray, float]:
+        if self.pairs is None:
+            raise SettingError("these topics have no words, so there is no coherence of words")
+        n = self.pairs.single.shape[1] if n is None else n
+        counted = self.pairs.single.shape[1]
+        if not 2 <= n <= counted:
+            raise SettingError(f"n={n}: the survey counted {counted} words per topic; needs 2 to {counted}")
+        return self.pairs.single[:, :n], self.pairs.both[:, :n, :n], float(max(1, self.n_documents - self.n_empty))
+
+
+def _mean_of_pairs(value: np.ndarray) -> np.ndarray:
+    """Mean over pairs below the diagonal (word i after word j), NaN entries left out, ``(K,)``."""
+    i, j = np.tril_indices(value.shape[1], -1)
+    chosen = value[:, i, j]
+    there = ~np.isnan(chosen)
+    count = there.sum(axis=1)
+    return np.where(count > 0, np.where(there, chosen, 0.0).sum(axis=1) / np.maximum(count, 1), np.nan)
+
+
+def survey_documents(
+    posterior: Posterior,
+    data: Any,
+    *,
+    n_documents: int = 10,
+    n_words: int = 10,
+    words: np.ndarray | None = None,
+    batch_size: int | None = None,
+    client: Client | Executor | str | None = None,
+) -> TopicSurvey:
+    """How topics lie in documents: one pass, out of core.
+
+    Parameters
+    ----------
+    posterior
+        Topics.
+    data
+        As for :func:`bnp_dask.predict`.
+    n_documents
+        Documents per topic to find.
+    n_words
+        Most probable words per topic whose co-occurrence is counted.
+    words
+        Their columns, ``(K, n)``, instead of the most probable ones.
+    batch_size, client
+        As in :func:`bnp_dask.predict`.
+
+    Raises
+    ------
+    SettingError
+        No topic model.
+    DataError
+        Data that the likelihood cannot have produced, or counts with another vocabulary.
+    """
+    prior_mass(require_posterior(posterior))
+    whole_number("n_documents", n_documents)
+    whole_number("n_words", n_words, 1)
+    source = open_for(posterior, data, batch_size)
+    column = None
+    if counts_words(posterior.model):
+        column = top_words(posterior, n_words, by="probability").column if words is None else _columns(posterior, words)
+    with one_blas_thread(), open_executor(client) as runner:
+        shared = runner.share("posterior", posterior.light())
+        tasks = (
+            (f"topics-batch{i}", survey_task, (shared, batch_reader(source, i), column, n_documents))
+            for i in range(source.n_batches)
+        )
+        total, first = None, 0
+        for part in in_order(runner, tasks, WINDOW):
+            placed = replace(part, row=part.row + first)
+            first += part.n
+            total = placed if total is None else _joined(total, placed, n_documents)
+    if total is None or total.n == total.empty:
+        raise DataError(f"{source.name}: no document with a word of the vocabulary; topics cannot be seen in it")
+    return _finish(posterior, total)
+
+
+def _columns(posterior: Posterior, words: Any) -> np.ndarray:
+    """Columns of words of each topic ``(K, n)``; DataError for others."""
+    array, width = plain(words, "words"), posterior.observation.lam.shape[1]
+    wrong = array.ndim != 2 or len(array) != posterior.n_clusters or array.dtype.kind not in "iu"
+    if wrong or (array.size and not 0 <= array.min() <= array.max() < width):
+        raise DataError(
+            f"words of shape {array.shape} and dtype {array.dtype}; needs columns of the counts, 0 to {width - 1}, "
+            f"({posterior.n_clusters}, n)"
+        )
+    return array.astype(np.int64)
+
+
+def survey_task(posterior: Posterior, reader: Reader, column: np.ndarray | None, n_documents: int) -> _Part:
+    """Task: what one batch adds."""
+    return survey_batch(posterior, reader(), column, n_documents)
+
+
+def survey_batch(posterior: Posterior, batch: Batch, column: np.ndarray | None, n_documents: int) -> _Part:
+    """What the documents of a batch in memory add; weights of documents do not matter."""
+    model = posterior.model
+    batch = as_documents(model, replace(batch, weights=None))
+    check_documents(model, batch)
+    found = find_topics(posterior, batch, own_step(posterior))
+    k = posterior.n_clusters
+    some = found.length > 0
+    used, total, square = np.zeros(k), np.zeros(k), np.zeros((k, k))
+    best: list[tuple[np.ndarray, np.ndarray]] = []
+    for start, stop in found.tiles():
+        shares = found.shares(start, stop)[:, :k][some[start:stop]]
+        rows = start + np.flatnonzero(some[start:stop])
+        used += (shares > USED).sum(axis=0)
+        total += shares.sum(axis=0)
+        square += shares.T @ shares
+        if len(rows):
+            first = np.argsort(-shares, axis=0, kind="stable")[:n_documents].T
+            best.append((rows[first], np.take_along_axis(shares.T, first, axis=1)))
+    none = (np.zeros((k, 0), np.int64), np.zeros((k, 0)))
+    row, share = reduce(lambda a, b: _best(a, b, n_documents), best, none)
+    pairs = None if column is None or not batch.is_sparse else _count_pairs(batch, column)
+    length = found.length[row] if row.size else np.zeros(row.shape)
+    empty = int((~some).sum())
+    return _Part(len(some), empty, math.fsum(found.length), used, total, square, row, share, length, pairs)
+
+
+def _count_pairs(batch: Batch, column: np.ndarray) -> Pairs:
+    x = sparse.csr_array(batch.x)
+    there = sparse.csr_array(((x.data > 0).astype(np.float64), x.indices, x.indptr), shape=x.shape)
+    chosen, place = np.unique(column, return_inverse=True)
+    held = sparse.csc_array(there[:, chosen])
+    place = place.reshape(column.shape)
+    single = np.asarray(held.sum(axis=0)).ravel()[place]
+    both = np.stack([(held[:, p].T @ held[:, p]).toarray() for p in place])
+    return Pairs(column, single, both)
+
+
+def _best(a: tuple[np.ndarray, np.ndarray], b: tuple[np.ndarray, np.ndarray], n: int) -> tuple[np.ndarray, np.ndarray]:
+    """The first ``n`` documents of two lists, the earlier of equals first."""
+    row, share = (np.concatenate(both, axis=1) for both in zip(a, b, strict=True))
+    order = np.argsort(-share, axis=1, kind="stable")[:, :n]
+    return np.take_along_axis(row, order, 1), np.take_along_axis(share, order, 1)
+
+
+def _joined(a: _Part, b: _Part, n_documents: int) -> _Part:
+    share = np.concatenate([a.share, b.share], axis=1)
+    order = np.argsort(-share, axis=1, kind="stable")[:, :n_documents]
+
+    def taken(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return np.take_along_axis(np.concatenate([x, y], axis=1), order, 1)
+
+    pairs = a.pairs if b.pairs is None else b.pairs if a.pairs is None else a.pairs + b.pairs
+    sums = (a.n + b.n, a.empty + b.empty, a.tokens + b.tokens, a.used + b.used, a.total + b.total, a.square + b.square)
+    return _Part(*sums, taken(a.row, b.row), taken(a.share, b.share), taken(a.length, b.length), pairs)
+
+
+def _finish(posterior: Posterior, part: _Part) -> TopicSurvey:
+    n = part.n - part.empty
+    mean = part.total / n
+    covariance = part.square / n - np.outer(mean, mean)
+    deviation = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    varies = deviation > 1e-6 * mean  # less is rounding of the difference
+    scale = np.where(varies, deviation, 1.0)
+    correlation = np.where(np.outer(varies, varies), covariance / np.outer(scale, scale), 0.0)
+    np.fill_diagonal(correlation, 1.0)
+    return TopicSurvey(
+        posterior.ids, part.n, part.empty, part.tokens, part.used / n, mean, np.clip(correlation, -1.0, 1.0),
+        part.row, part.share, part.length, part.pairs,
+    )  # fmt: skip

@@ -1,0 +1,202 @@
+"""What commands and demonstrations share: where to compute, what to show, which posterior is meant."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from bnp_dask.errors import SettingError
+from bnp_dask.inputs.lines import one_line, say, tell
+from bnp_dask.inputs.paths import local_path, posterior_place
+from bnp_dask.inputs.settings import shown
+
+if TYPE_CHECKING:
+    from distributed import Client, Security
+
+    from bnp_dask.cli.job_parts import ClientSpec
+    from bnp_dask.model import Posterior
+
+CONNECT_SECONDS = "20s"
+"""How long a client may take to be set up by a scheduler that answers."""
+
+FILE_BYTES = 2**20
+"""Most that is read of a scheduler file, which has a few kB."""
+
+
+def positive_int(text: str) -> int:
+    """Type of an argument: a whole number, at least 1."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"found {shown(text)}, needs a whole number, at least 1")
+    return value
+
+
+def add_client_options(parser: argparse.ArgumentParser) -> None:
+    """Options that say where to compute."""
+    group = parser.add_argument_group("where to compute (none of these: in this process, without Dask)")
+    place = group.add_mutually_exclusive_group()
+    place.add_argument("--workers", type=positive_int, metavar="N", help="start N single-threaded processes here")
+    place.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler that runs, such as tcp://host:8786")
+    place.add_argument("--scheduler-file", metavar="FILE", help="the file that 'dask scheduler' wrote")
+    group.add_argument("--memory-limit", metavar="SIZE", help="memory of each worker started here, such as 4GB")
+    group.add_argument("--tls-ca-file", metavar="PEM", help="authority of the certificates, for tls://host:8786")
+    group.add_argument("--tls-cert", metavar="PEM", help="this client's certificate")
+    group.add_argument("--tls-key", metavar="PEM", help="this client's key")
+
+
+def client_spec(args: argparse.Namespace, default: ClientSpec | None = None) -> ClientSpec:
+    """Where to compute: what the options say, else what the job file says."""
+    from bnp_dask.cli.jobfile import TLS, ClientSpec
+
+    default = ClientSpec() if default is None else default
+    given = {name: getattr(args, name, None) for name in ("memory_limit", *TLS)}
+    if args.workers is None and args.scheduler is None and args.scheduler_file is None:
+        return replace(default, **{name: value for name, value in given.items() if value is not None})
+    kept = ("memory_limit",) if args.workers is not None else TLS
+    given.update({name: getattr(default, name) for name in kept if given[name] is None})
+    return ClientSpec(args.workers, args.scheduler, args.scheduler_file, **given)
+
+
+@contextlib.contextmanager
+def open_client(spec: ClientSpec, quiet: bool = False) -> Iterator[Client | None]:
+    """A client of the cluster that is meant, closed at the end; None to compute without Dask."""
+    if spec.workers is None and spec.scheduler is None and spec.scheduler_file is None:
+        yield None
+        return
+    if spec.workers is None:
+        from bnp_dask.execute.lost import closed_in_time
+
+        with closed_in_time(_connect(spec)) as client:
+            say(f"scheduler {client.scheduler.address}, dashboard: {client.dashboard_link}", quiet)
+            yield client
+        return
+    from bnp_dask.execute.local import local_client
+
+    with local_client(spec.workers, "auto" if spec.memory_limit is None else spec.memory_limit) as client:
+        say(f"{spec.workers} worker{'s' * (spec.workers > 1)}, dashboard: {client.dashboard_link}", quiet)
+        yield client
+
+
+def _connect(spec: ClientSpec) -> Client:
+    """A client of a scheduler that runs.
+
+    It is nobody's default: one that fails to connect would stay that of the process until Python frees it.
+    """
+    from distributed import Client
+
+    from bnp_dask.execute.reach import require_scheduler
+
+    security = _security(spec)
+    address = spec.scheduler if spec.scheduler_file is None else _address_in(spec.scheduler_file)
+    assert address is not None
+    require_scheduler(address, security)
+    try:
+        return Client(address, timeout=CONNECT_SECONDS, security=security, set_as_default=False)
+    except (OSError, ValueError, TypeError) as error:
+        raise SettingError(f"cannot reach a scheduler at {address}: {error}") from error
+
+
+def _address_in(scheduler_file: str) -> str:
+    """The address that ``dask scheduler`` wrote into a file."""
+    file = local_path(scheduler_file)
+    if not file.exists():
+        raise SettingError(f"there is no scheduler file {file}; start 'dask scheduler --scheduler-file {file}' first")
+    try:
+        with open(file, "rb") as opened:
+            content = json.loads(opened.read(FILE_BYTES))
+    except OSError as error:
+        raise SettingError(f"cannot read the scheduler file {file}: {error.strerror}") from error
+    except (ValueError, RecursionError):
+        content = None
+    address = content.get("address") if isinstance(content, dict) else None
+    if not isinstance(address, str):
+        raise SettingError(
+            f"{file} is no scheduler file: it holds no address; start 'dask scheduler --scheduler-file FILE' to get one"
+        )
+    return address
+
+
+def _security(spec: ClientSpec) -> Security | None:
+    """The certificates that are given, as Dask takes them; None leaves it to Dask's own configuration."""
+    if spec.tls_ca_file is None:
+        return None
+    from distributed import Security
+
+    for path in (spec.tls_ca_file, spec.tls_cert, spec.tls_key):
+        if path is not None and not local_path(path).is_file():
+            raise SettingError(f"there is no file {path}; a tls connection needs an authority, a certificate and a key")
+    security = Security(
+        tls_ca_file=spec.tls_ca_file,
+        tls_client_cert=spec.tls_cert,
+        tls_client_key=spec.tls_key,
+        require_encryption=True,
+    )
+    try:
+        security.get_connection_args("client")
+    except OSError as error:  # what OpenSSL says of files that it cannot use
+        files = ", ".join(str(path) for path in (spec.tls_ca_file, spec.tls_cert, spec.tls_key))
+        raise SettingError(f"cannot use the certificates and key {files}: {error}") from error
+    return security
+
+
+class _AboveTheBar(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        tell(one_line(self.format(record)))
+
+
+@contextlib.contextmanager
+def log_lines(quiet: bool) -> Iterator[None]:
+    """What the package logs goes to stderr, one line each: warnings, and unless ``quiet`` one line per lap."""
+    logger = logging.getLogger("bnp_dask")
+    handler, before = _AboveTheBar(), logger.level
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    logger.addHandler(handler)
+    logger.setLevel(logging.WARNING if quiet else logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+
+
+def show_bar(quiet: bool) -> bool:
+    """Whether a progress bar is of use: somebody looks at a terminal."""
+    return not quiet and sys.stderr.isatty()
+
+
+def posterior_of(path: str) -> Posterior:
+    """The posterior at a path, or the one in a run directory."""
+    from bnp_dask.training.results import load
+
+    return load(posterior_place(path))
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Columns lined up: text to the left, numbers to the right."""
+    cells = [list(header), *[[cell if isinstance(cell, str) else f"{cell:.4g}" for cell in row] for row in rows]]
+    text = [all(isinstance(row[i], str) for row in rows) for i in range(len(header))]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+    lines = []
+    for row in cells:
+        aligned = [c.ljust(w) if left else c.rjust(w) for c, w, left in zip(row, widths, text)]
+        lines.append("  ".join(aligned).rstrip())
+    lines.insert(1, "  ".join("-" * w for w in widths))
+    return "\n".join(lines)
+
+
+def size(nbytes: float) -> str:
+    """Bytes as people read them."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if nbytes < 1000:
+            return f"{nbytes:.3g} {unit}"
+        nbytes /= 1000
+    return f"{nbytes:.3g} TB"

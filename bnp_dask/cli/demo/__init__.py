@@ -1,0 +1,190 @@
+"""``bnp-dask demo``: real data that every machine has, a real store, a real cluster, and something to look at."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bnp_dask.cli.console import log_lines, open_client, show_bar, size
+from bnp_dask.cli.job_parts import ClientSpec
+from bnp_dask.errors import SettingError, StoreError
+from bnp_dask.inputs.lines import say
+from bnp_dask.inputs.paths import local_path
+from bnp_dask.model import Model
+from bnp_dask.moves import Birth, Delete, Merge
+from bnp_dask.training.results import TrainResult
+
+MARK = ".made-by-bnp-dask-demo"
+"""Name of a file that says that a directory may be overwritten by the next demonstration."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Where a demonstration works, and how it talks.
+
+    Parameters
+    ----------
+    folder
+        Its own directory.
+    workers
+        Processes to start.
+    laps
+        Limit of laps, or None for the demonstration's own.
+    quiet
+        Print results only.
+    """
+
+    folder: Path
+    workers: int
+    laps: int | None
+    quiet: bool
+
+    def say(self, line: str) -> None:
+        """A line that a quiet run leaves out."""
+        say(line, self.quiet)
+
+    def path(self, name: str) -> str:
+        """A file in the directory, as it is shown and opened."""
+        return os.path.relpath(self.folder / name)
+
+    def train(self, model: Model, store: str, init: Any, schedule: Any) -> TrainResult:
+        """Train on a store with a cluster of processes that lives as long as the training."""
+        import warnings
+
+        from bnp_dask.training.callbacks import Progress
+        from bnp_dask.training.train import ConvergenceWarning, train
+
+        callbacks = [Progress()] if show_bar(self.quiet) else []
+        with (
+            warnings.catch_warnings(),
+            open_client(ClientSpec(workers=self.workers), self.quiet) as client,
+            log_lines(self.quiet),
+        ):
+            # a demonstration stops when it has shown enough, and says so
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            return train(
+                model,
+                store,
+                init=init,
+                schedule=schedule,
+                moves=[Birth(), Merge(), Delete()],
+                client=client,
+                store=self.path("run"),
+                callbacks=callbacks,
+                rng=0,
+            )
+
+
+def run_demo(
+    name: str,
+    folder: str | os.PathLike[str] = "bnp-dask-demo",
+    patches: int | None = None,
+    limit: int | None = None,
+    laps: int | None = None,
+    workers: int = 2,
+    quiet: bool = False,
+) -> Path:
+    """Run a demonstration from data to a picture, or a page.
+
+    Parameters
+    ----------
+    name
+        ``"patches"``, ``"digits"`` or ``"topics"``.
+    folder
+        Directory to work in: made anew, or one that a demonstration made before, which is replaced.
+    patches
+        Patches to cut, for ``"patches"``.
+    limit
+        Docstrings to read at most, for ``"topics"``.
+    laps
+        Passes over the data at most.
+    workers
+        Processes to start.
+    quiet
+        Print results only.
+
+    Returns
+    -------
+    Path
+        The picture; of ``"topics"`` the page.
+
+    Raises
+    ------
+    StoreError
+        ``folder`` holds something else, or cannot be written.
+    SettingError
+        An unknown name, or scikit-learn, pillow or matplotlib is not installed.
+    """
+    from bnp_dask.cli.demo import digits
+    from bnp_dask.cli.demo import patches as photographs
+    from bnp_dask.cli.demo import topics as documentation
+
+    plays: dict[str, Callable[[Stage], Path]] = {
+        "patches": lambda stage: photographs.play(stage, patches),
+        "digits": digits.play,
+        "topics": lambda stage: documentation.play(stage, limit),
+    }
+    if name not in plays:
+        raise SettingError(f"there is no demonstration {name!r}; there are {', '.join(plays)}")
+    if patches is not None and name != "patches":
+        raise SettingError(f"the demonstration {name!r} cuts no patches; leave their number out")
+    if limit is not None and name != "topics":
+        raise SettingError(f"the demonstration {name!r} reads no docstrings; leave their limit out")
+    started = time.perf_counter()
+    with needs_extras():
+        made = plays[name](Stage(own_folder(folder), workers, laps, quiet))
+    kind = "page to browse" if made.suffix == ".html" else "picture"
+    say(f"{kind}: {os.path.relpath(made)}   ({time.perf_counter() - started:.0f} s in all)")
+    return made
+
+
+def own_folder(folder: str | os.PathLike[str]) -> Path:
+    """An empty directory, where nothing but an earlier demonstration was before."""
+    path = local_path(folder).absolute()
+    if path.exists() and not path.is_dir():
+        raise StoreError(f"{folder} is a file; the demonstration needs a directory: choose another one with --dir")
+    try:
+        _clear(path)
+        path.mkdir(parents=True, exist_ok=True)
+        (path / MARK).touch()
+    except OSError as error:
+        raise StoreError(f"{folder}: {error.strerror}; choose another directory with --dir") from error
+    return path
+
+
+def _clear(path: Path) -> None:
+    """Take away what an earlier demonstration made; StoreError when there is anything else."""
+    if not path.exists() or not any(path.iterdir()):
+        return
+    if not (path / MARK).is_file():
+        raise StoreError(
+            f"{path} exists and was not made by a demonstration; nothing in it was touched. Choose another directory "
+            "with --dir"
+        )
+    for child in path.iterdir():
+        if child.name == MARK:
+            continue
+        if child.is_dir() and not child.is_symlink():
+            shutil.rmtree(child)
+        else:
+            child.unlink()
+
+
+@contextlib.contextmanager
+def needs_extras() -> Iterator[None]:
+    """A missing scikit-learn or pillow as an error that says what to install."""
+    try:
+        yield
+    except ImportError as error:
+        raise SettingError(
+            f'the demonstration needs scikit-learn, pillow and matplotlib ({error}): pip install "bnp-dask[all]"'
+        ) from error
+
+
+__all__ = ["Stage", "own_folder", "run_demo", "size"]

@@ -1,0 +1,389 @@
+"""Job files: a whole run as YAML, checked name by name before anything starts.
+
+.. code-block:: yaml
+
+    model:
+      allocation: {type: DPMixture, gamma: 10.0}
+      observation: ZeroMeanGaussian          # the short form of {type: ZeroMeanGaussian}
+    data: patches.zarr                       # or {path: ..., batch_size: ..., columns: [...], groups: ..., order: ...}
+    init: {type: BregmanKMeans, n_clusters: 25}
+    schedule: {type: Memoized, laps: 50}
+    moves: [Birth, Merge, {type: Delete, per_lap: 3}]   # [] for none; left out: all, if the model learns K
+    client: {workers: 4}                     # or {scheduler: tcp://...} or {scheduler_file: ...}; left out: no Dask
+    store: runs/patches
+    rng: 0
+    n_init: 1                                # starts, the best of which is the result; more than one without store
+    on_bad_batch: raise                      # or skip: leave out batches that cannot be read
+    reproducible: false                      # or true: the same bits on other processors (mixtures)
+    memory: 256MB                            # of this process for what it holds of batches; the rest lies in files
+
+Only ``model`` and ``data`` are required.  Paths are relative to the job file, or to ``folder`` where that is given.
+Every class takes the settings that it has in Python; arrays are lists of numbers or paths of ``.npy`` files.
+Columns of a table go by name: ``{type: Product, groups: {age: Gaussian, "visits, calls": Poisson}}``.
+
+A job file is UTF-8 and has at most a million bytes, 20,000 values and names, and 32 levels of lists and settings in one
+another, each alias counted as what it stands for.  Larger arrays belong into ``.npy`` files.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import os
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
+
+import numpy as np
+import yaml
+
+from bnp_dask._names import ALLOCATIONS, INITIALIZATIONS, MOVES, OBSERVATIONS, SCHEDULES, Group
+from bnp_dask.allocation.base import Allocation
+from bnp_dask.cli.job_parts import TLS, ClientSpec, DataSpec
+from bnp_dask.errors import SettingError
+from bnp_dask.inputs.lines import SHOWN, shortened
+from bnp_dask.inputs.paths import local_path
+from bnp_dask.inputs.settings import shown
+from bnp_dask.inputs.yaml_limits import LIMITS, read_yaml
+from bnp_dask.model import Model, Posterior
+from bnp_dask.observation.base import Observation
+from bnp_dask.store import JOB_NAME
+from bnp_dask.training.memory_plan import MEMORY, parse_memory
+from bnp_dask.training.results import TrainResult, load
+from bnp_dask.training.train import train
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from bnp_dask.execute.base import Executor
+    from bnp_dask.training.callbacks import Callback
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run, as a job file describes it.
+
+    ``raw`` is the checked text as a mapping, with the folder that its paths are relative to: what the run directory
+    keeps.
+    """
+
+    model: Model
+    data: DataSpec
+    init: Any
+    schedule: Any
+    moves: tuple[Any, ...] | None
+    client: ClientSpec
+    store: str | None
+    rng: int
+    n_init: int
+    checkpoint_minutes: float
+    on_bad_batch: Literal["raise", "skip"]
+    reproducible: bool
+    memory: int
+    raw: Mapping[str, Any]
+
+    def train(
+        self, client: Client | Executor | None = None, resume: bool = False, callbacks: Sequence[Callback] = ()
+    ) -> TrainResult:
+        """Open the data and train, as the file says; ``client`` is where, as in :func:`bnp_dask.train`.
+
+        Raises as :func:`bnp_dask.as_source` and :func:`bnp_dask.train` do.
+        """
+        return train(
+            self.model,
+            self.data.open(self.on_bad_batch),
+            init=self.init,
+            schedule=self.schedule,
+            moves=self.moves,
+            client=client,
+            store=self.store,
+            resume=resume,
+            callbacks=callbacks,
+            rng=self.rng,
+            n_init=self.n_init,
+            checkpoint_minutes=self.checkpoint_minutes,
+            on_bad_batch=self.on_bad_batch,
+            reproducible=self.reproducible,
+            memory=self.memory,
+            job=to_text(self),
+        )
+
+
+@dataclass(frozen=True)
+class _Top:
+    """Names at the top of a job file; the values are checked one by one."""
+
+    model: object
+    data: object
+    init: object = None
+    schedule: object = None
+    moves: object = None
+    client: object = None
+    store: str | None = None
+    rng: int = 0
+    n_init: int = 1
+    checkpoint_minutes: float = 5.0
+    on_bad_batch: Literal["raise", "skip"] = "raise"
+    reproducible: bool = False
+    memory: int | str = MEMORY
+    folder: str | None = None
+
+
+def read_job(path: str | os.PathLike[str]) -> Job:
+    """Read and check a job file.
+
+    Raises
+    ------
+    SettingError
+        The file cannot be read, is not YAML, or is larger than a job file may be; or a setting is unknown, misspelt, of
+        the wrong type or out of range: names it by its full path, such as ``model.observation.gama``, and the nearest
+        right one.
+    """
+    file = local_path(path)
+    # what a run keeps of a job has been checked, and is longer than what the user wrote
+    limits = LIMITS.times(4) if file.name == JOB_NAME else LIMITS
+    try:
+        with open(file, "rb") as opened:
+            content = read_yaml(opened.read(limits.characters + 1).decode("utf-8"), limits)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise SettingError(f"cannot read the job file {file}: {reason}") from error
+    except SettingError as error:
+        raise SettingError(f"{file} is not valid YAML for a job: {error}") from error
+    try:
+        return parse_job(content, file.absolute().parent)
+    except SettingError as error:
+        raise SettingError(f"{file}: {error}") from error
+
+
+def parse_job(content: Any, folder: Path) -> Job:
+    """Check a job given as a mapping; paths in it are relative to its ``folder``, or else to ``folder``."""
+    top = _mapping(content, "the job")
+    values = _settings(_Top, top, "", folder)
+    folder = Path(_absolute(values.get("folder") or ".", folder, "folder"))
+    if values.get("rng", 0) < 0:
+        raise SettingError(f"rng: found {values['rng']}, needs a whole number, at least 0")
+    data = _build(DataSpec, _short(top["data"], "path"), "data", folder)
+    apart = {"weights": data.weights, "groups": data.groups}
+    files = {n: _absolute(v, folder, f"data.{n}") for n, v in apart.items() if v is not None and v.endswith(".npy")}
+    client = ClientSpec() if top.get("client") is None else _build(ClientSpec, top["client"], "client", folder)
+    for name in ("scheduler_file", *TLS):
+        if getattr(client, name) is not None:
+            found = _absolute(getattr(client, name), folder, f"client.{name}")
+            client = dataclasses.replace(client, **{name: found})
+    return Job(
+        model=_build(Model, top["model"], "model", folder),
+        data=dataclasses.replace(data, path=_absolute(data.path, folder, "data.path"), **files),
+        init=_one_of(INITIALIZATIONS, top["init"], "init", folder) if top.get("init") is not None else None,
+        schedule=_one_of(SCHEDULES, top["schedule"], "schedule", folder) if top.get("schedule") is not None else None,
+        moves=_moves(top.get("moves"), folder),
+        client=client,
+        store=None if values.get("store") is None else _absolute(values["store"], folder, "store"),
+        rng=values.get("rng", 0),
+        n_init=values.get("n_init", 1),
+        checkpoint_minutes=values.get("checkpoint_minutes", 5.0),
+        on_bad_batch=values.get("on_bad_batch", "raise"),
+        reproducible=values.get("reproducible", False),
+        memory=parse_memory(values.get("memory", MEMORY)),
+        raw={**top, "folder": str(folder)},
+    )
+
+
+def with_laps(job: Job, laps: int) -> Job:
+    """The same job with another limit of laps."""
+    kind, given = _kind_and_settings(job.raw.get("schedule") or "Memoized", "schedule")
+    raw = {**job.raw, "schedule": {"type": kind, **given, "laps": laps}}
+    return parse_job(raw, Path())
+
+
+def with_store(job: Job, store: str | os.PathLike[str]) -> Job:
+    """The same job with another run directory."""
+    return parse_job({**job.raw, "store": _absolute(os.fspath(store), Path(), "store")}, Path())
+
+
+def to_text(job: Job) -> str:
+    """A job as the text of a job file, for its run directory and ``bnp-dask resume``."""
+    return yaml.safe_dump(dict(job.raw), sort_keys=False)
+
+
+def _moves(value: Any, folder: Path) -> tuple[Any, ...] | None:
+    """The moves of a list; None, which is what ``train`` does by default, where nothing is given."""
+    if value is None:
+        return None
+    if not isinstance(value, list):
+        raise SettingError(f"moves: found {shown(value)}, needs a list, such as [Birth, Merge, Delete]")
+    return tuple(_one_of(MOVES, move, f"moves[{i}]", folder) for i, move in enumerate(value))
+
+
+# -- from text to objects -------------------------------------------------------------------------------------
+def _one_of(group: Group, value: Any, path: str, folder: Path) -> Any:
+    """An object of one of the classes of a group, from ``{type: Name, ...}`` or ``Name``."""
+    kind, given = _kind_and_settings(value, path)
+    if kind not in group:
+        raise SettingError(f"{path}: there is no {shown(kind)}{nearest(kind, group)}")
+    cls = getattr(importlib.import_module(group[kind]), kind)
+    return _build(cls, given, path, folder)
+
+
+def _kind_and_settings(value: Any, path: str) -> tuple[str, dict[str, Any]]:
+    given = dict(_mapping(_short(value, "type"), path))
+    kind = given.pop("type", None)
+    if not isinstance(kind, str):
+        close = get_close_matches("type", [k for k in given if isinstance(k, str)], n=1)
+        hint = f" (found {shown(close[0])})" if close else ""
+        raise SettingError(f"{path}: needs 'type', the name of a class{hint}, such as {{type: DPMixture}}")
+    return kind, given
+
+
+def _build(cls: type, value: Any, path: str, folder: Path) -> Any:
+    """An object of ``cls`` from its settings."""
+    values = _settings(cls, _mapping(value, path), path, folder)
+    try:
+        return cls(**values)
+    except (ArithmeticError, TypeError, ValueError) as error:  # a SettingError, or NumPy's own about an array
+        raise SettingError(f"{path}: {error}") from error
+
+
+def _settings(cls: type, given: Mapping[str, Any], path: str, folder: Path) -> dict[str, Any]:
+    """Values for the fields of a dataclass, each checked against its type."""
+    known = {f.name: f for f in dataclasses.fields(cls) if f.init}
+    for name in given:
+        if name not in known:
+            raise SettingError(f"{_join(path, name)}: there is no such setting{nearest(name, known)}")
+    required = [n for n, f in known.items() if f.default is f.default_factory is dataclasses.MISSING]
+    missing = [n for n in required if n not in given]
+    if missing:
+        raise SettingError(f"{_join(path, missing[0])}: is missing, and needed")
+    hints = typing.get_type_hints(cls)
+    return {n: _convert(v, hints[n], _join(path, n), folder) for n, v in given.items()}
+
+
+def _convert(value: Any, hint: Any, path: str, folder: Path) -> Any:
+    """A value of a YAML file as the type that a field declares; SettingError when it is another."""
+    if hint is object:
+        return value
+    if hint is Allocation:
+        return _one_of(ALLOCATIONS, value, path, folder)
+    if hint is Observation:
+        return _one_of(OBSERVATIONS, value, path, folder)
+    if hint is Posterior:
+        return load(_absolute(_text(value, path), folder, path))
+    if hint in (np.ndarray, Any):
+        return _array(value, path, folder)
+    if get_origin(hint) is Literal:
+        if value not in get_args(hint):
+            raise SettingError(
+                f"{path}: {shown(value)} is none of {', '.join(get_args(hint))}{nearest(value, get_args(hint))}"
+            )
+        return value
+    if get_origin(hint) in (Union, types.UnionType):
+        return _convert_union(value, get_args(hint), path, folder)
+    if isinstance(get_origin(hint), type) and issubclass(get_origin(hint), Mapping):
+        item = get_args(hint)[1]
+        return {k: _convert(v, item, f"{path}[{_short_name(k)}]", folder) for k, v in _mapping(value, path).items()}
+    if get_origin(hint) is tuple:
+        if not isinstance(value, list):
+            raise SettingError(f"{path}: found {shown(value)}, needs a list, such as [a, b]")
+        return tuple(_convert(v, get_args(hint)[0], f"{path}[{i}]", folder) for i, v in enumerate(value))
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return _build(hint, value, path, folder)
+    return _scalar(value, hint, path)
+
+
+def _convert_union(value: Any, options: tuple[Any, ...], path: str, folder: Path) -> Any:
+    if value is None and types.NoneType in options:
+        return None
+    is_number = isinstance(value, (int, float))
+    fits = [o for o in options if o is not types.NoneType]
+    if is_number:  # a number for an array is a number where the class takes both
+        fits.sort(key=lambda o: o not in (bool, int, float))
+    else:
+        fits.sort(key=lambda o: o in (bool, int, float))
+    errors = []
+    for option in fits:
+        try:
+            return _convert(value, option, path, folder)
+        except SettingError as error:
+            errors.append(error)
+    raise errors[0]
+
+
+def _scalar(value: Any, hint: Any, path: str) -> Any:
+    names = {bool: "true or false", int: "a whole number", float: "a number", str: "text", types.NoneType: "nothing"}
+    if hint not in names:
+        raise SettingError(f"{path}: cannot be given in a job file; use Python for it")
+    if hint is float and type(value) is int:
+        return float(value)
+    if type(value) is not hint:
+        raise SettingError(f"{path}: found {shown(value)}, needs {names[hint]}")
+    return value
+
+
+def _array(value: Any, path: str, folder: Path) -> np.ndarray:
+    if isinstance(value, str):
+        try:
+            found = np.load(_absolute(value, folder, path), allow_pickle=False)
+        except SettingError:
+            raise
+        except Exception as error:  # NumPy raises nearly anything on damaged bytes
+            raise SettingError(f"{path}: cannot read {shown(value)} as a .npy file: {error}") from error
+        if not isinstance(found, np.ndarray) or found.dtype.kind not in "biuf":
+            raise SettingError(f"{path}: {shown(value)} holds no array of numbers; write one with numpy.save")
+        return found
+    try:
+        array = np.asarray(value, np.float64)
+    except (TypeError, ValueError):
+        array = np.zeros(0)
+    if isinstance(value, bool) or array.size == 0:
+        raise SettingError(
+            f"{path}: found {shown(value)}, needs numbers: a list, a list of lists, or the path of a .npy file"
+        )
+    return array
+
+
+# -- small things ----------------------------------------------------------------------------------------------
+def nearest(name: Any, known: Any) -> str:
+    """``"; did you mean 'gamma'?"``, or the list of what there is."""
+    folded = {str(k).lower(): str(k) for k in known}
+    close = get_close_matches(_short_name(name).lower(), folded, n=1, cutoff=0.5)
+    if close:
+        return f"; did you mean {folded[close[0]]!r}?"
+    return f"; there are {', '.join(str(k) for k in known)}"
+
+
+def _mapping(value: Any, path: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise SettingError(f"{path}: found {shown(value)}, needs settings, such as 'name: value'")
+    return value
+
+
+def _text(value: Any, path: str) -> str:
+    if not isinstance(value, str):
+        raise SettingError(f"{path}: found {shown(value)}, needs text")
+    return value
+
+
+def _short(value: Any, name: str) -> Any:
+    """``Name`` is short for ``{name: Name}``."""
+    return {name: value} if isinstance(value, str) else value
+
+
+def _join(path: str, name: Any) -> str:
+    return f"{path}.{_short_name(name)}" if path else _short_name(name)
+
+
+def _short_name(name: Any) -> str:
+    return shortened(str(name), SHOWN)
+
+
+def _absolute(path: str, folder: Path, where: str) -> str:
+    if "://" in path or "::" in path:
+        return path
+    try:
+        return os.path.abspath(folder / local_path(path))
+    except SettingError as error:
+        raise SettingError(f"{where}: {error}") from error

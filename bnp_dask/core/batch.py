@@ -1,0 +1,238 @@
+"""A batch: the atoms that one task holds in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from bnp_dask.errors import DataError
+from bnp_dask.inputs.arrays import plain, require_exact
+from bnp_dask.inputs.sparse_rows import from_parts
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Some atoms of the data set, with where they came from.
+
+    Parameters
+    ----------
+    x
+        Atoms, ``(n, D)``: a float64 array, or counts as a ``scipy.sparse.csr_array`` of float64
+        (one row per document, one column per word; never made dense).
+    weights
+        How often each atom counts, ``(n,)`` float64, or None for once each.
+    name
+        Where the batch came from, for error messages: ``"patches.zarr batch 7 (rows 7000-7999)"``.
+    groups
+        Dense atoms that come in groups (one image, one hospital): the rows of group g are
+        ``groups[g]:groups[g + 1]``, ``(G + 1,)`` int64; None for atoms that do not.  Of sparse counts each row is a
+        group of tokens, and this is None.
+    names
+        Names of the features, ``(D,)``, for messages; None where they have none.
+    """
+
+    x: np.ndarray | sparse.csr_array
+    weights: np.ndarray | None = None
+    name: str = "batch"
+    groups: np.ndarray | None = None
+    names: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        check_rows(self.x, self.name)
+        if self.groups is not None:
+            check_groups(self.groups, self)
+
+    @property
+    def n_atoms(self) -> int:
+        """Number of atoms n."""
+        return int(self.x.shape[0])
+
+    @property
+    def n_features(self) -> int:
+        """Number of features D (columns), or words V."""
+        return int(self.x.shape[1])
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the atoms are sparse counts."""
+        return not isinstance(self.x, np.ndarray)
+
+    @property
+    def total_weight(self) -> float:
+        """Sum of the weights; the number of atoms when there are none."""
+        return float(self.n_atoms if self.weights is None else self.weights.sum())
+
+    @property
+    def n_groups(self) -> int:
+        """Number of groups G: documents of sparse counts, groups of dense atoms."""
+        return len(self.group_offsets) - 1
+
+    @property
+    def group_offsets(self) -> np.ndarray:
+        """Rows of each group, ``(G + 1,)``; DataError for dense atoms without groups."""
+        if self.groups is not None:
+            return self.groups
+        if isinstance(self.x, np.ndarray):
+            raise DataError(
+                f"{self.name}: dense rows without groups; a topic model needs to know which rows belong together. "
+                "Give Batch(x, groups=offsets), sparse counts with a document in each row, or train a mixture"
+            )
+        return np.arange(self.n_atoms + 1)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by the atoms and their weights."""
+        held = 0 if self.weights is None else self.weights.nbytes
+        if isinstance(self.x, np.ndarray):
+            return held + self.x.nbytes
+        return held + self.x.data.nbytes + self.x.indices.nbytes + self.x.indptr.nbytes
+
+    def place(self, row: int) -> str:
+        """How messages call a row: its number, and where it lies in its group."""
+        if self.groups is None:
+            return f"row {row}"
+        g = int(np.searchsorted(self.groups, row, side="right")) - 1
+        return f"row {row} (row {row - int(self.groups[g])} of group {g} of this batch)"
+
+    def column(self, index: int) -> str:
+        """How messages call a column: by its name, or else its number."""
+        return column_name(self.names, index)
+
+    def rows(self, start: int, stop: int) -> Batch:
+        """The atoms ``start:stop``: views, nothing is copied but the row pointers of sparse rows.
+
+        Groups stay together when the cut falls between them; otherwise these are atoms without groups.
+        """
+        weights = None if self.weights is None else self.weights[start:stop]
+        if isinstance(self.x, np.ndarray):
+            return replace(self, x=self.x[start:stop], weights=weights, groups=self._groups_between(start, stop))
+        indptr = self.x.indptr[start : stop + 1]
+        entries = slice(int(indptr[0]), int(indptr[-1]))
+        shape = (len(indptr) - 1, self.n_features)
+        x = sparse.csr_array((self.x.data[entries], self.x.indices[entries], indptr - indptr[0]), shape=shape)
+        return replace(self, x=x, weights=weights)
+
+    def take(self, index: np.ndarray) -> Batch:
+        """The atoms at the positions ``index``, ``(m,)``, in that order; each alone, without groups."""
+        weights = None if self.weights is None else self.weights[index]
+        return replace(self, x=self.x[index], weights=weights, groups=None)
+
+    def take_groups(self, index: np.ndarray) -> Batch:
+        """The groups at the positions ``index``, whole and in that order; of sparse counts, these rows."""
+        if self.groups is None and not isinstance(self.x, np.ndarray):
+            return self.take(index)
+        offsets = self.group_offsets
+        index = np.asarray(index, np.int64)
+        if len(index) and np.array_equal(index, np.arange(index[0], index[0] + len(index))):
+            cut = offsets[index[0] : index[-1] + 2]
+            return replace(self.rows(int(cut[0]), int(cut[-1])), groups=cut - cut[0])
+        parts = [np.arange(offsets[g], offsets[g + 1]) for g in index]
+        rows = np.concatenate([np.zeros(0, np.int64), *parts])
+        lengths = np.concatenate([[0], np.cumsum(np.diff(offsets)[index])]).astype(np.int64)
+        return replace(self.take(rows), groups=lengths)
+
+    def _groups_between(self, start: int, stop: int) -> np.ndarray | None:
+        if self.groups is None:
+            return None
+        # groups without rows go with those after them, so that pieces cut side by side have each once
+        first = int(np.searchsorted(self.groups, start, side="left"))
+        ends = stop == self.n_atoms
+        last = len(self.groups) - 1 if ends else int(np.searchsorted(self.groups, stop, side="left"))
+        if first >= len(self.groups) or self.groups[first] != start or self.groups[last] != stop:
+            return None
+        return self.groups[first : last + 1] - start
+
+    def columns(self, index: np.ndarray) -> Batch:
+        """All atoms, restricted to the columns ``index``."""
+        names = None if self.names is None else tuple(self.names[i] for i in index)
+        return replace(self, x=self.x[:, index], names=names)
+
+
+def column_name(names: Sequence[str] | None, index: int) -> str:
+    """How messages call a column: by its name, or else its number."""
+    if names is None or names[index] == str(index):
+        return f"column {index}"
+    return f"column {names[index]!r}"
+
+
+def concatenate(batches: list[Batch], name: str = "sample") -> Batch:
+    """Atoms of several batches as one; weights are made explicit when any batch has them."""
+    if any(b.is_sparse for b in batches):
+        x = sparse.csr_array(sparse.vstack([b.x for b in batches], format="csr"))
+    else:
+        x = np.concatenate([b.x for b in batches])
+    weights = None
+    if any(b.weights is not None for b in batches):
+        weights = np.concatenate([np.ones(b.n_atoms) if b.weights is None else b.weights for b in batches])
+    groups = None
+    if batches and all(b.groups is not None for b in batches):
+        lengths = [np.diff(b.group_offsets) for b in batches]
+        groups = np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int64)
+    return Batch(x, weights, name, groups, batches[0].names if batches else None)
+
+
+def check_rows(x: object, name: str) -> None:
+    """DataError unless these are rows as a batch holds them: a float64 matrix, dense or CSR."""
+    kinds = (np.ndarray, sparse.csr_array)
+    if isinstance(x, kinds) and x.ndim == 2 and x.dtype == np.float64 and not np.ma.is_masked(x):
+        return
+    found = f"{x.dtype} of shape {x.shape}" if isinstance(x, kinds) else "no NumPy array"
+    raise DataError(
+        f"{name}: x is a {type(x).__name__}, {found}; a Batch needs rows (n, D) of float64 without masked values, or "
+        "counts as a scipy.sparse.csr_array of float64"
+    )
+
+
+def batch_to_arrays(batch: Batch) -> dict[str, np.ndarray]:
+    """Atoms, weights and groups as named arrays; the name is left out."""
+    if isinstance(batch.x, np.ndarray):
+        out = {"x": batch.x}
+    else:
+        out = {part: np.asarray(getattr(batch.x, part)) for part in ("data", "indices", "indptr")}
+        out["shape"] = np.array(batch.x.shape)
+    if batch.weights is not None:
+        out["weights"] = batch.weights
+    if batch.groups is not None:
+        out["groups"] = batch.groups
+    return out
+
+
+def batch_from_arrays(arrays: Mapping[str, np.ndarray], name: str) -> Batch:
+    """Inverse of :func:`batch_to_arrays`."""
+    if "x" in arrays:
+        x: Any = arrays["x"]
+    else:
+        n, width = (int(size) for size in arrays["shape"])
+        x = from_parts(arrays["data"], arrays["indices"], arrays["indptr"], (n, width), name)
+    return Batch(x, arrays.get("weights"), name, arrays.get("groups"))
+
+
+def check_groups(groups: np.ndarray, batch: Batch) -> None:
+    """DataError unless these offsets ``(G + 1,)`` int64 cut the dense atoms of a batch into groups."""
+    wrong = not isinstance(batch.x, np.ndarray) or not isinstance(groups, np.ndarray) or groups.dtype != np.int64
+    wrong = wrong or groups.ndim != 1 or len(groups) == 0 or groups[0] != 0 or groups[-1] != batch.n_atoms
+    if wrong or (np.diff(groups) < 0).any():
+        raise DataError(
+            f"{batch.name}: groups={groups!r}: needs int64 offsets (G + 1,) of dense rows, from 0 to {batch.n_atoms}, "
+            "never falling; rows groups[g]:groups[g + 1] are group g. Sparse counts have a document in each row"
+        )
+
+
+def check_weights(weights: np.ndarray, n_atoms: int, name: str) -> np.ndarray:
+    """Weights as float64 ``(n_atoms,)``; DataError unless every atom has one finite number >= 0, none masked."""
+    array = plain(weights, f"{name}: weights")
+    if array.dtype.kind not in "biuf":
+        raise DataError(f"{name}: weights have dtype {array.dtype}; needs real numbers")
+    if array.shape != (n_atoms,):
+        raise DataError(f"{name}: weights have shape {array.shape}; needs one per atom, ({n_atoms},)")
+    require_exact(array, name, "weight")
+    array = np.ascontiguousarray(array, np.float64)
+    wrong = ~(np.isfinite(array) & (array >= 0))
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise DataError(f"{name}: weight of row {row} is {array[row]}; needs finite weights >= 0")
+    return array

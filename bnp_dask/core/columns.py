@@ -1,0 +1,272 @@
+"""The columns of a table: their names, and which of them are features, weights, groups, and order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from bnp_dask.errors import DataError, SettingError, nearest
+from bnp_dask.inputs.settings import one_of, positive_number, whole_number
+
+GAPS = ("refuse", "cut", "ignore")
+
+OPTIONAL: Mapping[str, Any] = MappingProxyType({"optional": True})
+"""Metadata of fields about names: files leave them out while they are None, as versions without names wrote them."""
+
+SHOWN = 12
+"""Columns that a message lists."""
+
+
+@dataclass(frozen=True)
+class Cutting:
+    """Where sequences may be cut.
+
+    Parameters
+    ----------
+    cut
+        Most rows of a block, or None: sequences stay whole.
+    gaps
+        What a gap in the order column does: ``"refuse"``, ``"cut"`` or ``"ignore"``.
+    step
+        Distance of neighbouring rows in the order column; None: its median.
+    """
+
+    cut: int | None = None
+    gaps: str = "refuse"
+    step: float | None = None
+
+    @staticmethod
+    def of(cut: int | None, gaps: str | None, step: float | None, order: str | None) -> Cutting:
+        """From the arguments of :func:`bnp_dask.as_source`; SettingError for values that say nothing."""
+        if cut is not None:
+            whole_number("cut", cut, 1, what="None, or the most rows of a block, a whole number")
+        if gaps is not None:
+            one_of("gaps", gaps, GAPS)
+        if step is not None:
+            positive_number("step", step, "distance of neighbouring rows, or None")
+        if order is None and (gaps is not None or step is not None):
+            what = f"gaps={gaps!r}" if gaps is not None else f"step={step!r}"
+            raise SettingError(f"{what} is about the column that says when each row was; name it: order=")
+        return Cutting(None if cut is None else int(cut), gaps or "refuse", step)
+
+
+WHOLE = Cutting()
+"""Nothing is cut."""
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Columns of a table that are no features, and how groups are read.
+
+    Parameters
+    ----------
+    weights
+        How often each row counts.
+    groups
+        Ids that say which rows belong together.
+    order
+        Rises within each group.
+    cutting
+        What gaps in the order do, and the most rows of a group.
+    """
+
+    weights: str | None = None
+    groups: str | None = None
+    order: str | None = None
+    cutting: Cutting = WHOLE
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Columns of groups and order."""
+        return tuple(c for c in (self.groups, self.order) if c is not None)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All columns that have a role."""
+        return self.keys if self.weights is None else (self.weights, *self.keys)
+
+    def of(self, name: str) -> str:
+        """The role of a column that has one."""
+        return {self.order: "order", self.groups: "groups", self.weights: "weights"}[name]
+
+
+NO_ROLES = Roles()
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Names of the features of a data set, in order; sources, posteriors and labelled arrays share it.
+
+    ``Columns.of(["age", "visits"])`` gives names to data that have none: ``as_source(x, columns=...)``.
+
+    Parameters
+    ----------
+    names
+        Columns of features.
+    kinds
+        Type of each as it is stored, such as ``"int64"``; empty where nobody knows.
+    widths
+        Features that each column gives: 1, or the length of its lists.
+    roles
+        Columns that are no features.
+    chosen
+        Whether the features were chosen by name: then a table may have other columns besides.
+    others
+        Columns of the table that are left out without a word.
+    """
+
+    names: tuple[str, ...]
+    kinds: tuple[str, ...]
+    widths: tuple[int, ...]
+    roles: Roles = NO_ROLES
+    chosen: bool = False
+    others: tuple[str, ...] = field(default=(), compare=False)
+
+    @staticmethod
+    def of(names: Iterable[str]) -> Columns:
+        """Names for data without; DataError for names that are no text, empty, or there twice."""
+        listed = tuple(names)
+        wrong = [n for n in listed if not isinstance(n, str) or not n]
+        if isinstance(names, str) or wrong or not listed:
+            raise DataError(f"names={names!r}: needs the names of all columns in order, such as ['age', 'visits']")
+        twice = [n for n in dict.fromkeys(listed) if listed.count(n) > 1] if len(set(listed)) < len(listed) else []
+        if twice:
+            raise DataError(f"names of columns hold {few(twice)} more than once; each column needs a name of its own")
+        return Columns(listed, ("",) * len(listed), (1,) * len(listed))
+
+    @property
+    def n_features(self) -> int:
+        """Number of features D."""
+        return sum(self.widths)
+
+    @property
+    def layout(self) -> tuple[tuple[str, int], ...]:
+        """Each column and how many features it gives."""
+        return tuple(zip(self.names, self.widths, strict=True))
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Name of each feature, ``(D,)``; those of a column of lists are ``x[0]``, ``x[1]``, ..."""
+        return feature_names(self.layout)
+
+    @property
+    def is_positional(self) -> bool:
+        """Whether the names are 0, 1, 2, ..., which is how pandas calls columns that nobody named."""
+        return self.names == tuple(str(i) for i in range(len(self.names)))
+
+    @property
+    def shown(self) -> tuple[str, ...] | None:
+        """Names of features as tables show them; None where they say no more than positions, as in lists of numbers."""
+        return None if self.is_positional or (len(self.names) == 1 and self.n_features > 1) else self.features
+
+    def using(self, weights: bool, groups: bool) -> Columns:
+        """The same features, to be read with weights and groups or without."""
+        roles = Roles(self.roles.weights if weights else None)
+        if groups:
+            roles = replace(self.roles, weights=roles.weights)
+        return replace(self, roles=roles, others=(*self.others, *self.roles.names))
+
+    def with_previous(self) -> Columns:
+        """Columns of rows ``[x_t, x_{t-1}]``, for autoregressive models; see :func:`bnp_dask.with_previous`."""
+        names = (*self.names, *(f"{name} (t-1)" for name in self.names))
+        return replace(self, names=names, kinds=self.kinds * 2, widths=self.widths * 2)
+
+    # -- held against other data ----------------------------------------------------------------------------------
+    def positions(self, found: Columns, where: str) -> np.ndarray | None:
+        """Where these features lie among those of other data, ``(D,)``; None where both have the same order.
+
+        Names decide, unless those of one side are mere positions.
+
+        Raises
+        ------
+        DataError
+            A column is missing, or there is one more; names it, and the nearest.
+        """
+        if self.matches_by_position(found.names):
+            if found.n_features != self.n_features:
+                raise DataError(
+                    f"{where} has {found.n_features} columns; the model was trained on {self.n_features}: "
+                    f"{few(self.names)}"
+                )
+            return None
+        self.require(dict(found.layout), found.names, where)
+        starts = dict(zip(found.names, np.cumsum([0, *found.widths[:-1]]).tolist(), strict=True))
+        index = np.concatenate([np.arange(starts[name], starts[name] + width) for name, width in self.layout])
+        return None if np.array_equal(index, np.arange(found.n_features)) else index
+
+    def matches_by_position(self, names: Sequence[str]) -> bool:
+        """Whether other data's names have nothing to do with these, because one side's are mere positions."""
+        other = tuple(str(i) for i in range(len(names))) == tuple(names)
+        return (other or self.is_positional) and set(names) != set(self.names)
+
+    def require(self, known: Mapping[str, int], features: Sequence[str], where: str) -> None:
+        """DataError unless these columns are among the ``known``, with their widths, and no other of the ``features``.
+
+        Features that nobody asked for are as wrong as missing ones: a column that was renamed is both.  Columns without
+        numbers have width 0, which is told elsewhere.
+        """
+        missing = [n for n in self.names if n not in known]
+        expected = {*self.names, *self.others, *self.roles.names}
+        extra = [] if self.chosen else [n for n in features if n not in expected]
+        wrong = next((n for n, width in self.layout if known.get(n, 0) not in (0, width)), None)
+        if wrong is not None:
+            width = dict(self.layout)[wrong]
+            raise DataError(f"{where}: column {wrong!r} holds {known[wrong]} numbers; in training it held {width}")
+        if not missing and not extra:
+            return
+        trained = f"the model was trained on {few(self.names)}"
+        if missing:
+            near = nearest(missing[0], extra or known)
+            more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
+            raise DataError(
+                f"{where}: no column {missing[0]!r}{more}; {trained}{near}. Rename or add it, or pass an array, whose "
+                "columns are taken in their order"
+            )
+        near = nearest(extra[0], self.names)
+        raise DataError(
+            f"{where}: column(s) {few(extra)} were not in training; {trained}{near}. Leave them out: "
+            "choose columns of a frame as df[[...]], of other data with columns="
+        )
+
+    # -- in files -------------------------------------------------------------------------------------------------
+    def to_json(self) -> dict[str, Any]:
+        """As JSON, for stores and run directories."""
+        held = asdict(self)
+        del held["others"]
+        return {**held, **{n: list(held[n]) for n in ("names", "kinds", "widths")}}
+
+    @staticmethod
+    def from_json(facts: Mapping[str, Any]) -> Columns:
+        """Inverse of :meth:`to_json`; DataError for anything else."""
+        try:
+            roles = dict(facts["roles"])
+            cutting = Cutting(**roles.pop("cutting"))
+            names, kinds, widths = (tuple(facts[n]) for n in ("names", "kinds", "widths"))
+            if not len(names) == len(kinds) == len(widths) or not all(isinstance(n, str) for n in names):
+                raise ValueError("needs a name, a type and a width for each column")
+            widths = tuple(int(width) for width in widths)
+            return Columns(names, kinds, widths, Roles(**roles, cutting=cutting), bool(facts["chosen"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"damaged description of columns ({error}): {str(facts)[:200]}") from error
+
+    def __str__(self) -> str:
+        text = few(self.names, quoted=False)
+        roles = {"weights": self.roles.weights, "groups": self.roles.groups, "order": self.roles.order}
+        return "; ".join([text, *(f"{role} {name}" for role, name in roles.items() if name is not None)])
+
+
+def feature_names(layout: Iterable[tuple[str, int]]) -> tuple[str, ...]:
+    """Name of each feature of columns of given widths: ``x`` of one, ``x[0]``, ``x[1]``, ... of a list."""
+    return tuple(
+        n for name, width in layout for n in ([name] if width == 1 else [f"{name}[{i}]" for i in range(width)])
+    )
+
+
+def few(names: Sequence[str], quoted: bool = True) -> str:
+    """The first names, as a message lists them."""
+    text = ", ".join(map(repr, names[:SHOWN]) if quoted else names[:SHOWN])
+    return text + (f", ... ({len(names)} in all)" if len(names) > SHOWN else "")

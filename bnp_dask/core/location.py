@@ -1,0 +1,255 @@
+"""Paths and URLs: one way to look, open and rename, here or on any store that fsspec knows."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import stat
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import IO, Any, NoReturn, TypeVar
+
+import fsspec
+from zarr.storage import FsspecStore, LocalStore
+
+from bnp_dask.errors import BnpDaskError, DataError, SettingError, nearest
+from bnp_dask.inputs.paths import local_path
+from bnp_dask.inputs.settings import path_text, shown
+
+T = TypeVar("T")
+
+ANSWER_SECONDS = 15.0
+"""How long storage may take to be opened, or to say whether something is there.
+
+Libraries look for credentials and try again for a minute or more where there is no network.
+"""
+
+_TIMES = ("ETag", "etag", "mtime", "LastModified", "created")
+"""How file systems call the version of a file, or the time when it was written."""
+
+
+@dataclass(frozen=True)
+class Location:
+    """A file or folder.  Picklable; workers open it themselves.
+
+    Parameters
+    ----------
+    url
+        Absolute local path, or URL with protocol.
+    options
+        What fsspec passes to the file system (credentials, endpoints).
+    shown
+        What the user wrote, for messages.
+    """
+
+    url: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    shown: str = ""
+
+    @staticmethod
+    def of(path: str | os.PathLike[str], options: Mapping[str, Any] | None = None, argument: str = "path") -> Location:
+        """A location from what the user wrote; local paths become absolute, as workers may run elsewhere.
+
+        ``argument`` is the name of the argument, for messages.
+
+        Raises
+        ------
+        SettingError
+            No file can have such a name.
+        DataError
+            Nobody knows such URLs, or the storage cannot be opened.
+        """
+        text = path_text(argument, path)
+        if options is not None and not isinstance(options, Mapping):
+            raise SettingError(f"storage_options={shown(options)}: needs a mapping, such as {{'anon': True}}")
+        if text.startswith("file://"):
+            return Location(os.path.abspath(local_path(text.removeprefix("file://"))), {}, text)
+        if "://" not in text and "::" not in text:
+            return Location(os.path.abspath(local_path(text)), {}, text)
+        found = Location(text.rstrip("/"), dict(options or {}), text)
+        with found._named_errors("cannot be opened"):
+            # fsspec keeps what is opened for the thread that asked: later calls open it once more, but do not hang
+            _in_time(found.filesystem)
+        return found
+
+    @property
+    def is_local(self) -> bool:
+        """Whether this is a path of the machine's own file system."""
+        return "://" not in self.url
+
+    @property
+    def name(self) -> str:
+        """What the user wrote, or the last part of a location derived from it."""
+        return self.shown or self.url
+
+    @property
+    def basename(self) -> str:
+        """Last part of the path."""
+        return posixpath.basename(self.url.replace(os.sep, "/"))
+
+    def child(self, *parts: str) -> Location:
+        """A location below this one."""
+        tail = "/".join(parts)
+        return Location(f"{self.url}/{tail}", self.options, f"{self.name.rstrip('/')}/{tail}")
+
+    def sibling(self, name: str) -> Location:
+        """Another name in the same folder."""
+        return Location(f"{self.url.rsplit('/', 1)[0]}/{name}", self.options, name)
+
+    def filesystem(self) -> tuple[Any, str]:
+        """The fsspec file system and the path in it."""
+        with self._named_errors("cannot be opened"):
+            try:
+                return fsspec.core.url_to_fs(self.url, **self.options)
+            except (FileNotFoundError, NotADirectoryError) as error:  # the archive that a chain of URLs names
+                raise DataError(f"{self.name}: cannot be opened ({error})") from error
+
+    @contextmanager
+    def _named_errors(self, what: str = "cannot be read") -> Iterator[None]:
+        """Whatever storage raises becomes a DataError that names this location; nothing being there stays as it is."""
+        try:
+            yield
+        except (BnpDaskError, FileNotFoundError, NotADirectoryError, ImportError, MemoryError):
+            raise
+        except Exception as error:
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+            raise DataError(f"{self.name}: {what} ({type(error).__name__}: {reason})") from error
+
+    def exists(self) -> bool:
+        """Whether there is a file or folder here; DataError when storage does not say."""
+        if self.is_local:
+            return os.path.exists(self.url)
+        fs, path = self.filesystem()
+        with self._named_errors("cannot be reached"):
+            try:
+                _in_time(lambda: fs.info(path))
+            except FileNotFoundError as error:
+                # of a web server that does not answer, or refuses, fsspec says so too
+                if error.__cause__ is None or isinstance(error.__cause__, FileNotFoundError):
+                    return False
+                raise error.__cause__ from None
+        return True
+
+    def is_dir(self) -> bool:
+        """Whether this is a folder."""
+        if self.is_local:
+            return os.path.isdir(self.url)
+        fs, path = self.filesystem()
+        with self._named_errors():
+            return bool(fs.isdir(path))
+
+    def size_if_any(self) -> int | None:
+        """Bytes of a file, or None when there is none."""
+        try:
+            return os.path.getsize(self.url) if self.is_local else self.size()
+        except FileNotFoundError:
+            return None
+
+    def size(self) -> int:
+        """Bytes of a file."""
+        fs, path = self.filesystem()
+        with self._named_errors():
+            return int(fs.size(path))
+
+    def stamps(self) -> Iterator[tuple[str, int, str]]:
+        """Name, bytes and time of change of this file, or of all files below this folder, by name."""
+        return self._local_stamps() if self.is_local else self._far_stamps()
+
+    def _local_stamps(self) -> Iterator[tuple[str, int, str]]:
+        if not os.path.isdir(self.url):
+            found = os.stat(self.url)
+            yield "", found.st_size, str(found.st_mtime_ns)
+            return
+        waiting = [self.url]
+        while waiting:
+            with os.scandir(waiting.pop()) as entries:
+                found_here = sorted(entries, key=lambda entry: entry.name)
+            for entry in found_here:
+                if entry.is_dir():
+                    waiting.append(entry.path)
+                else:
+                    found = entry.stat()
+                    yield entry.path.removeprefix(self.url), found.st_size, str(found.st_mtime_ns)
+
+    def _far_stamps(self) -> Iterator[tuple[str, int, str]]:
+        fs, path = self.filesystem()
+        with self._named_errors():
+            found = fs.find(path, detail=True)
+        for name in sorted(found):
+            facts = found[name]
+            # the version of the content where the store has one, else the time
+            time = next((facts[key] for key in _TIMES if key in facts), "")
+            yield name.removeprefix(path), int(facts["size"] or 0), str(time)
+
+    def open(self, compression: str | None = None) -> IO[bytes]:
+        """The file for reading; ``compression="infer"`` unpacks by suffix."""
+        with self._named_errors():
+            return fsspec.open(self.url, "rb", compression=compression, **self.options).open()
+
+    def files(self, suffixes: tuple[str, ...]) -> list[Location]:
+        """All files below this folder with one of the suffixes, sorted by path; hidden ones are left out."""
+        fs, path = self.filesystem()
+        found = []
+        with self._named_errors():
+            below = sorted(fs.find(path))
+        for full in below:
+            tail = full[len(path) :].lstrip("/") if full.startswith(path) else posixpath.basename(full)
+            if tail.endswith(suffixes) and not any(p.startswith((".", "_")) for p in tail.split("/")):
+                found.append(self.child(tail))
+        return found
+
+    def names(self) -> list[str]:
+        """Names in this folder; none when there is no such folder."""
+        try:
+            fs, path = self.filesystem()
+            return sorted(posixpath.basename(p.rstrip("/")) for p in fs.ls(path, detail=False))
+        except (OSError, ValueError):
+            return []
+
+    def require(self) -> None:
+        """Raise DataError for a device, which may have no end, or nothing; names the nearest name that exists."""
+        if self.is_local and os.path.exists(self.url) and stat.S_ISCHR(os.stat(self.url).st_mode):
+            raise DataError(f"{self.name}: is a device; needs a file or folder")
+        if self.exists():
+            return
+        folder = self.sibling("").url.rstrip("/") or "/"
+        hint = nearest(self.basename, Location(folder, self.options).names())
+        raise DataError(f"{self.name}: no such file or folder{hint}")
+
+    def remove(self) -> None:
+        """Delete the file, or the folder with all in it."""
+        fs, path = self.filesystem()
+        with self._named_errors("cannot be removed"):
+            fs.rm(path, recursive=True)
+
+    def zarr_store(self, read_only: bool = True) -> LocalStore | FsspecStore:
+        """The folder as a Zarr store."""
+        if self.is_local:
+            return LocalStore(self.url, read_only=read_only)
+        return FsspecStore.from_url(self.url, storage_options=dict(self.options), read_only=read_only)
+
+
+def _in_time(ask: Callable[[], T]) -> T:
+    """What remote storage answers; TimeoutError when it does not in time, and a thread is left to wait for it."""
+    answers: list[Callable[[], T]] = []
+
+    def run() -> None:
+        try:
+            value = ask()
+            answers.append(lambda: value)
+        except BaseException as error:
+            answers.append(partial(_raise, error))
+
+    thread = threading.Thread(target=run, name="bnp-dask-storage", daemon=True)
+    thread.start()
+    thread.join(ANSWER_SECONDS)
+    if not answers:
+        raise TimeoutError(f"no answer in {ANSWER_SECONDS:g} s; are there a network and credentials?")
+    return answers[0]()
+
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error

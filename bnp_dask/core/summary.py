@@ -1,0 +1,398 @@
+"""Summaries: the additive statistics of a set of atoms, and the ONE place that knows about cluster axes.
+
+A :class:`Field` is declared once by the model part that owns it, with its axes and with what happens to it when
+two clusters become one.  A :class:`Summary` holds the values of all fields of a model for one set of atoms.
+Clusters carry ids that never change; their positions may.  An :data:`Edit` is a recorded verb: a stored summary
+is brought up to date by replaying the edits it has not seen (:func:`replay`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from bnp_dask.core.fields import CLUSTER, Field, Links, absorb, combine_links, grow, interplay, joined, select
+from bnp_dask.errors import SummaryError
+
+__all__ = [
+    "CLUSTER",
+    "Edit",
+    "Exchange",
+    "Field",
+    "Forget",
+    "InsertEmpty",
+    "Links",
+    "Merge",
+    "Summary",
+    "Take",
+    "follow",
+    "replay",
+]
+
+
+def _no_pairs() -> np.ndarray:
+    return np.zeros((0, 2), np.int64)
+
+
+def _nothing() -> Mapping[str, np.ndarray]:
+    return {}
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """Statistics of a set of atoms, additive over disjoint sets.
+
+    Parameters
+    ----------
+    ids
+        Cluster ids in their current order, ``(K,)`` int64.
+    fields
+        Declaration of every value.
+    values
+        One array per field; cluster axes have length K.
+    pairs
+        Pairs of cluster ids ``(A, B)`` whose union was tracked, ``(M, 2)`` int64.
+    pair_values
+        For each tracked field its value for the union of each pair, ``(M, ...)``; for a floor field what the merge
+        takes from it, ``(M,)``.
+    links
+        Of a trial's statistics: what fields with two cluster axes count between its clusters and all others.
+    """
+
+    ids: np.ndarray
+    fields: Mapping[str, Field]
+    values: Mapping[str, np.ndarray]
+    pairs: np.ndarray = field(default_factory=_no_pairs)
+    pair_values: Mapping[str, np.ndarray] = field(default_factory=_nothing)
+    links: Links | None = None
+
+    # -- looking --------------------------------------------------------------------------------------------
+    @property
+    def n_clusters(self) -> int:
+        """Number of clusters K."""
+        return len(self.ids)
+
+    @property
+    def n_pairs(self) -> int:
+        """Number of tracked pairs M."""
+        return len(self.pairs)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all values."""
+        arrays = [*self.values.values(), *self.pair_values.values()]
+        return int(sum(np.asarray(a).nbytes for a in arrays))
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.values[name]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # read-only mappings cannot be pickled; as plain dicts a summary travels without cloudpickle
+        links = self.links and replace(self.links, values=dict(self.links.values))
+        parts = (self.ids, dict(self.fields), dict(self.values), self.pairs, dict(self.pair_values), links)
+        return Summary, parts
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.values
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{n}{tuple(np.shape(v))}" for n, v in self.values.items())
+        return f"Summary(K={self.n_clusters}, M={self.n_pairs}, {shapes})"
+
+    def position(self, cluster_id: int) -> int:
+        """Position of a cluster id; SummaryError when there is none."""
+        found = np.flatnonzero(self.ids == cluster_id)
+        if not len(found):
+            raise self._unknown(cluster_id)
+        return int(found[0])
+
+    def positions(self, wanted: np.ndarray) -> np.ndarray:
+        """Positions of cluster ids; SummaryError when one is unknown."""
+        order = np.argsort(self.ids)
+        place = np.searchsorted(self.ids, wanted, sorter=order)
+        found = np.append(order, 0)[place]
+        known = (place < len(order)) & (np.append(self.ids, 0)[found] == wanted)
+        if not known.all():
+            raise self._unknown(wanted[~known][0])
+        return found
+
+    def _unknown(self, cluster_id: int) -> SummaryError:
+        return SummaryError(f"no cluster {cluster_id}; clusters are {self.ids.tolist()}")
+
+    # -- verbs of a vector space ----------------------------------------------------------------------------
+    def __add__(self, other: Summary) -> Summary:
+        self._require_aligned(other)
+        total = self._mapped(lambda name, a, b: a + b, other)
+        return replace(total, links=combine_links(self.links, other.links, 1.0))
+
+    def __sub__(self, other: Summary) -> Summary:
+        self._require_aligned(other)
+        rest = self._mapped(lambda name, a, b: a - b, other)
+        return replace(rest, links=combine_links(self.links, other.links, -1.0))
+
+    def scale(self, factor: float) -> Summary:
+        """All values times ``factor`` (stochastic steps count a batch as N / N_b batches)."""
+        links = self.links and self.links.mapped(lambda a, _: a * factor, None)
+        return replace(self._mapped(lambda name, a, _: a * factor, self), links=links)
+
+    def absolute(self) -> Summary:
+        """The absolute values: summed, the size of the terms of a sum."""
+        return replace(self._mapped(lambda name, a, _: np.abs(a), self), links=None)
+
+    def zeros(self) -> Summary:
+        """The summary of no atoms, with the same clusters and pairs."""
+        return replace(self._mapped(lambda name, a, _: np.zeros_like(a), self), links=None)
+
+    # -- as plain arrays, for files --------------------------------------------------------------------------
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Everything but the declarations, as named arrays."""
+        values = {f"value.{n}": v for n, v in self.values.items()}
+        pair_values = {f"pair.{n}": v for n, v in self.pair_values.items()}
+        links = {} if self.links is None else self.links.to_arrays()
+        return {"ids": self.ids, "pairs": self.pairs, **values, **pair_values, **links}
+
+    @staticmethod
+    def from_arrays(fields: Mapping[str, Field], arrays: Mapping[str, np.ndarray]) -> Summary:
+        """Inverse of :meth:`to_arrays`; SummaryError when the arrays are not those of these fields."""
+        needed = ["ids", "pairs", *(f"value.{n}" for n in fields)]
+        if len(arrays.get("pairs", _no_pairs())):
+            needed += [f"pair.{n}" for n, f in fields.items() if f.has_pairs]
+        missing = [name for name in needed if name not in arrays]
+        if missing:
+            raise SummaryError(f"arrays {missing} are missing; found {sorted(arrays)}")
+        values = {n: arrays[f"value.{n}"] for n in fields}
+        n_clusters = len(arrays["ids"])
+        for name, declared in fields.items():
+            shape = np.shape(values[name])
+            axes = declared.n_cluster_axes
+            if len(shape) != len(declared.dims) or shape[:axes] != (n_clusters,) * axes:
+                raise SummaryError(f"value.{name} has shape {shape}; needs {declared.dims} with {n_clusters} clusters")
+        pair_values = {n: arrays[f"pair.{n}"] for n in fields if f"pair.{n}" in arrays}
+        return Summary(arrays["ids"], fields, values, arrays["pairs"], pair_values, Links.from_arrays(arrays))
+
+    def _mapped(self, function: Callable[[str, Any, Any], Any], other: Summary) -> Summary:
+        # asarray, because numpy makes a scalar of an expression in 0-d arrays
+        values = {n: np.asarray(function(n, a, other.values[n])) for n, a in self.values.items()}
+        mine = self.pair_values.items() if self.n_pairs else ()
+        pair_values = {n: np.asarray(function(n, a, other.pair_values[n])) for n, a in mine}
+        return replace(self, values=values, pair_values=pair_values)
+
+    def _require_aligned(self, other: Summary) -> None:
+        if not np.array_equal(self.ids, other.ids):
+            raise SummaryError(
+                f"summaries of different clusters: {self.ids.tolist()} and {other.ids.tolist()}; "
+                "bring the older one up to date with replay() first"
+            )
+        if not np.array_equal(self.pairs, other.pairs):
+            raise SummaryError("summaries track different pairs; drop them with without_pairs() first")
+        if self.fields.keys() != other.fields.keys():
+            raise SummaryError(f"summaries of different models: {sorted(self.fields)} and {sorted(other.fields)}")
+
+    # -- verbs that change clusters -------------------------------------------------------------------------
+    def without_pairs(self) -> Summary:
+        """The same statistics with no tracked pairs."""
+        return replace(self, pairs=_no_pairs(), pair_values=_nothing())
+
+    def with_pairs(self, pairs: np.ndarray) -> Summary:
+        """The same statistics with these pairs tracked, all their values zero."""
+        tracked = {n: v for n, v in self.values.items() if self.fields[n].has_pairs}
+        pair_values = {n: np.zeros((len(pairs), *v.shape[1:])) for n, v in tracked.items()}
+        return replace(self, pairs=np.asarray(pairs, np.int64).reshape(-1, 2), pair_values=pair_values)
+
+    def insert_empty(self, new_ids: Sequence[int] | np.ndarray) -> Summary:
+        """Append clusters that hold no atom.  Ids must be new."""
+        new = np.asarray(new_ids, np.int64)
+        if len(np.unique(np.concatenate([self.ids, new]))) < len(self.ids) + len(new):
+            raise SummaryError(f"ids {new.tolist()} are not all new; clusters are {self.ids.tolist()}")
+        values = {n: grow(v, len(new), self.fields[n].n_cluster_axes) for n, v in self.values.items()}
+        return replace(self, ids=np.concatenate([self.ids, new]), values=values)
+
+    def take(self, ids: Sequence[int] | np.ndarray) -> Summary:
+        """Only the clusters ``ids``, in that order: reorders, and deletes those left out."""
+        wanted = np.asarray(ids, np.int64)
+        if len(np.unique(wanted)) < len(wanted):
+            raise SummaryError(f"ids {wanted.tolist()} name a cluster twice")
+        index = self.positions(wanted)
+        values = {n: select(v, index, self.fields[n].n_cluster_axes) for n, v in self.values.items()}
+        kept = np.all(np.isin(self.pairs, wanted), axis=1)
+        links = self.links and self.links.take(index)
+        return replace(self, ids=wanted, values=values, links=links)._keep_pairs(kept)
+
+    def merge(self, keep: int, drop: int) -> Summary:
+        """Cluster ``keep`` absorbs ``drop`` (eqs. 4.1-4.3).
+
+        Tracked fields take the value tracked for this pair.  Other tracked pairs that contain either cluster are
+        forgotten: their value is no longer that of the clusters they name.
+        """
+        if keep == drop:
+            raise SummaryError(f"cluster {keep} cannot absorb itself")
+        a, b = self.position(keep), self.position(drop)
+        m = self._pair_position(keep, drop) if any(f.has_pairs for f in self.fields.values()) else -1
+        values = {}
+        for name, value in self.values.items():
+            declared = self.fields[name]
+            if declared.merge == "floor":
+                values[name] = np.asarray(value - self.pair_values[name][m])
+            elif declared.merge == "tracked":
+                values[name] = np.delete(value, b, axis=0)
+                values[name][a - (b < a)] = self.pair_values[name][m]
+            else:
+                values[name] = absorb(value, a, b, declared.n_cluster_axes)
+        kept = ~np.any(np.isin(self.pairs, [keep, drop]), axis=1)
+        charged = self._charged(np.array([keep, drop]), kept)
+        return replace(charged, ids=np.delete(self.ids, b), values=values)._keep_pairs(kept)
+
+    def _charged(self, ids: np.ndarray, kept: np.ndarray) -> Summary:
+        """The same when the clusters ``ids`` are about to become one: what ``kept`` pairs take from floors rises."""
+        floors = [(n, f.links) for n, f in self.fields.items() if f.links is not None]
+        if not floors or not self.n_pairs or len(ids) < 2 or not kept.any():
+            return self
+        here = self.positions(ids)
+        place = self.positions(self.pairs[kept])
+        pair_values = dict(self.pair_values)
+        for name, links in floors:
+            both = self.values[links][:, here].sum(axis=1) + self.values[links][here].sum(axis=0)
+            pair_values[name] = pair_values[name].copy()
+            pair_values[name][kept] += interplay(2, len(ids), both[place].sum(axis=1))
+        return replace(self, pair_values=pair_values)
+
+    def exchange(self, donors: Sequence[int], part: Summary) -> Summary:
+        """Replace the clusters ``donors`` by the clusters of ``part``: the same atoms, assigned otherwise.
+
+        A cluster that is in both keeps its position; others of ``part`` are appended.  Values without a cluster
+        axis stay; tracked pairs that name any of these clusters are forgotten.
+        """
+        gone = np.asarray(donors, np.int64)
+        self.positions(gone)
+        new = part.ids[~np.isin(part.ids, gone)]
+        if np.isin(new, self.ids).any():
+            raise SummaryError(f"clusters {new[np.isin(new, self.ids)].tolist()} are in both and give nothing away")
+        stay = self.ids[~np.isin(self.ids, np.setdiff1d(gone, part.ids))]
+        final = np.concatenate([stay, new])
+        rest = self.take(self.ids[~np.isin(self.ids, gone)])
+        values = {}
+        for name, value in rest.values.items():
+            declared = self.fields[name]
+            if declared.n_cluster_axes == 2:
+                values[name] = joined(part.links, name, rest.ids, gone, part.values[name], value)
+            elif declared.n_cluster_axes == 1:
+                values[name] = np.concatenate([value, part.values[name]])
+            else:
+                values[name] = value + part.values[name] if declared.merge == "floor" else value
+        kept = ~np.any(np.isin(self.pairs, np.union1d(gone, part.ids)), axis=1)
+        charged = self._charged(gone, kept)._keep_pairs(kept)
+        both = replace(charged, ids=np.concatenate([rest.ids, part.ids]), values=values)
+        return both.take(final)
+
+    def _follow(self, edit: Merge | Exchange, ids: np.ndarray) -> Summary:
+        """Statistics of a trial after an edit of clusters that it leaves alone, ``ids`` being those it makes."""
+        gone = (edit.keep, edit.drop) if isinstance(edit, Merge) else edit.donors
+        if self.links is None or not np.isin(gone, self.links.rest).all():
+            return self
+        values = dict(self.values)
+        for name, declared in self.fields.items():
+            if declared.links is not None:
+                between = self.links.between(declared.links, gone)
+                values[name] = np.asarray(values[name] - interplay(len(gone), len(self.links.donors), between))
+        if isinstance(edit, Merge):
+            return replace(self, values=values, links=self.links.merge(edit.keep, edit.drop))
+        return replace(self, values=values, links=self.links.exchange(gone, edit.trial, ids))
+
+    def _keep_pairs(self, kept: Any) -> Summary:
+        pair_values = {n: v[kept] for n, v in self.pair_values.items()}
+        return replace(self, pairs=self.pairs[kept], pair_values=pair_values)
+
+    def _pair_position(self, keep: int, drop: int) -> int:
+        wanted = np.sort([keep, drop])
+        found = np.flatnonzero((np.sort(self.pairs, axis=1) == wanted).all(axis=1))
+        if len(found) == 0:
+            why = "was not tracked, so the statistics of its union are unknown"
+            raise SummaryError(f"pair ({keep}, {drop}) {why}; pass it as a tracked pair to the local step")
+        return int(found[0])
+
+
+# -- edits: verbs as data -----------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class InsertEmpty:
+    """Recorded :meth:`Summary.insert_empty`."""
+
+    ids: tuple[int, ...]
+
+    def apply(self, summary: Summary, parts: Mapping[str, Summary]) -> Summary:
+        return summary.insert_empty(self.ids)
+
+
+@dataclass(frozen=True)
+class Take:
+    """Recorded :meth:`Summary.take`."""
+
+    ids: tuple[int, ...]
+
+    def apply(self, summary: Summary, parts: Mapping[str, Summary]) -> Summary:
+        return summary.take(self.ids)
+
+
+@dataclass(frozen=True)
+class Merge:
+    """Recorded :meth:`Summary.merge`."""
+
+    keep: int
+    drop: int
+
+    def apply(self, summary: Summary, parts: Mapping[str, Summary]) -> Summary:
+        return summary.merge(self.keep, self.drop)
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Recorded :meth:`Summary.exchange`; each summary has its own part, found by the name of the trial."""
+
+    trial: str
+    donors: tuple[int, ...]
+
+    def apply(self, summary: Summary, parts: Mapping[str, Summary]) -> Summary:
+        if self.trial not in parts:
+            raise SummaryError(f"trial {self.trial} was not accumulated beside this summary")
+        return summary.exchange(self.donors, parts[self.trial])
+
+
+@dataclass(frozen=True)
+class Forget:
+    """Recorded :meth:`Summary.without_pairs`: a lap ended, and what was tracked during it is void."""
+
+    def apply(self, summary: Summary, parts: Mapping[str, Summary]) -> Summary:
+        return summary.without_pairs()
+
+
+Edit = InsertEmpty | Take | Merge | Exchange | Forget
+
+NO_PARTS: Mapping[str, Summary] = {}
+
+
+def replay(summary: Summary, edits: Iterable[Edit], parts: Mapping[str, Summary] = NO_PARTS) -> Summary:
+    """Apply recorded edits in order: brings a stored summary up to date.
+
+    ``parts`` are the statistics that trials would give some clusters, by the name of the trial.
+    """
+    for edit in edits:
+        summary, parts = edit.apply(summary, parts), follow(parts, edit)
+    return summary
+
+
+def follow(parts: Mapping[str, Summary], edit: Edit) -> Mapping[str, Summary]:
+    """Statistics of trials after an edit, so that they can be exchanged after others."""
+    if not isinstance(edit, Merge | Exchange) or all(part.links is None for part in parts.values()):
+        return parts
+    ids = parts[edit.trial].ids if isinstance(edit, Exchange) else np.zeros(0, np.int64)
+    return {name: part._follow(edit, ids) for name, part in parts.items()}
+
+
+def add_in_place(total: Summary, part: Summary) -> None:
+    """Add the statistics of a part, of the same clusters, to a total."""
+    for name, value in part.values.items():
+        total.values[name][...] += value
+    for name, value in part.pair_values.items() if part.n_pairs else ():
+        total.pair_values[name][...] += value

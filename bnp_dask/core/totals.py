@@ -1,0 +1,190 @@
+"""Sums of summaries that do not drift."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from bnp_dask.core.fields import Field, combine_links
+from bnp_dask.core.summary import Edit, Summary, replay
+from bnp_dask.errors import SummaryError
+from bnp_dask.kernels.numeric.compensated import two_sum_into
+from bnp_dask.kernels.numeric.sparse_sums import Thin, is_thin
+
+WORDS = ("cluster", "word")
+"""Axes of values that a batch has few of."""
+
+FEW = 0.25
+"""Share of such values that may be other than zero for a difference to hold only those."""
+
+
+class RunningTotal:
+    """A sum of summaries that batches enter and leave for hundreds of laps without drifting.
+
+    Every value is held as an unevaluated sum ``high + low`` of two doubles and updated by Knuth's error-free
+    TwoSum, so the rounding error of one visit is about 1e-32 of the total instead of 1e-16.  All verbs of the
+    summary algebra are linear or a selection, so they apply to both parts.
+
+    Parameters
+    ----------
+    high, low
+        Start of the sum; copied, so that summaries handed in are never overwritten.
+    thin
+        Values of mostly zeros that are held by themselves and are in neither of the two; of a difference only.
+    """
+
+    def __init__(self, high: Summary, low: Summary | None = None, thin: Mapping[str, Thin] | None = None) -> None:
+        self.high = _contiguous(high.scale(1.0))
+        self.low = _contiguous(high.zeros() if low is None else low.scale(1.0))
+        self.thin = dict(thin or {})
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all values."""
+        return self.high.nbytes + self.low.nbytes + sum(held.nbytes for held in self.thin.values())
+
+    def value(self) -> Summary:
+        """The total as a summary."""
+        whole = self.whole()
+        return whole.high + whole.low
+
+    def value_of(self, name: str) -> np.ndarray:
+        """One of its values, as :meth:`value` has it."""
+        if name in self.thin:
+            return self.value()[name]
+        return self.high[name] + self.low[name]
+
+    def whole(self) -> RunningTotal:
+        """The same with no value held by itself."""
+        if not self.thin:
+            return self
+        dense = {name: held.to_dense() for name, held in self.thin.items()}
+        high = _with_values(self.high, {name: both[0] for name, both in dense.items()})
+        return RunningTotal(high, _with_values(self.low, {name: both[1] for name, both in dense.items()}))
+
+    def insert_empty(self, ids: np.ndarray) -> RunningTotal:
+        """The same with clusters appended that hold nothing."""
+        thin = {name: held.with_rows(len(ids)) for name, held in self.thin.items()}
+        return RunningTotal(self.high.insert_empty(ids), self.low.insert_empty(ids), thin)
+
+    def add(self, summary: Summary) -> None:
+        """Include the statistics of more atoms."""
+        self._accumulate(summary, 1.0)
+
+    def subtract(self, summary: Summary) -> None:
+        """Exclude statistics that were added before; pairs tracked only since then are left as they are."""
+        if not np.array_equal(summary.pairs, self.high.pairs):
+            summary = summary.with_pairs(self.high.pairs)
+        self._accumulate(summary, -1.0)
+
+    def join(self, other: RunningTotal, sign: float = 1.0) -> None:
+        """Include another total with all its digits, or with ``sign`` -1 exclude it."""
+        if self.thin.keys() - other.thin.keys():
+            mine = self.whole()
+            self.high, self.low, self.thin = mine.high, mine.low, {}
+        rest = {name: held for name, held in other.thin.items() if name not in self.thin}
+        for name in self.thin:
+            self.thin[name] = self.thin[name].plus(other.thin[name], sign)
+        self._accumulate(other.high, sign, rest)
+        self._accumulate(other.low, sign, rest)
+        for name, held in rest.items():
+            held.add_to(self.high.values[name], self.low.values[name], sign)
+
+    def before(self, other: RunningTotal) -> Callable[[], None]:
+        """Call it after :meth:`join` of ``other`` to have every bit as it is now.
+
+        Of words that few change no more is kept than those: of topics and words a copy takes longer than the sum.
+        """
+        thin, high, low = dict(self.thin), self.high, self.low
+        rest = {name: held.place for name, held in other.thin.items() if name not in thin}
+        kept = [(part, _without(part, rest).scale(1.0)) for part in (high, low)]
+        few = [(part.values[name].reshape(-1), at) for part in (high, low) for name, at in rest.items()]
+        old = [values[at] for values, at in few]
+
+        def undo() -> None:
+            for (values, at), numbers in zip(few, old, strict=True):
+                values[at] = numbers
+            self.high, self.low = (
+                replace(part, values={**part.values, **own.values}, pair_values=own.pair_values, links=own.links)
+                for part, own in kept
+            )
+            self.thin = thin
+
+        return undo
+
+    def apply(self, edits: Iterable[Edit], parts: Mapping[str, RunningTotal] | None = None) -> None:
+        """Change clusters in the total; ``parts`` are the totals of trials."""
+        edits = list(edits)
+        if self.thin:
+            raise SummaryError("a difference is not edited: bring the total up to date")
+        high = {name: part.high for name, part in (parts or {}).items()}
+        low = {name: part.low for name, part in (parts or {}).items()}
+        self.high = _contiguous(replay(self.high, edits, high))
+        self.low = _contiguous(replay(self.low, edits, low))
+
+    def track(self, pairs: np.ndarray) -> None:
+        """Start to track pairs: what is added from now on has them, what is subtracted need not."""
+        self.high, self.low = self.high.with_pairs(pairs), self.low.with_pairs(pairs)
+
+    def copy(self) -> RunningTotal:
+        """An independent total of the same value."""
+        return RunningTotal(self.high, self.low, self.thin)
+
+    def _accumulate(self, summary: Summary, sign: float, besides: Mapping[str, Thin] | None = None) -> None:
+        """``besides`` are values that the summary lacks, and which stay what they are."""
+        lacking = besides or {}
+        _without(self.high, lacking)._require_aligned(summary)
+        for mine, rest, new in (
+            (self.high.values, self.low.values, summary.values),
+            (self.high.pair_values, self.low.pair_values, summary.pair_values),
+        ):
+            for name, total in mine.items():
+                if name in lacking:
+                    continue
+                if mine is self.high.pair_values and not self.high.n_pairs:
+                    continue
+                two_sum_into(total, rest[name], np.ascontiguousarray(new[name], np.float64), sign)
+        if summary.links is not None:  # of one lap only: no error grows
+            links = combine_links(self.high.links, summary.links, sign)
+            self.high, self.low = replace(self.high, links=links), replace(self.low, links=links and links.zeros())
+
+
+def difference(new: Summary, old: Summary | RunningTotal | None = None) -> RunningTotal:
+    """``new - old`` with all digits; words of topics of which a batch has few are held by themselves.
+
+    The bits do not depend on how ``old`` is held.
+    """
+    names = [n for n, f in new.fields.items() if f.dims == WORDS and is_thin(new[n], FEW)]
+    out = RunningTotal(_without(new, names), None, {name: Thin.of(new[name]) for name in names})
+    if isinstance(old, Summary):
+        out.thin = {name: held.plus(Thin.of(old[name]), -1.0) for name, held in out.thin.items()}
+        out.subtract(_without(old, names))
+    elif old is not None:
+        if not np.array_equal(old.high.pairs, out.high.pairs):
+            pairs = out.high.pairs
+            old = RunningTotal(old.high.with_pairs(pairs), old.low.with_pairs(pairs), old.thin)
+        out.join(old, -1.0)
+    return out
+
+
+def _without(summary: Summary, names: Iterable[str]) -> Summary:
+    gone = set(names)
+    if not gone:
+        return summary
+    fields = {name: declared for name, declared in summary.fields.items() if name not in gone}
+    values = {name: value for name, value in summary.values.items() if name not in gone}
+    return replace(summary, fields=fields, values=values)
+
+
+def _with_values(summary: Summary, values: Mapping[str, np.ndarray]) -> Summary:
+    fields = {**summary.fields, **dict.fromkeys(values, Field(WORDS))}
+    return replace(summary, fields=fields, values={**summary.values, **values})
+
+
+def _contiguous(summary: Summary) -> Summary:
+    """The same in C-contiguous float64 arrays, which can be updated in place through a flat view."""
+    values = {n: np.asarray(v, np.float64, order="C") for n, v in summary.values.items()}
+    pair_values = {n: np.asarray(v, np.float64, order="C") for n, v in summary.pair_values.items()}
+    return replace(summary, values=values, pair_values=pair_values)

@@ -1,0 +1,1 @@
+"""Rows that belong together: groups and sequences, which no batch cuts."""

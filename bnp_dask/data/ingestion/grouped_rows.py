@@ -1,0 +1,264 @@
+"""Rows of tables put into groups, in order, on their way into a store; features are sorted on disk."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import IO, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+
+from bnp_dask.core.columns import WHOLE, Columns, Cutting, Roles
+from bnp_dask.core.location import Location
+from bnp_dask.data.batching import PIECE_BYTES
+from bnp_dask.data.grouped.ids import parquet_pieces
+from bnp_dask.data.grouped.offsets import as_arrow, require_all
+from bnp_dask.data.grouped.steps import INT, Steps, times_of
+from bnp_dask.data.ingestion.formats import open_packed
+from bnp_dask.data.sources.arrow import fill_rows, is_numeric, numbers
+from bnp_dask.data.sources.choose import arrow_columns, choose
+from bnp_dask.data.sources.parquet import common_dtype, open_file, parquet_files
+from bnp_dask.errors import DataError, SettingError, StoreError
+from bnp_dask.inputs.arrays import require_small
+
+Piece = tuple[np.ndarray, np.ndarray | None]
+
+
+@dataclass(frozen=True, eq=False)
+class GroupedTable:
+    """A table whose rows go into groups: what one pass over the columns of ids and order told.
+
+    Parameters
+    ----------
+    location, kind
+        Of a Parquet file or folder, or a CSV file.
+    columns
+        Features, weights, groups and order.
+    dtype
+        Of the features.
+    offsets
+        Rows of each group, ``(G + 1,)``, groups in the order of their first rows.
+    place
+        Where each row of the table goes, ``(n,)``; None when all lie right.
+    types
+        Of the columns of a CSV file.
+    ids
+        Of the groups, ``(G,)``.
+    breaks
+        Rows in their new order before which a gap cuts their group, or None.
+    whole
+        Columns of a CSV file that hold whole numbers.
+    """
+
+    location: Location
+    kind: str
+    columns: Columns
+    dtype: np.dtype
+    offsets: np.ndarray
+    place: np.ndarray | None
+    types: dict[str, pa.DataType]
+    ids: pa.Array
+    breaks: np.ndarray | None = None
+    whole: tuple[str, ...] = ()
+
+    @staticmethod
+    def read(
+        location: Location,
+        kind: str,
+        group: str,
+        order: str | None,
+        columns: Sequence[str] | None,
+        weights: str | None,
+        cutting: Cutting = WHOLE,
+    ) -> GroupedTable:
+        """One pass over ids and order: holds 4 bytes a row for the ids, and 8 for the order."""
+        if kind not in ("parquet", "csv", "tsv"):
+            raise DataError(
+                f"{location.name}: group_column={group!r} needs named columns, which format {kind} does not have; "
+                "columns of groups are read from Parquet and CSV"
+            )
+        keys = [group] if order is None else [group, order]
+        schema = _schema(location, kind)
+        roles = Roles(weights, group, order, cutting)
+        chosen, _ = choose(arrow_columns(schema), columns, roles, location.name)
+        numeric = [*chosen.names, *([weights] if weights else [])]
+        text = {} if kind == "parquet" else _text_types(schema, numeric, group)
+        codes, times = [], []
+        before = 0
+        for piece in _pieces(location, kind, keys, text):
+            ids = as_arrow(piece.column(0))
+            require_all(ids, group, location.name, before)
+            codes.append(ids.dictionary_encode())
+            if order is not None:
+                held = as_arrow(piece.column(1))
+                require_all(held, order, location.name, before)
+                times.append(times_of(held, order, location.name))
+            before += len(ids)
+        if before == 0:
+            raise DataError(f"{location.name} has no rows")
+        found, ids = _codes(codes)
+        dtype = common_dtype(schema, chosen.names) if kind == "parquet" else np.dtype(np.float64)
+        offsets = np.concatenate([[0], np.cumsum(np.bincount(found))]).astype(INT)
+        breaks = None
+        if order is None:
+            rank = np.argsort(found, kind="stable")
+        else:
+            when = np.concatenate(times)
+            rank = np.lexsort((when, found))
+            steps = Steps(location.name, group, order, cutting)
+            breaks = _breaks(steps, when[rank], found[rank], rank, ids)
+        place = None
+        if (np.diff(rank) != 1).any():
+            place = np.empty(len(rank), INT)
+            place[rank] = np.arange(len(rank))
+        used = [*chosen.names, *([weights] if weights else [])]
+        whole = tuple(c for c in used if kind != "parquet" and pa.types.is_integer(schema.field(c).type))
+        return GroupedTable(location, kind, chosen, dtype, offsets, place, text, ids, breaks, whole)
+
+    @property
+    def is_sorted(self) -> bool:
+        """Whether the rows lay in groups and in order already."""
+        return self.place is None
+
+    def pieces(self) -> Iterator[tuple[Piece, float]]:
+        """Rows with weights in their new order, and the share read.
+
+        Rows that do not lie right are first written to a temporary file at their new places.
+        """
+        n, d = int(self.offsets[-1]), self.columns.n_features
+        if self.place is None:
+            done = 0
+            for x, weights in self._rows():
+                done += len(x)
+                yield (x, weights), done / n
+            return
+        with tempfile.TemporaryFile() as file:
+            _reserve(file, max(1, n * d * self.dtype.itemsize))
+            held = np.memmap(file, self.dtype, "r+", shape=(n, d))
+            sorted_weights = np.empty(n) if self.columns.roles.weights else None
+            done = 0
+            for x, weights in self._rows():
+                to = self.place[done : done + len(x)]
+                held[to] = x
+                if sorted_weights is not None and weights is not None:
+                    sorted_weights[to] = weights
+                done += len(x)
+            rows = max(1, PIECE_BYTES // (d * self.dtype.itemsize))
+            for start in range(0, n, rows):
+                stop = min(start + rows, n)
+                part = None if sorted_weights is None else sorted_weights[start:stop]
+                yield (np.array(held[start:stop]), part), stop / n
+            del held
+
+    def _rows(self) -> Iterator[Piece]:
+        """Rows as they lie in the table."""
+        layout, weights = self.columns.layout, self.columns.roles.weights
+        used = list(dict.fromkeys([*self.columns.names, *([weights] if weights else [])]))
+        rows, row = max(1, PIECE_BYTES // (8 * self.columns.n_features)), 0
+        for batch in _pieces(self.location, self.kind, used, self.types, rows):
+            for column in self.whole:
+                require_small(numbers(batch.column(column)), self.location.name, row, column)
+            out = np.empty((batch.num_rows, self.columns.n_features), self.dtype)
+            fill_rows(out, batch, layout, self.location.name, row)
+            row += batch.num_rows
+            yield out, numbers(batch.column(weights)) if weights else None
+
+
+def _reserve(file: IO[bytes], size: int) -> None:
+    """Give a temporary file a length that the disk has room for: a mapped file that has none ends the process."""
+    try:
+        if sys.platform == "linux":
+            os.posix_fallocate(file.fileno(), 0, size)
+        else:
+            for start in range(0, size, PIECE_BYTES):
+                file.write(bytes(min(PIECE_BYTES, size - start)))
+            file.flush()
+    except OSError as error:
+        raise StoreError(
+            f"sorting rows into groups takes a temporary file of {size:,} bytes in {tempfile.gettempdir()}: "
+            f"{error.strerror}. Make room, or name another directory in the environment variable TMPDIR"
+        ) from error
+
+
+def _breaks(steps: Steps, times: np.ndarray, codes: np.ndarray, rank: np.ndarray, ids: pa.Array) -> np.ndarray | None:
+    """Where gaps cut sorted rows; DataError for rows of one time, and gaps that are refused."""
+
+    def tell(t: int) -> tuple[Any, int, int]:
+        return ids[int(codes[t])].as_py(), int(rank[t - 1]), int(rank[t])
+
+    found = steps.breaks(times, codes[1:] == codes[:-1], tell)
+    return found if steps.cutting.gaps == "cut" else None
+
+
+def grouped_table(
+    location: Location,
+    kind: str,
+    group: str | None,
+    order: str | None,
+    columns: Sequence[str] | None,
+    weights: Any,
+    cutting: Cutting = WHOLE,
+) -> GroupedTable | None:
+    """The table that ``ingest`` is to put into groups; None when no column was named."""
+    if group is None:
+        if order is not None:
+            raise SettingError(f"order_column={order!r} sorts rows within groups; give group_column= too")
+        return None
+    if weights is not None and not isinstance(weights, str):
+        raise SettingError("with group_column=, weights must be a column: rows are sorted, and weights with them")
+    return GroupedTable.read(location, kind, group, order, columns, weights, cutting)
+
+
+def _schema(location: Location, kind: str) -> pa.Schema:
+    if kind == "parquet":
+        with open_file(parquet_files(location)[0]) as file:
+            return file.schema_arrow
+    try:
+        with pyarrow.csv.open_csv(open_packed(location)[0], parse_options=_parsing(kind)) as table:
+            return table.schema
+    except (pa.ArrowInvalid, StopIteration, ValueError) as error:
+        raise DataError(f"{location.name}: no table of text ({error})") from error
+
+
+def _text_types(schema: pa.Schema, features: Sequence[str], group: str) -> dict[str, pa.DataType]:
+    """Types of the columns of a text table: its first block may hold whole numbers only."""
+    types = {f.name: pa.float64() for f in schema if is_numeric(f.type) or f.name in features}
+    return {**types, group: pa.string()}
+
+
+def _parsing(kind: str) -> Any:
+    return pyarrow.csv.ParseOptions(delimiter="\t" if kind == "tsv" else ",")
+
+
+def _pieces(
+    location: Location, kind: str, columns: Sequence[str], types: dict[str, pa.DataType], rows: int = 2**18
+) -> Iterator[pa.RecordBatch]:
+    """Some columns of the table, piece by piece."""
+    if kind == "parquet":
+        yield from parquet_pieces(location, columns, rows)
+        return
+    converting = pyarrow.csv.ConvertOptions(column_types=types, include_columns=list(columns), strings_can_be_null=True)
+    try:
+        with pyarrow.csv.open_csv(
+            open_packed(location)[0], parse_options=_parsing(kind), convert_options=converting
+        ) as table:
+            yield from table
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise DataError(f"{location.name}: {error}") from error
+
+
+def _codes(pieces: list[pa.DictionaryArray]) -> tuple[np.ndarray, pa.Array]:
+    """Number of the group of each row, ``(n,)``, groups numbered from the first to occur, and their ids ``(G,)``."""
+    whole = pa.chunked_array(pieces).unify_dictionaries()
+    codes = np.concatenate([np.asarray(chunk.indices, np.int32) for chunk in whole.chunks])
+    first = np.full(int(codes.max()) + 1, len(codes), INT)
+    np.minimum.at(first, codes, np.arange(len(codes)))
+    by_first = np.argsort(first, kind="stable")
+    rank = np.empty(len(first), np.int32)
+    rank[by_first] = np.arange(len(first), dtype=np.int32)
+    return rank[codes], whole.chunk(0).dictionary.take(pa.array(by_first))

@@ -1,0 +1,270 @@
+"""Writing stores batch by batch: what is held is one batch."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import zarr
+from scipy import sparse
+from zarr.codecs import BloscCodec, Crc32cCodec
+
+from bnp_dask.core.location import Location
+from bnp_dask.data.batching import PIECE_BYTES
+from bnp_dask.data.grouped.offsets import Cut, check_offsets
+from bnp_dask.data.grouped.steps import IDS_PLACE
+from bnp_dask.data.sources.zarr_rows import ATTRIBUTE, FORMAT_VERSION
+from bnp_dask.errors import DataError
+
+ENTRY_CHUNK = 2**18
+"""Most entries in one chunk of a store of counts."""
+
+IDS_ROWS = 2**16
+"""Ids of groups in a row group: a batch reads those that hold its own."""
+
+
+def create_array(location: Location, shape: tuple[int, ...], chunks: tuple[int, ...], dtype: Any) -> zarr.Array:
+    """An array whose chunks are all written and carry a checksum, so that a missing or damaged one is noticed."""
+    dtype = np.dtype(dtype)
+    return zarr.create_array(
+        location.zarr_store(read_only=False),
+        shape=shape,
+        chunks=chunks,
+        dtype=dtype,
+        fill_value=0,
+        compressors=[BloscCodec(cname="lz4", clevel=5, shuffle="shuffle", typesize=dtype.itemsize), Crc32cCodec()],
+        config={"write_empty_chunks": True},
+        overwrite=True,
+    )
+
+
+def write_vector(location: Location, values: np.ndarray) -> None:
+    """A small array, in chunks of at most a megabyte or so."""
+    rows = max(1, min(len(values), 2**17))
+    array = create_array(location, values.shape, (rows, *values.shape[1:]), values.dtype)
+    if len(values):
+        array[...] = values
+
+
+def finish(location: Location, facts: Mapping[str, Any], source: str) -> None:
+    """Write the group itself, last of all: a store whose writing was cut short has none and is not opened."""
+    attributes = {ATTRIBUTE: {"format": FORMAT_VERSION, **facts, "source": source}}
+    zarr.create_group(location.zarr_store(read_only=False), attributes=attributes)
+
+
+@dataclass(eq=False)
+class RowsWriter:
+    """Takes rows in pieces of any size and writes batches of ``batch_rows``.
+
+    Parameters
+    ----------
+    location
+        Where the store will be.
+    n_features, dtype
+        Columns, and how they are stored.
+    batch_rows
+        Atoms per batch.
+    cut
+        Groups of rows, and where batches start; then these are the batches.
+    """
+
+    location: Location
+    n_features: int
+    dtype: np.dtype
+    batch_rows: int
+    cut: Cut | None = None
+    n_atoms: int = 0
+    n_batches: int = 0
+    _held: list[np.ndarray] = field(default_factory=list)
+    _held_rows: int = 0
+    _weights: list[np.ndarray] = field(default_factory=list)
+    _array: zarr.Array | None = None
+
+    def add(self, x: np.ndarray, weights: np.ndarray | None = None) -> None:
+        """More rows ``(n, D)``; weights ``(n,)`` for all of them or for none."""
+        if x.shape[1] != self.n_features:
+            raise DataError(f"rows {self.n_atoms} and after have {x.shape[1]} columns, those before {self.n_features}")
+        if weights is not None:
+            self._weights.append(weights)
+        while len(x):
+            part = x[: self._room() - self._held_rows]
+            self._held.append(part)
+            self._held_rows += len(part)
+            x = x[len(part) :]
+            if self._held_rows == self._room():
+                self._flush()
+
+    def _room(self) -> int:
+        """Rows of the batch that is being filled."""
+        if self.cut is None:
+            return self.batch_rows
+        first, last = self.cut.offsets[self.cut.groups[self.n_batches : self.n_batches + 2]]
+        return int(last - first)
+
+    def close(self, facts: Mapping[str, Any], source: str) -> None:
+        """Write what is left, then the group."""
+        if self._held_rows:
+            self._flush()
+        if self._array is None:
+            raise DataError(f"{source} has no rows")
+        self._array.resize((self.n_atoms, self.n_features))
+        if self._weights:
+            write_vector(self.location.child("weights"), np.concatenate(self._weights))
+        sizes = {"n_atoms": self.n_atoms, "n_features": self.n_features, "batch_rows": self.batch_rows}
+        if self.cut is not None:
+            check_offsets(self.cut.offsets, self.n_atoms, source)
+            write_vector(self.location.child("groups"), self.cut.offsets)
+            table = np.stack([self.cut.groups, self.cut.offsets[self.cut.groups]], axis=1)
+            write_vector(self.location.child("batch_group"), table)
+            sizes["n_groups"] = len(self.cut.offsets) - 1
+            blocks = self.cut.names.all_blocks()
+            if blocks is not None:
+                write_vector(self.location.child("blocks"), blocks)
+            _write_ids(self.location, self.cut.names.ids)
+        finish(self.location, {"kind": "rows", **sizes, **facts}, source)
+
+    def _flush(self) -> None:
+        x = self._held[0] if len(self._held) == 1 else np.concatenate(self._held)
+        if self._array is None:
+            # several chunks in a batch: a reader then holds the batch and one decoded chunk, not two batches
+            pieces = max(1, round(x.shape[0] * self.n_features * self.dtype.itemsize / PIECE_BYTES))
+            rows = -(-x.shape[0] // pieces)
+            shape = x.shape
+            self._array = create_array(self.location.child("x"), shape, (rows, self.n_features), self.dtype)
+        stop = self.n_atoms + len(x)
+        if stop > self._array.shape[0]:
+            # room grows by doubling: each resize rewrites the metadata
+            self._array.resize((max(stop, 2 * self._array.shape[0]), self.n_features))
+        self._array[self.n_atoms : stop] = x
+        self.n_atoms, self.n_batches = stop, self.n_batches + 1
+        self._held, self._held_rows = [], 0
+
+
+def _write_ids(store: Location, ids: pa.Array | Location | None) -> None:
+    """Ids of groups, if they have any, as a table in the store."""
+    if ids is None:
+        return
+    zarr.create_group(store.child(IDS_PLACE[0]).zarr_store(read_only=False))
+    place = store.child(*IDS_PLACE)
+    with fsspec.open(place.url, "wb", **place.options) as out:
+        if isinstance(ids, Location):
+            with ids.open() as source:
+                shutil.copyfileobj(source, out)
+            return
+        pq.write_table(pa.table({"id": ids}), out, row_group_size=IDS_ROWS)
+
+
+@dataclass(eq=False)
+class CountsWriter:
+    """Takes documents in pieces of any size and writes batches.
+
+    Parameters
+    ----------
+    location
+        Where the store will be.
+    count_dtype
+        How counts are stored.
+    batch_entries, batch_docs
+        A batch is full at so many entries (documents without words count as one), or documents.
+    """
+
+    location: Location
+    count_dtype: np.dtype
+    batch_entries: int
+    batch_docs: int | None = None
+    n_words: int = 0
+    n_entries: int = 0
+    n_empty: int = 0
+    total: float = 0.0
+    _held: list[sparse.csr_array] = field(default_factory=list)
+    _held_docs: int = 0
+    _held_cost: int = 0
+    _lengths: list[np.ndarray] = field(default_factory=list)
+    _weights: list[np.ndarray] = field(default_factory=list)
+    _batch_doc: list[int] = field(default_factory=lambda: [0])
+    _batch_entry: list[int] = field(default_factory=lambda: [0])
+    _arrays: tuple[zarr.Array, zarr.Array] | None = None
+
+    @property
+    def n_atoms(self) -> int:
+        """Documents so far, held ones included."""
+        return self._batch_doc[-1] + self._held_docs
+
+    @property
+    def n_batches(self) -> int:
+        """Batches written."""
+        return len(self._batch_doc) - 1
+
+    def add(self, x: sparse.csr_array, weights: np.ndarray | None = None) -> None:
+        """More documents ``(n, V)``; V may grow from call to call."""
+        self.n_words = max(self.n_words, x.shape[1])
+        self.n_empty += int((np.diff(x.indptr) == 0).sum())
+        self.total += float(x.data.sum())
+        self.n_entries += x.nnz
+        if weights is not None:
+            self._weights.append(weights)
+        start, n = 0, x.shape[0]
+        cost = np.cumsum(np.maximum(np.diff(x.indptr), 1))
+        while start < n:
+            before = int(cost[start - 1]) if start else 0
+            room = self.batch_entries - self._held_cost + before
+            stop = int(np.searchsorted(cost, room, side="right"))
+            if self.batch_docs is not None:
+                stop = min(start + self.batch_docs - self._held_docs, n)
+            if stop <= start and self._held_docs:
+                self._flush()
+                continue
+            stop = max(stop, start + 1)
+            self._held.append(x[start:stop])
+            self._held_docs += stop - start
+            self._held_cost += int(cost[stop - 1]) - before
+            start = stop
+            if self._held_docs == self.batch_docs or (self.batch_docs is None and start < n):
+                self._flush()
+
+    def close(self, facts: Mapping[str, Any], source: str) -> None:
+        """Write what is left, then the tables, then the group."""
+        if self._held_docs:
+            self._flush()
+        if self._arrays is None:
+            raise DataError(f"{source} has no documents")
+        integer = np.int64
+        write_vector(self.location.child("length"), np.concatenate(self._lengths).astype(integer))
+        write_vector(self.location.child("batch_doc"), np.array(self._batch_doc, integer))
+        write_vector(self.location.child("batch_entry"), np.array(self._batch_entry, integer))
+        if self._weights:
+            write_vector(self.location.child("weights"), np.concatenate(self._weights))
+        sizes = {"n_atoms": self.n_atoms, "n_words": self.n_words, "n_entries": self.n_entries}
+        finish(self.location, {"kind": "counts", **sizes, **facts}, source)
+
+    def _flush(self) -> None:
+        lengths = np.concatenate([np.diff(x.indptr) for x in self._held])
+        words = np.concatenate([x.indices for x in self._held])
+        counts = np.concatenate([x.data for x in self._held])
+        if self._arrays is None:
+            chunk = min(ENTRY_CHUNK, self.batch_entries if self.batch_docs is None else ENTRY_CHUNK)
+            chunk = max(1, min(chunk, 2 * max(len(words), 1024)))
+            word = create_array(self.location.child("word"), (chunk,), (chunk,), np.int32)
+            count = create_array(self.location.child("count"), (chunk,), (chunk,), self.count_dtype)
+            self._arrays = (word, count)
+        chunk = self._arrays[0].chunks[0]
+        start = self._batch_entry[-1]
+        # the next batch starts where a chunk does
+        stop = start + -(-len(words) // chunk) * chunk
+        for array, values in zip(self._arrays, (words, counts), strict=True):
+            if stop > array.shape[0]:
+                array.resize((stop,))
+            padded = np.zeros(stop - start, array.dtype)
+            padded[: len(values)] = values
+            if len(padded):
+                array[start:stop] = padded
+        self._lengths.append(lengths)
+        self._batch_doc.append(self._batch_doc[-1] + len(lengths))
+        self._batch_entry.append(stop)
+        self._held, self._held_docs, self._held_cost = [], 0, 0

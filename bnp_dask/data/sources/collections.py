@@ -1,0 +1,424 @@
+"""Dask collections: batches are their blocks and partitions, computed inside the task that uses them.
+
+The only file under ``data`` that imports dask.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import cloudpickle
+import dask
+import numpy as np
+import pyarrow as pa
+from dask._task_spec import convert_legacy_graph
+from dask.local import get_sync
+from scipy import sparse
+
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.columns import NO_ROLES, WHOLE, Columns, Cutting, Roles
+from bnp_dask.data.base import Reader, naming_batch
+from bnp_dask.data.batching import (
+    BATCH_BYTES,
+    Span,
+    batch_name,
+    check_batch_size,
+    check_dtype,
+    check_index,
+    float_rows,
+)
+from bnp_dask.data.grouped.offsets import Runs, as_arrow, require_once
+from bnp_dask.data.grouped.steps import BatchNames, blocks_of
+from bnp_dask.data.sources.choose import choose, frame_columns
+from bnp_dask.data.sources.frames import frame_batch, labels_in
+from bnp_dask.errors import DataError
+from bnp_dask.execute.ordered import in_order
+from bnp_dask.inputs.arrays import plain
+from bnp_dask.inputs.sparse_rows import as_counts, require_sound
+
+if TYPE_CHECKING:
+    # imported where it is needed: it brings pandas along, 80 MB in each worker that reads plain files
+    import dask.array as da
+
+WINDOW = 16
+"""Partitions whose groups are looked at, in flight."""
+
+
+def is_dask(data: Any) -> bool:
+    """Whether data are a dask collection."""
+    return bool(dask.is_dask_collection(data))
+
+
+def is_dask_array(data: Any) -> bool:
+    """Whether data are a dask array."""
+    return is_dask(data) and type(data).__module__.split(".")[:2] == ["dask", "array"]
+
+
+def _small_graph(collection: Any, name: str) -> tuple[Mapping[Hashable, Any], Hashable]:
+    """The tasks that one block needs, and the key of that block.
+
+    Raises DataError when they need a value that lives on a cluster: then they hold a future, or name a task that
+    is not in the graph.
+    """
+    import dask.array as da
+
+    if isinstance(collection, da.Array):
+        (best,) = dask.optimize(collection)
+    else:
+        # dask.optimize gives frames a graph in which every partition is the first (dask 2026.8)
+        best = collection.optimize()
+    key = best.__dask_keys__()
+    while isinstance(key, list):
+        key = key[0]
+    graph = dict(best.__dask_graph__())
+    tasks = convert_legacy_graph({k: task for k, task in graph.items() if not _is_future(task)})
+    needed: dict[Hashable, Any] = {}
+    todo = [key]
+    while todo:
+        wanted = todo.pop()
+        if wanted in needed:
+            continue
+        if wanted not in tasks:
+            raise DataError(
+                f"{name} was persisted on a cluster: its values are futures, which tasks cannot open. Train on the "
+                "collection as it was before persist(), or write it with x.to_zarr(path) or df.to_parquet(path) and "
+                "pass that path"
+            )
+        needed[wanted] = tasks[wanted]
+        todo.extend(tasks[wanted].dependencies)
+    return needed, key
+
+
+def _is_future(task: Any) -> bool:
+    # known by name: importing distributed is slow and not needed otherwise
+    return type(task).__name__ == "Future" and type(task).__module__.startswith("distributed.")
+
+
+def _compute(payload: bytes) -> Any:
+    """Run a graph in this thread; it was packed by this process's client, never read from a disk."""
+    graph, key = pickle.loads(payload)
+    return get_sync(graph, key)
+
+
+@dataclass(frozen=True)
+class BlockReader:
+    """Computes one block of a dask array.
+
+    ``payload`` is the packed graph: as bytes, so that no scheduler takes it for a collection of its own.
+    """
+
+    payload: bytes
+    n_features: int
+    is_sparse: bool
+    name: str
+
+    def __call__(self) -> Batch:
+        with naming_batch(self.name):
+            block = _compute(self.payload)
+            if np.ndim(block) != 2 or block.shape[1] != self.n_features or sparse.issparse(block) != self.is_sparse:
+                raise DataError(f"{self.name}: computed {_shown(block)}; needs {self.n_features} columns")
+            return Batch(block_rows(block, self.name), None, self.name)
+
+
+def block_rows(block: Any, name: str) -> np.ndarray | sparse.csr_array:
+    """A computed block as float64 rows, dense or sparse."""
+    return as_counts(block, name) if sparse.issparse(block) else float_rows(plain(block, name), name)
+
+
+def as_declared(x: da.Array) -> da.Array:
+    """The same array, whose chunks are found out when they are not what the array says of them.
+
+    Dask itself believes it: a chunk of fewer rows makes a smaller result, and rows beyond those announced are lost
+    where a chunk is cut.
+    """
+    import dask.array as da
+
+    return da.map_blocks(_checked_chunk, x, declared=np.dtype(x.dtype), dtype=x.dtype, meta=x._meta)
+
+
+def _checked_chunk(chunk: Any, declared: np.dtype, block_info: Any = None) -> Any:
+    """A chunk; DataError when its shape, dtype or kind is not what the array says."""
+    said = block_info[None]
+    sizes, place = said["chunk-shape"], said["chunk-location"]
+    found = np.shape(chunk)
+    if len(found) != len(sizes) or any(not np.isnan(a) and a != b for a, b in zip(sizes, found, strict=True)):
+        raise DataError(
+            f"chunk {place} of the dask array has shape {found}, but the array says {tuple(sizes)}; give map_blocks or "
+            "from_delayed the true chunks or shape, or unknown ones (nan), or call x.compute_chunk_sizes()"
+        )
+    if not np.can_cast(chunk.dtype, declared, "safe"):
+        raise DataError(
+            f"chunk {place} of the dask array has dtype {chunk.dtype}, but the array says {declared}; give map_blocks "
+            "or from_delayed the true dtype, or end with .astype(float)"
+        )
+    if sparse.issparse(chunk):  # Dask cuts and joins them before a batch is made
+        require_sound(chunk, f"chunk {place} of the dask array")
+    return chunk
+
+
+def _shown(block: Any) -> str:
+    kind = "sparse counts" if sparse.issparse(block) else "rows"
+    return f"{kind} of shape {np.shape(block)}"
+
+
+@dataclass(frozen=True)
+class PartitionReader:
+    """Computes one partition of a dask DataFrame.
+
+    ``labels``, ``weights`` and ``keys`` are what the frame calls the columns of features, weights, groups and order.
+    """
+
+    payload: bytes
+    labels: tuple[Any, ...]
+    weights: Any
+    name: str
+    keys: tuple[Any, ...] = ()
+    cutting: Cutting = WHOLE
+
+    def __call__(self) -> Batch:
+        frame = _compute(self.payload)
+        batch = frame_batch(frame, self.labels, self.weights, self.name)
+        if not self.keys:
+            return batch
+        runs = _runs(frame, self.keys, self.name, self.cutting)
+        return replace(batch, groups=blocks_of(runs.offsets(), runs.breaks(), self.cutting.cut)[0])
+
+
+@dataclass(frozen=True)
+class PartitionNames:
+    """What the groups of one partition are called, as :class:`~bnp_dask.data.grouped.steps.BatchNames`."""
+
+    payload: bytes
+    name: str
+    keys: tuple[Any, ...]
+    cutting: Cutting
+
+    def __call__(self) -> tuple[pa.Array, np.ndarray]:
+        runs = _runs(_compute(self.payload), self.keys, self.name, self.cutting)
+        offsets, blocks = blocks_of(runs.offsets(), runs.breaks(), self.cutting.cut)
+        return BatchNames(runs.ids(), blocks, (0, len(offsets) - 1))()
+
+
+def _runs(frame: Any, keys: Sequence[Any], name: str, cutting: Cutting) -> Runs:
+    """Groups of the rows of one partition."""
+    runs = Runs(name, str(keys[0]), str(keys[1]) if len(keys) > 1 else None, cutting)
+    runs.add(*[as_arrow(frame[key]) for key in keys])
+    return runs
+
+
+@dataclass(frozen=True, eq=False)
+class DaskArraySource:
+    """A dask array ``(n, D)`` chunked along rows; lengths of chunks need not be known."""
+
+    name: str
+    x: da.Array
+    spans: tuple[Span, ...] | None
+    is_sparse: bool
+
+    @staticmethod
+    def of(x: da.Array, batch_size: int | None = None) -> DaskArraySource:
+        """Check the array; small chunks are put together, ``batch_size`` re-cuts rows."""
+        name = "dask array"
+        if x.ndim != 2:
+            raise DataError(f"{name} has shape {x.shape}; needs two axes: x.reshape(len(x), -1)")
+        check_dtype(x.dtype, name)
+        if np.isnan(x.shape[1]):
+            raise DataError(f"{name} has an unknown number of columns (shape {x.shape}); call x.compute_chunk_sizes()")
+        if len(x.chunks[1]) > 1:
+            raise DataError(
+                f"{name} is chunked along columns ({len(x.chunks[1])} chunks of a row); an atom must lie in one chunk: "
+                "x.rechunk((rows, -1)), for example x.rechunk((10_000, -1))"
+            )
+        rows = x.chunks[0]
+        x = as_declared(x)
+        if np.isnan(rows).any():
+            if batch_size is not None:
+                raise DataError(
+                    f"{name} has chunks of unknown length, so batch_size cannot cut it; call x.compute_chunk_sizes(), "
+                    "or leave batch_size out: each chunk is a batch"
+                )
+            return DaskArraySource(name, x, None, sparse.issparse(x._meta))
+        if not sum(rows) or not x.shape[1]:
+            raise DataError(f"{name} has no {'columns' if sum(rows) else 'rows'} (shape {x.shape})")
+        is_sparse = sparse.issparse(x._meta)
+        if batch_size is not None:
+            x = x.rechunk((check_batch_size(batch_size), -1))
+        elif not is_sparse:
+            x = x.rechunk((_grouped(rows, max(1, BATCH_BYTES // (8 * x.shape[1]))), -1))
+        ends = np.cumsum(x.chunks[0]).tolist()
+        return DaskArraySource(name, x, tuple(zip([0, *ends[:-1]], ends, strict=True)), is_sparse)
+
+    def cut(self, spans: Sequence[Span]) -> DaskArraySource:
+        """The same rows in other batches."""
+        sizes = tuple(stop - start for start, stop in spans)
+        return replace(self, x=self.x.rechunk((sizes, -1)), spans=tuple(spans))
+
+    @property
+    def n_batches(self) -> int:
+        return int(self.x.numblocks[0])
+
+    @property
+    def n_features(self) -> int:
+        return int(self.x.shape[1])
+
+    @property
+    def n_atoms(self) -> int | None:
+        return None if self.spans is None else self.spans[-1][1]
+
+    def reader(self, index: int) -> Reader:
+        check_index(index, self.n_batches, self.name)
+        name = batch_name(self.name, index, None if self.spans is None else self.spans[index])
+        payload = cloudpickle.dumps(_small_graph(self.x.blocks[index], name))
+        return BlockReader(payload, self.n_features, self.is_sparse, name)
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "kind": "dask array",
+            "path": self.name,
+            "n_atoms": self.n_atoms,
+            "n_features": self.n_features,
+            "n_batches": self.n_batches,
+            "dtype": str(self.x.dtype),
+        }
+
+
+def _grouped(rows: Sequence[int], most: int) -> tuple[int, ...]:
+    """Neighbouring chunks put together while they hold at most ``most`` rows; no chunk is cut."""
+    out: list[int] = []
+    for size in rows:
+        if out and out[-1] + size <= most:
+            out[-1] += int(size)
+        else:
+            out.append(int(size))
+    return tuple(out)
+
+
+@dataclass(frozen=True, eq=False)
+class DaskFrameSource:
+    """A dask DataFrame; each partition is a batch, whose length need not be known."""
+
+    name: str
+    frame: Any
+    columns: Columns
+    labels: Mapping[str, Any]
+    """What the frame calls each column."""
+
+    @staticmethod
+    def of(
+        frame: Any,
+        batch_size: int | None = None,
+        columns: Sequence[str] | Columns | None = None,
+        roles: Roles = NO_ROLES,
+    ) -> DaskFrameSource:
+        """Check the columns; with groups, compute these columns once, to see that no partition cuts a group."""
+        name = "dask DataFrame"
+        if batch_size is not None:
+            raise DataError(f"{name}: its partitions are the batches; call df.repartition(...) instead of batch_size")
+        chosen, labels = choose(frame_columns(frame._meta, name), columns, roles, name)
+        keys = tuple(labels[key] for key in roles.keys)
+        if keys:
+            _require_whole_groups(frame[list(keys)], keys, name, roles.cutting)
+        return DaskFrameSource(name, frame[list(labels.values())], chosen, labels)
+
+    @property
+    def keys(self) -> tuple[Any, ...]:
+        """What the frame calls the columns of groups and their order."""
+        return tuple(self.labels[key] for key in self.columns.roles.keys)
+
+    @property
+    def n_batches(self) -> int:
+        return int(self.frame.npartitions)
+
+    @property
+    def n_features(self) -> int:
+        return self.columns.n_features
+
+    @property
+    def n_atoms(self) -> None:
+        return None
+
+    @property
+    def spans(self) -> None:
+        """Unknown: only computing a partition tells its length."""
+        return None
+
+    @property
+    def is_sparse(self) -> bool:
+        return False
+
+    def reader(self, index: int) -> Reader:
+        name = batch_name(self.name, check_index(index, self.n_batches, self.name), None)
+        payload = cloudpickle.dumps(_small_graph(self.frame.partitions[index], name))
+        cutting = self.columns.roles.cutting
+        return PartitionReader(payload, *labels_in(self.columns, self.labels), name, self.keys, cutting)
+
+    def batch_names(self, index: int) -> PartitionNames:
+        """What the groups of a batch are called; computes their columns again."""
+        name = batch_name(self.name, check_index(index, self.n_batches, self.name), None)
+        part = self.frame[list(self.keys)].partitions[index]
+        payload = cloudpickle.dumps(_small_graph(part, name))
+        return PartitionNames(payload, name, self.keys, self.columns.roles.cutting)
+
+    def describe(self) -> dict[str, Any]:
+        roles = self.columns.roles
+        return {
+            "kind": "dask dataframe",
+            "path": self.name,
+            "n_atoms": None,
+            "n_features": self.n_features,
+            "n_batches": self.n_batches,
+            "columns": list(self.columns.names),
+            "weights": roles.weights,
+            **({"groups": list(roles.keys)} if roles.keys else {}),
+            **({"cutting": asdict(roles.cutting)} if roles.cutting != WHOLE else {}),
+        }
+
+
+def _require_whole_groups(frame: Any, keys: tuple[Any, ...], name: str, cutting: Cutting) -> None:
+    """DataError when rows of one group lie in two places, such as in two partitions.
+
+    Partitions are computed on the current client's cluster, or here, one after another.
+    """
+    from bnp_dask.execute.dask import open_executor  # brings along all of distributed
+
+    names = [f"{name} batch {b}" for b in range(frame.npartitions)]
+    graphs = (cloudpickle.dumps(_small_graph(frame.partitions[b], where)) for b, where in enumerate(names))
+    tasks = ((f"ids-batch{b}", _ids, (graph, keys, names[b], cutting)) for b, graph in enumerate(graphs))
+    with open_executor(None) as executor:
+        ids = list(in_order(executor, tasks, WINDOW))
+    try:
+        require_once(ids, name, str(keys[0]))
+    except DataError as error:
+        raise DataError(
+            f"{error}. Partitions must end where groups end: df.set_index({keys[0]!r}) makes them"
+        ) from None
+
+
+def _ids(payload: bytes, keys: tuple[Any, ...], name: str, cutting: Cutting) -> Any:
+    """Task: the id of each run of rows of one partition."""
+    return _runs(_compute(payload), keys, name, cutting).ids()
+
+
+def open_collection(
+    data: Any, batch_size: int | None, columns: Sequence[str] | Columns | None, roles: Roles
+) -> DaskArraySource | DaskFrameSource:
+    """A dask array or DataFrame as a source; DataError for other collections."""
+    if is_dask_frame(data):
+        return DaskFrameSource.of(data, batch_size, columns, roles)
+    import dask.array as da
+
+    if isinstance(data, da.Array):
+        if isinstance(columns, Sequence) or roles.weights is not None:
+            raise DataError(
+                "dask array: has no named columns; choose columns as x[:, [0, 2]], give weights as an array"
+            )
+        return DaskArraySource.of(data, batch_size)
+    raise DataError(f"{type(data).__name__} is a dask collection without rows; needs a dask Array or DataFrame")
+
+
+def is_dask_frame(data: Any) -> bool:
+    """Whether data are a dask DataFrame."""
+    return is_dask(data) and "dataframe" in type(data).__module__.lower() and type(data).__name__ == "DataFrame"

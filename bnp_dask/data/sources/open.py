@@ -1,0 +1,435 @@
+"""``as_source``: whatever the user has, as a source of batches."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+import zarr
+from scipy import sparse
+
+from bnp_dask.core.columns import Columns, Cutting, Roles
+from bnp_dask.core.location import Location
+from bnp_dask.data.base import Source
+from bnp_dask.data.batching import check_batch_size, check_names, parsed
+from bnp_dask.data.grouped.ids import (
+    Keys,
+    RowSettings,
+    csv_table,
+    from_list,
+    grouped,
+    is_list_of_groups,
+    open_parquet_groups,
+    stored_groups,
+    table_groups,
+)
+from bnp_dask.data.grouped.offsets import GroupedSource
+from bnp_dask.data.ingestion.formats import STREAMED, TEXT_TABLES, Stream, check_format, detect
+from bnp_dask.data.sources.arrays import ArraySource, with_weights
+from bnp_dask.data.sources.collections import DaskArraySource, is_dask, is_dask_frame, open_collection
+from bnp_dask.data.sources.frames import TableSource, is_frame, is_list_of_frames, joined
+from bnp_dask.data.sources.named import matched, ordered
+from bnp_dask.data.sources.npy import NpyFile, NpySource
+from bnp_dask.data.sources.parquet import ParquetSource, first_schema, parquet_files
+from bnp_dask.data.sources.parquet_counts import ParquetCountsSource, counts_shape
+from bnp_dask.data.sources.zarr_counts import ZarrCountsSource, open_zarr_counts
+from bnp_dask.data.sources.zarr_rows import ZarrArray, ZarrRowsSource, open_zarr, open_zarr_rows, store_facts
+from bnp_dask.data.text.options import TEXT_FORMATS
+from bnp_dask.errors import DataError
+from bnp_dask.inputs.arrays import plain
+from bnp_dask.inputs.settings import one_of
+
+READ_WHOLE = 256 * 2**20
+"""Text files up to this size (four times the packed size, for packed ones) may be read into memory."""
+
+Data = Any
+"""Path or URL, NumPy array, scipy.sparse matrix, dask Array or DataFrame, pandas DataFrame, Arrow Table, or Source."""
+
+FileSource = (
+    NpySource | ZarrRowsSource | ZarrCountsSource | ParquetSource | ParquetCountsSource | ArraySource | GroupedSource
+)
+
+
+def as_source(
+    data: Data,
+    *,
+    batch_size: int | None = None,
+    weights: str | os.PathLike[str] | np.ndarray | Sequence[float] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    columns: Sequence[str] | Columns | None = None,
+    format: str | None = None,
+    groups: str | os.PathLike[str] | np.ndarray | Sequence[int] | None = None,
+    order: str | None = None,
+    gaps: Literal["refuse", "cut", "ignore"] | None = None,
+    step: float | None = None,
+    cut: int | None = None,
+    on_bad_batch: Literal["raise", "skip"] = "raise",
+) -> Source:
+    """A source of batches from a path, URL, array, table or dask collection.
+
+    Parameters
+    ----------
+    data
+        Path or URL of a Zarr store, Parquet file or folder, .npy or .npz file, or of a small text file; a NumPy array
+        ``(n, D)``; a list of arrays ``(n_g, D)`` or DataFrames, one for each group (sequence, image); scipy.sparse
+        counts ``(n, V)``; a dask Array or DataFrame; a pandas DataFrame; an Arrow Table; or a source, which is returned
+        as it is.
+    batch_size
+        Atoms per batch.  Default: as the data are chunked, or about 32 MB.
+    weights
+        How often each atom counts: an array ``(n,)``, the path of a .npy file, or (Parquet, DataFrame, CSV) the name of
+        a column.
+    storage_options
+        Passed to fsspec for URLs.
+    columns
+        Columns to use, in that order (Parquet, DataFrame, CSV).  Default: all numeric ones.  Or the columns that a
+        model was trained on, ``posterior.columns``: features are found by name and put in order; one that is missing
+        is an error, and so is one more unless training chose its own; tables are read with the weights, groups and
+        order of training, unless these arguments say otherwise.  Features of data without names are taken as they lie,
+        and get these names: so ``Columns.of(["age", "visits"])`` names those of an array.
+    format
+        Format of a file, where its name and first bytes do not tell.
+    groups
+        Which rows belong together (sequences, images, hospitals): offsets ``(G + 1,)``, where group g is the rows
+        ``offsets[g]:offsets[g + 1]`` (a group may be empty), or the path of a .npy file that holds them; or the
+        name of a column of ids (Parquet, DataFrame, CSV), rows of one group together.  A batch never cuts a group: it
+        holds up to ``batch_size`` rows in whole groups, and a larger group alone.  Stores that ``ingest`` wrote with
+        groups have them already.
+    order
+        A column of numbers, dates or times that must rise within each group, no two rows with the same; rows are
+        taken as they lie, so this is a check.  ``bnp_dask.ingest`` sorts.
+    gaps
+        What to do where the order column goes up by more than one and a half steps: ``"refuse"`` (the default),
+        ``"cut"``: what follows the gap is a group (a sequence) of its own, ``"ignore"``: rows follow one another
+        whatever lies between.
+    step
+        Distance of neighbouring rows in the order column, in its units (of dates and times those that they are stored
+        in); default: the median distance.
+    cut
+        Most rows of a group: longer ones are cut into as few blocks as possible, of equal size, and each is a group of
+        its own.  For sequences that are too long to be worked on in one piece: each block then starts anew, from the
+        start probabilities, and the transition at each cut is not counted (``source.n_cuts`` in all).  Rows stay in
+        their order, so labels do.  Blocks of many times the length of a segment change little: where states last 60
+        steps, blocks of 1000 gave 1 label in 10,000 another state, blocks of 100 1 in 800.
+    on_bad_batch
+        ``"skip"``: a file of a Parquet folder that has other columns than the rest, or cannot be opened, is an error
+        only when its batch is read; for ``train(..., on_bad_batch="skip")``.
+
+    Raises
+    ------
+    DataError
+        The data cannot be read as rows of numbers or counts; says what was found and what to call.
+    """
+    one_of("on_bad_batch", on_bad_batch, ("raise", "skip"))
+    wanted = columns if isinstance(columns, Columns) else check_names(columns, {"order": order})
+    if batch_size is not None:
+        check_batch_size(batch_size)
+    location = Location.of(data, storage_options, "data") if isinstance(data, (str, os.PathLike)) else None
+    rows = RowSettings(weights, groups, order, gaps, step, cut)
+    if isinstance(wanted, Columns) and _is_table(data, location, format):
+        # each frame of a list is a group
+        rows = rows.as_trained(Roles(wanted.roles.weights) if is_list_of_frames(data) else wanted.roles)
+    cutting = Cutting.of(rows.cut, rows.gaps, rows.step, rows.order)
+    keys = Keys.of(rows.groups, rows.order, cutting)
+    if location is not None:
+        lenient = on_bad_batch == "skip"
+        source = open_path(location, batch_size, rows.weights, wanted, format, keys, rows.cut, lenient)
+    elif format is not None or storage_options is not None:
+        raise DataError(f"format and storage_options are for paths and URLs, but data is {type(data).__name__}")
+    else:
+        source = _open_object(data, batch_size, wanted, rows, keys)
+    return matched(source, wanted) if isinstance(wanted, Columns) else source
+
+
+def _is_table(data: Data, location: Location | None, format: str | None) -> bool:
+    """Whether data are a table with a name for each column, so that rows may have weights and groups there."""
+    if location is None:
+        return isinstance(data, pa.Table) or is_frame(data) or is_list_of_frames(data) or is_dask_frame(data)
+    with parsed(location.name):
+        location.require()
+        kind = check_format(format) if format is not None else detect(location)
+        if kind == "parquet":
+            return counts_shape(first_schema(parquet_files(location), True)) is None
+        return Stream(location, kind).has_names
+
+
+def _open_object(
+    data: Data, batch_size: int | None, columns: list[str] | Columns | None, rows: RowSettings, keys: Keys | None
+) -> Source:
+    """Source of something in this process."""
+    if isinstance(data, zarr.Array | zarr.Group):
+        raise DataError("data is an open Zarr node, which workers cannot open; pass its path or URL")
+    if is_dask(data):
+        column, apart = _split_weights(rows.weights)
+        _require_groups(rows.cut, keys, "dask collection")
+        source = open_collection(data, batch_size, columns, _roles(keys, column))
+        if keys is not None and (isinstance(source, DaskArraySource) or keys.column is None):
+            return grouped(source, keys.require_offsets(source.name), batch_size, apart, rows.cut)
+        return _weighted(source, source.spans, apart)
+    if isinstance(data, Source):
+        given = (batch_size, rows.weights, None if isinstance(columns, Columns) else columns, keys, rows.cut)
+        if any(value is not None for value in given):
+            raise DataError(
+                "data is already a source; give batch_size, weights, columns, groups and cut where it is made"
+            )
+        return data
+    return _from_memory(data, batch_size, columns, rows, keys)
+
+
+def _roles(keys: Keys | None, weights: str | None) -> Roles:
+    """Columns that are no features."""
+    return Roles(weights) if keys is None else keys.roles(weights)
+
+
+def _require_groups(cut: int | None, keys: Keys | None, name: str) -> None:
+    if cut is not None and keys is None:
+        raise DataError(
+            f"{name}: cut={cut} cuts sequences into blocks; say which rows are of one sequence: groups= (all rows one "
+            "sequence: groups=[0, n])"
+        )
+
+
+def _from_memory(
+    data: Data, batch_size: int | None, columns: list[str] | Columns | None, rows: RowSettings, keys: Keys | None
+) -> Source:
+    column, apart = _split_weights(rows.weights)
+    cut = rows.cut
+    if isinstance(data, pa.Table) or is_frame(data):
+        make = TableSource.of_table if isinstance(data, pa.Table) else TableSource.of_frame
+        _require_groups(cut, keys, "table")
+        table = make(data, batch_size, columns, _roles(keys, column))
+        if keys is not None:
+            return table_groups(table, keys, batch_size, apart)
+        return _weighted(table, table.spans, apart)
+    if is_list_of_frames(data):
+        if keys is not None:
+            raise DataError("data is a list of DataFrames, each a group; leave out groups=, or give one DataFrame")
+        whole = TableSource.of_frame(joined(data), None, columns, _roles(keys, column))
+        offsets = np.concatenate([[0], np.cumsum([len(part) for part in data])])
+        return grouped(whole, offsets, batch_size, apart, cut)
+    if not sparse.issparse(data) and not isinstance(data, (np.ndarray, list, tuple)):
+        raise DataError(
+            f"data is {type(data).__name__}; needs a path or URL, a NumPy array, scipy.sparse counts, a dask Array or "
+            "DataFrame, a pandas DataFrame, an Arrow Table, or a source"
+        )
+    if isinstance(columns, list) or column is not None:
+        raise DataError("an array has no named columns; choose columns as x[:, [0, 2]], give weights as an array")
+    if is_list_of_groups(data):
+        if keys is not None:
+            raise DataError("data is a list of arrays, each a group; leave out groups=, or give one array")
+        return from_list(data, batch_size, apart, cut)
+    _require_groups(cut, keys, "array")
+    try:
+        held = data if sparse.issparse(data) else np.asanyarray(data)
+    except ValueError as error:
+        raise DataError(
+            f"data is a {type(data).__name__} that is no array: {error}. A list of sequences needs a matrix (n_g, D) "
+            "for each, also for single numbers: [x.reshape(-1, 1) for x in data]"
+        ) from error
+    source = ArraySource.of(held, batch_size)
+    if keys is not None:
+        return grouped(source, keys.require_offsets(source.name), batch_size, apart, cut)
+    return _weighted(source, source.spans, apart)
+
+
+def _split_weights(weights: Any) -> tuple[str | None, np.ndarray | NpyFile | None]:
+    """Weights as a column name, or as an array or file beside the data."""
+    if weights is None:
+        return None, None
+    if isinstance(weights, (str, os.PathLike)):
+        text = os.fspath(weights)
+        if text.endswith(".npy"):
+            location = Location.of(text)
+            location.require()
+            return None, NpyFile.open(location, vector=True)
+        return text, None
+    return None, plain(weights, "weights")
+
+
+def _weighted(source: Any, cut: Sequence[tuple[int, int]] | None, weights: np.ndarray | NpyFile | None) -> Source:
+    if weights is None:
+        return source
+    if cut is None:
+        raise DataError(f"{source.name}: the lengths of its batches are unknown, so weights must be a column of it")
+    return with_weights(source, tuple(cut), weights)
+
+
+def open_path(
+    location: Location,
+    batch_size: int | None = None,
+    weights: Any = None,
+    columns: Sequence[str] | Columns | None = None,
+    format: str | None = None,
+    keys: Keys | None = None,
+    cut: int | None = None,
+    is_lenient: bool = False,
+) -> Source:
+    """Source of a file, folder or URL."""
+    with parsed(location.name):
+        return _open_path(location, batch_size, weights, columns, format, keys, cut, is_lenient)
+
+
+def _open_path(
+    location: Location,
+    batch_size: int | None,
+    weights: Any,
+    columns: Sequence[str] | Columns | None,
+    format: str | None,
+    keys: Keys | None,
+    cut: int | None,
+    is_lenient: bool,
+) -> Source:
+    column, apart = _split_weights(weights)
+    location.require()
+    kind = check_format(format) if format is not None else detect(location)
+    if kind in TEXT_FORMATS:
+        raise DataError(
+            f"{location.name} is raw text ({kind}), which becomes counts of words first: bnp-dask ingest "
+            f"{location.name} OUT.zarr"
+        )
+    source: FileSource
+    if kind != "zarr":
+        _require_groups(cut, keys, location.name)
+    if kind in STREAMED:
+        return _read_whole(location, kind, batch_size, column, apart, columns, keys)
+    if kind == "parquet" and keys is not None:
+        parquet = open_parquet_groups(location, keys, batch_size, columns, column)
+        return parquet if apart is None else replace(parquet, atoms=_weighted(parquet.atoms, parquet.spans, apart))
+    if kind == "parquet":
+        source = _open_parquet(location, batch_size, columns, column, is_lenient)
+    elif isinstance(columns, Sequence) or column is not None:
+        what = f"weights={column!r}" if column is not None else "columns="
+        raise DataError(f"{location.name}: {what} needs named columns, which format {kind} does not have")
+    elif kind == "zarr":
+        source = _open_zarr(location, batch_size, None if keys is not None else cut)
+    elif kind == "npy":
+        source = NpySource.of(location, batch_size)
+    else:
+        source = _open_npz(location, batch_size)
+    if isinstance(source, GroupedSource):
+        if keys is not None:
+            raise DataError(f"{location.name}: this store holds its groups already; leave out groups=")
+        return source if apart is None else replace(source, atoms=_weighted(source.atoms, source.spans, apart))
+    if keys is not None:
+        if isinstance(source, ZarrCountsSource | ParquetCountsSource | ParquetSource):
+            raise DataError(
+                f"{location.name}: counts have a document in each row, a group of its own; leave out groups="
+            )
+        return grouped(source, keys.require_offsets(location.name), batch_size, apart, cut)
+    _require_groups(cut, keys, location.name)
+    return _weighted(source, source.spans, apart)
+
+
+def _open_zarr(
+    location: Location, batch_size: int | None, cut: int | None
+) -> ZarrRowsSource | ZarrCountsSource | GroupedSource:
+    node = open_zarr(location)
+    if isinstance(node, zarr.Array):
+        return ZarrRowsSource.of_array(location, ZarrArray.of(location, node), None, batch_size)
+    kind = store_facts(node, location.name).get("kind", "rows")
+    if kind == "counts":
+        return open_zarr_counts(location, node, batch_size)
+    if kind != "rows":
+        raise DataError(f"{location.name}: a store of kind {kind!r}; needs rows or counts")
+    rows = open_zarr_rows(location, node, batch_size)
+    return stored_groups(rows, location, sorted(node.array_keys()), batch_size, cut)
+
+
+def _open_parquet(
+    location: Location,
+    batch_size: int | None,
+    columns: Sequence[str] | Columns | None,
+    weights: str | None,
+    is_lenient: bool = False,
+) -> ParquetSource | ParquetCountsSource:
+    shape = counts_shape(first_schema(parquet_files(location), is_lenient))
+    if shape is None or isinstance(columns, Sequence):
+        return ParquetSource.of(location, batch_size, columns, Roles(weights), is_lenient)
+    if weights is not None:
+        raise DataError(f"{location.name}: a table of counts takes weights as an array or .npy file, not a column")
+    return ParquetCountsSource.of(location, batch_size)
+
+
+def _open_npz(location: Location, batch_size: int | None) -> ArraySource:
+    """An .npz file is packed, so it is read whole: a scipy.sparse matrix, or its only array, or the one named x."""
+    _check_small(location, "npz")
+    try:
+        return _npz_source(location, batch_size)
+    except DataError:
+        raise
+    except Exception as error:  # zipfile, zlib, NumPy and SciPy raise nearly anything on damaged bytes
+        raise DataError(
+            f"{location.name}: no .npz file of numbers, or a damaged one ({type(error).__name__}: {error})"
+        ) from error
+
+
+def _npz_source(location: Location, batch_size: int | None) -> ArraySource:
+    with location.open() as file, np.load(file, allow_pickle=False) as members:
+        if "format" in members.files and "shape" in members.files:
+            file.seek(0)
+            return ArraySource.of(sparse.load_npz(file), batch_size, location.name, "npz")
+        names = members.files
+        wanted = "x" if "x" in names else names[0] if len(names) == 1 else None
+        if wanted is None:
+            raise DataError(
+                f"{location.name} has arrays {', '.join(names) or 'none'}; needs one, or one named x. Pass the array "
+                f"itself: np.load({location.name!r})[{names[0] if names else 'x'!r}]"
+            )
+        return ArraySource.of(members[wanted], batch_size, location.name, "npz")
+
+
+def _check_small(location: Location, kind: str) -> None:
+    if kind == "images":
+        raise DataError(
+            f"{location.name}: images are cut into patches first: bnp-dask ingest {location.name} OUT.zarr --patch 8"
+        )
+    packed = 1 if fsspec.utils.infer_compression(location.url) is None and kind != "npz" else 4
+    size = location.size()
+    if size * packed > READ_WHOLE:
+        raise DataError(
+            f"{location.name}: {size / 2**20:.0f} MB of {kind} can only be read from front to back; turn it into a "
+            f"batched store first: bnp-dask ingest {location.name} OUT.zarr"
+        )
+
+
+def _read_whole(
+    location: Location,
+    kind: str,
+    batch_size: int | None,
+    column: str | None,
+    apart: Any,
+    columns: Sequence[str] | Columns | None,
+    keys: Keys | None,
+) -> Source:
+    """A small file of a streamed format, read into memory."""
+    _check_small(location, kind)
+    if keys is not None and keys.column is not None and kind in TEXT_TABLES:
+        table = csv_table(location, kind, keys)
+        of_file = TableSource.of_table(table, batch_size, columns, keys.roles(column), location.name)
+        return table_groups(of_file, keys, batch_size, apart)
+    stream = Stream(location, kind, columns, column)
+    held = list(stream.pieces())
+    if not held:
+        raise DataError(f"{location.name} has no rows")
+    if kind in TEXT_TABLES or kind == "idx":
+        x: Any = np.concatenate([piece for piece, _ in held])
+    else:
+        n_words = max(piece.shape[1] for piece, _ in held)
+        for piece, _ in held:
+            piece.resize(piece.shape[0], n_words)
+        x = sparse.csr_array(sparse.vstack([piece for piece, _ in held], format="csr"))
+    if column is not None:
+        apart = np.concatenate([w for _, w in held if w is not None])
+    source = ArraySource.of(x, batch_size, location.name, kind)
+    found: Source
+    if keys is not None:
+        found = grouped(source, keys.require_offsets(location.name), batch_size, apart, keys.cutting.cut)
+    else:
+        found = _weighted(source, source.spans, apart)
+    names = stream.named
+    return found if names is None else ordered(found, names, None)

@@ -1,0 +1,358 @@
+"""Dense rows in Parquet: numeric columns, or one column ``x`` of fixed-size lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bnp_dask.core.batch import Batch, check_weights
+from bnp_dask.core.columns import NO_ROLES, Columns, Roles, feature_names, few
+from bnp_dask.core.location import Location
+from bnp_dask.data.base import Reader
+from bnp_dask.data.batching import PIECE_BYTES, batch_name, batch_rows, check_index, spans
+from bnp_dask.data.identity import fingerprint_of_files
+from bnp_dask.data.sources.arrow import dtype_of, fill_rows, is_numeric, is_vector, numbers
+from bnp_dask.data.sources.choose import arrow_columns, choose
+from bnp_dask.errors import DataError, nearest
+from bnp_dask.inputs.arrays import to_float
+
+COLUMNS_AT_ONCE = 8
+"""Each column being read holds a page or two of about a megabyte, so a wide table is read in strips."""
+
+SUFFIXES = (".parquet", ".pq", ".parq")
+
+
+@dataclass(frozen=True)
+class RowGroups:
+    """A run of rows in one file: row groups ``first`` to ``last``, of their rows ``skip`` to ``skip + take``.
+
+    ``fault`` says why the file cannot be read, if that is known already.
+    """
+
+    file: Location
+    first: int
+    last: int
+    skip: int
+    take: int
+    fault: str = ""
+
+
+def parquet_files(location: Location) -> list[Location]:
+    """The files of a data set: the file itself, or all Parquet files in a folder, by name."""
+    if not location.is_dir():
+        return [location]
+    found = location.files(SUFFIXES)
+    if not found:
+        raise DataError(
+            f"{location.name}: a folder with neither Parquet files ({', '.join(SUFFIXES)}) nor a Zarr store"
+        )
+    return found
+
+
+def open_file(location: Location) -> pq.ParquetFile:
+    """Open one file; DataError when it is damaged.  Row groups are not read ahead."""
+    try:
+        if location.is_local:
+            return pq.ParquetFile(location.url, pre_buffer=False, buffer_size=2**16)
+        return pq.ParquetFile(location.open(), pre_buffer=False, buffer_size=2**20)
+    except (pa.ArrowInvalid, OSError) as error:
+        cause = _told(location, error)
+        raise DataError(f"{location.name}: no Parquet file, or one that is cut short ({error})") from cause
+
+
+def _told(location: Location, error: Exception) -> Exception | None:
+    """The cause to give for an error of Arrow's: none where it is the content that is damaged.
+
+    Arrow then raises an OSError too, without the number that operating systems give theirs.
+    """
+    is_damage = location.is_local and isinstance(error, OSError) and error.errno is None
+    return None if is_damage else error
+
+
+def read_pieces(part: RowGroups, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+    """The rows of a part, ``rows`` at a time; DataError names the file and its row groups."""
+    if part.fault:
+        raise DataError(part.fault)
+    with open_file(part.file) as file:
+        gone = [c for c in columns if c not in file.schema_arrow.names]
+        if gone:
+            raise DataError(f"{part.file.name}: column {gone[0]!r} is gone; the data must not change during a run")
+        done, stop = 0, part.skip + part.take
+        try:
+            groups = list(range(part.first, part.last))
+            for batch in file.iter_batches(batch_size=rows, row_groups=groups, columns=list(columns)):
+                low, high = max(part.skip - done, 0), min(stop - done, batch.num_rows)
+                if high > low:
+                    yield batch.slice(low, high - low)
+                done += batch.num_rows
+                if done >= stop:
+                    break
+        except (pa.ArrowInvalid, OSError) as error:
+            raise DataError(
+                f"{part.file.name}: row groups {part.first}-{part.last - 1} are damaged ({error}); write the file again"
+            ) from _told(part.file, error)
+
+
+@dataclass(frozen=True)
+class ParquetReader:
+    """Reads the rows of one batch, piece by piece."""
+
+    parts: tuple[RowGroups, ...]
+    layout: tuple[tuple[str, int], ...]
+    weights: str | None
+    name: str
+
+    def load(self, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray | None]:
+        """Rows in the wanted dtype, and weights."""
+        n, d = sum(p.take for p in self.parts), sum(width for _, width in self.layout)
+        out = np.empty((n, d), dtype)
+        weights = None if self.weights is None else np.empty(n)
+        column = 0
+        for first in range(0, len(self.layout), COLUMNS_AT_ONCE):
+            group = self.layout[first : first + COLUMNS_AT_ONCE]
+            width = sum(w for _, w in group)
+            for start, stop, batch in self._pieces([c for c, _ in group], max(1, PIECE_BYTES // (8 * width))):
+                fill_rows(out[start:stop, column : column + width], batch, group, self.name, start)
+            column += width
+        if weights is not None and self.weights is not None:
+            for start, stop, batch in self._pieces([self.weights], PIECE_BYTES // 8):
+                weights[start:stop] = to_float(numbers(batch.column(0)), self.name, "weight", start)
+            weights = check_weights(weights, n, self.name)
+        return out, weights
+
+    def _pieces(self, columns: Sequence[str], rows: int) -> Iterator[tuple[int, int, pa.RecordBatch]]:
+        """Some columns of all parts, with their place in the batch."""
+        place = 0
+        for part in self.parts:
+            start = place
+            for batch in read_pieces(part, columns, rows):
+                self._check_kinds(part, batch.schema)
+                yield place, place + batch.num_rows, batch
+                place += batch.num_rows
+            if place - start != part.take:
+                raise DataError(
+                    f"{self.name}: {place - start} rows where the footer of {part.file.name} announces {part.take}"
+                )
+
+    def _check_kinds(self, part: RowGroups, schema: pa.Schema) -> None:
+        """DataError when a file holds something else than when the source was opened."""
+        widths = dict(self.layout)
+        for field in schema:
+            width = field.type.list_size if is_vector(field.type) else 1
+            if not (is_numeric(field.type) or is_vector(field.type)) or width != widths.get(field.name, 1):
+                raise DataError(
+                    f"{part.file.name}: column {field.name!r} is {field.type}, which it was not when the data were "
+                    "opened; the data must not change during a run"
+                )
+
+    def __call__(self) -> Batch:
+        x, weights = self.load(np.dtype(np.float64))
+        return Batch(x, weights, self.name, names=feature_names(self.layout))
+
+
+@dataclass(frozen=True)
+class ParquetSource:
+    """Rows of one or more Parquet files with the same columns."""
+
+    name: str
+    columns: Columns
+    dtype: np.dtype
+    batches: tuple[tuple[RowGroups, ...], ...]
+    spans: tuple[tuple[int, int], ...]
+
+    @staticmethod
+    def of(
+        location: Location,
+        batch_size: int | None = None,
+        columns: Sequence[str] | Columns | None = None,
+        roles: Roles = NO_ROLES,
+        is_lenient: bool = False,
+    ) -> ParquetSource:
+        """Read all footers, compare columns, and group row groups into batches.
+
+        If ``is_lenient``, a file with other columns or without a footer is an error only when its batch is read.
+        """
+        files = parquet_files(location)
+        schema = first_schema(files, is_lenient)
+        chosen, _ = choose(arrow_columns(schema), columns, roles, location.name)
+        rows = batch_rows(chosen.n_features, batch_size)
+        batches = _plan(files, schema, chosen, rows, batch_size, is_lenient)
+        if not batches:
+            raise DataError(f"{location.name} has no rows")
+        return ParquetSource._of(location, chosen, common_dtype(schema, chosen.names), batches)
+
+    @staticmethod
+    def between(location: Location, columns: Columns, dtype: np.dtype, edges: np.ndarray) -> ParquetSource:
+        """The rows of all files cut at ``edges (B + 1,)``, columns known."""
+        bounds = np.asarray(edges).tolist()
+        batches: list[list[RowGroups]] = [[] for _ in bounds[1:]]
+        before = 0
+        files = parquet_files(location)
+        with open_file(files[0]) as first:
+            schema = first.schema_arrow
+        for file in files:
+            with open_file(file) as opened:
+                _compare(opened.schema_arrow, schema, columns, file, files[0])
+            starts = row_starts(file)
+            for b, (start, stop) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
+                low, high = max(start - before, 0), min(stop - before, int(starts[-1]))
+                if high > low:
+                    batches[b].append(_rows_of(file, starts, low, high))
+            before += int(starts[-1])
+        return ParquetSource._of(location, columns, dtype, [tuple(parts) for parts in batches])
+
+    @staticmethod
+    def _of(
+        location: Location, columns: Columns, dtype: np.dtype, batches: Sequence[tuple[RowGroups, ...]]
+    ) -> ParquetSource:
+        ends = np.cumsum([sum(p.take for p in b) for b in batches]).tolist()
+        cut = tuple(zip([0, *ends[:-1]], ends, strict=True))
+        return ParquetSource(location.name, columns, dtype, tuple(batches), cut)
+
+    @property
+    def n_batches(self) -> int:
+        return len(self.batches)
+
+    @property
+    def n_features(self) -> int:
+        return self.columns.n_features
+
+    @property
+    def n_atoms(self) -> int:
+        return self.spans[-1][1]
+
+    @property
+    def is_sparse(self) -> bool:
+        return False
+
+    def load_reader(self, index: int) -> ParquetReader:
+        """Reader that can also give the stored dtype."""
+        parts = self.batches[check_index(index, self.n_batches, self.name)]
+        name = batch_name(self.name, index, self.spans[index])
+        return ParquetReader(parts, self.columns.layout, self.columns.roles.weights, name)
+
+    def reader(self, index: int) -> Reader:
+        return self.load_reader(index)
+
+    def fingerprint(self) -> Any:
+        return fingerprint_of_files(part.file for parts in self.batches for part in parts)
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "kind": "parquet",
+            "path": self.name,
+            "n_atoms": self.n_atoms,
+            "n_features": self.n_features,
+            "n_batches": self.n_batches,
+            "columns": list(self.columns.names),
+            "weights": self.columns.roles.weights,
+        }
+
+
+def common_dtype(schema: pa.Schema, columns: Sequence[str]) -> np.dtype:
+    """The smallest dtype that holds all columns without loss; float64 where nulls may be."""
+    dtypes = []
+    for column in columns:
+        kind = schema.field(column).type
+        dtypes.append(dtype_of(kind))
+    dtype = np.result_type(*dtypes)
+    # a null becomes NaN, which integers cannot say: it has to reach the survey, which refuses it by name
+    return dtype if dtype.kind == "f" else np.dtype(np.float64)
+
+
+def _plan(
+    files: Sequence[Location],
+    schema: pa.Schema,
+    columns: Columns,
+    rows: int,
+    batch_size: int | None,
+    is_lenient: bool = False,
+) -> list[tuple[RowGroups, ...]]:
+    """Cut all files into batches.
+
+    Whole row groups are put together up to ``rows``; a row group of more than twice that is cut.  With a
+    ``batch_size`` every batch but the last of a file has just so many rows.
+    """
+    out: list[tuple[RowGroups, ...]] = []
+    held: list[RowGroups] = []
+    for location in files:
+        try:
+            with open_file(location) as file:
+                _compare(file.schema_arrow, schema, columns, location, files[0])
+            starts = row_starts(location)
+        except DataError as error:
+            if not is_lenient:
+                raise
+            out += [tuple(held)] if held else []
+            out.append((RowGroups(location, 0, 0, 0, 0, str(error)),))
+            held = []
+            continue
+        sizes = np.diff(starts).tolist()
+        if batch_size is not None:
+            out += [(_rows_of(location, starts, a, b),) for a, b in spans(int(starts[-1]), rows)]
+            continue
+        for g, size in enumerate(sizes):
+            if held and sum(p.take for p in held) + size > rows:
+                out.append(tuple(held))
+                held = []
+            if size > 2 * rows:
+                even = -(-size // -(-size // rows))
+                out += [(RowGroups(location, g, g + 1, a, b - a),) for a, b in spans(size, even)]
+            elif size:
+                held.append(RowGroups(location, g, g + 1, 0, size))
+    return [*out, tuple(held)] if held else out
+
+
+def first_schema(files: Sequence[Location], is_lenient: bool) -> pa.Schema:
+    """Columns of the first file, or of the first that can be read."""
+    for file in files[:-1] if is_lenient else ():
+        try:
+            with open_file(file) as opened:
+                return opened.schema_arrow
+        except DataError:
+            continue
+    with open_file(files[-1 if is_lenient else 0]) as opened:
+        return opened.schema_arrow
+
+
+def row_starts(location: Location) -> np.ndarray:
+    """First row of each row group of a file, and the number of rows last."""
+    with open_file(location) as file:
+        sizes = [file.metadata.row_group(g).num_rows for g in range(file.metadata.num_row_groups)]
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(int)
+
+
+def _rows_of(location: Location, starts: np.ndarray, a: int, b: int) -> RowGroups:
+    first = int(np.searchsorted(starts, a, side="right")) - 1
+    last = int(np.searchsorted(starts, b, side="left"))
+    return RowGroups(location, first, last, a - int(starts[first]), b - a)
+
+
+def _compare(found: pa.Schema, wanted: pa.Schema, columns: Columns, here: Location, there: Location) -> None:
+    """DataError when a used column is missing or of another kind in one of the files; when none was chosen, also when
+    there is one more."""
+    weights = [] if columns.roles.weights is None else [columns.roles.weights]
+    for column in (*columns.names, *weights):
+        if column not in found.names:
+            raise DataError(
+                f"{here.name} has no column {column!r}, which {there.name} has; all files need the same columns"
+                f"{nearest(column, found.names)}"
+            )
+        a, b = found.field(column).type, wanted.field(column).type
+        if (is_numeric(a) != is_numeric(b)) or (is_vector(a) and a.list_size != b.list_size):
+            raise DataError(f"column {column!r} is {a} in {here.name}, but {b} in {there.name}")
+        if not is_numeric(a) and not is_vector(a):
+            raise DataError(f"{here.name}: column {column!r} is {a}; needs numbers")
+    if columns.chosen:
+        return
+    extra = [f.name for f in found if is_numeric(f.type) and f.name not in wanted.names]
+    if extra:
+        raise DataError(
+            f"{here.name} has numeric column(s) {few(extra)} that {there.name} lacks; all files need the same "
+            "columns, or choose with columns="
+        )

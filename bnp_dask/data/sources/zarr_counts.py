@@ -1,0 +1,210 @@
+"""Sparse counts in Zarr: CSR arrays cut at batches.
+
+A store is a group with attributes and these arrays:
+
+``word`` int32 ``(m,)``, ``count`` ``(m,)``
+    Entries of all documents, in order.  A batch starts where a chunk starts (a few zeros are left between), so that
+    reading one decodes no entry of another, and a batch of usual size is one to eight chunks.
+``length`` int64 ``(n,)``
+    Entries of each document.
+``batch_doc`` int64 ``(B + 1,)``, ``batch_entry`` int64 ``(B + 1,)``
+    First document, and first entry, of each batch.
+``weights`` float64 ``(n,)``
+    Optional.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import zarr
+from scipy import sparse
+
+from bnp_dask.core.batch import Batch, check_weights
+from bnp_dask.core.location import Location
+from bnp_dask.data.base import Reader
+from bnp_dask.data.batching import (
+    BATCH_BYTES,
+    ENTRY_BYTES,
+    Span,
+    batch_name,
+    build_csr,
+    check_batch_size,
+    check_index,
+    check_width,
+)
+from bnp_dask.data.identity import fingerprint_of_files
+from bnp_dask.data.sources.zarr_rows import ZarrArray, store_facts
+from bnp_dask.errors import DataError
+
+COUNT_ARRAYS = ("word", "count", "length", "batch_doc", "batch_entry")
+
+Piece = tuple[int, int, int, int]
+"""Documents ``first`` to ``last``, whose entries lie between ``entry`` and ``end``: one stored batch."""
+
+
+@dataclass(frozen=True)
+class ZarrCountsReader:
+    """Reads the documents of one batch.
+
+    ``pieces`` are stored batches, or their parts, that make up this batch.
+    """
+
+    word: ZarrArray
+    count: ZarrArray
+    length: ZarrArray
+    weights: ZarrArray | None
+    pieces: tuple[tuple[Piece, Span], ...]
+    n_words: int
+    name: str
+
+    def __call__(self) -> Batch:
+        parts, weights = [], []
+        for (stored_doc, stored_last, entry, end), (first, last) in self.pieces:
+            length = self.length.read((stored_doc, stored_last), np.dtype(np.int64))
+            if len(length) and (length.min() < 0 or length.max() > end - entry or int(length.sum()) > end - entry):
+                raise DataError(
+                    f"{self.name}: documents with {int(length.min())} to {int(length.max())} entries in a batch that "
+                    f"has room for {end - entry}; its table of lengths does not fit its entries, ingest it again"
+                )
+            bounds = entry + np.concatenate([[0], np.cumsum(length)])
+            span = (int(bounds[first - stored_doc]), int(bounds[last - stored_doc]))
+            words = self.word.read(span, self.word.dtype)
+            counts = self.count.read(span, np.dtype(np.float64))
+            parts.append(
+                build_csr(length[first - stored_doc : last - stored_doc], words, counts, self.n_words, self.name)
+            )
+            if self.weights is not None:
+                weights.append(self.weights.read((first, last), np.dtype(np.float64)))
+        x = parts[0] if len(parts) == 1 else sparse.csr_array(sparse.vstack(parts, format="csr"))
+        held = None
+        if self.weights is not None:
+            held = check_weights(np.concatenate(weights), x.shape[0], self.name)
+        return Batch(x, held, self.name)
+
+
+@dataclass(frozen=True, eq=False)
+class ZarrCountsSource:
+    """Documents of a store in the layout above."""
+
+    name: str
+    location: Location
+    word: ZarrArray
+    count: ZarrArray
+    length: ZarrArray
+    weights: ZarrArray | None
+    n_words: int
+    n_entries: int
+    batch_doc: np.ndarray
+    batch_entry: np.ndarray
+    spans: tuple[Span, ...]
+    vocabulary_digest: str | None = None
+    """Tells a vocabulary from others, see :class:`bnp_dask.data.text.vocabulary.Vocabulary`; None without one."""
+
+    @property
+    def n_batches(self) -> int:
+        return len(self.spans)
+
+    @property
+    def n_features(self) -> int:
+        return self.n_words
+
+    @property
+    def n_atoms(self) -> int:
+        return self.length.shape[0]
+
+    @property
+    def is_sparse(self) -> bool:
+        return True
+
+    def reader(self, index: int) -> Reader:
+        first, last = self.spans[check_index(index, self.n_batches, self.name)]
+        low = int(np.searchsorted(self.batch_doc, first, side="right")) - 1
+        pieces = []
+        for b in range(low, len(self.batch_doc) - 1):
+            doc, stop = int(self.batch_doc[b]), int(self.batch_doc[b + 1])
+            if doc >= last:
+                break
+            stored = (doc, stop, int(self.batch_entry[b]), int(self.batch_entry[b + 1]))
+            pieces.append((stored, (max(doc, first), min(stop, last))))
+        name = batch_name(self.name, index, (first, last))
+        return ZarrCountsReader(self.word, self.count, self.length, self.weights, tuple(pieces), self.n_words, name)
+
+    def fingerprint(self) -> Any:
+        return fingerprint_of_files([self.location])
+
+    def describe(self) -> dict[str, Any]:
+        facts = {
+            "kind": "zarr counts",
+            "path": self.name,
+            "n_atoms": self.n_atoms,
+            "n_features": self.n_words,
+            "n_batches": self.n_batches,
+            "n_entries": self.n_entries,
+            "weights": None if self.weights is None else "weights",
+        }
+        # runs of earlier versions, which know of no vocabulary, stay comparable
+        return facts if self.vocabulary_digest is None else {**facts, "vocabulary": self.vocabulary_digest}
+
+
+def open_zarr_counts(location: Location, group: zarr.Group, batch_size: int | None) -> ZarrCountsSource:
+    """A group in the layout above; batches as stored, unless ``batch_size`` documents are asked for."""
+    name = location.name
+    facts = store_facts(group, name)
+    members = set(group.array_keys())
+    missing = [n for n in COUNT_ARRAYS if n not in members]
+    if missing or "n_words" not in facts:
+        raise DataError(f"{name}: a store of counts without {', '.join(missing) or 'n_words'}; ingest it again")
+    word, count, length = (ZarrArray.open(location.child(n)) for n in COUNT_ARRAYS[:3])
+    integer = np.dtype(np.int64)
+    table = [ZarrArray.open(location.child(n)) for n in COUNT_ARRAYS[3:]]
+    weights = ZarrArray.open(location.child("weights")) if "weights" in members else None
+    whole = all(a.dtype.kind in "iu" for a in (word, length, *table))
+    if not whole or any(len(a.shape) != 1 or a.shape[0] == 0 for a in (length, *table)):
+        raise DataError(f"{name}: its arrays hold other things than counts of words in documents; ingest it again")
+    batch_doc, batch_entry = (a.read((0, a.shape[0]), integer) for a in table)
+    n = length.shape[0]
+    wrong = len(batch_doc) != len(batch_entry) or batch_doc[-1] != n or word.shape[0] < batch_entry[-1]
+    wrong = wrong or any(a[0] != 0 or (np.diff(a) < 0).any() for a in (batch_doc, batch_entry))
+    if wrong or len(word.shape) != 1 or word.shape != count.shape or (weights is not None and weights.shape != (n,)):
+        raise DataError(f"{name}: its table of batches does not fit its arrays; ingest it again")
+    check_width(int(facts["n_words"]), name)
+    if batch_size is None:
+        cut = list(zip(batch_doc[:-1].tolist(), batch_doc[1:].tolist(), strict=True))
+    else:
+        size = check_batch_size(batch_size)
+        cut = [(a, min(a + size, n)) for a in range(0, n, size)]
+    return ZarrCountsSource(
+        name,
+        location,
+        word,
+        count,
+        length,
+        weights,
+        int(facts["n_words"]),
+        int(facts["n_entries"]),
+        batch_doc,
+        batch_entry,
+        tuple(cut),
+        facts.get("vocabulary_digest"),
+    )
+
+
+def entries_per_batch(batch_bytes: int = BATCH_BYTES) -> int:
+    """Entries of a batch of counts of about ``batch_bytes``."""
+    return max(1, batch_bytes // ENTRY_BYTES)
+
+
+def read_vocabulary(path: str, storage_options: Mapping[str, Any] | None = None) -> list[str] | None:
+    """The words stored beside counts, in column order; None when there are none."""
+    location = Location.of(path, storage_options).child("vocabulary")
+    if not location.exists():
+        return None
+    array = ZarrArray.open(location)
+    try:
+        return array.read((0, array.shape[0]), np.dtype(np.uint8)).tobytes().decode().split("\n")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{location.name}: damaged ({error}); ingest again") from error

@@ -1,0 +1,323 @@
+"""Raw text: how it is read and cut into words, one document as it was read, and the tally of what was wrong."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from bnp_dask.core.location import Location
+from bnp_dask.data.text.vocabulary import Analysis
+from bnp_dask.errors import DataError, SettingError, nearest
+from bnp_dask.inputs.settings import MOST, flag, hold, is_number, one_of, shown, whole_number
+
+TEXT_FORMATS = ("text-folder", "text-archive", "lines", "jsonl", "csv-text", "tsv-text", "parquet-text")
+"""Formats of raw text: they become counts of words in two passes."""
+
+SHOWN = 3
+"""So many places are named where a report tells what was wrong."""
+
+DOCUMENT_BYTES = 16 * 2**20
+"""A document larger than this is cut: its words alone would take some hundred megabytes."""
+
+
+class Document(NamedTuple):
+    """One document: its id, its text, where it lies (for messages), and what else is known about it."""
+
+    id: str
+    text: str
+    place: str
+    metadata: Mapping[str, Any]
+
+
+Documents = Callable[[], Iterable[tuple[Any, ...]]]
+"""Makes an iterator over ``(id, text)`` or ``(id, text, metadata)``; called twice, once for each pass."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """How raw text becomes counts of words.
+
+    The words are those of scikit-learn's ``CountVectorizer`` with the same settings.  The vocabulary is in
+    alphabetical order (by code point), whatever the order of the documents.
+
+    Parameters
+    ----------
+    column
+        Column or key of the text (tables, JSON lines).  Default: ``text``, or the only column of text.
+    id_column
+        Column or key of the ids.  Default: ``id`` where there is one, else the number of the row or line.  Files of a
+        folder or archive are called by their paths.
+    glob
+        Files of a folder or archive to read, such as ``"*.txt"``; ``*`` also matches slashes.
+    encoding
+        How bytes become characters.
+    strict
+        Whether bytes that the encoding does not allow are an error; they are replaced and counted otherwise.
+    on_bad
+        ``"error"``, or ``"skip"`` to leave out, and count, files and records that cannot be read.
+    on_duplicate
+        ``"error"``, or ``"keep"`` to keep, and count, documents whose id was there before.
+    max_bytes
+        Longer documents are cut there, and counted.
+    keep_empty
+        Keep documents without a word of the vocabulary as empty rows.  By default they are left out of the counts, and
+        listed with the reason in :func:`load_dropped`.
+    lowercase, strip_accents, token_pattern, ngrams
+        As in ``CountVectorizer``; ``ngrams=(1, 2)`` are words and pairs of words.
+    stop_words
+        Words to leave out: ``"english"`` (scikit-learn's list), the path of a file with one per line, a sequence of
+        words, or None.
+    min_df, max_df
+        Words in fewer or more documents are left out: a number of documents (int) or a share of them (float).
+    max_features
+        Most words kept.
+    rank
+        Which are kept: those with the most ``"tokens"``, or in the most ``"documents"``; alphabetical among equals.
+    """
+
+    column: str | None = None
+    id_column: str | None = None
+    glob: str | None = None
+    encoding: str = "utf-8"
+    strict: bool = False
+    on_bad: Literal["error", "skip"] = "error"
+    on_duplicate: Literal["error", "keep"] = "error"
+    max_bytes: int = DOCUMENT_BYTES
+    keep_empty: bool = False
+    lowercase: bool = True
+    strip_accents: Literal["ascii", "unicode"] | None = None
+    token_pattern: str = r"(?u)\b\w\w+\b"
+    ngrams: tuple[int, int] = (1, 1)
+    stop_words: str | Sequence[str] | None = "english"
+    min_df: int | float = 2
+    max_df: int | float = 1.0
+    max_features: int | None = None
+    rank: Literal["tokens", "documents"] = "tokens"
+
+    def __post_init__(self) -> None:
+        for name, known in (
+            ("on_bad", ("error", "skip")),
+            ("on_duplicate", ("error", "keep")),
+            ("rank", ("tokens", "documents")),
+            ("strip_accents", (None, "ascii", "unicode")),
+        ):
+            one_of(name, getattr(self, name), known)
+        for name in ("column", "id_column", "glob"):
+            if not isinstance(getattr(self, name), (str, type(None))):
+                raise SettingError(f"{name}={shown(getattr(self, name))}: needs text, or None")
+        for name in ("strict", "keep_empty", "lowercase"):
+            hold(self, name, flag(name, getattr(self, name)))
+        try:
+            codecs.lookup(self.encoding)
+        except (LookupError, TypeError, ValueError) as error:
+            raise SettingError(f"encoding={shown(self.encoding)} is unknown; such as utf-8 or latin-1") from error
+        try:
+            if not isinstance(self.token_pattern, str):
+                raise TypeError("needs text")
+            re.compile(self.token_pattern)
+        except (re.error, TypeError, RecursionError, OverflowError) as error:
+            raise SettingError(f"token_pattern={shown(self.token_pattern)}: no regular expression: {error}") from error
+        for name in ("min_df", "max_df"):
+            _check_frequency(name, getattr(self, name))
+        for name in ("max_features", "max_bytes"):
+            if getattr(self, name) is not None or name == "max_bytes":
+                hold(self, name, whole_number(name, getattr(self, name), 1))
+        if not isinstance(self.ngrams, (tuple, list)) or len(self.ngrams) != 2:
+            raise SettingError(f"ngrams={shown(self.ngrams)}: needs the shortest and the longest run, such as (1, 2)")
+        shortest = whole_number("ngrams[0]", self.ngrams[0], 1)
+        hold(self, "ngrams", (shortest, whole_number("ngrams[1]", self.ngrams[1], shortest, 1000)))
+        if not isinstance(self.stop_words, (str, Sequence, Set, type(None))):
+            raise SettingError(
+                f'stop_words={shown(self.stop_words)}: needs "english", a file, a list of words, or None'
+            )
+
+    @property
+    def analysis(self) -> Analysis:
+        """What cuts a text into words, with the stop words themselves."""
+        return Analysis(
+            self.lowercase, self.strip_accents, self.token_pattern, self.ngrams, _stop_words(self.stop_words)
+        )
+
+    def analysis_given(self) -> bool:
+        """Whether any setting of the analysis differs from its default."""
+        usual = {f.name: f.default for f in fields(self)}
+        names = ("lowercase", "strip_accents", "token_pattern", "ngrams", "stop_words")
+        return any(getattr(self, name) != usual[name] for name in names)
+
+
+def _check_frequency(name: str, value: Any) -> None:
+    if not is_number(value):
+        raise SettingError(f"{name}={shown(value)}: needs a number of documents (int) or a share of them (float)")
+    if not 0 <= value <= MOST or (isinstance(value, (float, np.floating)) and not value <= 1):
+        raise SettingError(f"{name}={shown(value)}: needs at least 0; and at most 1.0 for a share, which is a float")
+
+
+def _stop_words(given: str | Sequence[str] | None) -> tuple[str, ...]:
+    """The words themselves, sorted."""
+    if given is None:
+        return ()
+    if isinstance(given, str) and given == "english":
+        try:
+            from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
+        except ImportError as error:
+            raise SettingError('the English stop words need scikit-learn: pip install "bnp-dask[sklearn]"') from error
+        return tuple(sorted(ENGLISH_STOP_WORDS))
+    if isinstance(given, str):
+        location = Location.of(given, argument="stop_words")
+        if not location.exists():
+            raise SettingError(f"stop_words={given!r} is neither 'english' nor a file{nearest(given, ['english'])}")
+        given = read_words(location)
+    wrong = [word for word in given if not isinstance(word, str)]
+    if wrong:
+        raise SettingError(f"stop_words: {shown(wrong[0])} is no word; needs text")
+    return tuple(sorted(set(given)))
+
+
+def read_words(location: Location) -> list[str]:
+    """One word per line of a text file (UTF-8); blank lines are skipped."""
+    if location.is_dir():
+        raise DataError(f"{location.name} is a folder; needs a text file of one word per line")
+    with location.open("infer") as file:
+        text = file.read().decode("utf-8-sig", "replace")
+    return [line.strip() for line in text.split("\n") if line.strip()]
+
+
+@dataclass(eq=False)
+class Tally:
+    """What a pass over raw text met, counted.
+
+    Parameters
+    ----------
+    share
+        Share of the source that was read.
+    n_documents
+        Documents.
+    bad_characters
+        Characters that the encoding does not allow, by place.
+    nul
+        Documents with NUL bytes.
+    cut
+        Documents longer than ``max_bytes``.
+    skipped
+        Place and reason of files and records that could not be read.
+    n_links
+        Members of archives that are links or devices, which are not followed.
+    n_outside
+        Members of archives whose path leads out of it; they are only names here.
+    n_left
+        Files of a folder or archive that the pattern left out.
+    schema
+        Arrow types of the metadata, where the source says them.
+    """
+
+    share: float = 0.0
+    n_documents: int = 0
+    bad_characters: dict[str, int] = field(default_factory=dict)
+    nul: list[str] = field(default_factory=list)
+    cut: list[str] = field(default_factory=list)
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+    n_links: int = 0
+    n_outside: int = 0
+    n_left: int = 0
+    schema: dict[str, Any] | None = None
+
+    def decode(self, data: bytes, text: Text, place: str) -> str:
+        """Characters of a document; what cannot be decoded is replaced and counted."""
+        if len(data) > text.max_bytes:
+            self.cut.append(place)
+            data = _shortened(data, text)
+        try:
+            out = data.decode(text.encoding)
+        except (UnicodeDecodeError, UnicodeError) as error:
+            if text.strict:
+                raise DataError(f"{place}: {error}; say encoding=..., or leave out strict=True") from error
+            out = data.decode(text.encoding, "replace")
+            known = data.count(b"\xef\xbf\xbd") if codecs.lookup(text.encoding).name == "utf-8" else 0
+            self.bad_characters[place] = self.bad_characters.get(place, 0) + max(1, out.count("\ufffd") - known)
+        return self.clean(out.removeprefix("\ufeff"), place)
+
+    def clean(self, text: str, place: str) -> str:
+        """Text that UTF-8 can hold: lone surrogates are replaced and counted; NUL is noted."""
+        if "\0" in text:
+            self.nul.append(place)
+        if text.isascii():
+            return text
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            out = without_surrogates(text)
+            self.bad_characters[place] = self.bad_characters.get(place, 0) + out.count("\ufffd") - text.count("\ufffd")
+            return out
+        return text
+
+    def bad(self, place: str, reason: str, text: Text) -> None:
+        """A file or record that cannot be read: an error, or skipped and counted."""
+        if text.on_bad == "error":
+            raise DataError(f"{place}: {reason}; leave such out with on_bad='skip' (--on-bad skip)")
+        self.skipped.append((place, reason))
+
+    def notes(self) -> Iterator[str]:
+        """What a report should say."""
+        if self.bad_characters:
+            total = sum(self.bad_characters.values())
+            yield f"{total:,} characters could not be decoded and were replaced, in {_few(list(self.bad_characters))}"
+        if self.nul:
+            yield f"NUL bytes in {_few(self.nul)}; are these text?"
+        if self.cut:
+            yield f"cut because too long: {_few(self.cut)}; max_bytes= sets the limit"
+        if self.skipped:
+            reasons = [f"{place} ({reason})" for place, reason in self.skipped]
+            yield f"could not be read and were left out: {_few(reasons)}"
+        if self.n_links:
+            yield f"{self.n_links:,} links or devices in the archive were not followed"
+        if self.n_outside:
+            yield f"{self.n_outside:,} members have paths that lead out of the archive; they are names only"
+        if self.n_left:
+            yield f"{self.n_left:,} files were left out by their names"
+
+
+def _shortened(data: bytes, text: Text) -> bytes:
+    """The first bytes, cut where a character ends."""
+    part = data[: text.max_bytes]
+    decoder = codecs.getincrementaldecoder(text.encoding)("ignore")
+    decoder.decode(part)
+    rest = decoder.getstate()[0]
+    return part[: len(part) - len(rest)] if rest else part
+
+
+def without_surrogates(text: str) -> str:
+    """Text with lone surrogates replaced."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _few(places: Sequence[str]) -> str:
+    shown = ", ".join(places[:SHOWN])
+    more = f" and {len(places) - SHOWN:,} more" if len(places) > SHOWN else ""
+    return f"{len(places):,} of them: {shown}{more}" if len(places) > 1 else shown
+
+
+def text_column(names: Sequence[str], textual: Sequence[str], wanted: str | None, name: str) -> str:
+    """The column of the text: the one asked for, ``text``, or the only one that holds text."""
+    if wanted is not None:
+        if wanted not in names:
+            raise DataError(f"{name}: no column {wanted!r}{nearest(wanted, names)}; it has {', '.join(names)}")
+        return wanted
+    if "text" in names:
+        return "text"
+    if len(textual) == 1:
+        return textual[0]
+    raise DataError(
+        f"{name}: which column is the text? It has {', '.join(names)}; say Text(column=...) (--text-column)"
+    )
+
+
+def id_column(names: Sequence[str], wanted: str | None, name: str) -> str | None:
+    """The column of the ids, or None where rows are called by their numbers."""
+    if wanted is not None and wanted not in names:
+        raise DataError(f"{name}: no column {wanted!r}{nearest(wanted, names)}; it has {', '.join(names)}")
+    return wanted if wanted is not None else "id" if "id" in names else None

@@ -1,0 +1,301 @@
+"""The words of a store of counts: which column is which word, and how a text is cut into them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import zarr
+from scipy import sparse
+
+from bnp_dask.core.location import Location
+from bnp_dask.data.base import Source
+from bnp_dask.data.batching import build_csr
+from bnp_dask.data.ingestion.writers import write_vector
+from bnp_dask.data.sources.zarr_counts import ZarrCountsSource
+from bnp_dask.data.sources.zarr_rows import ZarrArray, open_zarr, store_facts
+from bnp_dask.errors import DataError, SettingError
+from bnp_dask.inputs.settings import shown
+
+Analyzer = Callable[[str], list[str]]
+
+DOCUMENTS, DROPPED = ("documents", "kept.parquet"), ("documents", "dropped.parquet")
+"""Tables in a store: documents in the order of the rows, and those that were left out."""
+
+BLOCK_TOKENS = 2**19
+"""Words are turned into entries in blocks of about so many."""
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """What cuts a text into words: settings of scikit-learn's ``CountVectorizer``.
+
+    Parameters
+    ----------
+    lowercase, strip_accents, token_pattern
+        As there.
+    ngrams
+        ``ngram_range``: shortest and longest run of words.
+    stop_words
+        Words that are left out, before runs are formed.
+    """
+
+    lowercase: bool = True
+    strip_accents: str | None = None
+    token_pattern: str = r"(?u)\b\w\w+\b"
+    ngrams: tuple[int, int] = (1, 1)
+    stop_words: tuple[str, ...] = ()
+
+    def analyzer(self, stop: bool = True) -> Analyzer:
+        """The function from a text to its words, in order, repeats included; ``stop=False`` leaves stop words in."""
+        try:
+            from sklearn.feature_extraction.text import CountVectorizer
+        except ImportError as error:
+            raise SettingError('words of raw text need scikit-learn: pip install "bnp-dask[sklearn]"') from error
+        try:
+            return CountVectorizer(
+                lowercase=self.lowercase,
+                strip_accents=self.strip_accents,
+                token_pattern=self.token_pattern,
+                ngram_range=tuple(self.ngrams),
+                stop_words=list(self.stop_words) if stop and self.stop_words else None,
+            ).build_analyzer()
+        except (re.error, ValueError) as error:
+            raise SettingError(f"token_pattern={self.token_pattern!r}: {error}") from error
+
+    def to_json(self) -> dict[str, Any]:
+        """Settings as they are stored."""
+        return {**asdict(self), "ngrams": list(self.ngrams), "stop_words": list(self.stop_words)}
+
+    @staticmethod
+    def from_json(stored: Mapping[str, Any]) -> Analysis:
+        """The inverse of :meth:`to_json`."""
+        try:
+            return Analysis(
+                bool(stored["lowercase"]),
+                stored["strip_accents"],
+                str(stored["token_pattern"]),
+                (int(stored["ngrams"][0]), int(stored["ngrams"][1])),
+                tuple(stored["stop_words"]),
+            )
+        except (KeyError, TypeError, IndexError) as error:
+            raise DataError(f"the stored settings of the vocabulary are damaged ({error!r}); ingest again") from error
+
+
+@dataclass(frozen=True, eq=False)
+class Vocabulary:
+    """The words of a store of counts.
+
+    Parameters
+    ----------
+    words
+        Word of each column, V of them.
+    doc_freq
+        Documents of the store with the word, ``(V,)`` int64; None in stores of earlier versions.
+    total
+        Tokens of the word in the store, ``(V,)`` float64; None likewise.
+    analysis
+        What cuts a text into words; None when the counts came from elsewhere.
+    """
+
+    words: tuple[str, ...]
+    doc_freq: np.ndarray | None
+    total: np.ndarray | None
+    analysis: Analysis | None = None
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    @cached_property
+    def index(self) -> dict[str, int]:
+        """Column of each word."""
+        return dict(zip(self.words, range(len(self.words))))
+
+    @cached_property
+    def digest(self) -> str:
+        """What tells this vocabulary from any other: a hash of the words in the order of the columns."""
+        return words_digest(self.words)
+
+    def counts(self, texts: Iterable[str], analysis: Analysis | None = None) -> sparse.csr_array:
+        """Counts of new texts, ``(n, V)`` float64, by the analysis that the vocabulary was made with.
+
+        A text without a word of the vocabulary is an empty row.  ``analysis`` replaces the stored one.
+
+        Raises
+        ------
+        SettingError
+            The vocabulary came without an analysis and none is given, or scikit-learn is not installed.
+        """
+        if isinstance(texts, (str, bytes)):
+            raise DataError("texts is a single text; needs a sequence of texts: [text]")
+        chosen = analysis or self.analysis
+        if chosen is None:
+            raise SettingError(
+                "this vocabulary was given with counts, and nothing says how a text is cut into words; pass "
+                "analysis=bnp_dask.Text(...).analysis"
+            )
+        analyze = chosen.analyzer()
+        maker = CountsMaker(self.index, len(self))
+        parts = []
+        for number, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise DataError(f"text {number} is {type(text).__name__}; needs str")
+            maker.add(analyze(text))
+            if maker.n_tokens >= BLOCK_TOKENS:
+                parts.append(maker.take())
+        parts.append(maker.take())
+        return parts[0] if len(parts) == 1 else sparse.csr_array(sparse.vstack(parts, format="csr"))
+
+
+class CountsMaker:
+    """Takes the words of documents, gives their counts."""
+
+    def __init__(self, index: Mapping[str, int], n_words: int) -> None:
+        self._index = index
+        self._n_words = n_words
+        self._columns, self._ends = array("i"), [0]
+
+    @property
+    def n_tokens(self) -> int:
+        """Words held, known or not."""
+        return len(self._columns)
+
+    def add(self, words: list[str]) -> None:
+        """One more document."""
+        self._columns.extend(map(self._index.get, words, repeat(-1)))
+        self._ends.append(len(self._columns))
+
+    def take(self) -> sparse.csr_array:
+        """Counts of the documents held, ``(n, V)``; nothing is held afterwards."""
+        columns = np.frombuffer(self._columns, np.int32) if self._columns else np.empty(0, np.int32)
+        known = columns >= 0
+        before = np.concatenate([[0], np.cumsum(known)])
+        lengths = np.diff(before[np.array(self._ends, np.int64)])
+        out = build_csr(lengths, columns[known], np.ones(int(before[-1])), self._n_words, "texts")
+        self._columns, self._ends = array("i"), [0]
+        return out
+
+
+def words_digest(words: Iterable[str]) -> str:
+    """Hash of words in order, 32 hexadecimal digits."""
+    return hashlib.blake2b("\n".join(words).encode(), digest_size=16).hexdigest()
+
+
+class WordSums:
+    """Documents with each word, and tokens of it, over pieces of counts whose width may grow."""
+
+    def __init__(self) -> None:
+        self._doc_freq, self._total = np.zeros(0, np.int64), np.zeros(0)
+
+    def add(self, x: sparse.csr_array) -> None:
+        """Counts ``(n, V)`` of more documents."""
+        self._doc_freq, self._total = self.of(max(x.shape[1], len(self._total)))
+        used = x.data != 0
+        self._doc_freq += np.bincount(x.indices[used], minlength=len(self._total))
+        self._total += np.bincount(x.indices, weights=x.data, minlength=len(self._total))
+
+    def of(self, n_words: int) -> tuple[np.ndarray, np.ndarray]:
+        """Documents and tokens of ``n_words`` words, ``(V,)`` each, at least as many as were seen."""
+        more = (0, n_words - len(self._total))
+        return np.pad(self._doc_freq, more), np.pad(self._total, more)
+
+
+def write_vocabulary(
+    store: Location, words: Sequence[str], doc_freq: np.ndarray, total: np.ndarray, analysis: Analysis | None
+) -> dict[str, Any]:
+    """Words beside counts, as UTF-8 bytes joined by newlines (array ``vocabulary``), and the facts of the store."""
+    write_vector(store.child("vocabulary"), np.frombuffer("\n".join(words).encode(), np.uint8))
+    write_vector(store.child("doc_freq"), doc_freq.astype(np.int64))
+    write_vector(store.child("word_total"), total.astype(np.float64))
+    return {
+        "vocabulary": True,
+        "vocabulary_digest": words_digest(words),
+        "analysis": None if analysis is None else analysis.to_json(),
+    }
+
+
+def load_vocabulary(
+    source: str | os.PathLike[str] | Source, storage_options: Mapping[str, Any] | None = None
+) -> Vocabulary:
+    """The vocabulary of a store of counts, given its path or URL, or the source opened from it.
+
+    Raises
+    ------
+    DataError
+        The store holds no vocabulary, or one that was changed since.
+    """
+    location = _store(source, storage_options)
+    facts = _facts(location)
+    if not location.child("vocabulary").exists():
+        raise DataError(f"{location.name} holds no vocabulary; ingest raw text, or counts with vocabulary=FILE")
+    words = tuple(_read(location.child("vocabulary"), np.uint8).tobytes().decode().split("\n"))
+    known, stored = facts.get("vocabulary_digest"), facts.get("analysis")
+    if known is None:
+        # written by an earlier version
+        return Vocabulary(words, None, None)
+    vocabulary = Vocabulary(
+        words,
+        _read(location.child("doc_freq"), np.int64),
+        _read(location.child("word_total"), np.float64),
+        None if stored is None else Analysis.from_json(stored),
+    )
+    if vocabulary.digest != known:
+        raise DataError(f"{location.name}: its vocabulary was changed since it was written; ingest again")
+    return vocabulary
+
+
+def load_documents(
+    source: str | os.PathLike[str] | Source, storage_options: Mapping[str, Any] | None = None
+) -> pa.Table:
+    """Ids (column ``id``) and metadata of the documents of a store, in the order of its rows."""
+    return _table(_store(source, storage_options), DOCUMENTS)
+
+
+def load_dropped(source: str | os.PathLike[str] | Source, storage_options: Mapping[str, Any] | None = None) -> pa.Table:
+    """Documents that an ingest left out: columns ``id``, ``place`` and ``reason``."""
+    return _table(_store(source, storage_options), DROPPED)
+
+
+def _store(source: str | os.PathLike[str] | Source, storage_options: Mapping[str, Any] | None) -> Location:
+    if isinstance(source, (str, os.PathLike)):
+        location = Location.of(source, storage_options, "source")
+        location.require()
+        return location
+    if isinstance(source, ZarrCountsSource):
+        return source.location
+    raise DataError(f"source={shown(source)} is no store of counts; needs one that ingest wrote from text or counts")
+
+
+def _facts(location: Location) -> Mapping[str, Any]:
+    node = open_zarr(location)
+    facts = store_facts(node, location.name) if isinstance(node, zarr.Group) else {}
+    if facts.get("kind") != "counts":
+        raise DataError(f"{location.name} is no store of counts; needs one that ingest wrote from text or counts")
+    return facts
+
+
+def _read(location: Location, dtype: Any) -> np.ndarray:
+    stored = ZarrArray.open(location)
+    return stored.read((0, stored.shape[0]), np.dtype(dtype))
+
+
+def _table(location: Location, parts: tuple[str, str]) -> pa.Table:
+    _facts(location)
+    file = location.child(*parts)
+    if not file.exists():
+        raise DataError(f"{location.name} holds no documents; they are kept when raw text is ingested")
+    try:
+        with file.open() as opened:
+            return pq.read_table(opened)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise DataError(f"{file.name}: damaged or cut short ({error}); ingest again") from error

@@ -1,0 +1,124 @@
+"""What scikit-learn faces share: checks of what they are given, one run of ``train`` from an estimator's settings, and
+scikit-learn's own warning."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from bnp_dask.core.columns import Columns
+from bnp_dask.data import as_source
+from bnp_dask.data.base import Source
+from bnp_dask.data.sources.collections import as_declared, is_dask_array
+from bnp_dask.data.sources.frames import check_column, is_frame
+from bnp_dask.errors import DataError
+from bnp_dask.initialize import Initialization
+from bnp_dask.inputs.arrays import EXACT, plain, require_exact
+from bnp_dask.inputs.settings import is_finite, number_from, seed_of, shown, whole_number
+from bnp_dask.inputs.sparse_rows import require_sound
+from bnp_dask.model import Model
+from bnp_dask.moves import Move
+from bnp_dask.schedules import Memoized
+from bnp_dask.training.results import TrainResult
+from bnp_dask.training.train import ConvergenceWarning, train
+
+
+def sound_input(value: Any, name: str) -> Any:
+    """The value, a Dask array computed; DataError for what scikit-learn's own checks let through, and would change or
+    crash on.
+
+    Masked entries are taken for numbers there, whole numbers of 64 bits are rounded, and the arrays of a sparse matrix
+    are followed wherever they point.
+    """
+    if is_dask_array(value):
+        value = as_declared(value).compute()
+    if sparse.issparse(value):
+        require_sound(value, name)
+        return value
+    if is_frame(value):
+        if value.columns.has_duplicates:
+            raise DataError(f"{name} has several columns {value.columns[value.columns.duplicated()][0]!r}; rename them")
+        for position in range(value.shape[1]):
+            check_column(value.iloc[:, position], name, value.columns[position], strict=False)
+    if isinstance(value, (list, tuple, np.ndarray)):
+        array = plain(value, name)
+        require_exact(array, name)
+        for entry in array.ravel() if array.dtype == object else ():
+            if isinstance(entry, int) and abs(entry) > EXACT and (not is_finite(entry) or int(float(entry)) != entry):
+                raise DataError(
+                    f"{name} holds {shown(entry)}, which float64 would round; needs whole numbers up to 2**53"
+                )
+    return value
+
+
+def seed_of_estimator(random_state: Any) -> int:
+    """A seed from what scikit-learn calls ``random_state``, or any other source of randomness that train takes."""
+    if isinstance(random_state, (np.random.Generator, np.random.SeedSequence)):
+        return seed_of(random_state, "random_state")
+    from sklearn.utils import check_random_state
+
+    if random_state is not None and not isinstance(random_state, np.random.RandomState):
+        random_state = whole_number("random_state", random_state, 0, 2**32 - 1, "a seed")
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+def run_estimator(
+    estimator: Any,
+    model: Model,
+    data: Any,
+    init: Initialization | None,
+    moves: Sequence[Move] | None = None,
+    weights: Any = None,
+    batch_size: int | None = None,
+) -> TrainResult:
+    """Train with an estimator's settings; ``init`` and ``moves`` hold where it has none, None as in ``train``.
+
+    The posterior keeps the names of features that scikit-learn saw.  Sets ``posterior_``, ``history_``, ``converged_``
+    and ``n_iter_``.  It does not warn: see
+    :func:`warn_unless_converged`, for when everything else was learned too.
+    """
+    laps = whole_number("max_laps", estimator.max_laps, 1, what="a whole number of laps")
+    tolerance = None if estimator.tol is None else number_from("tol", estimator.tol, 0.0)
+    usual = Memoized(laps=laps, tolerance=tolerance)
+    with warnings.catch_warnings():
+        # told later, as scikit-learn's own warning
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        result = train(
+            model,
+            _named(estimator, data, weights, batch_size),
+            init=init if estimator.init is None else estimator.init,
+            schedule=usual if estimator.schedule is None else estimator.schedule,
+            moves=moves if estimator.moves is None else estimator.moves,
+            client=estimator.client,
+            rng=seed_of_estimator(estimator.random_state),
+            n_init=estimator.n_init,
+        )
+    estimator.posterior_, estimator.history_ = result.posterior, result.history
+    estimator.converged_ = result.converged
+    estimator.n_iter_ = int(result.history[-1]["lap"])
+    return result
+
+
+def _named(estimator: Any, data: Any, weights: Any, batch_size: int | None) -> Source:
+    """A source of the data, with the names that scikit-learn found in a DataFrame; sources have theirs."""
+    if isinstance(data, Source):
+        return data
+    return as_source(data, weights=weights, batch_size=batch_size, columns=columns_in(estimator))
+
+
+def columns_in(estimator: Any) -> Columns | None:
+    """Columns that an estimator was fitted on; None where these had no names."""
+    names = vars(estimator).get("feature_names_in_")
+    return None if names is None else Columns.of(names.tolist())
+
+
+def warn_unless_converged(result: TrainResult) -> None:
+    """Scikit-learn's warning to the caller of ``fit``."""
+    from sklearn.exceptions import ConvergenceWarning as Warned
+
+    if not result.converged:
+        warnings.warn(f"{result.reason}: not converged; increase max_laps or tol", Warned, stacklevel=3)

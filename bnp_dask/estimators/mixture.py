@@ -1,0 +1,248 @@
+"""The scikit-learn face: :class:`DirichletProcessMixture` over exactly ``train``, ``predict`` and ``score``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from scipy import sparse
+
+from bnp_dask.allocation import DPMixture
+from bnp_dask.analysis.predict import predict, score, score_samples
+from bnp_dask.errors import SettingError
+from bnp_dask.estimators.fitting import run_estimator, sound_input, warn_unless_converged
+from bnp_dask.initialize import Initialization
+from bnp_dask.inputs.settings import whole_or_none
+from bnp_dask.model import Model, Posterior
+from bnp_dask.moves import Delete, Merge, Move
+from bnp_dask.observation import (
+    Bernoulli,
+    DiagGaussian,
+    FixedVarianceGaussian,
+    Gaussian,
+    Multinomial,
+    Poisson,
+    ZeroMeanGaussian,
+)
+from bnp_dask.observation.base import Observation
+from bnp_dask.schedules import Schedule
+from bnp_dask.training.defaults import default_init
+from bnp_dask.training.results import TrainResult
+
+try:
+    from sklearn.base import BaseEstimator, ClusterMixin
+    from sklearn.utils import Tags
+    from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+except ImportError as error:
+    raise ImportError('DirichletProcessMixture needs scikit-learn: pip install "bnp-dask[sklearn]"') from error
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+OBSERVATIONS = {
+    "bernoulli": Bernoulli,
+    "diag_gaussian": DiagGaussian,
+    "fixed_variance_gaussian": FixedVarianceGaussian,
+    "gaussian": Gaussian,
+    "multinomial": Multinomial,
+    "poisson": Poisson,
+    "zero_mean_gaussian": ZeroMeanGaussian,
+}
+"""What ``observation`` may be called; each with its prior set from the data."""
+
+SPARSE = (Multinomial,)
+"""Observation models of sparse counts."""
+
+
+class DirichletProcessMixture(ClusterMixin, BaseEstimator):
+    """Dirichlet process mixture for data in memory, as a scikit-learn estimator.
+
+    For data on disk or on a cluster, and for all settings, use :func:`bnp_dask.train`; this class calls it.
+
+    Parameters
+    ----------
+    observation
+        What a cluster generates: ``"gaussian"`` (full covariance), ``"zero_mean_gaussian"``, ``"diag_gaussian"``,
+        ``"fixed_variance_gaussian"``, ``"bernoulli"``, ``"multinomial"``, ``"poisson"``, or an observation model
+        with the prior you choose, such as ``bnp_dask.Gaussian(nu=10)``.
+    n_clusters
+        None: the number of clusters is learned.  A number: it starts with so many, and there are never more; those that
+        the data do not call for are merged and deleted.
+    gamma
+        Concentration of the Dirichlet process, > 0: larger expects more clusters.
+    max_laps
+        Passes over the data at most.
+    tol
+        Stop when a lap changes the objective by less, in nats per unit of weight; default as :class:`bnp_dask.Memoized`
+        does.
+    init
+        Where to start; default ``BregmanKMeans(n_clusters)``, of 25 clusters where their number is learned.
+    n_init
+        Starts, one after the other; the one whose objective is highest is kept.
+    schedule
+        Default ``Memoized(laps=max_laps, tolerance=tol)``; another one's own settings win over these two.
+    moves
+        Proposals that change the number of clusters; default ``[Birth(), Merge(), Delete()]``, without births for a
+        given ``n_clusters``.  ``()`` for none.
+    batch_size
+        Atoms per batch; default about 32 MB.
+    random_state
+        Seed, RandomState or None.
+    client
+        A ``distributed.Client`` to compute on; None for the current one, or this process.
+    reproducible
+        Compute the same bits on every x86-64 processor with AVX2 and FMA; see :class:`bnp_dask.Model`.
+
+    Attributes
+    ----------
+    labels_
+        Cluster of each training atom, ``(n,)``: 0 to ``n_clusters_ - 1``, the heaviest cluster first.
+    n_clusters_
+        Clusters that have at least one training atom.
+    weights_
+        Expected share of each cluster, ``(K,)``; clusters without training atoms come last.
+    posterior_, history_
+        What ``train`` gave; ``order_ (K,)`` are the positions of this class's clusters in it.
+    lower_bound_
+        The objective (ELBO) after the last lap, nats, for all atoms together.
+    lower_bounds_
+        The same after each lap.
+    n_iter_
+        Laps.
+    converged_
+        Whether the objective and the counts stopped changing.
+    n_features_in_
+        Features seen in fit.
+
+    Examples
+    --------
+    >>> from bnp_dask import DirichletProcessMixture
+    >>> X = [[0.0], [0.1], [0.2], [9.0], [9.1], [9.2]]
+    >>> DirichletProcessMixture(random_state=0).fit(X).n_clusters_
+    2
+    """
+
+    def __init__(
+        self,
+        observation: str | Observation = "gaussian",
+        *,
+        n_clusters: int | None = None,
+        gamma: float = 1.0,
+        max_laps: int = 100,
+        tol: float | None = None,
+        init: Initialization | None = None,
+        n_init: int = 1,
+        schedule: Schedule | None = None,
+        moves: Sequence[Move] | None = None,
+        batch_size: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        client: Client | None = None,
+        reproducible: bool = False,
+    ) -> None:
+        self.observation = observation
+        self.n_clusters = n_clusters
+        self.gamma = gamma
+        self.max_laps = max_laps
+        self.tol = tol
+        self.init = init
+        self.n_init = n_init
+        self.schedule = schedule
+        self.moves = moves
+        self.batch_size = batch_size
+        self.random_state = random_state
+        self.client = client
+        self.reproducible = reproducible
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Learn the clusters of ``X (n, D)``; ``sample_weight (n,)`` says how often each row counts."""
+        model = Model(DPMixture(self.gamma), self._observation(), reproducible=self.reproducible)
+        X = self._checked(X, reset=True)
+        weights = None
+        if sample_weight is not None:
+            given = sound_input(sample_weight, "sample_weight")
+            weights = _check_sample_weight(given, X, ensure_non_negative=True)
+        wanted = whole_or_none("n_clusters", self.n_clusters, "a number of clusters")
+        start = default_init(model, sparse.issparse(X), X.shape[0], wanted)
+        usual = None if wanted is None else (Merge(), Delete())
+        result = run_estimator(self, model, X, start, usual, weights, self.batch_size)
+        self._keep(result, X)
+        warn_unless_converged(result)
+        return self
+
+    def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> np.ndarray:
+        """Learn the clusters of ``X`` and give the cluster of each row, ``(n,)``."""
+        return self.fit(X, y, sample_weight).labels_
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Most probable cluster of each row, ``(n,)``."""
+        labels = self._compute(predict, X)
+        return self._rank[_places(self.posterior_, labels)]
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probability of each cluster for each row, ``(n, K)``."""
+        resp = self._compute(partial(predict, soft=True), X)
+        return resp[:, self.order_]
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Mean log likelihood per row under the posterior predictive, nats."""
+        return self._compute(score, X)
+
+    def score_samples(self, X: Any) -> np.ndarray:
+        """Log likelihood of each row under the posterior predictive, ``(n,)`` nats."""
+        return self._compute(score_samples, X)
+
+    def _compute(self, task: Callable[..., Any], X: Any) -> Any:
+        """What predict, score or score_samples say about rows, computed where this estimator computes."""
+        check_is_fitted(self)
+        X = self._checked(X, reset=False)
+        return task(self.posterior_, X, batch_size=self.batch_size, client=self.client)
+
+    def _keep(self, result: TrainResult, X: Any) -> None:
+        posterior, history = result.posterior, result.history
+        # the last row of each lap
+        ends = [row for row, after in zip(history, [*history[1:], None]) if after is None or after["lap"] != row["lap"]]
+        self.lower_bounds_ = [float(row["elbo"]) for row in ends]
+        self.lower_bound_ = self.lower_bounds_[-1]
+        labels = predict(posterior, X, batch_size=self.batch_size, client=self.client)
+        places = _places(posterior, labels)
+        alive = np.bincount(places, minlength=posterior.n_clusters) > 0
+        # clusters with atoms first, so that labels are 0, 1, ... without gaps; among them the heaviest first
+        self.order_ = np.lexsort((-posterior.weights, ~alive))
+        self._rank = np.argsort(self.order_)
+        self.weights_ = posterior.weights[self.order_]
+        self.n_clusters_ = int(alive.sum())
+        self.labels_ = self._rank[places]
+
+    def _observation(self) -> Observation:
+        if not isinstance(self.observation, str):
+            return self.observation
+        if self.observation not in OBSERVATIONS:
+            raise SettingError(f"observation={self.observation!r}: needs one of {', '.join(OBSERVATIONS)}, or a model")
+        return OBSERVATIONS[self.observation]()
+
+    def _checked(self, X: Any, reset: bool) -> Any:
+        """Rows that are finite float64 of the right width, or sparse counts where the likelihood takes them."""
+        X = sound_input(X, "X")
+        takes_sparse = "csr" if self._takes_sparse() else False
+        X = validate_data(
+            self, X, reset=reset, accept_sparse=takes_sparse, dtype=np.float64, ensure_min_samples=2 if reset else 1
+        )
+        return sparse.csr_array(X) if sparse.issparse(X) or takes_sparse else X
+
+    def _takes_sparse(self) -> bool:
+        named = OBSERVATIONS.get(self.observation) if isinstance(self.observation, str) else type(self.observation)
+        return named in SPARSE
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = self._takes_sparse()
+        tags.input_tags.positive_only = self._takes_sparse()
+        return tags
+
+
+def _places(posterior: Posterior, labels: np.ndarray) -> np.ndarray:
+    """Positions in the posterior of cluster ids ``(n,)``."""
+    order = np.argsort(posterior.ids)
+    return order[np.searchsorted(posterior.ids, labels, sorter=order)]

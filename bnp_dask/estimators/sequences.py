@@ -1,0 +1,274 @@
+"""The scikit-learn face of hidden Markov models: :class:`SequenceModel` over ``train``, ``predict`` and ``score``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from bnp_dask.allocation import HDPHMM, FiniteHMM
+from bnp_dask.analysis.predict import predict, score
+from bnp_dask.analysis.sequences import transitions
+from bnp_dask.data import as_source
+from bnp_dask.data.sources.frames import is_list_of_frames, joined
+from bnp_dask.errors import DataError, SettingError
+from bnp_dask.estimators.fitting import columns_in, run_estimator, sound_input, warn_unless_converged
+from bnp_dask.initialize import Initialization
+from bnp_dask.inputs.arrays import plain
+from bnp_dask.inputs.settings import whole_or_none
+from bnp_dask.model import Model
+from bnp_dask.moves import Move
+from bnp_dask.observation import AutoRegressiveGaussian, Bernoulli, DiagGaussian, Gaussian, Poisson, with_previous
+from bnp_dask.observation.base import Observation
+from bnp_dask.schedules import Schedule
+from bnp_dask.training.defaults import default_init
+
+try:
+    from sklearn.base import BaseEstimator
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ImportError as error:
+    raise ImportError('SequenceModel needs scikit-learn: pip install "bnp-dask[sklearn]"') from error
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from bnp_dask.data.base import Source
+
+OBSERVATIONS = {
+    "autoregressive": AutoRegressiveGaussian,
+    "bernoulli": Bernoulli,
+    "diag_gaussian": DiagGaussian,
+    "gaussian": Gaussian,
+    "poisson": Poisson,
+}
+"""What ``observation`` may be called; each with its prior set from the data."""
+
+
+class SequenceModel(BaseEstimator):
+    """Segments of sequences in memory, as a scikit-learn estimator; it learns how many kinds of them there are.
+
+    For data on disk or on a cluster, and for all settings, use :func:`bnp_dask.train`; this class calls it.
+
+    Parameters
+    ----------
+    observation
+        What a state generates: ``"gaussian"`` (full covariance), ``"diag_gaussian"``, ``"bernoulli"``, ``"poisson"``,
+        ``"autoregressive"`` (each row follows from the row before), or an observation model with the prior you choose.
+        Rows are given as they were recorded, also for autoregressive models.
+    n_states
+        None: a sticky HDP-HMM, which learns the number of states by births, merges and deletes.  A number: a finite
+        hidden Markov model of so many.
+    kappa
+        How many self-transitions each state is believed to have made before the data, >= 0: larger makes states last.
+    alpha, gamma
+        Concentrations of a state's successors, and of the HDP's top level, > 0.
+    max_laps
+        Passes over the data at most.
+    tol
+        Stop when a lap changes the objective by less, in nats per row; default as :class:`bnp_dask.Memoized` does.
+    init
+        Where to start; default ``BregmanKMeans(n_states)`` for a fixed number of states, ``ContiguousBlocks(10)`` when
+        it is learned; autoregressive models start from ``ContiguousBlocks`` always.
+    n_init
+        Starts, one after the other; the one whose objective is highest is kept.
+    schedule
+        Default ``Memoized(laps=max_laps, tolerance=tol)``; another one's own settings win over these two.
+    moves
+        Default ``[Birth(), Merge(), Delete()]`` when the number of states is learned, none otherwise.
+    batch_size
+        Rows per batch; default about 32 MB.  A sequence is never cut.
+    random_state
+        Seed, RandomState or None.
+    client
+        A ``distributed.Client`` to compute on; None for the current one, or this process.
+
+    Attributes
+    ----------
+    labels_
+        State of each training row on the most likely path, ``(n,)``: 0 to ``n_states_ - 1``, the heaviest first.
+    n_states_
+        States K.
+    weights_
+        Long-run share of each state, ``(K,)``.
+    transmat_, startprob_
+        Expected transition ``(K, K)`` and start probabilities ``(K,)``; rows sum to one, or to a little less, which is
+        left for states that were not met yet.
+    posterior_, history_
+        What ``train`` gave; ``order_ (K,)`` are the positions of this class's states in it.
+    bound_
+        The objective (ELBO), nats, for all rows together.
+    n_iter_
+        Laps.
+    converged_
+        Whether the objective and the counts stopped changing.
+    n_features_in_
+        Columns.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bnp_dask import SequenceModel
+    >>> walk = np.repeat([[0.0], [5.0], [0.0]], 40, axis=0) + np.random.default_rng(0).normal(size=(120, 1))
+    >>> model = SequenceModel(n_states=2, random_state=0).fit([walk, walk[:50]])
+    >>> [len(states) for states in (model.predict(walk), model.predict([walk, walk[:50]]))]
+    [120, 170]
+    """
+
+    def __init__(
+        self,
+        observation: str | Observation = "gaussian",
+        *,
+        n_states: int | None = None,
+        kappa: float = 20.0,
+        alpha: float = 1.0,
+        gamma: float = 5.0,
+        max_laps: int = 50,
+        tol: float | None = None,
+        init: Initialization | None = None,
+        n_init: int = 1,
+        schedule: Schedule | None = None,
+        moves: Sequence[Move] | None = None,
+        batch_size: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        client: Client | None = None,
+    ) -> None:
+        self.observation = observation
+        self.n_states = n_states
+        self.kappa = kappa
+        self.alpha = alpha
+        self.gamma = gamma
+        self.max_laps = max_laps
+        self.tol = tol
+        self.init = init
+        self.n_init = n_init
+        self.schedule = schedule
+        self.moves = moves
+        self.batch_size = batch_size
+        self.random_state = random_state
+        self.client = client
+
+    def fit(self, X: Any, y: Any = None, lengths: Any = None) -> Self:
+        """Learn the states of sequences.
+
+        ``X`` is one sequence ``(n, D)``; or sequences one below the other, ``lengths (G,)`` rows each; or a list of
+        matrices ``(n_g, D)``.
+        """
+        given = whole_or_none("n_states", self.n_states, "a number of states")
+        allocation: Any = FiniteHMM(kappa=self.kappa)
+        if given is None:
+            allocation = HDPHMM(self.gamma, self.alpha, kappa=self.kappa)
+        model = Model(allocation, self._observation())
+        rows, offsets = self._rows(X, lengths, reset=True)
+        source = self._source(rows, offsets)
+        result = run_estimator(self, model, source, default_init(model, False, int(source.n_atoms or 1), given))
+        posterior = result.posterior
+        self.bound_ = float(result.history[-1]["elbo"])
+        self.order_ = np.argsort(-posterior.weights, kind="stable")
+        self.n_states_ = posterior.n_clusters
+        self.weights_ = posterior.weights[self.order_]
+        found = transitions(posterior).sorted(self.order_)
+        self.transmat_, self.startprob_ = found.matrix, found.start
+        self.labels_ = self._states(rows, offsets)
+        warn_unless_converged(result)
+        return self
+
+    def fit_predict(self, X: Any, y: Any = None, lengths: Any = None) -> np.ndarray:
+        """Learn the states of sequences, given as in :meth:`fit`, and give that of each row, ``(n,)``."""
+        return self.fit(X, y, lengths).labels_
+
+    def predict(self, X: Any, lengths: Any = None) -> np.ndarray:
+        """State of each row on the most likely path through its sequence, ``(n,)``; ``X`` as in :meth:`fit`.
+
+        In autoregressive models the first row of a sequence has nothing before it: it is given the state of the second.
+        """
+        check_is_fitted(self)
+        return self._states(*self._rows(X, lengths, reset=False))
+
+    def predict_proba(self, X: Any, lengths: Any = None) -> np.ndarray:
+        """Probability of each state at each row, given the whole sequence, ``(n, K)``; ``X`` as in :meth:`fit`."""
+        check_is_fitted(self)
+        rows, offsets = self._rows(X, lengths, reset=False)
+        start = self.startprob_ / self.startprob_.sum()
+        return self._of_rows(rows, offsets, lambda s: predict(self.posterior_, s, soft=True)[:, self.order_], start)
+
+    def score(self, X: Any, y: Any = None, lengths: Any = None) -> float:
+        """Log density of the sequences per row, nats; in autoregressive models per row that has one before it."""
+        check_is_fitted(self)
+        source = self._source(*self._rows(X, lengths, reset=False))
+        return score(self.posterior_, source, client=self.client)
+
+    def _states(self, rows: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+        rank = np.argsort(self.order_)
+        ids, places = np.unique(self.posterior_.ids, return_index=True)
+        first = int(np.argmax(self.startprob_))
+
+        def states(source: Source) -> np.ndarray:
+            return rank[places[np.searchsorted(ids, predict(self.posterior_, source, client=self.client))]]
+
+        return self._of_rows(rows, offsets, states, np.int64(first))
+
+    def _of_rows(self, rows: np.ndarray, offsets: np.ndarray, what: Any, alone: Any) -> np.ndarray:
+        """``what`` of each row; where only rows with one before them are steps, the first has that of the second.
+
+        ``alone`` is for rows that are a sequence by themselves there.
+        """
+        lagged = self._is_lagged()
+        if lagged and len(rows) == len(offsets) - 1:  # every sequence is a single row
+            return np.repeat(np.asarray(alone)[None], len(rows), axis=0)
+        found = what(self._source(rows, offsets))
+        if not lagged:
+            return found
+        lengths = np.diff(offsets)
+        out = np.empty((len(rows), *found.shape[1:]), found.dtype)
+        later = np.ones(len(rows), np.bool_)
+        later[offsets[:-1][lengths > 0]] = False
+        out[later] = found
+        first = offsets[:-1][lengths > 1]
+        out[first] = out[first + 1]
+        out[offsets[:-1][lengths == 1]] = alone
+        return out
+
+    def _is_lagged(self) -> bool:
+        named = OBSERVATIONS.get(self.observation) if isinstance(self.observation, str) else type(self.observation)
+        return named is AutoRegressiveGaussian
+
+    def _source(self, rows: np.ndarray, offsets: np.ndarray) -> Source:
+        names = columns_in(self)
+        if self._is_lagged():
+            names = None if names is None else names.with_previous()
+            rows, offsets = with_previous(rows, offsets)
+            if len(rows) == 0:
+                raise DataError(
+                    "X has no sequence of two rows; in an autoregressive model each row follows from the row before"
+                )
+        return as_source(rows, groups=offsets, batch_size=self.batch_size, columns=names)
+
+    def _rows(self, X: Any, lengths: Any, reset: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Rows of all sequences, and where each starts, ``(G + 1,)``."""
+        if is_list_of_frames(X):
+            if lengths is not None:
+                raise DataError("X is a list of sequences, which have their lengths; leave lengths out")
+            lengths, X = [len(x) for x in X], joined(X)
+        if isinstance(X, (list, tuple)) and len(X) and all(isinstance(x, np.ndarray) and x.ndim == 2 for x in X):
+            if lengths is not None:
+                raise DataError("X is a list of sequences, which have their lengths; leave lengths out")
+            for g, x in enumerate(X):
+                sound_input(x, f"sequence {g}")
+            widths = {x.shape[1] for x in X}
+            if len(widths) > 1:
+                raise DataError(f"sequences have {' and '.join(map(str, sorted(widths)))} columns; all need the same")
+            lengths, X = [len(x) for x in X], np.concatenate(X)
+        X = sound_input(X, "X")
+        rows = validate_data(self, X, reset=reset, dtype=np.float64, ensure_min_samples=2 if reset else 1)
+        counts = np.array([len(rows)]) if lengths is None else plain(lengths, "lengths")
+        if counts.ndim != 1 or counts.dtype.kind not in "iu" or (counts < 0).any() or counts.sum() != len(rows):
+            raise DataError(f"lengths={lengths!r}: needs whole numbers that sum to the {len(rows)} rows of X")
+        return rows, np.concatenate([[0], np.cumsum(counts)])
+
+    def _observation(self) -> Observation:
+        if not isinstance(self.observation, str):
+            return self.observation
+        if self.observation not in OBSERVATIONS:
+            raise SettingError(f"observation={self.observation!r}: needs one of {', '.join(OBSERVATIONS)}, or a model")
+        return OBSERVATIONS[self.observation]()

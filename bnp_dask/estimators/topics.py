@@ -1,0 +1,193 @@
+"""The scikit-learn face of topic models: :class:`TopicModel` over exactly ``train``, ``predict`` and ``score``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from scipy import sparse
+
+from bnp_dask.allocation import LDA, HDPTopics
+from bnp_dask.analysis.predict import predict, score
+from bnp_dask.analysis.topics.words import by_size
+from bnp_dask.errors import SettingError
+from bnp_dask.estimators.fitting import run_estimator, sound_input, warn_unless_converged
+from bnp_dask.initialize import Initialization, SampledTopics
+from bnp_dask.inputs.settings import whole_or_none
+from bnp_dask.model import Model
+from bnp_dask.moves import Move
+from bnp_dask.observation import Multinomial
+from bnp_dask.observation.priors import positive
+from bnp_dask.schedules import Schedule
+
+try:
+    from sklearn.base import BaseEstimator, TransformerMixin
+    from sklearn.utils import Tags
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ImportError as error:
+    raise ImportError('TopicModel needs scikit-learn: pip install "bnp-dask[sklearn]"') from error
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+class TopicModel(TransformerMixin, BaseEstimator):
+    """Topics of word counts in memory, as a scikit-learn transformer; it learns how many there are.
+
+    For data on disk or on a cluster, raw text, and for all settings, use :func:`bnp_dask.train`; this class calls it.
+
+    Parameters
+    ----------
+    n_topics
+        None: an HDP topic model, which learns the number of topics by births, merges and deletes.  A number: LDA with
+        so many.
+    alpha
+        Total prior mass of a document's weights, > 0: small values expect few topics per document.
+    gamma
+        Concentration of the HDP's top level, > 0.
+    word_prior
+        Prior count of a word in a topic, > 0, on average over the words.
+    common
+        Share of it that words get in proportion to how often they are in the documents, 0 to less than 1; see
+        :class:`bnp_dask.Multinomial`.
+    max_laps
+        Passes over the documents at most.
+    tol
+        Stop when a lap changes the objective by less, in nats per document; default as :class:`bnp_dask.Memoized` does.
+    init
+        Where to start; default ``SampledTopics(n_topics)``, which sets their number from the data if it is learned.
+    n_init
+        Starts, one after the other; the one whose objective is highest is kept.
+    schedule
+        Default ``Memoized(laps=max_laps, tolerance=tol)``; another one's own settings win over these two.
+    moves
+        Default ``[Birth(), Merge(), Delete()]`` when the number of topics is learned, none otherwise.
+    batch_size
+        Documents per batch; default about 32 MB.
+    random_state
+        Seed, RandomState or None.
+    client
+        A ``distributed.Client`` to compute on; None for the current one, or this process.
+
+    Attributes
+    ----------
+    components_
+        Expected counts of words plus prior, ``(K, V)``, the largest topic first; rows over their sums are the topics.
+    n_topics_
+        Topics K.
+    weights_
+        Expected share of each topic in a document, ``(K,)``.
+    posterior_, history_
+        What ``train`` gave; ``order_ (K,)`` are the positions of this class's topics in it.
+    bound_
+        The objective (ELBO), nats, for all documents together.
+    n_iter_
+        Laps.
+    converged_
+        Whether the objective and the counts stopped changing.
+    n_features_in_
+        Words.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bnp_dask import TopicModel
+    >>> X = np.repeat([[4, 4, 0, 0], [0, 0, 4, 4]], 20, axis=0)
+    >>> TopicModel(n_topics=2, random_state=0).fit_transform(X).shape
+    (40, 2)
+    """
+
+    def __init__(
+        self,
+        n_topics: int | None = None,
+        *,
+        alpha: float = 0.5,
+        gamma: float = 10.0,
+        word_prior: float = 0.4,
+        common: float = 0.6,
+        max_laps: int = 50,
+        tol: float | None = None,
+        init: Initialization | None = None,
+        n_init: int = 1,
+        schedule: Schedule | None = None,
+        moves: Sequence[Move] | None = None,
+        batch_size: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        client: Client | None = None,
+    ) -> None:
+        self.n_topics = n_topics
+        self.alpha = alpha
+        self.gamma = gamma
+        self.word_prior = word_prior
+        self.common = common
+        self.max_laps = max_laps
+        self.tol = tol
+        self.init = init
+        self.n_init = n_init
+        self.schedule = schedule
+        self.moves = moves
+        self.batch_size = batch_size
+        self.random_state = random_state
+        self.client = client
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn the topics of documents, counts ``(n, V)`` of words, sparse or dense."""
+        X = self._checked(X, reset=True)
+        with_words = sparse.csr_array(X[np.flatnonzero(np.asarray(X.sum(axis=1)) > 0)])
+        if with_words.shape[0] == 0:
+            raise SettingError(f"X holds {X.shape[0]} documents without any word; topics need some")
+        given = whole_or_none("n_topics", self.n_topics, "a number of topics")
+        allocation: Any = HDPTopics(self.gamma, self.alpha) if given is None else LDA(self.alpha)
+        if self.word_prior is not None:
+            positive("word_prior", self.word_prior)
+        model = Model(allocation, Multinomial(self.word_prior, self.common))
+        result = run_estimator(self, model, with_words, SampledTopics(given), batch_size=self.batch_size)
+        self.bound_ = float(result.history[-1]["elbo"])
+        self.order_ = by_size(result.posterior)
+        self.n_topics_ = result.posterior.n_clusters
+        self.weights_ = result.posterior.weights[self.order_]
+        self.components_ = result.posterior.observation.lam[self.order_]
+        warn_unless_converged(result)
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Expected share of each topic in each document, ``(n, K)``; rows sum to one.
+
+        The share of topics that were not met yet is left out; :func:`bnp_dask.predict` gives it.
+        """
+        check_is_fitted(self)
+        X = self._checked(X, reset=False)
+        shares = predict(self.posterior_, X, soft=True, batch_size=self.batch_size, client=self.client)
+        shares = shares[:, self.order_]
+        return shares / shares.sum(axis=1, keepdims=True)
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Document completion: mean log probability of held-out words, nats per token; see :func:`bnp_dask.score`."""
+        check_is_fitted(self)
+        X = self._checked(X, reset=False)
+        return score(self.posterior_, X, batch_size=self.batch_size, client=self.client)
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Names of the columns of :meth:`transform`, ``(K,)``."""
+        check_is_fitted(self)
+        return np.array([f"topic{k}" for k in range(self.n_topics_)], object)
+
+    def _checked(self, X: Any, reset: bool) -> sparse.csr_array:
+        X = sound_input(X, "X")
+        X = validate_data(
+            self,
+            X,
+            reset=reset,
+            accept_sparse="csr",
+            dtype=np.float64,
+            ensure_non_negative=True,
+            ensure_min_samples=2 if reset else 1,
+        )
+        return sparse.csr_array(X)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.positive_only = True
+        return tags

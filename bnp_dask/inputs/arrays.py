@@ -1,0 +1,120 @@
+"""Arrays that users give, as plain NumPy arrays: nothing masked, nothing rounded, nothing that is no number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bnp_dask.errors import DataError, SettingError
+from bnp_dask.inputs.settings import shown
+
+EXACT = 2**53
+"""Whole numbers up to this size, and some beyond, are float64 numbers."""
+
+
+def plain(value: Any, name: str) -> np.ndarray:
+    """Whatever is array-like as an array; DataError where an entry is masked, or the rows have several lengths."""
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        place = np.argwhere(np.ma.getmaskarray(value))[0].tolist()
+        raise DataError(
+            f"{name}: masked values (the first at {_place(place)}); fill them with x.filled(...), or leave them out"
+        )
+    try:
+        return np.asarray(value)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise DataError(f"{name}: a {type(value).__name__} that is no array of numbers: {error}") from error
+
+
+def require_real(dtype: np.dtype, name: str) -> None:
+    """DataError unless values of this dtype are real numbers."""
+    if dtype.kind not in "biuf":
+        what = {"c": "complex numbers", "O": "Python objects", "M": "dates", "m": "time spans"}.get(dtype.kind, "text")
+        raise DataError(
+            f"{name} holds {what} (dtype {dtype}); needs real numbers: bool, integer or float. "
+            "Convert with .astype(float), or choose numeric columns"
+        )
+
+
+def is_exact(stored: np.dtype, wanted: np.dtype) -> bool:
+    """Whether no whole number of the one dtype is rounded by the other, whatever it is."""
+    return wanted.kind != "f" or stored.kind not in "iu" or stored.itemsize < 8
+
+
+def require_exact(x: np.ndarray, name: str, what: str = "", row: int = 0, column: int | str = 0) -> None:
+    """DataError where float64 would round a whole number of 64 bits.
+
+    Parameters
+    ----------
+    x
+        Whole numbers, of one axis (a column) or two; other dtypes pass.
+    name, what
+        Of the data, and of what the numbers are, for the message.
+    row, column
+        Of the first number, for the message.
+    """
+    if is_exact(x.dtype, np.dtype(np.float64)) or x.size == 0:
+        return
+    if int(x.min()) >= -EXACT and int(x.max()) <= EXACT:
+        return
+    wrong = np.argwhere(_is_rounded(x))
+    if len(wrong) == 0:
+        return
+    place = wrong[0].tolist()
+    value = int(x[tuple(place)])
+    at = f"row {row + place[0]}"
+    if not what:
+        at += f", column {column + place[1] if x.ndim > 1 and isinstance(column, int) else repr(column)}"
+    raise DataError(
+        f"{name}: {what}{' of ' if what else ''}{at} is {value}, which float64 would round to {int(float(value))} "
+        f"({len(wrong)} such numbers here); needs whole numbers up to 2**53. Ids and times are no features: leave them "
+        "out, or take the smallest value from all"
+    )
+
+
+def require_small(values: np.ndarray, name: str, row: int, column: str) -> None:
+    """DataError where floats that were read from the text of whole numbers are so large that some were rounded."""
+    large = np.abs(values) >= EXACT
+    if large.any():
+        at = int(large.argmax())
+        raise DataError(
+            f"{name}: row {row + at}, column {column!r} is {values[at]:.0f}, and float64 rounds whole numbers from "
+            "2**53 on; ids and times are no features: leave them out (columns=), or take the smallest value from all"
+        )
+
+
+def _is_rounded(x: np.ndarray) -> np.ndarray:
+    """Which whole numbers are no float64 numbers: those with more than 53 bits from the first one to the last."""
+    size = np.where(x < 0, np.negative(x), x).astype(np.uint64) if x.dtype.kind == "i" else x
+    lowest = size & (~size + np.uint64(1))
+    return (size > EXACT) & (size // np.maximum(lowest, np.uint64(1)) >= np.uint64(EXACT))
+
+
+def to_float(x: np.ndarray, name: str, what: str = "", row: int = 0) -> np.ndarray:
+    """Real numbers as float64, not copied where they are; DataError for others, and where one would be rounded."""
+    require_real(x.dtype, name)
+    require_exact(x, name, what, row)
+    return x.astype(np.float64, copy=False)
+
+
+def real_setting(name: str, value: Any) -> np.ndarray:
+    """A setting that is a number or an array of numbers, as float64; SettingError for anything else.
+
+    True, False, text, masked values, NaN and infinity are none.
+    """
+    try:
+        array = plain(value, name)
+        if array.dtype.kind not in "iuf" or array.dtype == np.bool_:
+            raise DataError(f"{name}: values of type {array.dtype}")
+        array = to_float(array, name, "value")
+    except DataError as error:
+        raise SettingError(f"{name}={shown(value)}: needs a number, or an array of numbers ({error})") from None
+    if not np.isfinite(array).all():
+        raise SettingError(f"{name}={shown(value)}: needs finite values")
+    return array
+
+
+def _place(index: list[int]) -> str:
+    if len(index) == 2:
+        return f"row {index[0]}, column {index[1]}"
+    return f"position {index[0] if len(index) == 1 else tuple(index)}"

@@ -1,0 +1,172 @@
+"""Sparse matrices that may be anything: checked by NumPy alone, before compiled code follows their pointers.
+
+SciPy takes the arrays of a sparse matrix as they come, from files too, and its compiled loops read and write wherever
+these say: a wrong pointer ends the process, or gives other people's memory for counts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from bnp_dask.errors import DataError
+from bnp_dask.inputs.arrays import is_exact, plain, require_exact, require_real
+
+ADVICE = "Build it with the right shape=(documents, words), or write it again"
+
+
+def require_sound(x: Any, name: str) -> None:
+    """DataError unless the arrays of a sparse matrix fit one another and its shape, and float64 holds its values.
+
+    Parameters
+    ----------
+    x
+        Any scipy.sparse matrix or array.
+    name
+        Of the data, for the message.
+    """
+    require_real(np.dtype(x.dtype), name)
+    if len(x.shape) != 2:
+        return  # whoever needs rows says so
+    if x.format in ("csr", "csc"):
+        rows = x.format == "csr"
+        n, width = x.shape if rows else x.shape[::-1]
+        require_compressed(x.data, x.indices, x.indptr, (n, width), name, "column (word)" if rows else "row")
+    elif x.format == "bsr":
+        _check_blocks(x, name)
+    elif x.format == "coo":
+        _check_coordinates(x, name)
+    elif x.format == "dia":
+        _check_diagonals(x, name)
+    elif x.format == "lil":
+        _check_lists(x, name)
+    if not is_exact(np.dtype(x.dtype), np.dtype(np.float64)):
+        values = x.tocoo().data if x.format in ("dok", "lil") else x.data
+        require_exact(plain(values, name), name, "value")
+
+
+def require_compressed(
+    data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: tuple[int, int], name: str, what: str
+) -> None:
+    """DataError unless the arrays of compressed rows are those of a matrix of this shape.
+
+    Parameters
+    ----------
+    data, indices
+        Value and column of each entry, ``(m,)``; more than the last pointer says are left out.
+    indptr
+        Where each row starts, ``(n + 1,)``.
+    shape
+        Rows n, and columns.
+    name, what
+        Of the data, and of the columns, for the message.
+    """
+    n, width = shape
+    for part, array in (("indptr", indptr), ("indices", indices)):
+        _check_vector(array, part, name)
+    if not isinstance(data, np.ndarray) or data.ndim == 0:
+        raise DataError(f"{name}: data of the sparse matrix is a {type(data).__name__}; needs an array. {ADVICE}")
+    if len(indptr) != n + 1:
+        raise DataError(f"{name}: indptr of the sparse matrix has {len(indptr)} entries; needs {n + 1}. {ADVICE}")
+    if len(data) != len(indices):
+        raise DataError(
+            f"{name}: the sparse matrix has {len(data)} values (data), but {len(indices)} indices; needs as many. "
+            f"{ADVICE}"
+        )
+    if indptr[0] != 0:
+        raise DataError(f"{name}: indptr of the sparse matrix begins with {indptr[0]}; needs 0. {ADVICE}")
+    falls = np.flatnonzero(indptr[1:] < indptr[:-1])
+    if int(indptr.max()) > len(indices) or len(falls):
+        beyond = np.flatnonzero(indptr > len(indices))
+        row = int(beyond[0]) if len(beyond) else int(falls[0]) + 1
+        raise DataError(
+            f"{name}: indptr[{row}] of the sparse matrix is {indptr[row]}; needs numbers that never fall, from 0 to at "
+            f"most {len(indices)}, the number of its indices. {ADVICE}"
+        )
+    used = indices[: int(indptr[-1])]
+    if len(used):
+        low, high = int(used.min()), int(used.max())
+        if low < 0 or high >= width:
+            wrong = low if low < 0 else high
+            raise DataError(
+                f"{name}: {what} {wrong}, but they are 0 to {width - 1}; the indices of the sparse matrix do not fit "
+                f"its shape. {ADVICE}"
+            )
+
+
+def from_parts(
+    data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: tuple[int, int], name: str
+) -> sparse.csr_array:
+    """Rows from arrays that lay in a file, checked as in :func:`require_compressed`."""
+    require_compressed(data, indices, indptr, shape, name, "column")
+    return sparse.csr_array((data, indices, indptr), shape=shape)
+
+
+def as_counts(x: Any, name: str) -> sparse.csr_array:
+    """Any scipy.sparse matrix as float64 CSR with sorted columns and duplicates summed; the input is left alone.
+
+    Raises
+    ------
+    DataError
+        Arrays that do not fit the shape, values that are no real numbers or that float64 would round.
+    """
+    require_sound(x, name)
+    # as float64 before entries are added: bytes would overflow
+    rows = sparse.csr_array(x.astype(np.float64, copy=False) if x.format != "csr" else x)
+    stop = int(rows.indptr[-1])
+    # of new arrays, whose order SciPy looks at itself: what a matrix says of its own order may be out of date
+    parts = (rows.data[:stop].astype(np.float64, copy=False), rows.indices[:stop], rows.indptr)
+    out = sparse.csr_array(parts, shape=rows.shape)
+    if out.has_sorted_indices and out.has_canonical_format:
+        return out
+    out = out.copy()
+    out.sum_duplicates()
+    return out
+
+
+def _check_vector(array: Any, part: str, name: str) -> None:
+    if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype.kind not in "iu":
+        kind = f"{array.dtype} of shape {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
+        raise DataError(f"{name}: {part} of the sparse matrix is {kind}; needs a vector of whole numbers. {ADVICE}")
+
+
+def _check_blocks(x: Any, name: str) -> None:
+    shape = np.shape(x.data)
+    if len(shape) != 3 or 0 in shape[1:] or x.shape[0] % shape[1] or x.shape[1] % shape[2]:
+        raise DataError(f"{name}: blocks of shape {shape[1:]} do not cut a sparse matrix of shape {x.shape}. {ADVICE}")
+    block = (x.shape[0] // shape[1], x.shape[1] // shape[2])
+    require_compressed(x.data, x.indices, x.indptr, block, name, "block")
+
+
+def _check_coordinates(x: Any, name: str) -> None:
+    for axis, what in enumerate(("row", "column (word)")):
+        index = x.coords[axis]
+        _check_vector(index, "coords", name)
+        if len(index) != len(x.data):
+            raise DataError(
+                f"{name}: {len(x.data)} values and {len(index)} places of them in a sparse matrix. {ADVICE}"
+            )
+        if len(index) and (int(index.min()) < 0 or int(index.max()) >= x.shape[axis]):
+            wrong = int(index.min()) if int(index.min()) < 0 else int(index.max())
+            raise DataError(f"{name}: {what} {wrong}, but they are 0 to {x.shape[axis] - 1}. {ADVICE}")
+
+
+def _check_diagonals(x: Any, name: str) -> None:
+    _check_vector(x.offsets, "offsets", name)
+    if np.ndim(x.data) != 2 or len(x.data) != len(x.offsets) or len(np.unique(x.offsets)) < len(x.offsets):
+        raise DataError(
+            f"{name}: {len(x.offsets)} offsets of diagonals and values of shape {np.shape(x.data)}; needs a row of "
+            f"values for each, and no diagonal twice. {ADVICE}"
+        )
+
+
+def _check_lists(x: Any, name: str) -> None:
+    if len(x.rows) != x.shape[0] or len(x.data) != x.shape[0]:
+        raise DataError(f"{name}: lists of {len(x.rows)} rows in a sparse matrix of {x.shape[0]}. {ADVICE}")
+    for row, (columns, values) in enumerate(zip(x.rows, x.data, strict=True)):
+        if len(columns) != len(values):
+            raise DataError(f"{name}: row {row} has {len(columns)} columns and {len(values)} values. {ADVICE}")
+        if len(columns) and (min(columns) < 0 or max(columns) >= x.shape[1]):
+            raise DataError(f"{name}: row {row} has columns beyond the {x.shape[1]} of the matrix. {ADVICE}")

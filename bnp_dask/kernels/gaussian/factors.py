@@ -1,0 +1,100 @@
+"""Factors of many small symmetric matrices at once, without a call of LAPACK for each."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+from scipy.linalg import lapack
+
+from bnp_dask.kernels.numeric.fixed_order import is_fixed
+
+BLOCKED = 32
+"""Columns up to which a call of LAPACK costs more than it saves."""
+
+
+def cholesky_factors(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+    """Cholesky factors of symmetric matrices ``(K, D, D)``, and their inverses; both lower triangular.
+
+    Returns
+    -------
+    lower, inverse
+        ``(K, D, D)``.
+    wrong
+        Position of the first matrix that is not positive definite in double precision, or not finite; -1 if all are.
+    """
+    matrices = np.ascontiguousarray(matrices, np.float64)
+    lower, inverse = np.empty_like(matrices), np.empty_like(matrices)
+    if matrices.shape[1] <= BLOCKED or is_fixed():
+        return lower, inverse, _factor_all(matrices, lower, inverse)
+    for k, matrix in enumerate(matrices):
+        # the transpose of a symmetric matrix in C order is the same matrix as LAPACK wants it: one copy less
+        lower[k], info = lapack.dpotrf(matrix.T, lower=1, clean=1)
+        # what is not finite anywhere reaches the diagonal
+        if info != 0 or not math.isfinite(lower[k].diagonal().sum()):
+            return lower, inverse, k
+        inverse[k], _ = lapack.dtrtri(lower[k], lower=1)
+    return lower, inverse, -1
+
+
+def cholesky_factor(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
+    """Lower Cholesky factor of one matrix ``(D, D)``, its inverse, and whether the matrix has none."""
+    if is_fixed():
+        lower, inverse, wrong = cholesky_factors(matrix[None])
+        return lower[0], inverse[0], wrong >= 0
+    factor, info = lapack.dpotrf(matrix, lower=1, clean=1)
+    return (factor, factor, True) if info != 0 else (factor, lapack.dtrtri(factor, lower=1)[0], False)
+
+
+@njit(nogil=True, cache=True)
+def _factor_all(matrices, lower, inverse):
+    n, d = matrices.shape[0], matrices.shape[1]
+    upper = np.empty((d, d))
+    for k in range(n):
+        root = inverse[k]
+        upper[:] = matrices[k]
+        # rows of the transposed factor, subtracted from the rows below: the inner loops run along memory
+        for j in range(d):
+            pivot = upper[j, j]
+            if not (pivot > 0.0 and pivot < np.inf):
+                return k
+            size = math.sqrt(pivot)
+            upper[j, j] = size
+            for i in range(j + 1, d):
+                upper[j, i] /= size
+            for i in range(j + 1, d):
+                times = upper[j, i]
+                for c in range(i, d):
+                    upper[i, c] -= times * upper[j, c]
+        root[:] = 0.0
+        for i in range(d):
+            for j in range(i):
+                times = upper[j, i]
+                for c in range(j + 1):
+                    root[i, c] -= times * root[j, c]
+            for c in range(i):
+                root[i, c] /= upper[i, i]
+            root[i, i] = 1.0 / upper[i, i]
+            for j in range(d):
+                lower[k, i, j] = upper[j, i] if j <= i else 0.0
+    return -1
+
+
+@njit(nogil=True, cache=True)
+def absolute_forms(matrices, vectors):
+    """Sum of ``|v_i P_ij v_j|`` for each of ``matrices (K, D, D)`` and non-negative ``vectors (K, D)``: ``(K,)``."""
+    n, d = vectors.shape
+    out = np.zeros(n)
+    for k in range(n):
+        for i in range(d):
+            s0 = s1 = s2 = s3 = 0.0
+            for j in range(0, d - d % 4, 4):
+                s0 += abs(matrices[k, i, j]) * vectors[k, j]
+                s1 += abs(matrices[k, i, j + 1]) * vectors[k, j + 1]
+                s2 += abs(matrices[k, i, j + 2]) * vectors[k, j + 2]
+                s3 += abs(matrices[k, i, j + 3]) * vectors[k, j + 3]
+            for j in range(d - d % 4, d):
+                s0 += abs(matrices[k, i, j]) * vectors[k, j]
+            out[k] += vectors[k, i] * ((s0 + s1) + (s2 + s3))
+    return out

@@ -1,0 +1,441 @@
+"""Screening: which clusters can hold anything of an atom, found in float32, so that float64 looks only at those.
+
+The log likelihood of a Gaussian cluster of full covariance is a *form*, ``level - nu / 2 (y - m)' B^-1 (y - m)``.  A
+float32 matrix product bounds the forms of all clusters for a few hundred atoms at a time:
+
+- the *coarse* bound is linear in ``[z, z**2]``: with Sigma the covariance of a cluster, C its correlations and
+  ``lam`` at least the largest eigenvalue of C, ``Sigma^-1 >= diag(Sigma)^-1 / lam``.  It costs a D-th of the form;
+- the *fine* bound is the form itself, linear in ``[z, 1, z_i z_j (i <= j)]``.
+
+z is the atom in the coordinates in which the average cluster is round, which takes out what all clusters share:
+units, offsets and correlations of columns.  To a bound belongs the largest error that float32 can have made in it,
+whatever the order of additions: a product of P terms is wrong by at most ``(P + 8) u`` times the sum of their sizes,
+u = 2**-24, and that sum is at most ``A |z|**2 / 2 + B |z| + C`` with norms A, B, C of the cluster's coefficients.
+
+One cluster of each atom is evaluated in float64; all whose bound is not :data:`MARGIN` nats below it are candidates
+and are evaluated in float64, too, by whitening, which is the accurate way.  What is left out has a responsibility
+below 1e-17.  When candidates are many, those of 1e-9 and less may keep their float32 value, if its error is small.
+Which way a tile takes is decided from a sample of its own atoms: the same on every machine and every repetition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numba import njit
+
+from bnp_dask.kernels.gaussian.factors import cholesky_factor, cholesky_factors
+from bnp_dask.kernels.gaussian.quadratic import _blocks, _products_into, n_packed, quadratic_coefficients
+from bnp_dask.kernels.mixture.ragged import by_cluster, whitened_pairs
+from bnp_dask.kernels.mixture.resp import ScreenedWeights
+from bnp_dask.kernels.numeric.arithmetic import exp, matmul
+from bnp_dask.kernels.numeric.fixed_order import is_fixed
+
+MARGIN = 40.0
+"""Nats below the best cluster at which a cluster holds nothing: responsibilities below 5e-18."""
+
+CORE = 16.0
+"""Nats below the best cluster from which on float32 can be enough: responsibilities below 1e-7."""
+
+HARMLESS = 1e-10
+"""Responsibility times error of its logarithm, by its bound, up to which float32 is enough."""
+
+UNIT = 2.0**-24
+"""Rounding of float32."""
+
+OVERFLOW, SQUARE_FITS = 1e30, 1e15
+"""Error of a bound and size of z up to which no number on the way to it overflows float32."""
+
+SMALLEST, LARGEST = 1e-15, 1e15
+"""Sizes that float32 can hold, squared and multiplied by small responsibilities."""
+
+PROBE = 256
+"""Atoms of a tile that decide which way it takes."""
+
+PIECE = 512
+"""Atoms whose features lie in a buffer at a time."""
+
+ADDED = 320
+"""Features multiplied at once: sums of these sums, and not sums of thousands, keep the error and the buffer small."""
+
+
+@dataclass(frozen=True, eq=False)
+class Forms:
+    """Log likelihoods of clusters: ``level - nu / 2 (y - shift)' scale^-1 (y - shift)`` with ``y = x - center``.
+
+    Parameters
+    ----------
+    center
+        ``(D,)``.
+    shift
+        Means about the center, ``(K, D)``.
+    scale
+        Symmetric positive definite, ``(K, D, D)``.
+    nu, level
+        ``(K,)``; level in nats.
+    """
+
+    center: np.ndarray
+    shift: np.ndarray
+    scale: np.ndarray
+    nu: np.ndarray
+    level: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Bound:
+    """A float32 table whose product with features bounds W; ``slack (3, K)`` float32 are A, B, C times their error.
+
+    ``full`` says whether the features are all products or squares only.
+    """
+
+    table: np.ndarray
+    slack: np.ndarray
+    full: bool
+
+    @staticmethod
+    def of(linear: np.ndarray, constant: np.ndarray, quadratic: np.ndarray, size: np.ndarray) -> Bound:
+        """From coefficients ``(K, D)``, ``(K,)``, ``(K, P)`` and a bound ``(K,)`` of the quadratic part's norm."""
+        rows = np.concatenate([linear, constant[:, None], quadratic], axis=1)
+        longest, pieces = _longest_sum(linear.shape[1], rows.shape[1])
+        # 8 more for rounding of the coefficients, the features and z itself; a hundredth for this calculation
+        error = 1.01 * (longest + pieces + 8) * UNIT
+        slack = error * np.stack([0.5 * size, np.linalg.norm(linear, axis=1), np.abs(constant)])
+        full = quadratic.shape[1] > linear.shape[1]
+        with np.errstate(over="ignore"):  # whoever asks for the bound looks whether it is usable
+            return Bound(np.ascontiguousarray(rows.T, np.float32), slack.astype(np.float32), full)
+
+    @property
+    def usable(self) -> bool:
+        """Whether all numbers fit float32."""
+        return bool(np.isfinite(self.table).all() and np.isfinite(self.slack).all())
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Nanoseconds per atom of the ways to a summary, about: what counts is which is least.
+
+    Measured on one core with 43 (86) GFLOP/s in large products of float64 (float32).  With K clusters, D features and
+    P products of them; ``pairs`` is how many pairs (atom, cluster) an atom has.
+    """
+
+    n_clusters: int
+    n_features: int
+
+    @property
+    def ready(self) -> float:
+        """Nanoseconds of making factors and bounds ready, for all atoms together."""
+        return self.n_clusters * (0.6 * self.n_features**3 + 3000)
+
+    def dense(self, pairs: float) -> float:
+        """All clusters in float64; moments of few pairs are summed one by one."""
+        k, p = self.n_clusters, self._products
+        if pairs < k / 8:
+            return k * (0.047 * p + 10) + 0.6 * p + pairs * (70 + 0.07 * self.n_features**2)
+        return k * (0.093 * p + 12) + 1.2 * p
+
+    def coarse(self, pairs: float) -> float:
+        """The coarse bound, and pairs in float64."""
+        return self.n_clusters * (0.047 * self.n_features + 3) + 250 + self._pairs(pairs)
+
+    def fine(self, pairs: float) -> float:
+        """The fine bound, and pairs in float64."""
+        return self._pass() + 250 + self._pairs(pairs)
+
+    def tail(self, pairs: float) -> float:
+        """The fine bound, moments of all clusters in float32, and pairs in float64."""
+        return 2 * self._pass() + 250 + self._pairs(pairs)
+
+    def _pass(self) -> float:
+        return self.n_clusters * (0.0233 * self._products + 4) + 0.6 * self._products
+
+    def _pairs(self, pairs: float) -> float:
+        return pairs * (70 + 0.138 * self.n_features**2)
+
+    @property
+    def _products(self) -> int:
+        return n_packed(self.n_features) + self.n_features + 1
+
+
+class Screen:
+    """Forms made ready for the atoms of one batch.
+
+    Parameters
+    ----------
+    forms
+        Of all clusters.
+    log_weights
+        ``(K,)`` nats.
+    """
+
+    def __init__(self, forms: Forms, log_weights: np.ndarray) -> None:
+        # factors and bounds are computed when first used, and used for all tiles of the batch
+        self.forms, self.log_weights = forms, log_weights
+        k, d = forms.shift.shape
+        self.n_clusters, self.n_features = k, d
+        self.costs = Costs(k, d)
+        self.rest = self.patience = 0
+
+    @cached_property
+    def factors(self) -> tuple[np.ndarray, np.ndarray]:
+        """Cholesky factors of the scale matrices, and transposed inverses of them, ``(K, D, D)``."""
+        lower, inverse, wrong = cholesky_factors(self.forms.scale)
+        assert wrong < 0  # the global step has factored them
+        return lower, np.ascontiguousarray(inverse.transpose(0, 2, 1))
+
+    @cached_property
+    def basis(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """``z = y @ to_z.T`` and ``y = z @ from_z.T``, or None where they would lose too many digits."""
+        share = exp(self.log_weights - self.log_weights.max())
+        share /= share.sum()
+        with np.errstate(over="ignore", invalid="ignore"):
+            pooled = np.einsum("k,kij->ij", share / self.forms.nu, self.forms.scale)
+        unit = np.sqrt(pooled.diagonal())
+        if not (np.isfinite(pooled).all() and (unit > 0).all()):
+            return None
+        from_z, to_z, wrong = cholesky_factor(pooled / unit / unit[:, None])
+        if wrong:
+            return None
+        lost = _norm(matmul(np.abs(to_z), np.abs(from_z))) * self.n_features**2 * 2.0**-53
+        return (to_z / unit, unit[:, None] * from_z) if lost < UNIT / 4 else None
+
+    @cached_property
+    def coarse(self) -> Bound | None:
+        """The coarse bound on log weight plus log likelihood."""
+        if self.basis is None:
+            return None
+        to_z, _ = self.basis
+        k, d = self.n_clusters, self.n_features
+        variance, largest = np.empty((k, d)), np.empty(k)
+        for few in _some(k):
+            half = matmul(to_z, self.factors[0][few])
+            spread = matmul(half, half.transpose(0, 2, 1)) / self.forms.nu[few, None, None]
+            variance[few] = np.diagonal(spread, axis1=1, axis2=2)
+            if not (np.isfinite(spread).all() and (variance[few] > 0).all()):
+                return None
+            root = np.sqrt(variance[few])
+            largest[few] = _largest_eigenvalue(spread / root[:, :, None] / root[:, None, :])
+        inverse = 1.0 / (variance * largest[:, None])
+        mean = matmul(self.forms.shift, to_z.T)
+        linear = inverse * mean
+        constant = self.log_weights + self.forms.level - 0.5 * np.sum(linear * mean, axis=1)
+        return _usable(Bound.of(linear, constant, -0.5 * inverse, inverse.max(axis=1)))
+
+    @cached_property
+    def fine(self) -> Bound | None:
+        """The form itself."""
+        if self.basis is None:
+            return None
+        to_z, from_z = self.basis
+        k, d = self.n_clusters, self.n_features
+        mean = matmul(self.forms.shift, to_z.T)
+        linear, quadratic, size = np.empty((k, d)), np.empty((k, n_packed(d))), np.empty(k)
+        for few in _some(k):
+            root = matmul(self.factors[1][few].transpose(0, 2, 1), from_z)
+            precision = matmul(root.transpose(0, 2, 1), root) * self.forms.nu[few, None, None]
+            linear[few] = np.einsum("kij,kj->ki", precision, mean[few])
+            quadratic[few] = quadratic_coefficients(precision)
+            size[few] = np.abs(precision).sum(axis=2).max(axis=1)
+        constant = self.log_weights + self.forms.level - 0.5 * np.sum(linear * mean, axis=1)
+        return _usable(Bound.of(linear, constant, quadratic, size))
+
+
+def _some(n_clusters: int) -> Iterator[slice]:
+    """Clusters some at a time, so that making ready takes little memory."""
+    return (slice(start, start + 32) for start in range(0, n_clusters, 32))
+
+
+def screened_weights(
+    screen: Screen, x: np.ndarray, tail: bool = True, way: str | None = None
+) -> ScreenedWeights | None:
+    """Log weight plus log likelihood of the clusters that matter, for the atoms ``(n, D)`` of one tile.
+
+    ``tail`` allows that those of little responsibility stay in float32; ``way`` takes the named way (coarse, fine, tail
+    or dense) instead of the cheapest.  None where looking at all clusters is cheaper, or where float32 cannot tell them
+    apart.
+    """
+    if way is None and screen.rest > 0:  # the last tile needed all clusters: those after it are likely to
+        screen.rest -= 1
+        return None
+    if screen.coarse is None:
+        return None
+    if way is None:
+        way = _way(screen, x[:: -(-len(x) // PROBE)], tail)
+    if way == "dense":
+        screen.patience = 2 * screen.patience + 1
+        screen.rest = screen.patience
+        return None
+    bound = screen.coarse if way == "coarse" or screen.fine is None else screen.fine
+    seen = _Seen(screen, bound, x)
+    return seen.lists_and_tail() if way == "tail" else seen.lists()
+
+
+def _way(screen: Screen, x: np.ndarray, tail: bool) -> str:
+    """The cheapest way for a tile, from some of its atoms: coarse, fine, tail or dense."""
+    assert screen.coarse is not None
+    costs = screen.costs
+    pairs = _Seen(screen, screen.coarse, x).candidates(MARGIN)[1]
+    cost = {"coarse": costs.coarse(len(pairs) / len(x))}
+    if cost["coarse"] > costs.fine(1.0) and screen.fine is not None:
+        seen = _Seen(screen, screen.fine, x)
+        pairs = seen.candidates(MARGIN)[1]
+        cost["fine"] = costs.fine(len(pairs) / len(x))
+        if tail:
+            cost["tail"] = costs.tail(len(seen.candidates(CORE)[1]) / len(x))
+    cost["dense"] = costs.dense(len(pairs) / len(x))
+    return min(cost, key=cost.__getitem__)
+
+
+class _Seen:
+    """Bounds of all clusters for some atoms."""
+
+    def __init__(self, screen: Screen, bound: Bound, x: np.ndarray) -> None:
+        assert screen.basis is not None  # bounds are made with it
+        self.screen, self.bound = screen, bound
+        self.y = y = np.subtract(x, screen.forms.center)
+        # atoms for which float32 is too small look at all clusters
+        with np.errstate(over="ignore", invalid="ignore"):
+            z = matmul(y, screen.basis[0].T).astype(np.float32)
+            self.weights = _products(z, bound)
+        self.size = np.sqrt(np.einsum("nd,nd->n", z, z, dtype=np.float64) + 1.0)
+        self.best = self.weights.argmax(axis=1)
+        single = np.arange(len(y) + 1)
+        self.best_weight = self.exact(single, self.best)
+
+    def exact(self, offsets: np.ndarray, index: np.ndarray) -> np.ndarray:
+        """W of some pairs in float64."""
+        forms, out = self.screen.forms, np.empty(len(index))
+        atoms, places, starts = by_cluster(offsets, index, self.screen.n_clusters)
+        level = forms.level + self.screen.log_weights
+        whitened_pairs(
+            self.y, atoms, places, starts, forms.shift, self.screen.factors[1], forms.nu, level, is_fixed(), out
+        )
+        return out
+
+    def candidates(self, margin: float) -> tuple[np.ndarray, np.ndarray]:
+        """Pairs that may be within ``margin`` of the best; below MARGIN, also those whose error may do harm."""
+        return _candidates(self.weights, self.bound.slack, self.size, self.best_weight, self.best, margin)
+
+    def lists(self) -> ScreenedWeights:
+        offsets, index = self.candidates(MARGIN)
+        return ScreenedWeights(offsets, index, self.exact(offsets, index), self.screen.n_clusters)
+
+    def lists_and_tail(self) -> ScreenedWeights:
+        offsets, index = self.candidates(CORE)
+        value = self.exact(offsets, index)
+        _forget(offsets, index, self.weights)
+        return ScreenedWeights(offsets, index, value, self.screen.n_clusters, self.weights)
+
+
+def _cuts(n_features: int, full: bool) -> list[tuple[int, int, int, int]]:
+    """How the products of features are taken apart: rows of the triangle ``i:j``, which are ``start:stop`` of it."""
+    return list(_blocks(n_features, ADDED)) if full else [(0, 0, 0, n_features)]
+
+
+def _longest_sum(n_features: int, n_coefficients: int) -> tuple[int, int]:
+    """Most terms of a product of :func:`_products`, and the number of products that are added up."""
+    cuts = _cuts(n_features, n_coefficients > 2 * n_features + 1)
+    return n_features + 1 + max(stop - start for _, _, start, stop in cuts), len(cuts)
+
+
+def _products(z: np.ndarray, bound: Bound) -> np.ndarray:
+    """Features times the table, ``(n, K)`` float32."""
+    n, d = z.shape
+    table = bound.table
+    out = np.empty((n, table.shape[1]), np.float32)
+    cuts = _cuts(d, bound.full)
+    head = d + 1
+    buffer = np.empty((head + max(stop - start for _, _, start, stop in cuts)) * PIECE, np.float32)
+    more = np.empty((PIECE, table.shape[1]), np.float32)
+    for first in range(0, n, PIECE):
+        part, to = z[first : first + PIECE], out[first : first + PIECE]
+        features = buffer[: len(buffer) // PIECE * len(part)].reshape(-1, len(part))
+        features[:d] = part.T
+        features[d] = 1.0
+        for i, j, start, stop in cuts:
+            products = features[head : head + stop - start]
+            if bound.full:
+                _products_into(features[:d], i, j, products)
+            else:
+                np.square(features[:d], out=products)
+            if start == 0:
+                matmul(features[: head + stop].T, table[: head + stop], out=to)
+            else:
+                matmul(products.T, table[head + start : head + stop], out=more[: len(part)])
+                to += more[: len(part)]
+    return out
+
+
+@njit(nogil=True, cache=True)
+def _depth(error, margin):
+    # how many nats below the best a weight of this error is harmless
+    if margin == MARGIN or not error < 1.0:
+        return MARGIN
+    return min(max(np.log(error / HARMLESS), margin), MARGIN) if error > 0.0 else margin
+
+
+@njit(nogil=True, cache=True)
+def _candidates(weights, slack, size, best_weight, best, margin):
+    n, n_clusters = weights.shape
+    widest = np.array([slack[0].max(), slack[1].max(), slack[2].max()])
+    offsets = np.empty(n + 1, np.int64)
+    index = np.empty(4 * n + 4 * n_clusters, np.int64)
+    offsets[0] = at = 0
+    for row in range(n):
+        if at + n_clusters > len(index):
+            longer = np.empty(2 * len(index) + n_clusters, np.int64)
+            longer[:at] = index[:at]
+            index = longer
+        w, s, top = weights[row], size[row], best_weight[row]
+        most = widest[0] * s * s + widest[1] * s + widest[2]
+        if not (most < OVERFLOW and s < SQUARE_FITS):  # float32 may have overflowed, and says nothing
+            for k in range(n_clusters):
+                index[at + k] = k
+            at += n_clusters
+            offsets[row + 1] = at
+            continue
+        # nothing below this can be listed, whatever its error; what is not a number never is below
+        least = np.float32(top - _depth(most, margin) - most - 1e-6 * abs(top))
+        for start in range(0, n_clusters, 8):
+            stop = min(start + 8, n_clusters)
+            nothing = True
+            for k in range(start, stop):
+                nothing &= w[k] < least
+            if nothing and not start <= best[row] < stop:
+                continue
+            for k in range(start, stop):
+                error = slack[0, k] * s * s + slack[1, k] * s + slack[2, k]
+                if k == best[row] or not w[k] + error < top - _depth(error, margin):
+                    index[at] = k
+                    at += 1
+        offsets[row + 1] = at
+    return offsets, index[:at].copy()
+
+
+@njit(nogil=True, cache=True)
+def _forget(offsets, index, weights):
+    for row in range(len(offsets) - 1):
+        for i in range(offsets[row], offsets[row + 1]):
+            weights[row, index[i]] = -np.inf
+
+
+def _largest_eigenvalue(matrices: np.ndarray) -> np.ndarray:
+    """At least the largest eigenvalue of positive semidefinite matrices ``(K, D, D)``, at most D**(1/8) times it."""
+    rows = np.abs(matrices).sum(axis=2).max(axis=1)
+    power = matrices.astype(np.float32)
+    power = matmul(power, power)
+    power = matmul(power, power)
+    norm = np.linalg.norm(power.astype(np.float64), axis=(1, 2))
+    return np.minimum(rows, 1.001 * (np.sqrt(np.sqrt(norm)) if is_fixed() else norm**0.25))
+
+
+def _norm(matrix: np.ndarray) -> float:
+    """Root of the sum of squares."""
+    return float(np.sqrt((matrix * matrix).sum()) if is_fixed() else np.linalg.norm(matrix))
+
+
+def _usable(bound: Bound) -> Bound | None:
+    return bound if bound.usable else None

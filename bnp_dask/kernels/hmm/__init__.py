@@ -1,0 +1,1 @@
+"""Sequences: forward and backward sweeps, restricted sweeps, entropies of merged states, the top level."""

@@ -1,0 +1,181 @@
+"""One step of a sweep over a sequence, forth and back; see :mod:`~bnp_dask.kernels.hmm.forward_backward`.
+
+Rows of states are ``(W,)``: K states and zeros up to a multiple of eight (:mod:`bnp_dask.kernels.numeric.simd`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from bnp_dask.kernels.mixture.softmax import TINY, exp_block
+from bnp_dask.kernels.numeric.arithmetic import exp
+from bnp_dask.kernels.numeric.simd import aligned_zeros, fill, load, padded, store, total, where_above
+
+LOWEST = -690.0
+"""Logs of likelihoods below this are taken for it, and those of potentials for log 0: its exponential is far from
+denormal numbers, and below what :data:`NOTHING` leaves of a filtered probability."""
+
+NOTHING = 1e-200
+"""Filtered probabilities below this are zero."""
+
+EXP_BLOCK = 1024
+
+SAFE = 1e-100
+"""Least normaliser of a step for which scaling is trusted; what :data:`NOTHING` leaves out is nothing beside it."""
+
+
+class Transitions(NamedTuple):
+    """Potentials of the start ``(W,)`` and of steps from state to state ``(K, W)``, and these flipped."""
+
+    start: np.ndarray
+    trans: np.ndarray
+    flipped: np.ndarray
+
+    @staticmethod
+    def of(log_start: np.ndarray, log_trans: np.ndarray) -> Transitions:
+        """From their logs ``(K,)`` and ``(K, K)``, the largest about zero."""
+        n = len(log_start)
+        width = padded(n)
+        out = Transitions(aligned_zeros(width), aligned_zeros(n, width), aligned_zeros(n, width))
+        out.start[:n] = exponentials(log_start)
+        out.trans[:, :n] = exponentials(log_trans)
+        out.flipped[:, :n] = out.trans[:, :n].T
+        return out
+
+
+def exponentials(logs: np.ndarray) -> np.ndarray:
+    """``exp``, zero below :data:`LOWEST`."""
+    return np.where(logs > LOWEST, exp(np.maximum(logs, LOWEST)), 0.0)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def exp_all(source, out):
+    """``exp`` of any number of logs, through scratch that stays in cache; no less than that of :data:`LOWEST`."""
+    power = np.empty(EXP_BLOCK)
+    for start in range(0, len(source), EXP_BLOCK):
+        stop = min(start + EXP_BLOCK, len(source))
+        exp_block(source[start:stop], LOWEST, power[: stop - start], out[start:stop])
+
+
+@njit(nogil=True, cache=True, error_model="numpy", inline="always")
+def which(row, index):
+    """Places of the numbers of a row that are not zero, into ``index (W + 1,)``; how many."""
+    count = 0
+    for k in range(len(row)):
+        index[count] = k
+        count += row[k] != 0.0
+    return count
+
+
+@njit(nogil=True, cache=True, error_model="numpy", inline="always")
+def times(vector, matrix, out):
+    """``vector (W,) @ matrix (K, W)``; the sums of up to four groups of columns stay in registers."""
+    done = 0
+    while done < len(out):
+        left = len(out) - done
+        a = b = c = d = fill(0.0)
+        if left >= 32:
+            for k in range(len(matrix)):
+                x, row = fill(vector[k]), matrix[k]
+                a = a + x * load(row, done)
+                b = b + x * load(row, done + 8)
+                c = c + x * load(row, done + 16)
+                d = d + x * load(row, done + 24)
+            store(out, done + 16, c)
+            store(out, done + 24, d)
+        elif left >= 16:
+            for k in range(len(matrix)):
+                x, row = fill(vector[k]), matrix[k]
+                a = a + x * load(row, done)
+                b = b + x * load(row, done + 8)
+        else:
+            for k in range(len(matrix)):
+                a = a + fill(vector[k]) * load(matrix[k], done)
+        store(out, done, a)
+        if left >= 16:
+            store(out, done + 8, b)
+        done += 32 if left >= 32 else 16 if left >= 16 else 8
+
+
+@njit(nogil=True, cache=True, error_model="numpy", inline="always")
+def times_some(vector, index, matrix, out):
+    """The same over the rows ``index`` alone, four at a time."""
+    for k in range(0, len(out), 8):
+        store(out, k, fill(0.0))
+    whole = len(index) - len(index) % 4
+    for i in range(0, whole, 4):
+        p, q, r, s = index[i], index[i + 1], index[i + 2], index[i + 3]
+        a, b, c, d = fill(vector[p]), fill(vector[q]), fill(vector[r]), fill(vector[s])
+        row_a, row_b, row_c, row_d = matrix[p], matrix[q], matrix[r], matrix[s]
+        for k in range(0, len(out), 8):
+            two = load(out, k) + a * load(row_a, k) + b * load(row_b, k)
+            store(out, k, two + c * load(row_c, k) + d * load(row_d, k))
+    for i in range(whole, len(index)):
+        a, row_a = fill(vector[index[i]]), matrix[index[i]]
+        for k in range(0, len(out), 8):
+            store(out, k, load(out, k) + a * load(row_a, k))
+
+
+@njit(nogil=True, cache=True, error_model="numpy", inline="always")
+def forth(prior, lik, filtered):
+    """One step forward: ``filtered`` from what the steps before make of it (``prior``); the step's normaliser.
+
+    Below :data:`SAFE` the normaliser is not to be trusted, and ``filtered`` is not normalised.
+    """
+    held = fill(0.0)
+    for k in range(0, len(filtered), 8):
+        x = load(prior, k) * load(lik, k)
+        x = where_above(x, NOTHING, x)
+        store(filtered, k, x)
+        held = held + x
+    norm = total(held)
+    if norm > SAFE:
+        share = fill(1.0 / norm)
+        for k in range(0, len(filtered), 8):
+            store(filtered, k, load(filtered, k) * share)
+    return norm
+
+
+@njit(nogil=True, cache=True, error_model="numpy", inline="always")
+def back(flipped, lik, filtered, weight, later, here, space):
+    """One step backward: ``here`` (not scaled yet) from ``later``, which is scaled, times ``weight``.
+
+    Gives the normaliser, and how many states ``later`` has.
+
+    ``space.held`` is what the step's responsibilities are in the end.
+    Responsibilities up to 2**-53 become zero, as everywhere, and with them the states' part in what is said of the
+    steps before: what a step has to say of all states adds up to one, so no more than that is lost of a sum.
+    Below :data:`NOTHING` the normaliser is not to be trusted, and nothing is scaled.
+    """
+    beta, resp = space.prior, space.held
+    count = which(later, space.places)
+    if 2 * count > len(flipped):
+        times(later, flipped, beta)
+    else:
+        times_some(later, space.places[:count], flipped, beta)
+    held = fill(0.0)
+    for k in range(0, len(resp), 8):
+        x = load(filtered, k) * load(beta, k)
+        store(resp, k, x)
+        held = held + x
+    norm = total(held)
+    if norm > NOTHING:
+        share, counted = fill(1.0 / norm), fill(weight / norm)
+        for k in range(0, len(resp), 8):
+            x = load(resp, k) * share
+            store(resp, k, where_above(x, TINY, x))
+            store(later, k, load(later, k) * counted)
+            store(here, k, where_above(x, TINY, load(lik, k) * (load(beta, k) * share)))
+    return norm, count
+
+
+@njit(nogil=True, cache=True, error_model="numpy", inline="always")
+def turn(lik, filtered, here, space):
+    """The last step of a sequence, as :func:`back` leaves any other."""
+    for k in range(0, len(here), 8):
+        x = load(filtered, k)
+        store(space.held, k, where_above(x, TINY, x))
+        store(here, k, where_above(x, TINY, load(lik, k)))

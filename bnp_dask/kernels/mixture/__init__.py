@@ -1,0 +1,1 @@
+"""Responsibilities of independent atoms: softmax rows, dense or sparse, and entropies."""

@@ -1,0 +1,1 @@
+"""Numbers: exp and log, vector code, compensated and sparse sums, quantiles."""

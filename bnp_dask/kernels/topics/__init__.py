@@ -1,0 +1,1 @@
+"""Documents: the local step, sums of words, Gibbs sampling, anchor words, completion."""

@@ -1,0 +1,434 @@
+"""The document step of topic models: which topics the tokens of each group come from (thesis 5.3.3-5.3.5).
+
+A group (document) is a run of tokens.  A token names a row of a table of likelihoods, and counts ``weight`` times:
+distinct words of a document with their counts, or single atoms with a row of their own.  The inner loops hold no
+exponential: the table is exponentiated once per batch, ``exp(E[log pi])`` once per sweep, and a sweep is two passes
+over a small matrix that fits the cache.  Topics that a document has left are rows of it that are read no more.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from bnp_dask.kernels.numeric.special import exp_psi, log_positive
+from bnp_dask.kernels.topics.document_pass import gather_all, gather_some, padded, row_totals, sweep
+from bnp_dask.kernels.topics.document_sums import assign, group_stats, pair_sums, spread
+
+NOTHING = 1e-14
+"""Expected tokens of a document below which a topic is out of it: exp(psi) falls by more at each further sweep."""
+
+FEW = 0.04
+"""Share of a document's topics that may hold nothing before they are left out."""
+
+COLD, WARM = 1, 2
+"""Ways to start a document, added up in :attr:`Rules.start`."""
+
+
+class Rules(NamedTuple):
+    """How the document step works; numbers only, so that compiled code can take it.
+
+    ``tolerance`` is in tokens; ``restarts`` are trials of Alg. 5.2 with ``restart_sweeps`` each, on topics with
+    more than ``restart_above`` tokens; ``top`` is L of Alg. 7.4, or 0 for all; ``start`` is COLD, WARM or both.
+    """
+
+    sweeps: int
+    tolerance: float
+    shrink: bool
+    restarts: int
+    restart_sweeps: int
+    restart_above: float
+    top: int
+    start: int
+
+
+class Groups(NamedTuple):
+    """Tokens of G groups.
+
+    ``offsets (G + 1,)`` int64 into ``row (T,)`` int64, ``weight (T,)`` and ``log_share (T,)`` (log of the share of
+    the token that is assigned here: zero but for trials, then it may be empty); ``times (G,)`` how often each group
+    counts; ``length (G,)`` the sum of theta over all topics, used and unused; ``table`` and ``log_table (R, K)``.
+    """
+
+    offsets: np.ndarray
+    row: np.ndarray
+    weight: np.ndarray
+    log_share: np.ndarray
+    times: np.ndarray
+    length: np.ndarray
+    table: np.ndarray
+    log_table: np.ndarray
+
+
+class Memory(NamedTuple):
+    """Counts N_dk of earlier visits: ``offsets (G + 1,)``, positions of topics ``(S,)`` int64, ``counts (S,)``."""
+
+    offsets: np.ndarray
+    position: np.ndarray
+    counts: np.ndarray
+
+
+NO_MEMORY = Memory(np.zeros(1, np.int64), np.zeros(0, np.int64), np.zeros(0))
+"""That of groups that start from scratch."""
+
+
+class Found(NamedTuple):
+    """Sums over groups, times how often each counts.
+
+    ``sums (R, K)``: weight times responsibility by row of the table.  ``stats (4, K)`` for groups that use topic k:
+    their number, sum of psi(theta), of log Gamma(theta), and the part of the entropy that is linear in N.
+    ``pairs (4, M)``: the same for unions, in the last place what the union's entropy falls short of the two.
+    ``mass (T, J)``: weight times responsibility of each token in each of J sets of topics.
+    """
+
+    sums: np.ndarray
+    stats: np.ndarray
+    pairs: np.ndarray
+    mass: np.ndarray
+
+
+class _Space(NamedTuple):
+    """Scratch: likelihoods ``(topics, tokens)``, laid flat, and three states of a document (now, trial, warm).
+
+    ``live`` are the rows of the likelihoods, ascending, of the topics that are not left out; ``weight`` are the tokens'
+    weights, and zeros up to the length of a row.
+    """
+
+    lik: np.ndarray
+    live: np.ndarray
+    weight: np.ndarray
+    topic: np.ndarray
+    prior: np.ndarray
+    share: np.ndarray
+    held: np.ndarray
+    grow: np.ndarray
+    total: np.ndarray
+    ratio: np.ndarray
+    logs: np.ndarray
+    log_bits: np.ndarray
+    bits: np.ndarray
+    power: np.ndarray
+    work: np.ndarray
+    work_bits: np.ndarray
+
+
+@njit(nogil=True, cache=True)
+def _matrix(space, width, n):
+    """The likelihoods of ``n`` tokens under ``width`` topics."""
+    long = padded(n)
+    return space.lik[: width * long].reshape((width, long))
+
+
+@njit(nogil=True, cache=True)
+def _drop_dead(space, slot, width):
+    """Leave out topics that hold nothing, in order, once there are some; the new width."""
+    index, prior, live = space.topic[slot], space.prior[slot], space.live
+    share, count, grow = space.share[slot], space.held[slot], space.grow
+    dead = 0
+    for k in range(width):
+        dead += share[k] * grow[k] < NOTHING  # NaN stays
+    if dead <= FEW * width or dead == width:
+        return width
+    kept = 0
+    for k in range(width):
+        index[kept], prior[kept], live[kept] = index[k], prior[k], live[k]
+        share[kept], count[kept] = share[k], count[k]
+        kept += not share[k] * grow[k] < NOTHING
+    return kept
+
+
+@njit(nogil=True, cache=True)
+def _pass(space, slot, lik, width):
+    """One sweep with the shares in ``slot``."""
+    sweep(lik, space.live, width, space.share[slot], space.weight, space.total, space.ratio, space.grow)
+
+
+@njit(nogil=True, cache=True)
+def _climb(space, slot, lik, width, sweeps, tolerance, shrink):
+    """Coordinate ascent from the counts in ``slot`` (Alg. 5.1 lines 6-14); the number of topics left.
+
+    ``shrink`` must be false unless ``space.grow`` belongs to these counts.
+    """
+    share, count, grow = space.share[slot], space.held[slot], space.grow
+    for _ in range(sweeps):
+        exp_psi(count, space.prior[slot], width, share, space.bits, space.power)
+        if shrink:
+            width = _drop_dead(space, slot, width)
+        _pass(space, slot, lik, width)
+        moving = 0
+        for k in range(width):
+            new = share[k] * grow[k]
+            moving += abs(new - count[k]) >= tolerance
+            count[k] = new
+        if not moving:
+            break
+    return width
+
+
+@njit(nogil=True, cache=True)
+def _objective(space, slot, weight, width):
+    """The document's own part of the objective (5.40), up to a constant; needs the totals of the last pass."""
+    n = len(weight)
+    for i in range(n):
+        space.ratio[i] = space.total[i]
+    log_positive(space.ratio, space.log_bits, n, space.logs)
+    value = 0.0
+    for i in range(n):
+        value += weight[i] * space.logs[i]
+    share, count, prior = space.share[slot], space.held[slot], space.prior[slot]
+    for k in range(width):
+        if count[k] > 0.0:
+            value -= count[k] * math.log(share[k])
+            value += math.lgamma(count[k] + prior[k]) - math.lgamma(prior[k])
+    return value
+
+
+@njit(nogil=True, cache=True)
+def _copy_state(space, source, target, width):
+    for k in range(width):
+        space.topic[target, k] = space.topic[source, k]
+        space.prior[target, k] = space.prior[source, k]
+        space.share[target, k] = space.share[source, k]
+        space.held[target, k] = space.held[source, k]
+
+
+@njit(nogil=True, cache=True)
+def _restart(space, lik, weight, width, rules):
+    """Sparsity-promoting restarts (Alg. 5.2) of the state in slot 0, smallest topics first."""
+    count = space.held[0]
+    used = 0
+    for k in range(width):
+        used += count[k] > rules.restart_above
+    if used < 2:
+        return
+    trials = min(rules.restarts, used - 1)
+    order = np.argsort(count[:width])
+    best = _objective(space, 0, weight, width)
+    for place in range(width - used, width - used + trials):
+        if used < 2:
+            break
+        _copy_state(space, 0, 1, width)
+        space.held[1, order[place]] = 0.0
+        _climb(space, 1, lik, width, rules.restart_sweeps, -1.0, False)
+        value = _objective(space, 1, weight, width)
+        if value > best:
+            _copy_state(space, 1, 0, width)
+            best = value
+            used -= 1
+
+
+@njit(nogil=True, cache=True)
+def _keep_top(space, lik, n, width, rules):
+    """Keep the L best topics of each token (Alg. 7.4), and let the counts follow."""
+    top = rules.top
+    if top >= width:
+        return
+    share, live = space.share[0], space.live
+    best = np.empty(top)
+    for i in range(n):
+        best[:] = -1.0
+        for k in range(width):
+            value = lik[live[k], i] * share[k]
+            if value > best[top - 1]:
+                j = top - 1
+                while j > 0 and best[j - 1] < value:
+                    best[j] = best[j - 1]
+                    j -= 1
+                best[j] = value
+        left = top
+        for k in range(width):
+            if left > 0 and lik[live[k], i] * share[k] >= best[top - 1]:
+                left -= 1
+            else:
+                lik[live[k], i] = 0.0
+    # the same shares again, so that the counts are those of what is left
+    _pass(space, 0, lik, width)
+    for k in range(width):
+        space.held[0, k] = share[k] * space.grow[k]
+    _climb(space, 0, lik, width, 2, -1.0, False)
+
+
+@njit(nogil=True, cache=True)
+def _lay_some(space, groups, rows, width):
+    """The matrix of a document under the topics of slot 0."""
+    lik = _matrix(space, width, len(rows))
+    gather_some(groups.table, rows, space.topic[0], lik)
+    for k in range(width):
+        space.live[k] = k
+    return lik
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _lay_all(space, groups, rows, prior, begin, begin_total):
+    """The matrix of a document under all topics, which slot 0 gets with what they hold at their first shares."""
+    n_topics = len(prior)
+    lik = _matrix(space, n_topics, len(rows))
+    for i in range(len(rows)):
+        space.ratio[i] = space.weight[i] / begin_total[rows[i]]
+    gather_all(groups.table, rows, lik, space.ratio, space.grow)
+    for k in range(n_topics):
+        space.live[k] = k
+        space.topic[0, k], space.prior[0, k] = k, prior[k]
+        space.held[0, k] = begin[k] * space.grow[k]
+    return lik
+
+
+@njit(nogil=True, cache=True)
+def _remember(space, prior, memory, d):
+    """Put what is known of a document in slot 0; the number of its topics."""
+    known = 0
+    for s in range(memory.offsets[d], memory.offsets[d + 1]):
+        k = memory.position[s]
+        if k >= 0:
+            space.topic[0, known], space.prior[0, known] = k, prior[k]
+            space.held[0, known] = memory.counts[s]
+            known += 1
+    return known
+
+
+@njit(nogil=True, cache=True)
+def _solve(space, groups, rules, prior, begin, begin_total, memory, d):
+    """Find the responsibilities of one document; its state is left in slot 0.  Its matrix, and number of topics."""
+    first, last = groups.offsets[d], groups.offsets[d + 1]
+    rows, weight = groups.row[first:last], groups.weight[first:last]
+    n = last - first
+    space.weight[:n] = weight
+    space.weight[n : padded(n)] = 0.0
+    lik = _matrix(space, 0, n)
+    best = -np.inf
+    both = False
+    width = known = _remember(space, prior, memory, d) if rules.start & WARM else 0
+    if known > 0:
+        lik = _lay_some(space, groups, rows, known)
+        width = _climb(space, 0, lik, known, 1, -1.0, False)
+        width = _climb(space, 0, lik, width, rules.sweeps - 1, rules.tolerance, rules.shrink)
+        both = (rules.start & COLD) != 0
+        if both:
+            best = _objective(space, 0, weight, width)
+            _copy_state(space, 0, 2, width)
+            known = width
+    if known == 0 or both:
+        lik = _lay_all(space, groups, rows, prior, begin, begin_total)
+        width = _climb(space, 0, lik, len(prior), rules.sweeps, rules.tolerance, rules.shrink)
+        if both and not _objective(space, 0, weight, width) > best:
+            width = known
+            _copy_state(space, 2, 0, width)
+            lik = _lay_some(space, groups, rows, width)
+            _pass(space, 0, lik, width)
+    if rules.restarts > 0:
+        _restart(space, lik, weight, width, rules)
+    if rules.top > 0:
+        _keep_top(space, lik, n, width, rules)
+    return lik, width
+
+
+@njit(nogil=True, cache=True)
+def _grown(array, size):
+    out = np.empty(max(size, 2 * len(array)), array.dtype)
+    out[: len(array)] = array
+    return out
+
+
+@njit(nogil=True, cache=True)
+def _longest(offsets):
+    most = 0
+    for d in range(len(offsets) - 1):
+        most = max(most, offsets[d + 1] - offsets[d])
+    return most
+
+
+@njit(nogil=True, cache=True)
+def fit_groups(groups, rules, prior, begin, memory, pairs, members, keep, found):
+    """The document step on all groups.
+
+    Parameters
+    ----------
+    groups, rules, memory
+        See there; ``memory`` is read only for warm starts.
+    prior, begin
+        ``alpha pi_k``, and the shares that a cold start takes for ``exp(E[log pi_dk])``, ``(K,)``.
+    pairs
+        Positions of tracked pairs, ``(M, 2)``.
+    members
+        Whether each topic belongs to each of J sets, ``(J, K)`` bool.
+    keep
+        Whether to return the counts of each group.
+    found
+        Zeros, which are added to.
+
+    Returns
+    -------
+    offsets, position, count
+        Counts N_dk > 0 of each group, as in :class:`Memory`; empty unless ``keep``.
+    """
+    n_groups, n_topics = len(groups.offsets) - 1, len(prior)
+    space = _space(_longest(groups.offsets), n_topics)
+    begin_total = row_totals(groups.table, begin)
+    place = np.full(n_topics, -1)
+    offsets = np.zeros(n_groups + 1 if keep else 1, np.int64)
+    position, value = np.empty(0, np.int32), np.empty(0)
+    size = 0
+    for d in range(n_groups):
+        if groups.offsets[d] < groups.offsets[d + 1]:
+            lik, width = _solve(space, groups, rules, prior, begin, begin_total, memory, d)
+            _add_up(space, groups, prior, pairs, members, place, lik, width, d, found)
+            if keep:
+                if size + width > len(position):
+                    position, value = _grown(position, size + width), _grown(value, size + width)
+                for k in range(width):
+                    if space.held[0, k] > 0.0:
+                        position[size], value[size] = space.topic[0, k], space.held[0, k]
+                        size += 1
+        if keep:
+            offsets[d + 1] = size
+    return offsets, position[:size], value[:size]
+
+
+@njit(nogil=True, cache=True)
+def _space(longest, n_topics):
+    long = padded(longest)
+    bits, ratio, work = np.empty(n_topics, np.int64), np.empty(long), np.empty((7, n_topics))
+    return _Space(
+        np.empty(long * n_topics), np.empty(n_topics, np.int64), np.empty(long), np.empty((3, n_topics), np.int64),
+        np.empty((3, n_topics)), np.empty((3, n_topics)), np.empty((3, n_topics)), np.empty(n_topics), np.empty(long),
+        ratio, np.empty(long), ratio.view(np.int64), bits, bits.view(np.float64), work, work.view(np.int64),
+    )  # fmt: skip
+
+
+@njit(nogil=True, cache=True)
+def _add_up(space, groups, prior, pairs, members, place, lik, width, d, found):
+    """Add what the document in slot 0 leaves behind; ``place`` is scratch, all -1."""
+    first, last = groups.offsets[d], groups.offsets[d + 1]
+    n, times = last - first, groups.times[d]
+    index, share, count, linear = space.topic[0], space.share[0], space.held[0], space.grow
+    log_share = groups.log_share[first:last] if len(groups.log_share) else groups.log_share
+    assign(lik, space.live, width, share, space.weight, log_share, space.total, space.ratio, space.log_bits, space.logs,
+           count, linear)  # fmt: skip
+    lik = lik[:width]
+    spread(lik, times, groups.row[first:last], index, found.sums)
+    group_stats(index, space.prior[0], share, count, linear, width, times, space.work, space.work_bits,
+                space.work[5], space.work[6], found.stats)  # fmt: skip
+    if len(pairs):
+        for k in range(width):
+            place[index[k]] = k if count[k] > 0.0 else -1
+        pair_sums(pairs, place, lik, prior, count, times, found.pairs)
+        for k in range(width):
+            place[index[k]] = -1
+    for j in range(len(members)):
+        for k in range(width):
+            if members[j, index[k]]:
+                for i in range(n):
+                    found.mass[first + i, j] += lik[k, i]
+
+
+@njit(nogil=True, cache=True)
+def group_sums(offsets, values):
+    """Sum of the values of each group, ``(G,)``."""
+    out = np.zeros(len(offsets) - 1)
+    for d in range(len(out)):
+        for i in range(offsets[d], offsets[d + 1]):
+            out[d] += values[i]
+    return out

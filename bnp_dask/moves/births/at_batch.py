@@ -1,0 +1,156 @@
+"""Births at batches, many at a time: accept newborn clusters, and unite those that several workers found.
+
+Newborn clusters of two batches share no atom as long as neither batch was assigned under a posterior that knew the
+other's.  The entropy of their union is then the sum of their entropies, so whether to keep both or to unite them is
+decided exactly from summaries, without a pass over data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bnp_dask.core.summary import Links, Summary
+from bnp_dask.core.totals import RunningTotal
+from bnp_dask.model import Model, Posterior
+from bnp_dask.moves.base import Memory
+from bnp_dask.moves.scores import data_gains
+
+ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class Born:
+    """An accepted birth at a batch: the total, the batch's summary, the new posterior, terms, ids and gain."""
+
+    total: RunningTotal
+    summary: Summary
+    posterior: Posterior
+    terms: dict[str, float]
+    new_ids: tuple[int, ...]
+    united: tuple[int, ...]
+    gain: float
+
+
+def consider_split(
+    model: Model,
+    total: RunningTotal,
+    terms: dict[str, float],
+    summary: Summary,
+    target: int,
+    newborn: Summary,
+    recent: Sequence[int],
+    memory: Memory,
+) -> tuple[Born | None, float]:
+    """Decide a birth at one batch on the exact whole-data objective.
+
+    Parameters
+    ----------
+    model
+        The model.
+    total, terms
+        Whole-data statistics with the batch's ``summary`` folded in, and the objective's terms.
+    summary
+        The batch's own statistics.
+    target, newborn
+        The cluster that was split, and the statistics of the clusters that would take this batch's share of it.
+    recent
+        Ids of clusters born in this lap of which this batch holds no mass.
+    memory
+        Gives new ids.
+
+    Returns
+    -------
+    born, gain
+        The accepted birth or None, and the gain in nats of the best way found.
+    """
+    judge = _Judge(model, total, terms, summary, target, newborn)
+    owner: list[int | None] = [None] * newborn.n_clusters
+    best = judge.evaluate(owner)
+    for j, candidates in enumerate(judge.likely_homes(recent)):
+        for home in candidates:
+            if home in owner:
+                continue
+            trial = list(owner)
+            trial[j] = home
+            found = judge.evaluate(trial)
+            if found.gain > best.gain:
+                best, owner = found, trial
+                break
+    if best.gain <= ROUNDING * sum(abs(t) for t in terms.values()):
+        return None, best.gain
+    return judge.with_ids(best, owner, memory), best.gain
+
+
+class _Judge:
+    """Evaluates ways to give a batch's share of one cluster to new or recently born ones."""
+
+    def __init__(
+        self,
+        model: Model,
+        total: RunningTotal,
+        terms: dict[str, float],
+        summary: Summary,
+        target: int,
+        newborn: Summary,
+    ) -> None:
+        self.model, self.total, self.terms = model, total, terms
+        self.summary, self.target, self.newborn = summary, target, newborn
+
+    def evaluate(self, owner: Sequence[int | None], new_ids: Sequence[int] | None = None) -> Born:
+        """The state in which newborn cluster j joins cluster ``owner[j]``, or stays on its own for None."""
+        fresh = [j for j, home in enumerate(owner) if home is None]
+        ids = list(range(-1, -1 - len(fresh), -1)) if new_ids is None else list(new_ids)
+        names = dict(zip(fresh, ids, strict=True))
+        receivers = [names[j] if home is None else home for j, home in enumerate(owner)]
+        homes = [home for home in owner if home is not None]
+        donors = [self.target, *homes]
+        part = replace(self.newborn, ids=np.array(receivers, np.int64)).insert_empty([self.target])
+        batch = self.summary.exchange(donors, replace(part, links=_links_to(self.summary.ids, donors, part)))
+        total = self.total.copy()
+        total.high, total.low = total.high.insert_empty(ids), total.low.insert_empty(ids)
+        total.subtract(self.summary.insert_empty(ids))
+        total.add(batch)
+        value = total.value()
+        posterior = self.model.global_step(value)
+        terms = self.model.elbo(posterior, value)
+        gain = sum(terms[name] - self.terms[name] for name in terms)
+        return Born(total, batch, posterior, terms, tuple(ids), tuple(homes), gain)
+
+    def with_ids(self, born: Born, owner: Sequence[int | None], memory: Memory) -> Born:
+        """The same with ids that last."""
+        return self.evaluate(owner, memory.new_ids(len(born.new_ids)))
+
+    def likely_homes(self, recent: Sequence[int]) -> list[list[int]]:
+        """For each newborn cluster the recently born ones whose union with it costs the data term least."""
+        if not recent:
+            return [[] for _ in self.newborn.ids]
+        whole = self.total.value().without_pairs().take(list(recent))
+        both = whole.exchange([], replace(self.newborn, links=_links_to(whole.ids, [], self.newborn)))
+        pairs = np.array([[int(c), int(j)] for j in self.newborn.ids for c in recent])
+        out = []
+        for gains in data_gains(self.model, both, pairs).reshape(-1, len(recent)):
+            order = np.argsort(-gains, kind="stable")[:2]
+            out.append([int(recent[i]) for i in order if gains[i] > 0])
+        return out
+
+
+def _links_to(ids: np.ndarray, donors: Sequence[int], part: Summary) -> Links | None:
+    """Links of a batch's newborn clusters, and of those it holds nothing of, to all clusters but the donors.
+
+    The batch was assigned under beliefs that may not know all clusters there are by now: of those it has nothing.
+    """
+    if part.links is None:
+        return None
+    rest = ids[~np.isin(ids, donors)]
+    known = np.isin(rest, part.links.rest)
+    order = np.argsort(part.links.rest)
+    place = order[np.searchsorted(part.links.rest, rest[known], sorter=order)]
+    values = {}
+    for name, value in part.links.values.items():
+        new = np.zeros((2, part.n_clusters, len(rest)))
+        new[:, : value.shape[1], known] = value[:, :, place]
+        values[name] = new
+    return Links(rest, np.array(donors, np.int64), values)

@@ -1,0 +1,92 @@
+"""Labels for runs of consecutive steps: which runs of a state are alike (for births of hidden Markov models).
+
+Steps of one run stay together, so a state is split where runs differ, by far less than single steps have to: what it
+costs to tell two runs apart does not grow with their length.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import gammaln
+
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.summary import Summary
+from bnp_dask.initialize.base import hard_resp
+from bnp_dask.kernels.mixture.resp import scale_rows
+from bnp_dask.model import Model
+from bnp_dask.moves.scores import all_pairs, data_gains
+
+PIECES = 24
+"""Pieces of runs that are compared with one another."""
+
+LEAST = 8
+"""Steps in a piece, at least, where runs are long enough to be cut."""
+
+
+def run_labels(model: Model, runs: Batch, rng: np.random.Generator) -> tuple[np.ndarray, int]:
+    """Cluster of each row ``(n,)``, and how many there are: runs are cut into pieces and the most alike united.
+
+    ``model`` is one of single atoms (see :func:`bnp_dask.structure.chains.loose`).
+    """
+    pieces = _pieces(runs.group_offsets)
+    piece_of_row = np.repeat(np.arange(len(pieces) - 1), np.diff(pieces))
+    chosen = np.sort(rng.choice(len(pieces) - 1, min(PIECES, len(pieces) - 1), replace=False))
+    place = np.full(len(pieces) - 1, -1)
+    place[chosen] = np.arange(len(chosen))
+    rows = np.flatnonzero(place[piece_of_row] >= 0)
+    few = runs.take(rows)
+    resp = scale_rows(hard_resp(place[piece_of_row[rows]], len(chosen)), few.weights)
+    summary = _united(model, model.summarize(np.arange(len(chosen), dtype=np.int64), few, resp))
+    return _nearest(model, summary, runs, piece_of_row), summary.n_clusters
+
+
+def _pieces(offsets: np.ndarray) -> np.ndarray:
+    """Cuts of runs into pieces, such that there are about :data:`PIECES` of them, or one of each run."""
+    lengths = np.diff(offsets)
+    size = max(LEAST, int(np.ceil(lengths.sum() / PIECES)))
+    cuts = [np.arange(a, b, -(-(b - a) // max(1, round((b - a) / size)))) for a, b in
+            zip(offsets[:-1], offsets[1:], strict=True) if b > a]  # fmt: skip
+    return np.append(np.concatenate([np.zeros(0, np.int64), *cuts]), offsets[-1]).astype(np.int64)
+
+
+def _united(model: Model, summary: Summary) -> Summary:
+    """Unite the pair that gains most while there is one; each piece has a label of a Chinese restaurant process."""
+    summary = summary.without_pairs()
+    pairs = all_pairs(summary.ids)
+    gains = dict(zip(map(tuple, pairs.tolist()), data_gains(model, summary, pairs), strict=True))
+    count = dict.fromkeys(summary.ids.tolist(), 1)
+    while gains:
+        # two tables of n and m guests instead of one of n + m: their seats cost log of a ratio of factorials
+        total = {p: g + float(gammaln(count[p[0]] + count[p[1]]) - gammaln(count[p[0]]) - gammaln(count[p[1]]))
+                 for p, g in gains.items()}  # fmt: skip
+        (a, b), best = max(total.items(), key=lambda item: item[1])
+        if best <= 0.0:
+            break
+        summary = _absorb(summary, a, b)
+        count[a] += count.pop(b)
+        gains = {p: g for p, g in gains.items() if a not in p and b not in p}
+        others = np.array([[a, i] for i in summary.ids.tolist() if i != a]).reshape(-1, 2)
+        new = data_gains(model, summary, others)
+        gains.update({(a, int(i)): float(g) for (_, i), g in zip(others.tolist(), new, strict=True)})
+    return summary
+
+
+def _absorb(summary: Summary, a: int, b: int) -> Summary:
+    """Cluster ``a`` with what ``b`` has; entropies count as zero."""
+    i, j = summary.position(a), summary.position(b)
+    values = dict(summary.values)
+    for name, declared in summary.fields.items():
+        if declared.n_cluster_axes == 1:
+            both = values[name].copy()
+            both[i] += both[j]
+            values[name] = np.delete(both, j, axis=0)
+    return Summary(np.delete(summary.ids, j), summary.fields, values)
+
+
+def _nearest(model: Model, summary: Summary, runs: Batch, piece_of_row: np.ndarray) -> np.ndarray:
+    """Cluster under which the piece of each row is most likely, ``(n,)``."""
+    params = model.observation_step(summary)
+    log_lik = model.observation.expected_log_lik(params, runs.take(np.arange(runs.n_atoms)))
+    by_piece = np.zeros((int(piece_of_row.max(initial=-1)) + 1, summary.n_clusters))
+    np.add.at(by_piece, piece_of_row, log_lik)
+    return by_piece.argmax(axis=1)[piece_of_row]

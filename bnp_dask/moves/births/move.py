@@ -1,0 +1,336 @@
+"""Birth moves: a cluster is replaced by several new ones (thesis 4.2; supplement of Hughes & Sudderth 2013, sec. 2).
+
+Collect, create, adopt: atoms of the target are gathered during one lap, new clusters are created by a small run on
+them, and during the next lap all atoms of the target are shared out among the new clusters; both beside the normal
+local step.  The exact whole-data objective then decides.  Many targets are tried in one lap, each by a task of its
+own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
+
+import numpy as np
+
+from bnp_dask.allocation.base import GroupedAllocation
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.summary import Exchange, Summary
+from bnp_dask.errors import SettingError
+from bnp_dask.execute.base import Task
+from bnp_dask.initialize.base import child_rng
+from bnp_dask.inputs.settings import hold, number_from, one_of, positive_number, shown, whole_number
+from bnp_dask.model import Model, Posterior
+from bnp_dask.moves.base import MORE, Gather, PlanContext, Planning, Proposal, Split, at_most
+from bnp_dask.moves.births.hmm_windows import plan_windows
+from bnp_dask.moves.births.small_run import WORDS, create
+from bnp_dask.observation.base import numbers_per_cluster
+from bnp_dask.structure.base import Trial, Visit
+from bnp_dask.structure.chains import runs_at_most
+
+SHARE = 0.15
+"""Work of small runs in a lap, as a share of the lap's own (atom-cluster pairs); ``MORE`` times that once clusters are
+calm."""
+
+ALWAYS = 7e6
+"""Work of small runs in any lap, atom-cluster pairs; as above."""
+
+DEARER = 8.0
+"""How much more an atom-cluster pair costs in a small run, where few clusters share the cost of looking at an atom."""
+
+WORDS_NEED = 30_000
+"""Tokens below which the co-occurrence of words says too little: 3,000 documents of ten words, 300 of a hundred."""
+
+WORDS_SEEN = 800
+"""Tokens whose co-occurrence is looked at, for each of ``sample`` and over all clusters.
+
+A topic that few documents have shows in many documents only, and to look at words costs little.  Of 30 topics, of 39 %
+to 1 in 800 of the tokens, the words of 5,000 documents of 40 tokens showed 13 (total variation below 0.7), those of
+20,000 showed 26, and those of 50,000 showed 29.
+"""
+
+SAMPLE_NUMBERS = 2.5
+"""Atoms gathered for each number that a new cluster has, at least: fewer do not show its shape."""
+
+
+@dataclass(frozen=True)
+class Birth:
+    """Propose to split clusters.
+
+    Parameters
+    ----------
+    per_lap
+        Targets per lap.  Once no cluster comes, goes or noticeably changes its count any more, small runs look at up to
+        eight times as many, as far as memory allows; no more than ``per_lap`` of what they find is tried in one lap.
+    fresh
+        New clusters that a small run starts with at most; words of documents may say that there are more topics.
+    sample
+        Atoms gathered for each target; more where a cluster has more numbers than so many atoms show.  Twice as many
+        documents, and while there are few topics many more, of which words are looked at only.
+    min_atoms
+        Clusters with fewer atoms are not split.
+    change
+        A cluster that could not be split is tried again when its count has changed by this share.
+    tries
+        Attempts on a cluster that does not change, each from another start.
+    refine
+        Local and global steps of the small run before its clusters are united, at most.
+    where
+        ``"data"``: gather atoms from all batches during one lap, adopt in all of them during the next, decide at its
+        end.  ``"batch"`` (thesis 4.2.3): each of some batches splits a target using its own atoms only and the
+        decision falls when it is folded; other batches follow on their next visit.  Needs batches large enough to
+        show a cluster.
+    share
+        For ``"batch"``: share of the batches that try, in one lap.
+    windows, window
+        Models of sequences only: proposals per lap from stretches of consecutive steps, and how many steps these have
+        at least and at most (thesis 6.5.2; see :mod:`bnp_dask.moves.births.hmm_windows`); 0 for none.
+    """
+
+    per_lap: int = 8
+    fresh: int = 8
+    sample: int = 2500
+    min_atoms: float = 20.0
+    change: float = 0.1
+    tries: int = 4
+    refine: int = 20
+    where: Literal["data", "batch"] = "data"
+    share: float = 0.15
+    windows: int = 8
+    window: tuple[int, int] = (10, 100)
+    kind = "birth"
+
+    def __post_init__(self) -> None:
+        for name, least in (("per_lap", 1), ("sample", 1), ("refine", 1), ("tries", 1), ("fresh", 2), ("windows", 0)):
+            hold(self, name, whole_number(name, getattr(self, name), least))
+        hold(self, "min_atoms", number_from("min_atoms", self.min_atoms, 0.0))
+        hold(self, "change", number_from("change", self.change, 0.0))
+        hold(self, "share", positive_number("share", self.share))
+        hold(self, "share", number_from("share", self.share, 0.0, 1.0, "a share of the batches"))
+        one_of("where", self.where, ("data", "batch"))
+        if not isinstance(self.window, (tuple, list)) or len(self.window) != 2:
+            raise SettingError(f"window={shown(self.window)}: needs the least and the most steps, such as (10, 100)")
+        least = whole_number("window[0]", self.window[0], 1)
+        hold(self, "window", (least, whole_number("window[1]", self.window[1], least)))
+
+    @property
+    def at_batch(self) -> bool:
+        return self.where == "batch"
+
+    def is_urgent(self, context: PlanContext) -> bool:
+        """No: the others may go first."""
+        return False
+
+    def plan(self, context: PlanContext) -> Planning:
+        chained = context.model.chained
+        windows = self.windows if chained else 0
+        odd = context.lap % 2 == 1
+        if windows and odd and self.where == "data":
+            plan_windows(context, windows, self.window, self.tries, self.change)
+        if self.where == "data":
+            yield from self._plan_trials(context)
+        elif not chained:
+            self._plan_splits(context, self._targets(context))
+        elif odd and not context.trials:
+            # a trial counts steps to and from every state there is, and now there will be new ones within the lap
+            self._plan_splits(context, self._targets(context))
+            if context.splits:
+                context.free.clear()
+        if windows and not odd:  # clusters that one has taken the other cannot have
+            plan_windows(context, windows, self.window, self.tries, self.change)
+
+    def prepare(self, context: PlanContext) -> None:
+        if self.where == "batch":
+            return
+        sample = self._sample(context)
+        planned = {
+            target for proposal in context.proposals for target in proposal.targets if proposal.kind == self.kind
+        }
+        targets = self._targets(context, planned, self._most(context, self._documents(context, sample)))
+        chosen = self._within_budget(context, targets)
+        # twice what an even share would be, for clusters that some batches lack
+        documents = 2 * self._documents(context, sample)
+        chosen = chosen[: max(1, context.room_left(documents))]
+        context.gather = context.gather.also(chosen, -(-documents // context.source.n_batches))
+
+    def _within_budget(self, context: PlanContext, targets: Sequence[int]) -> list[int]:
+        """As many of the first targets as the work of small runs in one lap allows; one at least."""
+        left = max(ALWAYS, SHARE * context.survey.n_atoms * context.value.n_clusters) * (MORE if context.calm else 1)
+        sample = float(self._sample(context))
+        chosen: list[int] = []
+        for target in targets:
+            failed = context.memory.failed(self.kind, (target,), [context.count(target)], self.change)
+            left -= DEARER * min(sample, context.count(target)) * sum(self._widths(failed)) * self.refine
+            if chosen and left < 0:
+                break
+            chosen.append(target)
+        return chosen
+
+    def _gathered(self, context: PlanContext) -> list[int]:
+        """Targets to try now: free ones, of which there are atoms."""
+        most = context.value.n_clusters if context.calm else 0
+        here = [i for i in self._targets(context, most=most) if i in context.free and i in context.atoms]
+        return self._within_budget(context, here) if context.calm else here
+
+    def _plan_splits(self, context: PlanContext, targets: list[int]) -> None:
+        if not targets:
+            return
+        for i, b in enumerate(self._batches(context)):
+            target = targets[i % len(targets)]
+            key = (context.lap, 17, int(b))
+            context.splits[int(b)] = Split(target, self.fresh, self.refine, self.sample, self.min_atoms, key)
+        context.free -= {split.target for split in context.splits.values()}
+
+    def _batches(self, context: PlanContext) -> np.ndarray:
+        """Batches to look into in this lap, drawn at random."""
+        n_batches = context.source.n_batches
+        order = context.rng(1).permutation(n_batches)
+        return order[: max(1, round(self.share * n_batches))]
+
+    def _plan_trials(self, context: PlanContext) -> Planning:
+        tried: list[int] = []
+        for target in self._gathered(context):
+            if context.atoms[target].n_atoms < self.min_atoms:
+                context.give_up(self.kind, (target,), "too few atoms belong to it")
+            else:
+                tried.append(target)
+        if not tried:
+            return
+        failed = [context.memory.failed(self.kind, (t,), [context.count(t)], self.change) for t in tried]
+        tasks = (self._task(context, target, often) for target, often in zip(tried, failed, strict=True))
+        # where births have been succeeding, others leave their targets alone from the beginning
+        taken = set(tried) if context.memory.grows else set()
+        context.free -= taken
+        context.at_stake |= set(tried)
+        results = yield tasks
+        context.free |= taken
+        context.at_stake -= set(tried)
+        context.memory.grows = 2 * sum(found is not None for found in results) >= len(results)
+        proposed = 0
+        for target, found in zip(tried, results, strict=True):
+            if found is None:
+                context.give_up(self.kind, (target,), "no split of the gathered atoms is better than none")
+            elif proposed < self.per_lap:
+                self._propose(context, target, found)
+                proposed += 1
+
+    def _task(self, context: PlanContext, target: int, failed: int) -> Task:
+        """A small run on the atoms of a target, which was tried so often before."""
+        key, few = (context.lap, 11, target), self._sample(context)
+        seen = self._documents(context, few) if failed == 0 else few
+        sample = _some(context.model, context.atoms[target], seen, child_rng(context.seed, *key, 1))
+        model, widths = self._model(context, target), self._widths(failed, _has_words(context.model, sample))
+        args = (
+            model,
+            sample,
+            context.count(target),
+            widths,
+            self.refine,
+            context.seed,
+            key,
+            few,
+        )
+        return f"propose-lap{context.lap}-birth-of-cluster{target}", create, args
+
+    def _model(self, context: PlanContext, target: int) -> Model:
+        """The model of a target's atoms alone: of documents these are parts, whose topics share the target's prior."""
+        model = context.model
+        if not model.allocation.grouped:
+            return model
+        share = float(context.posterior.weights[context.value.position(target)])
+        allocation: Any = cast(GroupedAllocation, model.allocation).within(share)
+        return replace(model, allocation=allocation)
+
+    def _widths(self, failed: int, words: bool = False) -> tuple[int, ...]:
+        """Numbers of new clusters to start a small run with: many at first, then fewer.
+
+        With ``words`` the first attempt asks the words of the documents how many topics there are.
+
+        Starting from few as well as from many matters: uniting cannot undo a split into overlapping parts (4.4.1).
+        """
+        widths = (self.fresh, max(2, self.fresh // 2), 2, max(2, self.fresh // 2))
+        return (WORDS, widths[0]) if words and failed == 0 else (widths[failed % 4],)
+
+    def _sample(self, context: PlanContext) -> int:
+        """Atoms of a small run at most."""
+        wanted = max(self.sample, int(SAMPLE_NUMBERS * numbers_per_cluster(context.model.observation)))
+        if context.source.is_sparse:  # a document says more than one number
+            wanted = 2 * self.sample if context.model.allocation.grouped else self.sample
+        return context.at_most_sampled(wanted)
+
+    def _documents(self, context: PlanContext, sample: int) -> int:
+        """Atoms gathered for each target at most: as many as ``sample``, or all documents whose words are looked at."""
+        if not (context.source.is_sparse and context.model.allocation.grouped):
+            return sample
+        length = max(float(np.sum(context.survey.mean)), 1.0)
+        return max(sample, context.at_most_sampled(int(WORDS_SEEN * self.sample / (length * context.value.n_clusters))))
+
+    def _propose(self, context: PlanContext, target: int, found: Summary) -> None:
+        ids = context.memory.new_ids(found.n_clusters)
+        basis = Summary(np.array(ids, np.int64), found.fields, found.values)
+        name = f"birth-lap{context.lap}-cluster{target}"
+        context.trials.append(Trial(name, (target,), context.model.global_step(basis)))
+        context.proposals.append(Proposal(self.kind, (target,), ids, Exchange(name, (target,))))
+        context.free.discard(target)
+
+    def _most(self, context: PlanContext, sample: int) -> int:
+        """Targets whose atoms are gathered in one lap at most, ``sample`` or twice as many of each."""
+        return min(MORE * self.per_lap, context.room(2 * sample)) if context.calm else 0
+
+    def _targets(self, context: PlanContext, planned: Collection[int] = (), most: int = 0) -> list[int]:
+        """Clusters to split: large enough, not known to fail; those that never failed first, then the worst fit.
+
+        ``per_lap`` of them, or ``most`` where that is more.
+
+        What counts as fit is the data term per atom (4.2.4).
+        """
+        score = context.model.data_terms(context.posterior.observation, context.value)
+        eligible = []
+        for k, (i, count) in enumerate(zip(context.value.ids.tolist(), context.value["N"], strict=True)):
+            if count < self.min_atoms or i in planned or (self.where == "batch" and i not in context.free):
+                continue
+            failed = context.memory.failed(self.kind, (i,), [count], self.change)
+            if failed < self.tries:
+                eligible.append((failed, score[k] / count, i))
+        return [i for _, _, i in sorted(eligible)[: max(self.per_lap, most)]]
+
+
+def gather_atoms(model: Model, found: Visit, batch: Batch, gather: Gather, seed: int) -> Visit:
+    """What was found in a batch, with some atoms of each cluster whose atoms were asked for."""
+    rng = child_rng(seed, *gather.key)
+    wanted = zip(gather.targets, gather.limits, strict=True)
+    atoms = {target: model.gather(batch, found, target, limit, rng) for target, limit in wanted}
+    return replace(found, members={}, shares={}, atoms=atoms)
+
+
+def visit_and_split(
+    posterior: Posterior, batch: Batch, pairs: np.ndarray, trials: tuple[Trial, ...], split: Split, seed: int
+) -> Visit:
+    """Local step on a batch that also tries to split one cluster, using the atoms of this batch alone."""
+    model = posterior.model
+    found = model.visit(posterior, batch, pairs, trials, (split.target,))
+    rng = child_rng(seed, *split.key)
+    atoms = model.gather(batch, found, split.target, batch.n_atoms, rng)
+    mass = model.mass(atoms)
+    atoms = _some(model, atoms, split.sample, rng)
+    found = replace(found, members={}, split=split.target)
+    fresh = None
+    if atoms.n_atoms >= split.min_atoms:
+        fresh = create(model, atoms, mass, (split.fresh, 2), split.refine, seed, (*split.key, 1))
+    if fresh is None:
+        return found
+    basis = replace(fresh, ids=-1 - np.arange(fresh.n_clusters))
+    trial = Trial("split", (split.target,), model.global_step(basis))
+    newborn = model.visit(posterior, batch, trials=(trial,)).parts["split"]
+    return replace(found, newborn=newborn)
+
+
+def _some(model: Model, atoms: Batch, size: int, rng: np.random.Generator) -> Batch:
+    """``size`` of the atoms, or all; of sequences so many steps."""
+    return runs_at_most(atoms, size, rng) if model.chained else at_most(atoms, size, rng)
+
+
+def _has_words(model: Model, documents: Batch) -> bool:
+    """Whether documents have enough words to tell how many topics there are."""
+    return model.allocation.grouped and documents.is_sparse and model.mass(documents) >= WORDS_NEED

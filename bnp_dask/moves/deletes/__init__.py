@@ -1,0 +1,1 @@
+"""Deletes: a cluster whose atoms others take over, tried on the whole data."""

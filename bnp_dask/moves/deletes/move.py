@@ -1,0 +1,430 @@
+"""Delete moves: the atoms of one cluster are shared out among its neighbours (thesis 4.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from bnp_dask.core.batch import Batch, concatenate
+from bnp_dask.core.finite import unless_refused
+from bnp_dask.core.summary import Exchange, Summary
+from bnp_dask.execute.base import Task
+from bnp_dask.inputs.settings import hold, number_from, whole_number
+from bnp_dask.kernels.mixture.resp import cluster_sums
+from bnp_dask.kernels.numeric.arithmetic import matmul
+from bnp_dask.model import NO_PAIRS, Model
+from bnp_dask.moves.base import HOPELESS, MORE, PlanContext, Planning, Proposal, at_most
+from bnp_dask.moves.scores import without_data
+from bnp_dask.observation.base import numbers_per_cluster
+from bnp_dask.structure.base import Trial
+from bnp_dask.structure.chains import loose, unchained
+from bnp_dask.structure.trials import clusters_only
+
+SAMPLE = 1500
+"""Atoms of each cluster on which an absorbing set is chosen and re-estimated, at least."""
+
+SEEN = 500
+"""Atoms of a target that tell who would take over the others; of documents as many as of an absorbing set."""
+
+WORTH = 0.01
+"""Share of the target's atoms that a cluster must take over to be in the absorbing set."""
+
+SMALL = 0.1
+"""A target with less than this share of the atoms of those who absorb it does not change what they are."""
+
+SHARE = 0.1
+"""Work of the tasks of a lap, as a share of the lap's own (atom-cluster pairs)."""
+
+ALWAYS = 3e6
+"""Atom-cluster pairs that they may work on in any lap."""
+
+WIDER = 3
+"""How many times as many clusters may absorb a target that is small beside the average: its atoms may come from
+everywhere, and are no trouble to anybody."""
+
+TOGETHER = 16
+"""Small clusters that are tried together at most; if that fails, each is tried alone."""
+
+TOGETHER_TOPICS = 48
+"""The same of topics: a start from many ends with the true ones found and dozens that hold leftovers of all.  When
+they fail together, a quarter as many are tried next."""
+
+SMALL_TOPIC, OF_MEAN = 0.2, 0.4
+"""A topic is small below this share of the average over tokens, and of the plain average.
+
+Leftovers are spread over many others.  The plain average is low itself when many topics are leftovers, and that over
+tokens is high when true topics differ much in size.
+"""
+
+CROWD = 0.1
+"""Share of topics, small and never tried, from which on deletes go before merges, which would take the absorbers."""
+
+ENOUGH = 1e-3
+"""A sweep on the sample that makes up less than this share of what a delete lacks is the last."""
+
+
+CALM_DOUBT = 0.3
+"""What :data:`HOPELESS` becomes once clusters are calm, beside what the sample is too few for.
+
+Of 61 deletes decided on all data (three runs on mixtures of 32 overlapping Gaussians, calm or not) what was lacking was
+at most 0.18 nats per atom less than the sample said.  Before clusters are calm it can be 0.9: a toy's start from many.
+"""
+
+Begun = tuple[list[Batch], Summary]
+"""Samples of a target and of those who would absorb it, and the statistics of all of them."""
+
+Heirs = tuple[Summary, float]
+"""Statistics of those who have absorbed a target, and about what that gains, nats."""
+
+
+@dataclass(frozen=True)
+class Delete:
+    """Propose to do without a cluster.
+
+    Parameters
+    ----------
+    per_lap
+        Targets per lap; their absorbing sets are disjoint.  Clusters that are small beside the average come on top:
+        they are first tried together, as one proposal.  Once no cluster comes, goes or noticeably changes its count any
+        more, samples of up to eight times as many targets are looked at, as far as memory allows.
+    absorbers
+        Clusters that take over a target's atoms: those that would get most of them if it were not there, judged from
+        a sample gathered in the lap before.
+    sweeps
+        Laps that a delete is refined for before it is given up: each re-estimates the absorbing clusters from the
+        assignments of the one before (4.4.1 shows that one is not enough).  Stops early when a sweep gains little.
+    refine
+        Restricted local steps on a sample before the first lap, at most.
+    change
+        A rejected target is tried again when its count has changed by this share.
+    tries
+        Attempts on a cluster that does not change; each looks at other atoms.  Where clusters are calm and the first
+        leaves no doubt it is the last.
+    """
+
+    per_lap: int = 5
+    absorbers: int = 5
+    sweeps: int = 8
+    refine: int = 200
+    change: float = 0.1
+    tries: int = 3
+    kind = "delete"
+
+    def __post_init__(self) -> None:
+        for name in ("per_lap", "absorbers", "sweeps", "refine", "tries"):
+            hold(self, name, whole_number(name, getattr(self, name), 1))
+        hold(self, "change", number_from("change", self.change, 0.0))
+
+    @property
+    def at_batch(self) -> bool:
+        return False
+
+    def prepare(self, context: PlanContext) -> None:
+        if context.value.n_clusters < 2:
+            return
+        wanted: list[int] = []
+        targets = [i for i in self._targets(context) if i not in context.memory.sweeps]
+        small = self._small(context)
+        most = TOGETHER_TOPICS if context.model.allocation.grouped else TOGETHER
+        atoms = 2 * _sample(context)
+        in_all = max(1 + self.absorbers, context.room_left(atoms))
+        wanted += [i for i in targets if i in small][: min(most, in_all)]
+        room = min(context.room(atoms) if context.calm else 0, in_all)
+        for i, target in enumerate(targets[: MORE * self.per_lap]):
+            more = len(set(wanted)) + 1 + self.absorbers
+            if (i >= self.per_lap and more > room) or (i > 0 and more > in_all):
+                break
+            wanted.append(target)
+            if not context.model.allocation.grouped:  # there nothing is re-estimated on a sample
+                near = np.argsort(-context.pair_gains()[context.value.position(target)], kind="stable")
+                wanted += context.value.ids[near[: min(self.absorbers, len(near) - 1)]].tolist()
+        context.gather = context.gather.also(wanted, -(-atoms // context.source.n_batches))
+
+    def plan(self, context: PlanContext) -> Planning:
+        left = self.per_lap
+        for target in sorted(context.memory.sweeps):
+            sweep = context.memory.sweeps[target]
+            if left and context.free.issuperset((target, *sweep.receivers)):
+                self._propose(context, (target,), sweep.part)
+                left -= 1
+        begun: dict[int, Begun] = {}
+        group = _Group()
+        small = self._small(context)
+        heirs: dict[int, set[int]] = {}
+        waiting = []
+        for target in self._targets(context):
+            if target not in context.atoms or target not in context.free:
+                continue
+            failed = self._failed(context, target)
+            if target in small and (not failed or context.model.allocation.grouped):
+                self._join(context, target, small, group, failed)
+                continue
+            waiting.append(target)
+            if len(begun) < left:
+                self._begin(context, target, begun, heirs)
+        if group.targets:
+            self._propose(context, tuple(group.targets), context.value.take(self._in_order(context, group.heirs)))
+        while begun:
+            found = yield from self._on_samples(context, begun)
+            left -= self._judge(context, begun, found)
+            waiting = [target for target in waiting if target not in begun]
+            begun = {}
+            for target in waiting if context.calm else ():  # those given up are no longer in the way
+                if target in context.free and len(begun) < left:
+                    self._begin(context, target, begun, heirs)
+
+    def _on_samples(
+        self, context: PlanContext, begun: dict[int, Begun]
+    ) -> Generator[list[Task], list[Any], list[Heirs]]:
+        """What absorbing sets become, and what that gains, as far as samples can tell."""
+        if context.model.allocation.grouped:  # parts of groups do not add up to groups: only all data tell
+            return [(summary.take(summary.ids[1:]), 0.0) for _, summary in begun.values()]
+        found: list[Heirs] = yield self._tasks(context, begun)
+        return found
+
+    def _judge(self, context: PlanContext, begun: dict[int, Begun], found: list[Heirs]) -> int:
+        """Propose those targets that samples speak for or leave open, by what tasks ``found``; how many.
+
+        Once clusters are calm, samples are believed more: those given up are not looked at again until their counts
+        have changed, and leave their absorbing sets to others.
+        """
+        proposed, claimed = 0, context.claimed()
+        for (target, (pool, summary)), (heirs, gain) in zip(begun.items(), found, strict=True):
+            split = claimed & {int(i) for i in summary.ids}
+            if split:  # by a birth, whose tasks were running when this began
+                context.free |= {int(i) for i in summary.ids} - split
+                continue
+            doubt = _doubt(context.model, pool[0].n_atoms) if context.calm else HOPELESS
+            if gain < -doubt * (1.0 + context.count(target)):
+                why = "on a sample its atoms are far better off with it"
+                context.give_up(self.kind, (target,), why, self.tries if context.calm else 1)
+                context.free |= {int(i) for i in summary.ids} if context.calm else set()
+            else:
+                self._propose(context, (target,), heirs)
+                proposed += 1
+        return proposed
+
+    def _small(self, context: PlanContext) -> set[int]:
+        """Clusters with few atoms beside the average: they may go many at a time."""
+        counts = context.value["N"]
+        limit = SMALL * counts.mean()
+        if context.model.allocation.grouped:
+            limit = min(SMALL_TOPIC * matmul(counts, counts) / counts.sum(), OF_MEAN * counts.mean())
+        return set(context.value.ids[counts < limit].tolist())
+
+    def _failed(self, context: PlanContext, target: int) -> int:
+        """How often doing without the target was rejected, alone or with others."""
+        return context.memory.failed(self.kind, (target,), [context.count(target)], self.change)
+
+    def is_urgent(self, context: PlanContext) -> bool:
+        """Whether there is a crowd of small topics: merges would take those who are to absorb them."""
+        if not context.model.allocation.grouped:
+            return False
+        new = [i for i in self._small(context) & context.free if i in context.atoms and not self._failed(context, i)]
+        return len(new) > CROWD * context.value.n_clusters
+
+    def _join(self, context: PlanContext, target: int, small: set[int], group: _Group, failed: int) -> None:
+        """Let a small target vanish together with others that failed as often, if those who absorb it are free."""
+        most = TOGETHER_TOPICS >> 2 * failed if context.model.allocation.grouped else TOGETHER
+        if len(group.targets) >= most or (group.targets and group.failed != failed):
+            return
+        others = np.array([i for i in context.value.ids.tolist() if i not in small], np.int64)
+        if context.model.allocation.grouped:  # leftovers of all topics can do without some
+            able = others[np.isin(others, [*context.free, *group.heirs])]
+            if 2 * len(able) < len(others):
+                return
+            others = able
+        heirs = self._heirs(context, target, others, WIDER * self.absorbers)
+        if {target, *heirs} <= context.untouched() | group.heirs:
+            group.failed = failed
+            group.targets.append(target)
+            group.heirs |= heirs
+            context.free -= {target, *heirs}
+
+    def _in_order(self, context: PlanContext, ids: set[int]) -> list[int]:
+        return [int(i) for i in context.value.ids if int(i) in ids]
+
+    def _heirs(self, context: PlanContext, target: int, others: np.ndarray, most: int) -> set[int]:
+        """Those among ``others`` who would take over the target's atoms if it were not there, at most so many."""
+        value = context.value
+        seen = _sample(context) if context.model.allocation.grouped else SEEN
+        own = at_most(_alone(context, target), seen, context.rng(19, target))
+        near = context.pair_gains()[value.position(target)]
+        known = others[near[value.positions(others)] > -np.inf]
+        others = known if len(known) else others  # of many topics only those whose words are like the target's
+        if own.n_atoms == 0:
+            return {max(others.tolist(), key=lambda i: near[value.position(i)])}
+        mass = _taken_over(context, own, others)
+        order = np.argsort(-mass, kind="stable")[: max(1, int((mass > WORTH * mass.sum()).sum()))]
+        return set(others[order[:most]].tolist())
+
+    def _targets(self, context: PlanContext) -> list[int]:
+        """Clusters not known to fail, those that never failed first, then the smallest."""
+        counts = dict(zip(context.value.ids.tolist(), context.value["N"], strict=True))
+        if len(counts) < 2:
+            return []
+        failed = {i: context.memory.failed(self.kind, (i,), [n], self.change) for i, n in counts.items()}
+        eligible = [i for i in counts if failed[i] < self.tries]
+        return sorted(eligible, key=lambda i: (failed[i], counts[i]))
+
+    def _tasks(self, context: PlanContext, begun: dict[int, Begun]) -> list[Task]:
+        work = max(ALWAYS, SHARE * context.survey.n_atoms * context.value.n_clusters) / max(1, len(begun))
+        tasks: list[Task] = []
+        for target, (pool, summary) in begun.items():
+            sweeps = int(work / max(1, sum(b.n_atoms for b in pool) * summary.n_clusters))
+            model, alone = _atoms_alone(context.model, summary)
+            args = (model, pool, alone, max(5, min(self.refine, sweeps)))
+            tasks.append((f"propose-lap{context.lap}-delete-of-cluster{target}", refine, args))
+        return tasks
+
+    def _begin(self, context: PlanContext, target: int, begun: dict[int, Begun], heirs: dict[int, set[int]]) -> None:
+        """Choose the absorbing set, and what a task needs to try on a sample what it would become.
+
+        A target whose heirs another proposal has taken waits.  ``heirs`` are those that were chosen in this lap.
+        """
+        value, size = context.value, _sample(context)
+        if target not in heirs:
+            heirs[target] = self._heirs(context, target, value.ids[value.ids != target], self.absorbers)
+        chosen = heirs[target]
+        if not context.free.issuperset(chosen):
+            return
+        own = at_most(_alone(context, target), size, context.rng(19, target))
+        receivers = self._in_order(context, chosen)
+        atoms = [_counting(own, context.count(target))]
+        for i in receivers:
+            if i in context.atoms and context.atoms[i].n_atoms:
+                atoms.append(_counting(at_most(_alone(context, i), size, context.rng(19, target, i)), context.count(i)))
+        begun[target] = atoms, value.take([target, *receivers])
+        context.free -= {target, *receivers}
+
+    def _propose(self, context: PlanContext, targets: tuple[int, ...], basis: Summary) -> None:
+        receivers = tuple(int(i) for i in basis.ids)
+        donors = (*targets, *receivers)
+        name = f"delete-lap{context.lap}-cluster{targets[0]}"
+        # small targets do not change what the others are, so that only their own atoms are looked at; what they hold
+        # of atoms that are hardly theirs goes to the nearest of them
+        small = sum(context.counts(targets)) < SMALL * sum(context.counts(receivers))
+        near = context.pair_gains()[context.value.position(targets[0])]
+        rest = max(receivers, key=lambda i: near[context.value.position(i)])
+        beliefs = context.model.global_step(_with_chains(context, basis, receivers))
+        context.trials.append(Trial(name, donors, beliefs, targets if small else donors, rest))
+        sweeps = self.sweeps if len(targets) == 1 else 1
+        # topics were not re-estimated on a sample: laps to come may change much
+        weight = self.tries if context.calm and not context.model.allocation.grouped else 1
+        context.proposals.append(Proposal(self.kind, targets, receivers, Exchange(name, donors), sweeps, weight))
+        context.free -= set(donors)
+
+
+def _alone(context: PlanContext, cluster: int) -> Batch:
+    """The atoms gathered of a cluster; steps of sequences one by one."""
+    atoms = context.atoms[cluster]
+    return replace(atoms, groups=None) if context.model.chained else atoms
+
+
+def _atoms_alone(model: Model, summary: Summary) -> tuple[Model, Summary]:
+    """A model that can look at atoms that were sampled, and statistics of some clusters as it has them."""
+    return (loose(model), unchained(model, summary)) if model.chained else (model, summary)
+
+
+def _taken_over(context: PlanContext, own: Batch, others: np.ndarray) -> np.ndarray:
+    """How much of a target's atoms each of ``others`` would take over, ``(len(others),)``."""
+    if context.model.allocation.grouped:
+        return context.model.local_step(context.model.global_step(context.value.take(others)), own)["N"]
+    value = context.value if context.model.chained else without_data(context.model, context.value)
+    model, rest = _atoms_alone(context.model, value.take(others))
+    # they stay what they are, so their parameters are known; only their weights are others without the target
+    log_lik = model.observation.expected_log_lik(context.posterior.observation, own)
+    log_lik = np.ascontiguousarray(log_lik[:, context.value.positions(others)])
+    return cluster_sums(model.allocation.local_step(model.allocation_step(rest), log_lik, own, NO_PAIRS).resp)
+
+
+def _with_chains(context: PlanContext, basis: Summary, receivers: tuple[int, ...]) -> Summary:
+    """How states follow is taken from the whole data where a sample does not say."""
+    if not context.model.chained or "M" in basis:
+        return basis
+    shared = {name: basis[name] for name in ("N", *context.model.observation.fields)}
+    whole = context.value.take(receivers)
+    return replace(whole, values={**whole.values, **shared})
+
+
+@dataclass
+class _Group:
+    """Small clusters that are to vanish together, and those who absorb them."""
+
+    targets: list[int] = field(default_factory=list)
+    heirs: set[int] = field(default_factory=set)
+    failed: int = 0
+
+
+def _counting(atoms: Batch, count: float) -> Batch:
+    """Atoms that stand for ``count`` of their kind."""
+    if atoms.n_atoms == 0:
+        return atoms
+    weights = np.ones(atoms.n_atoms) if atoms.weights is None else atoms.weights
+    return replace(atoms, weights=weights * (count / weights.sum()))
+
+
+def refine(model: Model, pool: list[Batch], summary: Summary, sweeps: int) -> Heirs:
+    """Task: what the absorbing clusters become without the target, judged from samples, and what that would gain.
+
+    First their own atoms stay, and only the target's are shared out among them, which is all that a small target
+    needs.  Then all their atoms are assigned anew (4.4.1 shows that one step is not enough).
+
+    Parameters
+    ----------
+    model
+        The model.
+    pool
+        Atoms of the target, then of absorbing clusters, each weighted so that they stand for all of a cluster's.
+    summary
+        Statistics of these clusters; the target comes first.
+    sweeps
+        Local steps of each kind at most.
+
+    Returns
+    -------
+    heirs, gain
+        Statistics of the absorbing clusters, and about what the delete gains, nats.
+    """
+    model = replace(model, precision="double")  # those who would absorb it overlap: screening would come on top
+    own = summary.take(summary.ids[1:])
+    if pool[0].n_atoms == 0:
+        return own, 0.0
+    return unless_refused(_refined, model, pool, summary, own, sweeps, otherwise=(own, -np.inf))
+
+
+def _refined(model: Model, pool: list[Batch], summary: Summary, own: Summary, sweeps: int) -> Heirs:
+    heirs, gain = _climb(model, own, own, pool[0], model.best_objective(summary), sweeps)
+    if summary["N"][0] < SMALL * own["N"].sum() or len(pool) < summary.n_clusters:
+        return heirs, gain
+    everything = concatenate(pool)
+    together = summary.take([*own.ids, *summary.ids[:1]])
+    before = model.best_objective(model.local_step(model.global_step(together), everything))
+    return _climb(model, own.zeros(), heirs, everything, before, sweeps)
+
+
+def _climb(model: Model, rest: Summary, heirs: Summary, atoms: Batch, before: float, sweeps: int) -> Heirs:
+    """Assign atoms to clusters that also hold ``rest`` until that gains little: statistics, gain over ``before``."""
+    value = -np.inf
+    for _ in range(sweeps):
+        heirs = rest + clusters_only(model.local_step(model.global_step(heirs), atoms))
+        last, value = value, model.best_objective(heirs)
+        if value - last < ENOUGH * abs(value - before):
+            break
+    return heirs, value - before
+
+
+def _doubt(model: Model, n_atoms: int) -> float:
+    """Nats per atom of a target by which a sample of so many of its atoms may make a delete look worse than it is.
+
+    One cluster more fits the sample better by half a nat for each of its numbers (Akaike's criterion).
+    """
+    return min(HOPELESS, CALM_DOUBT + 0.5 * numbers_per_cluster(model.observation) / max(1, n_atoms))
+
+
+def _sample(context: PlanContext) -> int:
+    """Atoms of each cluster that are looked at."""
+    return context.at_most_sampled(max(SAMPLE, numbers_per_cluster(context.model.observation)))

@@ -1,0 +1,119 @@
+"""What observation models of counts and bits share: checks, products and sums of dense or sparse rows."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import sparse
+
+from bnp_dask.core.batch import Batch
+from bnp_dask.errors import DataError
+from bnp_dask.inputs.sparse_rows import require_sound
+from bnp_dask.kernels.mixture.resp import Resp, atom_sums, cluster_sums
+from bnp_dask.kernels.numeric.arithmetic import matmul
+from bnp_dask.kernels.topics.counts import count_sums, table_product, transposed
+from bnp_dask.observation.ranges import MOST_COUNT
+
+PIECE_NUMBERS = 2**17
+"""Numbers that are checked at a time (1 MB)."""
+
+
+def check_width(model: object, batch: Batch, n_features: int | None) -> None:
+    """Raise DataError unless the batch has the columns that the model was set up for, where that is known."""
+    if n_features is not None and batch.n_features != n_features:
+        raise DataError(
+            f"{batch.name}: {batch.n_features} columns, but {type(model).__name__} was set up for {n_features}; "
+            "all batches, and the data to predict, need the same columns in the same order"
+        )
+    if not isinstance(batch.x, np.ndarray):
+        require_sound(batch.x, batch.name)
+
+
+def check_counts(model: object, batch: Batch, n_features: int | None) -> None:
+    """Raise DataError unless the batch holds finite whole numbers >= 0, dense or sparse, of the right width."""
+    check_width(model, batch, n_features)
+    x = stored(batch)
+    for start in range(0, len(x), _step(x)):  # in pieces: masks of a whole batch would be a good part of its size
+        _check_piece(model, batch, x[start : start + _step(x)], start)
+    if not isinstance(batch.x, np.ndarray) and not batch.x.has_canonical_format:
+        merged = batch.x.copy()
+        merged.sum_duplicates()
+        if merged.nnz < batch.x.nnz:
+            raise DataError(
+                f"{batch.name}: {batch.x.nnz - merged.nnz} counts are given in several pieces (the same row and "
+                "column twice); call counts.sum_duplicates() first"
+            )
+
+
+def _step(x: np.ndarray) -> int:
+    """Rows, or stored counts, of a piece."""
+    return max(1, PIECE_NUMBERS // int(np.prod(x.shape[1:], dtype=np.int64) or 1))
+
+
+def _check_piece(model: object, batch: Batch, piece: np.ndarray, start: int) -> None:
+    """Check some of the stored numbers of a batch, from row or entry ``start`` on."""
+    for test, what, advice in (
+        (lambda: ~np.isfinite(piece), "not a finite number", "Drop or impute such rows"),
+        (lambda: piece < 0, "negative", "Counts start at zero; data that can be negative need a Gaussian"),
+        (lambda: piece != np.floor(piece), "not a whole number", "Give the raw counts, not frequencies or tf-idf"),
+        (
+            lambda: piece > MOST_COUNT,
+            "too large",
+            f"Double precision holds log likelihoods of counts up to {MOST_COUNT:.3g}",
+        ),
+    ):
+        wrong = test()
+        if wrong.any():
+            row, column, value = where_first(batch, wrong, start)
+            raise DataError(
+                f"{batch.name}: row (document) {row}, {_word(batch, column)} is {value}, which is {what}; "
+                f"{type(model).__name__} needs counts. {advice}"
+            )
+
+
+def _word(batch: Batch, column: int) -> str:
+    """How messages call a column of counts, which may be a word."""
+    return f"column (word) {column}" if batch.names is None else batch.column(column)
+
+
+def stored(batch: Batch) -> np.ndarray:
+    """The numbers that a batch stores: all of a dense one, the nonzero counts of a sparse one."""
+    return batch.x if isinstance(batch.x, np.ndarray) else batch.x.data
+
+
+def where_first(batch: Batch, wrong: np.ndarray, start: int = 0) -> tuple[int, int, float]:
+    """Row, column and value of the first true entry of a mask over :func:`stored` from row or entry ``start`` on."""
+    if isinstance(batch.x, np.ndarray):
+        row, column = np.argwhere(wrong)[0] + (start, 0)
+        return int(row), int(column), float(batch.x[row, column])
+    place = start + int(np.flatnonzero(wrong)[0])
+    row = int(np.searchsorted(batch.x.indptr, place, side="right")) - 1
+    return row, int(batch.x.indices[place]), float(batch.x.data[place])
+
+
+def as_csr(batch: Batch) -> sparse.csr_array:
+    """The counts of a batch as sparse rows."""
+    return sparse.csr_array(batch.x)
+
+
+def product(batch: Batch, table: np.ndarray) -> np.ndarray:
+    """Atoms times ``table (K, D)`` transposed: ``(n, K)``."""
+    if isinstance(batch.x, np.ndarray):
+        return matmul(batch.x, table.T)
+    return table_product(batch.x, table)
+
+
+def sums(batch: Batch, resp: Resp) -> np.ndarray:
+    """Sum over atoms of responsibility times atom: ``(K, D)``."""
+    if isinstance(batch.x, np.ndarray):
+        return cluster_sums(resp, batch.x)
+    return count_sums(resp, batch.x)
+
+
+def atom_mass(resp: Resp) -> np.ndarray:
+    """Total responsibility of each atom, its weight, ``(n,)``."""
+    return atom_sums(resp)
+
+
+def cluster_fastest(table: np.ndarray) -> np.ndarray:
+    """A ``(K, V)`` table stored with the cluster axis fastest, as the sparse products read it."""
+    return transposed(np.ascontiguousarray(table)).T

@@ -1,0 +1,125 @@
+"""What observation models of dense rows share: checks of data and settings, and priors from the data."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.bulk import Bulk
+from bnp_dask.errors import DataError, SettingError
+from bnp_dask.inputs.arrays import real_setting
+from bnp_dask.inputs.settings import LEAST_MASS, MOST_MASS, shown
+from bnp_dask.observation.ranges import check_reach
+
+LOG_2PI = math.log(2 * math.pi)
+
+PRIOR_SCALE = 0.1
+"""Expected variance of a cluster, as a share of the variance of the data's bulk, when the user gives no prior.
+
+With kappa equal to it, cluster means are expected to spread exactly as the data do.
+"""
+
+
+def width(name: str, value: object) -> int | None:
+    """Features that a prior setting was given for; None for one that fits any number, or waits for the data."""
+    if value is None:
+        return None
+    array = real_setting(name, value)
+    return None if array.ndim == 0 else len(array)
+
+
+def check_dense(
+    model: object, batch: Batch, n_features: int | None, center: object = None, scale: object = None
+) -> None:
+    """Raise DataError unless the batch holds dense rows that float64 can square, of the right width where it is known.
+
+    Parameters
+    ----------
+    model, batch
+        Who asks, and the rows.
+    n_features
+        Columns that the prior was set for, or None.
+    center, scale
+        Of the prior where they are known: rows may only be so far away that their quadratic forms can be held.  A scale
+        ``(D, D)`` stands for its diagonal.
+    """
+    name = type(model).__name__
+    if batch.is_sparse:
+        raise DataError(f"{batch.name}: sparse counts, but {name} needs dense rows; use Multinomial for counts")
+    if n_features is not None and batch.n_features != n_features:
+        raise DataError(f"{batch.name}: {batch.n_features} features, but {name} was set up for {n_features}")
+    if center is None or scale is None:
+        check_reach(model, batch)
+        return
+    size = real_setting("scale", scale)
+    check_reach(model, batch, real_setting("center", center), size.diagonal() if size.ndim == 2 else size)
+
+
+def positive(name: str, value: object) -> np.ndarray:
+    """A setting that is counted like atoms, a number or an array; SettingError unless all of it is positive and in the
+    range of which the objective keeps its digits."""
+    array = scales(name, value)
+    if not ((array >= LEAST_MASS) & (array <= MOST_MASS)).all():
+        raise SettingError(
+            f"{name}={shown(value)}: double precision cannot hold the objective of such pseudo-counts; needs numbers "
+            f"from {LEAST_MASS:g} to {MOST_MASS:g}"
+        )
+    return array
+
+
+def scales(name: str, value: object) -> np.ndarray:
+    """A setting in units of the data, a number or an array; SettingError unless all of it is positive and finite."""
+    array = real_setting(name, value)
+    if not (array > 0).all():
+        raise SettingError(f"{name}={shown(value)}: needs positive finite values")
+    return array
+
+
+def vector(name: str, array: np.ndarray, n_features: int) -> np.ndarray:
+    """A number or a vector as ``(n_features,)``; SettingError for other shapes."""
+    if array.ndim > 1 or array.size not in (1, n_features):
+        raise SettingError(f"{name} has shape {array.shape}; needs a number or shape ({n_features},)")
+    return np.ascontiguousarray(np.broadcast_to(array, (n_features,)))
+
+
+def single(name: str, value: object) -> float:
+    """A setting that is one positive number, counted like atoms; SettingError for anything else."""
+    array = positive(name, value)
+    if array.ndim > 0:
+        raise SettingError(f"{name} has shape {array.shape}; needs a single number")
+    return float(array)
+
+
+def known(name: str, value: np.ndarray | float | None) -> np.ndarray:
+    """A prior setting as an array; SettingError while it waits for the data."""
+    if value is None:
+        raise SettingError(f"{name} is not set yet; call with_prior(survey) to set it from the data")
+    return np.asarray(value, np.float64)
+
+
+def default_location(bulk: Bulk) -> np.ndarray:
+    """Prior mean from the data: the mean of their bulk, ``(D,)``."""
+    return np.ascontiguousarray(bulk.mean)
+
+
+def default_variance(bulk: Bulk) -> np.ndarray:
+    """Expected within-cluster variance from the data, ``(D,)``: PRIOR_SCALE times the variance of their bulk.
+
+    A constant column has none; it gets a millionth of the mean variance (or 1), with a warning.
+    """
+    variance = np.array(bulk.variance)
+    typical = float(variance.mean()) or 1.0
+    # below what rounding of the column's own magnitude can produce, a column is constant
+    noise = (1e-14 * np.maximum(np.abs(bulk.minimum), np.abs(bulk.maximum))) ** 2
+    constant = variance <= noise
+    if constant.any():
+        columns = bulk.survey.called(np.flatnonzero(constant))
+        warnings.warn(
+            f"column(s) {columns} are constant: they carry no information about clusters; consider dropping them",
+            stacklevel=2,
+        )
+        variance[constant] = 1e-6 * typical
+    return PRIOR_SCALE * variance

@@ -1,0 +1,84 @@
+"""Clusters as tables and pictures show them: their share, and what each is like."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Sized
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bnp_dask.core.batch import Batch
+from bnp_dask.errors import DataError, SettingError
+from bnp_dask.inputs.arrays import plain
+from bnp_dask.inputs.settings import shown
+from bnp_dask.model import Posterior
+from bnp_dask.observation.describing import describe_cluster, estimates_of
+
+MEANS = ("mean", "probability", "rate")
+"""What likelihoods call the expected value of an atom."""
+
+
+@dataclass(frozen=True)
+class ClusterRow:
+    """One cluster in a table: id, expected share, atoms (None when unknown), description."""
+
+    id: int
+    weight: float
+    count: float | None
+    text: str
+
+
+def cluster_rows(
+    posterior: Posterior, names: Sequence[str] | None = None, limit: int | None = None
+) -> list[ClusterRow]:
+    """Clusters by falling weight, the first ``limit`` of them; ``names`` are those of features or words, ``(D,)``."""
+    weights = posterior.weights
+    order = np.argsort(-weights, kind="stable")[:limit]
+    counts = None if posterior.summary is None else posterior.summary["N"]
+    observation, params = posterior.model.observation, posterior.observation
+    return [
+        ClusterRow(
+            int(posterior.ids[k]),
+            float(weights[k]),
+            None if counts is None else float(counts[k]),
+            describe_cluster(observation, params, int(k), names),
+        )
+        for k in order
+    ]
+
+
+def means(observation: Any, params: Any) -> np.ndarray | None:
+    """Expected value of an atom of each cluster, ``(K, D)``; None where the likelihood has none that says much."""
+    found = estimates_of(observation, params, None)
+    return next((found[name].values for name in MEANS if name in found), None)
+
+
+def variances(observation: Any, params: Any) -> np.ndarray | None:
+    """Expected variance of each feature within each cluster, ``(K, D)``; None for likelihoods without."""
+    found = estimates_of(observation, params, None)
+    if "variance" in found:
+        return found["variance"].values
+    return np.einsum("kii->ki", found["covariance"].values) if "covariance" in found else None
+
+
+def covariance(observation: Any, params: Any, k: int) -> np.ndarray | None:
+    """Expected covariance of cluster at position ``k``, ``(D, D)``; None for likelihoods without one."""
+    found = estimates_of(observation, params, None)
+    if "covariance" in found:
+        return found["covariance"].values[k]
+    return np.diag(found["variance"].values[k]) if "variance" in found else None
+
+
+def check_names(posterior: Posterior, names: Sequence[str] | None) -> Sequence[str] | None:
+    """The names, or those that the posterior knows; DataError unless there is one for each feature or word."""
+    if names is None:
+        return posterior.feature_names
+    if isinstance(names, (str, Mapping)) or not isinstance(names, Sized) or plain(names, "vocabulary").ndim != 1:
+        raise SettingError(f"vocabulary={shown(names)}: needs a list of names of words or features")
+    names = [str(name) for name in names]
+    try:
+        posterior.model.observation.check(Batch(np.empty((0, len(names))), name="these names"))
+    except DataError as error:
+        raise DataError(f"{len(names)} names of words or features do not fit the model: {error}") from None
+    return names

@@ -1,0 +1,51 @@
+"""Where a page is written, and what it may replace: nothing but a page."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from pathlib import Path
+
+from bnp_dask.errors import StoreError
+from bnp_dask.inputs.paths import local_path
+
+MARK = b"<footer>bnp-dask "
+"""What every page of this package has."""
+
+
+def page_target(path: str | os.PathLike[str]) -> Path:
+    """The file that a page is to be, behind any links; asked before the page is made, which may take long.
+
+    Raises
+    ------
+    StoreError
+        Something else lies there, or nothing can be written there.
+    """
+    target = Path(os.path.realpath(local_path(path)))
+    if target.is_dir():
+        raise StoreError(f"{target} is a directory; needs the name of a file, such as {target.name or 'page'}.html")
+    try:
+        if target.exists() and not (target.is_file() and MARK in target.read_bytes()):
+            raise StoreError(f"{target} exists and is not a page of bnp-dask; refusing to overwrite it")
+    except OSError as error:
+        raise StoreError(f"{target}: cannot write a report there: {error.strerror}") from error
+    folder = target.parent
+    if not folder.is_dir():
+        raise StoreError(f"{target}: cannot write a report there: there is no directory {folder}")
+    if not os.access(folder, os.W_OK):
+        raise StoreError(f"{target}: cannot write a report there: no permission to write to {folder}")
+    return target
+
+
+def write_page(target: Path, page: str) -> None:
+    """Write a page in one step; StoreError when that fails, and what was there is as it was."""
+    partial = target.with_name(f".{uuid.uuid4().hex}.partial")
+    try:
+        try:
+            # a document's id may hold what UTF-8 does not
+            partial.write_bytes(page.encode("utf-8", "replace"))
+            partial.replace(target)
+        finally:
+            partial.unlink(missing_ok=True)
+    except OSError as error:
+        raise StoreError(f"{target}: cannot write a report there: {error.strerror or error}") from error

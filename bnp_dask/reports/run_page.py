@@ -1,0 +1,382 @@
+"""Tables and pages about what was learned."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bnp_dask._version import __version__
+from bnp_dask.analysis.topics.documents import counts_words
+from bnp_dask.errors import SettingError
+from bnp_dask.inputs.paths import posterior_place
+from bnp_dask.inputs.settings import path_text, shown, whole_number
+from bnp_dask.model import Posterior
+from bnp_dask.reports.describe import ClusterRow, check_names, cluster_rows
+from bnp_dask.reports.page_file import page_target, write_page
+from bnp_dask.reports.sequences_page import sequence_sections, sequences_for
+from bnp_dask.reports.topics_page import documents_for, page_of_topics
+from bnp_dask.store import read_history
+from bnp_dask.training.results import History, TrainResult, load
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from bnp_dask.execute.base import Executor
+
+LIMIT = 30
+"""Clusters that a table shows."""
+
+MOVES_SHOWN = 200
+"""Proposals that a page lists one by one."""
+
+IDS_SHOWN = 12
+"""Cluster ids of a proposal that it names."""
+
+RANGES = "of many numbers: least .. median .. largest"
+
+Subject = TrainResult | Posterior | str | os.PathLike[str]
+"""What can be reported on: a result, a posterior, a saved posterior, a run directory."""
+
+
+# -- text -----------------------------------------------------------------------------------------------------
+def inspect(what: Subject, vocabulary: Sequence[str] | None = None, limit: int | None = LIMIT) -> str:
+    """A table of the clusters, heaviest first, as text.
+
+    Parameters
+    ----------
+    what
+        Posterior or result, or the path of a saved posterior or a run directory.
+    vocabulary
+        Names of the words or features, ``(D,)``.
+    limit
+        Most clusters listed, or None for all.
+
+    Returns
+    -------
+    str
+        Per cluster: id, expected share of atoms, atoms, and its parameters in a few words.
+    """
+    posterior, _ = _open(what)
+    if limit is not None:
+        whole_number("limit", limit, what="None, or a whole number of clusters")
+    rows = cluster_rows(posterior, check_names(posterior, vocabulary), limit)
+    head = ("cluster", "weight", "atoms", f"parameters ({RANGES})")
+    cells = [(str(r.id), f"{r.weight:.4f}", _count(r), r.text) for r in rows]
+    widths = [max(len(row[i]) for row in (head, *cells)) for i in range(3)]
+    lines = [""]
+    for row in (head, *cells):
+        aligned = [cell.rjust(w) for cell, w in zip(row[:3], widths, strict=True)]
+        lines.append("  ".join([*aligned, row[3]]))
+    lines.insert(2, "  ".join("-" * w for w in (*widths, len(head[3]))))
+    columns = [f"{name}: {value}" for name, value in _columns(posterior).items()]
+    rest = _rest(posterior, len(rows))
+    return "\n".join([_title(posterior), *columns, *lines, *([rest] if rest else [])])
+
+
+def _title(posterior: Posterior) -> str:
+    model = posterior.model
+    kind = "" if model.estimate == "posterior" else ", point estimates"
+    atoms = "" if posterior.summary is None else f", {posterior.summary['N'].sum():,.6g} atoms"
+    clusters = f"{posterior.n_clusters} cluster{'s' if posterior.n_clusters != 1 else ''}"
+    return f"{type(model.allocation).__name__} of {type(model.observation).__name__}{kind}: {clusters}{atoms}"
+
+
+def _rest(posterior: Posterior, shown: int) -> str:
+    if shown >= posterior.n_clusters:
+        return ""
+    share = 1.0 - np.sort(posterior.weights)[::-1][:shown].sum()
+    return f"... and {posterior.n_clusters - shown} lighter clusters with {share:.2%} of the weight"
+
+
+def _count(row: ClusterRow) -> str:
+    return "?" if row.count is None else _number(row.count)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.1f}"
+
+
+def _open(what: Subject) -> tuple[Posterior, TrainResult | None]:
+    if isinstance(what, Posterior):
+        return what, None
+    if isinstance(what, TrainResult):
+        return what.posterior, what
+    if not isinstance(what, (str, os.PathLike)):
+        raise SettingError(f"what={shown(what)}: needs a posterior, a result, or the path of a saved one or of a run")
+    place = posterior_place(path_text("what", what))
+    if place == os.fspath(what):
+        return load(what), None
+    posterior, rows = load(place), read_history(what)
+    seconds = float(rows[-1].get("seconds", 0.0)) if rows else 0.0
+    return posterior, TrainResult(posterior, History(rows), reason=f"run directory {os.fspath(what)}", seconds=seconds)
+
+
+# -- page -----------------------------------------------------------------------------------------------------
+def report(
+    what: Subject,
+    path: str | os.PathLike[str],
+    vocabulary: Sequence[str] | None = None,
+    *,
+    data: Any = None,
+    client: Client | Executor | str | None = None,
+) -> None:
+    """Write an HTML page about a result: settings, clusters, and pictures; one file, nothing loaded from elsewhere.
+
+    The page of a topic model of words is made to be browsed: topics by size, the words of each by a ranking between
+    frequent and distinctive, the documents that show it best, topics like it, and a search for words.
+
+    That of a hidden Markov model shows how long states last, which follow which, and the segments of some sequences.
+
+    Parameters
+    ----------
+    what
+        Result or posterior, or the path of a run directory or a saved posterior.  Only results and run directories
+        have a history to draw.
+    path
+        File to write; a page that is there already is replaced, in one step.
+    vocabulary
+        Names of the words or features, ``(D,)``.  Default: the words that the posterior was trained with.
+    data
+        Documents to show beside topics, or sequences to show the states of, as for :func:`bnp_dask.predict`; one pass
+        is made over them.  Default: what a run directory was trained on, if it is still there.
+    client
+        Where that pass is computed, as in :func:`bnp_dask.predict`.
+
+    Raises
+    ------
+    SettingError
+        matplotlib is not installed (pages about topics do without), or ``data`` for a model that has neither topics nor
+        sequences.
+    StoreError
+        Something else than a page lies there, or it cannot be written.
+    """
+    target = page_target(path_text("path", path))
+    posterior, result = _open(what)
+    names = check_names(posterior, vocabulary)
+    if counts_words(posterior.model):
+        run = {} if result is None else _run_facts(result)
+        documents = documents_for(what, data)
+        settings = _settings(posterior)
+        page = page_of_topics(posterior, result, names, documents, run, settings, client)
+    elif posterior.model.chained:
+        sequences = sequences_for(posterior, what, data)
+        page = page_html(posterior, result, names, sequence_sections(posterior, sequences, client))
+    elif data is not None:
+        raise SettingError(
+            f"data= is for topic models of words and for sequences; the page of {_title(posterior)} shows clusters, "
+            "not atoms"
+        )
+    else:
+        page = page_html(posterior, result, names)
+    write_page(target, page)
+
+
+def page_html(
+    posterior: Posterior,
+    result: TrainResult | None,
+    names: Sequence[str] | None,
+    sections: Sequence[tuple[str, Sequence[Any]]] = (),
+) -> str:
+    """The page of :func:`report` as text; ``sections`` are headings with HTML, or figures and what they show."""
+    from bnp_dask.reports import plots
+
+    parts = [f"<h1>{html.escape(_title(posterior))}</h1>"]
+    if result is not None:
+        parts += ["<h2>Run</h2>", _table_of(_run_facts(result))]
+        if len(result.history):
+            parts.append(_image(plots.plot_run(result.history), "Objective and number of clusters over the run"))
+        if result.history.moves():
+            parts += ["<h2>Moves</h2>", moves_html(result.history.moves())]
+    for heading, content in sections:
+        parts.append(f"<h2>{html.escape(heading)}</h2>")
+        parts += [part if isinstance(part, str) else _image(*part) for part in content]
+    parts += ["<h2>Clusters</h2>", clusters_html(cluster_rows(posterior, names, LIMIT)), _note(posterior)]
+    parts.append(_image(plots.plot_weights(posterior).figure, "Expected share of each cluster"))
+    try:
+        images = plots.plot_clusters(posterior)
+    except SettingError:  # atoms that are no images
+        images = None
+    if images is not None:
+        caption = "Clusters as images (id: share); for zero-mean Gaussians the four directions of largest variance"
+        parts += ["<h2>Images</h2>", f"<p>{caption}</p>", _image(images.figure, caption)]
+    parts += ["<h2>Settings</h2>", _table_of(_settings(posterior))]
+    return _PAGE.format(title=html.escape(_title(posterior)), body="\n".join(parts), version=html.escape(__version__))
+
+
+def _note(posterior: Posterior) -> str:
+    rest = _rest(posterior, LIMIT)
+    return f"<p class='note'>{html.escape(rest)}</p>" if rest else ""
+
+
+def _run_facts(result: TrainResult) -> dict[str, str]:
+    facts = {"Ended": f"{'converged' if result.converged else result.reason or 'not converged'}"}
+    if result.converged and result.reason not in ("", "converged"):
+        facts["Reason"] = result.reason
+    facts["Time"] = f"{result.seconds:.1f} s"
+    facts["Steps"] = f"{len(result.history)}"
+    if len(result.history):
+        last = result.history[-1]
+        if last.get("skipped"):
+            facts["Batches left out"] = f"{last['skipped']} that could not be used"
+            for row in result.history:
+                for entry in row.get("lost", ()):
+                    facts[f"Batch {entry['batch']}"] = f"left out from lap {row['lap']} on: {entry['why']}"
+        if "lap" in last:
+            facts["Laps"] = f"{last['lap']}"
+        if "elbo" in last:
+            facts["Objective"] = f"{last['elbo']:.8g} nats"
+        terms = [n for n in ("data", "entropy", "allocation") if n in last]
+        if terms:
+            facts["Its terms"] = ", ".join(f"{n} {last[n]:.6g}" for n in terms)
+    return facts
+
+
+def _settings(posterior: Posterior) -> dict[str, str]:
+    model = posterior.model
+    found: dict[str, str] = {"estimate": model.estimate}
+    found |= _columns(posterior)
+    for part, value in (("allocation", model.allocation), ("observation", model.observation)):
+        found[part] = type(value).__name__
+        found |= _flat(value, part)
+    return found
+
+
+def _columns(posterior: Posterior) -> dict[str, str]:
+    """Columns that the posterior was trained on, if these have names."""
+    known = posterior.columns
+    return {} if known is None or (known.shown is None and not known.roles.names) else {"columns": str(known)}
+
+
+def _flat(value: Any, name: str) -> dict[str, str]:
+    """Settings of a model part, one line each; arrays by their shape and range."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {k: v for f in fields(value) for k, v in _flat(getattr(value, f.name), f"{name}.{f.name}").items()}
+    if isinstance(value, np.ndarray) and value.size > 4:
+        if np.min(value) == np.max(value):
+            return {name: f"{value.flat[0]:.6g} everywhere, shape {value.shape}"}
+        return {name: f"{np.min(value):.4g} to {np.max(value):.4g}, shape {value.shape}"}
+    if isinstance(value, np.ndarray):
+        return {name: ", ".join(f"{v:.6g}" for v in value.ravel())}
+    if isinstance(value, (tuple, list)) and any(is_dataclass(v) or isinstance(v, (tuple, list)) for v in value):
+        items = [(f"{name}[{i}]", v) for i, v in enumerate(value)]
+        return {k: v for key, item in items for k, v in ({key: type(item).__name__} | _flat(item, key)).items()}
+    return {name: f"{value:.6g}" if isinstance(value, float) else str(value)}
+
+
+# -- pieces of HTML -------------------------------------------------------------------------------------------
+def clusters_html(rows: Sequence[ClusterRow]) -> str:
+    """The table of clusters."""
+    largest = max((row.weight for row in rows), default=1.0) or 1.0
+    lines = ["<table class='clusters'><thead><tr><th>cluster</th><th>weight</th><th></th><th>atoms</th>"]
+    lines.append(f"<th class='text'>parameters ({RANGES})</th></tr></thead><tbody>")
+    for row in rows:
+        bar = f"<div class='bar' style='width:{100 * row.weight / largest:.1f}px'></div>"
+        lines.append(
+            f"<tr><td>{row.id}</td><td>{row.weight:.4f}</td><td class='cell'>{bar}</td><td>{_count(row)}</td>"
+            f"<td class='text'>{html.escape(row.text)}</td></tr>"
+        )
+    return "\n".join([*lines, "</tbody></table>"])
+
+
+def moves_html(moves: Sequence[Mapping[str, Any]]) -> str:
+    """What was proposed, by kind, and the latest proposals one by one."""
+    lines = [
+        "<table><thead><tr><th class='text'>kind</th><th>proposed</th><th>accepted</th><th>gained (nats)</th></tr>"
+    ]
+    lines.append("</thead><tbody>")
+    for kind in dict.fromkeys(m["kind"] for m in moves):
+        own = [m for m in moves if m["kind"] == kind]
+        accepted = [m for m in own if m["accepted"]]
+        gained = sum(m["gain"] or 0.0 for m in accepted)
+        cells = f"<td>{len(own)}</td><td>{len(accepted)}</td><td>{gained:,.6g}</td>"
+        lines.append(f"<tr><td class='text'>{html.escape(kind)}</td>{cells}</tr>")
+    lines.append("</tbody></table><details><summary>the latest proposals</summary><table><thead><tr><th>lap</th>")
+    lines.append("<th class='text'>kind</th><th class='text'>clusters</th><th class='text'>others</th><th>gain</th>")
+    lines.append("<th class='text'>decision</th></tr></thead><tbody>")
+    for m in reversed(moves[-MOVES_SHOWN:]):
+        gain = "" if m["gain"] is None else f"{m['gain']:,.4g}"
+        ids = [_first_few(m[name]) for name in ("targets", "others")]
+        verdict = ("accepted: " if m["accepted"] else "rejected: ") + m["why"]
+        text = [f"<td class='text'>{html.escape(t)}</td>" for t in (m["kind"], *ids)]
+        lines.append(
+            f"<tr><td>{m['lap']}</td>{''.join(text)}<td>{gain}</td><td class='text'>{html.escape(verdict)}</td></tr>"
+        )
+    return "\n".join([*lines, "</tbody></table></details>"])
+
+
+def _first_few(ids: Sequence[int]) -> str:
+    """Cluster ids in words: the first of many, and how many more there are."""
+    more = f", ... ({len(ids) - IDS_SHOWN} more)" if len(ids) > IDS_SHOWN else ""
+    return ", ".join(map(str, ids[:IDS_SHOWN])) + more
+
+
+def posterior_html(posterior: Posterior) -> str:
+    """A posterior for notebooks."""
+    table = clusters_html(cluster_rows(posterior, check_names(posterior, None), 12))
+    rest = _rest(posterior, 12)
+    tail = f"<p>{html.escape(rest)}</p>" if rest else ""
+    return (
+        f"<style>{_NOTEBOOK_STYLE}</style><div class='bnp'><b>{html.escape(_title(posterior))}</b>{table}{tail}</div>"
+    )
+
+
+def result_html(result: TrainResult) -> str:
+    """A result for notebooks."""
+    facts = _table_of(_run_facts(result))
+    return f"<div class='bnp'>{facts}</div>{posterior_html(result.posterior)}"
+
+
+def _table_of(facts: Mapping[str, str]) -> str:
+    rows = [f"<tr><th>{html.escape(k)}</th><td class='text'>{html.escape(v)}</td></tr>" for k, v in facts.items()]
+    return "<table class='facts'><tbody>" + "\n".join(rows) + "</tbody></table>"
+
+
+def _image(figure: Any, text: str) -> str:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=110, metadata={"Software": None})
+    data = base64.b64encode(buffer.getvalue()).decode()
+    return f"<img alt='{html.escape(text)}' src='data:image/png;base64,{data}'>"
+
+
+_STYLE = """
+table { border-collapse: collapse; margin: 0.6em 0; font-size: 14px; }
+th { font-weight: 600; color: #4a5568; text-align: right; padding: 3px 12px 3px 0; vertical-align: top; }
+td { text-align: right; padding: 3px 12px 3px 0; font-variant-numeric: tabular-nums; vertical-align: top; }
+.clusters tbody tr { border-top: 1px solid #e2e8f0; }
+.facts th, .text { text-align: left; }
+.cell { width: 110px; }
+.bar { background: #2b6cb0; height: 10px; margin-top: 5px; min-width: 1px; }
+.note { color: #718096; }
+"""
+
+_NOTEBOOK_STYLE = "".join(f".bnp {line}\n" for line in _STYLE.strip().splitlines()).replace(", .text", ", .bnp .text")
+
+_PAGE = (
+    """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+body {{ font-family: system-ui, sans-serif; color: #1a202c; max-width: 1100px; margin: 2em auto; padding: 0 1em; }}
+h1 {{ font-size: 24px; }} h2 {{ font-size: 18px; margin-top: 1.6em; border-bottom: 1px solid #e2e8f0; }}
+img {{ max-width: 100%; display: block; margin: 0.8em 0; }} footer {{ color: #718096; margin: 2em 0; }}
+"""
+    + _STYLE.replace("{", "{{").replace("}", "}}")
+    + """</style>
+</head>
+<body>
+{body}
+<footer>bnp-dask {version}</footer>
+</body>
+</html>
+"""
+)

@@ -1,0 +1,126 @@
+"""The part of a page that is about sequences: how long states last, which follow which, and some sequences."""
+
+from __future__ import annotations
+
+import html
+import os
+from typing import TYPE_CHECKING, Any
+
+from bnp_dask.analysis.matching import open_for
+from bnp_dask.analysis.sequences import SequenceSurvey, survey_sequences, transitions
+from bnp_dask.data.base import Source
+from bnp_dask.data.grouped.offsets import GroupedSource
+from bnp_dask.data.sources.collections import DaskFrameSource
+from bnp_dask.errors import BnpDaskError
+from bnp_dask.execute.base import Executor
+from bnp_dask.model import Posterior
+from bnp_dask.reports import plots_sequences as plots_chains
+from bnp_dask.store import RunStore
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+SHOWN = 6
+"""Sequences on a page."""
+
+STEPS = 1500
+"""Steps of a sequence on a page: more would be thinner than a pixel."""
+
+
+def sequences_for(posterior: Posterior, what: Any, data: Any) -> Source | str:
+    """Sequences to show beside the model: those given, or those of the run directory; or why there are none."""
+    if data is not None:
+        return open_for(posterior, data)
+    if not isinstance(what, (str, os.PathLike)) or not RunStore.exists(what):
+        return "No sequences were given to this page."
+    facts = RunStore.view(what).settings.get("data", {})
+    path = str(facts.get("path", ""))
+    try:
+        source = open_for(posterior, path)
+    except (BnpDaskError, OSError) as error:
+        return f"The sequences of this run could not be read ({error})."
+    if not has_sequences(source):
+        return (
+            f"{path} does not say itself which rows are a sequence: pass data=as_source(path, groups=...) to see how "
+            "this model segments them."
+        )
+    if source.n_features != facts.get("n_features") or source.n_atoms != facts.get("n_atoms"):
+        return f"The sequences of this run could not be read ({path} has changed since)."
+    return source
+
+
+def has_sequences(source: Source) -> bool:
+    """Whether a source is known to have rows in groups."""
+    return isinstance(source, GroupedSource) or (isinstance(source, DaskFrameSource) and bool(source.keys))
+
+
+def sequence_sections(
+    posterior: Posterior, sequences: Source | str, client: Client | Executor | str | None = None
+) -> list[tuple[str, list[Any]]]:
+    """Headings, and under each what to show: HTML text, or figures with a description."""
+    sections: list[tuple[str, list[Any]]] = []
+    if isinstance(sequences, str):
+        sections.append(("Sequences", [_note(sequences)]))
+    else:
+        survey = survey_sequences(posterior, sequences, show=SHOWN, steps=STEPS, client=client)
+        sections.append(("Sequences", [_facts(survey, sequences), *_pictures(survey)]))
+        figure = plots_chains.plot_durations(survey.durations).figure
+        table = durations_html(survey)
+        sections.append(("How long states last", [table, (figure, "Lengths of runs of each state")]))
+    figure = plots_chains.plot_transitions(posterior).figure
+    parts: list[Any] = [(figure, "Expected transition probabilities")]
+    if transitions(posterior).unused.max() > 0.005:
+        parts.append(_note("Rows sum to less than one: the rest is for states that were not met yet."))
+    sections.append(("Transitions", parts))
+    return sections
+
+
+def _note(text: str) -> str:
+    return f"<p class='note'>{html.escape(text)}</p>"
+
+
+def _facts(survey: SequenceSurvey, source: Source) -> str:
+    text = f"{survey.n_sequences:,} sequences of {survey.n_steps:,} steps in {source.name}"
+    if survey.n_cuts:
+        text += (
+            f"; they were cut in {survey.n_cuts:,} place{'s' if survey.n_cuts > 1 else ''}: what follows starts anew, "
+            "and the transition there is not counted"
+        )
+    return f"<p>{html.escape(text)}.</p>"
+
+
+def _pictures(survey: SequenceSurvey) -> list[Any]:
+    if not survey.shown:
+        return []
+    labels = [s.states for s in survey.shown]
+    short = [str(s.id) if len(str(s.id)) <= 24 else f"{str(s.id)[:23]}…" for s in survey.shown]
+    names = [f"{n}, from {s.begin:,}" if s.begin else n for n, s in zip(short, survey.shown, strict=True)]
+    axes = plots_chains.plot_segments(labels, names=names)
+    long = [s for s in survey.shown if s.n_steps > len(s.states)]
+    parts: list[Any] = [(axes.figure, "Most likely states of the first sequences")]
+    if long:
+        parts.append(_note(f"The first {STEPS:,} steps of sequences that have more."))
+    return parts
+
+
+def durations_html(survey: SequenceSurvey) -> str:
+    """The table of durations."""
+    durations = survey.durations
+    head = [f"<th>{100 * level:g}%</th>" for level in durations.levels]
+    lines = ["<table class='clusters'><thead><tr><th>state</th><th>steps</th><th>runs</th><th>mean</th>"]
+    lines.append("".join(head) + "<th>cut short</th></tr></thead><tbody>")
+    for k in (-durations.steps).argsort(kind="stable"):
+        if not durations.runs[k]:
+            continue
+        cells = [f"{durations.ids[k]}", f"{durations.steps[k]:,}", f"{durations.runs[k]:,}", f"{durations.mean[k]:.1f}"]
+        cells += [f"{q:g}" for q in durations.quantiles[k]]
+        cells.append(f"{durations.runs[k] - durations.ended[k]:,}")
+        lines.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
+    lines.append("</tbody></table>")
+    lines.append(
+        _note(
+            "Steps in one run of a state: mean and quantiles. Runs at an end of their sequence are cut short: they may "
+            "have lasted longer."
+        )
+    )
+    return "\n".join(lines)

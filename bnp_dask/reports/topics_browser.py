@@ -1,0 +1,249 @@
+"""A page about topics that a person can browse: one file, nothing loaded from elsewhere."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from bnp_dask._version import __version__
+from bnp_dask.analysis.topics.usage import TopicSurvey
+from bnp_dask.analysis.topics.words import (
+    LEAST_TOKENS,
+    RELEVANCE,
+    by_size,
+    foremost,
+    hellinger,
+    marginal,
+    token_shares,
+    word_probabilities,
+    word_tokens,
+)
+from bnp_dask.model import Posterior
+
+WORDS_SHOWN = 25
+"""Words of a topic that the page lists at a time."""
+
+CANDIDATES = 30
+"""Words that are kept for each of eleven positions of the slider."""
+
+NEAR = 6
+"""Neighbours of a topic that are listed."""
+
+SEARCHED = 30_000
+"""Words that can be searched for: the most frequent ones."""
+
+TOPICS_OF_WORD, LEAST_SHARE = 8, 0.01
+"""Topics that are listed for a word, and the share of its tokens that one needs."""
+
+TEXT_COLUMNS = ("begins", "title", "summary", "subject", "headline", "text")
+"""Metadata that says what a document is about: shown as its text."""
+
+CUT = 160
+"""Characters of metadata that are shown."""
+
+
+@dataclass(frozen=True, eq=False)
+class PageFacts:
+    """What a page shows besides topics.
+
+    Parameters
+    ----------
+    title
+        Heading.
+    words
+        Names of the columns, or None.
+    survey
+        Of documents, or None.
+    documents
+        Ids (column ``id``) and metadata of the documents, in the order of the rows; or None.
+    curve
+        ``lap``, ``objective`` and ``topics``: lists of one length, the run; empty for none.
+    run, settings
+        Facts for two small tables.
+    note
+        Why there are no documents, in words.
+    """
+
+    title: str
+    words: Sequence[str] | None = None
+    survey: TopicSurvey | None = None
+    documents: pa.Table | None = None
+    curve: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    run: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    note: str = ""
+
+
+def topics_page(posterior: Posterior, facts: PageFacts) -> str:
+    """The page as text.
+
+    All that comes from data travels as JSON, and the page's script puts it into the document as text, never as
+    markup; the page's own policy forbids requests.
+    """
+    content = json.dumps(page_data(posterior, facts), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    folder = resources.files("bnp_dask.reports")
+    template = (folder / "topics_browser.html").read_text(encoding="utf-8")
+    pieces = {
+        "TITLE": html.escape(facts.title),
+        "STYLE": (folder / "topics_browser.css").read_text(encoding="utf-8"),
+        "SCRIPT": (folder / "topics_browser.js").read_text(encoding="utf-8"),
+        "VERSION": html.escape(__version__),
+        # nothing in JSON needs these but strings, and a "</script>" or "<!--" there would end or confuse the element
+        "DATA": content.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"),
+    }
+    head, *rest = template.split("@@")
+    # the template is cut once: what is put in is not looked at again
+    return head + "".join(pieces[part] if i % 2 == 0 else part for i, part in enumerate(rest))
+
+
+def page_data(posterior: Posterior, facts: PageFacts) -> dict[str, Any]:
+    """What the page's script reads, JSON-able."""
+    order = by_size(posterior)
+    names = facts.words or [f"word {v}" for v in range(posterior.observation.lam.shape[1])]
+    phi, overall = word_probabilities(posterior), marginal(posterior)
+    column, topic_words = _candidates(posterior, phi, overall, order)
+    near = _neighbours(posterior, facts.survey, order)
+    shares = token_shares(posterior)
+    summary, survey = posterior.summary, facts.survey
+    # two words at least are needed to go together
+    pairs = survey is not None and survey.pairs is not None and survey.pairs.single.shape[1] > 1
+    coherence = survey.npmi() if survey is not None and pairs else np.full(posterior.n_clusters, np.nan)
+    topics = []
+    for place, k in enumerate(order.tolist()):
+        topic: dict[str, Any] = {
+            "id": int(posterior.ids[k]),
+            "share": _short(shares[k]),
+            "tokens": None if summary is None else round(float(summary["N"][k])),
+            "words": topic_words[place],
+            **near[place],
+        }
+        topics.append({**topic, **_of_survey(facts, coherence, k)})
+    return {
+        "title": facts.title,
+        "topics": topics,
+        "words": [names[v] for v in column],
+        "overall": [_short(overall[v]) for v in column],
+        "index": _word_index(posterior, names, order, phi, shares),
+        "documents": None if survey is None else survey.n_documents,
+        "tokens": None if summary is None else round(float(summary["N"].sum())),
+        "columns": len(names),
+        "model": type(posterior.model.allocation).__name__,
+        "curve": {name: list(values) for name, values in facts.curve.items()},
+        "run": dict(facts.run),
+        "settings": dict(facts.settings),
+        "note": facts.note,
+        "shown": WORDS_SHOWN,
+        "weight": RELEVANCE,
+    }
+
+
+def _candidates(
+    posterior: Posterior, phi: np.ndarray, overall: np.ndarray, order: np.ndarray
+) -> tuple[np.ndarray, list[list[float]]]:
+    """Columns of all words that some position of the slider shows; of each topic ``[place, phi, place, phi, ...]``."""
+    tokens = word_tokens(posterior)
+    allowed = np.ones(phi.shape[1], np.bool_)
+    if tokens is not None and (tokens >= LEAST_TOKENS).any():
+        allowed = tokens >= LEAST_TOKENS
+    columns = np.flatnonzero(allowed)
+    n = min(CANDIDATES, len(columns))
+    chosen = []
+    for k in order.tolist():
+        log_phi = np.log(phi[k, columns])
+        log_lift = log_phi - np.log(overall[columns])
+        weight = np.linspace(0.0, 1.0, 11)[:, None]
+        chosen.append(columns[np.unique(foremost(weight * log_phi + (1.0 - weight) * log_lift, n))])
+    used = np.unique(np.concatenate(chosen)) if chosen else np.zeros(0, np.int64)
+    place = [np.searchsorted(used, c) for c in chosen]
+    lists = [
+        [x for p, v in zip(at.tolist(), c.tolist(), strict=True) for x in (p, _short(phi[k, v]))]
+        for at, c, k in zip(place, chosen, order.tolist(), strict=True)
+    ]
+    return used, lists
+
+
+def _neighbours(posterior: Posterior, survey: TopicSurvey | None, order: np.ndarray) -> list[dict[str, Any]]:
+    """Topics with the most alike words, and those that come in the same documents: ``[place, value]`` each."""
+    distance = hellinger(posterior)[np.ix_(order, order)]
+    together = None if survey is None else survey.correlation[np.ix_(order, order)]
+    out: list[dict[str, Any]] = []
+    for place in range(len(order)):
+        near = [j for j in np.argsort(distance[place], kind="stable").tolist() if j != place][:NEAR]
+        entry: dict[str, Any] = {"near": [[j, _short(distance[place, j])] for j in near]}
+        if together is not None:
+            row = together[place]
+            high = [j for j in np.argsort(-row, kind="stable").tolist() if j != place and row[j] > 0][:NEAR]
+            entry["together"] = [[j, _short(row[j])] for j in high]
+        out.append(entry)
+    return out
+
+
+def _of_survey(facts: PageFacts, coherence: np.ndarray, k: int) -> dict[str, Any]:
+    """What the survey of documents says about a topic."""
+    survey = facts.survey
+    if survey is None:
+        return {}
+    rows = survey.row[k].tolist()
+    described = _described(facts.documents, rows)
+    found = [
+        {**text, "row": row, "share": _short(share), "tokens": round(length)}
+        for text, row, share, length in zip(
+            described, rows, survey.share[k].tolist(), survey.length[k].tolist(), strict=True
+        )
+    ]
+    return {
+        "used": _short(survey.used[k]),
+        "npmi": None if np.isnan(coherence[k]) else _short(coherence[k]),
+        "docs": found,
+    }
+
+
+def _described(documents: pa.Table | None, rows: list[int]) -> list[dict[str, Any]]:
+    """Id, text and other metadata of some documents."""
+    if documents is None:
+        return [{"id": f"document {row}", "text": "", "more": ""} for row in rows]
+    out = []
+    for record in documents.take(rows).to_pylist():
+        text = next((str(record[c]) for c in TEXT_COLUMNS if record.get(c)), "")
+        rest = {c: v for c, v in record.items() if c not in ("id", *TEXT_COLUMNS) and v is not None}
+        more = " · ".join(f"{c}: {_cut(str(v), 60)}" for c, v in list(rest.items())[:4])
+        out.append({"id": _cut(str(record["id"]), CUT), "text": _cut(text, CUT), "more": more})
+    return out
+
+
+def _cut(text: str, length: int) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def _word_index(
+    posterior: Posterior, names: Sequence[str], order: np.ndarray, phi: np.ndarray, shares: np.ndarray
+) -> dict[str, Any]:
+    """For the search box: words, how many tokens each has, and ``[place, share of its tokens, ...]`` of its topics."""
+    counts = phi * shares[:, None] if posterior.summary is None else np.asarray(posterior.summary["x"])
+    tokens = counts.sum(axis=0)
+    there = np.flatnonzero(tokens > 0)
+    kept = np.sort(there[np.argsort(-tokens[there], kind="stable")[:SEARCHED]])
+    topics = []
+    for v in kept.tolist():
+        share = counts[order, v] / tokens[v]
+        best = np.argsort(-share, kind="stable")[:TOPICS_OF_WORD].tolist()
+        topics.append([x for j in best if share[j] >= LEAST_SHARE for x in (j, round(float(share[j]), 3))])
+    known = posterior.summary is not None
+    return {
+        "words": [names[v] for v in kept],
+        "tokens": [round(float(tokens[v])) for v in kept] if known else None,
+        "topics": topics,
+    }
+
+
+def _short(value: float) -> float:
+    """Four digits: what a page can show."""
+    return float(f"{float(value):.4g}")

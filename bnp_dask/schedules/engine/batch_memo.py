@@ -1,0 +1,133 @@
+"""What is kept of a batch between two visits, as named arrays; written and read here or by the workers themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from bnp_dask.core.group_states import GroupStates, replay_states
+from bnp_dask.core.summary import Edit, Forget, Summary, replay
+from bnp_dask.core.totals import RunningTotal
+from bnp_dask.model import Model
+from bnp_dask.schedules.engine.packed import MARK, pack_sparse, packed_words, unpack_sparse
+from bnp_dask.store.summaries import NO_RECEIPT, Receipt
+from bnp_dask.structure.base import Visit
+
+OWN = "own"
+"""Stands for the empty name of a batch's own states in the names of arrays."""
+
+
+class Shelf(Protocol):
+    """Files of summaries that workers may reach too; travels with tasks.  StoreError where they do not."""
+
+    def put(
+        self, batch: int, visit: int, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any] | None = None
+    ) -> Receipt: ...
+
+    def get(
+        self, batch: int, visit: int, receipt: Receipt = NO_RECEIPT
+    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Errand:
+    """Where a task finds what the last visit of its batch left, and where it leaves what it finds itself.
+
+    Parameters
+    ----------
+    shelf
+        The files.
+    batch, old, receipt, new
+        Which batch, the number of its last visit (-1: none), what the file of that is known by, and the number of this
+        visit.  No two attempts have one number.
+    edits
+        Changes of clusters that the last visit has not seen.
+    is_full
+        Whether statistics are kept, and differences taken, or states of groups only.
+    """
+
+    shelf: Shelf
+    batch: int
+    old: int
+    receipt: Receipt
+    new: int
+    edits: tuple[Edit, ...]
+    is_full: bool = True
+
+    def read(self, model: Model) -> tuple[Summary | RunningTotal | None, GroupStates | None]:
+        """What the last visit left, brought up to date: statistics, and where groups stood."""
+        if self.old < 0 or not (self.is_full or model.keeps_states):
+            return None, None
+        arrays, _ = self.shelf.get(self.batch, self.old, self.receipt)
+        summary = total_from(model, arrays, self.edits) if self.is_full else None
+        return summary, states_from(arrays, self.edits) if model.keeps_states else None
+
+    def write(self, model: Model, found: Visit) -> Receipt | None:
+        """Leave what this visit found; a batch without groups leaves no states, and then a file without arrays.
+
+        None where nothing is to be kept.
+        """
+        if not (self.is_full or model.keeps_states):
+            return None
+        arrays = visit_to_arrays(model, found) if self.is_full else states_to_arrays(found)
+        return self.shelf.put(self.batch, self.new, arrays)
+
+
+def visit_to_arrays(model: Model, found: Visit) -> dict[str, np.ndarray]:
+    """All that a later visit needs of this one."""
+    arrays = dict(found.summary.to_arrays())
+    for name, part in found.parts.items():
+        arrays.update({f"part/{name}/{key}": value for key, value in part.to_arrays().items()})
+    if model.allocation.grouped:
+        arrays = pack_sparse(arrays)
+    return {**arrays, **states_to_arrays(found)}
+
+
+def summary_from(model: Model, arrays: Mapping[str, np.ndarray], edits: Iterable[Edit]) -> Summary:
+    """The statistics of a visit, brought up to date with changes of clusters since."""
+    if model.allocation.grouped:
+        arrays = unpack_sparse(arrays)
+    restored = {name: Summary.from_arrays(model.fields, own) for name, own in _by_name(arrays, "part/").items()}
+    return replay(Summary.from_arrays(model.fields, arrays), edits, restored)
+
+
+def total_from(model: Model, arrays: Mapping[str, np.ndarray], edits: Sequence[Edit]) -> Summary | RunningTotal:
+    """The same to subtract: where no cluster changed since, what was packed is not unpacked."""
+    held = packed_words(arrays, model.fields) if model.allocation.grouped else {}
+    if not held or any(not isinstance(edit, Forget) for edit in edits):
+        return summary_from(model, arrays, edits)
+    fields = {name: declared for name, declared in model.fields.items() if name not in held}
+    summary = Summary.from_arrays(fields, unpack_sparse({k: v for k, v in arrays.items() if not _is_of(k, held)}))
+    return RunningTotal(replay(summary, edits), None, held)
+
+
+def _is_of(key: str, names: Iterable[str]) -> bool:
+    return any(key.startswith(f"value.{name}{MARK}") for name in names)
+
+
+def states_to_arrays(found: Visit) -> dict[str, np.ndarray]:
+    """The states of a visit as named arrays."""
+    return {
+        f"state/{name or OWN}/{key}": value
+        for name, states in found.states.items()
+        for key, value in states.to_arrays().items()
+    }
+
+
+def states_from(arrays: Mapping[str, np.ndarray], edits: Iterable[Edit]) -> GroupStates | None:
+    """Where groups stood at a visit, brought up to date; None where nothing was kept."""
+    held = {name: GroupStates.from_arrays(own) for name, own in _by_name(arrays, "state/").items()}
+    return replay_states(held[OWN], edits, held) if OWN in held else None
+
+
+def _by_name(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, dict[str, np.ndarray]]:
+    """Arrays called ``<prefix><name>/<key>`` by name and key."""
+    out: dict[str, dict[str, np.ndarray]] = {}
+    for key, value in arrays.items():
+        if key.startswith(prefix):
+            name, rest = key.removeprefix(prefix).split("/")
+            out.setdefault(name, {})[rest] = value
+    return out

@@ -1,0 +1,187 @@
+"""A state as plain numbers and named arrays, for checkpoints; loading it runs no code and gives the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, astuple
+from typing import Any
+
+import numpy as np
+
+from bnp_dask.core.batch import batch_from_arrays, batch_to_arrays
+from bnp_dask.core.summary import Edit, Exchange, Forget, InsertEmpty, Merge, Summary, Take
+from bnp_dask.core.totals import RunningTotal
+from bnp_dask.errors import StoreError
+from bnp_dask.model import Model
+from bnp_dask.moves.base import Gather, Memory, Plan, Proposal, Split, Sweep
+from bnp_dask.schedules.engine.gathered import Gathered
+from bnp_dask.schedules.engine.state import Loss, State
+from bnp_dask.store import Listing, no_receipts
+from bnp_dask.store.parts import Part
+from bnp_dask.structure.base import Trial
+
+Arrays = dict[str, np.ndarray]
+
+GATHERED = "gathered"
+"""How the names of arrays of gathered atoms begin."""
+
+EDITS: dict[str, type[Edit]] = {e.__name__: e for e in (InsertEmpty, Take, Merge, Exchange, Forget)}
+
+NUMBERS = ("lap", "position", "step", "terms", "lap_elbo", "finished", "void", "calm", "calm_laps")
+
+
+def state_to_json(state: State) -> dict[str, Any]:
+    """Everything that is not an array."""
+    memory = state.memory
+    return {
+        **{name: getattr(state, name) for name in NUMBERS},
+        "edits": [_edit_to_json(e) for e in state.edits],
+        "proposals": [{**asdict(p), "edit": _edit_to_json(p.edit)} for p in state.plan.proposals],
+        "given_up": list(state.plan.given_up),
+        "trials": [[t.name, list(t.donors), list(t.focus), t.rest] for t in state.plan.trials],
+        "next_id": memory.next_id,
+        "grows": memory.grows,
+        "failures": [[kind, list(targets), list(counts)] for (kind, targets), counts in memory.failures.items()],
+        "sweeps": [[t, list(s.receivers), s.gain, s.step, s.tried] for t, s in memory.sweeps.items()],
+        "splits": [[b, asdict(split)] for b, split in state.plan.splits.items()],
+        "in_flight": [[_basis_index(state)[id(basis)], seen] for basis, seen in state.in_flight],
+        "gather": [list(state.plan.gather.targets), list(state.plan.gather.limits)],
+        "gathered": list(state.gathered.pieces),
+        "gathered_parts": [[t, astuple(p)] for t in state.gathered.pieces for p in state.gathered.parts_of(t)],
+        "has_partial": state.partial is not None,
+        "lost": [[b, loss.why, loss.lap, loss.step] for b, loss in sorted(state.lost.items())],
+    }
+
+
+def state_to_arrays(state: State) -> Arrays:
+    """All arrays, named."""
+    out: Arrays = {"visits": state.visits, "seen": state.seen, "pairs": state.plan.pairs}
+    if state.lap_counts is not None:
+        out["lap_counts"] = state.lap_counts
+    assert state.posterior.summary is not None
+    _pack(out, "posterior", state.posterior.summary)
+    _pack_total(out, "total", state.total)
+    if state.partial is not None:
+        _pack_total(out, "partial", state.partial)
+    for i, trial in enumerate(state.plan.trials):
+        assert trial.beliefs.summary is not None
+        _pack(out, f"basis{i}", trial.beliefs.summary)
+        _pack_total(out, f"trial{i}", state.trials[trial.name])
+    for target, sweep in state.memory.sweeps.items():
+        _pack(out, f"sweep{target}", sweep.part)
+    index = _basis_index(state)
+    for basis, _ in state.in_flight:
+        _pack(out, f"in_flight{index[id(basis)]}", basis)
+    for target, atoms in state.gathered.in_memory().items():
+        out.update({f"{GATHERED}{target}/{key}": array for key, array in batch_to_arrays(atoms).items()})
+    return out
+
+
+def is_constant(name: str) -> bool:
+    """Whether nobody changes an array of :func:`state_to_arrays` any more."""
+    return name.startswith(GATHERED)
+
+
+def state_from_saved(
+    model: Model, numbers: Mapping[str, Any], arrays: Mapping[str, np.ndarray], listing: Listing | None = None
+) -> State:
+    """Inverse of :func:`state_to_json` and :func:`state_to_arrays`; ``listing`` says what files summaries have.
+
+    StoreError when the listing has other visits than the state.
+    """
+
+    def summary(name: str) -> Summary:
+        own = {key.removeprefix(name + "/"): a for key, a in arrays.items() if key.startswith(name + "/")}
+        return Summary.from_arrays(model.fields, own)
+
+    def total(name: str) -> RunningTotal:
+        return RunningTotal(summary(f"{name}.high"), summary(f"{name}.low"))
+
+    trials = [
+        Trial(name, tuple(donors), model.global_step(summary(f"basis{i}")), tuple(focus), rest)
+        for i, (name, donors, focus, rest) in enumerate(numbers["trials"])
+    ]
+    proposals = tuple(_proposal_from_json(p) for p in numbers["proposals"])
+    splits = {b: Split(**{**split, "key": tuple(split["key"])}) for b, split in numbers["splits"]}
+    gather = _gather_from_json(*numbers["gather"])
+    failures = {(kind, tuple(t)): tuple(counts) for kind, t, counts in numbers["failures"]}
+    sweeps = {t: Sweep(tuple(r), summary(f"sweep{t}"), *rest) for t, r, *rest in numbers["sweeps"]}
+    return State(
+        posterior=model.global_step(summary("posterior")),
+        total=total("total"),
+        visits=np.array(arrays["visits"]),
+        seen=np.array(arrays["seen"]),
+        receipts=_receipts(arrays["visits"], listing),
+        memory=Memory(numbers["next_id"], failures, sweeps, numbers.get("grows", False)),  # older runs lack it
+        edits=[_edit_from_json(e) for e in numbers["edits"]],
+        plan=Plan(np.array(arrays["pairs"]), tuple(trials), proposals, splits, tuple(numbers["given_up"]), gather),
+        trials={t.name: total(f"trial{i}") for i, t in enumerate(trials)},
+        in_flight=[(summary(f"in_flight{i}"), seen) for i, seen in numbers["in_flight"]],
+        lap_counts=arrays.get("lap_counts"),
+        gathered=_gathered(numbers, arrays),
+        partial=total("partial") if numbers["has_partial"] else None,
+        lost={b: Loss(*rest) for b, *rest in numbers.get("lost", ())},  # older runs have none
+        **{"calm": False, **{name: numbers[name] for name in NUMBERS if name in numbers}},  # older runs lack some
+    )
+
+
+def _receipts(visits: np.ndarray, listing: Listing | None) -> np.ndarray:
+    """Bytes and CRC-32 of each batch's file, ``(B, 2)``."""
+    out = no_receipts(len(visits))
+    if listing is not None:
+        batches = np.flatnonzero(visits >= 0)
+        if not (np.array_equal(listing.batches, batches) and np.array_equal(listing.visits, visits[batches])):
+            raise StoreError("the checkpoint lists other summaries than those that its state was made from")
+        out[batches] = listing.receipts
+    return out
+
+
+def _basis_index(state: State) -> dict[int, int]:
+    """Number of each of the different summaries behind the groups in flight, by its identity."""
+    return {key: i for i, key in enumerate(dict.fromkeys(id(basis) for basis, _ in state.in_flight))}
+
+
+def _pack(out: Arrays, name: str, summary: Summary) -> None:
+    for key, value in summary.to_arrays().items():
+        out[f"{name}/{key}"] = value
+
+
+def _pack_total(out: Arrays, name: str, total: RunningTotal) -> None:
+    _pack(out, f"{name}.high", total.high)
+    _pack(out, f"{name}.low", total.low)
+
+
+def _gathered(numbers: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Gathered:
+    out = Gathered({target: [] for target in numbers["gathered"]})
+    for target, part in numbers.get("gathered_parts", ()):  # older runs hold all of them in their checkpoints
+        out.pieces[target].append(Part(*part))
+    for target in numbers["gathered"]:
+        name = f"{GATHERED}{target}"
+        own = {key.removeprefix(f"{name}/"): a for key, a in arrays.items() if key.startswith(f"{name}/")}
+        out.add(target, [batch_from_arrays(own, name)] if own else [])
+    return out
+
+
+def _edit_to_json(edit: Edit) -> list[Any]:
+    return [type(edit).__name__, {key: list(v) if isinstance(v, tuple) else v for key, v in asdict(edit).items()}]
+
+
+def _edit_from_json(saved: list[Any]) -> Edit:
+    name, values = saved
+    if name not in EDITS:
+        raise StoreError(
+            f"the checkpoint holds a change of clusters of an unknown kind, {name!r}; it needs a newer version"
+        )
+    return EDITS[name](**{key: tuple(v) if isinstance(v, list) else v for key, v in values.items()})
+
+
+def _gather_from_json(targets: list[int], limits: list[int] | int) -> Gather:
+    """Older runs have one limit for all targets."""
+    return Gather(tuple(targets), tuple([limits] * len(targets) if isinstance(limits, int) else limits))
+
+
+def _proposal_from_json(saved: Mapping[str, Any]) -> Proposal:
+    edit = _edit_from_json(saved["edit"])
+    assert isinstance(edit, (Merge, Exchange))
+    more = {name: saved[name] for name in ("weight", "again") if name in saved}  # older runs lack some
+    return Proposal(saved["kind"], tuple(saved["targets"]), tuple(saved["others"]), edit, saved["sweeps"], **more)

@@ -1,0 +1,113 @@
+"""Atoms that a lap gathers for the proposals of the next: in memory up to a limit, and what is beyond it in files.
+
+Where atoms are held changes no bit: those of a cluster are put together in the order of the batches they came from.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from bnp_dask.core.batch import Batch, batch_from_arrays, batch_to_arrays, concatenate
+from bnp_dask.store.parts import Part, PartFiles
+
+ROOM = 2**26
+"""Bytes of gathered atoms that are held in memory unless a run says otherwise."""
+
+EMBEDDED = 2**22
+"""Bytes of gathered atoms up to which they are part of each checkpoint; more are written once, to their own files."""
+
+
+@dataclass
+class Gathered:
+    """Atoms of some clusters in the order in which they came.
+
+    Parameters
+    ----------
+    pieces
+        By cluster id: the atoms, or the file in which they lie.
+    held
+        Bytes of those that are in memory.
+    """
+
+    pieces: dict[int, list[Batch | Part]] = field(default_factory=dict)
+    held: int = 0
+
+    def add(self, cluster: int, atoms: Iterable[Batch]) -> None:
+        """More atoms of a cluster."""
+        some = self.pieces.setdefault(cluster, [])
+        for piece in atoms:
+            some.append(piece)
+            self.held += piece.nbytes
+
+    def write(self, files: PartFiles) -> None:
+        """Put those that are in memory into files, one for each cluster."""
+        for cluster, atoms in self.in_memory().items():
+            part = files.put(f"atoms-{uuid.uuid4().hex}.npz", batch_to_arrays(atoms))
+            self.pieces[cluster] = [*self.parts_of(cluster), part]
+        self.held = 0
+
+    def parts_of(self, cluster: int) -> list[Part]:
+        """Files with atoms of a cluster."""
+        return [piece for piece in self.pieces[cluster] if isinstance(piece, Part)]
+
+    def parts(self) -> list[Part]:
+        """Files with atoms of any cluster."""
+        return [part for cluster in self.pieces for part in self.parts_of(cluster)]
+
+    def in_memory(self) -> dict[int, Batch]:
+        """Those atoms of each cluster that are in memory as one batch, put together once however often asked for."""
+        out = {}
+        for cluster, some in self.pieces.items():
+            held = [piece for piece in some if isinstance(piece, Batch)]
+            if len(held) > 1:
+                held = [concatenate(held)]
+                self.pieces[cluster] = [*self.parts_of(cluster), *held]
+            if held:
+                out[cluster] = held[0]
+        return out
+
+
+class GatheredAtoms(Mapping[int, Batch]):
+    """All atoms that were gathered of each cluster, read when they are looked up.
+
+    Parameters
+    ----------
+    gathered
+        The atoms.
+    files
+        Gives where those lie that are not in memory.
+    room
+        Bytes of what was read that are kept in memory for the next who asks.
+    """
+
+    def __init__(self, gathered: Gathered, files: Callable[[], PartFiles], room: int) -> None:
+        self._gathered, self._files, self._room = gathered, files, room
+        self._held = gathered.in_memory()
+        self._read: OrderedDict[int, Batch] = OrderedDict()
+
+    def __getitem__(self, cluster: int) -> Batch:
+        parts = self._gathered.parts_of(cluster)
+        if not parts:
+            return self._held[cluster]
+        if cluster not in self._read:
+            files = self._files()
+            found = [batch_from_arrays(files.get(part), "gathered atoms") for part in parts]
+            found += [self._held[cluster]] if cluster in self._held else []
+            self._read[cluster] = concatenate(found)
+        whole = self._read[cluster]
+        self._read.move_to_end(cluster)
+        while sum(batch.nbytes for batch in self._read.values()) > self._room:
+            self._read.popitem(last=False)
+        return whole
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._gathered.pieces)
+
+    def __len__(self) -> int:
+        return len(self._gathered.pieces)
+
+    def __contains__(self, cluster: object) -> bool:
+        return cluster in self._gathered.pieces

@@ -1,0 +1,194 @@
+"""A lap with moves: plan at its start, gather trials during it, decide at its end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from bnp_dask.core.summary import Edit, Forget, InsertEmpty
+from bnp_dask.core.totals import RunningTotal
+from bnp_dask.errors import NumericalError
+from bnp_dask.moves.base import Plan, PlanContext, record
+from bnp_dask.moves.births.at_batch import consider_split
+from bnp_dask.moves.engine import decide, plan_lap
+from bnp_dask.schedules.engine.bad_batches import require_enough, usable
+from bnp_dask.schedules.engine.gathered import Gathered, GatheredAtoms
+from bnp_dask.schedules.engine.pipeline import Taken
+from bnp_dask.schedules.engine.reduction import Change
+from bnp_dask.schedules.engine.state import Loss, State, Work, recall
+from bnp_dask.structure.base import Visit
+
+Remember = Callable[[Work, State, int, Visit, int], None]
+
+logger = logging.getLogger("bnp_dask")
+
+
+def begin_lap(work: Work, state: State, total: RunningTotal) -> None:
+    """Plan the lap's proposals, once whole-data statistics exist, and start their sums beside ``total``."""
+    state.plan = _plan(work, state) if work.moves else Plan()
+    work.memo.forget_parts(state.gathered.parts())
+    state.gathered = Gathered()
+    state.void = False
+    total.track(state.plan.pairs)
+    state.trials = {t.name: RunningTotal(work.model.empty_summary(t.beliefs.ids)) for t in state.plan.trials}
+
+
+def add_trials(work: Work, state: State, change: Change) -> None:
+    """Add what some batches found for the lap's trials, and the atoms that they gathered."""
+    for name, part in change.parts.items():
+        state.trials[name].join(part)
+    for target, atoms in change.atoms.items():
+        state.gathered.add(target, atoms)
+    if state.gathered.held > work.room:
+        state.gathered.write(work.memo.part_files())
+
+
+def keep(work: Work, state: State, taken: Taken, remember: Remember) -> list[tuple[int, Visit]]:
+    """Take over what was found in a group of batches, and ``remember`` it for their next visits.
+
+    Returns those visits that are to try a birth at their batch first.
+    """
+    add_trials(work, state, taken.change)
+    for batch, kept in taken.written.items():
+        state.note(batch, kept.visit, taken.seen, kept.receipt)
+    for batch, found in taken.visits:
+        if batch not in state.plan.splits:
+            remember(work, state, batch, found, taken.seen)
+    return [(batch, found) for batch, found in taken.visits if batch in state.plan.splits]
+
+
+def lose(work: Work, state: State, taken: Taken, remember: Remember, keeps: bool = True) -> Taken:
+    """Leave out those batches of a group that have gone bad; the group without them.
+
+    Their last statistics leave the total, where it ``keeps`` those of every batch.  What is kept of them from now on
+    is that of a batch without atoms, so nothing is taken out twice, whether or not the rest of the group is folded.
+    """
+    lost = dict(taken.change.lost)
+    if not lost:
+        return taken
+    for batch, why in lost.items():
+        if keeps and state.visits[batch] >= 0:
+            state.total.subtract(recall(work, state, batch))
+        state.lost[batch] = Loss(why, state.lap + 1, state.step + 1)
+        logger.warning("skipped from lap %d on: %s", state.lap + 1, why)
+    require_enough(work, state.lost)
+    for batch, kept in taken.written.items():
+        if batch in lost:
+            state.note(batch, kept.visit, taken.seen, kept.receipt)
+    for batch, found in taken.visits:
+        if batch in lost:
+            remember(work, state, batch, found, taken.seen)
+    return replace(
+        taken,
+        change=replace(taken.change, lost=()),
+        written={b: kept for b, kept in taken.written.items() if b not in lost},
+        visits=[(b, found) for b, found in taken.visits if b not in lost],
+    )
+
+
+def with_newer_clusters(state: State, found: Visit) -> Visit:
+    """What a batch found, with empty rows for clusters born after its posterior was sent out."""
+    missing = newer_clusters(state, found)
+    return replace(found, summary=found.summary.insert_empty(missing)) if missing else found
+
+
+def newer_clusters(state: State, found: Visit) -> list[int]:
+    """Ids of clusters that the posterior behind ``found`` did not know: its batch holds no mass of them."""
+    ids = state.total.high.ids
+    return [int(i) for i in ids[~np.isin(ids, found.summary.ids)]]
+
+
+def try_split(work: Work, state: State, found: Visit) -> tuple[Visit, list[dict[str, Any]]]:
+    """Decide a birth at the batch just folded; the batch's statistics after it, and its history row."""
+    recent = newer_clusters(state, found)
+    found = with_newer_clusters(state, found)
+    if found.split is None:
+        return found, []
+    target = found.split
+    if found.newborn is None:
+        state.memory.remember_failure("birth", (target,), _counts(state, target))
+        why = "no split of this batch's atoms is better than none"
+        return found, [record("birth", (target,), (), None, False, why)]
+    try:
+        born, gain = consider_split(
+            work.model, state.total, state.terms, found.summary, target, found.newborn, recent, state.memory
+        )
+    except NumericalError as error:  # what is not finite is no gain; the state is as it was
+        state.memory.remember_failure("birth", (target,), _counts(state, target))
+        return found, [record("birth", (target,), (), None, False, f"refused: {error}")]
+    if born is None:
+        state.memory.remember_failure("birth", (target,), _counts(state, target))
+        return found, [record("birth", (target,), (), gain, False, "the objective would fall")]
+    state.memory.failures.pop(("birth", (target,)), None)
+    state.total, state.posterior, state.terms = born.total, born.posterior, born.terms
+    state.edits.append(InsertEmpty(born.new_ids))
+    why = "the objective rises" + (f"; united with {list(born.united)} of other batches" if born.united else "")
+    row = record("birth", (target,), (*born.new_ids, *born.united), gain, True, why)
+    return replace(found, summary=born.summary), [row]
+
+
+def _counts(state: State, cluster: int) -> list[float]:
+    value = state.total.value()
+    return [float(value["N"][value.position(cluster)])]
+
+
+def settle_lap(work: Work, state: State, gain: float | None) -> list[dict[str, Any]]:
+    """Decide the lap's proposals on ``state.total``; history rows, one per proposal.
+
+    ``gain`` is that of the lap's last step in nats, None where it is not known.
+    """
+    plan = state.plan
+    if not work.moves:
+        return []
+    if state.void:
+        why = "not decided: a batch of this lap kept its older summary"
+        records = [record(p.kind, p.targets, p.others, None, False, why) for p in plan.proposals]
+        _end(work, state, [])
+        return records
+    parts = {name: trial.value() for name, trial in state.trials.items()}
+    decision = decide(work.model, state.total.value(), parts, plan, state.memory, gain or 0.0)
+    _end(work, state, decision.edits)
+    return decision.records
+
+
+def _end(work: Work, state: State, edits: list[Edit]) -> None:
+    edits = [*edits, Forget()] if len(state.plan.pairs) else edits
+    state.total.apply(edits, state.trials)
+    state.edits.extend(edits)
+    if edits:
+        value = state.total.value()
+        state.posterior = work.model.global_step(value)
+        state.terms = work.model.elbo(state.posterior, value)
+    state.plan, state.trials, state.void = Plan(), {}, False
+    _trim(state)
+
+
+def _trim(state: State) -> None:
+    """Drop edits that every stored summary has seen."""
+    done = int(np.min(state.seen, initial=len(state.edits)))
+    del state.edits[:done]
+    state.seen -= done
+
+
+def _plan(work: Work, state: State) -> Plan:
+    value = state.posterior.summary
+    assert value is not None
+    context = PlanContext(
+        model=work.model,
+        posterior=state.posterior,
+        value=value.without_pairs(),
+        source=usable(work, state),
+        survey=work.survey,
+        executor=work.executor,
+        memory=state.memory,
+        lap=state.lap,
+        seed=work.seed,
+        free={int(i) for i in value.ids},
+        atoms=GatheredAtoms(state.gathered, work.memo.part_files, work.room),
+        calm=state.calm,
+    )
+    return plan_lap(work.moves, context)

@@ -1,0 +1,344 @@
+"""Batches in flight: submitted in groups, taken in order, a fixed number at a time.
+
+The posterior a group of batches is computed with is that after folding the groups before those in flight, whoever
+computes it and however long that takes: a run depends on data, settings, seed and window only.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from bnp_dask.core.summary import Summary
+from bnp_dask.data.base import Reader
+from bnp_dask.data.coalesce import SMALL_BYTES
+from bnp_dask.execute.base import Handle, Task
+from bnp_dask.execute.ordered import collected, submitted
+from bnp_dask.model import Posterior
+from bnp_dask.observation.base import numbers_per_cluster
+from bnp_dask.schedules.engine.bad_batches import instead, reader_of
+from bnp_dask.schedules.engine.batch_memo import Errand
+from bnp_dask.schedules.engine.reduction import FAN, Change, change_of, joined, reduced, reduced_for_us, sums_left
+from bnp_dask.schedules.engine.state import State, Work, recall, recall_states
+from bnp_dask.schedules.engine.tasks import Job, Stop, Unkept, Unsummed, added, unkept_of, visit, visit_and_keep
+from bnp_dask.store import Receipt
+from bnp_dask.structure.base import Visit
+
+SMALL_EFFORT = 1e8
+"""Products that the local step of a batch takes below which some 20 ms for a task of its own are too many."""
+
+ROUND_EFFORT = 4 * SMALL_EFFORT
+"""The same of all batches of a task, up to which it visits more than ``FAN``: a tenth of a second or so."""
+
+SLIGHT = 2**19
+"""Numbers up to which parameters travel with each task, and changes come back from each: tasks of their own, to hand
+those out and to add these, would wait for a worker that is free twice for every group of batches."""
+
+SLIGHT_TRIALS = 2**24
+"""Numbers up to which the parameters of a lap's trials, as often as there are batches (128 MB), travel with each task.
+Dask gives a task to a worker that holds what it needs: all of a lap would begin where trials lie that were sent once,
+and the other workers would have to take them over."""
+
+FEW = 16
+"""Tasks of a group up to which that holds; of more, the coordinator leaves what it can to others."""
+
+AT_ONCE = 2**22
+"""Numbers up to which the changes of a group come in one message (32 MB)."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A visit that a worker has written down: its number, and what its file is known by."""
+
+    visit: int
+    receipt: Receipt
+
+
+@dataclass(frozen=True, eq=False)
+class Taken:
+    """A group of batches that were visited with one posterior.
+
+    Parameters
+    ----------
+    batches
+        In the order of the lap.
+    seen
+        How many changes of clusters that posterior had seen.
+    change
+        What they change together.
+    written
+        Those visits that workers have written down.
+    visits
+        The other visits, which are to be kept here.
+    """
+
+    batches: tuple[int, ...]
+    seen: int
+    change: Change
+    written: dict[int, Kept]
+    visits: list[tuple[int, Visit]]
+
+
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """A group in flight: its batches, the posterior behind it, what workers reduce, and visits that come whole.
+
+    ``numbers`` are those of the visits that workers may write down.  ``at_once``: whether there is room for all that
+    workers reduce.
+    """
+
+    batches: tuple[int, ...]
+    basis: Posterior
+    seen: int
+    numbers: dict[int, int]
+    changes: list[Handle]
+    visits: list[tuple[int, Handle]]
+    at_once: bool
+
+
+@dataclass
+class Pipeline:
+    """The batches of one lap, from submission to folding.
+
+    Parameters
+    ----------
+    work, state
+        What does not change, and where the run stands.
+    lap
+        For the names of tasks.
+    order
+        Batches in the order of this lap, ``(B,)``.
+    window
+        Batches in flight at most.
+    size
+        Batches of a group.
+    keeps
+        Whether the statistics of a batch's last visit are kept, so that a visit changes by a difference.
+    is_whole
+        Whether visits are wanted whole, and not only what they change.
+    """
+
+    work: Work
+    state: State
+    lap: int
+    order: np.ndarray
+    window: int
+    size: int = 1
+    keeps: bool = True
+    is_whole: bool = False
+    _queue: deque[_Group] = field(default_factory=deque)
+    _next: int = 0
+
+    def __post_init__(self) -> None:
+        plan = self.state.plan
+        self._most_atoms = max(self.work.survey.batch_atoms, default=0)
+        self._trials: Any = tuple(replace(t, beliefs=t.beliefs.for_visits(self._most_atoms)) for t in plan.trials)
+        numbers = sum(t.beliefs.n_clusters for t in plan.trials) * numbers_per_cluster(self.work.model.observation)
+        if numbers * len(self.order) > SLIGHT_TRIALS:
+            self._trials = self.work.executor.share(f"trials-lap{self.lap}", self._trials)
+        self._next = self.state.position
+        for basis, seen in self.state.in_flight:
+            self._queue.append(self._submit(self._next_group(), self.work.model.global_step(basis), seen))
+        self.state.in_flight = []
+
+    @property
+    def n_left(self) -> int:
+        """Groups of this lap that were not taken yet."""
+        return -(-(len(self.order) - self.state.position) // self.size)
+
+    def fill(self) -> None:
+        """Submit groups computed with the current posterior until the window is full or the lap is."""
+        while self._next < len(self.order):
+            size = min(self.size, len(self.order) - self._next)
+            if self._queue and self._next + size - self.state.position > self.window:
+                return
+            self._queue.append(self._submit(self._next_group(), self.state.posterior, len(self.state.edits)))
+
+    def take(self) -> Taken:
+        """Wait for the next group of the lap."""
+        group = self._queue.popleft()
+        self.state.position += len(group.batches)
+        return self._open(group)
+
+    def again(self, batches: Sequence[int]) -> Taken:
+        """Visit a group once more, with the current posterior."""
+        return self._open(self._submit(tuple(batches), self.state.posterior, len(self.state.edits), attempt=2))
+
+    def outstanding(self) -> list[tuple[Summary, int]]:
+        """What the groups in flight were submitted with: a checkpoint holds it, and they are computed again."""
+        out = []
+        for group in self._queue:
+            assert group.basis.summary is not None
+            out.append((group.basis.summary, group.seen))
+        return out
+
+    def _next_group(self) -> tuple[int, ...]:
+        found = tuple(int(b) for b in self.order[self._next : self._next + self.size])
+        self._next += len(found)
+        return found
+
+    def _submit(self, batches: tuple[int, ...], basis: Posterior, seen: int, attempt: int = 1) -> _Group:
+        executor = self.work.executor
+        stops: list[Stop] = []
+        whole: list[tuple[int, Reader, Job]] = []
+        for batch in batches:
+            job, reader = self._job(batch), reader_of(self.work, self.state, batch)
+            if self.work.shelf is None or self.is_whole or job.split is not None:
+                whole.append((batch, reader, job))
+            else:
+                stops.append(self._stop(batch, reader, job, attempt, seen))
+        rounds = self._rounds(stops, basis.n_clusters)
+        numbers = basis.n_clusters * numbers_per_cluster(self.work.model.observation)
+        slight = is_slight(len(whole) + len(rounds), numbers)
+        beliefs: Any = basis.for_visits(self._most_atoms)
+        if not slight:
+            beliefs = executor.share(f"posterior-lap{self.lap}-batch{batches[0]}", beliefs)
+        visits = self._visit_whole(beliefs, whole, seen)
+        tasks = [(self._name(r[0].errand.batch), visit_and_keep, (beliefs, self._trials, *r)) for r in rounds]
+        changes = submitted(executor, tasks)
+        if changes and not slight and not self.work.reach.is_rare:
+            most = sums_left(len(changes), executor.n_workers, numbers)
+            changes = reduced_for_us(changes, self._add, most)
+        at_once = len(changes) * numbers <= AT_ONCE and not self.work.reach.is_rare
+        return _Group(
+            batches, basis, seen, {stop.errand.batch: stop.errand.new for stop in stops}, changes, visits, at_once
+        )
+
+    def _visit_whole(
+        self, beliefs: Any, whole: Sequence[tuple[int, Reader, Job]], seen: int, first: bool = False
+    ) -> list[tuple[int, Handle]]:
+        """Tasks for visits that come here, by batch; their groups' states go along."""
+        tasks: list[Task] = []
+        for batch, reader, job in whole:
+            states = recall_states(self.work, self.state, batch, seen)
+            tasks.append((self._name(batch), visit, (beliefs, reader, self._trials, job, states)))
+        return list(zip((batch for batch, _, _ in whole), submitted(self.work.executor, tasks, first), strict=True))
+
+    def _add(self, groups: list[Sequence[Handle]]) -> list[Handle]:
+        """Tasks that each add some changes."""
+        return submitted(self.work.executor, [(f"add-lap{self.lap}", added, tuple(some)) for some in groups])
+
+    def _name(self, batch: int) -> str:
+        return f"local_step-lap{self.lap}-batch{batch}"
+
+    def _rounds(self, stops: list[Stop], n_clusters: int) -> list[list[Stop]]:
+        """Which batches one task visits: those whose changes would be added first anyway, where a task costs more.
+
+        Every worker thread gets one of a group all the same.
+        """
+        effort, n_workers = _effort(self.work, n_clusters), max(1, self.work.executor.n_workers)
+        size = FAN if effort < SMALL_EFFORT and len(stops) >= FAN * n_workers else 1
+        numbers = n_clusters * numbers_per_cluster(self.work.model.observation)
+        if size > 1 and is_slight(len(stops) // size, numbers):
+            most = min(len(stops) // n_workers, ROUND_EFFORT / max(effort, 1.0))
+            while 2 * size <= most:
+                size *= 2
+        return [stops[i : i + size] for i in range(0, len(stops), size)]
+
+    def _job(self, batch: int) -> Job:
+        plan = self.state.plan
+        gather = replace(plan.gather, key=(self.lap, 13, batch))
+        name = f"{self.work.source.name} batch {batch}"
+        empty = instead(self.work, batch) if self.work.skips and batch not in self.state.lost else None
+        return Job(name, plan.pairs, plan.splits.get(batch), gather, self.work.seed, empty, self._checksum(batch))
+
+    def _checksum(self, batch: int) -> int | None:
+        """The CRC-32 that a batch must have, if it has not been read since it was surveyed."""
+        unread = self.work.unread
+        if unread is None or not unread[batch] or batch in self.state.lost:
+            return None
+        return int(self.work.survey.checksums[batch])
+
+    def _stop(self, batch: int, reader: Reader, job: Job, attempt: int, seen: int) -> Stop:
+        state, model = self.state, self.work.model
+        assert self.work.shelf is not None
+        old, known = int(state.visits[batch]), int(state.seen[batch])
+        edits = tuple(state.edits[known:seen])
+        errand = Errand(self.work.shelf, batch, old, state.receipt(batch), old + attempt, edits, self.keeps)
+        if not (self.work.reach.is_rare and model.keeps_states):
+            return Stop(reader, job, errand)
+        return Stop(reader, job, errand, recall_states(self.work, state, batch, seen), has_states=True)
+
+    def _open(self, group: _Group) -> Taken:
+        """Wait for a group's tasks.  Batches that try a birth of their own are added last."""
+        found: list[tuple[int, Visit]] = []
+        own: list[Change] = []
+
+        def others() -> Iterator[Change]:
+            for batch, handle in group.visits:
+                change = self._keep_here(group, batch, self.work.executor.result(handle), found)
+                if batch in self.state.plan.splits:
+                    own.append(change)
+                else:
+                    yield change
+
+        def reduced_by_workers() -> Iterator[Change]:
+            unkept: list[str] = []
+            for part in collected(self.work.executor, group.changes, group.at_once):
+                missing = unkept_of([part])
+                unkept += [one.why for one in missing]
+                yield self._finished(group, part, self._found_at_last(group, missing), found)
+            self.work.reach.note(len(group.numbers) - len(unkept), unkept)
+
+        main = reduced(others(), lambda some: joined(*some))
+        if group.changes:
+            main = reduced(reduced_by_workers(), lambda some: joined(*some))
+        whole = joined(*([] if main is None else [main]), *own)
+        if self.work.unread is not None:
+            self.work.unread[list(group.batches)] = False
+        written = {batch: Kept(group.numbers[batch], receipt) for batch, receipt in whole.written}
+        return Taken(group.batches, group.seen, whole, written, found)
+
+    def _keep_here(self, group: _Group, batch: int, seen: Visit, found: list[tuple[int, Visit]]) -> Change:
+        """The change that a visit makes which came whole; it is noted under ``found``."""
+        found.append((batch, seen))
+        old = None
+        if self.keeps and self.state.visits[batch] >= 0:
+            old = recall(self.work, self.state, batch, group.seen)
+        return change_of(seen, old, batch)
+
+    def _found_at_last(self, group: _Group, missing: Sequence[Unkept]) -> dict[int, Visit]:
+        """Visits of batches that workers did not reach the run directory for, made now if they were not."""
+        left = [one.batch for one in missing if one.found is None]
+        whole = [(batch, reader_of(self.work, self.state, batch), self._job(batch)) for batch in left]
+        beliefs = group.basis.for_visits(self._most_atoms) if left else None
+        handles = self._visit_whole(beliefs, whole, group.seen, first=True)
+        out = {one.batch: one.found for one in missing if one.found is not None}
+        return out | {batch: self.work.executor.result(handle) for batch, handle in handles}
+
+    def _finished(
+        self,
+        group: _Group,
+        part: Change | Unkept | Unsummed,
+        visits: Mapping[int, Visit],
+        found: list[tuple[int, Visit]],
+    ) -> Change:
+        """What some tasks changed, with what they left to be told here, added in the order in which they would."""
+        if isinstance(part, Change):
+            return part
+        if isinstance(part, Unkept):
+            return self._keep_here(group, part.batch, visits[part.batch], found)
+        return joined(*[self._finished(group, one, visits, found) for one in part.parts])
+
+
+def is_slight(n_tasks: int, numbers: int) -> bool:
+    """Whether all that some tasks take and bring, so many numbers each, is so little that it may pass through here.
+
+    What they bring is added here in the order in which tasks would add it: the bits are the same.
+    """
+    return n_tasks <= 1 or (n_tasks <= FEW and n_tasks * numbers <= SLIGHT)
+
+
+def _effort(work: Work, n_clusters: int) -> float:
+    """Products that the local step of a batch of average size takes; no end of them where none can be called small.
+
+    Groups and sequences take many steps.
+    """
+    model, share = work.model, 1.0 / work.source.n_batches
+    if model.chained or model.allocation.grouped or work.survey.nbytes * share > SMALL_BYTES:
+        return np.inf
+    return work.survey.n_atoms * share * n_clusters * numbers_per_cluster(model.observation)

@@ -1,0 +1,160 @@
+"""What visits to some batches change in the whole-data statistics, and how the changes of many become one.
+
+Differences are held like running totals, as unevaluated sums of two doubles, and added in an order that depends on
+their number only, a binary tree: the bits are the same whether workers reduce them or the coordinator does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+
+from bnp_dask.core.batch import Batch, concatenate
+from bnp_dask.core.summary import Summary
+from bnp_dask.core.totals import RunningTotal, difference
+from bnp_dask.store.summaries import Receipt
+from bnp_dask.structure.base import Visit
+
+FAN = 4
+"""How many changes are added at a time, a power of two: a task that adds them holds as many, and one that visits small
+batches visits as many, or twice as many, and so on."""
+
+BEARABLE = 2**25
+"""Numbers, of two doubles each, that may come to the coordinator for one group: half a gigabyte."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """What visits to some batches change.
+
+    Parameters
+    ----------
+    delta
+        New statistics minus those of the visits before.
+    parts
+        Statistics of each trial's receivers, by its name.
+    atoms
+        Atoms gathered for births, by target, in the order of the batches.
+    lost
+        Numbers of those batches that went bad, and why: they change nothing here, and are still to be left out.
+    written
+        Numbers of those batches whose visit the worker has written down, and what its file is known by.
+    """
+
+    delta: RunningTotal
+    parts: Mapping[str, RunningTotal]
+    atoms: Mapping[int, tuple[Batch, ...]]
+    lost: tuple[tuple[int, str], ...] = ()
+    written: tuple[tuple[int, Receipt], ...] = ()
+
+    def with_atoms_in_one(self) -> Change:
+        """The same with one batch of atoms for each target: of many small arrays each takes its time to travel."""
+        return replace(self, atoms={target: (concatenate(list(parts)),) for target, parts in self.atoms.items()})
+
+    def with_clusters(self, ids: np.ndarray) -> Change:
+        """The same with empty rows for clusters of ``ids`` that were born since: these batches hold no mass of them."""
+        missing = ids[~np.isin(ids, self.delta.high.ids)]
+        if not len(missing):
+            return self
+        return replace(self, delta=self.delta.insert_empty(missing))
+
+
+def change_of(
+    found: Visit, old: Summary | RunningTotal | None, batch: int = 0, receipt: Receipt | None = None
+) -> Change:
+    """The change that one visit makes; ``old`` are the batch's statistics so far, None for the first time.
+
+    ``receipt`` is that of the visit's file, where it was written down.
+    """
+    delta = difference(found.summary, None if found.lost else old)
+    parts = {name: difference(part) for name, part in found.parts.items()}
+    lost = ((batch, found.lost),) if found.lost else ()
+    written = () if receipt is None else ((batch, receipt),)
+    return Change(delta, parts, {target: (atoms,) for target, atoms in found.atoms.items()}, lost, written)
+
+
+def joined(*changes: Change) -> Change:
+    """The change that several visits of other batches make together.
+
+    Neighbours are added in pairs, then those sums in pairs, and so on.  So a task that visits 4 or 8 batches in a row
+    may add what they change, and the bits are those of one task for each.
+    """
+    sums: list[tuple[int, Change]] = []  # with how many changes are in each: falling powers of two
+    for change in changes:
+        size = 1
+        while sums and sums[-1][0] == size:
+            change, size = _sum(*sums.pop(), change), 2 * size
+        sums.append((size, change))
+    _, last = sums.pop()
+    while sums:
+        last = _sum(*sums.pop(), last)
+    return last
+
+
+def _sum(size: int, one: Change, other: Change) -> Change:
+    """Two changes as one; the first is used up if it is a sum itself, of ``size`` changes."""
+    delta, parts = one.delta, dict(one.parts)
+    if size == 1:  # somebody else's
+        delta, parts = delta.copy(), {name: part.copy() for name, part in parts.items()}
+    delta.join(other.delta)
+    for name, part in other.parts.items():
+        parts[name].join(part)
+    atoms = dict(one.atoms)
+    for target, more in other.atoms.items():
+        atoms[target] = (*atoms.get(target, ()), *more)
+    return Change(delta, parts, atoms, one.lost + other.lost, one.written + other.written)
+
+
+def reduced(items: Iterable[T], join: Callable[[Sequence[T]], T]) -> T | None:
+    """Many items as one, ``FAN`` at a time, level by level; None when there are none."""
+    level = _joined_by(items, join)
+    while len(level) > 1:
+        level = _joined_by(level, join)
+    return level[0] if level else None
+
+
+def reduced_for_us(items: Sequence[T], join_all: Callable[[list[Sequence[T]]], list[T]], most: int) -> list[T]:
+    """The same by tasks: what one level leaves if that is at most so many, else one.
+
+    ``join_all`` starts the tasks of a level at once, one for each group of items.
+    """
+    level = _level_of(items, join_all)
+    while len(level) > max(most, 1):
+        most, level = 1, _level_of(level, join_all)
+    return level
+
+
+def _level_of(items: Sequence[T], join_all: Callable[[list[Sequence[T]]], list[T]]) -> list[T]:
+    groups = [items[i : i + FAN] for i in range(0, len(items), FAN)]
+    made = iter(join_all([some for some in groups if len(some) > 1]))
+    return [next(made) if len(some) > 1 else some[0] for some in groups]
+
+
+def sums_left(n_tasks: int, n_workers: int, numbers: int) -> int:
+    """How many sums, of so many numbers each, the coordinator had better add itself.
+
+    On workers each level of sums waits for one that is free, behind local steps of the other batches in flight.
+    Where these are at least as many for each worker as there are levels, nobody notices.
+    """
+    depth = math.ceil(math.log(max(n_tasks, 2), FAN))
+    if n_tasks >= depth * n_workers:
+        return FAN
+    return max(FAN, BEARABLE // max(1, numbers))
+
+
+def _joined_by(items: Iterable[T], join: Callable[[Sequence[T]], T]) -> list[T]:
+    out, waiting = [], []
+    for item in items:
+        waiting.append(item)
+        if len(waiting) == FAN:
+            out.append(join(waiting))
+            waiting = []
+    if waiting:
+        out.append(join(waiting) if len(waiting) > 1 else waiting[0])
+    return out

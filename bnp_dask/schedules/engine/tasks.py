@@ -1,0 +1,199 @@
+"""What workers do with one batch, or with some small ones: read, assign, summarize, and keep what they found.
+
+Where a worker reaches the run directory, it reads there what the last visit of its batch left, writes what this one
+found, and sends the difference.  Where it does not, because the directory is not mounted there, may not be written, or
+is full, what it found comes back whole and the coordinator does the rest, to the same bits.  That is decided in the
+task, batch by batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.finite import require_finite_arrays
+from bnp_dask.core.group_states import GroupStates
+from bnp_dask.data.base import Reader, naming_batch
+from bnp_dask.data.skipping import read_or_why, require_checksum
+from bnp_dask.errors import StoreError
+from bnp_dask.execute.prefetch import Load, in_turn, load_of
+from bnp_dask.model import Model, Posterior
+from bnp_dask.moves.base import Gather, Split
+from bnp_dask.moves.births.move import gather_atoms, visit_and_split
+from bnp_dask.schedules.engine.bad_batches import fault_of
+from bnp_dask.schedules.engine.batch_memo import Errand
+from bnp_dask.schedules.engine.reduction import Change, change_of, joined
+from bnp_dask.structure.base import Trial, Visit
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """What the tasks of one lap do beside the local step; see :class:`~bnp_dask.moves.base.Plan`.
+
+    ``empty`` is read in place of a batch that has gone bad; None: that is an error.  ``checksum`` is the CRC-32 that
+    the batch must have, where it was not read since it was surveyed; None: nobody looks.
+    """
+
+    name: str
+    pairs: np.ndarray
+    split: Split | None
+    gather: Gather
+    seed: int
+    empty: Reader | None = None
+    checksum: int | None = None
+
+
+def visit(
+    posterior: Posterior, reader: Reader, trials: tuple[Trial, ...], job: Job, states: GroupStates | None
+) -> Visit:
+    """The task: read one batch, assign its atoms, summarize them, and carry out the lap's trials."""
+    batch = reader() if job.empty is None else read_or_why(reader)
+    if job.empty is not None and isinstance(batch, str):
+        return lose_batch(posterior, job.empty, trials, job, batch)
+    assert isinstance(batch, Batch)
+    if job.checksum is not None:
+        with naming_batch(job.name):
+            require_checksum(batch, job.checksum)
+    try:
+        return visit_batch(posterior, batch, trials, job, states)
+    except Exception:
+        why = None if job.empty is None else fault_of(posterior.model, batch)
+        if job.empty is None or why is None:  # nothing is wrong with the batch
+            raise
+        return lose_batch(posterior, job.empty, trials, job, why)
+
+
+def lose_batch(posterior: Posterior, empty: Reader, trials: tuple[Trial, ...], job: Job, why: str) -> Visit:
+    """What is found in a batch that is left out."""
+    return replace(visit_batch(posterior, empty(), trials, replace(job, split=None), None), lost=why)
+
+
+def visit_batch(
+    posterior: Posterior, batch: Batch, trials: tuple[Trial, ...], job: Job, states: GroupStates | None
+) -> Visit:
+    """The same for a batch in memory."""
+    with naming_batch(job.name):
+        if job.split is not None:
+            found = visit_and_split(posterior, batch, job.pairs, trials, job.split, job.seed)
+        else:
+            start = () if states is None else (states,)
+            found = posterior.model.visit(posterior, batch, job.pairs, trials, job.gather.targets, *start)
+            found = gather_atoms(posterior.model, found, batch, job.gather, job.seed)
+    sums = {"": found.summary, **{f"trial {name}: ": part for name, part in found.parts.items()}}
+    for name, summary in (sums if found.newborn is None else {**sums, "newborn clusters: ": found.newborn}).items():
+        require_finite_arrays(summary.values, f"{job.name}: {name}statistic", summary.ids)
+        require_finite_arrays(summary.pair_values, f"{job.name}: {name}statistic of pairs")
+    return found
+
+
+# -- where workers may reach the run directory ------------------------------------------------------------------
+@dataclass(frozen=True, eq=False)
+class Stop:
+    """One batch on the round of a task.
+
+    Parameters
+    ----------
+    reader, job
+        How to read it, and what to do there.
+    errand
+        Where its statistics are kept.
+    states
+        Where its groups stood, for workers that do not reach that place.
+    has_states
+        Whether ``states`` say so: they are None as well where groups have no states yet.
+    """
+
+    reader: Reader
+    job: Job
+    errand: Errand
+    states: GroupStates | None = None
+    has_states: bool = False
+
+    @property
+    def first_load(self) -> Load[Batch] | None:
+        """The reader, where somebody else may call it before."""
+        return load_of(self.reader)
+
+    def can_do_without(self, model: Model) -> bool:
+        """Whether a worker that does not reach the run directory can visit the batch all the same."""
+        return self.has_states or not model.keeps_states or self.errand.old < 0
+
+
+@dataclass(frozen=True, eq=False)
+class Unkept:
+    """A batch whose worker did not reach the run directory.
+
+    Parameters
+    ----------
+    batch
+        Its number.
+    found
+        What the coordinator is to keep; None where the batch was not visited, for want of its groups' states.
+    why
+        What the worker met in place of the directory.
+    """
+
+    batch: int
+    found: Visit | None
+    why: str
+
+
+@dataclass(frozen=True, eq=False)
+class Unsummed:
+    """Changes that wait to be added, in this order, because the coordinator has to tell some of them.
+
+    ``parts`` are added as :func:`~bnp_dask.schedules.engine.reduction.joined` adds.
+    """
+
+    parts: tuple[Change | Unkept | Unsummed, ...]
+
+    @property
+    def unkept(self) -> list[Unkept]:
+        """What the coordinator has to keep, in order."""
+        out: list[Unkept] = []
+        for part in self.parts:
+            if isinstance(part, Unsummed):
+                out += part.unkept
+            elif isinstance(part, Unkept):
+                out.append(part)
+        return out
+
+
+def visit_and_keep(posterior: Posterior, trials: tuple[Trial, ...], *stops: Stop) -> Change | Unsummed:
+    """The task where workers may reach the run directory: only what changed goes back, of small batches of some."""
+    with in_turn([stop.reader for stop in stops]):
+        found = added(*[_visit_and_keep(posterior, trials, stop) for stop in stops])
+    return found.with_atoms_in_one() if isinstance(found, Change) else found
+
+
+def _visit_and_keep(posterior: Posterior, trials: tuple[Trial, ...], stop: Stop) -> Change | Unkept:
+    model, errand, why = posterior.model, stop.errand, ""
+    old, states = None, stop.states
+    try:
+        old, states = errand.read(model)
+    except StoreError as error:
+        why = str(error)
+        if not stop.can_do_without(model):
+            return Unkept(errand.batch, None, why)
+    found = visit(posterior, stop.reader, trials, stop.job, states)
+    try:
+        receipt = None if why else errand.write(model, found)
+    except StoreError as error:
+        why = str(error)
+    if why:
+        return Unkept(errand.batch, found, why)
+    return change_of(found, old, errand.batch, receipt)
+
+
+def added(*parts: Change | Unkept | Unsummed) -> Change | Unsummed:
+    """The task that adds what others found, as far as that can be added by now."""
+    changes = [part for part in parts if isinstance(part, Change)]
+    return joined(*changes) if len(changes) == len(parts) else Unsummed(parts)
+
+
+def unkept_of(parts: Sequence[Change | Unsummed]) -> list[Unkept]:
+    """What the coordinator has to keep of the results of some tasks."""
+    return [unkept for part in parts if isinstance(part, Unsummed) for unkept in part.unkept]

@@ -1,0 +1,231 @@
+"""Trials on sequences: the states of some steps assigned otherwise, beside the normal local step (thesis 6.5).
+
+Wherever a sequence is in one of the donors, a chain of receivers takes its place; see
+:mod:`bnp_dask.kernels.hmm.restricted`.  The statistics are those of a Markov chain of all states there would be, so the
+objective decided on is exact: receivers' counts among each other stand where those of clusters stand, their counts to
+and from all other states in :class:`~bnp_dask.core.summary.Links`, and H is what the trial adds to the entropy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bnp_dask.allocation.base import LocalStep
+from bnp_dask.allocation.chain_step import shifted
+from bnp_dask.allocation.dp_mixture import DPMixture
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.summary import Links, Summary
+from bnp_dask.kernels.hmm.merge_entropy import merge_losses
+from bnp_dask.kernels.hmm.restricted import Block, find_block, share_block
+from bnp_dask.kernels.numeric.arithmetic import log, matmul
+
+if TYPE_CHECKING:
+    from bnp_dask.model import Model, Posterior
+    from bnp_dask.structure.base import Trial
+    from bnp_dask.structure.trials import Shares
+
+
+def loose(model: Model, gamma: float = 1.0) -> Model:
+    """The model without its chains: a DP mixture of steps, for small runs on steps that were sampled one by one."""
+    return replace(model, allocation=DPMixture(gamma))
+
+
+def unchained(model: Model, summary: Summary) -> Summary:
+    """Statistics of chains as :func:`loose` has them; entropies count as zero."""
+    empty = loose(model).empty_summary(summary.ids)
+    shared = {name: summary[name] for name in ("N", *model.observation.fields)}
+    return replace(empty, values={**empty.values, **shared})
+
+
+LONGEST = 64
+"""Steps of a run that are drawn together: longer ones are cut, so that what is drawn comes from many places."""
+
+FAINT = 1e-12
+"""Share of the expected transitions that a receiver has at least in what guides a trial."""
+
+
+def chain_runs(model: Model, posterior: Posterior, trials: Sequence[Trial]) -> list[ChainRun]:
+    """All trials of a visit; each tile must be shown to them in this order."""
+    runs: list[ChainRun] = []
+    for trial in trials:
+        runs.append(ChainRun(model, posterior, trial, tuple(runs)))
+    return runs
+
+
+class ChainRun:
+    """One trial on one batch: sees the tiles of the local step, each of whole sequences.
+
+    Parameters
+    ----------
+    model, posterior
+        The model, and the beliefs that the batch is assigned with.
+    trial
+        What to try.
+    before
+        Trials of the same visit that see each tile before this one: what their receivers count to and from this
+        one's is noted in both.
+    """
+
+    needed = np.zeros(0, np.int64)  # it looks up nothing in responsibilities: the state of a tile has more
+
+    def __init__(self, model: Model, posterior: Posterior, trial: Trial, before: tuple[ChainRun, ...] = ()) -> None:
+        self.model, self.trial, self.before = model, trial, before
+        self._seen: tuple[Block, np.ndarray, np.ndarray] | None = None
+        self.donors = posterior.positions(np.array(trial.donors))
+        rest = posterior.ids[~np.isin(posterior.ids, trial.donors)]
+        self.outside = posterior.positions(rest)
+        self.potentials = potentials(posterior, trial, self.donors)
+        values = {"M": np.zeros((2, trial.beliefs.n_clusters, len(rest)))}
+        links = Links(rest, np.array(trial.donors, np.int64), values)
+        self.part = replace(model.empty_summary(trial.beliefs.ids), links=links)
+        for other in before:
+            shape = (2, trial.beliefs.n_clusters, other.trial.beliefs.n_clusters)
+            values[f"M@{other.trial.name}"] = np.zeros(shape)
+            assert other.part.links is not None
+            theirs = {**other.part.links.values, f"M@{trial.name}": np.zeros((2, shape[2], shape[1]))}
+            other.part = replace(other.part, links=replace(other.part.links, values=theirs))
+
+    def see(self, start: int, tile: Batch, step: LocalStep, shares: Shares) -> None:
+        """Share out what the donors hold of a tile's steps."""
+        assert step.chain is not None
+        self._seen = None
+        state, donors = step.chain, self.donors
+        chains, offsets, weights = state.chains, state.offsets, state.weights
+        block = find_block(chains, offsets, weights, donors, state.log_start, state.log_trans, state.log_lik)
+        if len(block.steps) == 0:
+            return
+        concerned = tile if len(block.steps) == tile.n_atoms else tile.take(block.steps)
+        log_lik = self.model.observation.expected_log_lik(self.trial.beliefs.observation, concerned)
+        shares = share_block(offsets, weights, block, shifted(log_lik, concerned)[0], *self.potentials)
+        rows = state.row_weights[:, None]
+        mass = shares.mass * rows
+        lost = merge_losses(chains, offsets, weights, [donors])[0] if len(donors) > 1 else 0.0
+        firsts = offsets[:-1][np.diff(offsets) > 0]
+        values = {"M": shares.pairs, "start": mass[firsts].sum(axis=0), "H": np.asarray(shares.gain[0] - lost)}
+        found = self.model.summary_of(self.trial.beliefs.ids, concerned, LocalStep(mass[block.steps], values))
+        share = mass / np.where(block.mass > 0.0, block.mass, 1.0)[:, None]
+        coming = shares.first.sum(axis=1, keepdims=True)
+        enter = shares.first / np.where(coming > 0.0, coming, 1.0)
+        links = self.part.links
+        assert links is not None
+        links.values["M"][0] += matmul(share[block.steps].T, block.leave[:, self.outside])
+        links.values["M"][1] += matmul((enter * rows)[block.steps].T, block.enter[:, self.outside])
+        self._seen = (block, share, enter)
+        for other in self.before:
+            self._note(other)
+        for name, declared in self.model.fields.items():
+            if declared.n_cluster_axes or declared.merge == "floor":  # all else belongs to the atoms
+                self.part.values[name][...] += found.values[name]
+
+    def _note(self, other: ChainRun) -> None:
+        """Counts between the receivers of two trials in a tile that both have seen."""
+        if self._seen is None or other._seen is None or self.part.links is None or other.part.links is None:
+            return
+        block, share, enter = self._seen
+        theirs, their_share, their_enter = other._seen
+        to_them, to_us = theirs.entered_from(self.donors)[1:, None], block.entered_from(other.donors)[1:, None]
+        going = matmul((share[:-1] * to_them).T, their_enter[1:])
+        coming = matmul((their_share[:-1] * to_us).T, enter[1:])
+        mine, others = self.part.links.values[f"M@{other.trial.name}"], other.part.links.values[f"M@{self.trial.name}"]
+        mine[0] += going
+        mine[1] += coming.T
+        others[0] += coming
+        others[1] += going.T
+
+    def finish(self, batch: Batch, total: Summary) -> Summary:
+        """Statistics that the trial gives its receivers in this batch; those of the atoms are zero."""
+        return self.part
+
+
+def potentials(
+    posterior: Posterior, trial: Trial, donors: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Logs that guide the receivers: of the start, from each state, to each state, among them.
+
+    A receiver that is a cluster already has its own.  A new one shares the donors' in proportion to its weight, and
+    among new ones those of the trial's beliefs hold.
+    """
+    own, theirs = posterior.allocation, trial.beliefs.allocation
+    ids = trial.beliefs.ids
+    known = np.flatnonzero(np.isin(ids, posterior.ids))
+    place = posterior.positions(ids[known])
+    share = log(np.maximum(trial.beliefs.weights / trial.beliefs.weights.sum(), FAINT))
+    of_donors = _log_mean(own.log_trans[:, donors], 1, donors)
+    log_start = _log_sum(own.log_start[donors]) + share
+    log_in = of_donors[:, None] + share
+    log_out = np.tile(_log_mean(own.log_trans[donors], 0, donors), (len(ids), 1))
+    log_inner = np.array(theirs.log_trans)
+    log_start[known] = own.log_start[place]
+    log_in[:, known] = own.log_trans[:, place]
+    log_out[known] = own.log_trans[place]
+    log_inner[np.ix_(known, known)] = own.log_trans[np.ix_(place, place)]
+    return log_start, log_in, log_out, log_inner
+
+
+def _log_sum(values: np.ndarray) -> float:
+    return float(np.logaddexp.reduce(values))
+
+
+def _log_mean(values: np.ndarray, axis: int, donors: np.ndarray) -> np.ndarray:
+    """Log of the sum over the donors (into the block), or of their mean (out of it)."""
+    total = np.logaddexp.reduce(values, axis=axis)
+    return total if axis == 1 else total - log(len(donors))
+
+
+# -- parts of sequences that belong to a state -----------------------------------------------------------------
+def take_runs(batch: Batch, rows: np.ndarray, mass: np.ndarray, limit: int, rng: np.random.Generator) -> Batch:
+    """Runs of consecutive rows among ``rows (m,)``, ascending, drawn until they have ``limit`` rows.
+
+    Each is a sequence of the batch returned, weighted by its mean ``mass (m,)``: how much of it is meant.
+    """
+    index, offsets = _runs(rows, batch.group_offsets)
+    chosen = _draw_runs(offsets, limit, rng)
+    return _as_sequences(batch, index, mass, chosen)
+
+
+def runs_at_most(runs: Batch, size: int, rng: np.random.Generator) -> Batch:
+    """Some of the sequences, with ``size`` rows; the last one drawn is cut."""
+    offsets = runs.group_offsets
+    if runs.n_atoms <= size:
+        return runs
+    weights = np.ones(runs.n_atoms) if runs.weights is None else runs.weights
+    return _as_sequences(runs, np.arange(runs.n_atoms), weights, _draw_runs(offsets, size, rng))
+
+
+def _runs(rows: np.ndarray, sequences: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows as integers, and where runs begin and end among them, ``(R + 1,)``; long ones are cut."""
+    index = np.asarray(rows, np.int64)
+    if len(index) == 0:
+        return index, np.zeros(1, np.int64)
+    begins = np.concatenate([[True], (np.diff(index) != 1) | np.isin(index[1:], sequences)])
+    first = np.flatnonzero(begins)
+    since = np.arange(len(index)) - np.repeat(first, np.diff(np.append(first, len(index))))
+    return index, np.append(np.flatnonzero(since % LONGEST == 0), len(index)).astype(np.int64)
+
+
+def _draw_runs(offsets: np.ndarray, limit: int, rng: np.random.Generator) -> list[tuple[int, int]]:
+    """First and last place of some runs with ``limit`` rows in all, in their order; part of the one drawn last."""
+    chosen, left = [], limit
+    for r in rng.permutation(len(offsets) - 1).tolist():
+        first, last = int(offsets[r]), int(offsets[r + 1])
+        if last - first > left:
+            first += int(rng.integers(last - first - left + 1))
+            last = first + left
+        if last > first:
+            chosen.append((first, last))
+            left -= last - first
+        if left <= 0:
+            break
+    return sorted(chosen)
+
+
+def _as_sequences(batch: Batch, index: np.ndarray, mass: np.ndarray, chosen: list[tuple[int, int]]) -> Batch:
+    places = np.concatenate([np.zeros(0, np.int64), *[np.arange(a, b) for a, b in chosen]])
+    lengths = np.array([b - a for a, b in chosen], np.int64)
+    mean = np.array([mass[a:b].mean() for a, b in chosen])
+    groups = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    return replace(batch.take(index[places]), weights=np.repeat(mean, lengths), groups=groups)

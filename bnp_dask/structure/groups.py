@@ -1,0 +1,218 @@
+"""A visit to a batch whose atoms come in groups: documents of tokens, images of patches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from scipy import sparse
+
+from bnp_dask.allocation.base import GroupedAllocation
+from bnp_dask.allocation.document_step import GroupStep, Tokens
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.group_states import GroupStates, concatenate_states
+from bnp_dask.core.summary import Summary
+from bnp_dask.errors import SettingError
+from bnp_dask.kernels.mixture.resp import WordResp
+from bnp_dask.observation.base import Observation, TokenObservation
+
+if TYPE_CHECKING:
+    from bnp_dask.model import Model, Posterior
+    from bnp_dask.structure.base import Trial
+
+SIZEABLE = 1.0
+"""Expected tokens of a cluster that a group needs to be gathered for it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Members:
+    """What each token of a batch gives to one cluster.
+
+    ``mass (T,)`` is weight times responsibility; ``groups`` are those that have at least :data:`SIZEABLE` tokens of
+    the cluster.
+    """
+
+    mass: np.ndarray
+    groups: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Laid:
+    """A tile taken apart into tokens; ``words`` are the rows of the table of likelihoods, None for dense atoms."""
+
+    batch: Batch
+    tokens: Tokens
+    words: np.ndarray | None
+
+    def log_lik(self, observation: Observation, params: Any) -> np.ndarray:
+        """Table of likelihoods, ``(R, K)`` nats."""
+        if self.words is None:
+            return observation.expected_log_lik(params, self.batch)
+        return cast(TokenObservation, observation).token_log_lik(params, self.words)
+
+    def summarize(self, observation: Observation, sums: np.ndarray) -> dict[str, np.ndarray]:
+        """Statistics of weighted responsibilities by row of the table, ``(R, K)``."""
+        if self.words is None:
+            return observation.summarize(self.batch, sums)
+        return summarize_words(observation, self.batch, sums, self.words)
+
+
+def summarize_words(
+    observation: Observation, batch: Batch, counts: np.ndarray, words: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Statistics of tokens that are already summed by word, ``counts (R, K)`` of the words ``(R,)``."""
+    return cast(TokenObservation, observation).summarize(batch, WordResp(counts, words))
+
+
+def lay_out(batch: Batch) -> Laid:
+    """The tokens of some groups.  Words that the batch does not have take no part."""
+    if not isinstance(batch.x, np.ndarray):
+        x = batch.x
+        used = np.zeros(x.shape[1], np.bool_)
+        used[x.indices] = True
+        place = np.cumsum(used) - 1
+        times = np.ones(x.shape[0]) if batch.weights is None else np.asarray(batch.weights, np.float64)
+        tokens = Tokens(x.indptr.astype(np.int64), place[x.indices], x.data, times)
+        return Laid(batch, tokens, np.flatnonzero(used))
+    weights = np.ones(batch.n_atoms) if batch.weights is None else batch.weights
+    offsets = batch.group_offsets
+    tokens = Tokens(offsets, np.arange(batch.n_atoms), weights, np.ones(len(offsets) - 1))
+    return Laid(batch, tokens, None)
+
+
+@dataclass
+class Visited:
+    """What :func:`visit_groups` found."""
+
+    summary: Summary
+    parts: dict[str, Summary]
+    members: dict[int, Members]
+    states: dict[str, GroupStates] = field(default_factory=dict)
+
+
+def visit_groups(
+    model: Model,
+    posterior: Posterior,
+    batch: Batch,
+    pairs: np.ndarray,
+    trials: Sequence[Trial],
+    sought: Sequence[int],
+    states: GroupStates | None,
+) -> Visited:
+    """Local step on the groups of a batch that also carries out trials; see ``Model.visit``."""
+    check_tokens(model, batch)
+    allocation = cast(GroupedAllocation, model.allocation)
+    places = posterior.positions(pairs).reshape(-1, 2)
+    sets = _sets(posterior, [t.donors for t in trials] + [(int(i),) for i in sought])
+    out = Visited(model.empty_summary(posterior.ids, pairs), {}, {})
+    for trial in trials:
+        out.parts[trial.name] = model.empty_summary(trial.beliefs.ids)
+    before = None if states is None else states.placed(posterior.ids)
+    kept: dict[str, list[GroupStates]] = {}
+    masses = []
+    start = 0
+    for tile in model.allocation.tiles(batch, posterior.n_clusters):
+        laid = lay_out(tile)
+        own = None if before is None else before.groups(start, start + tile.n_groups)
+        table = laid.log_lik(model.observation, posterior.observation)
+        step = allocation.local_step(posterior.allocation, laid.tokens, table, places, sets, own)
+        model.add_groups(out.summary, laid, step)
+        _keep(kept, "", step, posterior.ids)
+        for j, trial in enumerate(trials):
+            given = _try_out(model, posterior, trial, laid, step.mass[:, j], step.states)
+            model.add_groups(out.parts[trial.name], laid, given)
+            _keep(kept, trial.name, given, trial.beliefs.ids)
+        masses.append(step.mass[:, len(trials) :])
+        start += tile.n_groups
+    out.states = {name: concatenate_states(parts) for name, parts in kept.items()}
+    _note_members(out, batch, sought, masses)
+    _clear_shared(model, out.parts)
+    return out
+
+
+def with_words(batch: Batch) -> Batch:
+    """The documents of counts that have any word.
+
+    A topic model keeps the others too: they add their prior to the objective and nothing to any topic.
+    """
+    if isinstance(batch.x, np.ndarray):
+        return batch
+    filled = np.concatenate([[0], np.cumsum(batch.x.data != 0)])[batch.x.indptr]
+    some = np.diff(filled) > 0
+    return batch if some.all() else batch.take(np.flatnonzero(some))
+
+
+def check_tokens(model: Model, batch: Batch) -> None:
+    """Raise SettingError for sparse counts under a likelihood that knows no tokens."""
+    if batch.is_sparse and not callable(getattr(model.observation, "token_log_lik", None)):
+        raise SettingError(
+            f"{batch.name}: sparse counts in a topic model of {type(model.observation).__name__}, which cannot take a "
+            "document apart into word tokens; use Multinomial(), or dense atoms with Batch.groups"
+        )
+
+
+def _sets(posterior: Posterior, wanted: Sequence[Sequence[int]]) -> np.ndarray:
+    sets = np.zeros((len(wanted), posterior.n_clusters), np.bool_)
+    for j, ids in enumerate(wanted):
+        sets[j, posterior.positions(np.array(ids, np.int64))] = True
+    return sets
+
+
+def _try_out(
+    model: Model, posterior: Posterior, trial: Trial, laid: Laid, mass: np.ndarray, states: GroupStates | None
+) -> GroupStep:
+    """Share out what a trial's donors hold of each token among its receivers."""
+    allocation = cast(GroupedAllocation, model.allocation)
+    donors = posterior.positions(np.array(trial.donors, np.int64))
+    beliefs = model.allocation.weights(trial.beliefs.allocation)
+    table = laid.log_lik(model.observation, trial.beliefs.observation)
+    start = None
+    if states is not None and np.isin(trial.beliefs.ids, trial.donors).any():
+        place = np.full(posterior.n_clusters, -1)
+        for j, i in enumerate(trial.beliefs.ids.tolist()):
+            if i in trial.donors:
+                place[posterior.positions(np.array([i]))] = j
+        start = replace(states, cluster=place[states.cluster])
+    return allocation.reassign(posterior.allocation, donors, beliefs, laid.tokens, table, mass, start)
+
+
+def _keep(kept: dict[str, list[GroupStates]], name: str, step: GroupStep, ids: np.ndarray) -> None:
+    if step.states is not None:
+        kept.setdefault(name, []).append(step.states.named(ids))
+
+
+def _note_members(out: Visited, batch: Batch, sought: Sequence[int], masses: list[np.ndarray]) -> None:
+    for j, cluster in enumerate(sought):
+        mass = np.concatenate([np.zeros(0), *[m[:, j] for m in masses]])
+        offsets = batch.x.indptr if not isinstance(batch.x, np.ndarray) else batch.group_offsets
+        running = np.concatenate([[0.0], np.cumsum(mass)])
+        tokens = running[offsets[1:]] - running[offsets[:-1]]
+        out.members[int(cluster)] = Members(mass, np.flatnonzero(tokens >= SIZEABLE))
+
+
+def _clear_shared(model: Model, parts: Mapping[str, Summary]) -> None:
+    """What has no cluster axis belongs to the groups, and the batch's own summary has it already."""
+    for part in parts.values():
+        for name, declared in model.fields.items():
+            if declared.n_cluster_axes == 0:
+                part.values[name][...] = 0.0
+
+
+def take_members(batch: Batch, members: Members, groups: np.ndarray) -> Batch:
+    """Parts of groups: of each group at the positions ``groups`` only the tokens of one cluster, as a batch.
+
+    Sparse counts: rows of expected counts (no whole numbers).  Dense atoms: weights times responsibility, in groups.
+    Tokens that do not belong to the cluster at all are left out.
+    """
+    if not isinstance(batch.x, np.ndarray):
+        x = batch.x
+        whole = sparse.csr_array((members.mass, x.indices, x.indptr), shape=x.shape)[groups]
+        whole.eliminate_zeros()
+        weights = None if batch.weights is None else batch.weights[groups]
+        return replace(batch, x=sparse.csr_array(whole), weights=weights)
+    weighted = replace(batch, weights=members.mass).take_groups(groups)
+    some = np.asarray(weighted.weights) > 0.0
+    lengths = np.concatenate([[0], np.cumsum(some)])[weighted.group_offsets].astype(np.int64)
+    return replace(weighted.take(np.flatnonzero(some)), groups=lengths)

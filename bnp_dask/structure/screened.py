@@ -1,0 +1,61 @@
+"""Mixtures of Gaussians look only at the clusters that matter to an atom, where that is cheaper."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from bnp_dask.core.batch import Batch
+from bnp_dask.kernels.gaussian.screen import LARGEST, SMALLEST, Costs, Forms, Screen, screened_weights
+from bnp_dask.kernels.mixture.resp import ScreenedWeights
+
+PIECE_NUMBERS = 2**21
+"""Float32 numbers in an (n, K) tile (8 MB)."""
+
+
+def screened_pieces(
+    forms: Forms, log_weights: np.ndarray, batch: Batch
+) -> Iterator[tuple[Batch, ScreenedWeights | None]]:
+    """Pieces of a batch with the weights of the clusters that matter to each atom.
+
+    Parameters
+    ----------
+    forms
+        Log likelihoods of all clusters.
+    log_weights
+        ``(K,)`` nats.
+    batch
+        Atoms.
+
+    Yields
+    ------
+    piece, weights
+        None where all clusters are to be looked at.  The size of pieces depends on K only, and which way one takes
+        on its atoms and the posterior.
+    """
+    k, d = forms.shift.shape
+    if len(forms.scale) < k or not worthwhile(batch.n_atoms, k, d):  # of small batches workers get no scale matrices
+        yield batch, None
+        return
+    screen = Screen(forms, log_weights)
+    size = int(np.clip(PIECE_NUMBERS // k, 512, 8192))
+    for start in range(0, batch.n_atoms, size):
+        piece = batch.rows(start, min(start + size, batch.n_atoms))
+        assert isinstance(piece.x, np.ndarray)  # check() has refused sparse counts
+        yield piece, screened_weights(screen, piece.x, _fits(piece.weights))
+
+
+def worthwhile(n_atoms: int, n_clusters: int, n_features: int) -> bool:
+    """Whether atoms that each belong to one cluster would be cheaper to screen."""
+    costs = Costs(n_clusters, n_features)
+    saved = 0.8 * costs.dense(1.0) - costs.coarse(1.0)
+    return n_atoms * saved > 2.0 * costs.ready
+
+
+def _fits(weights: np.ndarray | None) -> bool:
+    """Whether float32 holds the weights times small responsibilities."""
+    if weights is None:
+        return True
+    seen = weights[weights > 0]
+    return len(seen) == 0 or bool(seen.min() > SMALLEST and seen.max() < LARGEST)

@@ -1,0 +1,157 @@
+"""Trials of a mixture: the atoms of some clusters assigned otherwise, beside the normal local step (thesis 4.2, 4.3).
+
+Only atoms that hold a noticeable share of the clusters concerned are assigned anew.  What the others hold stays where
+it is, or goes to one receiver where its cluster vanishes.  That is one assignment among all that there are, so a
+trial's statistics are exact for it, and a lap with trials costs little more than one without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bnp_dask.allocation.base import LocalStep
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.summary import Summary
+from bnp_dask.kernels.mixture.resp import Resp, SparseResp, columns_of, resp_entropy
+
+if TYPE_CHECKING:
+    from bnp_dask.model import Model, Posterior
+    from bnp_dask.structure.base import Trial
+
+NOTICEABLE = 1e-3
+"""Responsibility of the clusters in focus below which an atom is left alone."""
+
+ROWS = 8192
+"""Atoms assigned anew at a time."""
+
+
+class Shares:
+    """What the atoms of a tile give some clusters, looked up once for all who ask.
+
+    Parameters
+    ----------
+    resp
+        Responsibilities of the tile.
+    needed
+        Positions of the clusters that will be asked for, ascending ``(J,)``.
+    """
+
+    def __init__(self, resp: Resp, needed: np.ndarray) -> None:
+        self.needed = needed
+        self.table = columns_of(resp, needed) if len(needed) else np.zeros((0, 0))
+
+    def of(self, positions: np.ndarray) -> np.ndarray:
+        """Shares of the clusters at some positions, ``(n, M)``."""
+        return self.table[:, np.searchsorted(self.needed, positions)]
+
+
+class TrialRun:
+    """One trial on one batch: sees the tiles of the local step, then assigns the atoms concerned.
+
+    Parameters
+    ----------
+    model, posterior
+        The model, and the beliefs that the batch is assigned with.
+    trial
+        What to try.
+    """
+
+    def __init__(self, model: Model, posterior: Posterior, trial: Trial) -> None:
+        self.model, self.trial = model, trial
+        self.receivers = trial.beliefs.ids
+        self.heir = int(self.receivers[0]) if trial.rest is None else trial.rest
+        self.donors = posterior.positions(np.array(trial.donors))
+        self.focus = posterior.positions(np.array(trial.focus or trial.donors))
+        # donors that vanish leave a union with their heir, whose entropy is not the sum of theirs
+        gone = [i for i in trial.donors if i not in self.receivers]
+        self.union = gone + [self.heir] if self.heir in trial.donors else gone
+        self.columns = posterior.positions(np.array(self.union, np.int64))
+        self.needed = np.unique(np.concatenate([self.donors, self.focus, self.columns]))
+        self.union_entropy = 0.0
+        self.rows: list[np.ndarray] = []
+        self.held: list[np.ndarray] = []
+        self.all_of_them = False
+
+    def see(self, start: int, tile: Batch, step: LocalStep, shares: Shares) -> None:
+        """Note which atoms of a tile, whose first row is ``start`` in the batch, are concerned and what donors hold."""
+        if isinstance(step.resp, SparseResp):  # atoms with few clusters: every atom that a donor holds at all
+            self.all_of_them = True
+            mass = shares.of(self.donors).sum(axis=1)
+            index = np.flatnonzero(mass)
+            self.held.append(mass[index, None])
+        else:
+            mass = shares.of(self.focus).sum(axis=1)
+            index = np.flatnonzero(mass > (NOTICEABLE if tile.weights is None else NOTICEABLE * tile.weights))
+            self.held.append(shares.of(self.donors)[index])
+            if len(self.union) > 1:
+                self.union_entropy += _union_entropy(shares.of(self.columns), tile.weights, index)
+        self.rows.append(start + index)
+
+    def finish(self, batch: Batch, total: Summary) -> Summary:
+        """Statistics of the receivers; those that belong to atoms and not to clusters are zero.
+
+        ``total`` is the batch's own summary.
+        """
+        part = self.model.empty_summary(self.receivers)
+        inside = self.model.empty_summary(np.array(self.trial.donors, np.int64))
+        for atoms, held in self._pieces(batch):
+            new, old = self._assign(atoms, held)
+            part, inside = part + new, inside + old
+        return part if self.all_of_them else part + self._left_alone(total, inside)
+
+    def _pieces(self, batch: Batch) -> Iterator[tuple[Batch, np.ndarray]]:
+        if not self.rows:
+            return
+        rows, held = np.concatenate(self.rows), np.concatenate(self.held)
+        for start in range(0, len(rows), ROWS):
+            here = slice(start, start + ROWS)
+            yield batch.take(rows[here]), held[here]
+
+    def _assign(self, atoms: Batch, held: np.ndarray) -> tuple[Summary, Summary]:
+        """What the receivers get of some atoms of which the donors hold ``held (n, J)``, and what the donors had."""
+        beliefs = self.trial.beliefs
+        log_lik = self.model.observation.expected_log_lik(beliefs.observation, atoms)
+        step = self.model.allocation.reassign(beliefs.allocation, log_lik, atoms, held.sum(axis=1))
+        donors = np.array(self.trial.donors, np.int64)
+        if self.all_of_them:
+            return clusters_only(self.model.summary_of(beliefs.ids, atoms, step)), self.model.empty_summary(donors)
+        # both at once: looking at the atoms costs more than a few clusters do
+        both = LocalStep(
+            np.concatenate([np.asarray(step.resp), held], axis=1),
+            {"H": np.concatenate([step.values["H"], resp_entropy(held, atoms.weights)])},
+        )
+        names = np.concatenate([beliefs.ids, beliefs.ids.max() + 1 + np.arange(len(donors))])
+        whole = clusters_only(self.model.summary_of(names, atoms, both))
+        old = whole.take(names[len(beliefs.ids) :])
+        return whole.take(beliefs.ids), Summary(donors, old.fields, old.values)
+
+    def _left_alone(self, total: Summary, inside: Summary) -> Summary:
+        """What the donors hold of all other atoms, given to the receivers: those that vanish leave it to the heir."""
+        part = self.model.empty_summary(self.receivers)
+        own = total.positions(np.array(self.trial.donors, np.int64))
+        goes = [self.heir if i in self.union else i for i in self.trial.donors]
+        place = part.positions(np.array(goes, np.int64))
+        for name, value in part.values.items():
+            if part.fields[name].n_cluster_axes:
+                np.add.at(value, place, total.values[name][own] - inside.values[name])
+        if len(self.union) > 1:
+            part.values["H"][part.position(self.heir)] = self.union_entropy
+        return part
+
+
+def _union_entropy(columns: np.ndarray, weights: np.ndarray | None, index: np.ndarray) -> float:
+    """Entropy of the union of some clusters over all atoms but those at ``index``; ``columns (n, J)`` are weighted."""
+    mass = columns.sum(axis=1, keepdims=True)
+    mass[index] = 0.0
+    return float(resp_entropy(mass, weights)[0])
+
+
+def clusters_only(part: Summary) -> Summary:
+    """Without what belongs to the atoms: the batch's own summary has that already."""
+    values = {
+        name: value if part.fields[name].n_cluster_axes else np.zeros_like(value) for name, value in part.values.items()
+    }
+    return Summary(part.ids, part.fields, values)

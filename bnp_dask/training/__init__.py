@@ -1,0 +1,1 @@
+"""Training: a model, data and settings -> survey -> starting values -> laps -> result."""

@@ -1,0 +1,228 @@
+"""What a run is, compared and filled in when it is resumed; and the directory that it is kept in."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bnp_dask import initialize
+from bnp_dask.core.columns import Columns
+from bnp_dask.core.survey import Survey
+from bnp_dask.data.base import Source
+from bnp_dask.errors import StoreError
+from bnp_dask.initialize import Initialization
+from bnp_dask.inputs.settings import shown
+from bnp_dask.model import Model
+from bnp_dask.moves import Birth, Delete, Merge, Move
+from bnp_dask.schedules import FullBatch, Memoized, Schedule, Stochastic
+from bnp_dask.serialize import (
+    MODEL_CLASSES,
+    Registry,
+    first_difference,
+    from_spec,
+    registry,
+    to_identity,
+    to_spec,
+    with_added,
+)
+from bnp_dask.store import JOB_NAME, MemoryStore, RunStore
+from bnp_dask.training.survey_pass import Surveyed, skipped
+
+DATA = ("data", "n_batches")
+"""Settings of a run that say what its data are."""
+
+SURVEYED = ("skipped", "checksums", "n_atoms")
+"""Settings that version 0.1 kept as well; now the list of batches says so."""
+
+PRIOR_RULE = "bulk"
+"""Name of the rule by which priors are set from the data; runs begun before it was named used the raw moments."""
+
+_RULE = "prior_rule"
+
+_CLASSES: Registry = registry(
+    [
+        *MODEL_CLASSES,
+        *(getattr(initialize, name) for name in initialize.__all__ if is_dataclass(getattr(initialize, name))),
+        *(Birth, Merge, Delete, Memoized, FullBatch, Stochastic),
+    ]
+)
+
+
+@dataclass(frozen=True, eq=False)
+class RunParts:
+    """What makes a run the one that it is.  The limit of laps may change.
+
+    ``init`` is None where the data decide.
+    """
+
+    model: Model
+    init: Initialization | None
+    schedule: Schedule
+    moves: tuple[Move, ...]
+    seed: int
+    source: Source
+    columns: Columns | None
+
+    def settings(self) -> dict[str, Any]:
+        """All of it, JSON-able: kept with the run, and compared when it is resumed."""
+        return {
+            "model": to_identity(self.model),
+            "init": to_identity(self.init),
+            "schedule": to_spec(self.schedule)[0],
+            "moves": [to_spec(move)[0] for move in self.moves],
+            "seed": self.seed,
+            "data": self.source.describe(),
+            "n_batches": self.source.n_batches,
+            "columns": None if self.columns is None else self.columns.to_json(),
+            _RULE: PRIOR_RULE,
+        }
+
+    def with_added(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """Settings of a run that an earlier version began, with those that its parts have got since."""
+        (model, digest), (init, other) = settings["model"], settings["init"]
+        return {
+            **settings,
+            "model": [with_added(model, self.model), digest],
+            "init": [with_added(init, self.init), other],
+            "schedule": with_added(settings["schedule"], self.schedule),
+            "moves": with_added(settings["moves"], self.moves),
+        }
+
+
+def open_store(
+    path: str | Path | None, resume: bool, parts: RunParts, job: str | None, room: int
+) -> RunStore | MemoryStore:
+    """Where a run is kept.  One that has not begun is gone on with if it is the same, and else replaced.
+
+    Without a path it is kept in memory, up to ``room`` bytes, and beyond that in a temporary directory.
+
+    Raises
+    ------
+    StoreError
+        The directory cannot be used, another process writes to it, or it holds another run.
+    """
+    if path is None:
+        return MemoryStore(room)
+    notes, settings = {} if job is None else {JOB_NAME: job.encode()}, parts.settings()
+    begun = RunStore.has_begun(path)
+    if RunStore.exists(path) and (resume or not begun):
+        found = RunStore.open(path)
+        try:
+            other = _differs(parts.with_added(found.settings), settings, path)
+            if other is None:
+                for name, text in notes.items():
+                    found.note(name, text)
+                return found
+        except BaseException:
+            found.close()
+            raise
+        found.close()
+        if begun:
+            raise other
+    return RunStore.create(path, settings, notes)
+
+
+def _differs(old: dict[str, Any], new: dict[str, Any], path: str | Path) -> StoreError | None:
+    """The error for a run that is not the one which is wanted; None where it is."""
+
+    def comparable(settings: dict[str, Any]) -> dict[str, Any]:
+        schedule = settings["schedule"]
+        rest = {name: value for name, value in schedule["fields"].items() if name != "laps"}
+        kept = {name: value for name, value in settings.items() if name != _RULE}
+        return {**kept, "schedule": {**schedule, "fields": rest}}
+
+    # sources of later versions may say more about the same data
+    facts = {name: new["data"].get(name) for name in old["data"]}
+    a, b = comparable(old), comparable({**new, "data": facts})
+    differ = (name for name in a if name not in SURVEYED and a[name] != b.get(name))
+    return next((_other(path, name, a[name], b.get(name)) for name in differ), None)
+
+
+def compare_data(memo: RunStore | MemoryStore, found: Surveyed) -> None:
+    """StoreError when data are not what version 0.1 noted of them."""
+    if not isinstance(memo, RunStore) or not set(SURVEYED) <= memo.settings.keys():
+        return
+    left_out = [batch for batch, _ in skipped(found.source)]
+    checksums = zlib.crc32(np.array(found.survey.checksums, np.int64).tobytes())
+    for name, value in zip(SURVEYED, (left_out, checksums, found.survey.n_atoms), strict=True):
+        if memo.settings[name] != value:
+            raise _other(memo.path, name, memo.settings[name], value)
+
+
+def facts_for_priors(memo: RunStore | MemoryStore, survey: Survey, columns: Columns | None) -> Survey:
+    """The survey as a run sets its priors from it: those that older versions began know no quantiles."""
+    older = isinstance(memo, RunStore) and memo.settings.get(_RULE) != PRIOR_RULE
+    known = survey.without_quantiles() if older else survey
+    return replace(known, names=None if columns is None else columns.shown)
+
+
+def _other(path: str | Path, name: str, old: Any, new: Any) -> StoreError:
+    what = "the data changed" if name in (*DATA, *SURVEYED) else "settings differ"
+    place, ours, theirs = first_difference(name, old, new)
+    place = place.replace(".fields", "").replace("model[0]", "model").replace("init[0]", "init")
+    return StoreError(
+        f"cannot resume {path}: {what} ({place}: the run has {shown(ours)}, this call {shown(theirs)}). "
+        "Resume with what the run was started with, or start a new run in another directory"
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Begun:
+    """A run that is to go on: what its first call had stands for what this one leaves out.
+
+    So a run goes on as it began, also where a newer version has other defaults.
+    """
+
+    path: Path
+    settings: Mapping[str, Any]
+
+    @classmethod
+    def at(cls, store: str | Path | None, resume: bool) -> Begun | None:
+        """The run in a directory, if there is one and it is to be resumed."""
+        if store is None or not resume or not RunStore.exists(store):
+            return None
+        return cls(Path(store), RunStore.view(store).settings)
+
+    def seed(self) -> int:
+        """The seed of the run."""
+        return int(self.settings["seed"])
+
+    def init(self) -> Initialization | None:
+        """Where the run started; None where the data decided, or arrays told, which are not kept."""
+        spec, digests = self.settings["init"]
+        return None if digests else self._made("init", spec)
+
+    def moves(self) -> tuple[Move, ...]:
+        """The moves of the run: none in those that older versions began without."""
+        return tuple(self._made("moves", spec) for spec in self.settings["moves"])
+
+    def schedule(self, given: Schedule | None) -> Schedule:
+        """The schedule of the run; one that is ``given`` with what it leaves open as the run has it."""
+        spec = self.settings["schedule"]
+        if given is None:
+            return self._made("schedule", spec)
+        if not is_dataclass(given) or type(given).__name__ != spec["$class"]:
+            return given
+        left_open = [f.name for f in fields(given) if getattr(given, f.name) is None and f.name in spec["fields"]]
+        return replace(given, **{name: spec["fields"][name] for name in left_open})  # type: ignore[return-value]
+
+    def columns(self) -> Columns | None:
+        """Columns of the run's data; None where they had no names, and where no data have been begun with."""
+        if not RunStore.has_begun(self.path):
+            return None
+        facts = self.settings.get("columns")
+        return None if facts is None else Columns.from_json(facts)
+
+    def _made(self, name: str, spec: Any) -> Any:
+        try:
+            return from_spec(spec, {}, _CLASSES)
+        except StoreError as error:
+            raise StoreError(
+                f"cannot resume {self.path}: {name} was left out, and that of the run cannot be made from its "
+                f"description ({error}); give {name}= as the run was started with"
+            ) from error

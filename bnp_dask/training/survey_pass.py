@@ -1,0 +1,376 @@
+"""The first pass over the data: what every batch holds, noted batch by batch in the run's manifest.
+
+A run that is killed while its data are surveyed goes on where it was, and one that is resumed reads nothing for its
+survey, as long as the description, the sizes and the times of the data say that they are the same.  Where these say
+otherwise, the data are surveyed again and compared with what they were.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from itertools import chain
+from typing import Any, TypeVar
+
+import numpy as np
+
+from bnp_dask.core.quantiles import QuantileTotal
+from bnp_dask.core.survey import Survey, extend, require_atoms, survey_batch
+from bnp_dask.data.base import Reader, Source, batch_reader
+from bnp_dask.data.coalesce import bytes_told, in_words, n_together
+from bnp_dask.data.identity import identity_of
+from bnp_dask.data.skipping import EmptyReader, WithoutBatches, read_or_why, reason
+from bnp_dask.errors import DataError, StoreError
+from bnp_dask.execute.base import Executor
+from bnp_dask.execute.ordered import in_order
+from bnp_dask.execute.prefetch import in_turn
+from bnp_dask.model import Model
+from bnp_dask.schedules.engine.bad_batches import survey_checked
+from bnp_dask.serialize import to_identity
+from bnp_dask.store import Checkpoint, DamagedError, Manifest, MemoryStore, RunStore
+from bnp_dask.store.manifest import ROW
+from bnp_dask.training.callbacks import logger
+
+T = TypeVar("T")
+
+SURVEY_WINDOW = 16
+
+NOTE_SECONDS = 0.5
+"""How often what was surveyed is noted down: a run that is killed loses no more than this, and the tasks under way."""
+
+PER_BATCH = {"batch_atoms": "atoms", "batch_bytes": "nbytes", "checksums": "checksum", "batch_weights": "weight"}
+"""What a survey says of every batch, and how that is called in a manifest."""
+
+PREFIX = "survey/"
+"""Before the names of a survey's arrays."""
+
+
+# -- tasks --------------------------------------------------------------------------------------------------------
+def survey_task(model: Model, reader: Reader) -> Survey:
+    """Part of a task: read a batch, let the likelihood check it, and note what it holds."""
+    return survey_checked(model, reader())
+
+
+@dataclass(frozen=True)
+class BadBatch:
+    """A batch that a pass could not use, and why."""
+
+    why: str
+
+
+def survey_or_fault(model: Model, reader: Reader) -> Survey | BadBatch:
+    """The same for a survey that goes on past bad batches; it tries as often as an executor would."""
+    batch = read_or_why(reader)
+    if isinstance(batch, str):
+        return BadBatch(batch)
+    try:
+        return survey_checked(model, batch)
+    except DataError as error:
+        return BadBatch(reason(error))
+
+
+def _each_batch(
+    survey: Callable[[Model, Reader], T], model: Model, source: Source, executor: Executor, first: int
+) -> Iterator[T]:
+    """What ``survey`` gives for every batch from the ``first`` on, in their order."""
+    n = source.n_batches
+    size = n_together(n, bytes_told(source), executor.n_workers)
+    rounds = (range(b, min(b + size, n)) for b in range(first, n, size))
+    tasks = (
+        (f"survey-{in_words(some)}", _some_batches, (survey, model, *(batch_reader(source, b) for b in some)))
+        for some in rounds
+    )
+    return chain.from_iterable(in_order(executor, tasks, SURVEY_WINDOW, slight=True))
+
+
+def _some_batches(survey: Callable[[Model, Reader], T], model: Model, *readers: Reader) -> list[T]:
+    """The task: some batches, one after another."""
+    with in_turn(readers):
+        return [survey(model, reader) for reader in readers]
+
+
+# -- surveys ------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, eq=False)
+class Surveyed:
+    """Data that were surveyed.
+
+    Parameters
+    ----------
+    survey
+        What they hold.
+    source
+        The data without batches that cannot be used.
+    unread
+        Batches that this call did not read, ``(B,)`` bool.
+    manifest
+        Name and extent of the list of batches that the run is bound to; JSON-able.
+    """
+
+    survey: Survey
+    source: Source
+    unread: np.ndarray
+    manifest: dict[str, Any]
+
+
+def skipped(source: Source) -> tuple[tuple[int, str], ...]:
+    """Batches of a run's source that are left out, and why."""
+    return source.bad if isinstance(source, WithoutBatches) else ()
+
+
+def take_survey(model: Model, source: Source, executor: Executor, skips: bool = False) -> Surveyed:
+    """One pass over the data: sizes, moments, checksums, and every check that the likelihood makes.
+
+    With ``skips`` batches that cannot be used are left out, and logged; without it they are errors.
+    """
+    manifest = Manifest(None, {})
+    _complete(manifest, model, source, executor, skips)
+    return _surveyed(manifest, source, np.zeros(source.n_batches, np.bool_))
+
+
+def survey_of_run(
+    model: Model,
+    source: Source,
+    executor: Executor,
+    store: RunStore | MemoryStore,
+    checkpoint: Checkpoint | None,
+    skips: bool = False,
+) -> Surveyed:
+    """The survey for a run: if the data are those that they were, only what no earlier call has surveyed is read.
+
+    Parameters
+    ----------
+    model, source, executor, skips
+        As in :func:`take_survey`.
+    store
+        The run directory, which keeps the list of batches.
+    checkpoint
+        Where the run stands; None where it has not started.  One that has not begun may start on other data.
+
+    Raises
+    ------
+    DataError
+        Data that cannot be read, or that the likelihood cannot have produced.
+    StoreError
+        The run was started on other data.
+    """
+    if isinstance(store, MemoryStore):
+        return take_survey(model, source, executor, skips)
+    manifest = _manifest_of_data(store, model, source)
+    if checkpoint is not None and not checkpoint.begun:
+        checkpoint = None
+    if manifest.reasons and not skips:  # then a batch that is bad is an error, and is met again
+        manifest = Manifest(None, {}) if checkpoint is not None else manifest.emptied()
+    known = len(manifest)
+    _complete(manifest, model, source, executor, skips)
+    unread = np.arange(source.n_batches) < known
+    if checkpoint is None or checkpoint.state.get("manifest") == manifest.to_json():
+        return _surveyed(manifest, source, unread)
+    first = _manifest_of_run(store, checkpoint, manifest)
+    doubtful = _compare(store, first, manifest, source, checkpoint)
+    return _surveyed(first, source, unread, doubtful)
+
+
+def _manifest_of_data(store: RunStore, model: Model, source: Source) -> Manifest:
+    """The list of batches of the data as they are now, as far as it got; a model's checks are its own."""
+    identity = {**identity_of(source), "n_batches": source.n_batches, "model": to_identity(model)}
+    try:
+        return Manifest.open(store.manifests, identity)
+    except DamagedError as error:
+        warnings.warn(f"{error}; the data are surveyed again", stacklevel=4)
+        return Manifest(store.manifests, identity)
+
+
+def _manifest_of_run(store: RunStore, checkpoint: Checkpoint, now: Manifest) -> Manifest:
+    """The list of batches that a run was started on; ``now`` is that of its data as they are now."""
+    noted = checkpoint.state.get("manifest")
+    if noted is None:
+        return _manifest_of_version_1(store, checkpoint, now)
+    try:
+        first = Manifest.of_key(store.manifests, noted["key"])
+        if first.to_json() == noted:
+            return first
+        problem = f"{store.manifests / noted['key']} is not the list of batches that the run was started on"
+    except DamagedError as error:
+        problem = str(error)
+    if now.to_json()["rows"] == noted["rows"]:
+        return now
+    raise StoreError(
+        f"cannot resume {store.path}: {problem}, and the data changed since. Put the file back from a copy, or start a "
+        "new run in another directory"
+    )
+
+
+def _manifest_of_version_1(store: RunStore, checkpoint: Checkpoint, now: Manifest) -> Manifest:
+    """The same of a run that version 0.1 started: what its checkpoints say, written down as a list of its own."""
+    if f"{PREFIX}checksums" not in checkpoint.arrays:
+        return now
+    survey = survey_from_arrays(checkpoint.arrays)
+    skipped = {int(batch): "could not be used when the run began" for batch in store.settings["skipped"]}
+    rows = np.zeros(survey.n_batches, ROW)
+    rows["index"] = np.arange(len(rows))
+    rows["bad"][list(skipped)] = 1
+    for name, column in PER_BATCH.items():
+        rows[column] = getattr(survey, name)
+    made = Manifest(store.manifests, {"data": store.settings["data"], "surveyed": "by version 0.1"})
+    made.append(rows, survey_to_arrays(_bare(survey)), {b: now.reasons.get(b, why) for b, why in skipped.items()})
+    return made
+
+
+def _compare(store: RunStore, first: Manifest, now: Manifest, source: Source, checkpoint: Checkpoint) -> dict[int, int]:
+    """Batches that are out of reach now, and the checksums that they had; StoreError where the data are others.
+
+    Of those the survey says what it said when the run began: the run has their statistics, and leaves them out at
+    their next visit unless they are back by then.
+    """
+    lost = {int(batch) for batch, *_ in checkpoint.state.get("lost", ())}
+    bad, bad_now = set(first.reasons), set(now.reasons)
+    if bad - bad_now:
+        what = f"skipped: the run has {sorted(bad)}, this call {sorted(bad & bad_now)}"
+        raise _changed(store, what)
+    same = [first.rows[name] == now.rows[name] for name in ("checksum", "atoms", "nbytes")]
+    for batch in np.flatnonzero(~np.logical_and.reduce(same)).tolist():
+        if batch not in bad_now | lost:
+            raise _changed(store, f"{source.name} batch {batch} has another content than when it was surveyed")
+    for batch in sorted(bad_now - bad - lost):
+        why = now.reasons[batch]
+        logger.warning("out of reach, to be skipped at its next visit unless it is back: %s", why)
+    return {batch: int(first.rows["checksum"][batch]) for batch in bad_now - bad}
+
+
+def _changed(store: RunStore, what: str) -> StoreError:
+    return StoreError(
+        f"cannot resume {store.path}: the data changed ({what}). Resume with what the run was started with, or start a "
+        "new run in another directory"
+    )
+
+
+def _complete(manifest: Manifest, model: Model, source: Source, executor: Executor, skips: bool) -> None:
+    """Survey the batches that a manifest lacks, and note them down as they come."""
+    survey: Callable[[Model, Reader], Survey | BadBatch] = survey_or_fault if skips else survey_task
+    news = _News(_summed(manifest))
+    noted = time.monotonic()
+    try:
+        for part in _each_batch(survey, model, source, executor, len(manifest)):
+            news.add(len(manifest) + len(news.rows), part)
+            if time.monotonic() - noted > NOTE_SECONDS:
+                news.note(manifest)
+                noted = time.monotonic()
+    finally:
+        news.note(manifest)
+
+
+@dataclass
+class _News:
+    """Batches that were surveyed since the last note: a row of each, and what all batches so far come to.
+
+    A survey of one batch is not kept: beside so many rows its moments would be large.
+    """
+
+    total: Survey | None
+    rows: list[np.ndarray] = field(default_factory=list)
+    reasons: dict[int, str] = field(default_factory=dict)
+
+    def add(self, batch: int, part: Survey | BadBatch) -> None:
+        row = np.zeros(1, ROW)
+        row["index"] = batch
+        if isinstance(part, BadBatch):
+            row["bad"] = 1
+            self.reasons[batch] = part.why
+        else:
+            row["groups"] = part.n_groups
+            for name, column in PER_BATCH.items():
+                row[column] = getattr(part, name)[0]
+            total = extend(self.total, [part])
+            assert total is not None
+            self.total = _bare(total)
+        self.rows.append(row)
+
+    def note(self, manifest: Manifest) -> None:
+        """Write down what is new."""
+        if self.rows:
+            total = {} if self.total is None else survey_to_arrays(self.total)
+            if self.total is not None:
+                self.total = survey_from_arrays(total)  # so that its quantiles are held once
+            manifest.append(np.concatenate(self.rows), total, self.reasons)
+            self.rows, self.reasons = [], {}
+
+
+def _summed(manifest: Manifest) -> Survey | None:
+    """What all good batches of a manifest come to, without what it says of each; None where there are none yet."""
+    return survey_from_arrays(manifest.arrays) if manifest.arrays else None
+
+
+def _bare(survey: Survey) -> Survey:
+    """A survey without what it says of every batch."""
+    nothing: dict[str, Any] = dict.fromkeys(PER_BATCH, ())
+    return replace(survey, **nothing)
+
+
+def _surveyed(
+    manifest: Manifest, source: Source, unread: np.ndarray, doubtful: Mapping[int, int] | None = None
+) -> Surveyed:
+    """The survey of a complete manifest, and the data without what it cannot use."""
+    total, bad = _summed(manifest), tuple(sorted(manifest.reasons.items()))
+    if total is None and bad:
+        raise DataError(f"{source.name}: none of its {source.n_batches} batches can be used; the first: {bad[0][1]}")
+    is_grouped = total is not None and not total.is_sparse and total.n_groups > 0
+    rows, doubtful = manifest.rows.copy(), dict(doubtful or {})
+    for batch, why in bad:  # in its place stands a batch without atoms
+        logger.warning("skipped: %s", why)
+        empty = EmptyReader(f"{source.name} batch {batch}", source.n_features, source.is_sparse, is_grouped)
+        rows["checksum"][batch] = survey_batch(empty()).checksums[0]
+    per_batch: dict[str, Any] = {name: tuple(rows[column].tolist()) for name, column in PER_BATCH.items()}
+    survey = require_atoms(total and replace(total, **per_batch))
+    unread[[*dict(bad), *doubtful]] = False
+    if bad or doubtful:
+        source = WithoutBatches(source, bad, is_grouped, tuple(sorted(doubtful.items())))
+    return Surveyed(survey, source, unread, manifest.to_json())
+
+
+def gone_since(source: Source, survey: Survey, executor: Executor) -> dict[int, str]:
+    """Batches that cannot be read any more, of those that have atoms, and why."""
+    alive = [b for b, n in enumerate(survey.batch_atoms) if n]
+    tasks = ((f"look-batch{b}", _look, (batch_reader(source, b),)) for b in alive)
+    looks = zip(alive, in_order(executor, tasks, SURVEY_WINDOW, slight=True), strict=True)
+    return {b: why for b, why in looks if why}
+
+
+def _look(reader: Reader) -> str:
+    """The task: why a batch cannot be read; empty when it can."""
+    found = read_or_why(reader)
+    return found if isinstance(found, str) else ""
+
+
+# -- as arrays ------------------------------------------------------------------------------------------------------
+QUANTILES = ("quantile_values", "quantile_weights", "quantile_sets")
+"""Arrays that a survey's quantiles are kept in."""
+
+
+def _kept_of_survey() -> list[str]:
+    """What is kept of a survey under its own name: all but names, which the run's settings have."""
+    return [f.name for f in fields(Survey) if f.name not in ("names", "points")]
+
+
+def survey_to_arrays(survey: Survey) -> dict[str, np.ndarray]:
+    """A survey as named arrays."""
+    kept = {name: np.array(getattr(survey, name)) for name in _kept_of_survey()}
+    kept |= zip(QUANTILES, survey.points.to_arrays(), strict=True)
+    return {PREFIX + name: value for name, value in kept.items()}
+
+
+def survey_from_arrays(arrays: Mapping[str, np.ndarray]) -> Survey:
+    """Inverse of :func:`survey_to_arrays`, some of it as views."""
+    values: dict[str, Any] = {}
+    for name in _kept_of_survey():
+        if PREFIX + name not in arrays:  # a survey of an older version
+            continue
+        value = np.asarray(arrays[PREFIX + name])
+        if name in PER_BATCH:
+            values[name] = tuple(value.tolist())
+        else:
+            values[name] = value.item() if value.ndim == 0 else value
+    if PREFIX + QUANTILES[0] not in arrays:
+        return Survey(**values).without_quantiles()
+    return Survey(**values, points=QuantileTotal.from_arrays(*(arrays[PREFIX + name] for name in QUANTILES)))
