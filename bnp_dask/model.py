@@ -166,8 +166,7 @@ class Model:
         tell clusters apart (strongly correlated columns), or nearly all matter, both are the same.
     reproducible
         For mixtures: the same bits on all x86-64 processors with AVX2 and FMA, under any BLAS and any number of its
-        threads, with the same versions of packages, for up to 1.6 times the time, see
-        :mod:`bnp_dask.kernels.numeric.arithmetic`.
+        threads, with the same versions of packages, for up to 1.6 times the time.
     """
 
     allocation: Allocation
