@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from bnp_dask.analysis.topics import top_words as top_words
     from bnp_dask.core.batch import Batch as Batch
     from bnp_dask.core.columns import Columns as Columns
+    from bnp_dask.core.registry import register as register
     from bnp_dask.data import Patches as Patches
     from bnp_dask.data import Text as Text
     from bnp_dask.data import Vocabulary as Vocabulary

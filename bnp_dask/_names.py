@@ -74,6 +74,7 @@ VERBS: Group = MappingProxyType(
         "load_vocabulary": "bnp_dask.data",
         "local_client": "bnp_dask.execute.local",
         "predict": "bnp_dask.analysis.predict",
+        "register": "bnp_dask.core.registry",
         "report": "bnp_dask.reports.run_page",
         "save": "bnp_dask.training.results",
         "score": "bnp_dask.analysis.predict",

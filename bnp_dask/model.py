@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
-from bnp_dask.allocation.base import Allocation, ChainedAllocation, GroupedAllocation, LocalStep
+from bnp_dask.allocation.base import Allocation, ChainedAllocation, GroupedAllocation, LocalStep, PointAllocation
 from bnp_dask.allocation.document_step import GroupStep
+from bnp_dask.allocation.kinds import is_chained, require_allocation
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.columns import OPTIONAL, Columns
 from bnp_dask.core.finite import require_finite_arrays, require_finite_params, require_finite_terms
 from bnp_dask.core.group_states import GroupStates
+from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary, add_in_place
 from bnp_dask.core.survey import Survey
 from bnp_dask.core.vocabulary import Words
-from bnp_dask.errors import SettingError
-from bnp_dask.inputs.settings import flag, one_of, require_methods, require_mixture
+from bnp_dask.inputs.protocols import require
+from bnp_dask.inputs.settings import flag, one_of, require_mixture
 from bnp_dask.kernels.mixture.resp import Resp, ScreenedWeights, cluster_sums
 from bnp_dask.kernels.topics.counts import count_sums
 from bnp_dask.observation.base import (
@@ -48,6 +50,7 @@ MOSTLY = 0.1
 """Responsibility above which an atom is taken to belong to a cluster (Hughes & Sudderth 2013, supplement, eq. 23)."""
 
 
+@register
 @dataclass(frozen=True, eq=False)
 class Posterior:
     """What is believed about the clusters.
@@ -113,8 +116,7 @@ class Posterior:
             screened = worthwhile(n_atoms, *shape)
         return replace(self.light(), observation=observation.lean(self.observation, screened))
 
-    # The rest is for users at a prompt.  Files, tables and labels are made by modules that build on this one, so they
-    # are imported when asked for.
+    # the rest is for users at a prompt; modules that build on this one are imported when asked for
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write as Zarr and JSON; see :func:`bnp_dask.save`.  :func:`bnp_dask.load` reads it."""
         from bnp_dask.training.results import save
@@ -147,6 +149,7 @@ class Posterior:
         return posterior_html(self)
 
 
+@register
 @dataclass(frozen=True)
 class Model:
     """An allocation model times an observation model.
@@ -176,17 +179,12 @@ class Model:
     reproducible: bool = False
 
     def __post_init__(self) -> None:
-        require_methods("allocation", self.allocation, ("local_step", "global_step", "elbo"), "DPMixture()")
-        require_methods("observation", self.observation, ("with_prior", "summarize", "global_step"), "Gaussian()")
         one_of("estimate", self.estimate, ("posterior", "map"))
+        require_allocation(self.allocation, self.estimate)
+        require("observation", self.observation, Observation, "Gaussian()")
         one_of("precision", self.precision, ("mixed", "double"))
         if flag("reproducible", self.reproducible):
             require_mixture(self.allocation, self.chained)
-        if self.allocation.grouped and self.estimate == "map":
-            raise SettingError(
-                f"{type(self.allocation).__name__} has no point estimate: the weights of its groups are beliefs; "
-                'use estimate="posterior"'
-            )
 
     @property
     def fields(self) -> Mapping[str, Field]:
@@ -224,7 +222,7 @@ class Model:
     @property
     def chained(self) -> bool:
         """Whether atoms are steps of sequences, which are not independent given the weights."""
-        return any(field.n_cluster_axes == 2 for field in self.allocation.fields.values())
+        return is_chained(self.allocation)
 
     def weight_in(self, summary: Summary, is_sparse: bool) -> float:
         """Weight of the atoms of a summary as a survey counts it: documents where tokens are the atoms."""
@@ -402,7 +400,7 @@ class Model:
     def allocation_step(self, summary: Summary) -> Any:
         """Optimal parameters of the allocation model."""
         params = self.allocation.global_step(summary)
-        return self.allocation.at_mode(params) if self.estimate == "map" else params
+        return cast(PointAllocation, self.allocation).at_mode(params) if self.estimate == "map" else params
 
     def elbo(self, posterior: Posterior, summary: Summary) -> dict[str, float]:
         """Terms of the whole-data objective, nats; exact for any parameters and any summary (slack included).
@@ -444,7 +442,8 @@ class Model:
         return {"data": data, **self._allocation_terms(allocation, summary)}
 
     def _allocation_terms(self, params: Any, summary: Summary) -> dict[str, float]:
-        of = self.allocation.log_joint if self.estimate == "map" else self.allocation.elbo
+        is_map = self.estimate == "map"
+        of = cast(PointAllocation, self.allocation).log_joint if is_map else self.allocation.elbo
         terms = of(params, summary)
         require_finite_terms(terms)
         return terms

@@ -8,25 +8,7 @@ from bnp_dask.allocation.hdp_hmm import HDPHMM, StateSticks
 from bnp_dask.allocation.hdp_topics import HDPTopics, TopicSticks
 from bnp_dask.allocation.lda import LDA, TopicShares
 
-ALLOCATIONS = (
-    DPMixture,
-    StickParams,
-    FiniteMixture,
-    DirichletParams,
-    LDA,
-    TopicShares,
-    HDPTopics,
-    TopicSticks,
-    DocumentStep,
-    HDPHMM,
-    StateSticks,
-    FiniteHMM,
-    StateRows,
-)
-"""Every class that a saved model may hold."""
-
 __all__ = [
-    "ALLOCATIONS",
     "HDPHMM",
     "LDA",
     "DPMixture",

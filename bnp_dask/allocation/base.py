@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
@@ -80,10 +80,6 @@ class Allocation(Protocol):
         """Optimal q(u) given a summary, with expected log weights."""
         ...
 
-    def at_mode(self, params: Params) -> Params:
-        """The same q(u) with log weights at its point estimate."""
-        ...
-
     def log_weights(self, params: Params) -> np.ndarray:
         """Log prior weight of each cluster as the local step uses it, ``(K,)`` nats."""
         ...
@@ -96,8 +92,17 @@ class Allocation(Protocol):
         """Terms of the objective, nats: ``entropy`` and ``allocation``."""
         ...
 
+
+@runtime_checkable
+class PointAllocation(Protocol):
+    """Verbs of an allocation whose weights have a point estimate; ``estimate="map"`` needs them."""
+
+    def at_mode(self, params: Params) -> Params:
+        """The same q(u) with log weights at its point estimate."""
+        ...
+
     def log_joint(self, params: Params, summary: Summary) -> dict[str, float]:
-        """The same terms of the point-estimate objective (thesis eq. 2.74)."""
+        """Terms of the point-estimate objective, nats: ``entropy`` and ``allocation`` (thesis eq. 2.74)."""
         ...
 
 

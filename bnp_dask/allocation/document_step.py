@@ -23,6 +23,7 @@ from scipy.special import gammaln, psi
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.group_states import GroupStates
+from bnp_dask.core.registry import register
 from bnp_dask.inputs.settings import flag, hold, number_from, one_of, positive_number, whole_number, whole_or_none
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.kernels.topics import document_step as kernel
@@ -45,6 +46,7 @@ _own = threading.local()
 START = {"cold": kernel.COLD, "warm": kernel.WARM, "best": kernel.COLD | kernel.WARM}
 
 
+@register
 @dataclass(frozen=True)
 class DocumentStep:
     """How topics of the tokens of one document are found (thesis 5.3.3-5.3.5).

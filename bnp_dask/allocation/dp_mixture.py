@@ -12,11 +12,13 @@ from scipy.special import betaln, psi
 from bnp_dask.allocation.base import LocalStep, LogLik
 from bnp_dask.allocation.mixture_step import mixture_local_step, mixture_reassign, mixture_tiles
 from bnp_dask.core.batch import Batch
+from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.inputs.settings import hold, positive_mass, whole_or_none
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
 
 
+@register
 @dataclass(frozen=True, eq=False)
 class StickParams:
     """q(u_k) = Beta(eta1_k, eta0_k) (eq. 3.14) and the log stick lengths in use; all ``(K,)``."""
@@ -27,6 +29,7 @@ class StickParams:
     log_not_u: np.ndarray
 
 
+@register
 @dataclass(frozen=True)
 class DPMixture:
     """Mixture with an unbounded number of clusters; only those in use are represented.

@@ -20,11 +20,13 @@ from bnp_dask.allocation.chain_step import (
 )
 from bnp_dask.allocation.chain_sweep import chain_sweep
 from bnp_dask.core.batch import Batch
+from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.inputs.settings import hold, mass_or_zero, positive_mass
 from bnp_dask.kernels.numeric.arithmetic import inner, log, matmul
 
 
+@register
 @dataclass(frozen=True, eq=False)
 class StateRows:
     """q(pi_0) = Dirichlet(theta0 (K,)), q(pi_k) = Dirichlet(theta_k), ``theta (K, K)``, and the logs in use, nats."""
@@ -35,6 +37,7 @@ class StateRows:
     log_trans: np.ndarray
 
 
+@register
 @dataclass(frozen=True)
 class FiniteHMM:
     """Hidden Markov model with a fixed number of states.

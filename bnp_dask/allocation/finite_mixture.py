@@ -12,11 +12,13 @@ from scipy.special import gammaln, psi
 from bnp_dask.allocation.base import LocalStep, LogLik
 from bnp_dask.allocation.mixture_step import mixture_local_step, mixture_reassign, mixture_tiles
 from bnp_dask.core.batch import Batch
+from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.inputs.settings import hold, positive_mass, whole_or_none
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
 
 
+@register
 @dataclass(frozen=True, eq=False)
 class DirichletParams:
     """q(pi) = Dirichlet(theta) and the log weights in use; both ``(K,)``."""
@@ -25,6 +27,7 @@ class DirichletParams:
     log_pi: np.ndarray
 
 
+@register
 @dataclass(frozen=True)
 class FiniteMixture:
     """Mixture of a fixed number of clusters.

@@ -20,15 +20,14 @@ from bnp_dask.allocation.chain_step import (
 )
 from bnp_dask.allocation.chain_sweep import chain_sweep
 from bnp_dask.allocation.hmm_top_level import Concentrations, TransitionCounts
-from bnp_dask.allocation.lda import no_point_estimate
 from bnp_dask.core.batch import Batch
+from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.inputs.settings import hold, mass_or_zero, positive_mass
 from bnp_dask.kernels.numeric.arithmetic import inner, log, matmul
 
-NAME = "HDPHMM"
 
-
+@register
 @dataclass(frozen=True, eq=False)
 class StateSticks:
     """q(u_k) = Beta(u_k omega_k, (1 - u_k) omega_k), and Dirichlet posteriors of transitions.
@@ -58,6 +57,7 @@ class StateSticks:
         return cls(u, omega, theta0, theta, log_start, log_trans)
 
 
+@register
 @dataclass(frozen=True)
 class HDPHMM:
     """Hidden Markov model that learns its number of states; each state has its own successors.
@@ -144,9 +144,6 @@ class HDPHMM:
         theta[:, :-1] += trans
         return StateSticks.of(u, omega, np.maximum(theta0, 1e-300), np.maximum(theta, 1e-300))
 
-    def at_mode(self, params: StateSticks) -> StateSticks:
-        raise no_point_estimate(NAME)
-
     def log_weights(self, params: StateSticks) -> np.ndarray:
         return log(self.weights(params))
 
@@ -178,6 +175,3 @@ class HDPHMM:
     def top_term(self, params: StateSticks) -> float:
         """The surrogate of the top level's term (6.28), (6.33), nats."""
         return self.concentrations.top_term(params.u, params.omega)
-
-    def log_joint(self, params: StateSticks, summary: Summary) -> dict[str, float]:
-        raise no_point_estimate(NAME)

@@ -10,18 +10,17 @@ from typing import Self
 import numpy as np
 
 from bnp_dask.allocation.document_step import DocumentStep, GroupStep, Tokens, document_step, group_tiles, share_out
-from bnp_dask.allocation.lda import no_point_estimate
 from bnp_dask.allocation.sticks import TopLevel, stick_weights, surrogate, u_from_counts
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.group_states import GroupStates
+from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import LEAST_MASS, hold, positive_mass, shown
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
 
-NAME = "HDPTopics"
 
-
+@register
 @dataclass(frozen=True, eq=False)
 class TopicSticks:
     """q(u_k) = Beta(u_k omega_k, (1 - u_k) omega_k); E[pi_k], all ``(K,)``, and what is left for unused topics."""
@@ -38,6 +37,7 @@ class TopicSticks:
         return cls(np.asarray(u, np.float64), np.asarray(omega, np.float64), pi, rest)
 
 
+@register
 @dataclass(frozen=True)
 class HDPTopics:
     """Topic model that learns its number of topics: pi_d ~ Dirichlet(alpha pi), pi from a Dirichlet process.
@@ -121,9 +121,6 @@ class HDPTopics:
         """What the global step depends on."""
         return TopLevel(self.gamma, self.alpha, float(summary["docs"]), summary["P"], float(summary["P_rest"]))
 
-    def at_mode(self, params: TopicSticks) -> TopicSticks:
-        raise no_point_estimate(NAME)
-
     def log_weights(self, params: TopicSticks) -> np.ndarray:
         return log(params.pi)
 
@@ -142,6 +139,3 @@ class HDPTopics:
     def top_term(self, params: TopicSticks, summary: Summary) -> float:
         """The surrogate of L_HDP-top (5.25), nats."""
         return surrogate(params.u, params.omega, self.gamma, self.alpha, float(summary["docs"]))
-
-    def log_joint(self, params: TopicSticks, summary: Summary) -> dict[str, float]:
-        raise no_point_estimate(NAME)

@@ -13,14 +13,14 @@ from scipy.special import gammaln
 from bnp_dask.allocation.document_step import DocumentStep, GroupStep, Tokens, document_step, group_tiles, share_out
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.group_states import GroupStates
+from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import LEAST_MASS, hold, positive_mass, shown
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
 
-NAME = "LDA"
 
-
+@register
 @dataclass(frozen=True, eq=False)
 class TopicShares:
     """Weights of topics that documents have before their tokens are seen, ``(K,)``, all equal; they sum to one."""
@@ -28,6 +28,7 @@ class TopicShares:
     pi: np.ndarray
 
 
+@register
 @dataclass(frozen=True)
 class LDA:
     """Topic model with a fixed number of topics: pi_d ~ Dirichlet(alpha / K, ..., alpha / K).
@@ -96,9 +97,6 @@ class LDA:
     def global_step(self, summary: Summary) -> TopicShares:
         return TopicShares(np.full(summary.n_clusters, 1.0 / summary.n_clusters))
 
-    def at_mode(self, params: TopicShares) -> TopicShares:
-        raise no_point_estimate(NAME)
-
     def log_weights(self, params: TopicShares) -> np.ndarray:
         return log(params.pi)
 
@@ -111,13 +109,3 @@ class LDA:
         value = summary["docs"] * (gammaln(self.alpha) - k * gammaln(self.alpha / k))
         value += summary["Q_0"] + summary["Q"].sum() + matmul(prior, summary["P"])
         return {"entropy": float(summary["H"].sum()), "allocation": float(value)}
-
-    def log_joint(self, params: TopicShares, summary: Summary) -> dict[str, float]:
-        raise no_point_estimate(NAME)
-
-
-def no_point_estimate(name: str) -> SettingError:
-    """The error for ``estimate="map"``."""
-    return SettingError(
-        f'{name} has no point estimate: the weights of its documents are beliefs; use estimate="posterior"'
-    )

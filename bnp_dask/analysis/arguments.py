@@ -1,15 +1,15 @@
-"""Checks of what ``train`` is given, before anything is read or started."""
+"""Checks of settings that say nothing or contradict one another, before anything is read or started."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from bnp_dask.errors import SettingError
-from bnp_dask.inputs.settings import flag, one_of, path_text, positive_number, require_methods, shown, whole_number
-from bnp_dask.model import Model, Posterior
+from bnp_dask.inputs.settings import flag, one_of, path_text, positive_number, shown, whole_number
+from bnp_dask.model import Posterior
 
 EXAMPLES = {
     "init": "BregmanKMeans(25)",
@@ -30,19 +30,6 @@ def listed(name: str, value: Any) -> tuple[Any, ...]:
     if isinstance(value, (str, Mapping, np.ndarray)) or not isinstance(value, Iterable):
         raise SettingError(f"{name}={shown(value)}: needs a list, such as {EXAMPLES[name]}, or () for none")
     return tuple(value)
-
-
-def check_parts(model: Any, init: Any, schedule: Any, moves: Sequence[Any], callbacks: Sequence[Any]) -> None:
-    """SettingError unless these are instances of what they should be; ``init`` and ``schedule`` may be None."""
-    if not isinstance(model, Model):
-        raise SettingError(f"model={shown(model)}: needs a Model, such as Model(DPMixture(gamma=1.0), Gaussian())")
-    for name, value, method in (("init", init, "start"), ("schedule", schedule, "run")):
-        if value is not None:
-            require_methods(name, value, (method,), EXAMPLES[name])
-    for move in moves:
-        require_methods("moves", move, ("plan", "prepare"), EXAMPLES["moves"])
-    for one in callbacks:
-        require_methods("callbacks", one, ("on_start", "on_batch", "on_lap", "on_end"), EXAMPLES["callbacks"])
 
 
 def check_run(

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from bnp_dask.core.registry import register
 from bnp_dask.errors import DataError, SettingError, nearest
 from bnp_dask.inputs.settings import one_of, positive_number, whole_number
 
@@ -21,6 +22,7 @@ SHOWN = 12
 """Columns that a message lists."""
 
 
+@register
 @dataclass(frozen=True)
 class Cutting:
     """Where sequences may be cut.
@@ -58,6 +60,7 @@ WHOLE = Cutting()
 """Nothing is cut."""
 
 
+@register
 @dataclass(frozen=True)
 class Roles:
     """Columns of a table that are no features, and how groups are read.
@@ -97,6 +100,7 @@ class Roles:
 NO_ROLES = Roles()
 
 
+@register
 @dataclass(frozen=True)
 class Columns:
     """Names of the features of a data set, in order; sources, posteriors and labelled arrays share it.

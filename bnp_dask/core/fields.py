@@ -9,11 +9,13 @@ from typing import Literal
 
 import numpy as np
 
+from bnp_dask.core.registry import register
 from bnp_dask.errors import SummaryError
 
 CLUSTER = "cluster"
 
 
+@register
 @dataclass(frozen=True)
 class Field:
     """How one statistic is laid out and how it behaves when clusters change.

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.core.fields import CLUSTER, Field, Links, absorb, combine_links, grow, interplay, joined, select
+from bnp_dask.core.registry import register
 from bnp_dask.errors import SummaryError
 
 __all__ = [
@@ -41,6 +42,7 @@ def _nothing() -> Mapping[str, np.ndarray]:
     return {}
 
 
+@register
 @dataclass(frozen=True, eq=False)
 class Summary:
     """Statistics of a set of atoms, additive over disjoint sets.

@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from bnp_dask.core.registry import register
 from bnp_dask.errors import DataError
 
 
+@register
 @dataclass(frozen=True, eq=False)
 class Words:
     """The vocabulary that a posterior was trained with.

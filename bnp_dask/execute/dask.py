@@ -39,7 +39,7 @@ from bnp_dask.execute.pulse import Pulse, SilenceError, patience
 from bnp_dask.execute.reach import client_of
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.execute.worker_queue import WorkerQueue
-from bnp_dask.inputs.settings import shown
+from bnp_dask.inputs.protocols import require
 
 T = TypeVar("T")
 
@@ -54,8 +54,6 @@ kills its workers itself must still come to an end."""
 LARGE_IS_MEANT = {"distributed.admin.large-graph-warning-threshold": 2**60}
 """Dask advises against graphs of more than 10 MB.  What is sent here is what tasks need: a posterior once for many of
 them, or the atoms that some were chosen to work on."""
-EXECUTOR_VERBS = ("share", "submit", "result", "close")
-"""What every executor can do."""
 AGAIN = "Start a cluster and make the call again."
 
 
@@ -74,11 +72,8 @@ def open_executor(client: Client | Executor | str | None, advice: str = AGAIN) -
         if isinstance(found, Client):
             found = DaskExecutor(found, uuid.uuid4().hex[:6], advice=advice)
             stack.callback(found.close)
-        elif isinstance(found, type) or not all(callable(getattr(found, verb, None)) for verb in EXECUTOR_VERBS):
-            raise SettingError(
-                f"client={shown(client)}: needs a distributed.Client, the address of a scheduler such as "
-                '"tcp://10.0.0.1:8786", an executor, or None'
-            )
+        else:
+            require("client", found, Executor, 'a distributed.Client, "tcp://10.0.0.1:8786", an executor, or None')
         yield found
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from bnp_dask.core.batch import Batch
+from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Summary
 from bnp_dask.data.base import Reader, batch_reader
 from bnp_dask.errors import DataError, SettingError
@@ -30,6 +31,7 @@ MEMORY = 2 * 2**30
 """Bytes of the tables of a start from words, at most; of co-occurrence a task holds them once, the caller twice."""
 
 
+@register
 @dataclass(frozen=True)
 class AnchorWords:
     """Topics of a corpus in one pass: words that belong to one topic alone, and what goes along with them.

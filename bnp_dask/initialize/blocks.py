@@ -8,6 +8,7 @@ import numpy as np
 
 from bnp_dask.allocation.chain_step import sequence_offsets
 from bnp_dask.core.batch import Batch
+from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Summary
 from bnp_dask.data.base import Reader, batch_reader
 from bnp_dask.initialize.base import (
@@ -23,6 +24,7 @@ from bnp_dask.kernels.mixture.resp import scale_rows
 from bnp_dask.model import Model
 
 
+@register
 @dataclass(frozen=True)
 class ContiguousBlocks:
     """K windows of consecutive rows at random places in the sequences, each a cluster that holds these rows.

@@ -6,6 +6,7 @@ import warnings
 from dataclasses import dataclass
 
 from bnp_dask.core.batch import Batch
+from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Summary
 from bnp_dask.initialize.base import (
     InitContext,
@@ -33,6 +34,7 @@ PER_CLUSTER = 10
 """Atoms sampled for each cluster, at least."""
 
 
+@register
 @dataclass(frozen=True)
 class BregmanKMeans:
     """Clusters of a sample, by k-means++ and a few iterations of k-means under the likelihood's own divergence.

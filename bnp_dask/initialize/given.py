@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.core.batch import Batch, concatenate
+from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Summary
 from bnp_dask.data.base import Reader, Source, batch_reader, columns_of
 from bnp_dask.errors import DataError, SettingError
@@ -32,6 +33,7 @@ SUM_TOLERANCE = 1e-6
 """How far the responsibilities of an atom may be from summing to one: float32 keeps seven digits."""
 
 
+@register
 @dataclass(frozen=True)
 class RandomExamples:
     """K distinct atoms drawn uniformly from the whole data set, each a cluster that holds this one atom.
@@ -87,6 +89,7 @@ def _one_atom_each(model: Model, *parts: Batch) -> Summary:
     return single_summary(model, concatenate(list(parts)))
 
 
+@register
 @dataclass(frozen=True, eq=False)
 class Responsibilities:
     """Statistics of the whole data under responsibilities or labels that are known.
@@ -175,6 +178,7 @@ def _summarize(reader: Reader, model: Model, rows: np.ndarray, n_clusters: int) 
     return summarize_assigned(model, batch, rows, n_clusters)
 
 
+@register
 @dataclass(frozen=True, eq=False)
 class FromPosterior:
     """The clusters of another posterior, with their ids.

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bnp_dask.core.batch import Batch, concatenate
+from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Summary
 from bnp_dask.data.base import Reader, batch_reader
 from bnp_dask.execute.base import Handle
@@ -35,6 +36,7 @@ EXTRA_ROUNDS = 10
 """Rounds beyond those asked for, while there are fewer candidates than clusters."""
 
 
+@register
 @dataclass(frozen=True)
 class KMeansParallel:
     """Seeds drawn many at a time, for hundreds or thousands of clusters in data that no machine holds.

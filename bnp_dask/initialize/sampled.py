@@ -9,6 +9,7 @@ from typing import cast
 import numpy as np
 
 from bnp_dask.core.batch import Batch
+from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Summary
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.initialize.anchors import MEMORY, as_summary, require_words
@@ -39,6 +40,7 @@ MOST_TOKENS = MEMORY // 16
 """Tokens of the documents drawn, at most: each takes 16 bytes, and a document is never cut."""
 
 
+@register
 @dataclass(frozen=True)
 class SampledTopics:
     """Topics of a corpus by collapsed Gibbs sampling, before variational training goes on from them.

@@ -125,13 +125,6 @@ def one_of(name: str, value: Any, known: Sequence[Any]) -> None:
         raise SettingError(f"{name}={shown(value)}: needs {' or '.join(map(quoted, known))}")
 
 
-def require_methods(name: str, value: Any, methods: Sequence[str], example: str) -> None:
-    """SettingError unless the value is an instance (and no class) with these methods."""
-    missing = [m for m in methods if isinstance(value, type) or not callable(getattr(value, m, None))]
-    if missing:
-        raise SettingError(f"{name}={shown(value)}: needs an instance with a method {missing[0]}(), such as {example}")
-
-
 def require_mixture(allocation: Any, chained: bool) -> None:
     """SettingError where an allocation, ``chained`` or grouped, has kernels that are not of fixed order."""
     if chained or allocation.grouped:

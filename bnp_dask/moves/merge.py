@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Merge as MergeEdit
 from bnp_dask.inputs.settings import hold, number_from, whole_number
 from bnp_dask.moves.base import NOBODY, PlanContext, Planning, Proposal
@@ -18,6 +19,7 @@ MOST_EMPTY = 50
 """Pairs of clusters that stand for no atom which one lap tracks at most."""
 
 
+@register
 @dataclass(frozen=True)
 class Merge:
     """Propose to unite pairs of clusters whose union explains the data nearly as well.

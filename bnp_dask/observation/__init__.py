@@ -10,30 +10,7 @@ from bnp_dask.observation.poisson import GammaRates, Poisson
 from bnp_dask.observation.product import Product, ProductParams
 from bnp_dask.observation.zero_mean_gaussian import WishartParams, ZeroMeanGaussian
 
-OBSERVATIONS = (
-    AutoRegressiveGaussian,
-    MatrixNormalWishart,
-    Bernoulli,
-    BetaBits,
-    DiagGaussian,
-    NormalGamma,
-    FixedVarianceGaussian,
-    NormalMean,
-    Gaussian,
-    NormalWishart,
-    Multinomial,
-    DirichletWords,
-    Poisson,
-    GammaRates,
-    Product,
-    ProductParams,
-    ZeroMeanGaussian,
-    WishartParams,
-)
-"""Every class that a saved model may hold: likelihoods, and the parameters of each."""
-
 __all__ = [
-    "OBSERVATIONS",
     "AutoRegressiveGaussian",
     "Bernoulli",
     "BetaBits",

@@ -16,6 +16,7 @@ import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.bulk import bulk_of
+from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.survey import Survey
 from bnp_dask.errors import DataError, SettingError
@@ -41,6 +42,7 @@ from bnp_dask.observation.ranges import LARGEST, require_scale, require_spread
 HOW = "rows are [x_t, x_(t-1)]; make them of sequences with bnp_dask.observation.with_previous(x, offsets)"
 
 
+@register
 @dataclass(frozen=True, eq=False)
 class MatrixNormalWishart:
     """q(A, Lam) per cluster, and the coefficients of the log likelihood.
@@ -75,6 +77,7 @@ class MatrixNormalWishart:
     spread: float
 
 
+@register
 @dataclass(frozen=True, eq=False)
 class AutoRegressiveGaussian:
     """Gaussian about a linear function of the step before: x_t ~ Normal(A x_{t-1}, Lam^-1).

@@ -11,6 +11,7 @@ import numpy as np
 from scipy.special import betaln, psi
 
 from bnp_dask.core.batch import Batch
+from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.survey import Survey
 from bnp_dask.errors import DataError
@@ -24,6 +25,7 @@ DEFAULT_LAM = 0.5
 """Prior pseudo-count of ones and of zeros, when the user gives none (Jeffreys' prior)."""
 
 
+@register
 @dataclass(frozen=True, eq=False)
 class BetaBits:
     """q(phi) = Beta(lam1, lam0) and the coefficients in use.
@@ -38,6 +40,7 @@ class BetaBits:
     log_zero: np.ndarray
 
 
+@register
 @dataclass(frozen=True, eq=False)
 class Bernoulli:
     """Rows of zeros and ones: x_d ~ Bernoulli(phi_d), phi_d ~ Beta(lam1_d, lam0_d).

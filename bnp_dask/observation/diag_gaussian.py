@@ -12,6 +12,7 @@ from scipy.special import gammaln, psi
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.bulk import bulk_of
+from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.survey import Survey
 from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
@@ -32,6 +33,7 @@ from bnp_dask.observation.priors import (
 from bnp_dask.observation.ranges import location, require_scale, require_spread
 
 
+@register
 @dataclass(frozen=True, eq=False)
 class NormalGamma:
     """q(mu, lam) per cluster and feature, and the coefficients of the log likelihood.
@@ -49,6 +51,7 @@ class NormalGamma:
     precision: np.ndarray
 
 
+@register
 @dataclass(frozen=True, eq=False)
 class DiagGaussian:
     """Independent Gaussian features: lam ~ Gamma(nu / 2, rate beta / 2), mu | lam ~ N(m, 1 / (kappa lam)).

@@ -11,6 +11,7 @@ import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.bulk import bulk_of
+from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.survey import Survey
 from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
@@ -33,6 +34,7 @@ from bnp_dask.observation.priors import (
 from bnp_dask.observation.ranges import location, require_scale, require_spread
 
 
+@register
 @dataclass(frozen=True, eq=False)
 class NormalMean:
     """q(mu) = N(m, variance / kappa) and the coefficients in use.
@@ -47,6 +49,7 @@ class NormalMean:
     const: np.ndarray
 
 
+@register
 @dataclass(frozen=True, eq=False)
 class FixedVarianceGaussian:
     """Gaussian features of known variance: x_d ~ N(mu_d, variance_d), mu_d ~ N(m_d, variance_d / kappa).

@@ -11,6 +11,7 @@ import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.bulk import bulk_of
+from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.survey import Survey
 from bnp_dask.kernels.gaussian.quadratic import (
@@ -44,6 +45,7 @@ EMPTY = 1e-20
 """Atoms of a cluster below which its sums are what rounding left of atoms that went: they have no mean."""
 
 
+@register
 @dataclass(frozen=True, eq=False)
 class NormalWishart:
     """q(mu, Lam) per cluster, and the coefficients of the log likelihood.
@@ -77,6 +79,7 @@ class NormalWishart:
     whiten: np.ndarray
 
 
+@register
 @dataclass(frozen=True, eq=False)
 class Gaussian:
     """Gaussian of full covariance: Lam ~ Wishart(nu, B^-1), mu | Lam ~ Normal(m, (kappa Lam)^-1).

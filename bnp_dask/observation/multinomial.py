@@ -11,6 +11,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from bnp_dask.core.batch import Batch
+from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.survey import Survey
 from bnp_dask.errors import DataError, SettingError
@@ -30,6 +31,7 @@ DEFAULT_LAM = 0.1
 """Prior pseudo-count per word, when the user gives none: clusters use few of the words."""
 
 
+@register
 @dataclass(frozen=True, eq=False)
 class DirichletWords:
     """q(phi) = Dirichlet(lam_k), the log word probabilities in use, both ``(K, V)``, and KL(q || p), ``(K,)``."""
@@ -39,6 +41,7 @@ class DirichletWords:
     divergence: np.ndarray
 
 
+@register
 @dataclass(frozen=True, eq=False)
 class Multinomial:
     """Counts of V words per document: x ~ Multinomial(sum x, phi), phi ~ Dirichlet(lam).

@@ -13,6 +13,7 @@ from scipy.special import gammaln, psi
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.bulk import bulk_of
+from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.survey import Survey
 from bnp_dask.errors import SettingError
@@ -26,6 +27,7 @@ from bnp_dask.observation.describing import Estimates, Names, by_feature, larges
 from bnp_dask.observation.priors import known, positive, scales, vector, width
 
 
+@register
 @dataclass(frozen=True, eq=False)
 class GammaRates:
     """q(rate) = Gamma(a, rate b) and the coefficients in use.
@@ -39,6 +41,7 @@ class GammaRates:
     total: np.ndarray
 
 
+@register
 @dataclass(frozen=True, eq=False)
 class Poisson:
     """Counts per feature: x_d ~ Poisson(rate_d), rate_d ~ Gamma(a_d, rate b_d), so E[rate] = a / b.

@@ -11,15 +11,17 @@ import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.columns import OPTIONAL
+from bnp_dask.core.registry import register
 from bnp_dask.core.summary import CLUSTER, Field, Summary
 from bnp_dask.core.survey import Survey
 from bnp_dask.errors import SettingError
-from bnp_dask.inputs.settings import hold, require_methods, shown, whole_number
+from bnp_dask.inputs.column_notation import ColumnGroup, Key, as_key, is_positions, positions, resolve
+from bnp_dask.inputs.protocols import require
+from bnp_dask.inputs.settings import hold, shown, whole_number
 from bnp_dask.kernels.mixture.resp import Resp
 from bnp_dask.observation.base import LOG_BASE, NamingObservation, Observation
 from bnp_dask.observation.checks import check_width
 from bnp_dask.observation.describing import Axis, Estimates, Names, describe_cluster, estimates_of
-from bnp_dask.observation.notation import ColumnGroup, Key, as_key, is_positions, positions, resolve
 
 FEW = 3
 """Columns of a group that its name lists."""
@@ -29,6 +31,7 @@ MOST_COLUMNS = 2**31
 """Columns that data may have."""
 
 
+@register
 @dataclass(frozen=True, eq=False)
 class ProductParams:
     """Parameters of each part, in the order of the groups."""
@@ -36,6 +39,7 @@ class ProductParams:
     parts: tuple[Any, ...]
 
 
+@register
 @dataclass(frozen=True, eq=False)
 class Product:
     """A cluster generates each group of columns from its own likelihood, independently.
@@ -260,5 +264,5 @@ def _checked_pair(pair: Any) -> tuple[Key, Observation]:
     if not isinstance(pair, (tuple, list)) or len(pair) != 2:
         raise SettingError(f"groups: {shown(pair)} is no pair of columns and an observation model")
     columns, part = pair
-    require_methods("groups", part, ("with_prior", "summarize", "global_step"), '{"0:3": Gaussian()}')
+    require("groups", part, Observation, '{"0:3": Gaussian()}')
     return as_key(columns), part

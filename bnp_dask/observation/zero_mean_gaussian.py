@@ -11,6 +11,7 @@ import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.bulk import bulk_of
+from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.survey import Survey
 from bnp_dask.kernels.gaussian.quadratic import (
@@ -31,6 +32,7 @@ from bnp_dask.observation.priors import LOG_2PI, check_dense, default_variance, 
 from bnp_dask.observation.ranges import require_scale, require_spread
 
 
+@register
 @dataclass(frozen=True, eq=False)
 class WishartParams:
     """q(Lam) per cluster, and the coefficients of the log likelihood.
@@ -54,6 +56,7 @@ class WishartParams:
     whiten: np.ndarray
 
 
+@register
 @dataclass(frozen=True, eq=False)
 class ZeroMeanGaussian:
     """Gaussian of mean zero: Lam ~ Wishart(nu, B^-1).

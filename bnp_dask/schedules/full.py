@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from bnp_dask.core.registry import register
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.errors import SettingError
 from bnp_dask.schedules.base import Step, end_lap, history_row, hold_common
@@ -14,6 +15,7 @@ from bnp_dask.schedules.engine.state import State, Work, remember_states
 from bnp_dask.schedules.memoized import lap_order
 
 
+@register
 @dataclass(frozen=True)
 class FullBatch:
     """Assign all batches with one posterior, add their summaries, take one global step.

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from bnp_dask.core.registry import register
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import hold, number_from, one_of
 from bnp_dask.schedules.base import Step, end_lap, history_row, hold_common
@@ -19,6 +20,7 @@ ROUNDING = 1e-12
 """Share of the objective's terms below which a change is rounding."""
 
 
+@register
 @dataclass(frozen=True)
 class Memoized:
     """Visit batches again and again; replace each one's old summary by its new one.

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Summary
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import hold, number_from, one_of
@@ -18,6 +19,7 @@ from bnp_dask.schedules.engine.state import State, Work, remember
 from bnp_dask.schedules.memoized import lap_order
 
 
+@register
 @dataclass(frozen=True)
 class Stochastic:
     """Move the posterior a little towards what each batch, taken for the whole data set, says.

@@ -30,13 +30,14 @@ import zarr
 from bnp_dask._version import __version__
 from bnp_dask.analysis.arguments import require_posterior
 from bnp_dask.analysis.sequences import transitions
+from bnp_dask.core.encoding import from_spec, to_spec
 from bnp_dask.core.location import Location
+from bnp_dask.core.registry import REGISTRY
 from bnp_dask.core.rows import Rows, plain
 from bnp_dask.errors import DataError, SettingError, StoreError
 from bnp_dask.inputs.settings import path_text
 from bnp_dask.model import Posterior
 from bnp_dask.observation.describing import by_feature, each, estimates_of
-from bnp_dask.serialize import MODEL_REGISTRY, from_spec, to_spec
 
 if TYPE_CHECKING:
     import pandas
@@ -70,7 +71,7 @@ def save(posterior: Posterior, path: str | os.PathLike[str]) -> None:
     require_posterior(posterior)
     place = _place(path)
     before = _replaceable(place)
-    spec, arrays = to_spec(posterior, MODEL_REGISTRY)
+    spec, arrays = to_spec(posterior, REGISTRY)
     kept = {name: np.ascontiguousarray(a) for name, a in arrays.items()}
     listing = {n: {"shape": list(arrays[n].shape), "dtype": a.dtype.str, "crc32": _crc(a)} for n, a in kept.items()}
     digest = hashlib.sha256(_canonical({"spec": spec, "arrays": listing})).hexdigest()

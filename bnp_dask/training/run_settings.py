@@ -10,27 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask import initialize
 from bnp_dask.core.columns import Columns
+from bnp_dask.core.encoding import first_difference, from_spec, to_identity, to_spec, with_added
+from bnp_dask.core.registry import file_name
 from bnp_dask.core.survey import Survey
 from bnp_dask.data.base import Source
 from bnp_dask.errors import StoreError
 from bnp_dask.initialize import Initialization
 from bnp_dask.inputs.settings import shown
 from bnp_dask.model import Model
-from bnp_dask.moves import Birth, Delete, Merge, Move
-from bnp_dask.schedules import FullBatch, Memoized, Schedule, Stochastic
-from bnp_dask.serialize import (
-    MODEL_CLASSES,
-    Registry,
-    first_difference,
-    from_spec,
-    registry,
-    to_identity,
-    to_spec,
-    with_added,
-)
+from bnp_dask.moves import Move
+from bnp_dask.schedules import Schedule
 from bnp_dask.store import JOB_NAME, MemoryStore, RunStore
+from bnp_dask.training.doors import facts_of
 from bnp_dask.training.survey_pass import Surveyed, skipped
 
 DATA = ("data", "n_batches")
@@ -43,14 +35,6 @@ PRIOR_RULE = "bulk"
 """Name of the rule by which priors are set from the data; runs begun before it was named used the raw moments."""
 
 _RULE = "prior_rule"
-
-_CLASSES: Registry = registry(
-    [
-        *MODEL_CLASSES,
-        *(getattr(initialize, name) for name in initialize.__all__ if is_dataclass(getattr(initialize, name))),
-        *(Birth, Merge, Delete, Memoized, FullBatch, Stochastic),
-    ]
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +60,7 @@ class RunParts:
             "schedule": to_spec(self.schedule)[0],
             "moves": [to_spec(move)[0] for move in self.moves],
             "seed": self.seed,
-            "data": self.source.describe(),
+            "data": facts_of(self.source),
             "n_batches": self.source.n_batches,
             "columns": None if self.columns is None else self.columns.to_json(),
             _RULE: PRIOR_RULE,
@@ -206,7 +190,7 @@ class Begun:
         spec = self.settings["schedule"]
         if given is None:
             return self._made("schedule", spec)
-        if not is_dataclass(given) or type(given).__name__ != spec["$class"]:
+        if not is_dataclass(given) or spec["$class"] not in (file_name(type(given)), type(given).__name__):
             return given
         left_open = [f.name for f in fields(given) if getattr(given, f.name) is None and f.name in spec["fields"]]
         return replace(given, **{name: spec["fields"][name] for name in left_open})  # type: ignore[return-value]
@@ -220,7 +204,7 @@ class Begun:
 
     def _made(self, name: str, spec: Any) -> Any:
         try:
-            return from_spec(spec, {}, _CLASSES)
+            return from_spec(spec, {})
         except StoreError as error:
             raise StoreError(
                 f"cannot resume {self.path}: {name} was left out, and that of the run cannot be made from its "

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from bnp_dask.core.encoding import to_identity
 from bnp_dask.core.quantiles import QuantileTotal
 from bnp_dask.core.survey import Survey, extend, require_atoms, survey_batch
 from bnp_dask.data.base import Reader, Source, batch_reader
@@ -28,7 +29,6 @@ from bnp_dask.execute.ordered import in_order
 from bnp_dask.execute.prefetch import in_turn
 from bnp_dask.model import Model
 from bnp_dask.schedules.engine.bad_batches import survey_checked
-from bnp_dask.serialize import to_identity
 from bnp_dask.store import Checkpoint, DamagedError, Manifest, MemoryStore, RunStore
 from bnp_dask.store.manifest import ROW
 from bnp_dask.training.callbacks import logger

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from distributed import Client
 
-from bnp_dask.analysis.arguments import check_parts, check_run, listed
+from bnp_dask.analysis.arguments import check_run, listed
 from bnp_dask.analysis.matching import words_of
 from bnp_dask.core.rows import Row, Rows
 from bnp_dask.data import as_source
@@ -49,6 +49,7 @@ from bnp_dask.store import Behind, Checkpoint, Listing, MemoryStore, RunStore
 from bnp_dask.structure.warmup import warm
 from bnp_dask.training.callbacks import FAILED, Callback, LogLaps, RunInfo, logger
 from bnp_dask.training.defaults import default_init, default_moves
+from bnp_dask.training.doors import check_parts, require_savable, require_savable_parameters
 from bnp_dask.training.memory_plan import MEMORY, MemoryPlan, parse_memory
 from bnp_dask.training.results import History, TrainResult, save
 from bnp_dask.training.run_settings import Begun, RunParts, compare_data, facts_for_priors, open_store
@@ -166,7 +167,8 @@ def train(
         Settings that make no sense together, or a batch or model that cannot fit the memory of a worker; says which
         size would.
     StoreError
-        A run directory that is in use, holds another run, or belongs to other data or settings.
+        A run directory that is in use, holds another run, or belongs to other data or settings; or a part that
+        could not be saved, such as a likelihood whose class is not registered (:func:`bnp_dask.register`).
     ExecutionError
         The cluster was lost: its scheduler died, restarted, hangs or cannot be reached (told within Dask's connection
         timeout ``distributed.comm.timeouts.connect``, 30 s unless set otherwise), or a task lost worker after worker.
@@ -179,6 +181,7 @@ def train(
     room = parse_memory(memory)
     begun = Begun.at(store, resume)
     init, schedule, moves = _filled_in(model, begun, init, schedule, moves)
+    require_savable(model, init, schedule, moves, store is not None)
     before = None if begun is None else begun.columns()
     source = as_source(data, batch_size=batch_size, weights=weights, columns=before, on_bad_batch=on_bad_batch)
     words, columns = words_of(source), columns_of(source) if before is None else before
@@ -248,6 +251,7 @@ class _Run:
     def go(self, checkpoint: Checkpoint | None, where: str) -> TrainResult:
         started = time.perf_counter()
         state, rows = self._first_state(checkpoint)
+        require_savable_parameters(state.posterior)
         assert state.posterior.summary is not None
         MemoryPlan(self.work.executor.memory_limit).require_model(
             state.posterior.n_clusters, state.posterior.summary.nbytes, max(self.work.survey.batch_bytes)

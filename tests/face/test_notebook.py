@@ -18,6 +18,7 @@ from bnp_dask.observation import Bernoulli, DiagGaussian
 THREES = np.full((40, 2), 3.0)
 
 
+@bnp.register
 class Mine(DiagGaussian):
     """A likelihood of the user's, with a mistake."""
 

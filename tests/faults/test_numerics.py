@@ -38,7 +38,7 @@ def rising(result):
 
 
 def finite(posterior):
-    from bnp_dask.serialize import to_spec
+    from bnp_dask.core.encoding import to_spec
 
     for name, array in to_spec(posterior)[1].items():
         assert not np.isnan(array).any(), name

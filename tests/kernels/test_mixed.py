@@ -8,11 +8,11 @@ import pytest
 import bnp_dask as bnp
 from bnp_dask.analysis.predict import assign_batch
 from bnp_dask.core.batch import Batch
+from bnp_dask.core.encoding import from_spec, to_spec
 from bnp_dask.core.survey import survey_batch
 from bnp_dask.errors import SettingError
 from bnp_dask.kernels.gaussian import screen
 from bnp_dask.kernels.mixture.resp import RaggedResp, SparseResp, columns_of, resp_from_screened, scale_rows
-from bnp_dask.serialize import from_spec, to_spec
 from bnp_dask.structure import screened
 from bnp_dask.structure.base import Trial
 

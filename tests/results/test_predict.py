@@ -299,6 +299,7 @@ def test_tasks_may_run_twice(tmp_path):
         """Runs every task twice, as after a lost worker."""
 
         n_workers = 1
+        memory_limit = None
 
         def share(self, name, value):
             return value

@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from bnp_dask.allocation import DPMixture
+from bnp_dask.core.encoding import from_spec, to_spec, with_added
+from bnp_dask.core.registry import REGISTRY, Registry, register
 from bnp_dask.errors import SettingError, StoreError
-from bnp_dask.serialize import MODEL_CLASSES, MODEL_REGISTRY, from_spec, registry, to_spec, with_added
 from tests.results.cases import OBSERVATIONS, fitted
 
 
+@register
 @dataclass(frozen=True)
 class Plan:
     laps: int
@@ -24,7 +26,13 @@ class Plan:
     inner: object = None
 
 
-PLANS = registry([*MODEL_CLASSES, Plan])
+NAME = f"{__name__}.Plan"
+"""Name of the class in files."""
+
+
+@dataclass(frozen=True)
+class Unknown:
+    laps: int
 
 
 def same(a, b) -> None:
@@ -53,7 +61,7 @@ def same(a, b) -> None:
         assert a == b or (a != a and b != b)
 
 
-def round_trip(obj, classes=MODEL_REGISTRY):
+def round_trip(obj, classes=REGISTRY):
     spec, arrays = to_spec(obj, classes)
     return from_spec(json.loads(json.dumps(spec, allow_nan=False)), arrays, classes)
 
@@ -102,14 +110,14 @@ def test_array_names_are_paths_and_safe_as_file_names():
     assert "c.0" in arrays
 
 
-def test_settings_of_a_run_round_trip_with_their_own_registry():
+def test_settings_of_a_run_come_back():
     plan = Plan(laps=3, inner=DPMixture(2.0))
-    assert round_trip(plan, PLANS) == plan
-    assert to_spec(plan)[0] == to_spec(plan, PLANS)[0]  # written for comparison without a registry
+    assert round_trip(plan) == plan
+    assert to_spec(plan)[0] == to_spec(plan, REGISTRY)[0]  # any class may be written, to be compared
 
 
 def test_a_default_fills_a_setting_that_an_older_file_lacks():
-    assert from_spec({"$class": "Plan", "fields": {"laps": 2}}, {}, PLANS) == Plan(laps=2)
+    assert from_spec({"$class": NAME, "fields": {"laps": 2}}, {}) == Plan(laps=2)
 
 
 @pytest.mark.parametrize(
@@ -150,22 +158,49 @@ def test_damaged_and_foreign_descriptions_are_refused(spec, message):
         ({1: 2}, "key 1"),
         ({"o": np.array([object()])}, "array of object"),
         ([{"x": np.array(["a"])}], r"0\.x is an array"),
-        (Plan(1), "Plan, which is not registered"),
+        ([Unknown(1)], "0 is a .*Unknown, which is not registered"),
         (DPMixture, "is a type"),
         (np.datetime64("2020-01-01"), "datetime64"),
     ],
 )
 def test_what_is_no_data_is_refused_when_written(value, message):
     with pytest.raises(StoreError, match=message):
-        to_spec(value, MODEL_REGISTRY)
+        to_spec(value, REGISTRY)
 
 
 def test_registry_refuses_two_classes_of_one_name_and_other_things():
-    other = dataclass(type("Plan", (), {}))
-    with pytest.raises(StoreError, match="two classes are named Plan"):
-        registry([Plan, other])
+    ours = Registry()
+    ours.add(DPMixture)
+    other = dataclass(type("DPMixture", (), {"__module__": "bnp_dask.elsewhere"}))
+    with pytest.raises(StoreError, match="two classes are named DPMixture"):
+        ours.add(other)
     with pytest.raises(StoreError, match="not a dataclass"):
-        registry([int])
+        ours.add(int)
+
+
+def test_registry_refuses_a_class_that_no_file_can_name():
+    @dataclass(frozen=True)
+    class Inner:
+        laps: int
+
+    with pytest.raises(StoreError, match="top of its module"):
+        register(Inner)
+
+
+def test_a_class_that_is_defined_again_takes_the_place_of_the_one_before():
+    ours, again = Registry(), dataclass(type("Plan", (), {"__module__": __name__}))
+    ours.add(Plan)
+    ours.add(again)
+    assert ours.find(NAME) is again and again in ours and Plan not in ours
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [("negbin.NegativeBinomial", "import negbin first"), ("__main__.Mine", "define Mine with @register")],
+)
+def test_the_error_for_a_class_that_is_not_there_says_what_to_do(name, advice):
+    with pytest.raises(StoreError, match=advice):
+        from_spec({"$class": name, "fields": {}}, {})
 
 
 def test_setting_errors_keep_their_words():
@@ -184,11 +219,11 @@ class Older:
 
 def test_a_description_written_before_a_setting_was_there_gets_its_default():
     def described(plan):
-        return {"$class": "Plan", "fields": {"laps": plan.laps}}
+        return {"$class": NAME, "fields": {"laps": plan.laps}}
 
     now = Plan(3, 0.7, {"a": [Plan(4, 0.1)], "b": 1})
     old = {**described(now), "fields": {"laps": 3, "inner": {"$map": [["a", [described(Plan(4))]], ["b", 1]]}}}
-    assert from_spec(with_added(old, now), {}, PLANS) == Plan(3, 0.5, {"a": [Plan(4)], "b": 1})
+    assert from_spec(with_added(old, now), {}) == Plan(3, 0.5, {"a": [Plan(4)], "b": 1})
     assert with_added(to_spec(now)[0], now) == to_spec(now)[0]
     assert with_added(old, Older(3)) == old
     assert with_added([old], [now, now]) == [old]

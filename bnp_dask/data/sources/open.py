@@ -42,6 +42,7 @@ from bnp_dask.data.sources.zarr_rows import ZarrArray, ZarrRowsSource, open_zarr
 from bnp_dask.data.text.options import TEXT_FORMATS
 from bnp_dask.errors import DataError
 from bnp_dask.inputs.arrays import plain
+from bnp_dask.inputs.protocols import lacking
 from bnp_dask.inputs.settings import one_of
 
 READ_WHOLE = 256 * 2**20
@@ -215,7 +216,7 @@ def _from_memory(
     if not sparse.issparse(data) and not isinstance(data, (np.ndarray, list, tuple)):
         raise DataError(
             f"data is {type(data).__name__}; needs a path or URL, a NumPy array, scipy.sparse counts, a dask Array or "
-            "DataFrame, a pandas DataFrame, an Arrow Table, or a source"
+            f"DataFrame, a pandas DataFrame, an Arrow Table, or a source{_as_source_lacks(data)}"
         )
     if isinstance(columns, list) or column is not None:
         raise DataError("an array has no named columns; choose columns as x[:, [0, 2]], give weights as an array")
@@ -235,6 +236,14 @@ def _from_memory(
     if keys is not None:
         return grouped(source, keys.require_offsets(source.name), batch_size, apart, cut)
     return _weighted(source, source.spans, apart)
+
+
+def _as_source_lacks(data: Any) -> str:
+    """Of what seems to be meant as a source: what it lacks."""
+    lacks = (
+        lacking(data, Source) if any(callable(getattr(data, verb, None)) for verb in ("reader", "describe")) else None
+    )
+    return "" if lacks is None else f" (as a source: {lacks})"
 
 
 def _split_weights(weights: Any) -> tuple[str | None, np.ndarray | NpyFile | None]:

@@ -16,6 +16,7 @@ import numpy as np
 
 from bnp_dask.allocation.base import GroupedAllocation
 from bnp_dask.core.batch import Batch
+from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Exchange, Summary
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Task
@@ -54,6 +55,7 @@ SAMPLE_NUMBERS = 2.5
 """Atoms gathered for each number that a new cluster has, at least: fewer do not show its shape."""
 
 
+@register
 @dataclass(frozen=True)
 class Birth:
     """Propose to split clusters.

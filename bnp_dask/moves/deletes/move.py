@@ -10,6 +10,7 @@ import numpy as np
 
 from bnp_dask.core.batch import Batch, concatenate
 from bnp_dask.core.finite import unless_refused
+from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Exchange, Summary
 from bnp_dask.execute.base import Task
 from bnp_dask.inputs.settings import hold, number_from, whole_number
@@ -80,6 +81,7 @@ Heirs = tuple[Summary, float]
 """Statistics of those who have absorbed a target, and about what that gains, nats."""
 
 
+@register
 @dataclass(frozen=True)
 class Delete:
     """Propose to do without a cluster.

@@ -1,16 +1,16 @@
 """Objects to JSON and named arrays, and back, without running code that a file names.
 
 What can be written is data: numbers, strings, None, lists, tuples, mappings with string keys, arrays, sparse
-matrices, and dataclasses whose class stands in a registry.  A file holds class *names*; reading looks them up in
-the registry of the reader and refuses every other name, so that a file can only ever make objects of classes that
-the reader listed.
+matrices, and dataclasses whose class is registered (:mod:`bnp_dask.core.registry`).  A file holds class *names*;
+reading looks them up in the registry of the reader and refuses every other name, so that a file can only ever make
+objects of classes that the reader's code registered.
 """
 
 from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from types import MappingProxyType
 from typing import Any
@@ -19,21 +19,12 @@ from urllib.parse import quote
 import numpy as np
 from scipy import sparse
 
-from bnp_dask.allocation import ALLOCATIONS
-from bnp_dask.core.columns import Columns, Cutting, Roles
-from bnp_dask.core.summary import Field as SummaryField
-from bnp_dask.core.summary import Summary
-from bnp_dask.core.vocabulary import Words
+from bnp_dask.core.registry import REGISTRY, Registry, file_name
 from bnp_dask.errors import DataError, StoreError
 from bnp_dask.inputs.sparse_rows import from_parts
-from bnp_dask.model import Model, Posterior
-from bnp_dask.observation import OBSERVATIONS
 
 Spec = Any
 """What JSON can hold: None, bool, int, float, str, list, dict."""
-
-Registry = Mapping[str, type]
-"""Class names that may be read, and what they stand for."""
 
 _ARRAY_KINDS = "biuf"
 _SCALARS: Mapping[str, type] = MappingProxyType(
@@ -41,33 +32,6 @@ _SCALARS: Mapping[str, type] = MappingProxyType(
     | {t.__name__: t for t in (np.uint8, np.uint16, np.uint32, np.uint64)}
     | {t.__name__: t for t in (np.float16, np.float32, np.float64)}
 )
-
-
-def registry(classes: Iterable[type]) -> Registry:
-    """Registry of some dataclasses by name; two classes of one name are refused.
-
-    Parameters
-    ----------
-    classes
-        Dataclasses, such as ``(*MODEL_CLASSES, Memoized, FullBatch)``.
-    """
-    known: dict[str, type] = {}
-    for cls in classes:
-        if not is_dataclass(cls):
-            raise StoreError(f"{cls!r} is not a dataclass; only dataclasses can be registered for files")
-        if known.setdefault(cls.__name__, cls) is not cls:
-            raise StoreError(f"two classes are named {cls.__name__}: {cls!r} and {known[cls.__name__]!r}; rename one")
-    return MappingProxyType(known)
-
-
-MODEL_CLASSES: tuple[type, ...] = (
-    *(Model, Posterior, Summary, SummaryField, Words, Columns, Roles, Cutting),
-    *ALLOCATIONS,
-    *OBSERVATIONS,
-)
-"""Every class that a saved posterior may hold."""
-
-MODEL_REGISTRY: Registry = registry(MODEL_CLASSES)
 
 
 def to_spec(obj: object, classes: Registry | None = None) -> tuple[Spec, dict[str, np.ndarray]]:
@@ -79,8 +43,8 @@ def to_spec(obj: object, classes: Registry | None = None) -> tuple[Spec, dict[st
         Anything built of dataclasses, numbers, strings, None, lists, tuples, mappings with string keys,
         arrays and sparse CSR matrices.
     classes
-        Refuse other dataclasses than these (see :func:`registry`), so that what is written can be read again; None
-        takes any, for what is written to be compared.
+        Refuse dataclasses that are not registered, so that what is written can be read again; None takes any, for
+        what is written to be compared.
 
     Returns
     -------
@@ -104,7 +68,7 @@ def to_identity(obj: Any) -> list[Any]:
     return [spec, {name: zlib.crc32(np.ascontiguousarray(a).tobytes()) for name, a in sorted(arrays.items())}]
 
 
-def from_spec(spec: Spec, arrays: Mapping[str, np.ndarray], classes: Registry = MODEL_REGISTRY) -> Any:
+def from_spec(spec: Spec, arrays: Mapping[str, np.ndarray], classes: Registry = REGISTRY) -> Any:
     """Inverse of :func:`to_spec`.
 
     Raises
@@ -130,10 +94,13 @@ def with_added(spec: Spec, obj: Any) -> Spec:
         return [with_added(own, part) for own, part in zip(spec, obj, strict=True)]
     if isinstance(spec, dict) and "$map" in spec and isinstance(obj, Mapping):
         return {"$map": [[key, with_added(own, obj.get(key))] for key, own in spec["$map"]]}
-    if not isinstance(spec, dict) or not is_dataclass(obj) or spec.get("$class") != type(obj).__name__:
+    # earlier versions wrote no modules
+    names = (file_name(type(obj)), type(obj).__name__)
+    if not isinstance(spec, dict) or not is_dataclass(obj) or spec.get("$class") not in names:
         return spec
     written = {name: with_added(own, getattr(obj, name, None)) for name, own in spec["fields"].items()}
     added = [(f, _default(f)) for f in fields(obj) if f.init and f.name not in written and not _required(f)]
+    spec = {**spec, "$class": names[0]}
     return {**spec, "fields": {**written, **{f.name: to_spec(value)[0] for f, value in added if _is_written(f, value)}}}
 
 
@@ -179,11 +146,11 @@ def _encode(obj: Any, path: tuple[str, ...], classes: Registry | None, arrays: d
 
 
 def _encode_dataclass(obj: Any, path: tuple[str, ...], classes: Registry | None, arrays: dict[str, np.ndarray]) -> Spec:
-    name = type(obj).__name__
-    if classes is not None and classes.get(name) is not type(obj):
+    name = file_name(type(obj))
+    if classes is not None and type(obj) not in classes:
         raise StoreError(
-            f"{_where(path)} is a {name}, which is not registered for files; add the class to OBSERVATIONS or "
-            "ALLOCATIONS of its package, or pass it to serialize.registry()"
+            f"{_where(path)} is a {name}, which is not registered, so that no file could be read that holds it; put "
+            "@bnp_dask.register above @dataclass where the class is defined"
         )
     held = [(f, getattr(obj, f.name)) for f in fields(obj) if f.init]
     values = {f.name: value for f, value in held if _is_written(f, value)}
@@ -270,14 +237,10 @@ def _array(name: str, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
 
 def _decode_dataclass(spec: dict[str, Spec], arrays: Mapping[str, np.ndarray], classes: Registry) -> Any:
     name, written = spec["$class"], spec.get("fields")
-    if not isinstance(name, str) or name not in classes:
-        raise StoreError(
-            f"class {name!r} is not one that may be read from a file; known are {', '.join(sorted(classes))}. "
-            "A file of a newer version, or of a likelihood that is not registered?"
-        )
+    cls = classes.find(name)
     if not isinstance(written, dict):
         raise StoreError(f"damaged description of a {name}: no fields")
-    known = {f.name: f for f in fields(classes[name]) if f.init}
+    known = {f.name: f for f in fields(cls) if f.init}
     unknown = sorted(set(written) - set(known))
     if unknown:
         raise StoreError(f"{name} has no setting {', '.join(unknown)}; was the file written by a newer version?")
@@ -286,7 +249,7 @@ def _decode_dataclass(spec: dict[str, Spec], arrays: Mapping[str, np.ndarray], c
         raise StoreError(f"{name} needs {', '.join(missing)}, which the file does not give")
     values = {n: _decode(v, arrays, classes) for n, v in written.items()}
     try:
-        return classes[name](**values)
+        return cls(**values)
     except (TypeError, ValueError) as error:
         raise StoreError(f"the file describes a {name} that cannot be: {error}") from error
 

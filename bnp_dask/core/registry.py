@@ -1,0 +1,147 @@
+"""Classes that files and job files may name: each registers itself where it is written.
+
+A class -> ``@register`` -> its name in files -> the class again.  A file can only ever make objects of classes that
+were registered by the code of the reader, so that reading runs no code that a file brings along.
+"""
+
+from __future__ import annotations
+
+from dataclasses import is_dataclass
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any, TypeVar
+
+from bnp_dask.errors import StoreError
+
+T = TypeVar("T")
+
+ENTRY_POINTS = "bnp_dask.models"
+"""Group of entry points by which an installed package says which of its modules register classes."""
+
+_HOUSE = __name__.partition(".")[0]
+
+
+class Registry:
+    """Dataclasses by their names in files."""
+
+    def __init__(self) -> None:
+        self._classes: dict[str, type] = {}
+
+    def add(self, cls: type) -> None:
+        """Let files name a dataclass.
+
+        A class that is defined again, as by running the cell of a notebook twice, takes the place of the one before.
+
+        Raises
+        ------
+        StoreError
+            The class is no dataclass, or is defined inside a function, or another class has its name.
+        """
+        if not isinstance(cls, type) or not is_dataclass(cls):
+            raise StoreError(
+                f"{cls!r} is not a dataclass; only dataclasses can be registered for files: put "
+                "@dataclass(frozen=True) between @register and the class"
+            )
+        name = file_name(cls)
+        if "<locals>" in name:
+            raise StoreError(
+                f"{cls.__qualname__} is defined inside a function, where no file can name it; define it at the top of "
+                "its module"
+            )
+        known = self._classes.setdefault(name, cls)
+        if _origin(known) != _origin(cls):
+            raise StoreError(f"two classes are named {name}: {cls!r} and {known!r}; rename one")
+        self._classes[name] = cls
+
+    def __contains__(self, cls: type) -> bool:
+        """Whether the class is the one that files mean by its name."""
+        return self._classes.get(file_name(cls)) is cls
+
+    def find(self, name: Any) -> type:
+        """The class of a name; an installed package that announces itself is imported when one of its own is asked for.
+
+        Raises
+        ------
+        StoreError
+            No class was registered by this name; says how to have it registered.
+        """
+        if not isinstance(name, str):
+            raise StoreError(f"class {name!r} is not one that may be read from a file: needs a name")
+        if name not in self._classes and self is REGISTRY:
+            _import_announced(name)
+        if name in self._classes:
+            return self._classes[name]
+        raise StoreError(f"class {name!r} is not one that may be read from a file: {self._hint(name)}")
+
+    def _hint(self, name: str) -> str:
+        module, _, own = name.rpartition(".")
+        if module == "__main__":
+            return (
+                f"it was defined in a script or notebook; define {own} with @register in this one too, or move it into "
+                "a module, and import that first"
+            )
+        if module:
+            return (
+                f"import {module} first, which registers it (on the command line: --import {module}), or install the "
+                "package that has it"
+            )
+        return f"known are {', '.join(sorted(self._classes))}. A file of a newer version?"
+
+
+REGISTRY = Registry()
+"""Every class that registered itself."""
+
+
+def register(cls: type[T]) -> type[T]:
+    """Let a dataclass be saved, checkpointed, resumed and named in job files.
+
+    Classes of likelihoods, allocations, initialisations, moves and schedules need it, and those of the parameters
+    that these hold::
+
+        @bnp_dask.register
+        @dataclass(frozen=True, eq=False)
+        class NegativeBinomial:
+            ...
+
+    Files name the class by its module: ``negbin.NegativeBinomial``.  Whoever reads them imports that module first,
+    or installs a package that announces it as an entry point of the group ``bnp_dask.models``::
+
+        [project.entry-points."bnp_dask.models"]
+        negbin = "negbin"
+
+    Returns
+    -------
+    type
+        The class itself.
+
+    Raises
+    ------
+    StoreError
+        The class is no dataclass, or is defined inside a function.
+    """
+    REGISTRY.add(cls)
+    return cls
+
+
+def file_name(cls: type) -> str:
+    """Name of a class in files: its own for one of this package, with its module for others."""
+    if cls.__module__.partition(".")[0] == _HOUSE:
+        return cls.__name__
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _origin(cls: type) -> tuple[str, str]:
+    return cls.__module__, cls.__qualname__
+
+
+def _import_announced(name: str) -> None:
+    """Import what an installed package announces, if the name may be that of one of its classes."""
+    package = name.partition(".")[0]
+    for announced in entry_points(group=ENTRY_POINTS):
+        if announced.module.partition(".")[0] == package:
+            try:
+                import_module(announced.module)
+            except ImportError as error:
+                raise StoreError(
+                    f"{name!r} needs the module {announced.module}, which cannot be imported: {error}"
+                ) from error

@@ -1,0 +1,63 @@
+"""Checks of the parts that ``train`` is given: instances with all verbs, of classes that files can name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from bnp_dask.analysis.arguments import EXAMPLES
+from bnp_dask.core.encoding import to_spec
+from bnp_dask.core.registry import REGISTRY
+from bnp_dask.data.base import Source
+from bnp_dask.errors import SettingError, StoreError
+from bnp_dask.initialize import Initialization
+from bnp_dask.inputs.protocols import require
+from bnp_dask.inputs.settings import shown
+from bnp_dask.model import Model, Posterior
+from bnp_dask.moves import Move
+from bnp_dask.schedules import Schedule
+from bnp_dask.training.callbacks import Callback
+
+
+def check_parts(model: Any, init: Any, schedule: Any, moves: Sequence[Any], callbacks: Sequence[Any]) -> None:
+    """SettingError unless these are instances of what they should be; ``init`` and ``schedule`` may be None."""
+    if not isinstance(model, Model):
+        raise SettingError(f"model={shown(model)}: needs a Model, such as Model(DPMixture(gamma=1.0), Gaussian())")
+    if init is not None:
+        require("init", init, Initialization, EXAMPLES["init"])
+    if schedule is not None:
+        require("schedule", schedule, Schedule, EXAMPLES["schedule"])
+    for move in moves:
+        require("moves", move, Move, EXAMPLES["moves"])
+    for one in callbacks:
+        require("callbacks", one, Callback, EXAMPLES["callbacks"])
+
+
+def require_savable(model: Model, init: Any, schedule: Any, moves: Sequence[Any], kept: bool) -> None:
+    """StoreError, before anything is computed, for what could not be written to a file or not be read again.
+
+    A model is always asked for, since its posterior is what training is for; the rest where the run is ``kept``.
+    """
+    parts = {"init": init, "schedule": schedule, "moves": list(moves)} if kept else {}
+    to_spec({"model": model, **parts}, REGISTRY)
+
+
+def require_savable_parameters(posterior: Posterior) -> None:
+    """StoreError, before the first lap, for parameters that could not be saved."""
+    to_spec(posterior, REGISTRY)
+
+
+def facts_of(source: Source) -> dict[str, Any]:
+    """What identifies the data, as a run directory keeps it; StoreError for what JSON would not give back."""
+    facts = source.describe()
+    try:
+        same = json.loads(json.dumps(facts, allow_nan=False)) == facts
+    except (TypeError, ValueError):
+        same = False
+    if not same:
+        raise StoreError(
+            f"{source.name}: {type(source).__name__}.describe() gives {shown(facts)}, which JSON does not give back; "
+            "needs a dict with text, numbers, lists and dicts in it"
+        )
+    return facts
