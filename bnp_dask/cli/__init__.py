@@ -15,7 +15,7 @@ from types import FrameType
 from typing import NoReturn
 
 from bnp_dask._version import __version__
-from bnp_dask.cli import data, demos, look, run
+from bnp_dask.cli import data, demos, guests, look, run
 from bnp_dask.cli.stop import Terminated
 from bnp_dask.errors import BnpDaskError, ExecutionError
 from bnp_dask.execute.base import plain_interrupts
@@ -60,6 +60,7 @@ def build_parser() -> argparse.ArgumentParser:
     for command in commands.choices.values():
         command.add_argument("--debug", action="store_true", help="show the traceback of an error")
         command.add_argument("--quiet", action="store_true", help="print errors, warnings and results only")
+        guests.add_option(command)
     return parser
 
 
@@ -76,6 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with _sigterm_raises(), _plain_warnings(), _quiet_libraries(args.debug):
         try:
             with plain_interrupts():
+                guests.import_modules(args)
                 args.run(args)
         except KeyboardInterrupt as stop:
             what, code = (

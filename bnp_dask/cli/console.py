@@ -19,7 +19,8 @@ from bnp_dask.inputs.settings import shown
 if TYPE_CHECKING:
     from distributed import Client, Security
 
-    from bnp_dask.cli.job_parts import ClientSpec
+    from bnp_dask.cli.job_parts import ClientSpec, ExecutorSpec
+    from bnp_dask.execute.base import Executor
     from bnp_dask.model import Posterior
 
 CONNECT_SECONDS = "20s"
@@ -53,12 +54,19 @@ def add_client_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--tls-key", metavar="PEM", help="this client's key")
 
 
-def client_spec(args: argparse.Namespace, default: ClientSpec | None = None) -> ClientSpec:
+def client_spec(
+    args: argparse.Namespace, default: ClientSpec | ExecutorSpec | None = None
+) -> ClientSpec | ExecutorSpec:
     """Where to compute: what the options say, else what the job file says."""
-    from bnp_dask.cli.jobfile import TLS, ClientSpec
+    from bnp_dask.cli.jobfile import TLS, ClientSpec, ExecutorSpec
 
-    default = ClientSpec() if default is None else default
     given = {name: getattr(args, name, None) for name in ("memory_limit", *TLS)}
+    if isinstance(default, ExecutorSpec):
+        asked = (args.workers, args.scheduler, args.scheduler_file, *given.values())
+        if all(value is None for value in asked):
+            return default
+        default = None
+    default = ClientSpec() if default is None else default
     if args.workers is None and args.scheduler is None and args.scheduler_file is None:
         return replace(default, **{name: value for name, value in given.items() if value is not None})
     kept = ("memory_limit",) if args.workers is not None else TLS
@@ -67,8 +75,14 @@ def client_spec(args: argparse.Namespace, default: ClientSpec | None = None) -> 
 
 
 @contextlib.contextmanager
-def open_client(spec: ClientSpec, quiet: bool = False) -> Iterator[Client | None]:
-    """A client of the cluster that is meant, closed at the end; None to compute without Dask."""
+def open_client(spec: ClientSpec | ExecutorSpec, quiet: bool = False) -> Iterator[Client | Executor | None]:
+    """A client of the cluster, or the executor, that is meant, closed at the end; None to compute without Dask."""
+    from bnp_dask.cli.job_parts import ExecutorSpec
+
+    if isinstance(spec, ExecutorSpec):
+        with contextlib.closing(spec.make()) as executor:
+            yield executor
+        return
     if spec.workers is None and spec.scheduler is None and spec.scheduler_file is None:
         yield None
         return

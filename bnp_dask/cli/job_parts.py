@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from bnp_dask.data import Source, as_source
 from bnp_dask.errors import SettingError
+from bnp_dask.execute.base import Executor
+from bnp_dask.inputs.protocols import require
 
 TLS = ("tls_ca_file", "tls_cert", "tls_key")
 """Settings of an encrypted connection."""
@@ -54,6 +57,23 @@ class ClientSpec:
             raise SettingError(f"{' and '.join(tls)} without the others: give all of {', '.join(TLS)}, or none")
         if tls and self.scheduler is None and self.scheduler_file is None:
             raise SettingError("certificates are for a scheduler that runs already; give scheduler or scheduler_file")
+
+
+@dataclass(frozen=True, eq=False)
+class ExecutorSpec:
+    """An executor of another package: its class and its settings.  It may start much, so it is made to be used."""
+
+    kind: type
+    settings: Mapping[str, Any]
+
+    def make(self) -> Executor:
+        """The executor; SettingError where the class makes none of these settings."""
+        try:
+            made = self.kind(**self.settings)
+        except (TypeError, ValueError) as error:
+            raise SettingError(f"client: {error}") from error
+        require("client", made, Executor, "an executor")
+        return made
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,11 @@
     reproducible: false                      # or true: the same bits on other processors (mixtures)
     memory: 256MB                            # of this process for what it holds of batches; the rest lies in files
 
+Classes of other packages go by their module, ``{type: negbin.NegativeBinomial, r: 2.0}``, once that is imported
+(``bnp-dask train --import negbin ...``) or installed with an entry point; see :func:`bnp_dask.register`.  So may the
+source of the data, ``data: {type: sqlite_rows.SqliteRows, ...}``, and the executor, ``client: {type: pool.Pool}``.
+Reading a job file imports nothing else that it names.
+
 Only ``model`` and ``data`` are required.  Paths are relative to the job file, or to ``folder`` where that is given.
 Every class takes the settings that it has in Python; arrays are lists of numbers or paths of ``.npy`` files.
 Columns of a table go by name: ``{type: Product, groups: {age: Gaussian, "visits, calls": Poisson}}``.
@@ -28,7 +33,6 @@ another, each alias counted as what it stands for.  Larger arrays belong into ``
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import os
 import types
 import typing
@@ -41,12 +45,25 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 import numpy as np
 import yaml
 
-from bnp_dask._names import ALLOCATIONS, INITIALIZATIONS, MOVES, OBSERVATIONS, SCHEDULES, Group
 from bnp_dask.allocation.base import Allocation
-from bnp_dask.cli.job_parts import TLS, ClientSpec, DataSpec
+from bnp_dask.cli.job_parts import TLS, ClientSpec, DataSpec, ExecutorSpec
+from bnp_dask.cli.job_roles import (
+    ALLOCATION,
+    EXECUTOR,
+    INIT,
+    MOVE,
+    OBSERVATION,
+    SCHEDULE,
+    SOURCE,
+    Role,
+    class_of,
+    nearest,
+    short_name,
+)
+from bnp_dask.data.base import Source
 from bnp_dask.errors import SettingError
-from bnp_dask.inputs.lines import SHOWN, shortened
 from bnp_dask.inputs.paths import local_path
+from bnp_dask.inputs.protocols import require
 from bnp_dask.inputs.settings import shown
 from bnp_dask.inputs.yaml_limits import LIMITS, read_yaml
 from bnp_dask.model import Model, Posterior
@@ -72,11 +89,11 @@ class Job:
     """
 
     model: Model
-    data: DataSpec
+    data: DataSpec | Source
     init: Any
     schedule: Any
     moves: tuple[Any, ...] | None
-    client: ClientSpec
+    client: ClientSpec | ExecutorSpec
     store: str | None
     rng: int
     n_init: int
@@ -95,7 +112,7 @@ class Job:
         """
         return train(
             self.model,
-            self.data.open(self.on_bad_batch),
+            self.data.open(self.on_bad_batch) if isinstance(self.data, DataSpec) else self.data,
             init=self.init,
             schedule=self.schedule,
             moves=self.moves,
@@ -167,21 +184,13 @@ def parse_job(content: Any, folder: Path) -> Job:
     folder = Path(_absolute(values.get("folder") or ".", folder, "folder"))
     if values.get("rng", 0) < 0:
         raise SettingError(f"rng: found {values['rng']}, needs a whole number, at least 0")
-    data = _build(DataSpec, _short(top["data"], "path"), "data", folder)
-    apart = {"weights": data.weights, "groups": data.groups}
-    files = {n: _absolute(v, folder, f"data.{n}") for n, v in apart.items() if v is not None and v.endswith(".npy")}
-    client = ClientSpec() if top.get("client") is None else _build(ClientSpec, top["client"], "client", folder)
-    for name in ("scheduler_file", *TLS):
-        if getattr(client, name) is not None:
-            found = _absolute(getattr(client, name), folder, f"client.{name}")
-            client = dataclasses.replace(client, **{name: found})
     return Job(
         model=_build(Model, top["model"], "model", folder),
-        data=dataclasses.replace(data, path=_absolute(data.path, folder, "data.path"), **files),
-        init=_one_of(INITIALIZATIONS, top["init"], "init", folder) if top.get("init") is not None else None,
-        schedule=_one_of(SCHEDULES, top["schedule"], "schedule", folder) if top.get("schedule") is not None else None,
+        data=_data(top["data"], folder),
+        init=None if top.get("init") is None else _one_of(INIT, top["init"], "init", folder),
+        schedule=None if top.get("schedule") is None else _one_of(SCHEDULE, top["schedule"], "schedule", folder),
         moves=_moves(top.get("moves"), folder),
-        client=client,
+        client=_client(top.get("client"), folder),
         store=None if values.get("store") is None else _absolute(values["store"], folder, "store"),
         rng=values.get("rng", 0),
         n_init=values.get("n_init", 1),
@@ -210,23 +219,46 @@ def to_text(job: Job) -> str:
     return yaml.safe_dump(dict(job.raw), sort_keys=False)
 
 
+def _data(value: Any, folder: Path) -> DataSpec | Source:
+    """Where the data are, or a source of another package that has a ``type``."""
+    if isinstance(value, Mapping) and "type" in value:
+        return _one_of(SOURCE, value, "data", folder)
+    data = _build(DataSpec, _short(value, "path"), "data", folder)
+    apart = {"weights": data.weights, "groups": data.groups}
+    files = {n: _absolute(v, folder, f"data.{n}") for n, v in apart.items() if v is not None and v.endswith(".npy")}
+    return dataclasses.replace(data, path=_absolute(data.path, folder, "data.path"), **files)
+
+
+def _client(value: Any, folder: Path) -> ClientSpec | ExecutorSpec:
+    """Where to compute, or an executor of another package that has a ``type``: made when the run begins."""
+    if isinstance(value, Mapping) and "type" in value:
+        kind, given = _kind_and_settings(value, "client")
+        cls = class_of(EXECUTOR, kind, "client")
+        return ExecutorSpec(cls, _settings(cls, given, "client", folder))
+    client = ClientSpec() if value is None else _build(ClientSpec, value, "client", folder)
+    for name in ("scheduler_file", *TLS):
+        if getattr(client, name) is not None:
+            found = _absolute(getattr(client, name), folder, f"client.{name}")
+            client = dataclasses.replace(client, **{name: found})
+    return client
+
+
 def _moves(value: Any, folder: Path) -> tuple[Any, ...] | None:
     """The moves of a list; None, which is what ``train`` does by default, where nothing is given."""
     if value is None:
         return None
     if not isinstance(value, list):
         raise SettingError(f"moves: found {shown(value)}, needs a list, such as [Birth, Merge, Delete]")
-    return tuple(_one_of(MOVES, move, f"moves[{i}]", folder) for i, move in enumerate(value))
+    return tuple(_one_of(MOVE, move, f"moves[{i}]", folder) for i, move in enumerate(value))
 
 
 # -- from text to objects -------------------------------------------------------------------------------------
-def _one_of(group: Group, value: Any, path: str, folder: Path) -> Any:
-    """An object of one of the classes of a group, from ``{type: Name, ...}`` or ``Name``."""
+def _one_of(role: Role, value: Any, path: str, folder: Path) -> Any:
+    """An object of one of the classes of a role, from ``{type: Name, ...}`` or ``Name``."""
     kind, given = _kind_and_settings(value, path)
-    if kind not in group:
-        raise SettingError(f"{path}: there is no {shown(kind)}{nearest(kind, group)}")
-    cls = getattr(importlib.import_module(group[kind]), kind)
-    return _build(cls, given, path, folder)
+    made = _build(class_of(role, kind, path), given, path, folder)
+    require(path, made, role.protocol, role.example)
+    return made
 
 
 def _kind_and_settings(value: Any, path: str) -> tuple[str, dict[str, Any]]:
@@ -267,11 +299,13 @@ def _convert(value: Any, hint: Any, path: str, folder: Path) -> Any:
     if hint is object:
         return value
     if hint is Allocation:
-        return _one_of(ALLOCATIONS, value, path, folder)
+        return _one_of(ALLOCATION, value, path, folder)
     if hint is Observation:
-        return _one_of(OBSERVATIONS, value, path, folder)
+        return _one_of(OBSERVATION, value, path, folder)
     if hint is Posterior:
         return load(_absolute(_text(value, path), folder, path))
+    if hint is Path:
+        return Path(_absolute(_text(value, path), folder, path))
     if hint in (np.ndarray, Any):
         return _array(value, path, folder)
     if get_origin(hint) is Literal:
@@ -284,7 +318,7 @@ def _convert(value: Any, hint: Any, path: str, folder: Path) -> Any:
         return _convert_union(value, get_args(hint), path, folder)
     if isinstance(get_origin(hint), type) and issubclass(get_origin(hint), Mapping):
         item = get_args(hint)[1]
-        return {k: _convert(v, item, f"{path}[{_short_name(k)}]", folder) for k, v in _mapping(value, path).items()}
+        return {k: _convert(v, item, f"{path}[{short_name(k)}]", folder) for k, v in _mapping(value, path).items()}
     if get_origin(hint) is tuple:
         if not isinstance(value, list):
             raise SettingError(f"{path}: found {shown(value)}, needs a list, such as [a, b]")
@@ -346,15 +380,6 @@ def _array(value: Any, path: str, folder: Path) -> np.ndarray:
 
 
 # -- small things ----------------------------------------------------------------------------------------------
-def nearest(name: Any, known: Any) -> str:
-    """``"; did you mean 'gamma'?"``, or the list of what there is."""
-    folded = {str(k).lower(): str(k) for k in known}
-    close = get_close_matches(_short_name(name).lower(), folded, n=1, cutoff=0.5)
-    if close:
-        return f"; did you mean {folded[close[0]]!r}?"
-    return f"; there are {', '.join(str(k) for k in known)}"
-
-
 def _mapping(value: Any, path: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise SettingError(f"{path}: found {shown(value)}, needs settings, such as 'name: value'")
@@ -373,11 +398,7 @@ def _short(value: Any, name: str) -> Any:
 
 
 def _join(path: str, name: Any) -> str:
-    return f"{path}.{_short_name(name)}" if path else _short_name(name)
-
-
-def _short_name(name: Any) -> str:
-    return shortened(str(name), SHOWN)
+    return f"{path}.{short_name(name)}" if path else short_name(name)
 
 
 def _absolute(path: str, folder: Path, where: str) -> str:

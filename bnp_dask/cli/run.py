@@ -24,7 +24,7 @@ from bnp_dask.inputs.lines import say
 from bnp_dask.inputs.paths import POSTERIOR_NAME, local_path
 
 if TYPE_CHECKING:
-    from bnp_dask.cli.job_parts import ClientSpec
+    from bnp_dask.cli.job_parts import ClientSpec, ExecutorSpec
     from bnp_dask.cli.jobfile import Job
     from bnp_dask.model import Posterior
 
@@ -109,7 +109,7 @@ def resume_command(args: argparse.Namespace) -> None:
     go(job, client_spec(args, job.client), resume=True, quiet=args.quiet)
 
 
-def go(job: Job, where: ClientSpec, resume: bool, quiet: bool) -> None:
+def go(job: Job, where: ClientSpec | ExecutorSpec, resume: bool, quiet: bool) -> None:
     """Run a job and print what came out."""
     from bnp_dask.training.callbacks import Callback, Progress
     from bnp_dask.training.train import STOPPED

@@ -72,7 +72,7 @@ def rows_of(args: argparse.Namespace, posterior: Posterior, trained: str, weight
 
 def job_data(rundir: str) -> DataSpec | None:
     """The data that a run was trained on, as its job file describes them; None without one."""
-    from bnp_dask.cli.jobfile import read_job
+    from bnp_dask.cli.jobfile import DataSpec, read_job
     from bnp_dask.errors import BnpDaskError
     from bnp_dask.store import JOB_NAME
 
@@ -82,7 +82,8 @@ def job_data(rundir: str) -> DataSpec | None:
     if not copy.is_file():
         return None
     try:
-        return read_job(copy).data
+        data = read_job(copy).data
+        return data if isinstance(data, DataSpec) else None
     except BnpDaskError:  # of another version, or its files are gone: the run can be read without it
         return None
 

@@ -1,0 +1,37 @@
+"""``--import MODULE``: classes of other packages, for every command."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+
+from bnp_dask.errors import SettingError
+
+
+def add_option(command: argparse.ArgumentParser) -> None:
+    """Add the option to a command."""
+    command.add_argument(
+        "--import",
+        dest="modules",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="import a module first that registers classes of its own, such as a likelihood (installed, or in the "
+        "current directory); may be given several times",
+    )
+
+
+def import_modules(args: argparse.Namespace) -> None:
+    """Import what the options name; files never do, so that reading one runs no code that it names."""
+    if args.modules and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    for name in args.modules:
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            raise SettingError(
+                f"--import {name}: {error}; needs a module that is installed or in the current directory, or in one "
+                "that PYTHONPATH lists"
+            ) from error

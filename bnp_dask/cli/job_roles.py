@@ -1,0 +1,66 @@
+"""Classes that a job file may name, by what they are for."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from bnp_dask._names import ALLOCATIONS, INITIALIZATIONS, MOVES, OBSERVATIONS, SCHEDULES, Group
+from bnp_dask.allocation.base import Allocation
+from bnp_dask.core.registry import REGISTRY
+from bnp_dask.data.base import Source
+from bnp_dask.errors import SettingError, StoreError
+from bnp_dask.execute.base import Executor
+from bnp_dask.initialize import Initialization
+from bnp_dask.inputs.lines import SHOWN, shortened
+from bnp_dask.inputs.settings import shown
+from bnp_dask.moves import Move
+from bnp_dask.observation.base import Observation
+from bnp_dask.schedules import Schedule
+
+
+@dataclass(frozen=True, eq=False)
+class Role:
+    """Purpose of a class: names in this package, the protocol to follow, and an example for messages."""
+
+    known: Group
+    protocol: type
+    example: str
+
+
+ALLOCATION = Role(ALLOCATIONS, Allocation, "DPMixture")
+OBSERVATION = Role(OBSERVATIONS, Observation, "Gaussian")
+INIT = Role(INITIALIZATIONS, Initialization, "RandomExamples")
+SCHEDULE = Role(SCHEDULES, Schedule, "Memoized")
+MOVE = Role(MOVES, Move, "Merge")
+SOURCE = Role({}, Source, "sqlite_rows.SqliteRows")
+EXECUTOR = Role({}, Executor, "pool.Pool")
+
+
+def class_of(role: Role, kind: str, path: str) -> type:
+    """The class of a name: one of this package, or with its module one that was registered."""
+    if kind in role.known:
+        return getattr(importlib.import_module(role.known[kind]), kind)
+    if "." in kind:
+        try:
+            return REGISTRY.find(kind)
+        except StoreError as error:
+            raise SettingError(f"{path}: there is no {shown(kind)}: {error}") from error
+    hint = nearest(kind, role.known) if role.known else f"; needs the class with its module, such as {role.example}"
+    raise SettingError(f"{path}: there is no {shown(kind)}{hint}")
+
+
+def nearest(name: Any, known: Any) -> str:
+    """``"; did you mean 'gamma'?"``, or the list of what there is."""
+    folded = {str(k).lower(): str(k) for k in known}
+    close = get_close_matches(short_name(name).lower(), folded, n=1, cutoff=0.5)
+    if close:
+        return f"; did you mean {folded[close[0]]!r}?"
+    return f"; there are {', '.join(str(k) for k in known)}"
+
+
+def short_name(name: Any) -> str:
+    """A name in the length that messages show."""
+    return shortened(str(name), SHOWN)
