@@ -18,6 +18,8 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 MAX_FILE_LINES = 450
 MAX_FUNCTION_LINES = 60
+MAX_TOP_FILES = 6
+MAX_FOLDER_FILES = 16
 
 DASK_DOORS = {
     f"bnp_dask.execute.{name}" for name in ("dask", "local", "lost", "message", "pulse", "reach", "worker_queue")
@@ -76,6 +78,37 @@ def test_dask_has_few_doors(imports):
     allowed = {m for m in using if m in DASK_DOORS | DASK_COLLECTIONS or m.startswith("bnp_dask.cli.")}
     assert using == allowed, f"{sorted(using - allowed)} import Dask; only {sorted(DASK_DOORS | DASK_COLLECTIONS)} may"
     assert "bnp_dask.execute.dask" in using
+
+
+CLEAN = ("core", "kernels", "observation", "allocation", "structure", "model", "initialize", "moves", "schedules")
+"""The mathematics: what it imports when it is imported, through whatever others, holds none of :data:`HEAVY`."""
+
+HEAVY = ("dask", "distributed", "zarr", "pyarrow")
+
+LOADS = """
+import importlib, pkgutil, sys
+for name in {clean}:
+    top = importlib.import_module("bnp_dask." + name)
+    inner = pkgutil.walk_packages(getattr(top, "__path__", ()), top.__name__ + ".")
+    for module in [top.__name__, *(found.name for found in inner)]:
+        importlib.import_module(module)
+        loaded = [heavy for heavy in {heavy} if heavy in sys.modules]
+        if loaded:
+            sys.exit(module + " loads " + ", ".join(loaded))
+"""
+
+
+def test_the_mathematics_loads_no_dask_zarr_or_arrow():
+    code = LOADS.format(clean=CLEAN, heavy=HEAVY)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_folders_are_small():
+    folders = {PACKAGE, *(path.parent for path in SOURCES)}
+    counts = {str(folder.relative_to(ROOT)): len(list(folder.glob("*.py"))) for folder in folders}
+    over = {name: n for name, n in counts.items() if n > (MAX_TOP_FILES if name == "bnp_dask" else MAX_FOLDER_FILES)}
+    assert not over, f"{over}: at most {MAX_TOP_FILES} files on the top and {MAX_FOLDER_FILES} in a folder"
 
 
 def test_kernels_import_only_arrays(imports):

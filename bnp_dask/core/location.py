@@ -10,14 +10,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import IO, Any, NoReturn, TypeVar
+from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import fsspec
-from zarr.storage import FsspecStore, LocalStore
 
 from bnp_dask.errors import BnpDaskError, DataError, SettingError, nearest
 from bnp_dask.inputs.paths import local_path
 from bnp_dask.inputs.settings import path_text, shown
+
+if TYPE_CHECKING:
+    from zarr.storage import FsspecStore, LocalStore
 
 T = TypeVar("T")
 
@@ -226,7 +228,9 @@ class Location:
             fs.rm(path, recursive=True)
 
     def zarr_store(self, read_only: bool = True) -> LocalStore | FsspecStore:
-        """The folder as a Zarr store."""
+        """The folder as a Zarr store; Zarr is loaded when one is asked for."""
+        from zarr.storage import FsspecStore, LocalStore
+
         if self.is_local:
             return LocalStore(self.url, read_only=read_only)
         return FsspecStore.from_url(self.url, storage_options=dict(self.options), read_only=read_only)
