@@ -11,6 +11,7 @@ import numpy as np
 
 from bnp_dask.errors import SettingError
 from bnp_dask.model import Posterior
+from bnp_dask.moves.engine import SORT
 from bnp_dask.reports import describe
 from bnp_dask.training.results import History
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 BLUE, RED = "#2b6cb0", "#c05621"
 MOVE_COLORS = {"birth": "#2f855a", "merge": "#d69e2e", "delete": "#c53030"}
+OTHER_COLOR = "#553c9a"
+"""Of moves of other packages."""
 
 
 def new_figure(width: float = 6.4, height: float = 3.6) -> Figure:
@@ -111,7 +114,7 @@ def plot_run(history: History) -> Figure:
 
 
 def plot_moves(history: History, ax: Axes | None = None) -> Axes:
-    """Accepted proposals per lap: births upwards, merges and deletes downwards."""
+    """Accepted proposals per lap: those that make more clusters upwards, such as births, the others downwards."""
     ax = new_figure().add_subplot() if ax is None else ax
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
@@ -119,11 +122,16 @@ def plot_moves(history: History, ax: Axes | None = None) -> Axes:
     laps = int(max(np.asarray(history["lap"], np.int64), default=1)) if "lap" in history else 1
     x = np.arange(1, laps + 1)
     below = np.zeros(laps)
-    for kind, color in MOVE_COLORS.items():
-        accepted = [m["lap"] for m in history.moves() if m["kind"] == kind and m["accepted"]]
-        height = np.bincount(np.array(accepted, np.int64), minlength=laps + 1)[1 : laps + 1].astype(float)
-        up = kind == "birth"
-        label = f"{kind}s ({int(height.sum())})"
+    done = [m for m in history.moves() if m["accepted"] and m["kind"] != SORT]
+    others = sorted({m["kind"] for m in done} - MOVE_COLORS.keys())
+    for kind in [*MOVE_COLORS, *others]:
+        accepted = [m for m in done if m["kind"] == kind]
+        height = np.bincount(np.array([m["lap"] for m in accepted], np.int64), minlength=laps + 1)[1 : laps + 1].astype(
+            float
+        )
+        up = kind == "birth" or any(len(m["others"]) > len(m["targets"]) for m in accepted)
+        color = MOVE_COLORS.get(kind, OTHER_COLOR)
+        label = f"{kind}s ({len(accepted)})"
         ax.bar(x, height if up else -height, bottom=0.0 if up else below, color=color, width=0.8, label=label)
         below = below if up else below - height
     ax.axhline(0.0, color="#4a5568", linewidth=0.8)
