@@ -2,8 +2,9 @@
 
 Recorded are the objective and the counts after each lap, and which moves were tried and accepted: what a change of
 names, files or imports must keep.  Moves and numbers of clusters are compared exactly.  Objectives and counts are
-compared to a share of 1e-9: other processors and other versions of BLAS round otherwise, by 1e-13 or so after these few
-laps, while another order of random numbers, or of moves, changes them by 1e-4 and more.
+compared to a share of 1e-9, because other processors and other versions of BLAS round otherwise; another order of
+random numbers, or of moves, changes them by far more.  Where another machine decides a move otherwise, write them anew
+there from the commit before a change.
 """
 
 from __future__ import annotations

@@ -172,7 +172,7 @@ def _open_object(
         if keys is not None and (isinstance(source, DaskArraySource) or keys.column is None):
             return grouped(source, keys.require_offsets(source.name), batch_size, apart, rows.cut)
         return _weighted(source, source.spans, apart)
-    if isinstance(data, Source):
+    if isinstance(data, Source) and not isinstance(data, type):
         given = (batch_size, rows.weights, None if isinstance(columns, Columns) else columns, keys, rows.cut)
         if any(value is not None for value in given):
             raise DataError(
