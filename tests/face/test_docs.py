@@ -6,20 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 import yaml
 
-from bnp_dask import _names
-from bnp_dask.cli import build_parser
+from bnp_dask import __version__
 from bnp_dask.cli.jobfile import parse_job, read_job
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
 
 
 def test_the_two_lines_come_first():
@@ -28,65 +22,27 @@ def test_the_two_lines_come_first():
     assert 'pip install ".[test]" && pytest' in lines
 
 
+def test_the_readme_is_short():
+    assert len(README.splitlines()) < 150
+
+
 def test_pictures_and_files_exist_and_are_small():
     for path in re.findall(r"\]\(([^)#:]+)\)", README):
         assert (ROOT / path).exists(), path
     assert (ROOT / "docs" / "demo.png").stat().st_size < 200_000
 
 
-def test_every_public_class_is_named():
-    groups = (_names.ALLOCATIONS, _names.OBSERVATIONS, _names.SCHEDULES, _names.INITIALIZATIONS, _names.MOVES)
-    for name in (name for group in groups for name in group):
-        assert f"`{name}" in README, name
+def test_figures_of_the_readme_are_those_of_the_benchmarks():
+    benchmarks = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    speed = README.split("## Speed")[1].split("## ")[0]
+    for figure in ("5.8", "47", "7.3, 6.7 and 8.1", "1.85"):
+        assert figure in speed and figure in benchmarks, figure
 
 
-def test_every_command_exists():
-    commands = next(a for a in build_parser()._actions if a.dest == "command").choices
-    for line in re.findall(r"^bnp-dask (\w+)", README, re.MULTILINE):
-        assert line in commands
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_the_python_in_the_readme_runs(tmp_path, monkeypatch, capsys):
-    rng = np.random.default_rng(0)
-    (tmp_path / "bnp-dask-demo").mkdir()
-    patches = rng.standard_normal((600, 8)) * np.where(rng.random((600, 1)) < 0.5, 0.1, 2.0)
-    np.save(tmp_path / "patches.npy", patches)
-    monkeypatch.chdir(tmp_path)
-    import bnp_dask as bnp
-
-    bnp.ingest("patches.npy", "bnp-dask-demo/patches.zarr", batch_size=100)
-    _, first, second, third = blocks("python")
-    exec(first, {})
-    assert "nats per patch" in capsys.readouterr().out
-    pytest.importorskip("sklearn")
-    scope = {"X": patches}
-    exec(second, scope)
-    assert len(scope["labels"]) == 600
-    walk = np.repeat([[0.0, 0.0], [9.0, 9.0], [0.0, 9.0]], 80, axis=0) + rng.normal(size=(240, 2))
-    scope = {"bnp": bnp, "walk": walk, "another": walk[::-1].copy()}
-    exec(third, scope)
-    assert scope["states"].shape == (480,)
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_the_python_about_topics_runs(tmp_path, monkeypatch, capsys):
-    pytest.importorskip("sklearn")
-    import bnp_dask as bnp
-
-    monkeypatch.chdir(tmp_path)
-    texts = [(f"d{i}", ("open a socket and listen", "read a file and write")[i % 2] * 3) for i in range(40)]
-    bnp.ingest(texts, "bnp-dask-demo/docstrings.zarr", text=bnp.Text(min_df=1))
-    bnp.ingest(texts[:6], "bnp-dask-demo/heldout.zarr", vocabulary="bnp-dask-demo/docstrings.zarr")
-    model = bnp.Model(bnp.HDPTopics(), bnp.Multinomial())
-    schedule, store = bnp.Memoized(laps=2), "bnp-dask-demo/run"
-    start = bnp.RandomExamples(3)
-    bnp.train(model, "bnp-dask-demo/docstrings.zarr", init=start, moves=(), schedule=schedule, store=store)
-    scope = {}
-    exec(blocks("python")[0], scope)
-    assert "nats per held-out token" in capsys.readouterr().out
-    assert scope["shares"].shape == (1, 4)
-    assert scope["prepared"]["doc_topic_dists"].shape == (6, 3)
+def test_the_version_to_cite_is_the_version():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == __version__
+    assert citation["license"] == "BSD-3-Clause"
 
 
 # -- examples -------------------------------------------------------------------------------------------------

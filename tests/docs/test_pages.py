@@ -1,0 +1,99 @@
+"""Every page of the documentation runs as it is written, shows what it prints, and links to what is there."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from bnp_dask import _names
+from bnp_dask.cli import build_parser
+from tests.docs.pages import DOCS, ROOT, Page, all_pages, blocks, difference, run
+
+TEXTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+
+OWN_FILES = {path for path in (DOCS / "extend").glob("*.md") if path.name != "index.md"}
+"""Pages that show files of a reader's own package."""
+
+_LINK = re.compile(r"(?<!`)\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+def marked(page: Page) -> object:
+    marks = [pytest.mark.timeout(900), *([pytest.mark.long] if "<!-- long -->" in page.text else [])]
+    return pytest.param(page, id=page.name, marks=marks)
+
+
+@pytest.mark.parametrize("page", [marked(page) for page in all_pages()])
+def test_a_page_runs_and_prints_what_it_shows(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for outcome in run(page):
+        if wrong := difference(outcome):
+            pytest.fail(f"{page.name}:{outcome.block.line}\n{wrong}", pytrace=False)
+    for name in page.pictures:
+        assert (tmp_path / name).stat().st_size < 100_000
+        assert (page.path.parent / name).stat().st_size < 100_000
+
+
+def test_a_wrong_output_a_failed_command_and_a_foreign_one_are_found(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def outcome(text: str) -> list[str]:
+        path = tmp_path / "page.md"
+        path.write_text(text)
+        monkeypatch.setattr(Page, "name", "page.md")
+        return [difference(o) for o in run(Page(path))]
+
+    assert outcome("```python\nprint(1, 2)\n```\n```text\n1 ...\n```\n") == [""]
+    assert "printed:\n1" in outcome("```python\nprint(1)\n```\n```text\n2\n```\n")[0]
+    assert outcome("<!-- not run: no need -->\n```bash\nrm -r /\n```\n") == []
+    for line in ("ls", "bnp-dask inspect nothing.here"):
+        with pytest.raises(AssertionError, match=line):
+            outcome(f"```bash\n{line}\n```\n")
+
+
+def anchor(heading: str) -> str:
+    """The anchor of a heading, as GitHub and the site make it."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_lead_somewhere(path):
+    for link in _LINK.findall(path.read_text(encoding="utf-8")):
+        assert not link.startswith(("http:", "https:")), f"{link}: no host is a promise of this project"
+        name, _, place = link.partition("#")
+        target = (path.parent / name).resolve() if name else path
+        assert target.exists(), link
+        if place:
+            assert place in map(anchor, _HEADING.findall(target.read_text(encoding="utf-8"))), link
+
+
+@pytest.mark.parametrize("path", [p for p in TEXTS if p not in OWN_FILES], ids=lambda p: str(p.relative_to(ROOT)))
+def test_modules_and_names_in_the_text_exist(path):
+    """Modules such as ``schedules/engine/pipeline.py``, folders, and names such as ``bnp.train`` in the prose."""
+    text = path.read_text(encoding="utf-8")
+    for name in re.findall(r"`((?:[a-z_]+/)*[a-z_]+\.py|(?:[a-z_]+/)+)`", text):
+        places = (ROOT / name, ROOT / "bnp_dask" / name, path.parent / name)
+        assert any(place.exists() for place in places), f"{name} is nowhere"
+    for name in re.findall(r"`bnp\.(\w+)", text):
+        assert name in _names.PUBLIC, f"bnp.{name}"
+
+
+def test_every_public_class_is_named_in_a_guide():
+    guides = "".join(p.read_text(encoding="utf-8") for p in DOCS.rglob("*.md") if p.name != "api.md")
+    groups = (_names.ALLOCATIONS, _names.OBSERVATIONS, _names.SCHEDULES, _names.INITIALIZATIONS, _names.MOVES)
+    for name in (name for group in groups for name in group):
+        assert f"`{name}" in guides, name
+
+
+def test_every_public_name_is_in_the_reference():
+    listed = re.findall(r"^::: bnp_dask\.(\w+)$", (DOCS / "api.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(listed) == sorted(set(_names.PUBLIC) - {"__version__"})
+
+
+def test_every_command_of_the_text_exists():
+    commands = next(a for a in build_parser()._actions if a.dest == "command").choices
+    for path in TEXTS:
+        for block in blocks(path.read_text(encoding="utf-8")):
+            for word in re.findall(r"^(?:srun )?bnp-dask ([a-z]\w*)", block.text, re.MULTILINE):
+                assert word in commands, f"{path.name}: bnp-dask {word}"
