@@ -17,7 +17,7 @@ from typing import NoReturn
 from bnp_dask._version import __version__
 from bnp_dask.cli import data, demos, guests, look, run
 from bnp_dask.cli.stop import Terminated
-from bnp_dask.errors import BnpDaskError, ExecutionError
+from bnp_dask.errors import BnpDaskError, ExecutionError, StoreError
 from bnp_dask.execute.base import plain_interrupts
 from bnp_dask.inputs.lines import one_line, open_standard_files, tell
 
@@ -114,8 +114,9 @@ def _notes(error: BaseException) -> str:
 
 
 def _way_on(error: Exception, args: argparse.Namespace) -> str:
-    """What to type to go on with a run that had begun."""
+    """What to type to go on with a run that had begun, or whose directory the system did not let be written."""
     begun = isinstance(error, ExecutionError) or run.BEGUN in getattr(error, "__notes__", ())
+    begun |= isinstance(error, StoreError) and isinstance(error.__cause__, OSError)
     return run.how_to_resume(args) if begun else ""
 
 

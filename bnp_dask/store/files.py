@@ -76,7 +76,7 @@ def cannot(verb: str, path: Path, error: OSError) -> StoreError:
     """The error for a file that the operating system refuses."""
     reason = error.strerror or str(error)
     return StoreError(
-        f"cannot {verb} {path}: {reason}. The last checkpoint is unharmed: make room or give permission, then resume"
+        f"cannot {verb} {path}: {reason}. Make room or give permission, then go on: what was saved before is unharmed"
     )
 
 

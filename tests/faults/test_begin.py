@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+from functools import partial
 
 import numpy as np
 import pytest
@@ -91,6 +93,37 @@ def test_killed_at_every_file_up_to_the_first_lap(folder, quiet, monkeypatch, ca
     needed = {"run/job.yaml", "run/RUN.json", "run/SESSION", "run/checkpoints/00000001.json"}
     assert needed <= seen
     assert any(name.startswith("run/manifest/") for name in seen)
+
+
+@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.long), 4])
+def test_a_disk_that_is_full_before_the_first_lap_is_told_with_the_command_that_goes_on(
+    folder, quiet, monkeypatch, capsys, every
+):
+    """At whichever file, the lock too: one line, and what it names ends in the quiet run's bits."""
+    replace, pwrite, ends = os.replace, os.pwrite, set()
+    for n in range(0, 60, every):
+        written = []
+
+        def full(write, *args, written=written, n=n):
+            written.append(args)
+            if len(written) > n:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return write(*args)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "pwrite", partial(full, pwrite))
+            patch.setattr(os, "replace", partial(full, replace))
+            code = main(["train", "run.yaml"])
+        if code == 0 or RunStore.has_begun("run"):
+            break
+        said = capsys.readouterr().err.splitlines()[-1]
+        assert "No space left on device" in said
+        ends.add(said.rpartition("; ")[2])
+        resumed = said.endswith("; go on with: bnp-dask resume run")
+        assert main(["resume", "run"] if resumed else ["train", "run.yaml"]) == 0
+        assert what() == quiet
+        shutil.rmtree("run")
+    assert ends == {"nothing was saved yet", "go on with: bnp-dask resume run"}
 
 
 def dies(*args):
