@@ -126,7 +126,7 @@ def _add_score(commands: argparse._SubParsersAction) -> None:
 
 def ingest_command(args: argparse.Namespace) -> None:
     """Make a store and say what was found."""
-    from bnp_dask.data.ingestion import ingest
+    from bnp_dask.data.ingestion.ingest import ingest
 
     columns = None if args.columns is None else [c.strip() for c in args.columns.split(",")]
     project = int(args.project) if args.project is not None and args.project.isdecimal() else args.project

@@ -99,7 +99,7 @@ def worker_settings(memory_limit: str | float | None = "auto") -> dict[str, Any]
 
 def _bytes_of(memory_limit: str | float | None) -> int | Literal["auto"]:
     """A limit in bytes, 0 for none; SettingError when it is no size."""
-    if memory_limit == "auto":
+    if isinstance(memory_limit, str) and memory_limit == "auto":
         return "auto"
     try:
         # Dask takes a unit alone for one of it

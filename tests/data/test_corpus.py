@@ -15,7 +15,7 @@ import pytest
 
 from bnp_dask.cli import main
 from bnp_dask.data import Text, as_source, load_documents, load_dropped, load_vocabulary
-from bnp_dask.data.ingestion import ingest
+from bnp_dask.data.ingestion.ingest import ingest
 from bnp_dask.errors import DataError, SettingError
 from tests.data.reading import rows
 

@@ -4,7 +4,7 @@ import itertools
 
 from bnp_dask.cli.demo.docstrings import PYTHON_WORDS, docstrings, stop_words
 from bnp_dask.data import Text, load_documents, load_vocabulary
-from bnp_dask.data.ingestion import ingest
+from bnp_dask.data.ingestion.ingest import ingest
 
 PROSE = "The harbour shelters fishing boats from winter storms while gulls circle above the old stone lighthouse tower."
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sklearn.feature_extraction.text import CountVectorizer
 
 from bnp_dask.data import Text, as_source, load_documents, load_dropped, load_vocabulary, read_vocabulary
-from bnp_dask.data.ingestion import ingest
+from bnp_dask.data.ingestion.ingest import ingest
 from bnp_dask.data.text.word_counts import Frequencies
 from bnp_dask.errors import DataError, SettingError
 from tests.data.reading import rows

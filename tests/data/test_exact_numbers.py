@@ -15,7 +15,7 @@ from scipy import sparse
 
 import bnp_dask as bnp
 from bnp_dask.data import as_source
-from bnp_dask.data.ingestion import ingest
+from bnp_dask.data.ingestion.ingest import ingest
 from bnp_dask.errors import DataError
 from bnp_dask.inputs.arrays import require_exact
 

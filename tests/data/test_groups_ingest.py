@@ -12,7 +12,7 @@ import zarr
 
 from bnp_dask.cli import main
 from bnp_dask.data import as_source
-from bnp_dask.data.ingestion import ingest
+from bnp_dask.data.ingestion.ingest import ingest
 from bnp_dask.errors import DataError, SettingError
 from tests.data.reading import read_all
 from tests.data.test_groups import LENGTHS, OFFSETS, WITH_ROWS, X, same_groups, table

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import zarr
 
-from bnp_dask.data.ingestion import ingest
+from bnp_dask.data.ingestion.ingest import ingest
 
 MB = 2**20
 

@@ -8,7 +8,7 @@ import pytest
 from scipy import sparse
 
 from bnp_dask.data import as_source
-from bnp_dask.data.ingestion import ingest
+from bnp_dask.data.ingestion.ingest import ingest
 from bnp_dask.errors import DataError
 from tests.data.reading import read_all, rows, weights
 

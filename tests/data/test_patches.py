@@ -9,7 +9,8 @@ import pytest
 from bnp_dask.cli import main
 from bnp_dask.core.location import Location
 from bnp_dask.data import Patches, as_source
-from bnp_dask.data.ingestion import ingest, patches
+from bnp_dask.data.ingestion import patches
+from bnp_dask.data.ingestion.ingest import ingest
 from bnp_dask.data.ingestion.patches import PatchStream, cut, read_grey, shares
 from bnp_dask.errors import DataError, SettingError
 from tests.data.reading import read_all, rows

@@ -10,7 +10,7 @@ import pytest
 
 from bnp_dask.core.survey import combine, survey_batch
 from bnp_dask.data import Text, as_source, load_documents, load_vocabulary, read_vocabulary
-from bnp_dask.data.ingestion import ingest
+from bnp_dask.data.ingestion.ingest import ingest
 from tests.data.reading import read_all
 
 SHARED = Path(__file__).resolve().parents[2] / ".." / "shared" / "data"

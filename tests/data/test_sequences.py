@@ -19,7 +19,7 @@ from bnp_dask.cli import main
 from bnp_dask.data import as_source
 from bnp_dask.data.grouped import offsets as groups_module
 from bnp_dask.data.grouped.steps import blocks_of, whole_groups
-from bnp_dask.data.ingestion import ingest
+from bnp_dask.data.ingestion.ingest import ingest
 from bnp_dask.errors import DataError, SettingError
 from tests.data.reading import read_all
 

@@ -8,7 +8,7 @@ import pytest
 from scipy import sparse
 
 from bnp_dask.data import as_source, read_vocabulary
-from bnp_dask.data.ingestion import ingest
+from bnp_dask.data.ingestion.ingest import ingest
 from bnp_dask.errors import DataError, SettingError
 from tests.data.reading import rows, weights
 
@@ -187,6 +187,13 @@ def test_idx(tmp_path, code, dtype):
     path.write_bytes(gzip.compress(idx(x, code)[:-1]))
     with pytest.raises(DataError, match="cut short, 1 bytes"):
         as_source(path)
+
+
+@pytest.mark.parametrize("given", [True, 2, 1e30, object, np.ones(2), ["csv"], np.ma.masked])
+def test_a_format_that_is_no_text_is_refused(tmp_path, given):
+    np.save(tmp_path / "x.npy", np.zeros((3, 2)))
+    with pytest.raises(SettingError, match=r"format=.* is unknown; formats are "):
+        ingest(tmp_path / "x.npy", tmp_path / "x.zarr", format=given)
 
 
 def test_settings_of_ingest(tmp_path):

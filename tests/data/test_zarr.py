@@ -10,7 +10,7 @@ import pytest
 import zarr
 
 from bnp_dask.data import as_source
-from bnp_dask.data.ingestion import ingest
+from bnp_dask.data.ingestion.ingest import ingest
 from bnp_dask.errors import DataError
 from tests.data.reading import rows, weights
 

@@ -9,6 +9,7 @@ import socket
 import zlib
 
 import dask
+import numpy as np
 import pytest
 from distributed import Client, LocalCluster, default_client
 
@@ -32,6 +33,12 @@ def test_only_workers_with_memory_to_spare_keep_what_they_free(limit, is_roomy):
     with dask.config.set(found):
         assert dask.config.get("distributed.worker.profile.cycle") == "10s"
         assert dask.config.get("distributed.nanny.pre-spawn-environ.OMP_NUM_THREADS") == 1
+
+
+@pytest.mark.parametrize("limit", [np.ones(3), np.array(["a", "b"]), np.ma.masked, [1], True, float("nan"), "lots"])
+def test_a_memory_limit_that_is_no_size_is_refused(limit):
+    with pytest.raises(SettingError, match="memory_limit=.*: needs a size"):
+        worker_settings(limit)
 
 
 def local_cluster():

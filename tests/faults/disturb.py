@@ -110,11 +110,12 @@ def ended(process: subprocess.Popen, folder: Path, limit: float) -> tuple[int, s
     return code, (folder / "stderr").read_text()
 
 
-def next_words(code: int, said: str, killed: bool) -> list[str]:
+def next_words(code: int, said: str, killed: bool, folder: Path) -> list[str]:
     """Words of the command that goes on; fails when the run did not end in one line that names it."""
-    if killed and code in (-signal.SIGKILL, 130, 143):
+    if killed and code in (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, 130, 143):
         named = NEXT.search(said.rstrip())
-        return shlex.split(named[1]) if named else ["resume", "disk/run"]
+        saved = (folder / "disk" / "run" / "job.yaml").exists()  # it may have had no time to say so
+        return shlex.split(named[1]) if named else ["resume", "disk/run"] if saved else ["train", "job.yaml"]
     lines = [line for line in said.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith(ERROR)]
     if code != 2 or len(errors) != 1 or lines[-1] != errors[0]:
@@ -153,7 +154,7 @@ def run_once(seed: int, ways: Sequence[str], settings: Settings, folder: Path) -
             code, said = ended(process, folder, settings.limit)
         seconds, how = time.monotonic() - began, f"{name}: {', '.join(chosen)} [{' '.join(scene.notes)}]"
         if code != 0:
-            words = next_words(code, said, "kill_coordinator" in chosen)
+            words = next_words(code, said, "kill_coordinator" in chosen, folder)
             how += f" -> code {code} after {seconds:.0f} s"
             machines.heal()
             again = command(words, folder, network)

@@ -20,7 +20,7 @@ from bnp_dask.analysis.topics.completion import FOLD_IN, split_atoms, split_coun
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.vocabulary import Words
 from bnp_dask.data import Text, as_source
-from bnp_dask.data.ingestion import ingest
+from bnp_dask.data.ingestion.ingest import ingest
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.threads import ThreadExecutor
 from bnp_dask.initialize import RandomExamples

@@ -32,7 +32,7 @@ from bnp_dask.cli import main
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.vocabulary import Words
 from bnp_dask.data import Text
-from bnp_dask.data.ingestion import ingest
+from bnp_dask.data.ingestion.ingest import ingest
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.threads import ThreadExecutor
 from bnp_dask.initialize import RandomExamples

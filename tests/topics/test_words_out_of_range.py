@@ -12,7 +12,7 @@ from scipy import sparse
 import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
 from bnp_dask.data import as_source
-from bnp_dask.data.ingestion import ingest
+from bnp_dask.data.ingestion.ingest import ingest
 from bnp_dask.errors import DataError
 from bnp_dask.execute.serial import SerialExecutor
 

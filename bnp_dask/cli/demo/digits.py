@@ -12,7 +12,7 @@ from bnp_dask.analysis.predict import predict
 from bnp_dask.cli.console import table
 from bnp_dask.cli.demo import Stage
 from bnp_dask.cli.demo.pictures import digits_picture
-from bnp_dask.data.ingestion import ingest
+from bnp_dask.data.ingestion.ingest import ingest
 from bnp_dask.initialize import BregmanKMeans
 from bnp_dask.inputs.lines import say
 from bnp_dask.model import Model

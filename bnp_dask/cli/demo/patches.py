@@ -15,7 +15,7 @@ from bnp_dask.cli.demo import Stage
 from bnp_dask.cli.demo.pictures import patches_picture
 from bnp_dask.core.location import Location
 from bnp_dask.data import Patches
-from bnp_dask.data.ingestion import ingest
+from bnp_dask.data.ingestion.ingest import ingest
 from bnp_dask.data.ingestion.patches import cut, read_grey
 from bnp_dask.initialize import BregmanKMeans
 from bnp_dask.inputs.lines import say

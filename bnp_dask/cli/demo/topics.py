@@ -17,7 +17,7 @@ from bnp_dask.cli.demo import Stage
 from bnp_dask.cli.demo.docstrings import LIMIT, Docstring, docstrings, stop_words
 from bnp_dask.core.batch import Batch
 from bnp_dask.data import Text
-from bnp_dask.data.ingestion import ingest
+from bnp_dask.data.ingestion.ingest import ingest
 from bnp_dask.initialize import BregmanKMeans
 from bnp_dask.inputs.lines import say
 from bnp_dask.model import Model, Posterior

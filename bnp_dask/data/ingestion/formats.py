@@ -27,6 +27,7 @@ from bnp_dask.data.text.files import TAR_ENDINGS, is_zip, zip_members
 from bnp_dask.data.text.options import Text
 from bnp_dask.data.text.tables import JSONL
 from bnp_dask.errors import DataError, SettingError, nearest
+from bnp_dask.inputs.settings import shown
 
 Format = Literal[
     "zarr", "parquet", "npy", "npz", "csv", "tsv", "idx", "images", "docword", "ldac", "svmlight", "svmlight0",
@@ -69,8 +70,8 @@ Piece = tuple[np.ndarray | sparse.csr_array, np.ndarray | None]
 def check_format(name: str) -> str:
     """The format; SettingError, with the nearest right one, when unknown."""
     if not isinstance(name, str) or name not in FORMATS:
-        hint = nearest(name, FORMATS, "; did you mean ")
-        raise SettingError(f"format={name!r} is unknown{hint}; formats are {', '.join(FORMATS)}")
+        hint = nearest(name, FORMATS, "; did you mean ") if isinstance(name, str) else ""
+        raise SettingError(f"format={shown(name)} is unknown{hint}; formats are {', '.join(FORMATS)}")
     return name
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from scipy import sparse
 
 from bnp_dask.data import Text, as_source
-from bnp_dask.data.ingestion import ingest
+from bnp_dask.data.ingestion.ingest import ingest
 from tests.topics.bars import bars_corpus
 
 SHARED = Path(__file__).resolve().parents[3] / ".." / "shared" / "data"
