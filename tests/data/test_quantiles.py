@@ -8,7 +8,7 @@ from scipy import sparse
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.bulk import bulk_of
-from bnp_dask.core.quantiles import MOST_SPARSE, POINTS, TOTAL_POINTS, quantiles_of
+from bnp_dask.core.quantiles import MOST_SPARSE, NO_BATCHES, POINTS, TOTAL_POINTS, quantiles_of
 from bnp_dask.core.survey import combine, extend, survey_batch
 from bnp_dask.training.survey_pass import survey_from_arrays, survey_to_arrays
 
@@ -95,6 +95,15 @@ def test_batches_without_atoms_or_weight_change_nothing():
     found = combine([empty, light, full, empty]).quantiles
     np.testing.assert_array_equal(found.values, full.quantiles.values)
     np.testing.assert_array_equal(found.weights, full.quantiles.weights)
+
+
+def test_a_point_is_thinned_only_as_often_as_the_number_of_batches_doubles():
+    rng, total = np.random.default_rng(5), NO_BATCHES
+    for n in range(1, 40):
+        total = total.with_batch(quantiles_of(rng.normal(size=(50, 2)), None))
+        levels = [level for level, _ in total.parts]
+        assert sum(2**level for level in levels) == n
+        assert levels == sorted(set(levels), reverse=True)
 
 
 def test_same_bits_and_a_bounded_size():

@@ -46,6 +46,14 @@ def test_sums_have_the_bits_of_whole_matrices(seed):
     assert np.all((total.high != 0) | (total.low != 0))
 
 
+def test_a_remainder_that_outlives_its_number_is_kept():
+    large, small = np.zeros(SHAPE), np.zeros(SHAPE)
+    large[1, 3], small[1, 3] = 1e8, 1e-9
+    left = Thin.of(large).plus(Thin.of(small), 1.0).plus(Thin.of(large), -1.0)
+    high, low = left.to_dense()
+    np.testing.assert_array_equal(high + low, small)
+
+
 def test_adding_to_a_whole_matrix_takes_both_numbers():
     rng = np.random.default_rng(1)
     thin = Thin.of(mostly_zeros(rng, 0.6)).plus(Thin.of(mostly_zeros(rng, 0.6)))

@@ -72,6 +72,15 @@ def test_tight_clusters_far_apart_stay_finite():
         assert np.isfinite(values).all()
 
 
+def test_scales_are_never_below_the_prior_where_sums_of_squares_cancel_to_less_than_nothing():
+    """A tight cluster at the prior's mean, far from the center: the prior does not pull, and rounding decides."""
+    at = np.random.default_rng(0).uniform(1e5, 2e5, 40)
+    batch = Batch(np.tile(at, (23, 1)))
+    model = DiagGaussian(beta=1e-12, m=at, center=np.zeros(40)).with_prior(survey_of(batch))
+    params = model.global_step(TestDiagGaussian().summary(model, batch, np.ones((23, 1))))
+    assert np.all(params.beta >= 1e-12)
+
+
 def test_constant_column_is_said_and_harmless():
     x = np.random.default_rng(0).normal(size=(20, 2))
     x[:, 1] = 7.0

@@ -32,6 +32,10 @@ def test_against_every_alignment(pairs):
     assert len(own) == len(set(own))
 
 
+def test_labels_without_an_atom_in_common_do_not_stand_for_one_another():
+    assert match_labels([0, 0, 0, 0, 0, 1], [5, 5, 5, 5, 9, 5]) == {5: 0, 9: None}
+
+
 def test_names_and_labels_that_do_not_count():
     truth = np.array(["walk", "walk", "run", "run", "none", "none"])
     labels = np.array([3, 3, 5, 5, 3, 9])

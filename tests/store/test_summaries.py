@@ -116,6 +116,15 @@ def test_older_visits_go_with_the_commit(store):
             store.get_summary(batch, 0)
 
 
+def test_a_visit_put_again_takes_the_place_of_the_first():
+    store = MemoryStore(max_bytes=800)
+    for value in (1.0, 2.0, 3.0):
+        store.put_summary(4, 2, {"a": np.full(100, value)})
+        assert store.nbytes == 800
+    assert store.get_summary(4, 2)[0]["a"][0] == 3.0
+    store.close()
+
+
 def test_memory_is_bounded():
     """Beyond the limit summaries lie on the disk; lap after lap neither grows; closing removes the directory."""
     store = MemoryStore(max_bytes=5 * 800)
