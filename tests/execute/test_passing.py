@@ -5,7 +5,9 @@ import http.client
 
 import pytest
 
+from bnp_dask.data.skipping import read_or_why
 from bnp_dask.errors import DataError, SettingError, StoreError
+from bnp_dask.execute.base import DEFAULT_RETRIES
 from bnp_dask.execute.passing import may_pass
 
 
@@ -64,3 +66,17 @@ def test_what_may_pass(name):
 @pytest.mark.parametrize("name", STAYS)
 def test_what_stays(name):
     assert not may_pass(STAYS[name])
+
+
+@pytest.mark.parametrize(
+    ("name", "times"), [*((n, DEFAULT_RETRIES + 1) for n in PASSES if n != "memory"), *((n, 1) for n in STAYS)]
+)
+def test_a_batch_that_may_be_left_out_is_read_again_only_where_that_may_help(name, times):
+    error, calls = (PASSES | STAYS)[name], []
+
+    def read():
+        calls.append(name)
+        raise error
+
+    assert type(error).__name__ in read_or_why(read)
+    assert len(calls) == times

@@ -117,7 +117,7 @@ def test_older_visits_go_with_the_commit(store):
 
 
 def test_a_visit_put_again_takes_the_place_of_the_first():
-    store = MemoryStore(max_bytes=800)
+    store = MemoryStore(max_bytes=8000)
     for value in (1.0, 2.0, 3.0):
         store.put_summary(4, 2, {"a": np.full(100, value)})
         assert store.nbytes == 800
