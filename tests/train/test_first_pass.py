@@ -100,13 +100,20 @@ class Deadly:
         return {"kind": "deadly"}
 
 
+def train_noting(seconds, *args, **more):
+    """Train where what was surveyed is noted so often."""
+    first_pass.NOTE_SECONDS = seconds
+    train(*args, **more)
+
+
 def in_another_process(folder, deadly, **more):
     """Train in a process that dies at a reading; whether it came to its end."""
-    process = multiprocessing.get_context("fork").Process(
-        target=train, args=(Deadly(folder, deadly), folder / "run"), kwargs={"batch_size": None, **more}
-    )
+    context = multiprocessing.get_context("forkserver")  # of a process without threads
+    context.set_forkserver_preload([__name__])
+    args = (first_pass.NOTE_SECONDS, Deadly(folder, deadly), folder / "run")
+    process = context.Process(target=train_noting, args=args, kwargs={"batch_size": None, **more})
     process.start()
-    process.join(60)
+    process.join(90)
     assert process.exitcode in (0, -signal.SIGKILL)
     return process.exitcode == 0
 
