@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -12,12 +12,10 @@ from bnp_dask.core.registry import register
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import hold, number_from, one_of
 from bnp_dask.schedules.base import Step, end_lap, history_row, hold_common
-from bnp_dask.schedules.engine.lap import begin_lap, keep, lose, settle_lap, try_split
+from bnp_dask.schedules.engine.fold import Folded, fold_again, lose_with_step
+from bnp_dask.schedules.engine.lap import begin_lap, keep, settle_lap
 from bnp_dask.schedules.engine.pipeline import Pipeline, Taken
 from bnp_dask.schedules.engine.state import State, Work, remember
-
-ROUNDING = 1e-12
-"""Share of the objective's terms below which a change is rounding."""
 
 
 @register
@@ -103,62 +101,17 @@ class Memoized:
                 row = history_row(state, lap, taken.batches, exact=exact, action=action, gain=gain, moves=moves)
                 yield Step(state, pipeline, row, lap_end=last)
 
-    def _fold(
-        self, work: Work, state: State, pipeline: Pipeline, taken: Taken
-    ) -> tuple[str, float | None, list[dict[str, Any]]]:
-        """Replace the batches' summaries, take the global step, and see that the objective does not fall.
-
-        Returns what was done, what it gained (nats), and history rows of births at these batches.
-        """
-        taken = self._lose(work, state, taken)
-        if state.lap == 0:
-            state.total.join(taken.change.delta)
-            if state.position / work.source.n_batches >= self.delay:
-                state.posterior = work.model.global_step(state.total.value())
-            state.terms = work.model.elbo(state.posterior, state.total.value())
-            keep(work, state, taken, remember)
-            return "folded", None, []
-        action, before = "folded", state.elbo
-        if not self._try(work, state, taken):
-            taken, action = self._lose(work, state, pipeline.again(taken.batches)), "recomputed"
-            before = state.elbo
-            if not self._try(work, state, taken):
-                state.void = True
-                return "kept", 0.0, []  # only rounding separates the two: the old summaries are as good
-        gain = state.elbo - before
-        rows = []
-        for batch, found in keep(work, state, taken, remember):
-            found, more = try_split(work, state, found)
-            remember(work, state, batch, found)
-            rows.extend(more)
-        return action, gain, rows
-
-    def _lose(self, work: Work, state: State, taken: Taken) -> Taken:
-        """Leave out batches that have gone bad: from here on the objective is that of the others."""
-        rest = lose(work, state, taken, remember)
-        if rest is not taken and state.lap > 0:
-            value = state.total.value()
-            state.posterior = work.model.global_step(value)
-            state.terms = work.model.elbo(state.posterior, value)
-        return rest
-
-    def _try(self, work: Work, state: State, taken: Taken) -> bool:
-        delta = taken.change.with_clusters(state.total.high.ids).delta
-        undo = state.total.before(delta)
-        try:
-            state.total.join(delta)
-            value = state.total.value()
-            posterior = work.model.global_step(value)
-            terms = work.model.elbo(posterior, value)
-        except BaseException:
-            undo()
-            raise
-        slack = ROUNDING * sum(abs(t) for t in terms.values())
-        if sum(terms.values()) < state.elbo - slack:
-            undo()
-            return False
-        state.posterior, state.terms = posterior, terms
-        return True
+    def _fold(self, work: Work, state: State, pipeline: Pipeline, taken: Taken) -> Folded:
+        """Replace the batches' summaries and take the global step; in the first lap only add them at first."""
+        if state.lap > 0:
+            return fold_again(work, state, pipeline, taken)
+        taken = lose_with_step(work, state, taken)
+        state.total.join(taken.change.delta)
+        if state.position / work.source.n_batches >= self.delay:
+            state.posterior = work.model.global_step(state.total.value())
+        state.terms = work.model.elbo(state.posterior, state.total.value())
+        keep(work, state, taken, remember)
+        return "folded", None, []
 
 
 def lap_order(work: Work, lap: int, order: str) -> np.ndarray:

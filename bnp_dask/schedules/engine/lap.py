@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
@@ -27,9 +27,12 @@ Remember = Callable[[Work, State, int, Visit, int], None]
 logger = logging.getLogger("bnp_dask")
 
 
-def begin_lap(work: Work, state: State, total: RunningTotal) -> None:
-    """Plan the lap's proposals, once whole-data statistics exist, and start their sums beside ``total``."""
-    state.plan = _plan(work, state) if work.moves else Plan()
+def begin_lap(work: Work, state: State, total: RunningTotal, taken: Collection[int] = ()) -> None:
+    """Plan the lap's proposals, once whole-data statistics exist, and start their sums beside ``total``.
+
+    Clusters that are ``taken`` are in other proposals already.
+    """
+    state.plan = _plan(work, state, taken) if work.moves else Plan()
     work.memo.forget_parts(state.gathered.parts())
     state.gathered = Gathered()
     state.void = False
@@ -174,10 +177,15 @@ def _trim(state: State) -> None:
     state.seen -= done
 
 
-def _plan(work: Work, state: State) -> Plan:
+def _plan(work: Work, state: State, taken: Collection[int]) -> Plan:
+    return plan_lap(work.moves, plan_context(work, state, taken))
+
+
+def plan_context(work: Work, state: State, taken: Collection[int] = ()) -> PlanContext:
+    """What moves may use to plan now; clusters that are ``taken`` are not free."""
     value = state.posterior.summary
     assert value is not None
-    context = PlanContext(
+    return PlanContext(
         model=work.model,
         posterior=state.posterior,
         value=value.without_pairs(),
@@ -187,8 +195,7 @@ def _plan(work: Work, state: State) -> Plan:
         memory=state.memory,
         lap=state.lap,
         seed=work.seed,
-        free={int(i) for i in value.ids},
+        free={int(i) for i in value.ids} - set(taken),
         atoms=GatheredAtoms(state.gathered, work.memo.part_files, work.room),
         calm=state.calm,
     )
-    return plan_lap(work.moves, context)

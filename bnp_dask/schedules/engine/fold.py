@@ -1,0 +1,78 @@
+"""Memoized folding: a group of batches takes the place of its older statistics, or joins for the first time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bnp_dask.schedules.engine.lap import keep, lose, try_split
+from bnp_dask.schedules.engine.pipeline import Pipeline, Taken
+from bnp_dask.schedules.engine.state import State, Work, remember
+
+ROUNDING = 1e-12
+"""Share of the objective's terms below which a change is rounding."""
+
+Folded = tuple[str, float | None, list[dict[str, Any]]]
+"""Action, gain in nats (None where the objective before was that of other data), history rows of births at batches."""
+
+
+def fold_first(work: Work, state: State, taken: Taken) -> Folded:
+    """Add batches that were never visited, and take the global step; the objective is that of more data then."""
+    taken = lose_with_step(work, state, taken)
+    state.total.join(taken.change.with_clusters(state.total.high.ids).delta)
+    value = state.total.value()
+    state.posterior = work.model.global_step(value)
+    state.terms = work.model.elbo(state.posterior, value)
+    return "new", None, _keep(work, state, taken)
+
+
+def fold_again(work: Work, state: State, pipeline: Pipeline, taken: Taken) -> Folded:
+    """Replace the batches' statistics, take the global step, and see that the objective does not fall."""
+    taken = lose_with_step(work, state, taken)
+    action, before = "folded", state.elbo
+    if not _try(work, state, taken):
+        taken, action = lose_with_step(work, state, pipeline.again(taken.batches)), "recomputed"
+        before = state.elbo
+        if not _try(work, state, taken):
+            state.void = True
+            return "kept", 0.0, []  # only rounding separates the two: the old summaries are as good
+    gain = state.elbo - before
+    return action, gain, _keep(work, state, taken)
+
+
+def lose_with_step(work: Work, state: State, taken: Taken) -> Taken:
+    """Leave out batches that have gone bad: from here on the objective is that of the others."""
+    rest = lose(work, state, taken, remember)
+    if rest is not taken and state.lap > 0:
+        value = state.total.value()
+        state.posterior = work.model.global_step(value)
+        state.terms = work.model.elbo(state.posterior, value)
+    return rest
+
+
+def _keep(work: Work, state: State, taken: Taken) -> list[dict[str, Any]]:
+    """Remember the visits, and decide births at them; history rows of these."""
+    rows = []
+    for batch, found in keep(work, state, taken, remember):
+        found, more = try_split(work, state, found)
+        remember(work, state, batch, found)
+        rows.extend(more)
+    return rows
+
+
+def _try(work: Work, state: State, taken: Taken) -> bool:
+    delta = taken.change.with_clusters(state.total.high.ids).delta
+    undo = state.total.before(delta)
+    try:
+        state.total.join(delta)
+        value = state.total.value()
+        posterior = work.model.global_step(value)
+        terms = work.model.elbo(posterior, value)
+    except BaseException:
+        undo()
+        raise
+    slack = ROUNDING * sum(abs(t) for t in terms.values())
+    if sum(terms.values()) < state.elbo - slack:
+        undo()
+        return False
+    state.posterior, state.terms = posterior, terms
+    return True
