@@ -65,10 +65,11 @@ MOVES: Group = MappingProxyType(
 VERBS: Group = MappingProxyType(
     {
         "as_source": "bnp_dask.data",
+        "changes": "bnp_dask.training.growing.changes",
         "completion_score": "bnp_dask.analysis.predict",
         "ingest": "bnp_dask.data",
         "inspect": "bnp_dask.reports.run_page",
-        "load": "bnp_dask.training.results",
+        "load": "bnp_dask.training.growing.loading",
         "load_documents": "bnp_dask.data",
         "load_dropped": "bnp_dask.data",
         "load_vocabulary": "bnp_dask.data",
@@ -85,6 +86,7 @@ VERBS: Group = MappingProxyType(
         "top_words": "bnp_dask.analysis.topics",
         "train": "bnp_dask.training.train",
         "transitions": "bnp_dask.analysis.sequences",
+        "update": "bnp_dask.training.growing.update",
         "without_missing": "bnp_dask.analysis.sequences",
         "worker_settings": "bnp_dask.execute.local",
     }
@@ -109,6 +111,7 @@ OTHERS: Group = MappingProxyType(
         "Text": "bnp_dask.data",
         "TopicModel": "bnp_dask.estimators.topics",
         "TrainResult": "bnp_dask.training.results",
+        "UpdateResult": "bnp_dask.training.growing.update",
         "Vocabulary": "bnp_dask.data",
         "__version__": "bnp_dask._version",
     }

@@ -5,6 +5,7 @@ Where that says yes, nobody reads the data to see.  Where it is mistaken, the ch
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Iterable
 from typing import Any, Protocol, runtime_checkable
@@ -45,6 +46,23 @@ def fingerprint_of_files(places: Iterable[Location]) -> dict[str, int] | None:
     except (OSError, ValueError, NotImplementedError, DataError):  # a store that cannot be listed
         return None
     return {"files": count, "bytes": total, "crc32": crc}
+
+
+def opened_as(data: Any, batch_size: int | None, weights: Any) -> dict[str, Any] | None:
+    """How data can be opened again in another process, JSON-able; None for data in memory.
+
+    Of a folder of files it names these, so that what comes later can be told from them.
+    """
+    if not isinstance(data, (str, os.PathLike)) or not isinstance(weights, (str, os.PathLike, type(None))):
+        return None
+    place = Location.of(data, None, "data")
+    text = None if weights is None else os.fspath(weights)
+    if text is not None and text.endswith(".npy"):
+        text = Location.of(text).url
+    found: dict[str, Any] = {"place": place.url, "batch_size": batch_size, "weights": text}
+    if not place.is_local or not place.is_dir() or {"zarr.json", ".zarray", ".zgroup"} & set(place.names()):
+        return found
+    return {**found, "files": [name.lstrip("/") for name, _, _ in place.stamps()]}
 
 
 def fingerprint_of_content(source: Source) -> dict[str, int] | None:

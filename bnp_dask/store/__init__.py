@@ -9,6 +9,8 @@
       drafts/                       atoms that an initialisation has read, until it is made
       manifest/5f0c7d21.rows        the batches of the data as they were surveyed; only ever appended to
       manifest/5f0c7d21.npz         what they come to together, and how many of the rows are valid
+      manifest/grown.rows, .jsonl   batches that came later, and the pieces of data they are of (store.growth)
+      versions/, VERSION.json       posteriors and records of a run that was updated (store.versions)
       history.jsonl                 one line per row of the history; only ever appended to
       checkpoints/00000012.json     head of checkpoint 12: state, checksums; its appearance is the commit
       checkpoints/00000012.npz      arrays of checkpoint 12, and the list of summaries that it refers to
@@ -22,12 +24,14 @@ checkpoint's list says of every summary its visit, its bytes and its CRC-32, whi
 from bnp_dask.store.background import Behind
 from bnp_dask.store.checkpoint import Checkpoint, Listing, no_receipts, receipt_of
 from bnp_dask.store.files import DamagedError
+from bnp_dask.store.growth import GrowthLog
 from bnp_dask.store.layout import JOB_NAME
 from bnp_dask.store.manifest import Manifest
 from bnp_dask.store.memory import MemoryStore
 from bnp_dask.store.reach import Drafts, SharedFiles
 from bnp_dask.store.run import RunStore, read_history
 from bnp_dask.store.summaries import NO_RECEIPT, Receipt, SummaryFiles
+from bnp_dask.store.versions import Versions, version_named
 
 __all__ = [
     "JOB_NAME",
@@ -36,6 +40,7 @@ __all__ = [
     "Checkpoint",
     "DamagedError",
     "Drafts",
+    "GrowthLog",
     "Listing",
     "Manifest",
     "MemoryStore",
@@ -43,7 +48,9 @@ __all__ = [
     "RunStore",
     "SharedFiles",
     "SummaryFiles",
+    "Versions",
     "no_receipts",
     "read_history",
     "receipt_of",
+    "version_named",
 ]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import warnings
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,8 @@ class RunStore:
         # The checkpoint that the next commit builds upon, and the one before it: None before the first one.
         self._last: Committed | None = None
         self._previous: Committed | None = None
+        self._pinned: list[Committed] = []
+        self._unpinned: list[Committed] = []
         self._must_load = bool(numbers)
 
     # -- opening ------------------------------------------------------------------------------------------------
@@ -302,9 +305,11 @@ class RunStore:
         sync_directory(base.parent)
         dropped, self._previous = self._previous, self._last
         self._last = Committed(prepared.number, prepared.listing, history, prepared.parts)
-        kept = [c for c in (self._previous, self._last) if c is not None]
-        remove_checkpoints(self.path, [c.number for c in kept])
-        remove_summaries(self.summaries, kept, dropped)
+        newest = {c.number: c for c in (*self._pinned, self._previous, self._last) if c is not None}
+        kept = [newest[number] for number in sorted(newest)]
+        remove_checkpoints(self.path, newest)
+        remove_summaries(self.summaries, kept, self._unpinned[0] if self._unpinned else dropped)
+        self._unpinned = []
         self._parts.only(part for c in kept for part in c.parts)
 
     def load(self, refused: Mapping[int, str] | None = None) -> Checkpoint | None:
@@ -354,6 +359,27 @@ class RunStore:
             f"no checkpoint in {self.path} is whole: {'; '.join(problems)}. "
             "Put the files back from a copy, or start the run again in another directory"
         )
+
+    def pin(self, kept: Iterable[int], dropped: Iterable[int] = ()) -> None:
+        """Say which checkpoints commits do not remove, beside the last two; and which they no longer keep.
+
+        Those that are gone or damaged are passed over.
+        """
+        self._pinned = list(self._committed(kept))
+        self._unpinned = list(self._committed(dropped))
+
+    def at(self, number: int) -> Checkpoint:
+        """A checkpoint by its number; StoreError when it is gone or damaged."""
+        try:
+            return self._read(number)
+        except DamagedError as error:
+            raise StoreError(f"checkpoint {number} of {self.path} cannot be used: {error}") from error
+
+    def _committed(self, numbers: Iterable[int]) -> Iterator[Committed]:
+        for number in sorted(set(numbers) & set(checkpoint_numbers(self.path))):
+            with contextlib.suppress(DamagedError):
+                found = self._read(number)
+                yield Committed(number, found.listing, found.rows.extent, found.parts)
 
     def _is_newest(self, number: int) -> bool:
         return max(checkpoint_numbers(self.path), default=0) == number

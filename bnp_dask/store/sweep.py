@@ -51,7 +51,7 @@ def _unneeded(files: SummaryFiles, folder: Path, listings: Sequence[Listing]) ->
     for listing in listings:
         for batch, visit, receipt in listing.entries(np.isin(listing.batches, batches)):
             needed.add((batch, visit, receipt.crc32))
-            newest[batch] = visit
+            newest[batch] = max(visit, newest.get(batch, -1))
     for path, key in found:
         if key not in needed and key[1] <= newest.get(key[0], -1):
             yield path

@@ -21,7 +21,7 @@ from bnp_dask.inputs.settings import shown
 from bnp_dask.model import Model
 from bnp_dask.moves import Move
 from bnp_dask.schedules import Schedule
-from bnp_dask.store import JOB_NAME, MemoryStore, RunStore
+from bnp_dask.store import JOB_NAME, Checkpoint, MemoryStore, RunStore
 from bnp_dask.training.doors import facts_of
 from bnp_dask.training.survey_pass import Surveyed, skipped
 
@@ -36,12 +36,15 @@ PRIOR_RULE = "bulk"
 
 _RULE = "prior_rule"
 
+OPENED = "opened"
+"""Name of the setting that says how to open the data again; two calls of one run may differ in it."""
+
 
 @dataclass(frozen=True, eq=False)
 class RunParts:
     """What makes a run the one that it is.  The limit of laps may change.
 
-    ``init`` is None where the data decide.
+    ``init`` is None where the data decide; ``opened`` says how the data can be opened again, where they can.
     """
 
     model: Model
@@ -51,6 +54,7 @@ class RunParts:
     seed: int
     source: Source
     columns: Columns | None
+    opened: dict[str, Any] | None = None
 
     def settings(self) -> dict[str, Any]:
         """All of it, JSON-able: kept with the run, and compared when it is resumed."""
@@ -64,6 +68,7 @@ class RunParts:
             "n_batches": self.source.n_batches,
             "columns": None if self.columns is None else self.columns.to_json(),
             _RULE: PRIOR_RULE,
+            OPENED: self.opened,
         }
 
     def with_added(self, settings: dict[str, Any]) -> dict[str, Any]:
@@ -117,7 +122,7 @@ def _differs(old: dict[str, Any], new: dict[str, Any], path: str | Path) -> Stor
     def comparable(settings: dict[str, Any]) -> dict[str, Any]:
         schedule = settings["schedule"]
         rest = {name: value for name, value in schedule["fields"].items() if name != "laps"}
-        kept = {name: value for name, value in settings.items() if name != _RULE}
+        kept = {name: value for name, value in settings.items() if name not in (_RULE, OPENED)}
         return {**kept, "schedule": {**schedule, "fields": rest}}
 
     # sources of later versions may say more about the same data
@@ -125,6 +130,16 @@ def _differs(old: dict[str, Any], new: dict[str, Any], path: str | Path) -> Stor
     a, b = comparable(old), comparable({**new, "data": facts})
     differ = (name for name in a if name not in SURVEYED and a[name] != b.get(name))
     return next((_other(path, name, a[name], b.get(name)) for name in differ), None)
+
+
+def require_first_data(memo: RunStore | MemoryStore, checkpoint: Checkpoint | None) -> None:
+    """StoreError for a run that has taken in more data than those of its first call."""
+    if isinstance(memo, RunStore) and checkpoint is not None and "growth" in checkpoint.state:
+        raise StoreError(
+            f"cannot resume {memo.path}: it has taken in more data since (version "
+            f"{checkpoint.state['growth']['version']}), and train() knows those of its first call only. Go on with "
+            f"update({str(memo.path)!r}, DATA), or go back with rollback({str(memo.path)!r}, VERSION)"
+        )
 
 
 def compare_data(memo: RunStore | MemoryStore, found: Surveyed) -> None:

@@ -71,10 +71,10 @@ def survey_or_fault(model: Model, reader: Reader) -> Survey | BadBatch:
         return BadBatch(reason(error))
 
 
-def _each_batch(
-    survey: Callable[[Model, Reader], T], model: Model, source: Source, executor: Executor, first: int
+def each_batch(
+    survey: Callable[[Any, Reader], T], model: Any, source: Source, executor: Executor, first: int
 ) -> Iterator[T]:
-    """What ``survey`` gives for every batch from the ``first`` on, in their order."""
+    """Results of ``survey(model, reader)`` for every batch from the ``first`` on, in their order."""
     n = source.n_batches
     size = n_together(n, bytes_told(source), executor.n_workers)
     rounds = (range(b, min(b + size, n)) for b in range(first, n, size))
@@ -85,7 +85,7 @@ def _each_batch(
     return chain.from_iterable(in_order(executor, tasks, SURVEY_WINDOW, slight=True))
 
 
-def _some_batches(survey: Callable[[Model, Reader], T], model: Model, *readers: Reader) -> list[T]:
+def _some_batches(survey: Callable[[Any, Reader], T], model: Any, *readers: Reader) -> list[T]:
     """The task: some batches, one after another."""
     with in_turn(readers):
         return [survey(model, reader) for reader in readers]
@@ -126,7 +126,7 @@ def take_survey(model: Model, source: Source, executor: Executor, skips: bool = 
     """
     manifest = Manifest(None, {})
     _complete(manifest, model, source, executor, skips)
-    return _surveyed(manifest, source, np.zeros(source.n_batches, np.bool_))
+    return surveyed(manifest, source, np.zeros(source.n_batches, np.bool_))
 
 
 def survey_of_run(
@@ -166,10 +166,10 @@ def survey_of_run(
     _complete(manifest, model, source, executor, skips)
     unread = np.arange(source.n_batches) < known
     if checkpoint is None or checkpoint.state.get("manifest") == manifest.to_json():
-        return _surveyed(manifest, source, unread)
+        return surveyed(manifest, source, unread)
     first = _manifest_of_run(store, checkpoint, manifest)
     doubtful = _compare(store, first, manifest, source, checkpoint)
-    return _surveyed(first, source, unread, doubtful)
+    return surveyed(first, source, unread, doubtful)
 
 
 def _manifest_of_data(store: RunStore, model: Model, source: Source) -> Manifest:
@@ -252,7 +252,7 @@ def _complete(manifest: Manifest, model: Model, source: Source, executor: Execut
     news = _News(_summed(manifest))
     noted = time.monotonic()
     try:
-        for part in _each_batch(survey, model, source, executor, len(manifest)):
+        for part in each_batch(survey, model, source, executor, len(manifest)):
             news.add(len(manifest) + len(news.rows), part)
             if time.monotonic() - noted > NOTE_SECONDS:
                 news.note(manifest)
@@ -308,7 +308,7 @@ def _bare(survey: Survey) -> Survey:
     return replace(survey, **nothing)
 
 
-def _surveyed(
+def surveyed(
     manifest: Manifest, source: Source, unread: np.ndarray, doubtful: Mapping[int, int] | None = None
 ) -> Surveyed:
     """The survey of a complete manifest, and the data without what it cannot use."""

@@ -18,6 +18,7 @@ from bnp_dask.analysis.matching import words_of
 from bnp_dask.core.rows import Row, Rows
 from bnp_dask.data import as_source
 from bnp_dask.data.base import columns_of
+from bnp_dask.data.identity import opened_as
 from bnp_dask.data.skipping import CheckedSource
 from bnp_dask.errors import DataError
 from bnp_dask.execute.base import Executor
@@ -52,7 +53,14 @@ from bnp_dask.training.defaults import default_init, default_moves
 from bnp_dask.training.doors import check_parts, require_savable, require_savable_parameters
 from bnp_dask.training.memory_plan import MEMORY, MemoryPlan, parse_memory
 from bnp_dask.training.results import History, TrainResult, save
-from bnp_dask.training.run_settings import Begun, RunParts, compare_data, facts_for_priors, open_store
+from bnp_dask.training.run_settings import (
+    Begun,
+    RunParts,
+    compare_data,
+    facts_for_priors,
+    open_store,
+    require_first_data,
+)
 from bnp_dask.training.survey_pass import gone_since, skipped, survey_of_run, survey_task, take_survey
 
 RESUME = "What was committed to the run directory is safe: start a cluster and call train(..., resume=True)."
@@ -187,13 +195,15 @@ def train(
     words, columns = words_of(source), columns_of(source) if before is None else before
     named = model.with_columns(None if columns is None else columns.features)
     seed = seed_of(rng) if rng is not None or begun is None else begun.seed()
-    parts, skips = RunParts(model, init, schedule, tuple(moves), seed, source, columns), on_bad_batch == "skip"
+    opened, skips = opened_as(data, batch_size, weights), on_bad_batch == "skip"
+    parts = RunParts(model, init, schedule, tuple(moves), seed, source, columns, opened)
     gone = ANEW if store is None else RESUME
     with one_blas_thread(), fixed_order(model.reproducible), open_executor(client, gone) as executor:
         plan = MemoryPlan(executor.memory_limit)
         plan.require_batches(source)
         with contextlib.closing(open_store(store, resume, parts, job, room - room // 4)) as memo:
             checkpoint = memo.load()
+            require_first_data(memo, checkpoint)
             found = survey_of_run(named, source, executor, memo, checkpoint, skips)
             compare_data(memo, found)
             plan.require_surveyed(found.source, found.survey)

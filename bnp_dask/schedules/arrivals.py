@@ -1,0 +1,160 @@
+"""Visits when data arrive: new batches in their order, then some that were visited longest ago.
+
+Proposals about all data are tracked over rounds.  A round ends when every batch was visited since it began, be that in
+one update or in ten, and its proposals are decided then, on the exact objective of all data.  Births at new batches are
+decided at once: no other batch holds mass of what they create.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from bnp_dask.moves.births.move import Birth
+from bnp_dask.moves.engine import plan_lap
+from bnp_dask.schedules.base import history_row
+from bnp_dask.schedules.engine.fold import fold_again, fold_first
+from bnp_dask.schedules.engine.lap import begin_lap, plan_context, settle_lap
+from bnp_dask.schedules.engine.pipeline import Pipeline
+from bnp_dask.schedules.engine.state import State, Work
+
+
+@dataclass
+class Round:
+    """Which batches were visited, and when.
+
+    Parameters
+    ----------
+    seen
+        Whether a batch was visited since the round began, ``(B,)`` bool.
+    last
+        Step of the last visit of each batch, ``(B,)`` int64; -1 before the first.
+    is_open
+        Whether proposals wait for the end of the round.
+    """
+
+    seen: np.ndarray
+    last: np.ndarray
+    is_open: bool = False
+
+    @classmethod
+    def begin(cls, n_batches: int, step: int) -> Round:
+        """Before the first round, all batches having been visited by ``step``."""
+        return cls(np.zeros(n_batches, np.bool_), np.full(n_batches, step, np.int64))
+
+    def extended(self, count: int) -> Round:
+        """The same with ``count`` batches more, never visited."""
+        seen = np.concatenate([self.seen, np.zeros(count, np.bool_)])
+        return Round(seen, np.concatenate([self.last, np.full(count, -1, np.int64)]), self.is_open)
+
+    def note(self, batches: Sequence[int], step: int) -> None:
+        """Batches were visited."""
+        self.seen[list(batches)] = True
+        self.last[list(batches)] = step
+
+    def due(self, may: np.ndarray, most: int) -> list[int]:
+        """Batches to visit next of those that ``may`` be, ``(B,)`` bool: longest ago first, none twice in a round."""
+        chosen = np.flatnonzero(may & ~self.seen) if self.is_open else np.flatnonzero(may)
+        order = np.lexsort((chosen, self.last[chosen]))
+        return [int(b) for b in chosen[order[:most]]]
+
+
+def visit_arrivals(
+    work: Work, state: State, turn: Round, n_new: int, n_again: int, may: np.ndarray, window: int
+) -> Iterator[dict[str, Any]]:
+    """Visit new batches, then others once more; changes ``state`` and ``turn`` in place.
+
+    Parameters
+    ----------
+    work
+        All batches of the run, the new ones last.
+    state
+        Where the run stands, extended by the new batches.
+    turn
+        The round under way, extended likewise.
+    n_new, n_again
+        New batches, and older ones to visit.
+    may
+        Which older batches can be read again, ``(B,)`` bool.  Where some cannot be, no round is begun: it would
+        never end.
+    window
+        Batches in flight, as for :class:`~bnp_dask.schedules.memoized.Memoized`.
+
+    Yields
+    ------
+    dict
+        A row of the history for each group of batches.
+    """
+    n_batches = work.source.n_batches
+    new, may = list(range(n_batches - n_new, n_batches)), may.copy()
+    may[new] = False
+    rounds = bool(work.moves) and n_again > 0 and bool(may[: n_batches - n_new].all())
+    state.finished, state.calm, state.calm_laps = None, False, 0.0
+    _plan(work, state, turn, new, rounds)
+    yield from _stretch(work, state, turn, new, window, is_new=True)
+    state.plan = replace(state.plan, splits={})
+    while n_again:
+        chosen = turn.due(may, n_again)
+        if not chosen:
+            return
+        if rounds and not turn.is_open:
+            _begin_round(work, state, turn)
+            chosen = turn.due(may, n_again)
+        yield from _stretch(work, state, turn, chosen, window, is_new=False)
+        n_again -= len(chosen)
+        may[chosen] = False
+
+
+def _plan(work: Work, state: State, turn: Round, new: Sequence[int], rounds: bool) -> None:
+    """Begin a round where none is open, and plan births at the new batches of clusters that nobody else has."""
+    if not rounds and not turn.is_open:
+        begin_lap(replace(work, moves=()), state, state.total)
+    if rounds and not turn.is_open and work.model.chained:  # births at batches give way to trials
+        _begin_round(work, state, turn)
+    splits = _splits(work, state, new)
+    if rounds and not turn.is_open:
+        _begin_round(work, state, turn, {split.target for split in splits.values()})
+    state.plan = replace(state.plan, splits=splits)
+
+
+def _begin_round(work: Work, state: State, turn: Round, taken: Collection[int] = ()) -> None:
+    begin_lap(work, state, state.total, taken)
+    turn.seen[:] = False
+    turn.is_open = True
+
+
+def _splits(work: Work, state: State, new: Sequence[int]) -> dict[int, Any]:
+    """Births at new batches, one for each; none of topics, whose documents elsewhere would have no weight for them."""
+    births = [m for m in work.moves if isinstance(m, Birth)]
+    plan = state.plan
+    if not births or work.model.allocation.grouped or (work.model.chained and plan.trials):
+        return {}
+    taken = {i for p in plan.proposals for i in (*p.targets, *p.others)} | {int(i) for i in plan.pairs.ravel()}
+    context = plan_context(work, state, taken)
+    context.lap = 2 * state.lap + 1  # models of sequences look at batches in odd laps
+    found = plan_lap([replace(birth, where="batch", share=1.0, windows=0) for birth in births[:1]], context).splits
+    return {batch: found[batch] for batch in new if batch in found}
+
+
+def _stretch(
+    work: Work, state: State, turn: Round, batches: Sequence[int], window: int, is_new: bool
+) -> Iterator[dict[str, Any]]:
+    """Visit some batches in this order; the round's proposals are decided at its last one."""
+    state.position = 0
+    pipeline = Pipeline(work, state, state.lap, np.asarray(batches), window, size=max(1, window // 2))
+    pipeline.fill()
+    for _ in range(pipeline.n_left):
+        taken = pipeline.take()
+        fold = fold_first(work, state, taken) if is_new else fold_again(work, state, pipeline, taken)
+        action, gain, moves = fold
+        state.step += 1
+        turn.note(taken.batches, state.step)
+        if turn.is_open and turn.seen.all():
+            moves = [*moves, *settle_lap(work, state, gain)]
+            turn.is_open = False
+        pipeline.fill()
+        yield history_row(state, state.lap, taken.batches, exact=True, action=action, gain=gain, moves=moves)
+    state.lap, state.position = state.lap + 1, 0

@@ -1,0 +1,81 @@
+"""Data that a run took in after its first: two files beside the first manifest, that only grow.
+
+::
+
+    manifest/grown.rows       a row of each batch, as in the first manifest
+    manifest/grown.jsonl      a line for each piece of data: where it lies, its content, in how many batches
+
+A checkpoint says how much of both is valid.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bnp_dask.store.files import dump_json, make_directory
+from bnp_dask.store.log import Extent, append, read_extent
+from bnp_dask.store.manifest import ROW
+
+ROWS, PIECES = "grown.rows", "grown.jsonl"
+
+NONE = Extent()
+
+
+@dataclass(frozen=True, eq=False)
+class GrowthLog:
+    """Pieces of data in the order in which they came.
+
+    Parameters
+    ----------
+    folder
+        Where the two files are.
+    rows
+        All their batches, ``(N,)`` of :data:`~bnp_dask.store.manifest.ROW`; ``source`` is the number of the piece,
+        from 1.
+    pieces
+        A JSON-able mapping of each; ``"n_batches"`` says how many of the rows are its own.
+    rows_extent, pieces_extent
+        How much of the files that is.
+    """
+
+    folder: Path
+    rows: np.ndarray
+    pieces: tuple[Mapping[str, Any], ...]
+    rows_extent: Extent = NONE
+    pieces_extent: Extent = NONE
+
+    @staticmethod
+    def empty(folder: Path) -> GrowthLog:
+        """Nothing yet."""
+        return GrowthLog(folder, np.zeros(0, ROW), ())
+
+    @staticmethod
+    def open(folder: Path, saved: Mapping[str, Any]) -> GrowthLog:
+        """What a checkpoint refers to; DamagedError where that is not there."""
+        extents = [Extent.from_json(saved[name]) for name in ("rows", "pieces")]
+        rows = np.frombuffer(read_extent(folder / ROWS, extents[0]), ROW)
+        lines = read_extent(folder / PIECES, extents[1]).decode().splitlines()
+        return GrowthLog(folder, rows, tuple(json.loads(line) for line in lines), *extents)
+
+    def to_json(self) -> dict[str, Any]:
+        """By what a checkpoint knows it."""
+        return {"rows": self.rows_extent.to_json(), "pieces": self.pieces_extent.to_json()}
+
+    def appended(self, rows: np.ndarray, pieces: Sequence[Mapping[str, Any]]) -> GrowthLog:
+        """The log with more; on the disk when this returns, and valid once a checkpoint refers to it."""
+        make_directory(self.folder)
+        data = np.ascontiguousarray(rows, ROW).tobytes()
+        lines = "".join(dump_json(dict(piece)) + "\n" for piece in pieces).encode()
+        return replace(
+            self,
+            rows=np.concatenate([self.rows, rows]),
+            pieces=(*self.pieces, *(json.loads(line) for line in lines.splitlines())),
+            rows_extent=append(self.folder / ROWS, data, self.rows_extent),
+            pieces_extent=append(self.folder / PIECES, lines, self.pieces_extent),
+        )

@@ -1,0 +1,116 @@
+"""Numbered versions of a run: a posterior and a record of each, and one pointer that says which is in force.
+
+::
+
+    VERSION.json                  the number in force; replaced in one step
+    versions/00000003.json        record of version 3: its checkpoint, what came in, clusters, moves
+    versions/00000003.zarr        its posterior, as long as it is kept
+
+Version 0 is what ``train`` left.  The record and the posterior of a version are whole before its checkpoint is written,
+and the pointer follows the checkpoint.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bnp_dask.errors import StoreError
+from bnp_dask.store.files import DamagedError, make_directory, seal, sync_directory, unseal, write_atomic
+from bnp_dask.store.layout import RUN_NAME, run_folder
+
+FORMAT, FORMAT_VERSION = "bnp-dask version", 1
+FOLDER, POINTER = "versions", "VERSION.json"
+
+_NAMED = re.compile(r"(.+)@(\d+)")
+
+
+@dataclass(frozen=True)
+class Versions:
+    """Versions under a run directory.
+
+    Parameters
+    ----------
+    path
+        The run directory.
+    """
+
+    path: Path
+
+    @property
+    def current(self) -> int | None:
+        """Number of the version in force; None for a run that was never updated.
+
+        Raises
+        ------
+        StoreError
+            The pointer is damaged.
+        """
+        if not (self.path / POINTER).exists():
+            return None
+        return int(_read(self.path / POINTER)["number"])
+
+    def posterior(self, number: int) -> Path:
+        """Where the posterior of a version lies, while it is kept."""
+        return self.path / FOLDER / f"{number:08d}.zarr"
+
+    def record(self, number: int) -> dict[str, Any]:
+        """The record of a version; StoreError where there is none."""
+        return _read(self._record(number))
+
+    def has(self, number: int) -> bool:
+        """Whether there is a record of a version."""
+        return self._record(number).exists()
+
+    def write(self, number: int, record: Mapping[str, Any]) -> None:
+        """Write the record of a version, on the disk when this returns."""
+        make_directory(self.path / FOLDER)
+        content = {"format": FORMAT, "version": FORMAT_VERSION, "number": number, **record}
+        write_atomic(self._record(number), seal(content), sync=True)
+        sync_directory(self.path / FOLDER)
+
+    def point_at(self, number: int) -> None:
+        """Put a version in force, in one step."""
+        write_atomic(
+            self.path / POINTER, seal({"format": FORMAT, "version": FORMAT_VERSION, "number": number}), sync=True
+        )
+        sync_directory(self.path)
+
+    def kept(self) -> list[int]:
+        """Numbers of the versions whose posterior is kept, ascending."""
+        found = (self.path / FOLDER).glob("*.zarr")
+        return sorted(int(p.stem) for p in found if p.stem.isdigit())
+
+    def keep(self, numbers: Collection[int]) -> None:
+        """Remove all posteriors but those of some versions; records stay."""
+        for number in set(self.kept()) - set(numbers):
+            shutil.rmtree(self.posterior(number), ignore_errors=True)
+
+    def _record(self, number: int) -> Path:
+        return self.path / FOLDER / f"{number:08d}.json"
+
+
+def version_named(path: str) -> tuple[Versions, int | None] | None:
+    """Run and version that a path such as ``"runs/news"`` or ``"runs/news@3"`` means; None where it means no run.
+
+    The number is None where a run has no versions, or the version in force is meant.
+    """
+    if "://" in path:
+        return None
+    if (folder := run_folder(path)).joinpath(RUN_NAME).exists():
+        return Versions(folder), None
+    found = _NAMED.fullmatch(path)
+    if found is None or folder.exists() or not (before := run_folder(found[1])).joinpath(RUN_NAME).exists():
+        return None
+    return Versions(before), int(found[2])
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return unseal(path, FORMAT, FORMAT_VERSION)
+    except DamagedError as error:
+        raise StoreError(f"{error}; put it back from a copy, or name a version: {path.parent}@NUMBER") from error

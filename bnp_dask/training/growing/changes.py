@@ -1,0 +1,123 @@
+"""Changes of clusters between two versions of a run, by id."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bnp_dask.errors import SettingError, StoreError
+from bnp_dask.inputs.settings import number_from, path_text, whole_number
+from bnp_dask.store import Versions
+from bnp_dask.store.layout import read_settings, run_folder
+
+KINDS = ("born", "split", "merged", "deleted", "grown", "shrunk")
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of one cluster.
+
+    Parameters
+    ----------
+    kind
+        ``"born"``; ``"split"`` into others, ``"merged"`` into another, ``"deleted"``, its atoms given to others: the
+        id is gone; ``"grown"`` or ``"shrunk"``: its share of all atoms changed.
+    cluster
+        Its id.
+    others
+        Ids of the clusters that it came from, or that took its atoms over.
+    before, after
+        Atoms (of topics: tokens) it had at the earlier and has at the later version.
+    """
+
+    kind: str
+    cluster: int
+    others: tuple[int, ...]
+    before: float
+    after: float
+
+
+def changes(store: str | os.PathLike[str], since: int | None = None, *, share: float = 0.1) -> tuple[Change, ...]:
+    """Changes of clusters since a version of a run, up to the version in force.
+
+    Parameters
+    ----------
+    store
+        Run directory.
+    since
+        Number of the earlier version; None for the one before that in force.
+    share
+        By how much, relatively, the share of a cluster in all atoms must have changed to count as grown or shrunk.
+
+    Returns
+    -------
+    tuple of Change
+        Births first, then clusters that are gone, then those that grew or shrank, each by id.
+
+    Raises
+    ------
+    SettingError
+        The version in force does not come from version ``since``.
+    StoreError
+        There is no run, or it was never updated.
+    """
+    folder = run_folder(path_text("store", store))
+    read_settings(folder)
+    versions = Versions(folder)
+    now = versions.current
+    if now is None:
+        raise StoreError(f"{folder} was never updated, so that there are no versions; update() makes them")
+    number_from("share", share, 0.0)
+    first = versions.record(now)
+    if since is None:
+        since = now if first["before"] is None else first["before"]
+    records, number = [], now
+    while number != whole_number("since", since):
+        records.append(record := versions.record(number))
+        if record["before"] is None:
+            raise SettingError(f"since={since}: version {now} does not come from it; it comes from 0 to {now}")
+        number = record["before"]
+    events = [move for record in reversed(records) for move in record["moves"]]
+    return changes_between(versions.record(number), first, events, share)
+
+
+def changes_between(
+    earlier: Mapping[str, Any], later: Mapping[str, Any], events: Iterable[Mapping[str, Any]], share: float
+) -> tuple[Change, ...]:
+    """Changes between two records of versions, ``events`` being the accepted moves in between, in order."""
+    old = dict(zip(earlier["ids"], earlier["counts"], strict=True))
+    new = dict(zip(later["ids"], later["counts"], strict=True))
+    origin, fate = _by_cluster(events)
+    born = [Change("born", i, origin.get(i, ()), 0.0, new[i]) for i in sorted(new.keys() - old.keys())]
+    gone = [
+        Change(kind, i, others, old[i], 0.0)
+        for i in sorted(old.keys() - new.keys())
+        for kind, others in [fate.get(i, ("deleted", ()))]
+    ]
+    whole = [max(sum(counts.values()), 1e-300) for counts in (old, new)]
+    sizes = []
+    for i in sorted(old.keys() & new.keys()):
+        a, b = old[i] / whole[0], new[i] / whole[1]
+        if abs(b - a) > share * max(a, 1e-300):
+            sizes.append(Change("grown" if b > a else "shrunk", i, (), old[i], new[i]))
+    return (*born, *gone, *sizes)
+
+
+def _by_cluster(
+    events: Iterable[Mapping[str, Any]],
+) -> tuple[dict[int, tuple[int, ...]], dict[int, tuple[str, tuple[int, ...]]]]:
+    """What each new cluster came from, and what became of each that may be gone."""
+    origin: dict[int, tuple[int, ...]] = {}
+    fate: dict[int, tuple[str, tuple[int, ...]]] = {}
+    for event in events:
+        targets, others = tuple(event["targets"]), tuple(event["others"])
+        if event["kind"] == "merge":
+            fate[targets[1]] = ("merged", targets[:1])
+        elif event["kind"] == "delete":
+            fate |= dict.fromkeys(targets, ("deleted", others))
+        elif event["kind"] == "birth":
+            origin |= dict.fromkeys(others, targets)
+            fate |= dict.fromkeys(targets, ("split", others))
+    return origin, fate

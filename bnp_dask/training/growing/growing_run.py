@@ -1,0 +1,230 @@
+"""A run directory opened to take in more data: its state, its batches, its versions; and what is committed of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from bnp_dask.core.survey import Survey
+from bnp_dask.data import as_source
+from bnp_dask.data.base import Source
+from bnp_dask.errors import BnpDaskError, StoreError
+from bnp_dask.inputs.paths import POSTERIOR_NAME
+from bnp_dask.model import Posterior
+from bnp_dask.schedules import Memoized, State, is_constant, state_from_saved, state_to_arrays, state_to_json
+from bnp_dask.schedules.arrivals import Round
+from bnp_dask.schedules.engine.gathered import EMBEDDED
+from bnp_dask.store import Checkpoint, DamagedError, GrowthLog, Listing, Manifest, RunStore, Versions, no_receipts
+from bnp_dask.training.growing.grown import Absent, GrownSource, survey_of
+from bnp_dask.training.results import load, save
+from bnp_dask.training.run_settings import OPENED, Begun
+from bnp_dask.training.survey_pass import surveyed
+
+GROWTH = "growth"
+"""Name of what checkpoints say of a run that grew."""
+
+
+@dataclass
+class GrowingRun:
+    """A run that takes in data.
+
+    Parameters
+    ----------
+    store
+        Its directory, open for writing.
+    checkpoint
+        Where it stands.
+    base
+        The posterior in force; its model has the priors that were set from the first data.
+    first
+        Survey of the first data.
+    log
+        Pieces that came later.
+    turn
+        Which batches were visited when.
+    version, newest
+        Number of the version in force, and the largest that there ever was.
+    seconds
+        Wall time of all steps so far.
+    """
+
+    store: RunStore
+    checkpoint: Checkpoint
+    base: Posterior
+    first: Survey
+    first_source: Source
+    schedule: Memoized
+    log: GrowthLog
+    turn: Round
+    version: int
+    newest: int
+    seconds: float
+
+    @staticmethod
+    def open(store: RunStore) -> GrowingRun:
+        """The run in a directory; StoreError where it cannot take in data."""
+        checkpoint = store.load()
+        begun = Begun(store.path, store.settings)
+        schedule = begun.schedule(None)
+        if checkpoint is None or not checkpoint.begun or checkpoint.state["lap"] < 1 or checkpoint.state["position"]:
+            raise StoreError(
+                f"{store.path}: its first data were not visited to the end of a lap; train(..., resume=True) goes on "
+                "with that, then update() takes in more"
+            )
+        if not isinstance(schedule, Memoized):
+            raise StoreError(
+                f"{store.path} was trained by {type(schedule).__name__}(), which keeps no statistics of batches: "
+                "update() needs a run of Memoized()"
+            )
+        growth = checkpoint.state.get(GROWTH)
+        versions = Versions(store.path)
+        place = store.path / POSTERIOR_NAME if growth is None else versions.posterior(growth["version"])
+        if not place.exists():
+            raise StoreError(f"{place} is missing; train(..., resume=True) writes it, then update() takes in more data")
+        base = load(place)
+        found = _first_data(store, begun, checkpoint, base)
+        if growth is None:
+            turn = Round.begin(found.survey.n_batches, checkpoint.state["step"])
+            log, seconds = GrowthLog.empty(store.manifests), float(checkpoint.history[-1]["seconds"])
+            version = newest = 0
+        else:
+            try:
+                log = GrowthLog.open(store.manifests, growth)
+            except DamagedError as error:
+                raise StoreError(f"{error}; put the file back from a copy") from error
+            arrays = (np.array(checkpoint.arrays[f"{GROWTH}/{name}"]) for name in ("seen", "last"))
+            turn = Round(*arrays, growth["is_open"])
+            version, newest, seconds = growth["version"], growth["newest"], growth["seconds"]
+        return GrowingRun(
+            store, checkpoint, base, found.survey, found.source, schedule, log, turn, version, newest, seconds
+        )
+
+    @property
+    def versions(self) -> Versions:
+        """Versions of the run."""
+        return Versions(self.store.path)
+
+    def state(self) -> State:
+        """The state that the checkpoint holds."""
+        saved = self.checkpoint
+        return state_from_saved(self.base.model, saved.state, saved.arrays, saved.listing)
+
+    def survey(self) -> Survey:
+        """Survey of all batches."""
+        return survey_of(self.first, self.log.rows)
+
+    def source(self, new: Sequence[Source] = (), reads_old: bool = True) -> GrownSource:
+        """All batches of the run, those of the last pieces from ``new``."""
+        old = self.log.pieces[: len(self.log.pieces) - len(new)]
+        later = [self._reopened(piece, reads_old) for piece in old]
+        return GrownSource(str(self.store.path), [self.first_source, *later, *new])
+
+    def _reopened(self, piece: Mapping[str, Any], reads_old: bool) -> Source:
+        facts = (piece["name"], piece["n_batches"], self.first.n_features, self.first.is_sparse)
+        if piece["place"] is None or not reads_old:
+            return Absent(*facts, why="it was given as data in memory")
+        columns = None if self.base.columns is None else self.base.columns
+        return _opened(piece["place"], piece["batch_size"], None, columns, *facts)
+
+    def publish(self) -> None:
+        """Put the version that the run stands at in force, wherever a kill left it."""
+        growth = self.checkpoint.state.get(GROWTH)
+        if growth is not None and self.versions.current != growth["version"]:
+            self.versions.point_at(growth["version"])
+            save(load(self.versions.posterior(growth["version"])), self.store.path / POSTERIOR_NAME)
+
+
+def _first_data(store: RunStore, begun: Begun, checkpoint: Checkpoint, base: Posterior) -> Any:
+    noted = checkpoint.state.get("manifest")
+    try:
+        if noted is None:
+            raise DamagedError(f"{store.path} was begun by a version that kept no list of its batches")
+        manifest = Manifest.of_key(store.manifests, noted["key"])
+    except DamagedError as error:
+        raise StoreError(f"{error}; it cannot take in more data") from error
+    n_batches, settings = len(manifest), store.settings
+    is_sparse = bool(manifest.arrays["survey/is_sparse"])
+    facts = (str(settings["data"].get("path", "data")), n_batches, len(manifest.arrays["survey/mean"]), is_sparse)
+    opened = settings.get(OPENED)
+    if opened is None:
+        source: Source = Absent(*facts, why="it was given as data in memory")
+    else:
+        source = _opened(opened["place"], opened["batch_size"], opened["weights"], begun.columns(), *facts)
+    return surveyed(manifest, source, np.ones(n_batches, np.bool_))
+
+
+def _opened(
+    place: str, batch_size: int | None, weights: Any, columns: Any, name: str, n_batches: int, *facts: Any
+) -> Source:
+    """Data opened again; what stands in their place where they are gone, or cut otherwise."""
+    try:
+        source = as_source(place, batch_size=batch_size, weights=weights, columns=columns)
+    except BnpDaskError as error:
+        return Absent(name, n_batches, *facts, why=str(error))
+    if source.n_batches != n_batches:
+        return Absent(name, n_batches, *facts, why=f"it had {n_batches} batches, and has {source.n_batches} now")
+    return source
+
+
+def extended(state: State, count: int) -> None:
+    """Make room for more batches, never visited."""
+    state.visits = np.concatenate([state.visits, np.full(count, -1, state.visits.dtype)])
+    state.seen = np.concatenate([state.seen, np.full(count, len(state.edits), state.seen.dtype)])
+    state.receipts = np.concatenate([state.receipts, no_receipts(count)])
+
+
+def commit(
+    run: GrowingRun, state: State, record: Mapping[str, Any], rows: list[dict[str, Any]], keep: int
+) -> Posterior:
+    """Commit a state as the next version, and put that in force.
+
+    The posterior and the record are written first, then the checkpoint, which is the commit, then the pointer.
+    ``keep`` versions are kept whole, this one counted.
+    """
+    store, versions = run.store, run.versions
+    if run.checkpoint.state.get(GROWTH) is None:
+        _note_first(run)
+    number = run.newest + 1
+    posterior = replace(state.posterior, words=run.base.words, columns=run.base.columns)
+    if state.gathered.held > EMBEDDED:
+        state.gathered.write(store.part_files())
+    numbers = {
+        **state_to_json(state),
+        "manifest": run.checkpoint.state["manifest"],
+        GROWTH: {**run.log.to_json(), "version": number, "newest": number, "is_open": run.turn.is_open},
+    }
+    numbers[GROWTH]["seconds"] = run.seconds
+    arrays = {**state_to_arrays(state), f"{GROWTH}/seen": run.turn.seen, f"{GROWTH}/last": run.turn.last}
+    listing = Listing.of_latest(state.visits, state.receipts)
+    save(posterior, versions.posterior(number))
+    kept = sorted([*(n for n in versions.kept() if n < number and versions.has(n)), number])
+    gone, kept = kept[:-keep], kept[-keep:]
+    store.pin([_checkpoint(versions, n) for n in kept[:-1]], [_checkpoint(versions, n) for n in gone])
+    prepared = store.prepare(numbers, arrays, rows, listing, state.gathered.parts(), is_constant)
+    versions.write(number, {**record, "before": run.version, "checkpoint": prepared.number, **clusters_of(posterior)})
+    store.write(prepared)
+    versions.point_at(number)
+    save(posterior, store.path / POSTERIOR_NAME)
+    versions.keep(kept)
+    run.version = run.newest = number
+    return posterior
+
+
+def clusters_of(posterior: Posterior) -> dict[str, Any]:
+    """Ids and counts of clusters, for a record."""
+    assert posterior.summary is not None
+    return {"ids": posterior.ids.tolist(), "counts": posterior.summary["N"].tolist()}
+
+
+def _note_first(run: GrowingRun) -> None:
+    """Write down what ``train`` left as version 0."""
+    save(run.base, run.versions.posterior(0))
+    facts = {"before": None, "checkpoint": run.checkpoint.number, "pieces": [], "moves": [], "fresh": None}
+    run.versions.write(0, {**facts, **clusters_of(run.base)})
+
+
+def _checkpoint(versions: Versions, number: int) -> int:
+    return int(versions.record(number)["checkpoint"])

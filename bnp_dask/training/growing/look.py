@@ -1,0 +1,92 @@
+"""The first look at new batches: what they hold, and how well the posterior in force expected them, in one reading."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from bnp_dask.analysis.predict import score_batch
+from bnp_dask.analysis.topics.completion import Completion, complete_batch
+from bnp_dask.analysis.topics.documents import as_documents, is_topic_model
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.survey import Survey
+from bnp_dask.data.base import Reader, Source
+from bnp_dask.errors import DataError
+from bnp_dask.execute.base import Executor
+from bnp_dask.model import Posterior
+from bnp_dask.schedules.engine.bad_batches import survey_checked
+from bnp_dask.store.manifest import ROW
+from bnp_dask.training.survey_pass import PER_BATCH, each_batch
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """A batch before it is folded.
+
+    Parameters
+    ----------
+    survey
+        Its content.
+    value, weight
+        Log predictive of its atoms (of documents: held-out tokens) under the posterior in force, nats, and how many
+        these are.
+    """
+
+    survey: Survey
+    value: float
+    weight: float
+
+
+def look(posterior: Posterior, reader: Reader) -> Look:
+    """The task: read a batch, check it, survey it, score it."""
+    batch = reader()
+    survey = survey_checked(posterior.model, batch)
+    if not is_topic_model(posterior.model):
+        return Look(survey, *score_batch(posterior, lambda: batch))
+    return Look(survey, *_completion(posterior, batch))
+
+
+def _completion(posterior: Posterior, batch: Batch) -> tuple[float, float]:
+    found = complete_batch(posterior, as_documents(posterior.model, batch), Completion())
+    used = found.tokens * found.times > 0
+    value = math.fsum(found.value[used] * found.times[used])
+    return value, math.fsum(found.tokens[used] * found.times[used])
+
+
+@dataclass(frozen=True, eq=False)
+class Looked:
+    """A piece of data that was looked at.
+
+    Parameters
+    ----------
+    rows
+        Its batches, ``(n,)`` of :data:`~bnp_dask.store.manifest.ROW`, their source not yet numbered.
+    scores
+        Log predictive of each and how many atoms or tokens it is of, ``(n, 2)``.
+    """
+
+    rows: np.ndarray
+    scores: np.ndarray
+
+
+def look_at(posterior: Posterior, source: Source, first: Survey, executor: Executor) -> Looked:
+    """Look at all batches of a piece; DataError when they are not like the run's ``first`` data, or cannot be read."""
+    if source.n_features != first.n_features or source.is_sparse != first.is_sparse:
+        kinds = {True: "words of sparse counts", False: "columns of dense rows"}
+        raise DataError(
+            f"{source.name}: has {source.n_features} {kinds[source.is_sparse]}, and the run {first.n_features} "
+            f"{kinds[first.is_sparse]}; nothing was taken"
+        )
+    shared = executor.share("posterior", posterior.light())
+    rows, scores = np.zeros(source.n_batches, ROW), np.zeros((source.n_batches, 2))
+    for index, found in enumerate(each_batch(look, shared, source, executor, 0)):
+        survey = found.survey
+        if (survey.n_groups > 0) != (first.n_groups > 0) and survey.n_atoms:
+            raise DataError(f"{source.name}: its rows and those of the run are not both in groups; nothing was taken")
+        rows["index"][index], rows["groups"][index] = index, survey.n_groups
+        for name, column in PER_BATCH.items():
+            rows[column][index] = getattr(survey, name)[0]
+        scores[index] = found.value, found.weight
+    return Looked(rows, scores)

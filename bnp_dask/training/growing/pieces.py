@@ -1,0 +1,142 @@
+"""Pieces of data as a user gives them, known again by place and content."""
+
+from __future__ import annotations
+
+import glob
+import os
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bnp_dask.core.location import Location
+from bnp_dask.errors import DataError, StoreError
+
+ZARR = {"zarr.json", ".zarray", ".zgroup"}
+"""Names in a folder that is one Zarr store."""
+
+UNFINISHED = (".tmp", ".part", ".partial", ".crdownload")
+"""How names of files end that somebody is still writing."""
+
+IN_MEMORY = "in memory"
+"""Stands for the place of data that have none."""
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Data that are taken as one.
+
+    Parameters
+    ----------
+    data
+        Path, URL or object.
+    place
+        Absolute path or URL; None for data in memory.
+    """
+
+    data: Any
+    place: str | None
+
+    @property
+    def name(self) -> str:
+        """The place, or a word for data that have none."""
+        return self.place or IN_MEMORY
+
+
+def pieces_of(data: Any) -> list[Piece]:
+    """Data as pieces, in the order in which they are taken.
+
+    A folder that is no Zarr store is taken file by file, with those in folders below it, by name; hidden files and
+    those whose name says that they are not finished are passed over.  A pattern such as ``"inbox/*.npy"`` is taken
+    likewise.
+    """
+    if not isinstance(data, (str, os.PathLike)):
+        return [Piece(data, None)]
+    location = Location.of(data, None, "data")
+    if not location.is_local:
+        return [Piece(data, location.url)]
+    if glob.has_magic(location.url) and not location.exists():
+        found = [path for name in sorted(glob.glob(location.url)) for path in _below(name)]
+        if not found:
+            raise DataError(f"{location.name}: no file has such a name")
+    else:
+        location.require()
+        found = list(_below(location.url))
+    return [Piece(path, path) for path in dict.fromkeys(found)]
+
+
+def _below(path: str) -> Iterator[str]:
+    if not os.path.isdir(path) or _is_zarr(path):
+        yield path
+        return
+    for name in sorted(os.listdir(path)):
+        if not name.startswith((".", "_")) and not name.endswith(UNFINISHED):
+            yield from _below(os.path.join(path, name))
+
+
+def _is_zarr(path: str) -> bool:
+    return bool(ZARR & set(os.listdir(path)))
+
+
+def content_of(checksums: Sequence[int] | np.ndarray) -> int:
+    """CRC-32 of the CRC-32s of all batches of a piece."""
+    return zlib.crc32(np.asarray(checksums, np.int64).tobytes())
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """Pieces that a run has.
+
+    Parameters
+    ----------
+    by_place
+        The fingerprint and the content of each, by its place.
+    in_memory
+        Contents of those that have no place.
+    """
+
+    by_place: Mapping[str, tuple[Any, int | None]]
+    in_memory: frozenset[int]
+
+    @staticmethod
+    def of(opened: Mapping[str, Any] | None, checksums: np.ndarray, pieces: Sequence[Mapping[str, Any]]) -> Known:
+        """From how the first data were opened, the checksums of their batches, and the pieces that came later."""
+        places: dict[str, tuple[Any, int | None]] = {}
+        contents = {piece["content"] for piece in pieces if piece["place"] is None}
+        if opened is None:
+            contents.add(content_of(checksums))
+        elif "files" in opened:
+            places |= {os.path.join(opened["place"], name): (None, None) for name in opened["files"]}
+        else:
+            places[opened["place"]] = (None, content_of(checksums))
+        places |= {p["place"]: (p["fingerprint"], p["content"]) for p in pieces if p["place"] is not None}
+        return Known(places, frozenset(contents))
+
+    def has_place(self, piece: Piece, fingerprint: Any) -> bool:
+        """Whether a piece is one that the run has, as far as sizes and times of its files tell."""
+        if piece.place not in self.by_place:
+            return False
+        before, content = self.by_place[piece.place]
+        # files of a folder that was the first data were compared as a whole
+        return content is None or (before is not None and before == fingerprint)
+
+    def has_content(self, piece: Piece, content: int) -> bool:
+        """Whether a piece that was read is one that the run has.
+
+        Raises
+        ------
+        StoreError
+            The run has another content from this place.
+        """
+        if piece.place is None:
+            return content in self.in_memory
+        if piece.place not in self.by_place:
+            return False
+        if self.by_place[piece.place][1] == content:
+            return True
+        raise StoreError(
+            f"{piece.place} was taken in before with another content, or cut into other batches: nothing was taken. "
+            "Give what is new under a name of its own, with the batch_size of before"
+        )
