@@ -93,6 +93,8 @@ def visit_arrivals(
     may[new] = False
     rounds = bool(work.moves) and n_again > 0 and bool(may[: n_batches - n_new].all())
     state.finished, state.calm, state.calm_laps = None, False, 0.0
+    # splits that failed were judged without what is new
+    state.memory.failures = {key: n for key, n in state.memory.failures.items() if key[0] != Birth.kind}
     _plan(work, state, turn, new, rounds)
     yield from _stretch(work, state, turn, new, window, is_new=True)
     state.plan = replace(state.plan, splits={})

@@ -69,7 +69,7 @@ def consider_split(
     judge = _Judge(model, total, terms, summary, target, newborn)
     owner: list[int | None] = [None] * newborn.n_clusters
     best = judge.evaluate(owner)
-    for j, candidates in enumerate(judge.likely_homes(recent)):
+    for j, candidates in judge.likely_homes(recent):
         for home in candidates:
             if home in owner:
                 continue
@@ -105,9 +105,11 @@ class _Judge:
         ids = list(range(-1, -1 - len(fresh), -1)) if new_ids is None else list(new_ids)
         names = dict(zip(fresh, ids, strict=True))
         receivers = [names[j] if home is None else home for j, home in enumerate(owner)]
-        homes = [home for home in owner if home is not None]
+        homes = [home for home in owner if home not in (None, self.target)]
         donors = [self.target, *homes]
-        part = replace(self.newborn, ids=np.array(receivers, np.int64)).insert_empty([self.target])
+        part = replace(self.newborn, ids=np.array(receivers, np.int64))
+        if self.target not in receivers:
+            part = part.insert_empty([self.target])
         batch = self.summary.exchange(donors, replace(part, links=_links_to(self.summary.ids, donors, part)))
         total = self.total.copy()
         total.high, total.low = total.high.insert_empty(ids), total.low.insert_empty(ids)
@@ -123,8 +125,22 @@ class _Judge:
         """The same with ids that last."""
         return self.evaluate(owner, memory.new_ids(len(born.new_ids)))
 
-    def likely_homes(self, recent: Sequence[int]) -> list[list[int]]:
-        """For each newborn cluster the recently born ones whose union with it costs the data term least."""
+    def likely_homes(self, recent: Sequence[int]) -> list[tuple[int, list[int]]]:
+        """Newborn clusters, by position, and homes for each: the recently born ones whose union with it costs the data
+        term least, and the target, which keeps the atoms that look like those it has of other batches.
+
+        Those come first that look most like the target.  States of sequences have no home there: trials count the steps
+        between newborn states and the others, and the target is among neither.
+        """
+        found = self._likely(recent)
+        if self.newborn.links is not None:
+            return list(enumerate(found))
+        ids = self.newborn.ids
+        both = self.total.value().without_pairs().take([self.target]).exchange([], self.newborn)
+        gains = data_gains(self.model, both, np.array([[self.target, int(j)] for j in ids]))
+        return [(int(j), [*found[j], self.target]) for j in np.argsort(-gains, kind="stable")]
+
+    def _likely(self, recent: Sequence[int]) -> list[list[int]]:
         if not recent:
             return [[] for _ in self.newborn.ids]
         whole = self.total.value().without_pairs().take(list(recent))
