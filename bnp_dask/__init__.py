@@ -87,8 +87,10 @@ if TYPE_CHECKING:
     from bnp_dask.schedules import Memoized as Memoized
     from bnp_dask.schedules import Stochastic as Stochastic
     from bnp_dask.training.callbacks import Progress as Progress
+    from bnp_dask.training.growing.changes import Change as Change
     from bnp_dask.training.growing.changes import changes as changes
     from bnp_dask.training.growing.loading import load as load
+    from bnp_dask.training.growing.rollback import rollback as rollback
     from bnp_dask.training.growing.update import UpdateResult as UpdateResult
     from bnp_dask.training.growing.update import update as update
     from bnp_dask.training.results import History as History

@@ -77,6 +77,7 @@ VERBS: Group = MappingProxyType(
         "predict": "bnp_dask.analysis.predict",
         "register": "bnp_dask.core.registry",
         "report": "bnp_dask.reports.run_page",
+        "rollback": "bnp_dask.training.growing.rollback",
         "save": "bnp_dask.training.results",
         "score": "bnp_dask.analysis.predict",
         "survey_documents": "bnp_dask.analysis.topics",
@@ -96,6 +97,7 @@ OTHERS: Group = MappingProxyType(
     {
         "Batch": "bnp_dask.core.batch",
         "BnpDaskError": "bnp_dask.errors",
+        "Change": "bnp_dask.training.growing.changes",
         "Columns": "bnp_dask.core.columns",
         "Completion": "bnp_dask.analysis.topics",
         "ConvergenceWarning": "bnp_dask.training.train",

@@ -1,4 +1,4 @@
-"""The command line: ``bnp-dask demo | ingest | train | resume | predict | score | inspect | report``."""
+"""The command line: ``bnp-dask demo | ingest | train | resume | update | changes | rollback | predict | ...``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from types import FrameType
 from typing import NoReturn
 
 from bnp_dask._version import __version__
-from bnp_dask.cli import data, demos, guests, look, run
+from bnp_dask.cli import data, demos, growing, guests, look, run
 from bnp_dask.cli.stop import Terminated
 from bnp_dask.errors import BnpDaskError, ExecutionError, StoreError
 from bnp_dask.execute.base import plain_interrupts
@@ -23,7 +23,7 @@ from bnp_dask.inputs.lines import one_line, open_standard_files, tell
 
 EXIT_ERROR, EXIT_INTERRUPT, EXIT_TERMINATED = 2, 130, 143
 
-GROUPS = (demos, data, run, look)
+GROUPS = (demos, data, run, growing, look)
 """Modules that each add some commands."""
 
 

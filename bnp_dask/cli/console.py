@@ -189,7 +189,7 @@ def show_bar(quiet: bool) -> bool:
 
 def posterior_of(path: str) -> Posterior:
     """The posterior at a path, or the one in a run directory."""
-    from bnp_dask.training.results import load
+    from bnp_dask.training.growing.loading import load
 
     return load(posterior_place(path))
 

@@ -1,0 +1,132 @@
+"""``bnp-dask update``, ``changes`` and ``rollback``: a run that takes in more data."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from bnp_dask.cli.console import add_client_options, client_spec, log_lines, open_client, positive_int, table
+from bnp_dask.cli.run import result_table
+from bnp_dask.inputs.lines import say
+from bnp_dask.inputs.settings import shown
+
+if TYPE_CHECKING:
+    from bnp_dask.training.growing.changes import Change
+    from bnp_dask.training.growing.update import UpdateResult
+
+IN_WORDS = {"born": "from", "split": "into", "merged": "into", "deleted": "into"}
+"""How the other clusters of a change are told."""
+
+
+def add(commands: argparse._SubParsersAction) -> None:
+    """Add the commands of this file."""
+    update = commands.add_parser(
+        "update",
+        help="let a run take in more data",
+        description="Append data to a run, visit them, decide moves, and put a new version in force. What the run has "
+        "already is passed over. An update that is stopped leaves the run as it was.",
+        allow_abbrev=False,
+    )
+    update.add_argument("rundir", metavar="RUNDIR", help="run directory of 'bnp-dask train'")
+    update.add_argument("data", metavar="DATA", nargs="+", help="files, Zarr stores, URLs, or folders of files")
+    update.add_argument(
+        "--revisit", type=_amount, default=1.0, metavar="R", help="older batches to visit for each new one (1)"
+    )
+    update.add_argument("--batch-size", type=positive_int, metavar="N", help="atoms per batch")
+    update.add_argument("--keep", type=positive_int, metavar="N", help="versions that are kept whole")
+    add_client_options(update)
+    update.set_defaults(run=update_command)
+
+    changes = commands.add_parser(
+        "changes",
+        help="print what became of the clusters of a run",
+        description="Print clusters that were born, merged, deleted, or grew or shrank, by id.",
+        allow_abbrev=False,
+    )
+    changes.add_argument("rundir", metavar="RUNDIR", help="run directory")
+    changes.add_argument("--since", type=_version, metavar="N", help="version to compare with; default: the one before")
+    changes.set_defaults(run=changes_command)
+
+    rollback = commands.add_parser(
+        "rollback",
+        help="go back to an earlier version of a run",
+        description="Put an earlier version in force, with its state: what came in later is no longer of the run.",
+        allow_abbrev=False,
+    )
+    rollback.add_argument("rundir", metavar="RUNDIR", help="run directory")
+    rollback.add_argument("version", type=_version, metavar="N", help="number of the version; 0 is that of 'train'")
+    rollback.set_defaults(run=rollback_command)
+
+
+def update_command(args: argparse.Namespace) -> None:
+    """Take in data, one argument after the other."""
+    from bnp_dask.training.growing.update import KEPT, update
+
+    found: list[UpdateResult] = []
+    keep = KEPT if args.keep is None else args.keep
+    with open_client(client_spec(args), args.quiet) as client, log_lines(args.quiet):
+        for data in args.data:
+            size = args.batch_size
+            found.append(update(args.rundir, data, revisit=args.revisit, batch_size=size, client=client, keep=keep))
+            say(_told(found[-1], data))
+    if any(result.new for result in found):
+        say(result_table(found[-1].posterior))
+        say(f"next: bnp-dask changes {args.rundir}")
+
+
+def _told(result: UpdateResult, data: str) -> str:
+    """An update in one line."""
+    if not result.new:
+        return f"{data}: nothing new, version {result.version} stays in force"
+    known = f", {len(result.known)} known already" if result.known else ""
+    fresh = "" if math.isnan(result.fresh) else f", {result.fresh:.5g} nats per atom before they were folded"
+    return (
+        f"{data}: version {result.version}, {len(result.new)} new{known}, {result.new_batches} batches and "
+        f"{result.revisited} older ones visited{fresh}, K={result.posterior.n_clusters}"
+    )
+
+
+def changes_command(args: argparse.Namespace) -> None:
+    """Print changes."""
+    from bnp_dask.training.growing.changes import changes
+
+    say(changes_table(changes(args.rundir, args.since)))
+
+
+def changes_table(found: Sequence[Change]) -> str:
+    """Changes in lines."""
+    if not found:
+        return "no cluster came, went, grew or shrank"
+    rows = []
+    for change in found:
+        others = f"{IN_WORDS[change.kind]} {', '.join(map(str, change.others))}" if change.others else ""
+        rows.append((change.kind, str(change.cluster), others, change.before, change.after))
+    return table(("change", "cluster", "", "before", "after"), rows)
+
+
+def rollback_command(args: argparse.Namespace) -> None:
+    """Go back."""
+    from bnp_dask.training.growing.rollback import rollback
+
+    posterior = rollback(args.rundir, args.version)
+    say(f"version {args.version} is in force, K={posterior.n_clusters}")
+
+
+def _amount(text: str) -> float:
+    """Type of an argument: a number, at least 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"found {shown(text)}, needs a number, at least 0")
+    return value
+
+
+def _version(text: str) -> int:
+    """Type of an argument: the number of a version."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"found {shown(text)}, needs the number of a version, such as 3")
+    return int(text)

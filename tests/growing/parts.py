@@ -1,0 +1,111 @@
+"""Runs that grow, small ones."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+from scipy import sparse
+
+from bnp_dask.allocation import HDPHMM, DPMixture, HDPTopics
+from bnp_dask.core.totals import RunningTotal
+from bnp_dask.data import as_source
+from bnp_dask.data.base import Source
+from bnp_dask.execute.serial import SerialExecutor
+from bnp_dask.initialize import BregmanKMeans
+from bnp_dask.model import Model
+from bnp_dask.observation import DiagGaussian, Multinomial
+from bnp_dask.schedules import Memoized, state_from_saved
+from bnp_dask.schedules.engine.batch_memo import summary_from
+from bnp_dask.store import RunStore
+from bnp_dask.training.growing.loading import load
+from bnp_dask.training.growing.update import update
+from bnp_dask.training.train import ConvergenceWarning, train
+
+MEANS = np.random.default_rng(3).normal(scale=9.0, size=(8, 3))
+
+
+def day(number, n=240, k=4):
+    """Rows of one day, of ``k`` clusters."""
+    rng = np.random.default_rng(1000 + number)
+    return MEANS[rng.integers(k, size=n)] + rng.normal(size=(n, 3))
+
+
+def day_of(kind, number):
+    """Data of one day for a kind of model."""
+    rng = np.random.default_rng(2000 + number)
+    if kind == "mixture":
+        return as_source(day(number), batch_size=60)
+    if kind == "topics":
+        topics = np.random.default_rng(5).dirichlet(np.full(30, 0.1), size=3)
+        shares = rng.dirichlet(np.full(3, 0.3), size=40)
+        counts = np.array([rng.multinomial(60, share @ topics) for share in shares])
+        return as_source(sparse.csr_array(counts), batch_size=10)
+    return as_source(day(number, n=120), batch_size=60, groups=np.array([0, 30, 60, 90, 120]))
+
+
+MODELS = {
+    "mixture": Model(DPMixture(2.0), DiagGaussian()),
+    "topics": Model(HDPTopics(), Multinomial(lam=0.1)),
+    "chains": Model(HDPHMM(), DiagGaussian()),
+}
+
+
+def begin(store, data, laps=3, batch_size=60, model=None, moves=None, k=2):
+    """Train a run on its first data."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return train(
+            model or MODELS["mixture"],
+            data,
+            init=BregmanKMeans(k),
+            schedule=Memoized(laps=laps, window=4),
+            moves=moves,
+            client=SerialExecutor(),
+            store=store,
+            batch_size=None if isinstance(data, Source) else batch_size,
+        )
+
+
+def grow(store, data, client=None, batch_size=60, **more):
+    """One update, in this thread unless somebody else does it."""
+    size = None if isinstance(data, Source) else batch_size
+    return update(store, data, client=client or SerialExecutor(), batch_size=size, **more)
+
+
+def files(folder, count, **more):
+    """Paths of so many days, written as .npy."""
+    folder.mkdir(exist_ok=True)
+    out = []
+    for number in range(count):
+        out.append(folder / f"day{number}.npy")
+        np.save(out[-1], day(number, **more))
+    return out
+
+
+def bits_of(store):
+    """Everything of a run that must not depend on who computed it, or on how often that was killed."""
+    view = RunStore.view(store)
+    saved = view.load()
+    rows = [{name: value for name, value in row.items() if name != "seconds"} for row in saved.history]
+    arrays = {name: array.tobytes() for name, array in saved.arrays.items()}
+    posterior = {name: a.tobytes() for name, a in load(store).summary.to_arrays().items()}
+    return rows, arrays, posterior, saved.listing.rows.tobytes()
+
+
+def gap(store):
+    """Largest difference of the totals from the sum of all stored summaries, as a share of the terms summed."""
+    view, model = RunStore.view(store), load(store).model
+    saved = view.load()
+    state = state_from_saved(model, saved.state, saved.arrays, saved.listing)
+    fresh, size = RunningTotal(state.total.high.without_pairs().zeros()), None
+    for batch, visit, receipt in saved.listing.entries():
+        arrays, _ = view.get_summary(batch, visit, receipt)
+        own = summary_from(model, arrays, state.edits[int(state.seen[batch]) :]).without_pairs()
+        fresh.add(own)
+        size = own.absolute() if size is None else size + own.absolute()
+    total, again = state.total.value(), fresh.value()
+    return max(
+        float(np.max(np.abs(total[name] - again[name]) / np.maximum(size[name], 1e-300), initial=0.0))
+        for name in total.values
+    )

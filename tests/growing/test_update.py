@@ -1,0 +1,216 @@
+"""A run takes in more data: once each, to the same bits whoever does it, and wholly or not at all."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+from bnp_dask.errors import DataError, StoreError
+from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.schedules import FullBatch
+from bnp_dask.store import RunStore, Versions
+from bnp_dask.training.growing import growing_run
+from bnp_dask.training.growing.loading import load
+from bnp_dask.training.train import ConvergenceWarning, train
+from tests.growing.parts import MODELS, begin, bits_of, day, day_of, files, gap, grow
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_totals_are_the_sum_of_all_batches_for_every_kind_of_model(tmp_path, kind):
+    begin(tmp_path / "run", day_of(kind, 0), model=MODELS[kind])
+    for number in (1, 2):
+        found = grow(tmp_path / "run", day_of(kind, number))
+        assert np.isfinite(found.fresh) and found.new == ("in memory",)
+        assert gap(tmp_path / "run") < 1e-12
+    n_atoms = {"mixture": 720, "topics": 3 * 40 * 60, "chains": 360}[kind]
+    assert load(tmp_path / "run").summary["N"].sum() == pytest.approx(n_atoms, rel=1e-9)
+
+
+def test_what_is_given_twice_is_taken_once(tmp_path):
+    paths = files(tmp_path / "in", 3)
+    begin(tmp_path / "run", paths[0])
+    assert grow(tmp_path / "run", paths[1]).new == (str(paths[1]),)
+    before = bits_of(tmp_path / "run")
+    again = grow(tmp_path / "run", os.path.relpath(paths[1]))
+    assert (again.new, again.known, again.version) == ((), (str(paths[1]),), 1)
+    assert grow(tmp_path / "run", paths[0]).known == (str(paths[0]),)
+    os.utime(paths[1])  # another time, and the same content
+    assert grow(tmp_path / "run", paths[1]).known == (str(paths[1]),)
+    assert bits_of(tmp_path / "run") == before
+    whole = grow(tmp_path / "run", tmp_path / "in")
+    assert (whole.new, whole.known) == ((str(paths[2]),), (str(paths[0]), str(paths[1])))
+
+
+def test_arrays_are_known_by_their_content(tmp_path):
+    begin(tmp_path / "run", day(0))
+    assert grow(tmp_path / "run", day(0)).new == ()
+    assert grow(tmp_path / "run", day(1)).version == 1
+    assert grow(tmp_path / "run", day(1)).known == ("in memory",)
+
+
+def test_files_of_a_folder_that_was_trained_on_are_known(tmp_path):
+    import pandas as pd
+
+    (tmp_path / "in").mkdir()
+    for number in (0, 1):
+        pd.DataFrame(day(number), columns=list("abc")).to_parquet(tmp_path / "in" / f"{number}.parquet")
+    begin(tmp_path / "run", tmp_path / "in")
+    pd.DataFrame(day(2), columns=list("abc")).to_parquet(tmp_path / "in" / "2.parquet")
+    found = grow(tmp_path / "run", tmp_path / "in")
+    assert [os.path.basename(name) for name in found.new] == ["2.parquet"]
+    assert found.posterior.summary["N"].sum() == pytest.approx(720)
+
+
+@pytest.fixture(scope="module")
+def quiet_run(tmp_path_factory):
+    """Bits of a run of three updates that nothing disturbed, and how to make it again."""
+    folder = tmp_path_factory.mktemp("quiet")
+    paths = files(folder / "in", 4, k=5)
+
+    def first(store):
+        begin(store, paths[0])
+        return paths[1:]
+
+    for path in first(folder / "run"):
+        grow(folder / "run", path)
+    return first, bits_of(folder / "run")
+
+
+def test_workers_do_not_change_bits(tmp_path, quiet_run):
+    first, expected = quiet_run
+    executor = ThreadExecutor(3)
+    try:
+        for path in first(tmp_path / "run"):
+            grow(tmp_path / "run", path, client=executor)
+    finally:
+        executor.close()
+    assert bits_of(tmp_path / "run") == expected
+
+
+STAGES = [
+    (growing_run, "save"),
+    (RunStore, "prepare"),
+    (Versions, "write"),
+    (RunStore, "write"),
+    (Versions, "point_at"),
+]
+
+
+@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage[1])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_killed_update_is_repeated_to_the_same_bits(tmp_path, quiet_run, stage, when, monkeypatch):
+    first, expected = quiet_run
+    owner, name = stage
+    original = getattr(owner, name)
+
+    def dies(*args, **more):
+        if when == "after":
+            original(*args, **more)
+        raise KeyboardInterrupt
+
+    for path in first(tmp_path / "run"):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(owner, name, dies)
+            grow(tmp_path / "run", path)
+        load(tmp_path / "run")
+        grow(tmp_path / "run", path)
+    assert bits_of(tmp_path / "run") == expected
+
+
+def test_one_writes_at_a_time(tmp_path):
+    paths = files(tmp_path / "in", 2)
+    begin(tmp_path / "run", paths[0])
+    other = RunStore.open(tmp_path / "run")
+    with pytest.raises(StoreError, match="is being written by"):
+        grow(tmp_path / "run", paths[1])
+    other.close()
+    assert grow(tmp_path / "run", paths[1]).version == 1
+
+
+def test_bad_data_are_named_and_nothing_of_the_call_is_taken(tmp_path):
+    paths = files(tmp_path / "in", 3)
+    begin(tmp_path / "run", paths[0])
+    before = bits_of(tmp_path / "run")
+    whole = paths[2].read_bytes()
+    paths[2].write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(DataError, match=r"day2\.npy"):
+        grow(tmp_path / "run", tmp_path / "in")
+    np.save(paths[2], day(2)[:, :2])
+    with pytest.raises(DataError, match=r"day2\.npy"):
+        grow(tmp_path / "run", tmp_path / "in")
+    np.save(paths[2], np.where(day(2) > 20, np.nan, np.where(np.arange(720).reshape(-1, 3) == 7, np.nan, day(2))))
+    with pytest.raises(DataError, match=r"day2\.npy.*nan"):
+        grow(tmp_path / "run", tmp_path / "in")
+    assert bits_of(tmp_path / "run") == before
+    np.save(paths[2], day(2))
+    assert grow(tmp_path / "run", tmp_path / "in").new == (str(paths[1]), str(paths[2]))
+
+
+def test_a_file_that_changed_is_refused(tmp_path):
+    paths = files(tmp_path / "in", 2)
+    begin(tmp_path / "run", paths[0])
+    grow(tmp_path / "run", paths[1])
+    np.save(paths[1], day(7))
+    with pytest.raises(StoreError, match="with another content"):
+        grow(tmp_path / "run", paths[1])
+
+
+def test_a_pure_stream_reads_no_old_batch(tmp_path):
+    paths = files(tmp_path / "in", 3)
+    begin(tmp_path / "run", paths[0])
+    grow(tmp_path / "run", paths[1], revisit=0)
+    paths[0].unlink()
+    paths[1].unlink()
+    found = grow(tmp_path / "run", paths[2], revisit=0)
+    assert (found.new_batches, found.revisited, found.waiting) == (4, 0, False)
+    assert gap(tmp_path / "run") < 1e-12
+
+
+def test_older_batches_are_visited_longest_ago_first_and_a_round_decides(tmp_path):
+    paths = files(tmp_path / "in", 4)
+    begin(tmp_path / "run", paths[0])
+    first = grow(tmp_path / "run", paths[1], revisit=0.5)
+    assert first.revisited == 2 and first.waiting
+    second = grow(tmp_path / "run", paths[2], revisit=0.5)
+    old = [row["n_batches"] for row in second.history if row["action"] != "new"]
+    assert sum(old) == 2 and not second.waiting  # the two that the round lacked
+    assert gap(tmp_path / "run") < 1e-12
+
+
+def test_after_the_new_batches_the_objective_never_falls(tmp_path):
+    paths = files(tmp_path / "in", 3)
+    begin(tmp_path / "run", paths[0])
+    for path in paths[1:]:
+        rows = grow(tmp_path / "run", path, revisit=2).history
+        for before, row in zip(rows, rows[1:], strict=False):
+            if row["action"] != "new":
+                gained = row["gain"] + sum(move["gain"] or 0.0 for move in row["moves"] if move["accepted"])
+                assert row["elbo"] == pytest.approx(before["elbo"] + gained, rel=1e-12)
+                assert row["elbo"] >= before["elbo"] - 1e-9 * abs(before["elbo"])
+
+
+def test_train_does_not_resume_a_run_that_has_grown(tmp_path):
+    paths = files(tmp_path / "in", 2)
+    begin(tmp_path / "run", paths[0])
+    grow(tmp_path / "run", paths[1])
+    with pytest.raises(StoreError, match="it has taken in more data since"):
+        train(MODELS["mixture"], paths[0], store=tmp_path / "run", resume=True, batch_size=60)
+
+
+def test_a_run_without_statistics_of_batches_is_refused(tmp_path):
+    with pytest.warns(ConvergenceWarning):
+        train(MODELS["mixture"], day(0), schedule=FullBatch(laps=2), moves=(), store=tmp_path / "run", batch_size=60)
+    with pytest.raises(StoreError, match="keeps no statistics of batches"):
+        grow(tmp_path / "run", day(1))
+
+
+def test_new_clusters_are_found_and_old_ones_keep_their_ids(tmp_path):
+    begin(tmp_path / "run", day(0, n=2000, k=3), batch_size=500, laps=10)
+    before = load(tmp_path / "run")
+    assert before.n_clusters == 3
+    for number in (1, 2, 3):
+        found = grow(tmp_path / "run", day(number, n=2000, k=5), batch_size=500)
+    assert set(before.ids) <= set(found.posterior.ids)
+    assert found.posterior.n_clusters == 5

@@ -1,0 +1,151 @@
+"""Versions of a run: whole ones for whoever reads, changes between them, and the way back."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+import bnp_dask as bnp
+from bnp_dask.cli import main
+from bnp_dask.errors import SettingError, StoreError
+from bnp_dask.store import RunStore
+from bnp_dask.training.growing.changes import changes_between
+from tests.growing.parts import begin, bits_of, day, files, gap, grow
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run of three updates, and the paths of its data."""
+    paths = files(tmp_path / "in", 5)
+    begin(tmp_path / "run", paths[0])
+    for path in paths[1:4]:
+        grow(tmp_path / "run", path, keep=3)
+    return tmp_path / "run", paths
+
+
+def test_versions_are_loaded_by_number_as_long_as_they_are_kept(run):
+    store, _ = run
+    counts = [bnp.load(f"{store}@{number}").summary["N"].sum() for number in (1, 2, 3)]
+    assert counts == pytest.approx([480, 720, 960])
+    assert bnp.load(store).summary["N"].sum() == pytest.approx(960)
+    with pytest.raises(StoreError, match="keeps no version 0; it keeps 1, 2, 3"):
+        bnp.load(f"{store}@0")
+    assert bnp.load(store / "posterior.zarr").summary["N"].sum() == pytest.approx(960)
+
+
+def test_rollback_is_the_run_as_it_was(run, tmp_path):
+    store, paths = run
+    known = bnp.rollback(store, 2)
+    assert known.summary["N"].sum() == pytest.approx(720)
+    assert bnp.load(store).summary["N"].tobytes() == known.summary["N"].tobytes()
+    assert gap(store) < 1e-12
+    again = grow(store, paths[3])
+    assert (again.new, again.version) == ((str(paths[3]),), 4)
+    begin(tmp_path / "other", paths[0])
+    for path in paths[1:4]:
+        grow(tmp_path / "other", path)
+    assert bits_of(store)[2] == bits_of(tmp_path / "other")[2]
+    with pytest.raises(StoreError, match="keeps no version 3"):
+        bnp.rollback(store, 3)
+
+
+def test_rollback_to_what_train_left(tmp_path):
+    paths = files(tmp_path / "in", 2)
+    trained = begin(tmp_path / "run", paths[0]).posterior
+    with pytest.raises(StoreError, match="was never updated"):
+        bnp.rollback(tmp_path / "run", 0)
+    first = grow(tmp_path / "run", paths[1])
+    bnp.rollback(tmp_path / "run", 0)
+    assert bnp.load(tmp_path / "run").summary["N"].tobytes() == trained.summary["N"].tobytes()
+    again = grow(tmp_path / "run", paths[1])
+    assert again.version == 2
+    assert again.posterior.summary["N"].tobytes() == first.posterior.summary["N"].tobytes()
+
+
+def test_summaries_that_no_version_needs_are_removed(run):
+    store, paths = run
+    grow(store, paths[4], keep=1)
+    grow(store, day(9), keep=1)
+    files_of = set(RunStore.view(store).summaries.keys())
+    listing = RunStore.view(store).load().listing
+    needed = set(zip(listing.batches.tolist(), listing.visits.tolist(), strict=True))
+    assert needed <= files_of
+    assert len(files_of) <= 2 * len(needed)  # this version, and the checkpoint before it
+
+
+def test_readers_see_whole_versions_while_they_are_published(tmp_path):
+    paths = files(tmp_path / "in", 2)
+    begin(tmp_path / "run", paths[0])
+    seen, done, errors = set(), threading.Event(), []
+
+    def read():
+        while not done.is_set():
+            try:
+                seen.add(float(round(bnp.load(tmp_path / "run").summary["N"].sum())))
+                bnp.load(tmp_path / "run" / "posterior.zarr")
+            except Exception as error:
+                errors.append(error)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        for number in range(1, 7):
+            grow(tmp_path / "run", day(number), keep=1, revisit=0)
+    finally:
+        done.set()
+        reader.join()
+    assert not errors
+    assert seen <= {240.0 * n for n in range(1, 8)}
+
+
+def test_changes_say_what_became_of_clusters():
+    earlier = {"ids": [1, 2, 3, 4, 5], "counts": [100.0, 100.0, 50.0, 50.0, 100.0]}
+    later = {"ids": [1, 2, 6, 7], "counts": [150.0, 220.0, 30.0, 400.0]}
+    events = [
+        {"kind": "merge", "targets": [2, 3], "others": []},
+        {"kind": "delete", "targets": [4], "others": [1, 2]},
+        {"kind": "birth", "targets": [1], "others": [6]},
+        {"kind": "birth", "targets": [5], "others": [7, 8]},
+    ]
+    found = [(c.kind, c.cluster, c.others) for c in changes_between(earlier, later, events, 0.1)]
+    assert found == [
+        *[("born", 6, (1,)), ("born", 7, (5,))],
+        *[("merged", 3, (2,)), ("deleted", 4, (1, 2)), ("split", 5, (7, 8))],
+        *[("shrunk", 1, ()), ("grown", 2, ())],
+    ]
+
+
+def test_changes_since_a_version(tmp_path):
+    begin(tmp_path / "run", day(0, n=600, k=3), batch_size=300, laps=8)
+    with pytest.raises(StoreError, match="was never updated"):
+        bnp.changes(tmp_path / "run")
+    first = grow(tmp_path / "run", day(1, n=600, k=3), batch_size=300)
+    second = grow(tmp_path / "run", day(2, n=600, k=1), batch_size=300)
+    assert bnp.changes(tmp_path / "run") == second.changes
+    assert bnp.changes(tmp_path / "run", since=2) == ()
+    both = bnp.changes(tmp_path / "run", since=0)
+    assert {c.kind for c in both} >= {"grown", "shrunk"}
+    counts = dict(zip(second.posterior.ids.tolist(), second.posterior.summary["N"], strict=True))
+    assert all(change.after == counts.get(change.cluster, 0.0) for change in both)
+    with pytest.raises(SettingError, match="does not come from it"):
+        bnp.changes(tmp_path / "run", since=9)
+    assert np.isfinite(first.fresh)
+
+
+def test_the_command_line_updates_tells_and_goes_back(tmp_path, capsys):
+    paths = files(tmp_path / "in", 3)
+    begin(tmp_path / "run", paths[0])
+    store, data = str(tmp_path / "run"), str(tmp_path / "in")
+    assert main(["update", store, data, "--batch-size", "60", "--quiet"]) == 0
+    told = capsys.readouterr().out
+    assert "version 1, 2 new, 1 known already, 8 batches" in told
+    assert main(["update", store, data, "--batch-size", "60", "--quiet"]) == 0
+    assert "nothing new, version 1 stays in force" in capsys.readouterr().out
+    assert main(["changes", store, "--since", "0"]) == 0
+    assert capsys.readouterr().out
+    assert main(["inspect", f"{store}@0"]) == 0
+    assert main(["rollback", store, "0"]) == 0
+    assert "version 0 is in force" in capsys.readouterr().out
+    assert main(["update", store, str(tmp_path / "nothing"), "--quiet"]) == 2
