@@ -48,8 +48,8 @@ def fingerprint_of_files(places: Iterable[Location]) -> dict[str, int] | None:
     return {"files": count, "bytes": total, "crc32": crc}
 
 
-def opened_as(data: Any, batch_size: int | None, weights: Any) -> dict[str, Any] | None:
-    """How data can be opened again in another process, JSON-able; None for data in memory.
+def opened_as(data: Any, source: Source, batch_size: int | None, weights: Any) -> dict[str, Any] | None:
+    """How data can be opened again in another process, and how they are known then; JSON-able, None for data in memory.
 
     Of a folder of files it names these, so that what comes later can be told from them.
     """
@@ -60,6 +60,7 @@ def opened_as(data: Any, batch_size: int | None, weights: Any) -> dict[str, Any]
     if text is not None and text.endswith(".npy"):
         text = Location.of(text).url
     found: dict[str, Any] = {"place": place.url, "batch_size": batch_size, "weights": text}
+    found["fingerprint"] = fingerprint_of(source)
     if not place.is_local or not place.is_dir() or {"zarr.json", ".zarray", ".zgroup"} & set(place.names()):
         return found
     return {**found, "files": [name.lstrip("/") for name, _, _ in place.stamps()]}

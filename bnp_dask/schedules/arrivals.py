@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from bnp_dask.core.summary import Forget
 from bnp_dask.moves.births.move import Birth
 from bnp_dask.moves.engine import plan_lap
 from bnp_dask.schedules.base import history_row
@@ -95,6 +96,8 @@ def visit_arrivals(
     state.finished, state.calm, state.calm_laps = None, False, 0.0
     # splits that failed were judged without what is new
     state.memory.failures = {key: n for key, n in state.memory.failures.items() if key[0] != Birth.kind}
+    if turn.is_open and n_again and not rounds:
+        _abandon(state, turn)
     _plan(work, state, turn, new, rounds)
     yield from _stretch(work, state, turn, new, window, is_new=True)
     state.plan = replace(state.plan, splits={})
@@ -126,6 +129,13 @@ def _begin_round(work: Work, state: State, turn: Round, taken: Collection[int] =
     begin_lap(work, state, state.total, taken)
     turn.seen[:] = False
     turn.is_open = True
+
+
+def _abandon(state: State, turn: Round) -> None:
+    """End a round without a decision: some of its batches cannot be visited any more."""
+    state.edits.append(Forget())
+    state.total.apply([Forget()])
+    turn.is_open = False
 
 
 def _splits(work: Work, state: State, new: Sequence[int]) -> dict[int, Any]:

@@ -195,7 +195,7 @@ def train(
     words, columns = words_of(source), columns_of(source) if before is None else before
     named = model.with_columns(None if columns is None else columns.features)
     seed = seed_of(rng) if rng is not None or begun is None else begun.seed()
-    opened, skips = opened_as(data, batch_size, weights), on_bad_batch == "skip"
+    opened, skips = opened_as(data, source, batch_size, weights), on_bad_batch == "skip"
     parts = RunParts(model, init, schedule, tuple(moves), seed, source, columns, opened)
     gone = ANEW if store is None else RESUME
     with one_blas_thread(), fixed_order(model.reproducible), open_executor(client, gone) as executor:

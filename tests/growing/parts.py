@@ -94,7 +94,7 @@ def bits_of(store):
 
 
 def gap(store):
-    """Largest difference of the totals from the sum of all stored summaries, as a share of the terms summed."""
+    """Largest difference of a total from the sum of all stored summaries, as a share of its largest sum of terms."""
     view, model = RunStore.view(store), load(store).model
     saved = view.load()
     state = state_from_saved(model, saved.state, saved.arrays, saved.listing)
@@ -106,6 +106,6 @@ def gap(store):
         size = own.absolute() if size is None else size + own.absolute()
     total, again = state.total.value(), fresh.value()
     return max(
-        float(np.max(np.abs(total[name] - again[name]) / np.maximum(size[name], 1e-300), initial=0.0))
+        float(np.max(np.abs(total[name] - again[name]), initial=0.0) / max(np.max(size[name], initial=0.0), 1e-300))
         for name in total.values
     )

@@ -12,6 +12,7 @@ from bnp_dask.execute.threads import ThreadExecutor
 from bnp_dask.schedules import FullBatch
 from bnp_dask.store import RunStore, Versions
 from bnp_dask.training.growing import growing_run
+from bnp_dask.training.growing import look as looking
 from bnp_dask.training.growing.loading import load
 from bnp_dask.training.train import ConvergenceWarning, train
 from tests.growing.parts import MODELS, begin, bits_of, day, day_of, files, gap, grow
@@ -28,14 +29,17 @@ def test_totals_are_the_sum_of_all_batches_for_every_kind_of_model(tmp_path, kin
     assert load(tmp_path / "run").summary["N"].sum() == pytest.approx(n_atoms, rel=1e-9)
 
 
-def test_what_is_given_twice_is_taken_once(tmp_path):
+def test_what_is_given_twice_is_taken_once(tmp_path, monkeypatch):
     paths = files(tmp_path / "in", 3)
     begin(tmp_path / "run", paths[0])
     assert grow(tmp_path / "run", paths[1]).new == (str(paths[1]),)
     before = bits_of(tmp_path / "run")
     again = grow(tmp_path / "run", os.path.relpath(paths[1]))
     assert (again.new, again.known, again.version) == ((), (str(paths[1]),), 1)
-    assert grow(tmp_path / "run", paths[0]).known == (str(paths[0]),)
+    with monkeypatch.context() as patch:
+        patch.setattr(looking, "look", None)  # sizes and times tell
+        assert grow(tmp_path / "run", paths[0]).known == (str(paths[0]),)
+        assert grow(tmp_path / "run", paths[1]).known == (str(paths[1]),)
     os.utime(paths[1])  # another time, and the same content
     assert grow(tmp_path / "run", paths[1]).known == (str(paths[1]),)
     assert bits_of(tmp_path / "run") == before
@@ -89,34 +93,37 @@ def test_workers_do_not_change_bits(tmp_path, quiet_run):
     assert bits_of(tmp_path / "run") == expected
 
 
-STAGES = [
-    (growing_run, "save"),
-    (RunStore, "prepare"),
-    (Versions, "write"),
-    (RunStore, "write"),
-    (Versions, "point_at"),
+SAVED, PREPARED = (growing_run, "save"), (RunStore, "prepare")
+RECORDED, COMMITTED, PUBLISHED = (Versions, "write"), (RunStore, "write"), (Versions, "point_at")
+KILLS = [
+    [(SAVED, "before"), (SAVED, "after"), (PREPARED, "before")],
+    [(PREPARED, "after"), (RECORDED, "before"), (RECORDED, "after")],
+    [(COMMITTED, "before"), (COMMITTED, "after"), (PUBLISHED, "before")],
+    [(PUBLISHED, "after"), (COMMITTED, "after"), (COMMITTED, "before")],
 ]
 
 
-@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage[1])
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_a_killed_update_is_repeated_to_the_same_bits(tmp_path, quiet_run, stage, when, monkeypatch):
+@pytest.mark.parametrize("kills", KILLS, ids=["begin", "records", "commit", "publish"])
+def test_a_killed_update_is_repeated_to_the_same_bits(tmp_path, quiet_run, kills, monkeypatch):
     first, expected = quiet_run
-    owner, name = stage
-    original = getattr(owner, name)
+    for path, ((owner, name), when) in zip(first(tmp_path / "run"), kills, strict=True):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(owner, name, dying(getattr(owner, name), when))
+            grow(tmp_path / "run", path)
+        load(tmp_path / "run")
+        grow(tmp_path / "run", path)
+    assert bits_of(tmp_path / "run") == expected
+
+
+def dying(original, when):
+    """A function that is killed before or after it did its work."""
 
     def dies(*args, **more):
         if when == "after":
             original(*args, **more)
         raise KeyboardInterrupt
 
-    for path in first(tmp_path / "run"):
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(owner, name, dies)
-            grow(tmp_path / "run", path)
-        load(tmp_path / "run")
-        grow(tmp_path / "run", path)
-    assert bits_of(tmp_path / "run") == expected
+    return dies
 
 
 def test_one_writes_at_a_time(tmp_path):
@@ -146,6 +153,18 @@ def test_bad_data_are_named_and_nothing_of_the_call_is_taken(tmp_path):
     assert bits_of(tmp_path / "run") == before
     np.save(paths[2], day(2))
     assert grow(tmp_path / "run", tmp_path / "in").new == (str(paths[1]), str(paths[2]))
+
+
+def test_a_round_ends_undecided_where_a_file_is_gone(tmp_path):
+    paths = files(tmp_path / "in", 4)
+    begin(tmp_path / "run", paths[0])
+    assert grow(tmp_path / "run", paths[1], revisit=0.5).waiting
+    paths[0].unlink()
+    for path in paths[2:]:
+        found = grow(tmp_path / "run", path, revisit=2)
+        assert not found.waiting
+    assert found.revisited == 8  # days 1 and 2
+    assert gap(tmp_path / "run") < 1e-12
 
 
 def test_a_file_that_changed_is_refused(tmp_path):

@@ -146,6 +146,7 @@ def test_the_command_line_updates_tells_and_goes_back(tmp_path, capsys):
     assert main(["changes", store, "--since", "0"]) == 0
     assert capsys.readouterr().out
     assert main(["inspect", f"{store}@0"]) == 0
+    assert main(["report", store, str(tmp_path / "page.html"), "--quiet"]) == 0
     assert main(["rollback", store, "0"]) == 0
     assert "version 0 is in force" in capsys.readouterr().out
     assert main(["update", store, str(tmp_path / "nothing"), "--quiet"]) == 2

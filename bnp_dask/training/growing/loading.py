@@ -9,7 +9,7 @@ from bnp_dask.errors import StoreError
 from bnp_dask.inputs.paths import POSTERIOR_NAME
 from bnp_dask.inputs.settings import path_text
 from bnp_dask.model import Posterior
-from bnp_dask.store import version_named
+from bnp_dask.store import Versions, version_named
 from bnp_dask.training.results import load as load_saved
 
 READ_TRIES = 10
@@ -35,9 +35,8 @@ def load(path: str | os.PathLike[str]) -> Posterior:
     if named is None:
         return _load_while_replaced(path)
     versions, number = named
-    if number is not None and number not in versions.kept():
-        kept = ", ".join(map(str, versions.kept())) or "none"
-        raise StoreError(f"{versions.path} keeps no version {number}; it keeps {kept}")
+    if number is not None and number not in (kept := _in_force(versions)):
+        raise StoreError(f"{versions.path} keeps no version {number}; it keeps {', '.join(map(str, kept)) or 'none'}")
     for _ in range(READ_TRIES):
         wanted = versions.current if number is None else number
         if wanted is None:
@@ -48,6 +47,12 @@ def load(path: str | os.PathLike[str]) -> Posterior:
             if number is not None or versions.current == wanted:
                 raise
     raise StoreError(f"{versions.path}: its versions are replaced faster than they can be read; load() again")
+
+
+def _in_force(versions: Versions) -> list[int]:
+    """Numbers of the versions that are kept, without one that is still being written."""
+    newest = versions.current
+    return [] if newest is None else [number for number in versions.kept() if number <= newest]
 
 
 def _load_while_replaced(path: str | os.PathLike[str]) -> Posterior:

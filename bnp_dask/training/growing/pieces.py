@@ -110,7 +110,7 @@ class Known:
         elif "files" in opened:
             places |= {os.path.join(opened["place"], name): (None, None) for name in opened["files"]}
         else:
-            places[opened["place"]] = (None, content_of(checksums))
+            places[opened["place"]] = (opened["fingerprint"], content_of(checksums))
         places |= {p["place"]: (p["fingerprint"], p["content"]) for p in pieces if p["place"] is not None}
         return Known(places, frozenset(contents))
 

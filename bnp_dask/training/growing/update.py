@@ -30,6 +30,7 @@ from bnp_dask.store.manifest import ROW
 from bnp_dask.training.callbacks import logger
 from bnp_dask.training.growing.changes import Change, changes_between
 from bnp_dask.training.growing.growing_run import GrowingRun, clusters_of, commit, extended
+from bnp_dask.training.growing.grown import Absent
 from bnp_dask.training.growing.look import Looked, look_at
 from bnp_dask.training.growing.pieces import Known, Piece, content_of, pieces_of
 from bnp_dask.training.memory_plan import MEMORY, MemoryPlan, parse_memory
@@ -233,6 +234,15 @@ def _take_in(
         room=room,
     )
     may = source.present
+    if revisit > 0 and not may.all():
+        absent = next(part for part in source.parts if isinstance(part, Absent))
+        logger.info(
+            "%d of %d older batches cannot be read again, so merges, deletes and births from all data wait: %s: %s",
+            int((~may).sum()),
+            n_old,
+            absent.name,
+            absent.why,
+        )
     n_again = min(math.ceil(revisit * n_new), int(may[:n_old].sum()))
     out: list[dict[str, Any]] = []
     for row in visit_arrivals(work, state, run.turn, n_new, n_again, may, run.schedule.window):
