@@ -67,6 +67,7 @@ VERBS: Group = MappingProxyType(
         "as_source": "bnp_dask.data",
         "changes": "bnp_dask.training.growing.changes",
         "completion_score": "bnp_dask.analysis.predict",
+        "follow": "bnp_dask.training.growing.follow",
         "ingest": "bnp_dask.data",
         "inspect": "bnp_dask.reports.run_page",
         "load": "bnp_dask.training.growing.loading",

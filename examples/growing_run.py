@@ -41,12 +41,8 @@ def texts_of(day: str) -> list[tuple[str, str]]:
             for member in sorted(dir(module)):
                 text = inspect.getdoc(getattr(module, member)) or ""
                 turn = days[zlib.crc32(text.encode()) % len(days)]
-                if (
-                    not member.startswith("_")
-                    and callable(getattr(module, member))
-                    and len(text) >= 300
-                    and turn == day
-                ):
+                public = callable(getattr(module, member)) and not member.startswith("_")
+                if public and len(text) >= 300 and turn == day:
                     found[text] = f"{name}.{member}"
     return [(name, text) for text, name in found.items()]
 

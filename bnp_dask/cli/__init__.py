@@ -1,4 +1,4 @@
-"""The command line: ``bnp-dask demo | ingest | train | resume | update | changes | rollback | predict | ...``."""
+"""The command line: ``bnp-dask demo | ingest | train | resume | update | follow | changes | ...``."""
 
 from __future__ import annotations
 

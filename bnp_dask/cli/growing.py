@@ -1,4 +1,4 @@
-"""``bnp-dask update``, ``changes`` and ``rollback``: a run that takes in more data."""
+"""``bnp-dask update``, ``follow``, ``changes`` and ``rollback``: a run that takes in more data."""
 
 from __future__ import annotations
 
@@ -31,13 +31,21 @@ def add(commands: argparse._SubParsersAction) -> None:
     )
     update.add_argument("rundir", metavar="RUNDIR", help="run directory of 'bnp-dask train'")
     update.add_argument("data", metavar="DATA", nargs="+", help="files, Zarr stores, URLs, or folders of files")
-    update.add_argument(
-        "--revisit", type=_amount, default=1.0, metavar="R", help="older batches to visit for each new one (1)"
-    )
-    update.add_argument("--batch-size", type=positive_int, metavar="N", help="atoms per batch")
-    update.add_argument("--keep", type=positive_int, metavar="N", help="versions that are kept whole")
-    add_client_options(update)
+    _add_options(update)
     update.set_defaults(run=update_command)
+
+    follow = commands.add_parser(
+        "follow",
+        help="let a run take in what appears in a folder, until it is stopped",
+        description="Look into a folder again and again, and take in every file that the run does not have. Files that "
+        "are not finished need a hidden name, or one that ends with .tmp or .part. Ctrl-C stops it.",
+        allow_abbrev=False,
+    )
+    follow.add_argument("rundir", metavar="RUNDIR", help="run directory of 'bnp-dask train'")
+    follow.add_argument("data", metavar="DATA", help="a folder, or a pattern such as 'inbox/*.parquet'")
+    follow.add_argument("--every", type=_seconds, default=60.0, metavar="S", help="seconds between two looks (60)")
+    _add_options(follow)
+    follow.set_defaults(run=follow_command)
 
     changes = commands.add_parser(
         "changes",
@@ -58,6 +66,35 @@ def add(commands: argparse._SubParsersAction) -> None:
     rollback.add_argument("rundir", metavar="RUNDIR", help="run directory")
     rollback.add_argument("version", type=_version, metavar="N", help="number of the version; 0 is that of 'train'")
     rollback.set_defaults(run=rollback_command)
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of an update."""
+    parser.add_argument(
+        "--revisit", type=_amount, default=1.0, metavar="R", help="older batches to visit for each new one (1)"
+    )
+    parser.add_argument("--batch-size", type=positive_int, metavar="N", help="atoms per batch")
+    parser.add_argument("--keep", type=positive_int, metavar="N", help="versions that are kept whole (10)")
+    add_client_options(parser)
+
+
+def follow_command(args: argparse.Namespace) -> None:
+    """Take in what appears, until a signal."""
+    from bnp_dask.training.growing.follow import follow
+    from bnp_dask.training.growing.update import KEPT
+
+    keep = KEPT if args.keep is None else args.keep
+    with open_client(client_spec(args), args.quiet) as client, log_lines(args.quiet):
+        for found in follow(
+            args.rundir,
+            args.data,
+            every=args.every,
+            revisit=args.revisit,
+            batch_size=args.batch_size,
+            client=client,
+            keep=keep,
+        ):
+            say(_told(found, args.data))
 
 
 def update_command(args: argparse.Namespace) -> None:
@@ -122,6 +159,13 @@ def _amount(text: str) -> float:
         value = -1.0
     if not 0 <= value < math.inf:
         raise argparse.ArgumentTypeError(f"found {shown(text)}, needs a number, at least 0")
+    return value
+
+
+def _seconds(text: str) -> float:
+    """Type of an argument: a positive number."""
+    if (value := _amount(text)) == 0:
+        raise argparse.ArgumentTypeError(f"found {shown(text)}, needs more than 0 seconds")
     return value
 
 

@@ -23,7 +23,8 @@ from bnp_dask.reports.page_file import page_target, write_page
 from bnp_dask.reports.sequences_page import sequence_sections, sequences_for
 from bnp_dask.reports.topics_page import documents_for, page_of_topics
 from bnp_dask.store import read_history
-from bnp_dask.training.results import History, TrainResult, load
+from bnp_dask.training.growing.loading import load
+from bnp_dask.training.results import History, TrainResult
 
 if TYPE_CHECKING:
     from distributed import Client

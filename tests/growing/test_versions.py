@@ -150,3 +150,4 @@ def test_the_command_line_updates_tells_and_goes_back(tmp_path, capsys):
     assert main(["rollback", store, "0"]) == 0
     assert "version 0 is in force" in capsys.readouterr().out
     assert main(["update", store, str(tmp_path / "nothing"), "--quiet"]) == 2
+    assert main(["follow", store, str(tmp_path / "nothing"), "--quiet"]) == 2

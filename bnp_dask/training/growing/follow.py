@@ -1,0 +1,77 @@
+"""``follow``: update a run again and again, as data arrive."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from bnp_dask.errors import SettingError
+from bnp_dask.execute.base import Executor
+from bnp_dask.inputs.settings import positive_number, shown
+from bnp_dask.training.growing.update import KEPT, UpdateResult, update
+from bnp_dask.training.memory_plan import MEMORY
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+def follow(
+    store: str | os.PathLike[str],
+    data: str | os.PathLike[str],
+    *,
+    every: float = 60.0,
+    stop: threading.Event | None = None,
+    revisit: float = 1.0,
+    batch_size: int | None = None,
+    client: Client | Executor | str | None = None,
+    memory: int | str = MEMORY,
+    keep: int = KEPT,
+) -> Iterator[UpdateResult]:
+    """Look for new data again and again, and take in what there is.
+
+    A file that somebody is still writing has to have a hidden name, or one that ends with ``.tmp``, ``.part`` or
+    ``.partial``, until it is whole.
+
+    Parameters
+    ----------
+    store, revisit, batch_size, client, memory, keep
+        As for :func:`bnp_dask.update`.
+    data
+        A folder, or a pattern such as ``"inbox/*.parquet"``.
+    every
+        Seconds between the end of one look and the begin of the next.
+    stop
+        Ends the loop once it is set, after the update at hand.  None: it goes on for ever.
+
+    Yields
+    ------
+    UpdateResult
+        Of every update that took something in.
+
+    Raises
+    ------
+    DataError, StoreError
+        As :func:`bnp_dask.update`; the run stays as the last update left it.
+    """
+    if not isinstance(data, (str, os.PathLike)):
+        raise SettingError(f"data={shown(data)}: needs a folder or a pattern, where new files appear")
+    positive_number("every", every, "number of seconds")
+    stop = threading.Event() if stop is None else stop
+    return _looks(store, data, every, stop, (revisit, batch_size, client, memory, keep))
+
+
+def _looks(
+    store: str | os.PathLike[str],
+    data: str | os.PathLike[str],
+    every: float,
+    stop: threading.Event,
+    settings: tuple[Any, ...],
+) -> Iterator[UpdateResult]:
+    revisit, batch_size, client, memory, keep = settings
+    while not stop.is_set():
+        found = update(store, data, revisit=revisit, batch_size=batch_size, client=client, memory=memory, keep=keep)
+        if found.new:
+            yield found
+        stop.wait(every)
