@@ -94,7 +94,10 @@ def bits_of(store):
 
 
 def gap(store):
-    """Largest difference of a total from the sum of all stored summaries, as a share of its largest sum of terms."""
+    """Largest difference of a total from the sum of all stored summaries, as a share of its largest sum of terms.
+
+    Of sums below one, that is one: an entropy of 1e-11 nats is what is left of larger ones.
+    """
     view, model = RunStore.view(store), load(store).model
     saved = view.load()
     state = state_from_saved(model, saved.state, saved.arrays, saved.listing)
@@ -106,6 +109,6 @@ def gap(store):
         size = own.absolute() if size is None else size + own.absolute()
     total, again = state.total.value(), fresh.value()
     return max(
-        float(np.max(np.abs(total[name] - again[name]), initial=0.0) / max(np.max(size[name], initial=0.0), 1e-300))
+        float(np.max(np.abs(total[name] - again[name]), initial=0.0) / max(np.max(size[name], initial=0.0), 1.0))
         for name in total.values
     )
