@@ -135,6 +135,7 @@ class GrowingRun:
         if growth is not None and self.versions.current != growth["version"]:
             self.versions.point_at(growth["version"])
             save(load(self.versions.posterior(growth["version"])), self.store.path / POSTERIOR_NAME)
+            self.versions.keep([number for number in self.versions.kept() if number <= growth["version"]])
 
 
 def _first_data(store: RunStore, begun: Begun, checkpoint: Checkpoint, base: Posterior) -> Any:

@@ -230,7 +230,7 @@ def _take_in(
         run.store.settings["seed"],
         Begun(run.store.path, run.store.settings).moves(),
         run.store.shared,
-        unread=np.arange(n_old + n_new) < n_old,
+        unread=np.ones(n_old + n_new, np.bool_),
         room=room,
     )
     may = source.present
