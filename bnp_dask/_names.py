@@ -78,6 +78,7 @@ VERBS: Group = MappingProxyType(
         "predict": "bnp_dask.analysis.predict",
         "register": "bnp_dask.core.registry",
         "report": "bnp_dask.reports.run_page",
+        "retire": "bnp_dask.training.growing.retire",
         "rollback": "bnp_dask.training.growing.rollback",
         "save": "bnp_dask.training.results",
         "score": "bnp_dask.analysis.predict",

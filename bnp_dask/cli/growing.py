@@ -1,4 +1,4 @@
-"""``bnp-dask update``, ``follow``, ``changes`` and ``rollback``: a run that takes in more data."""
+"""``bnp-dask update``, ``follow``, ``retire``, ``changes`` and ``rollback``: a run that takes in more data."""
 
 from __future__ import annotations
 
@@ -46,6 +46,17 @@ def add(commands: argparse._SubParsersAction) -> None:
     follow.add_argument("--every", type=_seconds, default=60.0, metavar="S", help="seconds between two looks (60)")
     _add_options(follow)
     follow.set_defaults(run=follow_command)
+
+    retire = commands.add_parser(
+        "retire",
+        help="take data out of a run",
+        description="Take data out of a run: their statistics leave all totals and the directory, and earlier versions "
+        "go. Clusters stay as long as other data use them.",
+        allow_abbrev=False,
+    )
+    retire.add_argument("rundir", metavar="RUNDIR", help="run directory")
+    retire.add_argument("data", metavar="DATA", nargs="+", help="paths as they were given, or folders that hold them")
+    retire.set_defaults(run=retire_command)
 
     changes = commands.add_parser(
         "changes",
@@ -123,6 +134,15 @@ def _told(result: UpdateResult, data: str) -> str:
         f"{data}: version {result.version}, {len(result.new)} new{known}, {result.new_batches} batches and "
         f"{result.revisited} older ones visited{fresh}, K={result.posterior.n_clusters}"
     )
+
+
+def retire_command(args: argparse.Namespace) -> None:
+    """Take data out."""
+    from bnp_dask.training.growing.retire import retire
+
+    posterior = retire(args.rundir, args.data)
+    assert posterior.summary is not None
+    say(f"{posterior.summary['N'].sum():,.0f} atoms are left, K={posterior.n_clusters}")
 
 
 def changes_command(args: argparse.Namespace) -> None:

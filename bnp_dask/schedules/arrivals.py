@@ -97,7 +97,7 @@ def visit_arrivals(
     # splits that failed were judged without what is new
     state.memory.failures = {key: n for key, n in state.memory.failures.items() if key[0] != Birth.kind}
     if turn.is_open and n_again and not rounds:
-        _abandon(state, turn)
+        abandon(state, turn)
     _plan(work, state, turn, new, rounds)
     yield from _stretch(work, state, turn, new, window, is_new=True)
     state.plan = replace(state.plan, splits={})
@@ -131,7 +131,7 @@ def _begin_round(work: Work, state: State, turn: Round, taken: Collection[int] =
     turn.is_open = True
 
 
-def _abandon(state: State, turn: Round) -> None:
+def abandon(state: State, turn: Round) -> None:
     """End a round without a decision: some of its batches cannot be visited any more."""
     state.edits.append(Forget())
     state.total.apply([Forget()])

@@ -12,12 +12,14 @@ from bnp_dask.core.survey import Survey
 from bnp_dask.data import as_source
 from bnp_dask.data.base import Source
 from bnp_dask.errors import BnpDaskError, StoreError
+from bnp_dask.execute.base import Executor
 from bnp_dask.inputs.paths import POSTERIOR_NAME
 from bnp_dask.model import Posterior
-from bnp_dask.schedules import Memoized, State, is_constant, state_from_saved, state_to_arrays, state_to_json
+from bnp_dask.schedules import Memoized, State, Work, is_constant, state_from_saved, state_to_arrays, state_to_json
 from bnp_dask.schedules.arrivals import Round
-from bnp_dask.schedules.engine.gathered import EMBEDDED
+from bnp_dask.schedules.engine.gathered import EMBEDDED, ROOM
 from bnp_dask.store import Checkpoint, DamagedError, GrowthLog, Listing, Manifest, RunStore, Versions, no_receipts
+from bnp_dask.store.checkpoint import Prepared
 from bnp_dask.training.growing.grown import Absent, GrownSource, survey_of
 from bnp_dask.training.results import load, save
 from bnp_dask.training.run_settings import OPENED, Begun
@@ -122,6 +124,30 @@ class GrowingRun:
         later = [self._reopened(piece, reads_old) for piece in old]
         return GrownSource(str(self.store.path), [self.first_source, *later, *new])
 
+    def work(self, executor: Executor, source: Source | None = None, room: int = ROOM) -> Work:
+        """All that does not change while the run is worked on; what is read is compared with its checksum."""
+        source = self.source(reads_old=False) if source is None else source
+        begun = Begun(self.store.path, self.store.settings)
+        return Work(
+            self.base.model,
+            source,
+            self.survey(),
+            executor,
+            self.store,
+            begun.seed(),
+            begun.moves(),
+            self.store.shared,
+            unread=np.ones(source.n_batches, np.bool_),
+            room=room,
+        )
+
+    def commit_again(self, state: State) -> None:
+        """Commit the same state once more, so that nothing is kept of the one before."""
+        prepared = _prepared(self, state, self.newest, [])
+        self.store.pin([])
+        self.versions.write(self.version, {**self.versions.record(self.version), "checkpoint": prepared.number})
+        self.store.write(prepared)
+
     def _reopened(self, piece: Mapping[str, Any], reads_old: bool) -> Source:
         facts = (piece["name"], piece["n_batches"], self.first.n_features, self.first.is_sparse)
         if piece["place"] is None or not reads_old:
@@ -190,8 +216,24 @@ def commit(
         _note_first(run)
     number = run.newest + 1
     posterior = replace(state.posterior, words=run.base.words, columns=run.base.columns)
+    save(posterior, versions.posterior(number))
+    kept = sorted([*(n for n in versions.kept() if n < number and versions.has(n)), number])
+    gone, kept = kept[:-keep], kept[-keep:]
+    store.pin([_checkpoint(versions, n) for n in kept[:-1]], [_checkpoint(versions, n) for n in gone])
+    prepared = _prepared(run, state, number, rows)
+    versions.write(number, {**record, "before": run.version, "checkpoint": prepared.number, **clusters_of(posterior)})
+    store.write(prepared)
+    versions.point_at(number)
+    save(posterior, store.path / POSTERIOR_NAME)
+    versions.keep(kept)
+    run.version = run.newest = number
+    return posterior
+
+
+def _prepared(run: GrowingRun, state: State, number: int, rows: list[dict[str, Any]]) -> Prepared:
+    """The checkpoint of a version."""
     if state.gathered.held > EMBEDDED:
-        state.gathered.write(store.part_files())
+        state.gathered.write(run.store.part_files())
     numbers = {
         **state_to_json(state),
         "manifest": run.checkpoint.state["manifest"],
@@ -200,18 +242,7 @@ def commit(
     numbers[GROWTH]["seconds"] = run.seconds
     arrays = {**state_to_arrays(state), f"{GROWTH}/seen": run.turn.seen, f"{GROWTH}/last": run.turn.last}
     listing = Listing.of_latest(state.visits, state.receipts)
-    save(posterior, versions.posterior(number))
-    kept = sorted([*(n for n in versions.kept() if n < number and versions.has(n)), number])
-    gone, kept = kept[:-keep], kept[-keep:]
-    store.pin([_checkpoint(versions, n) for n in kept[:-1]], [_checkpoint(versions, n) for n in gone])
-    prepared = store.prepare(numbers, arrays, rows, listing, state.gathered.parts(), is_constant)
-    versions.write(number, {**record, "before": run.version, "checkpoint": prepared.number, **clusters_of(posterior)})
-    store.write(prepared)
-    versions.point_at(number)
-    save(posterior, store.path / POSTERIOR_NAME)
-    versions.keep(kept)
-    run.version = run.newest = number
-    return posterior
+    return run.store.prepare(numbers, arrays, rows, listing, state.gathered.parts(), is_constant)
 
 
 def clusters_of(posterior: Posterior) -> dict[str, Any]:

@@ -23,7 +23,6 @@ from bnp_dask.execute.dask import open_executor
 from bnp_dask.inputs.settings import number_from, path_text, whole_number
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.model import Posterior
-from bnp_dask.schedules import Work
 from bnp_dask.schedules.arrivals import visit_arrivals
 from bnp_dask.store import RunStore
 from bnp_dask.store.manifest import ROW
@@ -35,7 +34,6 @@ from bnp_dask.training.growing.look import Looked, look_at
 from bnp_dask.training.growing.pieces import Known, Piece, content_of, pieces_of
 from bnp_dask.training.memory_plan import MEMORY, MemoryPlan, parse_memory
 from bnp_dask.training.results import History
-from bnp_dask.training.run_settings import Begun
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -221,19 +219,9 @@ def _take_in(
     run.turn = run.turn.extended(n_new)
     extended(state, n_new)
     source = run.source([own for _, own, _ in found.new], reads_old=revisit > 0)
-    work = Work(
-        base.model,
-        source,
-        run.survey(),
-        executor,
-        run.store,
-        run.store.settings["seed"],
-        Begun(run.store.path, run.store.settings).moves(),
-        run.store.shared,
-        unread=np.ones(n_old + n_new, np.bool_),
-        room=room,
-    )
+    work = run.work(executor, source, room)
     may = source.present
+    may[list(state.lost)] = True  # a batch without atoms stands in for what was retired
     if revisit > 0 and not may.all():
         absent = next(part for part in source.parts if isinstance(part, Absent))
         logger.info(
