@@ -21,7 +21,7 @@ from bnp_dask.inputs.settings import shown
 from bnp_dask.model import Model
 from bnp_dask.moves import Move
 from bnp_dask.schedules import Schedule
-from bnp_dask.store import JOB_NAME, Checkpoint, MemoryStore, RunStore
+from bnp_dask.store import JOB_NAME, MemoryStore, RunStore
 from bnp_dask.training.doors import facts_of
 from bnp_dask.training.survey_pass import Surveyed, skipped
 
@@ -130,16 +130,6 @@ def _differs(old: dict[str, Any], new: dict[str, Any], path: str | Path) -> Stor
     a, b = comparable(old), comparable({**new, "data": facts})
     differ = (name for name in a if name not in SURVEYED and a[name] != b.get(name))
     return next((_other(path, name, a[name], b.get(name)) for name in differ), None)
-
-
-def require_first_data(memo: RunStore | MemoryStore, checkpoint: Checkpoint | None) -> None:
-    """StoreError for a run that has taken in more data than those of its first call."""
-    if isinstance(memo, RunStore) and checkpoint is not None and "growth" in checkpoint.state:
-        raise StoreError(
-            f"cannot resume {memo.path}: it has taken in more data since (version "
-            f"{checkpoint.state['growth']['version']}), and train() knows those of its first call only. Go on with "
-            f"update({str(memo.path)!r}, DATA), or go back with rollback({str(memo.path)!r}, VERSION)"
-        )
 
 
 def compare_data(memo: RunStore | MemoryStore, found: Surveyed) -> None:

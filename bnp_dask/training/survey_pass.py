@@ -43,6 +43,9 @@ NOTE_SECONDS = 0.5
 PER_BATCH = {"batch_atoms": "atoms", "batch_bytes": "nbytes", "checksums": "checksum", "batch_weights": "weight"}
 """What a survey says of every batch, and how that is called in a manifest."""
 
+GROWTH = "growth"
+"""Name of what checkpoints say of a run that was updated with more data."""
+
 PREFIX = "survey/"
 """Before the names of a survey's arrays."""
 
@@ -157,6 +160,12 @@ def survey_of_run(
     """
     if isinstance(store, MemoryStore):
         return take_survey(model, source, executor, skips)
+    if checkpoint is not None and GROWTH in checkpoint.state:
+        version = checkpoint.state[GROWTH]["version"]
+        raise StoreError(
+            f"cannot resume {store.path}: it has been updated since (version {version}), and train() knows the data of "
+            f"its first call only. Go on with update({str(store.path)!r}, DATA)"
+        )
     manifest = _manifest_of_data(store, model, source)
     if checkpoint is not None and not checkpoint.begun:
         checkpoint = None

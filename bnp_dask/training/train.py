@@ -53,14 +53,7 @@ from bnp_dask.training.defaults import default_init, default_moves
 from bnp_dask.training.doors import check_parts, require_savable, require_savable_parameters
 from bnp_dask.training.memory_plan import MEMORY, MemoryPlan, parse_memory
 from bnp_dask.training.results import History, TrainResult, save
-from bnp_dask.training.run_settings import (
-    Begun,
-    RunParts,
-    compare_data,
-    facts_for_priors,
-    open_store,
-    require_first_data,
-)
+from bnp_dask.training.run_settings import Begun, RunParts, compare_data, facts_for_priors, open_store
 from bnp_dask.training.survey_pass import gone_since, skipped, survey_of_run, survey_task, take_survey
 
 RESUME = "What was committed to the run directory is safe: start a cluster and call train(..., resume=True)."
@@ -203,7 +196,6 @@ def train(
         plan.require_batches(source)
         with contextlib.closing(open_store(store, resume, parts, job, room - room // 4)) as memo:
             checkpoint = memo.load()
-            require_first_data(memo, checkpoint)
             found = survey_of_run(named, source, executor, memo, checkpoint, skips)
             compare_data(memo, found)
             plan.require_surveyed(found.source, found.survey)

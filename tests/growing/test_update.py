@@ -231,7 +231,7 @@ def test_train_does_not_resume_a_run_that_has_grown(tmp_path):
     paths = files(tmp_path / "in", 2)
     begin(tmp_path / "run", paths[0])
     grow(tmp_path / "run", paths[1])
-    with pytest.raises(StoreError, match="it has taken in more data since"):
+    with pytest.raises(StoreError, match="it has been updated since"):
         train(MODELS["mixture"], paths[0], store=tmp_path / "run", resume=True, batch_size=60)
 
 

@@ -23,10 +23,7 @@ from bnp_dask.store.checkpoint import Prepared
 from bnp_dask.training.growing.grown import Absent, GrownSource, survey_of
 from bnp_dask.training.results import load, save
 from bnp_dask.training.run_settings import OPENED, Begun
-from bnp_dask.training.survey_pass import surveyed
-
-GROWTH = "growth"
-"""Name of what checkpoints say of a run that grew."""
+from bnp_dask.training.survey_pass import GROWTH, surveyed
 
 
 @dataclass

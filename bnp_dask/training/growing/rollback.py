@@ -14,8 +14,8 @@ from bnp_dask.inputs.settings import path_text, whole_number
 from bnp_dask.model import Posterior
 from bnp_dask.store import RunStore, Versions
 from bnp_dask.store.layout import run_folder
-from bnp_dask.training.growing.growing_run import GROWTH
 from bnp_dask.training.results import load, save
+from bnp_dask.training.survey_pass import GROWTH
 
 
 def rollback(store: str | os.PathLike[str], version: int) -> Posterior:
