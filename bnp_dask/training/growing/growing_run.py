@@ -38,8 +38,10 @@ class GrowingRun:
         Where it stands.
     base
         The posterior in force; its model has the priors that were set from the first data.
-    first
-        Survey of the first data.
+    first, first_source
+        Survey of the first data, and their batches, where they can be opened again.
+    schedule
+        The run's, of which updates take the window.
     log
         Pieces that came later.
     turn
