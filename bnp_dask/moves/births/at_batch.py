@@ -43,6 +43,7 @@ def consider_split(
     newborn: Summary,
     recent: Sequence[int],
     memory: Memory,
+    stays: bool = False,
 ) -> tuple[Born | None, float]:
     """Decide a birth at one batch on the exact whole-data objective.
 
@@ -60,6 +61,9 @@ def consider_split(
         Ids of clusters born in this lap of which this batch holds no mass.
     memory
         Gives new ids.
+    stays
+        Whether the target may keep atoms of this batch that look like those it has of others: of batches that were
+        never visited before, most do.
 
     Returns
     -------
@@ -69,7 +73,7 @@ def consider_split(
     judge = _Judge(model, total, terms, summary, target, newborn)
     owner: list[int | None] = [None] * newborn.n_clusters
     best = judge.evaluate(owner)
-    for j, candidates in judge.likely_homes(recent):
+    for j, candidates in judge.likely_homes(recent, stays):
         for home in candidates:
             if home in owner:
                 continue
@@ -125,15 +129,15 @@ class _Judge:
         """The same with ids that last."""
         return self.evaluate(owner, memory.new_ids(len(born.new_ids)))
 
-    def likely_homes(self, recent: Sequence[int]) -> list[tuple[int, list[int]]]:
+    def likely_homes(self, recent: Sequence[int], stays: bool) -> list[tuple[int, list[int]]]:
         """Newborn clusters, by position, and homes for each: the recently born ones whose union with it costs the data
-        term least, and the target, which keeps the atoms that look like those it has of other batches.
+        term least, and the target where it ``stays``.
 
         Those come first that look most like the target.  States of sequences have no home there: trials count the steps
         between newborn states and the others, and the target is among neither.
         """
         found = self._likely(recent)
-        if self.newborn.links is not None:
+        if not stays or self.newborn.links is not None:
             return list(enumerate(found))
         ids = self.newborn.ids
         both = self.total.value().without_pairs().take([self.target]).exchange([], self.newborn)

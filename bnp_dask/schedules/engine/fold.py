@@ -22,7 +22,7 @@ def fold_first(work: Work, state: State, taken: Taken) -> Folded:
     value = state.total.value()
     state.posterior = work.model.global_step(value)
     state.terms = work.model.elbo(state.posterior, value)
-    return "new", None, _keep(work, state, taken)
+    return "new", None, _keep(work, state, taken, is_new=True)
 
 
 def fold_again(work: Work, state: State, pipeline: Pipeline, taken: Taken) -> Folded:
@@ -49,11 +49,11 @@ def lose_with_step(work: Work, state: State, taken: Taken) -> Taken:
     return rest
 
 
-def _keep(work: Work, state: State, taken: Taken) -> list[dict[str, Any]]:
+def _keep(work: Work, state: State, taken: Taken, is_new: bool = False) -> list[dict[str, Any]]:
     """Remember the visits, and decide births at them; history rows of these."""
     rows = []
     for batch, found in keep(work, state, taken, remember):
-        found, more = try_split(work, state, found)
+        found, more = try_split(work, state, found, is_new)
         remember(work, state, batch, found)
         rows.extend(more)
     return rows

@@ -105,8 +105,11 @@ def newer_clusters(state: State, found: Visit) -> list[int]:
     return [int(i) for i in ids[~np.isin(ids, found.summary.ids)]]
 
 
-def try_split(work: Work, state: State, found: Visit) -> tuple[Visit, list[dict[str, Any]]]:
-    """Decide a birth at the batch just folded; the batch's statistics after it, and its history row."""
+def try_split(work: Work, state: State, found: Visit, is_new: bool = False) -> tuple[Visit, list[dict[str, Any]]]:
+    """Decide a birth at the batch just folded; the batch's statistics after it, and its history row.
+
+    At one that ``is_new`` to the run, the target may keep a part of it.
+    """
     recent = newer_clusters(state, found)
     found = with_newer_clusters(state, found)
     if found.split is None:
@@ -118,7 +121,7 @@ def try_split(work: Work, state: State, found: Visit) -> tuple[Visit, list[dict[
         return found, [record("birth", (target,), (), None, False, why)]
     try:
         born, gain = consider_split(
-            work.model, state.total, state.terms, found.summary, target, found.newborn, recent, state.memory
+            work.model, state.total, state.terms, found.summary, target, found.newborn, recent, state.memory, is_new
         )
     except NumericalError as error:  # what is not finite is no gain; the state is as it was
         state.memory.remember_failure("birth", (target,), _counts(state, target))
