@@ -22,8 +22,9 @@ from bnp_dask.core.summary import Field, Summary, add_in_place
 from bnp_dask.core.survey import Survey
 from bnp_dask.core.vocabulary import Words
 from bnp_dask.inputs.protocols import require
-from bnp_dask.inputs.settings import flag, one_of, require_mixture
+from bnp_dask.inputs.settings import flag, one_of
 from bnp_dask.kernels.mixture.resp import Resp, ScreenedWeights, cluster_sums
+from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.kernels.topics.counts import count_sums
 from bnp_dask.observation.base import (
     LOG_BASE,
@@ -183,8 +184,7 @@ class Model:
         require_allocation(self.allocation, self.estimate)
         require("observation", self.observation, Observation, "Gaussian()")
         one_of("precision", self.precision, ("mixed", "double"))
-        if flag("reproducible", self.reproducible):
-            require_mixture(self.allocation, self.chained)
+        flag("reproducible", self.reproducible)
 
     @property
     def fields(self) -> Mapping[str, Field]:
@@ -234,7 +234,7 @@ class Model:
         if not (self.allocation.grouped and batch.is_sparse):
             return batch.total_weight
         tokens = np.asarray(batch.x.sum(axis=1), np.float64)
-        return float(tokens.sum() if batch.weights is None else tokens @ batch.weights)
+        return float(tokens.sum() if batch.weights is None else matmul(tokens, batch.weights))
 
     def check(self, batch: Batch) -> None:
         """Let the likelihood check a batch; to a topic model a document without any word is as good as others.
