@@ -25,6 +25,7 @@ from bnp_dask.inputs.protocols import require
 from bnp_dask.inputs.settings import flag, one_of
 from bnp_dask.kernels.mixture.resp import Resp, ScreenedWeights, cluster_sums
 from bnp_dask.kernels.numeric.arithmetic import matmul
+from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.kernels.topics.counts import count_sums
 from bnp_dask.observation.base import (
     LOG_BASE,
@@ -95,7 +96,8 @@ class Posterior:
     @property
     def weights(self) -> np.ndarray:
         """Expected share of each cluster, ``(K,)``."""
-        return self.model.allocation.weights(self.allocation)
+        with fixed_order(self.model.reproducible):
+            return self.model.allocation.weights(self.allocation)
 
     def positions(self, ids: np.ndarray) -> np.ndarray:
         """Positions of cluster ids, in the shape of ``ids``."""
@@ -169,8 +171,8 @@ class Model:
         is that of ``"double"``, which looks at all clusters in float64, to about 1e-14 of itself.  Where float32 cannot
         tell clusters apart (strongly correlated columns), or nearly all matter, both are the same.
     reproducible
-        For mixtures: the same bits on all x86-64 processors with AVX2 and FMA, under any BLAS and any number of its
-        threads, with the same versions of packages, for up to 1.6 times the time.
+        Equal bits on all x86-64 processors with AVX2 and FMA, under any BLAS and any number of its threads, with the
+        same versions of packages and of the C library, for up to 1.6 times the time.
     """
 
     allocation: Allocation
