@@ -171,8 +171,7 @@ class Model:
         is that of ``"double"``, which looks at all clusters in float64, to about 1e-14 of itself.  Where float32 cannot
         tell clusters apart (strongly correlated columns), or nearly all matter, both are the same.
     reproducible
-        Equal bits on all x86-64 processors with AVX2 and FMA, under any BLAS and any number of its threads, with the
-        same versions of packages and of the C library, for up to 1.6 times the time.
+        Equal bits on all x86-64 processors with AVX2 and FMA, for up to 1.6 times the time; see :func:`bnp_dask.train`.
     """
 
     allocation: Allocation
