@@ -46,7 +46,7 @@ def test_another_processor_gives_other_bits_but_not_where_it_must_not():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", ["mixtures", "topics", "chains"])
+@pytest.mark.parametrize("kind", ["mixtures", "chains"])
 def test_every_model_gives_the_same_bits_under_all_settings(kind, tmp_path):
     settings = [{}, OTHER, {"OPENBLAS_CORETYPE": "Sandybridge"}, {**NARROW, "NUMBA_CACHE_DIR": str(tmp_path)}]
     found = [digests(started(kind, each), 2400) for each in settings]
@@ -67,6 +67,12 @@ def test_tasks_compute_as_the_thread_that_submits_them(dask_client):
         assert executor.result(inside) is True
         assert executor.result(outside) is False
         executor.close()
+
+
+@pytest.mark.parametrize("allocation", [bnp.HDPTopics(), bnp.LDA()])
+def test_topics_are_refused(allocation):
+    with pytest.raises(SettingError, match="not computed in a fixed order yet; mixtures and hidden Markov models are"):
+        bnp.Model(allocation, bnp.Multinomial(), reproducible=True)
 
 
 def test_it_is_true_or_false():
