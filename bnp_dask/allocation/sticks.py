@@ -13,6 +13,8 @@ from scipy.optimize import minimize
 from scipy.special import betaln, expit, log_expit, psi, zeta
 
 from bnp_dask.kernels.numeric.arithmetic import exp, log
+from bnp_dask.kernels.numeric.fixed_order import is_fixed
+from bnp_dask.kernels.numeric.quasi_newton import maximise
 from bnp_dask.kernels.numeric.special import psi_gammaln
 
 LARGEST_LOGIT = 40.0
@@ -78,14 +80,19 @@ class TopLevel:
         scale = 1.0 / (self.groups + 1.0)
 
         def loss(logit: np.ndarray) -> tuple[float, np.ndarray]:
-            value, slope = self.value_and_slope(logit)
-            return -scale * value, -scale * slope
+            return _times(-scale, *self.value_and_slope(logit))
 
         begin = log(self.ones) - log(self.zeros)  # the optimum for alpha = 0: even weights
+        if is_fixed():
+            return expit(maximise(lambda x: _times(scale, *self.value_and_slope(x)), begin, LARGEST_LOGIT, 1e-9, 2000))
         bounds = [(-LARGEST_LOGIT, LARGEST_LOGIT)] * len(begin)
         options = {"maxiter": 2000, "maxfun": 4000, "ftol": 1e-14, "gtol": 1e-9, "maxcor": 10}
         found = minimize(loss, begin, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
         return expit(found.x)
+
+
+def _times(scale: float, value: float, slope: np.ndarray) -> tuple[float, np.ndarray]:
+    return scale * value, scale * slope
 
 
 def surrogate(u: np.ndarray, omega: np.ndarray, gamma: float, alpha: float, groups: float) -> float:

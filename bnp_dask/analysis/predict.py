@@ -13,6 +13,7 @@ import numpy as np
 from bnp_dask.allocation.chain_step import chain_log_density, sequence_offsets, sequence_weights
 from bnp_dask.analysis.arguments import require_posterior
 from bnp_dask.analysis.matching import columns_for, open_for
+from bnp_dask.analysis.running import computing_as, runner_for
 from bnp_dask.analysis.sequences.states import name_steps, state_path
 from bnp_dask.analysis.topics.assign import assign_documents, n_shares
 from bnp_dask.analysis.topics.completion import BatchScore, Completion, CompletionScore, combine_scores, complete_batch
@@ -25,12 +26,9 @@ from bnp_dask.data.output import Layout, Outputs, write
 from bnp_dask.data.sources.collections import block_rows, is_dask, is_dask_frame
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import Executor
-from bnp_dask.execute.blas import one_blas_thread
-from bnp_dask.execute.dask import open_executor
 from bnp_dask.execute.ordered import in_order
 from bnp_dask.inputs.settings import flag, whole_number
 from bnp_dask.kernels.numeric.arithmetic import log, log_sum_exp
-from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.model import Model, Posterior
 
 if TYPE_CHECKING:
@@ -156,7 +154,7 @@ def predict(
     source = open_for(posterior, data, batch_size)
     readers = [batch_reader(source, i) for i in range(source.n_batches)]
     compute = _Assign(mode)
-    with one_blas_thread(), fixed_order(posterior.model.reproducible), open_executor(client) as runner:
+    with runner_for(posterior, client) as runner:
         if out is not None:
             facts = {"ids": [int(i) for i in posterior.ids], "source": source.name}
             if posterior.columns is not None:
@@ -257,7 +255,9 @@ class _Block:
 
     def __call__(self, posterior: Posterior, rows: Any) -> np.ndarray:
         name = "a block of the Dask array"
-        columns = assign_batch(posterior, Batch(block_rows(rows, name), None, name), self.mode.soft, self.mode.top)
+        batch = Batch(block_rows(rows, name), None, name)
+        with computing_as(posterior.model):
+            columns = assign_batch(posterior, batch, self.mode.soft, self.mode.top)
         if self.mode.top is not None:
             return np.concatenate([columns["label"], columns["resp"]], axis=1)
         return columns["resp"] if self.mode.soft else columns["label"]
@@ -356,7 +356,8 @@ def completion_score(
         raise SettingError(f'completion={completion!r}: needs Completion("types"), Completion("tokens"), or None')
     source = open_for(posterior, data, batch_size)
     parts = _for_batches(posterior, source, client, _Complete(chosen), "score")
-    return combine_scores(parts, chosen, source.name)
+    with computing_as(posterior.model):
+        return combine_scores(parts, chosen, source.name)
 
 
 @dataclass(frozen=True)
@@ -376,7 +377,7 @@ def _for_batches(
     function: Callable[[Posterior, Reader], Any],
     verb: str,
 ) -> list[Any]:
-    with one_blas_thread(), fixed_order(posterior.model.reproducible), open_executor(client) as runner:
+    with runner_for(posterior, client) as runner:
         shared = runner.share("posterior", posterior.light())
         tasks = ((f"{verb}-batch{i}", function, (shared, batch_reader(source, i))) for i in range(source.n_batches))
         return list(in_order(runner, tasks, WINDOW))

@@ -82,6 +82,8 @@ class SequenceModel(BaseEstimator):
         Seed, RandomState or None.
     client
         A ``distributed.Client`` to compute on; None for the current one, or this process.
+    reproducible
+        Compute the same bits on every x86-64 processor with AVX2 and FMA; see :class:`bnp_dask.Model`.
 
     Attributes
     ----------
@@ -132,6 +134,7 @@ class SequenceModel(BaseEstimator):
         batch_size: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         client: Client | None = None,
+        reproducible: bool = False,
     ) -> None:
         self.observation = observation
         self.n_states = n_states
@@ -147,6 +150,7 @@ class SequenceModel(BaseEstimator):
         self.batch_size = batch_size
         self.random_state = random_state
         self.client = client
+        self.reproducible = reproducible
 
     def fit(self, X: Any, y: Any = None, lengths: Any = None) -> Self:
         """Learn the states of sequences.
@@ -158,7 +162,7 @@ class SequenceModel(BaseEstimator):
         allocation: Any = FiniteHMM(kappa=self.kappa)
         if given is None:
             allocation = HDPHMM(self.gamma, self.alpha, kappa=self.kappa)
-        model = Model(allocation, self._observation())
+        model = Model(allocation, self._observation(), reproducible=self.reproducible)
         rows, offsets = self._rows(X, lengths, reset=True)
         source = self._source(rows, offsets)
         result = run_estimator(self, model, source, default_init(model, False, int(source.n_atoms or 1), given))

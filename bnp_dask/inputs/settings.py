@@ -125,15 +125,6 @@ def one_of(name: str, value: Any, known: Sequence[Any]) -> None:
         raise SettingError(f"{name}={shown(value)}: needs {' or '.join(map(quoted, known))}")
 
 
-def require_mixture(allocation: Any, chained: bool) -> None:
-    """SettingError where an allocation, ``chained`` or grouped, has kernels that are not of fixed order."""
-    if chained or allocation.grouped:
-        raise SettingError(
-            f"reproducible=True: {type(allocation).__name__} is not computed in a fixed order yet; those that are: "
-            "DPMixture and FiniteMixture with any likelihood"
-        )
-
-
 def path_text(name: str, value: Any) -> str:
     """A path as text; SettingError unless it is text or a path object, has a character, and no NUL."""
     if not isinstance(value, (str, os.PathLike)) or not isinstance(os.fspath(value), str):

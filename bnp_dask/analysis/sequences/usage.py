@@ -10,13 +10,12 @@ import numpy as np
 
 from bnp_dask.analysis.arguments import require_posterior
 from bnp_dask.analysis.matching import open_for
+from bnp_dask.analysis.running import runner_for
 from bnp_dask.analysis.sequences.durations import Durations, RunCounter, RunCounts
 from bnp_dask.analysis.sequences.states import Namer, namer_of, names_of, require_chains, state_ids
 from bnp_dask.data.base import Reader, batch_reader
 from bnp_dask.data.grouped.offsets import GroupedSource
 from bnp_dask.execute.base import Executor
-from bnp_dask.execute.blas import one_blas_thread
-from bnp_dask.execute.dask import open_executor
 from bnp_dask.execute.ordered import in_order
 from bnp_dask.inputs.settings import whole_number
 from bnp_dask.model import Posterior
@@ -87,7 +86,7 @@ def survey_sequences(
     whole_number("show", show)
     whole_number("steps", steps, 1)
     source = open_for(posterior, data, batch_size)
-    with one_blas_thread(), open_executor(client) as runner:
+    with runner_for(posterior, client) as runner:
         shared = runner.share("posterior", posterior.light())
         # every batch has a sequence with steps, so the first ones hold all that will be shown
         tasks = (

@@ -8,13 +8,13 @@ from typing import Any, Literal, cast
 
 import numpy as np
 from scipy import sparse
-from scipy.special import logsumexp
 
 from bnp_dask.allocation import DocumentStep
 from bnp_dask.analysis.topics.documents import TILE_NUMBERS, DocumentTopics, check_documents, find_topics
 from bnp_dask.core.batch import Batch
 from bnp_dask.errors import DataError
 from bnp_dask.inputs.settings import hold, number_between, one_of, whole_number
+from bnp_dask.kernels.numeric.arithmetic import log, log_sum_exp, matmul
 from bnp_dask.kernels.topics.completion import log_word_shares, mix
 from bnp_dask.model import Posterior
 from bnp_dask.observation import Multinomial
@@ -101,7 +101,7 @@ class BatchScore:
 def combine_scores(parts: list[BatchScore], completion: Completion, name: str) -> CompletionScore:
     """The mean over all held-out tokens."""
     used = [p.tokens * p.times > 0 for p in parts]
-    tokens = math.fsum(float(p.tokens[u] @ p.times[u]) for p, u in zip(parts, used, strict=True))
+    tokens = math.fsum(float(matmul(p.tokens[u], p.times[u])) for p, u in zip(parts, used, strict=True))
     n_documents = sum(int(u.sum()) for u in used)
     n_skipped = sum(int((p.tokens == 0).sum()) for p in parts)
     if tokens <= 0:
@@ -141,7 +141,7 @@ def _word_tables(posterior: Posterior, words: Any, found: DocumentTopics) -> tup
     lam = posterior.observation.lam
     table = np.ascontiguousarray((lam / lam.sum(axis=1, keepdims=True))[:, words].T)
     prior_lam = np.asarray(cast(Multinomial, posterior.model.observation).lam)
-    return table, table @ found.prior + found.rest * (prior_lam / prior_lam.sum())[words]
+    return table, matmul(table, found.prior) + found.rest * (prior_lam / prior_lam.sum())[words]
 
 
 def _complete_atoms(posterior: Posterior, batch: Batch, completion: Completion) -> BatchScore:
@@ -166,7 +166,7 @@ def _complete_atoms(posterior: Posterior, batch: Batch, completion: Completion) 
         if found.has_rest:
             terms = np.concatenate([terms, model.observation.log_predictive(unseen, atoms)], axis=1)
         with np.errstate(divide="ignore"):
-            density[part] = logsumexp(terms + np.log(shares), axis=1)
+            density[part] = log_sum_exp(terms + log(shares))
     weight = held * (np.ones(batch.n_atoms) if batch.weights is None else batch.weights)
     running, mass = np.where(held, density, 0.0) * weight, weight
     return BatchScore(_sums(running, offsets), _sums(mass, offsets), np.ones(batch.n_groups))

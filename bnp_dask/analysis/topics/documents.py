@@ -17,6 +17,7 @@ from bnp_dask.allocation import LDA, DocumentStep, HDPTopics
 from bnp_dask.allocation.document_step import LOWEST, Tokens
 from bnp_dask.core.batch import Batch
 from bnp_dask.errors import SettingError
+from bnp_dask.kernels.numeric.arithmetic import exp
 from bnp_dask.kernels.topics import document_step as kernel
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation import Multinomial
@@ -161,7 +162,7 @@ def _fold_in(
     np.maximum(log_lik, LOWEST, out=log_lik)
     theta = tokens.length + (prior.sum() + rest)
     groups = kernel.Groups(
-        tokens.offsets, tokens.row, tokens.weight, tokens.log_share, tokens.times, theta, np.exp(log_lik), log_lik
+        tokens.offsets, tokens.row, tokens.weight, tokens.log_share, tokens.times, theta, exp(log_lik), log_lik
     )
     no_pairs, no_sets = np.zeros((0, 2), np.int64), np.zeros((0, k), np.bool_)
     found = kernel.Found(np.zeros((n_rows, k)), np.zeros((4, k)), np.zeros((4, 0)), np.zeros((len(tokens.row), 0)))

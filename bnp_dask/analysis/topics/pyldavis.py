@@ -10,13 +10,12 @@ import numpy as np
 
 from bnp_dask.analysis.arguments import require_posterior
 from bnp_dask.analysis.matching import open_for
+from bnp_dask.analysis.running import runner_for
 from bnp_dask.analysis.topics.documents import as_documents, check_documents, counts_words, find_topics, own_step
 from bnp_dask.analysis.topics.words import names_of, word_probabilities
 from bnp_dask.data.base import Reader, batch_reader
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor
-from bnp_dask.execute.blas import one_blas_thread
-from bnp_dask.execute.dask import open_executor
 from bnp_dask.execute.ordered import in_order
 from bnp_dask.model import Posterior
 
@@ -64,7 +63,7 @@ def to_pyldavis(
     source = open_for(posterior, data, batch_size)
     names = names_of(posterior, words)
     phi = word_probabilities(posterior)
-    with one_blas_thread(), open_executor(client) as runner:
+    with runner_for(posterior, client) as runner:
         shared = runner.share("posterior", posterior.light())
         tasks = (
             (f"documents-batch{i}", shares_task, (shared, batch_reader(source, i))) for i in range(source.n_batches)

@@ -14,6 +14,7 @@ from scipy import sparse
 
 from bnp_dask.analysis.arguments import require_posterior
 from bnp_dask.analysis.matching import open_for
+from bnp_dask.analysis.running import runner_for
 from bnp_dask.analysis.topics.documents import (
     as_documents,
     check_documents,
@@ -27,11 +28,10 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.data.base import Reader, batch_reader
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import Executor
-from bnp_dask.execute.blas import one_blas_thread
-from bnp_dask.execute.dask import open_executor
 from bnp_dask.execute.ordered import in_order
 from bnp_dask.inputs.arrays import plain
 from bnp_dask.inputs.settings import whole_number
+from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.model import Posterior
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def survey_documents(
     column = None
     if counts_words(posterior.model):
         column = top_words(posterior, n_words, by="probability").column if words is None else _columns(posterior, words)
-    with one_blas_thread(), open_executor(client) as runner:
+    with runner_for(posterior, client) as runner:
         shared = runner.share("posterior", posterior.light())
         tasks = (
             (f"topics-batch{i}", survey_task, (shared, batch_reader(source, i), column, n_documents))
@@ -256,7 +256,7 @@ def survey_batch(posterior: Posterior, batch: Batch, column: np.ndarray | None, 
         rows = start + np.flatnonzero(some[start:stop])
         used += (shares > USED).sum(axis=0)
         total += shares.sum(axis=0)
-        square += shares.T @ shares
+        square += matmul(shares.T, shares)
         if len(rows):
             first = np.argsort(-shares, axis=0, kind="stable")[:n_documents].T
             best.append((rows[first], np.take_along_axis(shares.T, first, axis=1)))

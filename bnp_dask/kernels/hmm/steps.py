@@ -12,7 +12,7 @@ from numba import njit
 
 from bnp_dask.kernels.mixture.softmax import TINY, exp_block
 from bnp_dask.kernels.numeric.arithmetic import exp
-from bnp_dask.kernels.numeric.simd import aligned_zeros, fill, load, padded, store, total, where_above
+from bnp_dask.kernels.numeric.simd import aligned_zeros, fill, fused, load, padded, store, total, where_above
 
 LOWEST = -690.0
 """Logs of likelihoods below this are taken for it, and those of potentials for log 0: its exponential is far from
@@ -80,20 +80,20 @@ def times(vector, matrix, out):
         if left >= 32:
             for k in range(len(matrix)):
                 x, row = fill(vector[k]), matrix[k]
-                a = a + x * load(row, done)
-                b = b + x * load(row, done + 8)
-                c = c + x * load(row, done + 16)
-                d = d + x * load(row, done + 24)
+                a = fused(x, load(row, done), a)
+                b = fused(x, load(row, done + 8), b)
+                c = fused(x, load(row, done + 16), c)
+                d = fused(x, load(row, done + 24), d)
             store(out, done + 16, c)
             store(out, done + 24, d)
         elif left >= 16:
             for k in range(len(matrix)):
                 x, row = fill(vector[k]), matrix[k]
-                a = a + x * load(row, done)
-                b = b + x * load(row, done + 8)
+                a = fused(x, load(row, done), a)
+                b = fused(x, load(row, done + 8), b)
         else:
             for k in range(len(matrix)):
-                a = a + fill(vector[k]) * load(matrix[k], done)
+                a = fused(fill(vector[k]), load(matrix[k], done), a)
         store(out, done, a)
         if left >= 16:
             store(out, done + 8, b)
@@ -111,12 +111,12 @@ def times_some(vector, index, matrix, out):
         a, b, c, d = fill(vector[p]), fill(vector[q]), fill(vector[r]), fill(vector[s])
         row_a, row_b, row_c, row_d = matrix[p], matrix[q], matrix[r], matrix[s]
         for k in range(0, len(out), 8):
-            two = load(out, k) + a * load(row_a, k) + b * load(row_b, k)
-            store(out, k, two + c * load(row_c, k) + d * load(row_d, k))
+            two = fused(b, load(row_b, k), fused(a, load(row_a, k), load(out, k)))
+            store(out, k, fused(d, load(row_d, k), fused(c, load(row_c, k), two)))
     for i in range(whole, len(index)):
         a, row_a = fill(vector[index[i]]), matrix[index[i]]
         for k in range(0, len(out), 8):
-            store(out, k, load(out, k) + a * load(row_a, k))
+            store(out, k, fused(a, load(row_a, k), load(out, k)))
 
 
 @njit(nogil=True, cache=True, error_model="numpy", inline="always")

@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 
 from bnp_dask.kernels.hmm.steps import NOTHING, SAFE, back, exp_all, forth, times, turn, which
-from bnp_dask.kernels.numeric.simd import aligned, aligned_zeros, fill, load, padded, store
+from bnp_dask.kernels.numeric.simd import aligned, aligned_zeros, fill, fused, load, padded, store
 
 
 class Rows(NamedTuple):
@@ -164,4 +164,4 @@ def add_pairs(filtered, grow, index, out):
         for place in index[: which(later, index)]:
             x, row = fill(later[place]), out[place]
             for k in range(0, len(alpha), 8):
-                store(row, k, load(row, k) + x * load(alpha, k))
+                store(row, k, fused(x, load(alpha, k), load(row, k)))

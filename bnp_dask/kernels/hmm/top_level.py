@@ -11,9 +11,9 @@ import math
 import numpy as np
 from numba import njit
 
+from bnp_dask.kernels.numeric.quasi_newton import MEMORY, direction, dot
 from bnp_dask.kernels.numeric.special import _psi_gamma
 
-MEMORY = 10
 LARGEST_LOG = 40.0
 """Bound of the logs of a and b."""
 
@@ -90,35 +90,6 @@ def value_and_slope(point, counts, alphas, ones, zeros, tilt, slope):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _dot(a, b):
-    total = 0.0
-    for i in range(len(a)):
-        total += a[i] * b[i]
-    return total
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
-def _direction(slope, steps, turns, used, way):
-    """Uphill direction by the two-loop recursion over the last ``used`` steps and changes of slope."""
-    way[:] = slope
-    factor = np.empty(MEMORY)
-    for m in range(used - 1, -1, -1):
-        s, y = steps[m % MEMORY], turns[m % MEMORY]
-        if m < used - MEMORY:
-            break
-        factor[m % MEMORY] = _dot(s, way) / _dot(s, y)
-        way -= factor[m % MEMORY] * y
-    if used > 0:
-        s, y = steps[(used - 1) % MEMORY], turns[(used - 1) % MEMORY]
-        way *= _dot(s, y) / _dot(y, y)
-    else:
-        way /= math.sqrt(_dot(slope, slope)) + 1.0
-    for m in range(max(0, used - MEMORY), used):
-        s, y = steps[m % MEMORY], turns[m % MEMORY]
-        way += (factor[m % MEMORY] - _dot(y, way) / _dot(s, y)) * s
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
 def climb(point, counts, alphas, ones, zeros, tilt, most):
     """Maximise from ``point``, which is overwritten; at most ``most`` steps.  The number of steps taken."""
     size = len(point)
@@ -131,12 +102,12 @@ def climb(point, counts, alphas, ones, zeros, tilt, most):
     for taken in range(most):
         if np.abs(slope).max() < enough:
             return taken
-        _direction(slope, steps, turns, used, way)
-        rise = _dot(way, slope)
+        direction(slope, steps, turns, used, way)
+        rise = dot(way, slope)
         if not rise > 0.0:
             used = 0
-            way[:] = slope / (math.sqrt(_dot(slope, slope)) + 1.0)
-            rise = _dot(way, slope)
+            way[:] = slope / (math.sqrt(dot(slope, slope)) + 1.0)
+            rise = dot(way, slope)
         length = min(1.0, 5.0 / (np.abs(way).max() + 1e-300))
         better = False
         for _ in range(40):
@@ -161,7 +132,7 @@ def climb(point, counts, alphas, ones, zeros, tilt, most):
             steps[used % MEMORY, i] = new[i] - point[i]
             turns[used % MEMORY, i] = slope[i] - new_slope[i]
             curve += steps[used % MEMORY, i] * turns[used % MEMORY, i]
-        if curve > 1e-14 * _dot(turns[used % MEMORY], turns[used % MEMORY]):
+        if curve > 1e-14 * dot(turns[used % MEMORY], turns[used % MEMORY]):
             used += 1
         point[:] = new
         slope[:] = new_slope

@@ -2,7 +2,8 @@
 
 Loops over rows that short lose half their time where a compiler that does not know their length makes vector code of
 them: checks for overlap, and what is left over.  Here rows are as long as :func:`padded` says, their last numbers are
-neutral, and a loop goes from lane group to lane group.  What a sum adds first is the same on every processor.
+neutral, and a loop goes from lane group to lane group.  What a sum adds first is the same on every processor, and
+whether a product is rounded before it is added is written out (:func:`fused`), not left to the compiler.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.core.extending import models, overload, register_model
 from numba.extending import intrinsic
 
@@ -21,7 +23,6 @@ LANES = 8
 
 _VECTOR = ir.VectorType(ir.DoubleType(), LANES)
 _INDEX = ir.IntType(32)
-_CONTRACT = ("contract",)
 
 
 class LanesType(types.Type):  # type: ignore[misc]
@@ -142,9 +143,21 @@ def total(typingctx, x):
 
 
 @intrinsic  # type: ignore[misc]
+def fused(typingctx, x, y, z):
+    """``x y + z``, rounded once."""
+
+    def codegen(context, builder, signature, args):
+        name = f"llvm.fma.v{LANES}f64"
+        kind = ir.FunctionType(_VECTOR, [_VECTOR] * 3)
+        return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), args)
+
+    return lanes(lanes, lanes, lanes), codegen
+
+
+@intrinsic  # type: ignore[misc]
 def _plus(typingctx, x, y):
     def codegen(context, builder, signature, args):
-        return builder.fadd(*args, flags=_CONTRACT)
+        return builder.fadd(*args)
 
     return lanes(lanes, lanes), codegen
 
@@ -152,7 +165,7 @@ def _plus(typingctx, x, y):
 @intrinsic  # type: ignore[misc]
 def _times(typingctx, x, y):
     def codegen(context, builder, signature, args):
-        return builder.fmul(*args, flags=_CONTRACT)
+        return builder.fmul(*args)
 
     return lanes(lanes, lanes), codegen
 

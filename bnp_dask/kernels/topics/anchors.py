@@ -6,6 +6,8 @@ import numba as nb
 import numpy as np
 from scipy import sparse
 
+from bnp_dask.kernels.numeric.arithmetic import matmul
+
 ROUNDING = 1e-12
 """Squared distances below this share of the largest are rounding errors."""
 
@@ -53,9 +55,9 @@ def farthest_points(halves: np.ndarray, candidates: np.ndarray, number: int, noi
             break
         chosen.append(far)
         direction = one[far] + two[far]
-        direction /= np.sqrt(direction @ direction)
-        one -= (one @ direction)[:, None] * direction
-        two -= (two @ direction)[:, None] * direction
+        direction /= np.sqrt(matmul(direction, direction))
+        one -= matmul(one, direction)[:, None] * direction
+        two -= matmul(two, direction)[:, None] * direction
     return candidates[np.array(chosen)]
 
 

@@ -79,6 +79,12 @@ def gather_all(table, rows, lik, ratio, grow):
 
     They are read from afar, so that half of the first sweep is done on the way: ``grow_k = sum_i ratio_i lik_ki``.
     """
+    gather_with_sums(table, rows, lik, ratio, grow)
+
+
+@njit(inline="always")
+def gather_with_sums(table, rows, lik, ratio, grow):
+    """:func:`gather_all` under the floating-point rules of the caller."""
     width, n = lik.shape[0], len(rows)
     grow[:width] = 0.0
     for i in range(0, n - n % 8, 8):  # a cache line of the result at a time

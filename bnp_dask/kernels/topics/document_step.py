@@ -14,9 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from bnp_dask.kernels.numeric.special import exp_psi, log_positive
-from bnp_dask.kernels.topics.document_pass import gather_all, gather_some, padded, row_totals, sweep
-from bnp_dask.kernels.topics.document_sums import assign, group_stats, pair_sums, spread
+from bnp_dask.kernels.numeric.special import log_positive
+from bnp_dask.kernels.topics.document_pass import gather_some, padded
+from bnp_dask.kernels.topics.document_sums import group_stats, pair_sums, spread
+from bnp_dask.kernels.topics.orders import assign, exp_psi, gather_all, row_totals, sweep
 
 NOTHING = 1e-14
 """Expected tokens of a document below which a topic is out of it: exp(psi) falls by more at each further sweep."""
@@ -32,7 +33,8 @@ class Rules(NamedTuple):
     """How the document step works; numbers only, so that compiled code can take it.
 
     ``tolerance`` is in tokens; ``restarts`` are trials of Alg. 5.2 with ``restart_sweeps`` each, on topics with
-    more than ``restart_above`` tokens; ``top`` is L of Alg. 7.4, or 0 for all; ``start`` is COLD, WARM or both.
+    more than ``restart_above`` tokens; ``top`` is L of Alg. 7.4, or 0 for all; ``start`` is COLD, WARM or both;
+    ``fixed`` is True where sums have an order that does not depend on the processor, or None.
     """
 
     sweeps: int
@@ -43,6 +45,7 @@ class Rules(NamedTuple):
     restart_above: float
     top: int
     start: int
+    fixed: bool | None
 
 
 class Groups(NamedTuple):
@@ -94,7 +97,7 @@ class _Space(NamedTuple):
     """Scratch: likelihoods ``(topics, tokens)``, laid flat, and three states of a document (now, trial, warm).
 
     ``live`` are the rows of the likelihoods, ascending, of the topics that are not left out; ``weight`` are the tokens'
-    weights, and zeros up to the length of a row.
+    weights, and zeros up to the length of a row.  ``fixed`` is that of the rules.
     """
 
     lik: np.ndarray
@@ -113,6 +116,7 @@ class _Space(NamedTuple):
     power: np.ndarray
     work: np.ndarray
     work_bits: np.ndarray
+    fixed: bool | None
 
 
 @njit(nogil=True, cache=True)
@@ -143,7 +147,7 @@ def _drop_dead(space, slot, width):
 @njit(nogil=True, cache=True)
 def _pass(space, slot, lik, width):
     """One sweep with the shares in ``slot``."""
-    sweep(lik, space.live, width, space.share[slot], space.weight, space.total, space.ratio, space.grow)
+    sweep(space, lik, width, space.share[slot])
 
 
 @njit(nogil=True, cache=True)
@@ -154,7 +158,7 @@ def _climb(space, slot, lik, width, sweeps, tolerance, shrink):
     """
     share, count, grow = space.share[slot], space.held[slot], space.grow
     for _ in range(sweeps):
-        exp_psi(count, space.prior[slot], width, share, space.bits, space.power)
+        exp_psi(space, count, space.prior[slot], width, share)
         if shrink:
             width = _drop_dead(space, slot, width)
         _pass(space, slot, lik, width)
@@ -268,7 +272,7 @@ def _lay_all(space, groups, rows, prior, begin, begin_total):
     lik = _matrix(space, n_topics, len(rows))
     for i in range(len(rows)):
         space.ratio[i] = space.weight[i] / begin_total[rows[i]]
-    gather_all(groups.table, rows, lik, space.ratio, space.grow)
+    gather_all(space, groups.table, rows, lik)
     for k in range(n_topics):
         space.live[k] = k
         space.topic[0, k], space.prior[0, k] = k, prior[k]
@@ -365,8 +369,8 @@ def fit_groups(groups, rules, prior, begin, memory, pairs, members, keep, found)
         Counts N_dk > 0 of each group, as in :class:`Memory`; empty unless ``keep``.
     """
     n_groups, n_topics = len(groups.offsets) - 1, len(prior)
-    space = _space(_longest(groups.offsets), n_topics)
-    begin_total = row_totals(groups.table, begin)
+    space = _space(_longest(groups.offsets), n_topics, rules.fixed)
+    begin_total = row_totals(space, groups.table, begin)
     place = np.full(n_topics, -1)
     offsets = np.zeros(n_groups + 1 if keep else 1, np.int64)
     position, value = np.empty(0, np.int32), np.empty(0)
@@ -388,13 +392,13 @@ def fit_groups(groups, rules, prior, begin, memory, pairs, members, keep, found)
 
 
 @njit(nogil=True, cache=True)
-def _space(longest, n_topics):
+def _space(longest, n_topics, fixed):
     long = padded(longest)
     bits, ratio, work = np.empty(n_topics, np.int64), np.empty(long), np.empty((7, n_topics))
     return _Space(
         np.empty(long * n_topics), np.empty(n_topics, np.int64), np.empty(long), np.empty((3, n_topics), np.int64),
         np.empty((3, n_topics)), np.empty((3, n_topics)), np.empty((3, n_topics)), np.empty(n_topics), np.empty(long),
-        ratio, np.empty(long), ratio.view(np.int64), bits, bits.view(np.float64), work, work.view(np.int64),
+        ratio, np.empty(long), ratio.view(np.int64), bits, bits.view(np.float64), work, work.view(np.int64), fixed,
     )  # fmt: skip
 
 
@@ -405,8 +409,7 @@ def _add_up(space, groups, prior, pairs, members, place, lik, width, d, found):
     n, times = last - first, groups.times[d]
     index, share, count, linear = space.topic[0], space.share[0], space.held[0], space.grow
     log_share = groups.log_share[first:last] if len(groups.log_share) else groups.log_share
-    assign(lik, space.live, width, share, space.weight, log_share, space.total, space.ratio, space.log_bits, space.logs,
-           count, linear)  # fmt: skip
+    assign(space, lik, width, share, log_share, count, linear)
     lik = lik[:width]
     spread(lik, times, groups.row[first:last], index, found.sums)
     group_stats(index, space.prior[0], share, count, linear, width, times, space.work, space.work_bits,
