@@ -7,6 +7,8 @@ from bnp_dask.allocation.finite_mixture import DirichletParams, FiniteMixture
 from bnp_dask.allocation.hdp_hmm import HDPHMM, StateSticks
 from bnp_dask.allocation.hdp_topics import HDPTopics, TopicSticks
 from bnp_dask.allocation.lda import LDA, TopicShares
+from bnp_dask.allocation.nggp import NGGPMixture, SeatParams
+from bnp_dask.allocation.urn import Urn, UrnAllocation
 
 __all__ = [
     "HDPHMM",
@@ -17,9 +19,13 @@ __all__ = [
     "FiniteHMM",
     "FiniteMixture",
     "HDPTopics",
+    "NGGPMixture",
+    "SeatParams",
     "StateRows",
     "StateSticks",
     "StickParams",
     "TopicShares",
     "TopicSticks",
+    "Urn",
+    "UrnAllocation",
 ]

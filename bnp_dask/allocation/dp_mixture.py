@@ -11,6 +11,7 @@ from scipy.special import betaln, psi
 
 from bnp_dask.allocation.base import LocalStep, LogLik
 from bnp_dask.allocation.mixture_step import mixture_local_step, mixture_reassign, mixture_tiles
+from bnp_dask.allocation.urn import Urn
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
@@ -54,6 +55,11 @@ class DPMixture:
     def __post_init__(self) -> None:
         hold(self, "gamma", positive_mass("gamma", self.gamma, "concentration"))
         hold(self, "top", whole_or_none("top", self.top, "a whole number of clusters per atom"))
+
+    @property
+    def urn(self) -> Urn:
+        """Chinese restaurant process: predictive rule for atoms that are seated one after the other."""
+        return Urn(float(self.gamma))
 
     @property
     def fields(self) -> Mapping[str, Field]:
