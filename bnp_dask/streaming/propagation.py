@@ -79,30 +79,28 @@ class ExpectationPropagation:
             if state.position == 0:
                 state.terms = {"log_predictive": 0.0}
             self._fold(work, state, group, epsilon)
-            settle(work, state)
             state.step += 1
             state.position += len(group)
             last = state.position == n_batches
             if last:
+                settle(work, state)  # nobody needs parameters in between
                 self._end_lap(state)
-            yield Step(
-                state, IDLE, history_row(state, lap, group, exact=False, action="folded", moves=[]), lap_end=last
-            )
+            k = state.total.high.n_clusters
+            row = history_row(state, lap, group, exact=False, action="folded", moves=[], n_clusters=k)
+            yield Step(state, IDLE, row, lap_end=last)
 
     def _fold(self, work: Work, state: State, group: list[int], epsilon: float) -> None:
         """Visit some batches with one total, and exchange their sites in order."""
         total = state.total.value()
-        cavities = []
-        for batch in group:
-            old = _site(work, state, batch)
-            cavities.append(total if old is None else total - old)
+        before = {batch: _site(work, state, batch) for batch in group}
+        cavities = [total if old is None else total - old for old in before.values()]
         sites = dict(zip(group, seated(work, state, group, cavities, epsilon), strict=True))
         lose_sites(work, state, sites)
         known, newborn = total.ids, list[int]()
         for batch, site in sites.items():
-            old = _site(work, state, batch)
+            old = before[batch]
             if old is not None:
-                state.total.subtract(old)
+                state.total.subtract(old.insert_empty(state.total.high.ids[len(known) :]))
             mine = self._named(work, state, site, known, newborn)
             state.total.add(mine)
             remember(work, state, batch, Visit(mine, {}))

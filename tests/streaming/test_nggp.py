@@ -87,7 +87,9 @@ def test_without_discount_it_is_the_chinese_restaurant():
 
 def test_mass_is_that_of_adaptive_quadrature_for_many_atoms():
     for n, k in ((1000, 30), (50_000, 800)):
-        assert_allclose(nggp.log_mass(float(n), float(k), 10.0, 0.5, 100.0), log_nggp_mass(n, k, 10.0, 0.5, 100.0), rtol=1e-10)
+        assert_allclose(
+            nggp.log_mass(float(n), float(k), 10.0, 0.5, 100.0), log_nggp_mass(n, k, 10.0, 0.5, 100.0), rtol=1e-10
+        )
 
 
 @pytest.mark.parametrize("wrong", [{"a": 0}, {"sigma": 1.0}, {"sigma": -0.1}, {"tau": -1}, {"rule": "best"}])

@@ -31,17 +31,19 @@ def seat_atom(log_pred, counts, n_clusters, seat, new, sigma, epsilon, resp):
     Returns
     -------
     log_density, opened
-        Log predictive density of the atom, nats, and whether position K is a cluster from now on.
+        Log predictive density of the atom, nats, and whether position K is a cluster from now on.  The rule is
+        normalized: expected counts below the discount take nothing away.
     """
     top = log_pred[n_clusters] if new > 0.0 else -math.inf
     for k in range(n_clusters):
         if counts[k] > sigma and log_pred[k] > top:
             top = log_pred[k]
-    total = 0.0
+    total, mass = 0.0, new
     for k in range(n_clusters):
-        held = seat * (counts[k] - sigma)
+        held = max(seat * (counts[k] - sigma), 0.0)
         resp[k] = held * math.exp(log_pred[k] - top) if held > 0.0 else 0.0
         total += resp[k]
+        mass += held
     fresh = new * math.exp(log_pred[n_clusters] - top)
     whole = total + fresh
     opened = fresh > epsilon * whole or total == 0.0
@@ -56,7 +58,7 @@ def seat_atom(log_pred, counts, n_clusters, seat, new, sigma, epsilon, resp):
         kept += resp[k]
     for k in range(n_clusters + opened):
         resp[k] /= kept
-    return top + math.log(whole), opened
+    return top + math.log(whole / mass), opened
 
 
 @njit(nogil=True, cache=True)
