@@ -67,7 +67,7 @@ class NGGPMixture:
 
     References
     ----------
-    Tank, Foti & Fox, "Streaming variational inference for Bayesian nonparametric mixture models", 2015: eqs. 4-6, 20-23.
+    Tank, Foti & Fox, "Streaming variational inference for BNP mixture models", 2015, eqs. 4-6, 20-23.
     The exponent of U + tau in eqs. 6, 21, S17 and S34 has to be n - sigma K.
     """
 

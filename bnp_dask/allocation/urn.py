@@ -42,7 +42,7 @@ class Urn:
         return nggp.rule_of(n, n_clusters, self.a, self.sigma, self.tau, self.rule)
 
     def log_price(self, n: float, n_clusters: float) -> float:
-        """Log of what one more cluster multiplies the probability of a partition with, ``a E[(U + tau)^sigma]``, nats."""
+        """Log of the factor of one more cluster in the probability of a partition, ``a E[(U + tau)^sigma]``, nats."""
         if self.sigma == 0.0 or n <= 0.0:
             return float(log(self.a))
         more = nggp.log_mass(n, n_clusters + 1.0, self.a, self.sigma, self.tau)
@@ -60,7 +60,7 @@ class UrnAllocation(Protocol):
 
 
 def log_absent(resp: Resp, weights: np.ndarray | None) -> np.ndarray:
-    """Values of the field :data:`ABSENT`, ``(K,)`` nats; ``resp (n, K)`` is multiplied by the atoms' ``weights (n,)``."""
+    """Values of the field :data:`ABSENT`, ``(K,)`` nats; ``resp (n, K)`` includes the atoms' ``weights (n,)``."""
     dense = resp if isinstance(resp, np.ndarray) else resp.to_dense()
     if weights is None:
         return np.maximum(log1p(-np.minimum(dense, 1.0 - 1e-15)), LEAST_LOG).sum(axis=0)

@@ -32,8 +32,8 @@ class Filter:
     Parameters
     ----------
     epsilon
-        Probability of a new cluster above which an atom opens one, 0 to less than 1.  Default: the discount sigma of the
-        prior, and 0.01 where that is less: a cluster of less mass than sigma gets no further atom.
+        Probability of a new cluster above which an atom opens one, 0 to less than 1.  Default: the discount sigma of
+        the prior, and 0.01 where that is less: a cluster of less mass than sigma gets no further atom.
     merge
         Nats by which the probability of two clusters as one has to exceed that of two, to unite them after a batch; a
         large number unites only what is clearly one.  None: clusters are never united.

@@ -62,6 +62,8 @@ def check_urn(model: Model, schedule: str) -> None:
             f"{schedule}: {type(model.allocation).__name__} has no predictive rule for single atoms; "
             "use NGGPMixture(...) or DPMixture(...)"
         )
+    if model.reproducible:
+        raise SettingError(f"{schedule}: reproducible=True is not kept by filters; leave it out")
     if model.estimate != "posterior":
         raise SettingError(
             f'{schedule}: integrates over parameters, so that estimate="{model.estimate}" has no meaning'

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import bnp_dask as bnp
-from bnp_dask.observation.base import EvidenceObservation, LOG_BASE
+from bnp_dask.observation.base import LOG_BASE, EvidenceObservation
 from bnp_dask.streaming.seats import seat_batch
 from bnp_dask.streaming.site import site_of
 from tests.streaming.cases import LIKELIHOODS, case

@@ -1,4 +1,4 @@
-"""Whole runs of filters and expectation propagation: bits, resuming, what is kept, and everything that uses a result."""
+"""Whole runs of filters and expectation propagation: bits, resuming, and everything that uses a result."""
 
 from __future__ import annotations
 
@@ -206,6 +206,8 @@ def test_models_without_an_urn_are_refused(schedule):
         go(schedule, allocation=bnp.FiniteMixture())
     with pytest.raises(SettingError, match="HDPTopics has no predictive rule"):
         bnp.train(bnp.Model(bnp.HDPTopics(), bnp.Multinomial()), np.ones((5, 3)), schedule=schedule)
+    with pytest.raises(SettingError, match="reproducible"):
+        bnp.train(bnp.Model(bnp.DPMixture(), bnp.Gaussian()), blobs(), schedule=schedule, reproducible=True)
     with pytest.raises(SettingError, match="moves"):
         go(schedule, moves=[bnp.Merge()])
 

@@ -20,7 +20,7 @@ def student_constant(nu, kappa, log_det, d):
 
 @njit(nogil=True, cache=True, fastmath={"contract"})
 def _log_predictive(x, means, roots, inverse, nu, kappa, constant, n_clusters, y, log_pred):
-    """Student log densities of one point under K clusters and, at position K, the prior: forward substitution in all."""
+    """Student log densities of one point under K clusters and, at position K, the prior, by forward substitution."""
     d, wide = len(x), n_clusters + 1
     for k in range(wide):
         log_pred[k] = 0.0

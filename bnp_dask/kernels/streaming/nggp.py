@@ -86,7 +86,7 @@ def _grid(mode, n, k, a, sigma, tau):
     width = 6.0 / math.sqrt(curve) if curve > 1e-4 else 600.0
     left = _end(mode, -1.0, width, top, n, k, a, sigma, tau)
     right = _end(mode, 1.0, min(width, 1.0), top, n, k, a, sigma, tau)
-    count = max(POINTS, int(math.ceil((left + right) / STEP)))
+    count = max(POINTS, math.ceil((left + right) / STEP))
     return mode - left, count, (left + right) / count, top
 
 
