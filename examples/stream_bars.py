@@ -63,9 +63,8 @@ def main(path: str) -> None:
     }
     results = {name: bnp.train(model, counts, schedule=s, batch_size=20) for name, s in schedules.items()}
     for name, result in results.items():
-        print(
-            f"{name}: {result.posterior.n_clusters} clusters, {bnp.score(result.posterior, fresh):.4f} nats per new image"
-        )
+        nats = bnp.score(result.posterior, fresh)
+        print(f"{name}: {result.posterior.n_clusters} clusters, {nats:.4f} nats per new image")
     draw(results, path)
 
 

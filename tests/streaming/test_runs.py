@@ -14,6 +14,7 @@ from bnp_dask.execute import SerialExecutor
 from bnp_dask.execute.threads import ThreadExecutor
 from bnp_dask.streaming import seats
 from bnp_dask.streaming.site import seat_batch, site_summary
+from tests.faults.parts import Faulty, atoms
 from tests.streaming.cases import case
 
 EP = bnp.ExpectationPropagation(laps=3, window=3, count_tolerance=0.0)
@@ -114,6 +115,16 @@ def test_stopped_and_resumed_is_the_uninterrupted_run(tmp_path, name, stop):
     first = go(SCHEDULES[name], store=tmp_path / "run", callbacks=[StopAfter(stop)])
     assert first.reason == "stopped by a callback"
     assert bits(go(SCHEDULES[name], store=tmp_path / "run", resume=True)) == bits(whole)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_batch_that_goes_bad_under_a_run_is_left_out(name, tmp_path):
+    x = atoms()
+    source = Faulty(x, str(tmp_path), fails=frozenset((1, call) for call in range(1, 50)))
+    model = bnp.Model(bnp.NGGPMixture(1.0, 0.25, 1.0), bnp.Gaussian())
+    result = bnp.train(model, source, schedule=SCHEDULES[name], on_bad_batch="skip", client=SerialExecutor())
+    assert len(result.skipped) == 1
+    assert_allclose(result.posterior.summary["N"].sum(), len(x) * 7 / 8, rtol=1e-2)
 
 
 # -- filter -------------------------------------------------------------------------------------------------------
