@@ -79,14 +79,13 @@ class ExpectationPropagation:
             if state.position == 0:
                 state.terms = {"log_predictive": 0.0}
             self._fold(work, state, group, epsilon)
+            settle(work, state)
             state.step += 1
             state.position += len(group)
             last = state.position == n_batches
             if last:
-                settle(work, state)  # nobody needs parameters in between
                 self._end_lap(state)
-            k = state.total.high.n_clusters
-            row = history_row(state, lap, group, exact=False, action="folded", moves=[], n_clusters=k)
+            row = history_row(state, lap, group, exact=False, action="folded", moves=[])
             yield Step(state, IDLE, row, lap_end=last)
 
     def _fold(self, work: Work, state: State, group: list[int], epsilon: float) -> None:

@@ -3,8 +3,8 @@
 ``python -m tests.benchmarks.streaming.filters speed``, or ``kos SPLITS LAPS`` in its place: JSON lines.
 
 ``speed``: points of 16 dimensions about 100 centers, and one pass over KOS.  ``kos``: held-out scores of Dirichlet
-process and normalized inverse Gaussian mixtures after one pass and after some laps of expectation propagation, on random
-fifths of the documents held out, less the score of one multinomial for all.
+process and normalized inverse Gaussian mixtures after one pass and after some laps of expectation propagation, on
+random fifths of the documents held out, less the score of one multinomial for all.
 """
 
 from __future__ import annotations
