@@ -62,8 +62,9 @@ class NGGPMixture:
     There is no variational objective: it is trained by :class:`~bnp_dask.streaming.Filter` and
     :class:`~bnp_dask.streaming.ExpectationPropagation`.
 
-    ``"exact"`` is right at any size; for a new cluster the other two are off by 2 % after six atoms, and by less than
-    1e-3 of the probability from some thousand atoms on, where ``"mode"`` is the cheapest.
+    ``"exact"`` is right at any size, for one quadrature of some microseconds an atom.  For sigma from 0.2 to 0.75, the
+    others give a new cluster too little: up to 5 % of its probability after 6 atoms; after 1,000 ``"mean"`` 0.1 % and
+    ``"mode"`` 0.7 %; after 10,000 less than 0.01 % and 0.3 %.
 
     References
     ----------

@@ -72,10 +72,13 @@ def test_exponent_as_printed_doubles_the_probability_of_a_new_cluster():
     assert_allclose(new / (n - sigma * k + new), 0.26, atol=0.01)
 
 
-def test_rules_agree_after_many_atoms():
-    for k in (20.0, 300.0):
-        found = [nggp.rule_of(2e4, k, 5.0, 0.5, 10.0, rule)[1] for rule in (nggp.EXACT, nggp.MEAN, nggp.MODE)]
-        assert_allclose(found, found[0], rtol=2e-3)
+@pytest.mark.parametrize("prior", [(3.0, 0.5, 1.5), (1.0, 0.75, 1.0), (100.0, 0.2, 0.1)])
+def test_other_rules_give_a_new_cluster_less_and_agree_after_many_atoms(prior):
+    for n, mean, mode in ((6, 0.06, 0.06), (1000, 1e-3, 7e-3), (10_000, 1e-4, 3.1e-3)):
+        for k in (max(1.0, 0.5 * n ** prior[1]), min(n, prior[0] * n ** prior[1])):
+            found = [nggp.rule_of(n, k, *prior, rule)[1] for rule in (nggp.EXACT, nggp.MEAN, nggp.MODE)]
+            assert -mean < found[1] / found[0] - 1.0 < 0.0
+            assert -mode < found[2] / found[0] - 1.0 < 0.0
 
 
 def test_without_discount_it_is_the_chinese_restaurant():
