@@ -6,23 +6,12 @@ import numpy as np
 import pytest
 
 import bnp_dask as bnp
-
-WIDTH = 8
-
-
-def bars():
-    out = np.full((2 * WIDTH, WIDTH, WIDTH), 0.15)
-    for i in range(WIDTH):
-        out[i, i, :] += 1.0
-        out[WIDTH + i, :, i] += 1.0
-    flat = out.reshape(2 * WIDTH, -1)
-    return flat / flat.sum(axis=1, keepdims=True)
+from examples.stream_bars import bars, images
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_bars_are_recovered_in_one_pass_and_uniting_leaves_no_other(seed):
-    rng, truth = np.random.default_rng(seed), bars()
-    x = np.array([rng.multinomial(50, truth[z]) for z in rng.integers(len(truth), size=200)], float)
+    truth, (x, _) = bars(), images(seed)
     model = bnp.Model(bnp.NGGPMixture(1.0, 0.5, 1.0), bnp.Multinomial(0.5))
     for merge in (None, 1.0):
         posterior = bnp.train(model, x, schedule=bnp.Filter(merge=merge), batch_size=20).posterior

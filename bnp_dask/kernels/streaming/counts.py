@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 
 from bnp_dask.kernels.streaming.nggp import seat_rule
-from bnp_dask.kernels.streaming.seating import log_not, seat_atom
+from bnp_dask.kernels.streaming.seating import note_seated, seat_atom, standing
 
 CHUNK, LEAST = 16, 1e-18
 """Factors that are multiplied before a logarithm is taken: from 1e-18 to 1e15 each, they stay within double range; one
@@ -89,11 +89,7 @@ def filter_counts(rows, prior, weights, urn, epsilon, tables, n_clusters, first,
     room = len(counts)
     prior_total = prior.sum()
     chunk = CHUNK if prior.min() > LEAST else 1
-    mass, expected = 0.0, 0.0
-    for k in range(n_clusters):
-        mass += counts[k]
-        expected += 1.0 - math.exp(min(absent[k], 0.0))
-    mode = math.log(mass + 1.0)
+    mass, expected, mode = standing(counts, absent, n_clusters)
     log_pred, factors, resp = np.empty(room), np.empty(room), np.empty(room)
     for n in range(first, len(weights)):
         used = offsets[n]
@@ -117,9 +113,7 @@ def filter_counts(rows, prior, weights, urn, epsilon, tables, n_clusters, first,
             totals[k] += share * length
             for j in range(len(words)):
                 table[words[j], k] += share * held[j]
-            expected += math.exp(min(absent[k], 0.0))
-            absent[k] += weights[n] * log_not(resp[k])
-            expected -= math.exp(min(absent[k], 0.0))
+            expected += note_seated(absent, k, weights[n], resp[k])
         offsets[n + 1] = used
         mass += weights[n]
     return n_clusters, len(weights)

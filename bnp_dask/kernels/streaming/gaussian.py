@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 
 from bnp_dask.kernels.streaming.nggp import seat_rule
-from bnp_dask.kernels.streaming.seating import log_not, seat_atom
+from bnp_dask.kernels.streaming.seating import note_seated, seat_atom, standing
 
 
 @njit(nogil=True, cache=True)
@@ -80,11 +80,7 @@ def filter_gaussian(x, weights, urn, epsilon, tables, n_clusters, first, out):
     means, roots, inverse, nu, kappa, constant, counts, absent = tables
     offsets, index, value, logs = out
     room, d = len(counts), x.shape[1]
-    mass, expected = 0.0, 0.0
-    for k in range(n_clusters):
-        mass += counts[k]
-        expected += 1.0 - math.exp(min(absent[k], 0.0))
-    mode = math.log(mass + 1.0)
+    mass, expected, mode = standing(counts, absent, n_clusters)
     log_pred, resp, y, v = np.empty(room), np.empty(room), np.empty((d, room)), np.empty(d)
     for n in range(first, len(weights)):
         used = offsets[n]
@@ -105,9 +101,7 @@ def filter_gaussian(x, weights, urn, epsilon, tables, n_clusters, first, out):
             share = weights[n] * resp[k]
             counts[k] += share
             _add(x[n], share, k, means, roots, inverse, nu, kappa, constant, v)
-            expected += math.exp(min(absent[k], 0.0))
-            absent[k] += weights[n] * log_not(resp[k])
-            expected -= math.exp(min(absent[k], 0.0))
+            expected += note_seated(absent, k, weights[n], resp[k])
         offsets[n + 1] = used
         mass += weights[n]
     return n_clusters, len(weights)

@@ -62,6 +62,24 @@ def seat_atom(log_pred, counts, n_clusters, seat, new, sigma, epsilon, resp):
 
 
 @njit(nogil=True, cache=True)
+def standing(counts, absent, n_clusters):
+    """Atoms, expected clusters that hold one, and about where the mode of log U is, before the first atom is seated."""
+    mass, expected = 0.0, 0.0
+    for k in range(n_clusters):
+        mass += counts[k]
+        expected += 1.0 - math.exp(min(absent[k], 0.0))
+    return mass, expected, math.log(mass + 1.0)
+
+
+@njit(nogil=True, cache=True)
+def note_seated(absent, k, weight, r):
+    """Note that an atom belongs to cluster ``k`` with probability ``r``; how much the expected clusters rise."""
+    before = math.exp(min(absent[k], 0.0))
+    absent[k] += weight * log_not(r)
+    return before - math.exp(min(absent[k], 0.0))
+
+
+@njit(nogil=True, cache=True)
 def log_not(r):
     """``log(1 - r)``, at least -50: see :data:`bnp_dask.allocation.urn.ABSENT`."""
     return max(math.log1p(-min(r, 1.0 - 1e-15)), -50.0)
