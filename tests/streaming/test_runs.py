@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 import bnp_dask as bnp
+from bnp_dask.cli.jobfile import read_job
 from bnp_dask.core.batch import Batch
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute import SerialExecutor
@@ -251,3 +252,14 @@ def test_bad_atoms_are_an_error_that_names_the_batch(name):
     x[350, 1] = np.nan
     with pytest.raises(DataError, match="batch 3"):
         go(SCHEDULES[name], x)
+
+
+def test_job_files_know_them(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text(
+        "data: x.npy\nmodel:\n  allocation: {type: NGGPMixture, a: 2.0, sigma: 0.25, tau: 3.0}\n"
+        "  observation: {type: Gaussian}\nschedule: {type: Filter, merge: 5.0}\n"
+    )
+    job = read_job(path)
+    assert job.schedule == bnp.Filter(merge=5.0)
+    assert job.model.allocation == bnp.NGGPMixture(2.0, 0.25, 3.0)
