@@ -1,5 +1,6 @@
 """Allocation models: one file is one way to assign atoms to clusters."""
 
+from bnp_dask.allocation.base import UrnAllocation
 from bnp_dask.allocation.document_step import DocumentStep
 from bnp_dask.allocation.dp_mixture import DPMixture, StickParams
 from bnp_dask.allocation.finite_hmm import FiniteHMM, StateRows
@@ -8,7 +9,7 @@ from bnp_dask.allocation.hdp_hmm import HDPHMM, StateSticks
 from bnp_dask.allocation.hdp_topics import HDPTopics, TopicSticks
 from bnp_dask.allocation.lda import LDA, TopicShares
 from bnp_dask.allocation.nggp import NGGPMixture, SeatParams
-from bnp_dask.allocation.urn import Urn, UrnAllocation
+from bnp_dask.kernels.streaming.urn import Urn
 
 __all__ = [
     "HDPHMM",

@@ -11,12 +11,12 @@ from scipy.special import betaln, psi
 
 from bnp_dask.allocation.base import LocalStep, LogLik
 from bnp_dask.allocation.mixture_step import mixture_local_step, mixture_reassign, mixture_tiles
-from bnp_dask.allocation.urn import Urn
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.inputs.settings import hold, positive_mass, whole_or_none
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
+from bnp_dask.kernels.streaming.urn import Urn
 
 
 @register

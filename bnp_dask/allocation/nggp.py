@@ -12,7 +12,6 @@ from scipy.special import gammaln
 
 from bnp_dask.allocation.base import LocalStep, LogLik
 from bnp_dask.allocation.mixture_step import mixture_local_step, mixture_reassign, mixture_tiles
-from bnp_dask.allocation.urn import ABSENT, Urn, expected_clusters, log_absent
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
@@ -20,6 +19,7 @@ from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import hold, mass_or_zero, one_of, positive_mass, share_below_one, whole_or_none
 from bnp_dask.kernels.numeric.arithmetic import log
 from bnp_dask.kernels.streaming import nggp
+from bnp_dask.kernels.streaming.urn import ABSENT, Urn, expected_clusters, log_absent
 
 RULES = {"exact": nggp.EXACT, "mean": nggp.MEAN, "mode": nggp.MODE}
 

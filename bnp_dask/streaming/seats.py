@@ -8,13 +8,14 @@ from typing import Any, cast
 
 import numpy as np
 
-from bnp_dask.allocation.urn import ABSENT, Urn, UrnAllocation, expected_clusters
+from bnp_dask.allocation.base import UrnAllocation
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Summary
 from bnp_dask.kernels.mixture.resp import RaggedResp
 from bnp_dask.kernels.streaming.counts import filter_counts
 from bnp_dask.kernels.streaming.gaussian import filter_gaussian, student_constant
 from bnp_dask.kernels.streaming.seating import log_not, seat_atom
+from bnp_dask.kernels.streaming.urn import ABSENT, Urn, expected_clusters
 from bnp_dask.model import Model
 from bnp_dask.observation import Gaussian, Multinomial
 from bnp_dask.observation.base import LOG_BASE
@@ -51,7 +52,7 @@ def seat_batch(model: Model, held: Summary, batch: Batch, epsilon: float) -> Sea
     Parameters
     ----------
     model
-        Model whose allocation is a :class:`~bnp_dask.allocation.urn.UrnAllocation`.
+        Model whose allocation is a :class:`~bnp_dask.kernels.streaming.urn.UrnAllocation`.
     held
         Statistics of the atoms so far, K >= 0 clusters.
     batch

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bnp_dask.allocation.urn import ABSENT, UrnAllocation, log_absent
+from bnp_dask.allocation.base import UrnAllocation
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.finite import require_finite_arrays
 from bnp_dask.core.summary import Summary
@@ -17,6 +17,7 @@ from bnp_dask.errors import SettingError
 from bnp_dask.execute.ordered import collected, submitted
 from bnp_dask.kernels.mixture.resp import RaggedResp, Resp, cluster_sums, scale_rows
 from bnp_dask.kernels.numeric.arithmetic import log
+from bnp_dask.kernels.streaming.urn import ABSENT, log_absent
 from bnp_dask.model import Model
 from bnp_dask.schedules.engine.bad_batches import fault_of, instead, reader_of
 from bnp_dask.schedules.engine.state import State, Work

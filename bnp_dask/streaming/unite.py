@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 from scipy.special import gammaln
 
-from bnp_dask.allocation.urn import ABSENT, expected_clusters
 from bnp_dask.core.summary import Summary
+from bnp_dask.kernels.streaming.urn import ABSENT, expected_clusters
 from bnp_dask.model import Model
 from bnp_dask.streaming.seats import urn_of
 

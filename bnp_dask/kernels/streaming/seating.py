@@ -81,5 +81,5 @@ def note_seated(absent, k, weight, r):
 
 @njit(nogil=True, cache=True)
 def log_not(r):
-    """``log(1 - r)``, at least -50: see :data:`bnp_dask.allocation.urn.ABSENT`."""
+    """``log(1 - r)``, at least -50: see :data:`bnp_dask.kernels.streaming.urn.ABSENT`."""
     return max(math.log1p(-min(r, 1.0 - 1e-15)), -50.0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -47,16 +46,6 @@ class Urn:
             return float(log(self.a))
         more = nggp.log_mass(n, n_clusters + 1.0, self.a, self.sigma, self.tau)
         return float(more - nggp.log_mass(n, n_clusters, self.a, self.sigma, self.tau))
-
-
-@runtime_checkable
-class UrnAllocation(Protocol):
-    """Allocation model whose atoms can be seated one after the other, without weights of clusters."""
-
-    @property
-    def urn(self) -> Urn:
-        """The predictive rule."""
-        ...
 
 
 def log_absent(resp: Resp, weights: np.ndarray | None) -> np.ndarray:
