@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from bnp_dask.allocation import FiniteHMM as FiniteHMM
     from bnp_dask.allocation import FiniteMixture as FiniteMixture
     from bnp_dask.allocation import HDPTopics as HDPTopics
+    from bnp_dask.allocation import NGGPMixture as NGGPMixture
     from bnp_dask.analysis.predict import completion_score as completion_score
     from bnp_dask.analysis.predict import predict as predict
     from bnp_dask.analysis.predict import score as score
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from bnp_dask.initialize import AnchorWords as AnchorWords
     from bnp_dask.initialize import BregmanKMeans as BregmanKMeans
     from bnp_dask.initialize import ContiguousBlocks as ContiguousBlocks
+    from bnp_dask.initialize import FromNothing as FromNothing
     from bnp_dask.initialize import FromPosterior as FromPosterior
     from bnp_dask.initialize import KMeansParallel as KMeansParallel
     from bnp_dask.initialize import RandomExamples as RandomExamples
@@ -86,6 +88,8 @@ if TYPE_CHECKING:
     from bnp_dask.schedules import FullBatch as FullBatch
     from bnp_dask.schedules import Memoized as Memoized
     from bnp_dask.schedules import Stochastic as Stochastic
+    from bnp_dask.streaming import ExpectationPropagation as ExpectationPropagation
+    from bnp_dask.streaming import Filter as Filter
     from bnp_dask.training.callbacks import Progress as Progress
     from bnp_dask.training.growing.changes import Change as Change
     from bnp_dask.training.growing.changes import changes as changes

@@ -16,6 +16,7 @@ ALLOCATIONS: Group = MappingProxyType(
         "HDPHMM": "bnp_dask.allocation",
         "HDPTopics": "bnp_dask.allocation",
         "LDA": "bnp_dask.allocation",
+        "NGGPMixture": "bnp_dask.allocation",
     }
 )
 
@@ -35,6 +36,8 @@ OBSERVATIONS: Group = MappingProxyType(
 
 SCHEDULES: Group = MappingProxyType(
     {
+        "ExpectationPropagation": "bnp_dask.streaming",
+        "Filter": "bnp_dask.streaming",
         "FullBatch": "bnp_dask.schedules",
         "Memoized": "bnp_dask.schedules",
         "Stochastic": "bnp_dask.schedules",
@@ -46,6 +49,7 @@ INITIALIZATIONS: Group = MappingProxyType(
         "AnchorWords": "bnp_dask.initialize",
         "BregmanKMeans": "bnp_dask.initialize",
         "ContiguousBlocks": "bnp_dask.initialize",
+        "FromNothing": "bnp_dask.initialize",
         "FromPosterior": "bnp_dask.initialize",
         "KMeansParallel": "bnp_dask.initialize",
         "RandomExamples": "bnp_dask.initialize",

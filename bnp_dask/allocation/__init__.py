@@ -1,5 +1,6 @@
 """Allocation models: one file is one way to assign atoms to clusters."""
 
+from bnp_dask.allocation.base import UrnAllocation
 from bnp_dask.allocation.document_step import DocumentStep
 from bnp_dask.allocation.dp_mixture import DPMixture, StickParams
 from bnp_dask.allocation.finite_hmm import FiniteHMM, StateRows
@@ -7,6 +8,8 @@ from bnp_dask.allocation.finite_mixture import DirichletParams, FiniteMixture
 from bnp_dask.allocation.hdp_hmm import HDPHMM, StateSticks
 from bnp_dask.allocation.hdp_topics import HDPTopics, TopicSticks
 from bnp_dask.allocation.lda import LDA, TopicShares
+from bnp_dask.allocation.nggp import NGGPMixture, SeatParams
+from bnp_dask.kernels.streaming.urn import Urn
 
 __all__ = [
     "HDPHMM",
@@ -17,9 +20,13 @@ __all__ = [
     "FiniteHMM",
     "FiniteMixture",
     "HDPTopics",
+    "NGGPMixture",
+    "SeatParams",
     "StateRows",
     "StateSticks",
     "StickParams",
     "TopicShares",
     "TopicSticks",
+    "Urn",
+    "UrnAllocation",
 ]

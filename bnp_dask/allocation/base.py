@@ -13,6 +13,7 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.core.group_states import GroupStates
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.kernels.mixture.resp import Resp, ScreenedWeights
+from bnp_dask.kernels.streaming.urn import Urn
 
 if TYPE_CHECKING:
     from bnp_dask.allocation.chain_step import ChainState
@@ -172,4 +173,14 @@ class ChainedAllocation(Protocol):
 
         A piece's ``resp`` holds until the next is asked for.
         """
+        ...
+
+
+@runtime_checkable
+class UrnAllocation(Protocol):
+    """Allocation model whose atoms can be seated one after the other, without weights of clusters."""
+
+    @property
+    def urn(self) -> Urn:
+        """The predictive rule."""
         ...

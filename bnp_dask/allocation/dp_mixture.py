@@ -16,6 +16,7 @@ from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.inputs.settings import hold, positive_mass, whole_or_none
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
+from bnp_dask.kernels.streaming.urn import Urn
 
 
 @register
@@ -54,6 +55,11 @@ class DPMixture:
     def __post_init__(self) -> None:
         hold(self, "gamma", positive_mass("gamma", self.gamma, "concentration"))
         hold(self, "top", whole_or_none("top", self.top, "a whole number of clusters per atom"))
+
+    @property
+    def urn(self) -> Urn:
+        """Chinese restaurant process: predictive rule for atoms that are seated one after the other."""
+        return Urn(float(self.gamma))
 
     @property
     def fields(self) -> Mapping[str, Field]:

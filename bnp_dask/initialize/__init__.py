@@ -5,6 +5,7 @@ from bnp_dask.initialize.base import InitContext, Initialization
 from bnp_dask.initialize.blocks import ContiguousBlocks
 from bnp_dask.initialize.bregman import BregmanKMeans
 from bnp_dask.initialize.given import FromPosterior, RandomExamples, Responsibilities
+from bnp_dask.initialize.nothing import FromNothing
 from bnp_dask.initialize.parallel import KMeansParallel
 from bnp_dask.initialize.sampled import SampledTopics
 
@@ -12,6 +13,7 @@ __all__ = [
     "AnchorWords",
     "BregmanKMeans",
     "ContiguousBlocks",
+    "FromNothing",
     "FromPosterior",
     "InitContext",
     "Initialization",

@@ -8,11 +8,30 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from bnp_dask.core.summary import Summary
 from bnp_dask.inputs.settings import hold, number_from, whole_number
 from bnp_dask.moves.base import CALM, CALM_GAIN
 from bnp_dask.schedules.engine.bad_batches import remaining_weight
-from bnp_dask.schedules.engine.pipeline import Pipeline
 from bnp_dask.schedules.engine.state import State, Work
+
+
+class InFlight(Protocol):
+    """Batches that were submitted and not folded yet."""
+
+    def outstanding(self) -> list[tuple[Summary, int]]:
+        """What they were submitted with: summaries behind posteriors, and how many edits there were."""
+        ...
+
+
+@dataclass(frozen=True)
+class Idle:
+    """Nothing is in flight between two steps."""
+
+    def outstanding(self) -> list[tuple[Summary, int]]:
+        return []
+
+
+IDLE = Idle()
 
 
 @dataclass(frozen=True)
@@ -24,7 +43,7 @@ class Step:
     state
         The state after this step.
     pipeline
-        The lap's batches in flight; a saved state holds what is :meth:`Pipeline.outstanding`.
+        The lap's batches in flight; a saved state holds what is :meth:`InFlight.outstanding`.
     row
         A history row, or None when nothing changed that a user would look at.
     lap_end
@@ -32,7 +51,7 @@ class Step:
     """
 
     state: State
-    pipeline: Pipeline
+    pipeline: InFlight
     row: dict[str, Any] | None
     lap_end: bool
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from bnp_dask.initialize import BregmanKMeans, ContiguousBlocks, Initialization, SampledTopics
+from bnp_dask.allocation.nggp import NO_OBJECTIVE, NGGPMixture
+from bnp_dask.core.survey import Survey
+from bnp_dask.errors import SettingError
+from bnp_dask.initialize import BregmanKMeans, ContiguousBlocks, FromNothing, Initialization, SampledTopics
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge, Move
 from bnp_dask.observation import AutoRegressiveGaussian, Multinomial
 from bnp_dask.schedules import Schedule
+from bnp_dask.streaming import ExpectationPropagation, Filter
 
 N_CLUSTERS = 25
 """Clusters to start with, when nobody says how many; moves take away and add what the data call for."""
@@ -23,6 +27,21 @@ def default_moves(model: Model, schedule: Schedule) -> tuple[Move, ...]:
     """
     learns = model.allocation.nonparametric and model.estimate == "posterior" and schedule.decides_moves
     return (Birth(), Merge(), Delete()) if learns else ()
+
+
+def start_of(schedule: Schedule, model: Model, survey: Survey) -> Initialization:
+    """Where a run of a schedule starts: filters open their clusters themselves."""
+    if isinstance(schedule, (Filter, ExpectationPropagation)):
+        return FromNothing()
+    return default_init(model, survey.is_sparse, survey.n_atoms)
+
+
+def check_schedule(model: Model, schedule: Schedule) -> None:
+    """SettingError where the schedule cannot train the model."""
+    if isinstance(schedule, (Filter, ExpectationPropagation)):
+        schedule.check(model)
+    elif isinstance(model.allocation, NGGPMixture):
+        raise SettingError(f"{type(schedule).__name__}(): {NO_OBJECTIVE}")
 
 
 def default_init(model: Model, is_sparse: bool, n_atoms: int, n_clusters: int | None = None) -> Initialization:

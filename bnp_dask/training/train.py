@@ -49,7 +49,7 @@ from bnp_dask.schedules.engine.state import Loss
 from bnp_dask.store import Behind, Checkpoint, Listing, MemoryStore, RunStore
 from bnp_dask.structure.warmup import warm
 from bnp_dask.training.callbacks import FAILED, Callback, LogLaps, RunInfo, logger
-from bnp_dask.training.defaults import default_init, default_moves
+from bnp_dask.training.defaults import check_schedule, default_moves, start_of
 from bnp_dask.training.doors import check_parts, require_savable, require_savable_parameters
 from bnp_dask.training.memory_plan import MEMORY, MemoryPlan, parse_memory
 from bnp_dask.training.results import History, TrainResult, save
@@ -99,9 +99,11 @@ def train(
         DataFrame, or a Source.  The posterior keeps the names of columns (``posterior.columns``).
     init
         Where to start.  Default: ``SampledTopics()`` for topics of words, ``ContiguousBlocks(10)`` for states of
-        sequences whose number is learned (and blocks for all autoregressive ones), else ``BregmanKMeans(25)``.
+        sequences whose number is learned (and blocks for all autoregressive ones), else ``BregmanKMeans(25)``;
+        ``FromNothing()`` for schedules that open clusters themselves.
     schedule
-        ``Memoized()`` (default), ``FullBatch()`` or ``Stochastic()``.
+        ``Memoized()`` (default), ``FullBatch()`` or ``Stochastic()``; ``Filter()`` or ``ExpectationPropagation()``, the
+        only ones for ``NGGPMixture``.
     moves
         Proposals that change the number of clusters, such as ``[Birth(), Merge(), Delete()]``; decided by the exact
         whole-data objective.  None: all of them for a model that learns its number of clusters (``DPMixture``,
@@ -183,6 +185,7 @@ def train(
     room = parse_memory(memory)
     begun = Begun.at(store, resume)
     init, schedule, moves = _filled_in(model, begun, init, schedule, moves)
+    check_schedule(model, schedule)
     require_savable(model, init, schedule, moves, store is not None)
     before = None if begun is None else begun.columns()
     source = as_source(data, batch_size=batch_size, weights=weights, columns=before, on_bad_batch=on_bad_batch)
@@ -200,7 +203,7 @@ def train(
             found = survey_of_run(named, source, executor, memo, checkpoint, skips)
             compare_data(memo, found)
             plan.require_surveyed(found.source, found.survey)
-            init = default_init(model, found.survey.is_sparse, found.survey.n_atoms) if init is None else init
+            init = start_of(schedule, model, found.survey) if init is None else init
             ready = named.with_prior(facts_for_priors(memo, found.survey, columns))
             shelf = memo.shared if isinstance(memo, RunStore) else None
             room = room // 4 if store is None else room
@@ -311,7 +314,7 @@ class _Run:
                 break
         if stopped:
             return STOPPED
-        return "converged" if state.finished == "converged" else f"limit of {self.schedule.laps} laps"
+        return state.finished if state.finished not in (None, "laps") else f"limit of {self.schedule.laps} laps"
 
     def _left_out(self, state: State) -> list[tuple[int, str]]:
         """Batches that are left out, since before the run or under it, and why."""

@@ -170,10 +170,10 @@ def _end(work: Work, state: State, edits: list[Edit]) -> None:
         state.posterior = work.model.global_step(value)
         state.terms = work.model.elbo(state.posterior, value)
     state.plan, state.trials, state.void = Plan(), {}, False
-    _trim(state)
+    trim(state)
 
 
-def _trim(state: State) -> None:
+def trim(state: State) -> None:
     """Drop edits that every stored summary has seen."""
     done = int(np.min(state.seen, initial=len(state.edits)))
     del state.edits[:done]

@@ -1,0 +1,141 @@
+"""Mixture with a normalized generalized gamma process prior: Dirichlet processes are the case sigma = 0."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+import numpy as np
+from scipy.special import gammaln
+
+from bnp_dask.allocation.base import LocalStep, LogLik
+from bnp_dask.allocation.mixture_step import mixture_local_step, mixture_reassign, mixture_tiles
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.registry import register
+from bnp_dask.core.summary import Field, Summary
+from bnp_dask.errors import SettingError
+from bnp_dask.inputs.settings import hold, mass_or_zero, one_of, positive_mass, share_below_one, whole_or_none
+from bnp_dask.kernels.numeric.arithmetic import log
+from bnp_dask.kernels.streaming import nggp
+from bnp_dask.kernels.streaming.urn import ABSENT, Urn, expected_clusters, log_absent
+
+RULES = {"exact": nggp.EXACT, "mean": nggp.MEAN, "mode": nggp.MODE}
+
+LEAST_WEIGHT = 1e-300
+"""Weight of a cluster that can get no atom, so that its logarithm is a number."""
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class SeatParams:
+    """Predictive probabilities of the clusters, ``(K,)``, and of a new one; together they sum to one."""
+
+    seats: np.ndarray
+    new: float
+
+
+@register
+@dataclass(frozen=True)
+class NGGPMixture:
+    """Mixture whose weights are those of a normalized generalized gamma process, with unboundedly many clusters.
+
+    Parameters
+    ----------
+    a
+        Mass of the process, > 0: larger expects more clusters.
+    sigma
+        Discount, 0 to less than 1: the number of clusters grows like n^sigma.  0 is the Dirichlet process of
+        concentration ``a``, whatever ``tau``; 0.5 the normalized inverse Gaussian process.
+    tau
+        Rate of the exponential tilting, >= 0.
+    rule
+        Predictive rule.  ``"exact"``: the predictive probabilities, by quadrature over the auxiliary variable U.
+        ``"mean"``: probabilities given U are normalized and then averaged over the density of U given the atoms so
+        far (Tank et al. 2015, eq. S15).  ``"mode"``: they are normalized at one U, the mode of log U (eq. 23).
+    top
+        Clusters kept per atom in prediction, or None for all.
+
+    Notes
+    -----
+    There is no variational objective: it is trained by :class:`~bnp_dask.streaming.Filter` and
+    :class:`~bnp_dask.streaming.ExpectationPropagation`.
+
+    ``"exact"`` is right at any size, for one quadrature of some microseconds an atom.  For sigma from 0.2 to 0.75, the
+    others give a new cluster too little: up to 5 % of its probability after 6 atoms; after 1,000 ``"mean"`` 0.1 % and
+    ``"mode"`` 0.7 %; after 10,000 less than 0.01 % and 0.3 %.
+
+    References
+    ----------
+    Tank, Foti & Fox, "Streaming variational inference for BNP mixture models", 2015, eqs. 4-6, 20-23.
+    The exponent of U + tau in eqs. 6, 21, S17 and S34 has to be n - sigma K.
+    """
+
+    a: float = 1.0
+    sigma: float = 0.5
+    tau: float = 1.0
+    rule: Literal["exact", "mean", "mode"] = "exact"
+    top: int | None = None
+    grouped = False
+    nonparametric = True
+
+    def __post_init__(self) -> None:
+        hold(self, "a", positive_mass("a", self.a, "mass"))
+        hold(self, "sigma", share_below_one("sigma", self.sigma, "a discount"))
+        hold(self, "tau", mass_or_zero("tau", self.tau, "rate"))
+        hold(self, "top", whole_or_none("top", self.top, "a whole number of clusters per atom"))
+        one_of("rule", self.rule, tuple(RULES))
+
+    @property
+    def urn(self) -> Urn:
+        """Predictive rule for atoms that are seated one after the other."""
+        return Urn(float(self.a), float(self.sigma), float(self.tau), RULES[self.rule])
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        return MappingProxyType({"H": Field(("cluster",), merge="tracked"), ABSENT: Field(("cluster",))})
+
+    def tiles(self, batch: Batch, n_clusters: int) -> Iterator[Batch]:
+        return mixture_tiles(batch, n_clusters)
+
+    def local_step(self, params: SeatParams, log_lik: LogLik, batch: Batch, pairs: np.ndarray) -> LocalStep:
+        step = mixture_local_step(self.log_weights(params), log_lik, batch, pairs, self.top)
+        return LocalStep(step.resp, {**step.values, ABSENT: log_absent(step.resp, batch.weights)}, step.pair_values)
+
+    def reassign(self, params: SeatParams, log_lik: np.ndarray, batch: Batch, mass: np.ndarray) -> LocalStep:
+        step = mixture_reassign(self.log_weights(params), log_lik, batch, mass, self.top)
+        return LocalStep(step.resp, {**step.values, ABSENT: log_absent(step.resp, batch.weights)})
+
+    def global_step(self, summary: Summary) -> SeatParams:
+        n, expected = summary["N"], expected_clusters(summary[ABSENT])
+        seat, new = self.urn.rule_after(float(n.sum()), expected)
+        seats = seat * np.maximum(n - self.sigma, 0.0)
+        total = seats.sum() + new
+        return SeatParams(seats / total, new / total)
+
+    def at_mode(self, params: SeatParams) -> SeatParams:
+        return params
+
+    def log_weights(self, params: SeatParams) -> np.ndarray:
+        return log(np.maximum(params.seats, LEAST_WEIGHT))
+
+    def weights(self, params: SeatParams) -> np.ndarray:
+        return params.seats
+
+    def elbo(self, params: SeatParams, summary: Summary) -> dict[str, float]:
+        raise SettingError(NO_OBJECTIVE)
+
+    def log_joint(self, params: SeatParams, summary: Summary) -> dict[str, float]:
+        raise SettingError(NO_OBJECTIVE)
+
+    def log_partition(self, counts: np.ndarray) -> float:
+        """Log probability of a partition into blocks of ``counts (K,)`` atoms, all positive, nats."""
+        n, s = np.asarray(counts, np.float64), float(self.sigma)
+        mass = nggp.log_mass(float(n.sum()), float(len(n)), float(self.a), s, float(self.tau))
+        return float(mass + np.sum(gammaln(n - s) - gammaln(1.0 - s)))
+
+
+NO_OBJECTIVE = (
+    "NGGPMixture has no variational objective; train it with schedule=Filter() or schedule=ExpectationPropagation()"
+)

@@ -1,0 +1,107 @@
+"""Filter of Gaussians of full covariance under Normal-Wishart priors: points seated one after the other."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+from bnp_dask.kernels.streaming.nggp import seat_rule
+from bnp_dask.kernels.streaming.seating import note_seated, seat_atom, standing
+
+
+@njit(nogil=True, cache=True)
+def student_constant(nu, kappa, log_det, d):
+    """Log density of a Student t with nu - D + 1 degrees of freedom at its center, nats."""
+    constant = math.lgamma(0.5 * (nu + 1.0)) - math.lgamma(0.5 * (nu - d + 1.0))
+    return constant - 0.5 * (d * math.log(math.pi * (1.0 + 1.0 / kappa)) + log_det)
+
+
+@njit(nogil=True, cache=True, fastmath={"contract"})
+def _log_predictive(x, means, roots, inverse, nu, kappa, constant, n_clusters, y, log_pred):
+    """Student log densities of one point under K clusters and, at position K, the prior, by forward substitution."""
+    d, wide = len(x), n_clusters + 1
+    for k in range(wide):
+        log_pred[k] = 0.0
+    for i in range(d):
+        row = y[i]
+        for k in range(wide):
+            row[k] = x[i] - means[i, k]
+        for j in range(i):
+            root, before = roots[i, j], y[j]
+            for k in range(wide):
+                row[k] -= root[k] * before[k]
+        for k in range(wide):
+            row[k] *= inverse[i, k]
+            log_pred[k] += row[k] * row[k]
+    for k in range(wide):
+        stretch = 1.0 + 1.0 / kappa[k]
+        log_pred[k] = constant[k] - 0.5 * (nu[k] + 1.0) * math.log1p(log_pred[k] / stretch)
+
+
+@njit(nogil=True, cache=True)
+def _add(x, share, k, means, roots, inverse, nu, kappa, constant, v):
+    """Add a share of a point to cluster ``k``: its mean moves, its scale matrix gets a product, by a rank-one update
+    of the Cholesky factor."""
+    d = len(x)
+    pull = share * kappa[k] / (kappa[k] + share)
+    kappa[k] += share
+    nu[k] += share
+    scale = math.sqrt(pull)
+    for i in range(d):
+        away = x[i] - means[i, k]
+        means[i, k] += share / kappa[k] * away
+        v[i] = scale * away
+    log_det = 0.0
+    for i in range(d):
+        old = roots[i, i, k]
+        length = math.sqrt(old * old + v[i] * v[i])
+        c, s = length / old, v[i] / old
+        roots[i, i, k] = length
+        inverse[i, k] = 1.0 / length
+        log_det += 2.0 * math.log(length)
+        for j in range(i + 1, d):
+            roots[j, i, k] = (roots[j, i, k] + s * v[j]) / c
+            v[j] = c * v[j] - s * roots[j, i, k]
+    constant[k] = student_constant(nu[k], kappa[k], log_det, d)
+
+
+@njit(nogil=True, cache=True)
+def filter_gaussian(x, weights, urn, epsilon, tables, n_clusters, first, out):
+    """Seat centred points ``x (n, D)`` in order; arguments and results are those of
+    :func:`~bnp_dask.kernels.streaming.counts.filter_counts`.
+
+    ``tables`` are ``means (D, C), roots (D, D, C), inverse (D, C), nu (C,), kappa (C,), constant (C,), counts (C,),
+    absent (C,)``, where ``roots`` are lower Cholesky factors of the scale matrices and ``inverse`` one over their
+    diagonals; all positions from K on are the prior.
+    """
+    a, sigma, tau, rule = urn
+    means, roots, inverse, nu, kappa, constant, counts, absent = tables
+    offsets, index, value, logs = out
+    room, d = len(counts), x.shape[1]
+    mass, expected, mode = standing(counts, absent, n_clusters)
+    log_pred, resp, y, v = np.empty(room), np.empty(room), np.empty((d, room)), np.empty(d)
+    for n in range(first, len(weights)):
+        used = offsets[n]
+        if n_clusters + 1 >= room or used + n_clusters + 1 > len(index):
+            return n_clusters, n
+        offsets[n + 1], logs[n] = used, 0.0
+        if weights[n] == 0.0:
+            continue
+        seat, new, mode = seat_rule(mass, expected, a, sigma, tau, rule, mode)
+        _log_predictive(x[n], means, roots, inverse, nu, kappa, constant, n_clusters, y, log_pred)
+        logs[n], opened = seat_atom(log_pred, counts, n_clusters, seat, new, sigma, epsilon, resp)
+        n_clusters += opened
+        for k in range(n_clusters):
+            if resp[k] == 0.0:
+                continue
+            index[used], value[used] = k, resp[k]
+            used += 1
+            share = weights[n] * resp[k]
+            counts[k] += share
+            _add(x[n], share, k, means, roots, inverse, nu, kappa, constant, v)
+            expected += note_seated(absent, k, weights[n], resp[k])
+        offsets[n + 1] = used
+        mass += weights[n]
+    return n_clusters, len(weights)

@@ -1,0 +1,176 @@
+"""Expectation propagation with the site of a batch in the memo (Tank, Foti & Fox 2015, Alg. 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from bnp_dask.core.registry import register
+from bnp_dask.core.summary import InsertEmpty, Summary, Take
+from bnp_dask.errors import SettingError
+from bnp_dask.inputs.settings import hold, number_from, share_below_one, whole_number
+from bnp_dask.schedules.base import IDLE, Step, history_row
+from bnp_dask.schedules.engine.lap import trim
+from bnp_dask.schedules.engine.state import State, Work, recall, remember
+from bnp_dask.streaming.settling import lose_sites, settle, threshold
+from bnp_dask.streaming.site import Site, check_urn, seated
+from bnp_dask.streaming.unite import rows, union_gains
+from bnp_dask.structure.base import Visit
+
+
+@register
+@dataclass(frozen=True)
+class ExpectationPropagation:
+    """Filter batches again and again: take a batch's site out of the total, seat its atoms given the rest, put it back.
+
+    Parameters
+    ----------
+    laps
+        Passes over the data at most; the first is that of :class:`~bnp_dask.streaming.Filter`.
+    window
+        Batches that are seated side by side, given the same total.  Clusters that two of them open are united where
+        they are more probable as one, else kept apart.  Results depend on it, and not on the number of workers.
+    epsilon
+        Probability of a new cluster above which an atom opens one, and mass below which a cluster is given up, 0 to
+        less than 1.  Default as in :class:`~bnp_dask.streaming.Filter`.
+    count_tolerance
+        Stop when a lap changes no cluster's count by more than this share of all atoms, and none came or went.
+
+    Notes
+    -----
+    For ``DPMixture`` and ``NGGPMixture`` with any likelihood.  The site of a batch is its summary; with one atom in
+    each batch and ``window=1`` this is Alg. 2.  Larger batches are filtered from their cavity in order, so that an atom
+    does not know those of its batch that come later.
+
+    The history's objective is the log predictive density of the batches so far in the lap, given all others, in nats:
+    it is no bound, and need not rise.  Columns besides the usual: ``log_predictive``, the same number.
+    """
+
+    laps: int = 20
+    window: int = 8
+    epsilon: float | None = None
+    count_tolerance: float = 1e-4
+    decides_moves = False
+
+    def __post_init__(self) -> None:
+        for name in ("laps", "window"):
+            hold(self, name, whole_number(name, getattr(self, name), 1))
+        if self.epsilon is not None:
+            hold(self, "epsilon", share_below_one("epsilon", self.epsilon, "a probability"))
+        hold(self, "count_tolerance", number_from("count_tolerance", self.count_tolerance, 0.0))
+
+    def check(self, model: Any) -> None:
+        """SettingError unless the model can be filtered."""
+        check_urn(model, "ExpectationPropagation()")
+
+    def run(self, work: Work, state: State) -> Iterator[Step]:
+        self.check(work.model)
+        if work.moves:
+            raise SettingError("ExpectationPropagation() has no objective to decide moves with; leave moves out")
+        if state.step == 0:
+            _begin(state)
+        epsilon, n_batches = threshold(work.model, self.epsilon), work.source.n_batches
+        while state.finished is None:
+            lap = state.lap
+            group = list(range(state.position, min(state.position + self.window, n_batches)))
+            if state.position == 0:
+                state.terms = {"log_predictive": 0.0}
+            self._fold(work, state, group, epsilon)
+            settle(work, state)
+            state.step += 1
+            state.position += len(group)
+            last = state.position == n_batches
+            if last:
+                self._end_lap(state)
+            row = history_row(state, lap, group, exact=False, action="folded", moves=[])
+            yield Step(state, IDLE, row, lap_end=last)
+
+    def _fold(self, work: Work, state: State, group: list[int], epsilon: float) -> None:
+        """Visit some batches with one total, and exchange their sites in order."""
+        total = state.total.value()
+        before = {batch: _site(work, state, batch) for batch in group}
+        cavities = [total if old is None else total - old for old in before.values()]
+        sites = dict(zip(group, seated(work, state, group, cavities, epsilon), strict=True))
+        lose_sites(work, state, sites)
+        known, newborn = total.ids, list[int]()
+        for batch, site in sites.items():
+            old = before[batch]
+            if old is not None:
+                state.total.subtract(old.insert_empty(state.total.high.ids[len(known) :]))
+            mine = self._named(work, state, site, known, newborn)
+            state.total.add(mine)
+            remember(work, state, batch, Visit(mine, {}))
+            state.terms = {"log_predictive": state.terms["log_predictive"] + site.log_predictive}
+        self._give_up(state, epsilon)
+
+    def _named(self, work: Work, state: State, site: Site, known: np.ndarray, newborn: list[int]) -> Summary:
+        """The site's statistics of the clusters of the total, which gets those that the batch opened.
+
+        Each is one of ``newborn``, which other batches of the group opened, where that is more probable; two of one
+        batch stay two.
+        """
+        total, summary = state.total.value(), site.summary
+        others, names = list(newborn), []
+        for position in range(len(known), summary.n_clusters):
+            name = -1
+            if others:
+                here = rows(summary, np.full(len(others), position))
+                gains = union_gains(work.model, rows(total, total.positions(np.array(others))), here, total)
+                name = others.pop(int(np.argmax(gains))) if gains.max() > 0.0 else -1
+            if name < 0:
+                name = state.memory.next_id
+                state.memory.next_id += 1
+                newborn.append(name)
+            names.append(name)
+        summary = replace(summary, ids=np.concatenate([known, np.array(names, np.int64)]))
+        new = [name for name in names if name not in total.ids]
+        if new:
+            state.total = state.total.insert_empty(np.array(new))
+            state.edits.append(InsertEmpty(tuple(new)))
+        ids = state.total.high.ids
+        missing = ids[~np.isin(ids, summary.ids)]
+        return summary.insert_empty(missing).take(ids)
+
+    def _give_up(self, state: State, epsilon: float) -> None:
+        """Leave out clusters that hold less than epsilon (Alg. 2, last line), from the total and from every site."""
+        n = state.total.value_of("N")
+        if (n < epsilon).any():
+            edit = Take(tuple(int(i) for i in state.total.high.ids[n >= epsilon]))
+            state.total.apply([edit])
+            state.edits.append(edit)
+
+    def _end_lap(self, state: State) -> None:
+        value = state.total.value()
+        counts, old = value["N"], state.lap_counts
+        state.lap += 1
+        state.position = 0
+        if old is not None and len(old) == len(counts):
+            moved = float(np.abs(counts - old).max(initial=0.0))
+            if moved <= self.count_tolerance * counts.sum():
+                state.finished = "converged"
+        state.lap_counts = counts
+        if state.finished is None and state.lap >= self.laps:
+            state.finished = "laps"
+        trim(state)
+
+
+def _begin(state: State) -> None:
+    """A total without clusters; SettingError where the run starts from clusters that hold atoms."""
+    start = state.posterior.summary
+    assert start is not None
+    if start["N"].any():
+        raise SettingError(
+            "ExpectationPropagation() starts from no cluster at all, so that the total is the sum of its sites; leave "
+            "init out, or go on from a posterior with Filter()"
+        )
+    state.total = state.total.copy()
+    state.total.apply([Take(())])
+    state.memory.next_id = 0
+
+
+def _site(work: Work, state: State, batch: int) -> Summary | None:
+    """What the batch contributes to the total; None before its first visit."""
+    return recall(work, state, batch) if state.visits[batch] >= 0 else None

@@ -1,0 +1,150 @@
+"""The task of streaming inference: one batch, seated given the statistics of all others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bnp_dask.allocation.base import UrnAllocation
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.finite import require_finite_arrays
+from bnp_dask.core.summary import Summary
+from bnp_dask.data.base import Reader, naming_batch
+from bnp_dask.data.skipping import read_or_why, require_checksum
+from bnp_dask.errors import SettingError
+from bnp_dask.execute.ordered import collected, submitted
+from bnp_dask.kernels.mixture.resp import RaggedResp, Resp, cluster_sums, scale_rows
+from bnp_dask.kernels.numeric.arithmetic import log
+from bnp_dask.kernels.streaming.urn import ABSENT, log_absent
+from bnp_dask.model import Model
+from bnp_dask.schedules.engine.bad_batches import fault_of, instead, reader_of
+from bnp_dask.schedules.engine.state import State, Work
+from bnp_dask.streaming.seats import seat_batch
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which batch a task seats: its name, the CRC-32 that it must have (None: nobody looks), and what is read in its
+    place when it has gone bad (None: that is an error)."""
+
+    name: str
+    checksum: int | None = None
+    empty: Reader | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """What a batch contributes.
+
+    Parameters
+    ----------
+    summary
+        Statistics of its atoms: of the clusters of the cavity in their order, then of those that were opened here.
+    log_predictive
+        Log predictive density of its atoms given the cavity, each given those before it, nats.
+    n_new
+        Clusters opened here: the last ones; their ids are provisional.
+    lost
+        Why the batch is left out; empty where it is not.
+    """
+
+    summary: Summary
+    log_predictive: float
+    n_new: int = 0
+    lost: str = ""
+
+
+def check_urn(model: Model, schedule: str) -> None:
+    """SettingError unless the atoms of a model can be seated one after the other."""
+    if not isinstance(model.allocation, UrnAllocation):
+        raise SettingError(
+            f"{schedule}: {type(model.allocation).__name__} has no predictive rule for single atoms; "
+            "use NGGPMixture(...) or DPMixture(...)"
+        )
+    if model.reproducible:
+        raise SettingError(f"{schedule}: reproducible=True is not kept by filters; leave it out")
+    if model.estimate != "posterior":
+        raise SettingError(
+            f'{schedule}: integrates over parameters, so that estimate="{model.estimate}" has no meaning'
+        )
+
+
+def seat(model: Model, held: Summary, epsilon: float, reader: Reader, place: Place) -> Site:
+    """The task: read a batch and seat its atoms given ``held``."""
+    batch = reader() if place.empty is None else read_or_why(reader)
+    if isinstance(batch, str):
+        return lost_site(model, held, batch)
+    if place.checksum is not None:
+        with naming_batch(place.name):
+            require_checksum(batch, place.checksum)
+    try:
+        with naming_batch(place.name):
+            return site_of(model, held, batch, epsilon)
+    except Exception:
+        why = None if place.empty is None else fault_of(model, batch)
+        if why is None:
+            raise
+        return lost_site(model, held, why)
+
+
+def lost_site(model: Model, held: Summary, why: str) -> Site:
+    """The site of a batch that is left out: it holds nothing."""
+    return Site(model.empty_summary(held.ids), 0.0, 0, why)
+
+
+def site_of(model: Model, held: Summary, batch: Batch, epsilon: float) -> Site:
+    """The site of a batch in memory."""
+    found = seat_batch(model, held, batch, epsilon)
+    n_new = found.resp.n_clusters - held.n_clusters
+    first = int(held.ids.max(initial=-1)) + 1
+    ids = np.concatenate([held.ids, np.arange(first, first + n_new)])
+    if not len(ids):
+        return Site(model.empty_summary(ids), 0.0)
+    summary = site_summary(model, ids, batch, found.resp)
+    require_finite_arrays(summary.values, f"{batch.name}: statistic", summary.ids)
+    return Site(summary, found.log_predictive, n_new)
+
+
+def site_summary(model: Model, ids: np.ndarray, batch: Batch, resp: Resp) -> Summary:
+    """All statistics of atoms with given responsibilities ``(n, K)``, which are not yet multiplied by weights."""
+    weighted = scale_rows(resp, batch.weights)
+    own = {"N": cluster_sums(weighted), "H": _entropy(resp, batch.weights)}
+    if ABSENT in model.fields:
+        own[ABSENT] = log_absent(weighted, batch.weights)
+    values = {**own, **model.observation.summarize(batch, weighted)}
+    arrays = {name: np.asarray(value, np.float64) for name, value in values.items()}
+    return replace(model.empty_summary(ids), values=arrays)
+
+
+def _entropy(resp: Resp, weights: np.ndarray | None) -> np.ndarray:
+    """Sum over atoms of ``-w r log r``, ``(K,)`` nats."""
+    assert isinstance(resp, RaggedResp)
+    terms = -resp.value * log(resp.value)
+    if weights is not None:
+        terms *= np.repeat(weights, np.diff(resp.offsets))
+    return np.bincount(resp.index, terms, minlength=resp.n_clusters)
+
+
+def seated(
+    work: Work, state: State, batches: Sequence[int], cavities: Sequence[Summary], epsilon: float
+) -> Iterator[Site]:
+    """Sites of some batches, each given its own cavity, in order; the tasks run side by side."""
+    tasks = []
+    for batch, held in zip(batches, cavities, strict=True):
+        light = replace(held, values=dict(held.values), fields=dict(held.fields))
+        args = (work.model, light, epsilon, reader_of(work, state, batch), _place(work, state, batch))
+        tasks.append((f"seat-lap{state.lap}-batch{batch}", seat, args))
+    for batch, site in zip(batches, collected(work.executor, submitted(work.executor, tasks), False), strict=True):
+        if work.unread is not None:
+            work.unread[batch] = False
+        yield site
+
+
+def _place(work: Work, state: State, batch: int) -> Place:
+    alive = batch not in state.lost
+    checksum = None
+    if work.unread is not None and work.unread[batch] and alive:
+        checksum = int(work.survey.checksums[batch])
+    return Place(f"{work.source.name} batch {batch}", checksum, instead(work, batch) if work.skips and alive else None)

@@ -1,0 +1,85 @@
+"""Whether two clusters are one: the evidence of their union against that of both, from summaries."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from scipy.special import gammaln
+
+from bnp_dask.core.summary import Summary
+from bnp_dask.kernels.streaming.urn import ABSENT, expected_clusters
+from bnp_dask.model import Model
+from bnp_dask.streaming.seats import urn_of
+
+PAIRS_BYTES = 2**25
+"""Bytes of statistics of unions that are held at once."""
+
+
+def union_gains(model: Model, a: Summary, b: Summary, total: Summary) -> np.ndarray:
+    """Log of how much more probable it is that clusters are one than two, ``(M,)`` nats.
+
+    Data and partition count: the evidence of all atoms in one cluster over that of both, and the probability of the
+    partition with the union over that without (exact where atoms belong to one cluster each).
+
+    Parameters
+    ----------
+    a, b
+        M clusters each, which are compared in order.
+    total
+        Statistics of all clusters.
+    """
+    urn = urn_of(model)
+    if not a.n_clusters:
+        return np.zeros(0)
+    both = replace(a, values={name: value + b[name] for name, value in a.values.items()})
+    evidence = model.best_data_terms(both) - model.best_data_terms(a) - model.best_data_terms(b)
+    n_a, n_b, s = np.maximum(a["N"], 1.0), np.maximum(b["N"], 1.0), urn.sigma
+    clusters = expected_clusters(total[ABSENT]) if ABSENT in total else float(np.sum(total["N"] > 0.0))
+    price = urn.log_price(float(total["N"].sum()), max(clusters - 1.0, 1.0))
+    prior = gammaln(n_a + n_b - s) - gammaln(n_a - s) - gammaln(n_b - s) + gammaln(1.0 - s) - price
+    return np.asarray(evidence + prior)
+
+
+def unions(model: Model, total: Summary, least: float, concerned: np.ndarray) -> list[tuple[int, int, float]]:
+    """Pairs of clusters whose union gains more than ``least`` nats, best first, each cluster in one pair at most.
+
+    Parameters
+    ----------
+    total
+        Statistics of all clusters.
+    least
+        Nats.
+    concerned
+        Ids of clusters of which a pair needs one at least, ``(J,)``.
+    """
+    bare = total.without_pairs()
+    first, second = np.triu_indices(total.n_clusters, 1)
+    wanted = np.isin(total.ids, concerned)
+    kept = wanted[first] | wanted[second]
+    first, second = first[kept], second[kept]
+    size = max(1, PAIRS_BYTES // max(1, bare.nbytes // max(1, bare.n_clusters)))
+    gains = [
+        union_gains(model, rows(bare, first[i : i + size]), rows(bare, second[i : i + size]), bare)
+        for i in range(0, len(first), size)
+    ]
+    gain = np.concatenate([np.zeros(0), *gains])
+    out: list[tuple[int, int, float]] = []
+    taken: set[int] = set()
+    for m in np.argsort(-gain, kind="stable"):
+        pair = {int(total.ids[first[m]]), int(total.ids[second[m]])}
+        if gain[m] <= least:
+            break
+        if not pair & taken:
+            out.append((*sorted(pair), float(gain[m])))
+            taken |= pair
+    return out
+
+
+def rows(summary: Summary, positions: np.ndarray) -> Summary:
+    """Some clusters of a summary, each as often as it is named, with ids of their own."""
+    values = {
+        name: value[positions] if summary.fields[name].n_cluster_axes else value
+        for name, value in summary.values.items()
+    }
+    return replace(summary, ids=np.arange(len(positions)), values=values)
