@@ -65,8 +65,10 @@ MOVES: Group = MappingProxyType(
 VERBS: Group = MappingProxyType(
     {
         "as_source": "bnp_dask.data",
+        "compare": "bnp_dask.reports.compare",
         "completion_score": "bnp_dask.analysis.predict",
         "ingest": "bnp_dask.data",
+        "impute": "bnp_dask.analysis.impute",
         "inspect": "bnp_dask.reports.run_page",
         "load": "bnp_dask.training.results",
         "load_documents": "bnp_dask.data",
@@ -76,6 +78,7 @@ VERBS: Group = MappingProxyType(
         "predict": "bnp_dask.analysis.predict",
         "register": "bnp_dask.core.registry",
         "report": "bnp_dask.reports.run_page",
+        "sample": "bnp_dask.analysis.sample",
         "save": "bnp_dask.training.results",
         "score": "bnp_dask.analysis.predict",
         "survey_documents": "bnp_dask.analysis.topics",
@@ -110,6 +113,7 @@ OTHERS: Group = MappingProxyType(
         "TopicModel": "bnp_dask.estimators.topics",
         "TrainResult": "bnp_dask.training.results",
         "Vocabulary": "bnp_dask.data",
+        "plot": "bnp_dask.reports",
         "__version__": "bnp_dask._version",
     }
 )

@@ -1,4 +1,5 @@
-"""The command line: ``bnp-dask demo | ingest | train | resume | predict | score | inspect | report``."""
+"""The command line: ``bnp-dask demo``, ``ingest``, ``train``, ``resume``, ``predict``, ``impute``, ``score``,
+``inspect``, ``compare`` and ``report``."""
 
 from __future__ import annotations
 

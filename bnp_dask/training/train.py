@@ -19,6 +19,7 @@ from bnp_dask.core.rows import Row, Rows
 from bnp_dask.data import as_source
 from bnp_dask.data.base import columns_of
 from bnp_dask.data.skipping import CheckedSource
+from bnp_dask.data.sources.missing import letting_miss, with_nan
 from bnp_dask.errors import DataError
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.blas import one_blas_thread
@@ -47,7 +48,7 @@ from bnp_dask.schedules.engine.gathered import EMBEDDED
 from bnp_dask.schedules.engine.state import Loss
 from bnp_dask.store import Behind, Checkpoint, Listing, MemoryStore, RunStore
 from bnp_dask.structure.warmup import warm
-from bnp_dask.training.callbacks import FAILED, Callback, LogLaps, RunInfo, logger
+from bnp_dask.training.callbacks import FAILED, Callback, LogLaps, RunInfo, logger, tell_of_idle
 from bnp_dask.training.defaults import default_init, default_moves
 from bnp_dask.training.doors import check_parts, require_savable, require_savable_parameters
 from bnp_dask.training.memory_plan import MEMORY, MemoryPlan, parse_memory
@@ -183,7 +184,9 @@ def train(
     init, schedule, moves = _filled_in(model, begun, init, schedule, moves)
     require_savable(model, init, schedule, moves, store is not None)
     before = None if begun is None else begun.columns()
-    source = as_source(data, batch_size=batch_size, weights=weights, columns=before, on_bad_batch=on_bad_batch)
+    given = with_nan(data) if model.marginalises else data
+    source = as_source(given, batch_size=batch_size, weights=weights, columns=before, on_bad_batch=on_bad_batch)
+    source = letting_miss(source) if model.marginalises else source
     words, columns = words_of(source), columns_of(source) if before is None else before
     named = model.with_columns(None if columns is None else columns.features)
     seed = seed_of(rng) if rng is not None or begun is None else begun.seed()
@@ -283,6 +286,7 @@ class _Run:
         As many tasks as workers at once: each is busy with one.  A worker that comes later compiles when it must.
         """
         executor, light = self.work.executor, state.posterior.light()
+        tell_of_idle(self.work.source.name, self.work.source.n_batches, executor.n_workers)
         reader = usable(self.work, state).reader(0)
         started = time.perf_counter()
         tasks = [executor.submit(f"warm-up-{i}", warm_task, light, reader) for i in range(max(1, executor.n_workers))]
