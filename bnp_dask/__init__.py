@@ -31,9 +31,11 @@ if TYPE_CHECKING:
     from bnp_dask.allocation import FiniteMixture as FiniteMixture
     from bnp_dask.allocation import HDPTopics as HDPTopics
     from bnp_dask.allocation import NGGPMixture as NGGPMixture
+    from bnp_dask.analysis.impute import impute as impute
     from bnp_dask.analysis.predict import completion_score as completion_score
     from bnp_dask.analysis.predict import predict as predict
     from bnp_dask.analysis.predict import score as score
+    from bnp_dask.analysis.sample import sample as sample
     from bnp_dask.analysis.sequences import state_durations as state_durations
     from bnp_dask.analysis.sequences import survey_sequences as survey_sequences
     from bnp_dask.analysis.sequences import transitions as transitions
@@ -83,6 +85,8 @@ if TYPE_CHECKING:
     from bnp_dask.observation import Poisson as Poisson
     from bnp_dask.observation import Product as Product
     from bnp_dask.observation import ZeroMeanGaussian as ZeroMeanGaussian
+    from bnp_dask.reports import plot as plot
+    from bnp_dask.reports.compare import compare as compare
     from bnp_dask.reports.run_page import inspect as inspect
     from bnp_dask.reports.run_page import report as report
     from bnp_dask.schedules import FullBatch as FullBatch

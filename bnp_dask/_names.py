@@ -70,9 +70,11 @@ VERBS: Group = MappingProxyType(
     {
         "as_source": "bnp_dask.data",
         "changes": "bnp_dask.training.growing.changes",
+        "compare": "bnp_dask.reports.compare",
         "completion_score": "bnp_dask.analysis.predict",
         "follow": "bnp_dask.training.growing.follow",
         "ingest": "bnp_dask.data",
+        "impute": "bnp_dask.analysis.impute",
         "inspect": "bnp_dask.reports.run_page",
         "load": "bnp_dask.training.growing.loading",
         "load_documents": "bnp_dask.data",
@@ -84,6 +86,7 @@ VERBS: Group = MappingProxyType(
         "report": "bnp_dask.reports.run_page",
         "retire": "bnp_dask.training.growing.retire",
         "rollback": "bnp_dask.training.growing.rollback",
+        "sample": "bnp_dask.analysis.sample",
         "save": "bnp_dask.training.results",
         "score": "bnp_dask.analysis.predict",
         "survey_documents": "bnp_dask.analysis.topics",
@@ -121,6 +124,7 @@ OTHERS: Group = MappingProxyType(
         "TrainResult": "bnp_dask.training.results",
         "UpdateResult": "bnp_dask.training.growing.update",
         "Vocabulary": "bnp_dask.data",
+        "plot": "bnp_dask.reports",
         "__version__": "bnp_dask._version",
     }
 )

@@ -35,9 +35,10 @@ from bnp_dask.observation.base import (
     Observation,
     QuadraticObservation,
 )
-from bnp_dask.structure.base import Trial, Visit, draw
-from bnp_dask.structure.chains import ChainRun, chain_runs, take_runs
-from bnp_dask.structure.groups import Laid, check_tokens, summarize_words, take_members, visit_groups, with_words
+from bnp_dask.observation.missing.entries import completed, marginalises
+from bnp_dask.structure.base import Trial, Visit, take_sought
+from bnp_dask.structure.chains import ChainRun, chain_runs
+from bnp_dask.structure.groups import Laid, check_tokens, summarize_words, visit_groups, with_words
 from bnp_dask.structure.screened import screened_pieces, worthwhile
 from bnp_dask.structure.trials import Shares, TrialRun
 
@@ -221,6 +222,11 @@ class Model:
         return self.precision == "mixed" and mixture and isinstance(self.observation, QuadraticObservation)
 
     @property
+    def marginalises(self) -> bool:
+        """Whether NaN in dense rows is an entry that is missing, see :mod:`bnp_dask.observation.missing.entries`."""
+        return marginalises(self.observation)
+
+    @property
     def chained(self) -> bool:
         """Whether atoms are steps of sequences, which are not independent given the weights."""
         return is_chained(self.allocation)
@@ -290,7 +296,7 @@ class Model:
         start = 0
         sums_alone = self.chained and not (trials or sought)
         for tile, step in (self.sweep if sums_alone else self.steps)(posterior, batch, places):
-            add_in_place(total, self.summary_of(posterior.ids, tile, step, pairs))
+            add_in_place(total, self.summary_of(posterior.ids, tile, step, posterior.observation, pairs))
             shares = Shares(step.resp, needed)
             for run in runs:
                 run.see(start, tile, step, shares)
@@ -306,23 +312,13 @@ class Model:
     def gather(self, batch: Batch, found: Visit, cluster: int, limit: int, rng: np.random.Generator) -> Batch:
         """At most ``limit`` of the atoms of a batch that belong to a cluster that was sought, in their order.
 
-        They are drawn without replacement, and weighted by their mass there: clusters that overlap would otherwise
-        look as if they had the atoms between them twice.  Of sequences they are runs of steps, each a sequence of what
-        is returned.  In topic models these are parts of groups: of at most ``limit`` groups that have a sizeable share
-        of the cluster, what the cluster has of each (see :func:`bnp_dask.structure.groups.take_members`).
+        See :func:`bnp_dask.structure.base.take_sought`.
         """
-        share = found.shares.get(cluster)
-        if share is not None:
-            return take_members(batch, share, draw(share.groups, limit, rng))
-        members = found.members[cluster]
-        if self.chained:
-            return take_runs(batch, members[0], members[1], limit, rng)
-        drawn = draw(np.arange(members.shape[1]), limit, rng)
-        return replace(batch.take(members[0, drawn].astype(np.int64)), weights=members[1, drawn])
+        return take_sought(batch, found, cluster, limit, rng, self.chained)
 
-    def add_groups(self, total: Summary, laid: Laid, step: GroupStep) -> None:
-        """Add the statistics of a tile of groups to ``total``; those that ``total`` does not ask for are left out."""
-        values = {"N": step.sums.sum(axis=0), **step.values, **laid.summarize(self.observation, step.sums)}
+    def add_groups(self, total: Summary, laid: Laid, step: GroupStep, params: Any) -> None:
+        """Add a tile of groups to ``total``, clusters with ``params``; what ``total`` does not ask for is left out."""
+        values = {"N": step.sums.sum(axis=0), **step.values, **laid.summarize(self.observation, params, step.sums)}
         for name, value in values.items():
             total.values[name][...] += value
         for name, value in total.pair_values.items() if total.n_pairs else ():
@@ -352,7 +348,7 @@ class Model:
             return
         log_weights = self.allocation.log_weights(posterior.allocation)
         forms = cast(QuadraticObservation, self.observation).forms(posterior.observation)
-        yield from screened_pieces(forms, log_weights, batch)
+        yield from screened_pieces(forms, log_weights, batch, self.marginalises)
 
     def assign(self, posterior: Posterior, batch: Batch, places: np.ndarray = NO_PAIRS) -> LocalStep:
         """Local step on atoms that fit one tile."""
@@ -378,9 +374,11 @@ class Model:
         pair_values = {name: np.zeros((len(pairs), *values[name].shape[1:])) for name in tracked}
         return Summary(np.asarray(ids, np.int64), self.fields, values, pairs, pair_values)
 
-    def summary_of(self, ids: np.ndarray, batch: Batch, step: LocalStep, pairs: np.ndarray = NO_PAIRS) -> Summary:
-        """Summary of atoms from what a local step found."""
-        values = {"N": cluster_sums(step.resp), **step.values, **self.observation.summarize(batch, step.resp)}
+    def summary_of(
+        self, ids: np.ndarray, batch: Batch, step: LocalStep, params: Any, pairs: np.ndarray = NO_PAIRS
+    ) -> Summary:
+        """Summary of atoms from what a local step found; ``params`` are those of the clusters ``ids``."""
+        values = {"N": cluster_sums(step.resp), **step.values, **completed(self.observation, params, batch, step.resp)}
         arrays = {name: np.asarray(value, np.float64) for name, value in values.items()}
         return Summary(ids, self.fields, arrays, pairs, step.pair_values)
 

@@ -1,4 +1,4 @@
-"""The command line: ``bnp-dask demo | ingest | train | resume | update | follow | changes | ...``."""
+"""The command line: ``bnp-dask demo | ingest | train | resume | update | predict | inspect | compare | ...``."""
 
 from __future__ import annotations
 

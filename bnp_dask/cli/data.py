@@ -1,4 +1,4 @@
-"""``bnp-dask ingest``, ``predict`` and ``score``: commands that read data."""
+"""``bnp-dask ingest``, ``predict``, ``impute`` and ``score``: commands that read data."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ def add(commands: argparse._SubParsersAction) -> None:
     """Add the commands of this file."""
     _add_ingest(commands)
     _add_predict(commands)
+    _add_impute(commands)
     _add_score(commands)
 
 
@@ -93,6 +94,23 @@ def _add_predict(commands: argparse._SubParsersAction) -> None:
     add_rows(parser)
     add_client_options(parser)
     parser.set_defaults(run=predict_command)
+
+
+def _add_impute(commands: argparse._SubParsersAction) -> None:
+    parser = commands.add_parser(
+        "impute",
+        help="fill in entries that are missing",
+        description="Write the data with the expected value of every entry that is missing, given the entries that are "
+        "there; for likelihoods that were trained with missing: marginalise.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("posterior", metavar="POSTERIOR", help="a saved posterior, or a run directory")
+    parser.add_argument("data", metavar="DATA", help="path or URL")
+    parser.add_argument("out", metavar="OUT", help="filled.zarr or filled.parquet")
+    parser.add_argument("--batch-size", type=positive_int, metavar="N", help="atoms per batch")
+    add_rows(parser)
+    add_client_options(parser)
+    parser.set_defaults(run=impute_command)
 
 
 def _add_score(commands: argparse._SubParsersAction) -> None:
@@ -191,6 +209,18 @@ def predict_command(args: argparse.Namespace) -> None:
     size = args.batch_size if isinstance(data, str) else None
     with _client(args) as client:
         predict(posterior, data, out=args.out, soft=soft, top=args.top, batch_size=size, client=client)
+    say(f"wrote {args.out}", args.quiet)
+
+
+def impute_command(args: argparse.Namespace) -> None:
+    """Write the data without holes."""
+    from bnp_dask.analysis.impute import impute
+
+    posterior = posterior_of(args.posterior)
+    data = rows_of(args, posterior, args.posterior)
+    size = args.batch_size if isinstance(data, str) else None
+    with _client(args) as client:
+        impute(posterior, data, out=args.out, batch_size=size, client=client)
     say(f"wrote {args.out}", args.quiet)
 
 

@@ -1,4 +1,4 @@
-"""``bnp-dask inspect`` and ``report``: what was learned."""
+"""``bnp-dask inspect``, ``compare`` and ``report``: what was learned."""
 
 from __future__ import annotations
 
@@ -24,6 +24,17 @@ def add(commands: argparse._SubParsersAction) -> None:
     _add_vocabulary(inspect)
     inspect.set_defaults(run=inspect_command)
 
+    compare = commands.add_parser(
+        "compare",
+        help="print several runs side by side",
+        description="Print objective, clusters and held-out score of several runs or posteriors, side by side.",
+        allow_abbrev=False,
+    )
+    compare.add_argument("what", metavar="POSTERIOR|RUNDIR", nargs="+", help="saved posteriors, or run directories")
+    compare.add_argument("--heldout", metavar="DATA", help="path or URL of data that no run was trained on")
+    add_client_options(compare)
+    compare.set_defaults(run=compare_command)
+
     report = commands.add_parser(
         "report",
         help="write a page about a run",
@@ -47,6 +58,14 @@ def inspect_command(args: argparse.Namespace) -> None:
     from bnp_dask.reports.run_page import LIMIT, inspect
 
     say(inspect(args.what, _vocabulary(args), LIMIT if args.limit is None else args.limit))
+
+
+def compare_command(args: argparse.Namespace) -> None:
+    """Print the runs."""
+    from bnp_dask.reports.compare import compare
+
+    with open_client(client_spec(args), args.quiet) as client, log_lines(args.quiet):
+        say(str(compare(*args.what, heldout=args.heldout, client=client)))
 
 
 def report_command(args: argparse.Namespace) -> None:

@@ -90,7 +90,7 @@ def unknown() -> Quantiles:
 
 
 def quantiles_of(x: np.ndarray | sparse.csr_array, weights: np.ndarray | None) -> Quantiles:
-    """Quantiles of the columns of one batch ``(n, D)``, finite; atoms whose weight ``(n,)`` is 0 do not count."""
+    """Quantiles of the columns of one batch ``(n, D)``; atoms whose weight ``(n,)`` is 0 do not count, nor does NaN."""
     if not isinstance(x, np.ndarray):
         return unknown() if x.shape[1] > MOST_SPARSE else _of_sparse(sparse.csc_array(x), weights)
     n, d = x.shape
@@ -100,6 +100,12 @@ def quantiles_of(x: np.ndarray | sparse.csr_array, weights: np.ndarray | None) -
 
 def _of_columns(x: np.ndarray, weights: np.ndarray | None, limit: int) -> _Points:
     columns = np.array(x.T, np.float64, order="C")
+    missing = np.isnan(columns)
+    if missing.any():
+        own = np.where(missing, 0.0, 1.0 if weights is None else weights)
+        columns[missing] = 0.0  # of no weight
+        order = np.argsort(columns, axis=1, kind="stable")
+        return thin_rows(np.take_along_axis(columns, order, axis=1), np.take_along_axis(own, order, axis=1), limit)
     if weights is None:
         columns.sort(axis=1)
         return thin_rows(columns, np.ones((1, len(x))), limit)

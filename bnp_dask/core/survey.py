@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy import sparse
@@ -24,6 +24,10 @@ LEAST_WEIGHT, MOST_WEIGHT = 1e-6, 2.0**53
 Pseudo-counts of the prior are about 1, and the objective holds differences of functions of the sums of both: rounding
 leaves 1e-16, or a share of 1e-10 of the least.  To the most, one more is still something.
 """
+
+
+NONE_MISSING = np.zeros(0)
+"""Of data in which no entry is missing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +64,9 @@ class Survey:
         Names of the features, ``(D,)``, for messages about priors; None where they have none.
     points
         What the quantiles of these batches, and of more, are made of.
+    missing
+        Weight of the atoms that lack each feature, ``(D,)``; of length 0 where no entry is missing.  Moments, ranges
+        and quantiles of a feature are those of the atoms that have it.
     """
 
     n_atoms: int
@@ -78,6 +85,7 @@ class Survey:
     batch_weights: tuple[float, ...] = ()
     names: tuple[str, ...] | None = None
     points: QuantileTotal = NO_BATCHES
+    missing: np.ndarray = field(default_factory=lambda: NONE_MISSING)
 
     @property
     def quantiles(self) -> Quantiles:
@@ -108,6 +116,7 @@ class Survey:
             maximum=self.maximum[index],
             names=None if self.names is None else tuple(self.names[i] for i in index),
             points=self.points.features(index),
+            missing=self.missing[index] if self.missing.size else self.missing,
         )
 
     def called(self, index: np.ndarray) -> str:
@@ -118,17 +127,25 @@ class Survey:
 
 @dataclass(frozen=True, eq=False)
 class _Moments:
-    """Weight ``()``, mean, variance, minimum and maximum ``(D,)`` of some atoms."""
+    """Weight ``()``, mean, variance, minimum and maximum ``(D,)`` of some atoms; ``missing`` as in a survey."""
 
     weight: float
     mean: np.ndarray
     variance: np.ndarray
     minimum: np.ndarray
     maximum: np.ndarray
+    missing: np.ndarray = field(default_factory=lambda: NONE_MISSING)
 
 
-def survey_batch(batch: Batch) -> Survey:
+def survey_batch(batch: Batch, may_miss: bool = False) -> Survey:
     """Survey of one batch; a batch without atoms counts as zero atoms.
+
+    Parameters
+    ----------
+    batch
+        Atoms.
+    may_miss
+        Whether NaN in dense rows is an entry that is missing.
 
     Raises
     ------
@@ -137,7 +154,7 @@ def survey_batch(batch: Batch) -> Survey:
     """
     weights = None if batch.weights is None else check_weights(batch.weights, batch.n_atoms, batch.name)
     if isinstance(batch.x, np.ndarray):
-        moments = _dense_moments(batch.x, weights, batch)
+        moments = _dense_moments(batch.x, weights, batch, may_miss)
     else:
         moments = _sparse_moments(batch.x, weights, batch)
     return Survey(
@@ -156,6 +173,7 @@ def survey_batch(batch: Batch) -> Survey:
         n_groups=batch.n_groups if batch.is_sparse or batch.groups is not None else 0,
         batch_weights=(moments.weight,),
         points=NO_BATCHES.with_batch(quantiles_of(batch.x, weights)),
+        missing=moments.missing,
     )
 
 
@@ -210,6 +228,12 @@ def require_atoms(total: Survey | None) -> Survey:
             f"{MOST_WEIGHT:.2g}, which double precision tells from the prior's pseudo-counts. Multiply all weights by "
             "one number, such as one over their mean"
         )
+    if total.missing.size and not (total.total_weight - total.missing > 0).all():
+        empty = np.flatnonzero(~(total.total_weight - total.missing > 0))
+        raise DataError(
+            f"{total.name} and all other batches: column(s) {total.called(empty)} have no value in any atom that "
+            "counts; leave them out"
+        )
     return total
 
 
@@ -243,8 +267,8 @@ def _combine_two(a: Survey, b: Survey) -> Survey:
         kinds = {True: "sparse counts", False: "dense rows"}
         raise DataError(f"{b.name} holds {kinds[b.is_sparse]}, but {a.name} holds {kinds[a.is_sparse]}")
     moments = _combine_moments(
-        _Moments(a.total_weight, a.mean, a.variance, a.minimum, a.maximum),
-        _Moments(b.total_weight, b.mean, b.variance, b.minimum, b.maximum),
+        _Moments(a.total_weight, a.mean, a.variance, a.minimum, a.maximum, a.missing),
+        _Moments(b.total_weight, b.mean, b.variance, b.minimum, b.maximum, b.missing),
     )
     return replace(
         a,
@@ -256,10 +280,13 @@ def _combine_two(a: Survey, b: Survey) -> Survey:
         maximum=moments.maximum,
         nbytes=a.nbytes + b.nbytes,
         n_groups=a.n_groups + b.n_groups,
+        missing=moments.missing,
     )
 
 
 def _combine_moments(a: _Moments, b: _Moments) -> _Moments:
+    if a.missing.size or b.missing.size:
+        return _combine_by_feature(a, b)
     weight = a.weight + b.weight
     minimum = np.minimum(a.minimum, b.minimum)
     maximum = np.maximum(a.maximum, b.maximum)
@@ -273,24 +300,42 @@ def _combine_moments(a: _Moments, b: _Moments) -> _Moments:
     return _Moments(weight, mean, variance, minimum, maximum)
 
 
+def _combine_by_feature(a: _Moments, b: _Moments) -> _Moments:
+    """Moments of two sets of atoms that do not all have every feature."""
+    missing_a, missing_b = (np.broadcast_to(m.missing if m.missing.size else 0.0, m.mean.shape) for m in (a, b))
+    # a sum of weights less a sum of some of them may miss zero by rounding
+    own_a, own_b = (np.maximum(m.weight - gone, 0.0) for m, gone in ((a, missing_a), (b, missing_b)))
+    both = own_a + own_b
+    share_a, share_b = (np.divide(own, both, out=np.zeros_like(both), where=both > 0) for own in (own_a, own_b))
+    shift = np.where((own_a > 0) & (own_b > 0), b.mean - a.mean, 0.0)
+    mean = np.where(own_a > 0, a.mean, b.mean) + share_b * shift
+    variance = share_a * a.variance + share_b * b.variance + (share_a * share_b) * shift**2
+    minimum, maximum = np.minimum(a.minimum, b.minimum), np.maximum(a.maximum, b.maximum)
+    return _Moments(a.weight + b.weight, mean, variance, minimum, maximum, missing_a + missing_b)
+
+
 def _no_moments(n_features: int) -> _Moments:
     zero = np.zeros(n_features)
     return _Moments(0.0, zero, zero, np.full(n_features, np.inf), np.full(n_features, -np.inf))
 
 
-def _dense_moments(x: np.ndarray, weights: np.ndarray | None, batch: Batch) -> _Moments:
+def _dense_moments(x: np.ndarray, weights: np.ndarray | None, batch: Batch, may_miss: bool) -> _Moments:
     total = _no_moments(x.shape[1])
     if x.shape[1] == 0:
         return replace(total, weight=float(len(x) if weights is None else weights.sum()))
     rows = max(1, _TILE_BYTES // (8 * x.shape[1]))
     for start in range(0, len(x), rows):
         tile = x[start : start + rows]
-        finite = np.isfinite(tile)
-        if not finite.all():
-            row, column = np.argwhere(~finite)[0]
-            raise _not_finite(batch, start + row, column, tile[row, column])
         part = None if weights is None else weights[start : start + rows]
-        total = _combine_moments(total, _tile_moments(tile, part))
+        finite = np.isfinite(tile)
+        if finite.all():
+            total = _combine_moments(total, _tile_moments(tile, part))
+            continue
+        wrong = ~finite & ~np.isnan(tile) if may_miss else ~finite
+        if wrong.any():
+            row, column = np.argwhere(wrong)[0]
+            raise _not_finite(batch, start + row, column, tile[row, column])
+        total = _combine_moments(total, _gappy_moments(tile, part, finite))
     return total
 
 
@@ -306,6 +351,20 @@ def _tile_moments(tile: np.ndarray, weights: np.ndarray | None) -> _Moments:
     deviation -= shift
     variance = matmul(share, deviation**2)
     return _Moments(weight, origin + shift, variance, tile.min(axis=0), tile.max(axis=0))
+
+
+def _gappy_moments(tile: np.ndarray, weights: np.ndarray | None, held: np.ndarray) -> _Moments:
+    """Moments of a tile of which only the entries ``held (n, D)`` are there."""
+    rows = np.ones(len(tile)) if weights is None else weights
+    own = matmul(rows, held.astype(np.float64))
+    share = np.divide(1.0, own, out=np.zeros_like(own), where=own > 0)
+    origin = np.where(held.any(axis=0), tile[held.argmax(axis=0), np.arange(tile.shape[1])], 0.0)
+    deviation = np.where(held, tile - origin, 0.0)
+    shift = matmul(rows, deviation) * share
+    variance = matmul(rows, np.where(held, deviation - shift, 0.0) ** 2) * share
+    minimum, maximum = np.where(held, tile, np.inf).min(axis=0), np.where(held, tile, -np.inf).max(axis=0)
+    missing = matmul(rows, (~held).astype(np.float64))
+    return _Moments(float(rows.sum()), origin + shift, variance, minimum, maximum, missing)
 
 
 def _sparse_moments(x: sparse.csr_array, weights: np.ndarray | None, batch: Batch) -> _Moments:

@@ -4,7 +4,7 @@ scikit-learn's own warning."""
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,9 @@ from bnp_dask.initialize import Initialization
 from bnp_dask.inputs.arrays import EXACT, plain, require_exact
 from bnp_dask.inputs.settings import is_finite, number_from, seed_of, shown, whole_number
 from bnp_dask.inputs.sparse_rows import require_sound
-from bnp_dask.model import Model
+from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
+from bnp_dask.observation.describing import estimates_of
 from bnp_dask.schedules import Memoized
 from bnp_dask.training.results import TrainResult
 from bnp_dask.training.train import ConvergenceWarning, train
@@ -53,6 +54,30 @@ def sound_input(value: Any, name: str) -> Any:
                     f"{name} holds {shown(entry)}, which float64 would round; needs whole numbers up to 2**53"
                 )
     return value
+
+
+def like_rows(values: Any, rows: Any, function: Callable[[np.ndarray], np.ndarray]) -> Any:
+    """``function`` of the results for rows, in the container that goes with these.
+
+    A Series or DataFrame with their index for a pandas DataFrame, a lazy Dask array where the results are one.
+    """
+    if is_dask_array(values):
+        return values.map_blocks(function, dtype=np.float64 if values.ndim == 2 else np.int64)
+    found = function(values)
+    if not is_frame(rows):
+        return found
+    import pandas as pd
+
+    return pd.Series(found, index=rows.index) if found.ndim == 1 else pd.DataFrame(found, index=rows.index)
+
+
+def moments_of(posterior: Posterior) -> dict[str, np.ndarray]:
+    """``means_`` and ``covariances_`` as scikit-learn calls them, clusters first, where the likelihood has them."""
+    found = estimates_of(posterior.model.observation, posterior.observation, None)
+    names = {"mean": "means_", "rate": "means_", "probability": "means_", "covariance": "covariances_"}
+    return {names[n]: e.values for n, e in found.items() if n in names} | (
+        {"covariances_": found["variance"].values} if "variance" in found else {}
+    )
 
 
 def seed_of_estimator(random_state: Any) -> int:

@@ -11,8 +11,18 @@ from scipy import sparse
 
 from bnp_dask.allocation import DPMixture
 from bnp_dask.analysis.predict import predict, score, score_samples
+from bnp_dask.analysis.sample import sample
+from bnp_dask.data.sources.collections import is_dask
+from bnp_dask.data.sources.missing import with_nan
 from bnp_dask.errors import SettingError
-from bnp_dask.estimators.fitting import run_estimator, sound_input, warn_unless_converged
+from bnp_dask.estimators.fitting import (
+    like_rows,
+    moments_of,
+    run_estimator,
+    seed_of_estimator,
+    sound_input,
+    warn_unless_converged,
+)
 from bnp_dask.initialize import Initialization
 from bnp_dask.inputs.settings import whole_or_none
 from bnp_dask.model import Model, Posterior
@@ -27,6 +37,7 @@ from bnp_dask.observation import (
     ZeroMeanGaussian,
 )
 from bnp_dask.observation.base import Observation
+from bnp_dask.observation.missing.entries import is_about_missing, marginalises
 from bnp_dask.schedules import Schedule
 from bnp_dask.training.defaults import default_init
 from bnp_dask.training.results import TrainResult
@@ -103,6 +114,12 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         Clusters that have at least one training atom.
     weights_
         Expected share of each cluster, ``(K,)``; clusters without training atoms come last.
+    means_
+        Expected atom of each cluster, ``(K, D)``: mean, rate, probability; in the order of ``weights_``.  Only for
+        likelihoods that have one.
+    covariances_
+        Expected covariance within each cluster, ``(K, D, D)``, or variance of each feature, ``(K, D)``.  Only for
+        Gaussians.
     posterior_, history_
         What ``train`` gave; ``order_ (K,)`` are the positions of this class's clusters in it.
     lower_bound_
@@ -176,26 +193,59 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         return self.fit(X, y, sample_weight).labels_
 
     def predict(self, X: Any) -> np.ndarray:
-        """Most probable cluster of each row, ``(n,)``."""
-        labels = self._compute(predict, X)
-        return self._rank[_places(self.posterior_, labels)]
+        """Most probable cluster of each row, ``(n,)``; a Series with its index for a pandas DataFrame.
+
+        Of a Dask array or DataFrame a lazy Dask array.
+        """
+        check_is_fitted(self)
+        rank, place = self._rank, partial(_places, self.posterior_)
+        return like_rows(self._compute(predict, X), X, lambda labels: rank[place(labels)])
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Probability of each cluster for each row, ``(n, K)``."""
-        resp = self._compute(partial(predict, soft=True), X)
-        return resp[:, self.order_]
+        """Probability of each cluster for each row, ``(n, K)``; containers as in :meth:`predict`."""
+        check_is_fitted(self)
+        order = self.order_
+        return like_rows(self._compute(partial(predict, soft=True), X), X, lambda resp: resp[:, order])
+
+    def sample(self, n_samples: int = 1) -> tuple[Any, np.ndarray]:
+        """Draw rows ``(n, D)`` and their clusters ``(n,)``; ``random_state`` is the seed."""
+        check_is_fitted(self)
+        drawn = sample(self.posterior_, n_samples, seed_of_estimator(self.random_state))
+        return drawn.x, self._rank[_places(self.posterior_, drawn.labels)]
+
+    def aic(self, X: Any) -> float:
+        """Akaike's criterion of rows, nats: lower is better.
+
+        For comparison with scikit-learn's mixtures; the score of rows that were kept apart says more.
+        """
+        return 2.0 * self._n_parameters() - 2.0 * float(np.sum(self._compute(score_samples, X)))
+
+    def bic(self, X: Any) -> float:
+        """The Bayesian information criterion of rows, nats: lower is better; see :meth:`aic`."""
+        values = self._compute(score_samples, X)
+        return self._n_parameters() * float(np.log(len(values))) - 2.0 * float(np.sum(values))
+
+    def _n_parameters(self) -> int:
+        """Free numbers of all clusters and their weights."""
+        observation, k = self.posterior_.model.observation, self.posterior_.n_clusters
+        sizes = observation.sizes
+        dims = [f.dims for name, f in observation.fields.items() if f.n_cluster_axes and not is_about_missing(name)]
+        own = sum(int(np.prod([sizes[d] for d in axes if d != "cluster"])) for axes in dims)
+        return k * (own - isinstance(observation, Multinomial)) + k - 1
 
     def score(self, X: Any, y: Any = None) -> float:
         """Mean log likelihood per row under the posterior predictive, nats."""
         return self._compute(score, X)
 
     def score_samples(self, X: Any) -> np.ndarray:
-        """Log likelihood of each row under the posterior predictive, ``(n,)`` nats."""
-        return self._compute(score_samples, X)
+        """Log likelihood of each row under the posterior predictive, ``(n,)`` nats; a Series for a pandas DataFrame."""
+        return like_rows(self._compute(score_samples, X), X, lambda values: values)
 
     def _compute(self, task: Callable[..., Any], X: Any) -> Any:
         """What predict, score or score_samples say about rows, computed where this estimator computes."""
         check_is_fitted(self)
+        if is_dask(X) and task not in (score, score_samples):
+            return task(self.posterior_, X)
         X = self._checked(X, reset=False)
         return task(self.posterior_, X, batch_size=self.batch_size, client=self.client)
 
@@ -213,6 +263,8 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         self._rank = np.argsort(self.order_)
         self.weights_ = posterior.weights[self.order_]
         self.n_clusters_ = int(alive.sum())
+        for name, values in moments_of(posterior).items():
+            setattr(self, name, values[self.order_])
         self.labels_ = self._rank[places]
 
     def _observation(self) -> Observation:
@@ -223,11 +275,20 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         return OBSERVATIONS[self.observation]()
 
     def _checked(self, X: Any, reset: bool) -> Any:
-        """Rows that are finite float64 of the right width, or sparse counts where the likelihood takes them."""
-        X = sound_input(X, "X")
+        """Rows that are finite float64 of the right width, or sparse counts where the likelihood takes them.
+
+        NaN is let through where the likelihood takes missing entries.
+        """
+        X = sound_input(with_nan(X) if marginalises(self.observation) else X, "X")
         takes_sparse = "csr" if self._takes_sparse() else False
         X = validate_data(
-            self, X, reset=reset, accept_sparse=takes_sparse, dtype=np.float64, ensure_min_samples=2 if reset else 1
+            self,
+            X,
+            reset=reset,
+            accept_sparse=takes_sparse,
+            dtype=np.float64,
+            ensure_min_samples=2 if reset else 1,
+            ensure_all_finite="allow-nan" if marginalises(self.observation) else True,
         )
         return sparse.csr_array(X) if sparse.issparse(X) or takes_sparse else X
 
@@ -238,6 +299,7 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = self._takes_sparse()
+        tags.input_tags.allow_nan = marginalises(self.observation)
         tags.input_tags.positive_only = self._takes_sparse()
         return tags
 

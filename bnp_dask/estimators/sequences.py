@@ -9,11 +9,20 @@ import numpy as np
 
 from bnp_dask.allocation import HDPHMM, FiniteHMM
 from bnp_dask.analysis.predict import predict, score
+from bnp_dask.analysis.sample import sample
 from bnp_dask.analysis.sequences import transitions
 from bnp_dask.data import as_source
 from bnp_dask.data.sources.frames import is_list_of_frames, joined
+from bnp_dask.data.sources.missing import with_nan
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.estimators.fitting import columns_in, run_estimator, sound_input, warn_unless_converged
+from bnp_dask.estimators.fitting import (
+    columns_in,
+    moments_of,
+    run_estimator,
+    seed_of_estimator,
+    sound_input,
+    warn_unless_converged,
+)
 from bnp_dask.initialize import Initialization
 from bnp_dask.inputs.arrays import plain
 from bnp_dask.inputs.settings import whole_or_none
@@ -21,6 +30,7 @@ from bnp_dask.model import Model
 from bnp_dask.moves import Move
 from bnp_dask.observation import AutoRegressiveGaussian, Bernoulli, DiagGaussian, Gaussian, Poisson, with_previous
 from bnp_dask.observation.base import Observation
+from bnp_dask.observation.missing.entries import marginalises
 from bnp_dask.schedules import Schedule
 from bnp_dask.training.defaults import default_init
 
@@ -93,6 +103,9 @@ class SequenceModel(BaseEstimator):
         States K.
     weights_
         Long-run share of each state, ``(K,)``.
+    means_, covariances_
+        Expected row of each state ``(K, D)``, and covariance within it ``(K, D, D)``, or variances ``(K, D)``; where
+        the likelihood has them.
     transmat_, startprob_
         Expected transition ``(K, K)`` and start probabilities ``(K,)``; rows sum to one, or to a little less, which is
         left for states that were not met yet.
@@ -113,8 +126,8 @@ class SequenceModel(BaseEstimator):
     >>> from bnp_dask import SequenceModel
     >>> walk = np.repeat([[0.0], [5.0], [0.0]], 40, axis=0) + np.random.default_rng(0).normal(size=(120, 1))
     >>> model = SequenceModel(n_states=2, random_state=0).fit([walk, walk[:50]])
-    >>> [len(states) for states in (model.predict(walk), model.predict([walk, walk[:50]]))]
-    [120, 170]
+    >>> len(model.predict(walk)), [len(states) for states in model.predict([walk, walk[:50]])]
+    (120, [120, 50])
     """
 
     def __init__(
@@ -173,6 +186,8 @@ class SequenceModel(BaseEstimator):
         self.weights_ = posterior.weights[self.order_]
         found = transitions(posterior).sorted(self.order_)
         self.transmat_, self.startprob_ = found.matrix, found.start
+        for name, values in moments_of(posterior).items():
+            setattr(self, name, values[self.order_])
         self.labels_ = self._states(rows, offsets)
         warn_unless_converged(result)
         return self
@@ -181,20 +196,38 @@ class SequenceModel(BaseEstimator):
         """Learn the states of sequences, given as in :meth:`fit`, and give that of each row, ``(n,)``."""
         return self.fit(X, y, lengths).labels_
 
-    def predict(self, X: Any, lengths: Any = None) -> np.ndarray:
+    def predict(self, X: Any, lengths: Any = None) -> np.ndarray | list[np.ndarray]:
         """State of each row on the most likely path through its sequence, ``(n,)``; ``X`` as in :meth:`fit`.
+
+        A list of sequences gives a list of vectors, one for each.
 
         In autoregressive models the first row of a sequence has nothing before it: it is given the state of the second.
         """
         check_is_fitted(self)
-        return self._states(*self._rows(X, lengths, reset=False))
+        rows, offsets = self._rows(X, lengths, reset=False)
+        return _as_given(self._states(rows, offsets), X, offsets)
 
-    def predict_proba(self, X: Any, lengths: Any = None) -> np.ndarray:
-        """Probability of each state at each row, given the whole sequence, ``(n, K)``; ``X`` as in :meth:`fit`."""
+    def predict_proba(self, X: Any, lengths: Any = None) -> np.ndarray | list[np.ndarray]:
+        """Probability of each state at each row, given the whole sequence, ``(n, K)``; as :meth:`predict`."""
         check_is_fitted(self)
         rows, offsets = self._rows(X, lengths, reset=False)
         start = self.startprob_ / self.startprob_.sum()
-        return self._of_rows(rows, offsets, lambda s: predict(self.posterior_, s, soft=True)[:, self.order_], start)
+        found = self._of_rows(rows, offsets, lambda s: predict(self.posterior_, s, soft=True)[:, self.order_], start)
+        return _as_given(found, X, offsets)
+
+    def decode(self, X: Any, lengths: Any = None) -> tuple[float, np.ndarray | list[np.ndarray]]:
+        """Mean log density of the rows, nats, as :meth:`score`, and the most likely states, as :meth:`predict`."""
+        return self.score(X, lengths=lengths), self.predict(X, lengths)
+
+    def sample(self, n_samples: int = 1) -> tuple[np.ndarray, np.ndarray]:
+        """Draw one sequence: rows ``(n, D)`` and their states ``(n,)``; ``random_state`` is the seed.
+
+        Autoregressive sequences begin after a row of zeros.  See :func:`bnp_dask.sample`.
+        """
+        check_is_fitted(self)
+        drawn = sample(self.posterior_, n_samples, seed_of_estimator(self.random_state))
+        ids, places = np.unique(self.posterior_.ids, return_index=True)
+        return np.asarray(drawn.x), np.argsort(self.order_)[places[np.searchsorted(ids, drawn.labels)]]
 
     def score(self, X: Any, y: Any = None, lengths: Any = None) -> float:
         """Log density of the sequences per row, nats; in autoregressive models per row that has one before it."""
@@ -250,6 +283,8 @@ class SequenceModel(BaseEstimator):
 
     def _rows(self, X: Any, lengths: Any, reset: bool) -> tuple[np.ndarray, np.ndarray]:
         """Rows of all sequences, and where each starts, ``(G + 1,)``."""
+        may_miss = marginalises(self.observation)
+        X = with_nan(X) if may_miss else X
         if is_list_of_frames(X):
             if lengths is not None:
                 raise DataError("X is a list of sequences, which have their lengths; leave lengths out")
@@ -264,7 +299,8 @@ class SequenceModel(BaseEstimator):
                 raise DataError(f"sequences have {' and '.join(map(str, sorted(widths)))} columns; all need the same")
             lengths, X = [len(x) for x in X], np.concatenate(X)
         X = sound_input(X, "X")
-        rows = validate_data(self, X, reset=reset, dtype=np.float64, ensure_min_samples=2 if reset else 1)
+        finite, least = "allow-nan" if may_miss else True, 2 if reset else 1
+        rows = validate_data(self, X, reset=reset, dtype=np.float64, ensure_min_samples=least, ensure_all_finite=finite)
         counts = np.array([len(rows)]) if lengths is None else plain(lengths, "lengths")
         if counts.ndim != 1 or counts.dtype.kind not in "iu" or (counts < 0).any() or counts.sum() != len(rows):
             raise DataError(f"lengths={lengths!r}: needs whole numbers that sum to the {len(rows)} rows of X")
@@ -276,3 +312,9 @@ class SequenceModel(BaseEstimator):
         if self.observation not in OBSERVATIONS:
             raise SettingError(f"observation={self.observation!r}: needs one of {', '.join(OBSERVATIONS)}, or a model")
         return OBSERVATIONS[self.observation]()
+
+
+def _as_given(values: np.ndarray, X: Any, offsets: np.ndarray) -> np.ndarray | list[np.ndarray]:
+    """Values of all rows as a list where ``X`` is a list of sequences."""
+    whole = isinstance(X, (list, tuple)) and len(X) == len(offsets) - 1 and all(np.ndim(x) == 2 for x in X)
+    return np.split(values, offsets[1:-1]) if whole else values

@@ -132,7 +132,7 @@ class TopicModel(TransformerMixin, BaseEstimator):
         self.client = client
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn the topics of documents, counts ``(n, V)`` of words, sparse or dense."""
+        """Learn the topics of documents, counts ``(n, V)`` of words, sparse or dense; they may be fractions."""
         X = self._checked(X, reset=True)
         with_words = sparse.csr_array(X[np.flatnonzero(np.asarray(X.sum(axis=1)) > 0)])
         if with_words.shape[0] == 0:
@@ -141,7 +141,7 @@ class TopicModel(TransformerMixin, BaseEstimator):
         allocation: Any = HDPTopics(self.gamma, self.alpha) if given is None else LDA(self.alpha)
         if self.word_prior is not None:
             positive("word_prior", self.word_prior)
-        model = Model(allocation, Multinomial(self.word_prior, self.common))
+        model = Model(allocation, Multinomial(self.word_prior, self.common, fractional=True))
         result = run_estimator(self, model, with_words, SampledTopics(given), batch_size=self.batch_size)
         self.bound_ = float(result.history[-1]["elbo"])
         self.order_ = by_size(result.posterior)

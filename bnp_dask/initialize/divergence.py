@@ -23,6 +23,7 @@ from bnp_dask.core.summary import Summary
 from bnp_dask.initialize.base import atom_tiles, hard_resp
 from bnp_dask.model import Model
 from bnp_dask.observation.base import Params, numbers_per_cluster
+from bnp_dask.observation.missing.entries import lacks_any
 
 TILE_NUMBERS = 2**17
 """Numbers in the statistics of one tile of single-atom clusters (1 MB): D x D each for full covariances."""
@@ -81,9 +82,12 @@ class ClosedForm(Protocol):
 
 
 def best_joint(model: Model, batch: Batch) -> Best:
-    """The largest J that each atom can reach: in closed form where the likelihood has one, otherwise tile by tile."""
+    """The largest J that each atom can reach: in closed form where the likelihood has one, otherwise tile by tile.
+
+    A closed form is that of atoms without missing entries.
+    """
     observation = model.observation
-    if isinstance(observation, ClosedForm):
+    if isinstance(observation, ClosedForm) and not (model.marginalises and lacks_any(batch)):
         value, size = observation.best_joint(batch)
         return Best(value, ROUNDING * (1.0 + size))
     return best_joint_by_clusters(model, batch)

@@ -144,6 +144,19 @@ def topics_for(context: InitContext) -> int:
     return max(1, int(min(wanted, MEMORY // (16 * context.source.n_features))))
 
 
+def _whole(counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Counts as whole numbers of tokens: fractions are rounded up as often as their size says, so that means stay.
+
+    Counts that are fractions of one on average are first multiplied: what is sampled is scaled to the corpus anyway.
+    """
+    low = np.floor(counts)
+    if np.array_equal(low, counts):
+        return counts.astype(np.int64)
+    scaled = counts * max(1.0, 1.0 / float(counts[counts > 0].mean()))
+    low = np.floor(scaled)
+    return (low + (rng.random(len(counts)) < scaled - low)).astype(np.int64)
+
+
 def _sample(settings: SampledTopics, model: Model, root: int, *parts: Batch) -> np.ndarray:
     """Task: tokens by word and topic ``(V, K)``, largest topic first, on average over the last passes."""
     batch = gather(parts)
@@ -154,7 +167,7 @@ def _sample(settings: SampledTopics, model: Model, root: int, *parts: Batch) -> 
             f"SampledTopics: the {x.shape[0]} documents that were drawn have {x.data.sum():.3g} tokens, which are "
             f"sampled one by one; at most {MOST_TOKENS:.2g}. Start from AnchorWords or RandomExamples, or divide counts"
         )
-    repeats = x.data.astype(np.int64)
+    repeats = _whole(x.data, child_rng(root, 1))
     words = np.repeat(x.indices.astype(np.int64), repeats)
     if len(words) == 0:
         raise DataError(f"SampledTopics: the {x.shape[0]} documents that were drawn have no words")

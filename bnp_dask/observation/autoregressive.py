@@ -36,6 +36,8 @@ from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.kernels.numeric.fixed_order import is_fixed
 from bnp_dask.observation import wishart
 from bnp_dask.observation.describing import Axis, Estimate, Estimates, Names, each, vector
+from bnp_dask.observation.interface.drawing import student_draws
+from bnp_dask.observation.interface.equality import compared_by_settings
 from bnp_dask.observation.priors import LOG_2PI, check_dense, default_variance, known, width
 from bnp_dask.observation.ranges import LARGEST, require_scale, require_spread
 
@@ -78,6 +80,7 @@ class MatrixNormalWishart:
 
 
 @register
+@compared_by_settings
 @dataclass(frozen=True, eq=False)
 class AutoRegressiveGaussian:
     """Gaussian about a linear function of the step before: x_t ~ Normal(A x_{t-1}, Lam^-1).
@@ -254,6 +257,14 @@ class AutoRegressiveGaussian:
         """``tr((M_k - M) V (M_k - M)' E[Lam_k]) / 2`` with the prior's M and V, ``(K,)``."""
         shift, prior = params.shift, known("V", self.V)
         return 0.5 * np.einsum("kij,jl,kml,kmi->k", shift, prior, shift, lam, optimize=not is_fixed())
+
+    def draw_step(
+        self, params: MatrixNormalWishart, place: int, before: np.ndarray, rng: np.random.Generator
+    ) -> np.ndarray:
+        # A p given Lam is Gaussian about M p with covariance (p' V^-1 p) Lam^-1
+        stretch = np.array([1.0 + before @ np.linalg.solve(params.V[place], before)])
+        own = params.B[place][None], params.nu[place : place + 1], stretch
+        return params.M[place] @ before + student_draws(*own, np.zeros(1, np.int64), rng)[0]
 
     def estimates(self, params: MatrixNormalWishart, names: Names) -> Estimates:
         d = params.B.shape[1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Self
 
@@ -11,6 +11,7 @@ import numpy as np
 from scipy.special import betaln, psi
 
 from bnp_dask.core.batch import Batch
+from bnp_dask.core.columns import OPTIONAL
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.survey import Survey
@@ -19,6 +20,19 @@ from bnp_dask.kernels.mixture.resp import Resp
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.observation.checks import check_width, cluster_fastest, product, stored, sums, where_first
 from bnp_dask.observation.describing import Estimates, Names, by_feature, largest
+from bnp_dask.observation.interface.equality import compared_by_settings
+from bnp_dask.observation.missing.entries import (
+    GONE,
+    GONE_FIELD,
+    Missing,
+    checked,
+    counts_of,
+    filled,
+    gone,
+    holes,
+    without_gone,
+    zeroed,
+)
 from bnp_dask.observation.priors import known, positive, vector, width
 
 DEFAULT_LAM = 0.5
@@ -31,16 +45,19 @@ class BetaBits:
     """q(phi) = Beta(lam1, lam0) and the coefficients in use.
 
     ``lam1, lam0, log_odds (K, D)``; log likelihood is ``log_odds . x + log_zero``, where ``log_zero (K,)`` is the
-    log probability of a row of zeros.
+    log probability of a row of zeros; ``levels (K, D)`` are its parts by feature, None where missing entries are
+    refused.
     """
 
     lam1: np.ndarray
     lam0: np.ndarray
     log_odds: np.ndarray
     log_zero: np.ndarray
+    levels: np.ndarray | None = field(default=None, metadata=OPTIONAL)
 
 
 @register
+@compared_by_settings
 @dataclass(frozen=True, eq=False)
 class Bernoulli:
     """Rows of zeros and ones: x_d ~ Bernoulli(phi_d), phi_d ~ Beta(lam1_d, lam0_d).
@@ -49,6 +66,8 @@ class Bernoulli:
     ----------
     lam1, lam0
         Prior pseudo-counts of ones and of zeros, > 0, a number or ``(D,)``.  Default 0.5 each.
+    missing
+        ``"marginalise"``: NaN in dense rows is an entry that is missing, and is integrated over.  Default: refused.
 
     Notes
     -----
@@ -58,10 +77,18 @@ class Bernoulli:
 
     lam1: np.ndarray | float | None = None
     lam0: np.ndarray | float | None = None
+    missing: Missing = field(default=None, metadata=OPTIONAL)
+
+    def __post_init__(self) -> None:
+        checked(self.missing)
 
     @property
     def fields(self) -> Mapping[str, Field]:
-        return MappingProxyType({"x": Field(("cluster", "feature"))})
+        return MappingProxyType({"x": Field(("cluster", "feature")), **(GONE_FIELD if self.marginalises else {})})
+
+    @property
+    def marginalises(self) -> bool:
+        return self.missing is not None
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -77,6 +104,8 @@ class Bernoulli:
         check_width(self, batch, width("lam1", self.lam1))
         x = stored(batch)
         wrong = (x != 0) & (x != 1)
+        if self.marginalises and not batch.is_sparse:
+            wrong &= ~np.isnan(x)
         if wrong.any():
             row, column, value = where_first(batch, wrong)
             raise DataError(
@@ -85,28 +114,32 @@ class Bernoulli:
             )
 
     def summarize(self, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:
-        return {"x": sums(batch, resp)}
+        gaps = holes(batch, self.missing)
+        found = {"x": sums(zeroed(batch, gaps), resp)}
+        return {**found, GONE: gone(resp, gaps, batch.n_features)} if self.marginalises else found
 
     def global_step(self, summary: Summary) -> BetaBits:
         prior1, prior0 = self._prior
         lam1 = prior1 + summary["x"]
         # rounding of the two sums may leave a tiny negative number of zeros
-        lam0 = prior0 + np.maximum(summary["N"][:, None] - summary["x"], 0.0)
+        lam0 = prior0 + np.maximum(counts_of(summary, self.missing) - summary["x"], 0.0)
         total = psi(lam1 + lam0)
-        return _with_coefficients(lam1, lam0, psi(lam1) - total, psi(lam0) - total)
+        return self._with_coefficients(lam1, lam0, psi(lam1) - total, psi(lam0) - total)
 
     def at_mode(self, params: BetaBits) -> BetaBits:
         lam1, lam0 = params.lam1, params.lam0
         total = log(lam1 + lam0)
-        return _with_coefficients(lam1, lam0, log(lam1) - total, log(lam0) - total)
+        return self._with_coefficients(lam1, lam0, log(lam1) - total, log(lam0) - total)
 
     def expected_log_lik(self, params: BetaBits, batch: Batch) -> np.ndarray:
-        out = product(batch, params.log_odds)
+        gaps = holes(batch, self.missing)
+        out = product(zeroed(batch, gaps), params.log_odds)
         out += params.log_zero
-        return out
+        return without_gone(out, gaps, params.levels)
 
     def score(self, params: BetaBits, summary: Summary) -> np.ndarray:
-        return np.einsum("kd,kd->k", params.log_odds, summary["x"]) + params.log_zero * summary["N"]
+        total = np.einsum("kd,kd->k", params.log_odds, summary["x"]) + params.log_zero * summary["N"]
+        return total if params.levels is None else total - np.einsum("kd,kd->k", params.levels, summary[GONE])
 
     def kl(self, params: BetaBits) -> np.ndarray:
         prior1, prior0 = self._prior
@@ -125,6 +158,13 @@ class Bernoulli:
         """Bernoulli with the posterior mean of phi."""
         return self.expected_log_lik(self.at_mode(params), batch)
 
+    def draw(self, params: BetaBits, place: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        chance = _expected(params)[place]
+        return (rng.random(chance.shape) < chance).astype(np.float64)
+
+    def impute(self, params: BetaBits, batch: Batch, resp: np.ndarray) -> np.ndarray:
+        return filled(batch, holes(batch, self.missing), matmul(resp, _expected(params)))
+
     def estimates(self, params: BetaBits, names: Names) -> Estimates:
         shown = {"probability": _expected(params), "lam1": params.lam1, "lam0": params.lam0}
         return {name: by_feature(value, names) for name, value in shown.items()}
@@ -136,11 +176,13 @@ class Bernoulli:
     def _prior(self) -> tuple[np.ndarray, np.ndarray]:
         return known("lam1", self.lam1), known("lam0", self.lam0)
 
+    def _with_coefficients(
+        self, lam1: np.ndarray, lam0: np.ndarray, log_one: np.ndarray, log_zero: np.ndarray
+    ) -> BetaBits:
+        levels = log_zero if self.marginalises else None
+        return BetaBits(lam1, lam0, cluster_fastest(log_one - log_zero), log_zero.sum(axis=1), levels)
+
 
 def _expected(params: BetaBits) -> np.ndarray:
     """E[phi], ``(K, D)``."""
     return params.lam1 / (params.lam1 + params.lam0)
-
-
-def _with_coefficients(lam1: np.ndarray, lam0: np.ndarray, log_one: np.ndarray, log_zero: np.ndarray) -> BetaBits:
-    return BetaBits(lam1, lam0, cluster_fastest(log_one - log_zero), log_zero.sum(axis=1))

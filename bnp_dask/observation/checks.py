@@ -28,12 +28,15 @@ def check_width(model: object, batch: Batch, n_features: int | None) -> None:
         require_sound(batch.x, batch.name)
 
 
-def check_counts(model: object, batch: Batch, n_features: int | None) -> None:
-    """Raise DataError unless the batch holds finite whole numbers >= 0, dense or sparse, of the right width."""
+def check_counts(model: object, batch: Batch, n_features: int | None, fractional: bool = False) -> None:
+    """Raise DataError unless the batch holds finite numbers >= 0, dense or sparse, of the right width.
+
+    Whole ones, unless they may be ``fractional``.
+    """
     check_width(model, batch, n_features)
     x = stored(batch)
     for start in range(0, len(x), _step(x)):  # in pieces: masks of a whole batch would be a good part of its size
-        _check_piece(model, batch, x[start : start + _step(x)], start)
+        _check_piece(model, batch, x[start : start + _step(x)], start, fractional)
     if not isinstance(batch.x, np.ndarray) and not batch.x.has_canonical_format:
         merged = batch.x.copy()
         merged.sum_duplicates()
@@ -49,19 +52,23 @@ def _step(x: np.ndarray) -> int:
     return max(1, PIECE_NUMBERS // int(np.prod(x.shape[1:], dtype=np.int64) or 1))
 
 
-def _check_piece(model: object, batch: Batch, piece: np.ndarray, start: int) -> None:
+def _check_piece(model: object, batch: Batch, piece: np.ndarray, start: int, fractional: bool) -> None:
     """Check some of the stored numbers of a batch, from row or entry ``start`` on."""
     for test, what, advice in (
         (lambda: ~np.isfinite(piece), "not a finite number", "Drop or impute such rows"),
         (lambda: piece < 0, "negative", "Counts start at zero; data that can be negative need a Gaussian"),
-        (lambda: piece != np.floor(piece), "not a whole number", "Give the raw counts, not frequencies or tf-idf"),
+        (
+            lambda: not fractional and piece != np.floor(piece),
+            "not a whole number",
+            "Give the raw counts, not frequencies or tf-idf",
+        ),
         (
             lambda: piece > MOST_COUNT,
             "too large",
             f"Double precision holds log likelihoods of counts up to {MOST_COUNT:.3g}",
         ),
     ):
-        wrong = test()
+        wrong = np.asarray(test())
         if wrong.any():
             row, column, value = where_first(batch, wrong, start)
             raise DataError(

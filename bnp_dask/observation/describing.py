@@ -72,6 +72,11 @@ def by_feature(values: np.ndarray, names: Names, axis: str = "feature") -> Estim
     return Estimate((Axis(axis, names),), lambda: values)
 
 
+def by_feature_or_each(values: np.ndarray, names: Names) -> Estimate:
+    """A number for each cluster, ``(K,)``, or for each cluster and feature, ``(K, D)``."""
+    return each(values) if values.ndim == 1 else by_feature(values, names)
+
+
 # -- words --------------------------------------------------------------------------------------------------------
 def vector(values: np.ndarray, names: Names = None) -> str:
     """All of a short vector; least, median and largest of a long one; with names where there are any."""

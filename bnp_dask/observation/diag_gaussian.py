@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple, Self
 
@@ -12,12 +12,35 @@ from scipy.special import gammaln, psi
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.bulk import bulk_of
+from bnp_dask.core.columns import OPTIONAL
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.survey import Survey
 from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
 from bnp_dask.kernels.numeric.arithmetic import log, log1p, matmul
-from bnp_dask.observation.describing import Axis, Estimate, Estimates, Names, by_feature, each, mean_and_deviation
+from bnp_dask.observation.describing import (
+    Axis,
+    Estimate,
+    Estimates,
+    Names,
+    by_feature,
+    by_feature_or_each,
+    mean_and_deviation,
+)
+from bnp_dask.observation.interface.equality import compared_by_settings
+from bnp_dask.observation.missing.entries import (
+    GONE,
+    GONE_FIELD,
+    Missing,
+    by_column,
+    checked,
+    counts_of,
+    filled,
+    gone,
+    holes,
+    one_or_each,
+    without_gone,
+)
 from bnp_dask.observation.priors import (
     LOG_2PI,
     PRIOR_SCALE,
@@ -39,7 +62,8 @@ class NormalGamma:
     """q(mu, lam) per cluster and feature, and the coefficients of the log likelihood.
 
     ``nu, kappa (K,)``, ``m, beta (K, D)``; log likelihood is ``const + linear . y - precision . y**2 / 2`` for
-    centred atoms y: ``const (K,)``, ``linear, precision (K, D)``.
+    centred atoms y: ``const (K,)``, ``linear, precision (K, D)``.  Where atoms lack entries ``nu, kappa`` are
+    ``(K, D)``, and ``levels (K, D)`` are the parts of ``const`` by feature; None where missing entries are refused.
     """
 
     nu: np.ndarray
@@ -49,9 +73,11 @@ class NormalGamma:
     const: np.ndarray
     linear: np.ndarray
     precision: np.ndarray
+    levels: np.ndarray | None = field(default=None, metadata=OPTIONAL)
 
 
 @register
+@compared_by_settings
 @dataclass(frozen=True, eq=False)
 class DiagGaussian:
     """Independent Gaussian features: lam ~ Gamma(nu / 2, rate beta / 2), mu | lam ~ N(m, 1 / (kappa lam)).
@@ -70,6 +96,8 @@ class DiagGaussian:
     center
         Point about which statistics are taken, ``(D,)``, so that large offsets cost no precision.  Default: mean
         of the data's bulk.
+    missing
+        ``"marginalise"``: NaN is an entry that is missing, and is integrated over.  Default: refused.
 
     References
     ----------
@@ -81,11 +109,19 @@ class DiagGaussian:
     m: np.ndarray | float | None = None
     kappa: float | None = None
     center: np.ndarray | None = None
+    missing: Missing = field(default=None, metadata=OPTIONAL)
+
+    def __post_init__(self) -> None:
+        checked(self.missing)
 
     @property
     def fields(self) -> Mapping[str, Field]:
         one = Field(("cluster", "feature"))
-        return MappingProxyType({"x": one, "xx": one})
+        return MappingProxyType({"x": one, "xx": one, **(GONE_FIELD if self.marginalises else {})})
+
+    @property
+    def marginalises(self) -> bool:
+        return self.missing is not None
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -106,48 +142,56 @@ class DiagGaussian:
         return replace(self, nu=nu, beta=beta, m=m, kappa=kappa, center=center)
 
     def check(self, batch: Batch) -> None:
-        check_dense(self, batch, width("center", self.center), self.center, self.beta)
+        check_dense(self, batch, width("center", self.center), self.center, self.beta, self.missing)
 
     def summarize(self, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:
-        sums = cluster_sums(resp, _with_squares(batch.x, self._prior.center))
+        gaps, center = holes(batch, self.missing), self._prior.center
+        sums = cluster_sums(resp, _with_squares(filled(batch, gaps, center), center))
         d = batch.n_features
-        return {"x": np.ascontiguousarray(sums[:, :d]), "xx": np.ascontiguousarray(sums[:, d:])}
+        found = {"x": np.ascontiguousarray(sums[:, :d]), "xx": np.ascontiguousarray(sums[:, d:])}
+        return {**found, GONE: gone(resp, gaps, d)} if self.marginalises else found
 
     def global_step(self, summary: Summary) -> NormalGamma:
-        prior, n = self._prior, summary["N"]
+        prior, n = self._prior, counts_of(summary, self.missing)
         shift = prior.m - prior.center
         kappa = prior.kappa + n
-        m = (prior.kappa * shift + summary["x"]) / kappa[:, None]
+        m = (prior.kappa * shift + summary["x"]) / kappa
         # what the data add is a sum of squares; for a tight cluster 1e8 spreads away it may round below zero
-        squares = summary["xx"] + prior.kappa * shift**2 - kappa[:, None] * m**2
+        squares = summary["xx"] + prior.kappa * shift**2 - kappa * m**2
         beta = prior.beta + np.maximum(squares, 0.0)
         nu = prior.nu + n
-        expected = nu[:, None] / beta
-        log_lam = psi(nu / 2)[:, None] - log(beta / 2)
-        const = 0.5 * np.sum(log_lam - LOG_2PI - expected * m**2 - 1.0 / kappa[:, None], axis=1)
-        return NormalGamma(nu, beta, m + prior.center, kappa, const, expected * m, expected)
+        expected = nu / beta
+        levels = psi(nu / 2) - log(beta / 2) - LOG_2PI - expected * m**2 - 1.0 / kappa
+        const = 0.5 * np.sum(levels, axis=1)
+        nu, kappa = one_or_each(nu), one_or_each(kappa)
+        return NormalGamma(nu, beta, m + prior.center, kappa, const, expected * m, expected, self._kept(levels))
 
     def at_mode(self, params: NormalGamma) -> NormalGamma:
         m = _centred(params)
-        const = 0.5 * np.sum(log(params.precision) - LOG_2PI - params.precision * m**2, axis=1)
-        return replace(params, const=const)
+        levels = log(params.precision) - LOG_2PI - params.precision * m**2
+        return replace(params, const=0.5 * np.sum(levels, axis=1), levels=self._kept(levels))
+
+    def _kept(self, levels: np.ndarray) -> np.ndarray | None:
+        return 0.5 * levels if self.marginalises else None
 
     def expected_log_lik(self, params: NormalGamma, batch: Batch) -> np.ndarray:
         table = np.concatenate([params.linear, -0.5 * params.precision], axis=1)
-        out = matmul(_with_squares(batch.x, self._prior.center), table.T)
+        gaps, center = holes(batch, self.missing), self._prior.center
+        out = matmul(_with_squares(filled(batch, gaps, center), center), table.T)
         out += params.const
-        return out
+        return without_gone(out, gaps, params.levels)
 
     def score(self, params: NormalGamma, summary: Summary) -> np.ndarray:
-        return (
+        total = (
             params.const * summary["N"]
             + np.einsum("kd,kd->k", params.linear, summary["x"])
             - 0.5 * np.einsum("kd,kd->k", params.precision, summary["xx"])
         )
+        return total if params.levels is None else total - np.einsum("kd,kd->k", params.levels, summary[GONE])
 
     def kl(self, params: NormalGamma) -> np.ndarray:
         prior = self._prior
-        nu, kappa = params.nu[:, None], params.kappa[:, None]
+        nu, kappa = by_column(params.nu), by_column(params.kappa)
         shift = _centred(params) - (prior.m - prior.center)
         gamma = (
             0.5 * (nu - prior.nu) * psi(nu / 2)
@@ -168,20 +212,35 @@ class DiagGaussian:
 
     def log_predictive(self, params: NormalGamma, batch: Batch) -> np.ndarray:
         """Product over features of Student t with nu degrees of freedom."""
-        nu = params.nu[:, None]
-        scale = params.beta * (1.0 + 1.0 / params.kappa[:, None])
-        const = np.sum(gammaln((nu + 1) / 2) - gammaln(nu / 2) - 0.5 * log(np.pi * scale), axis=1)
-        y, m = batch.x - self._prior.center, _centred(params)
+        nu, gaps = by_column(params.nu), holes(batch, self.missing)
+        scale = params.beta * (1.0 + 1.0 / by_column(params.kappa))
+        levels = gammaln((nu + 1) / 2) - gammaln(nu / 2) - 0.5 * log(np.pi * scale)
+        const, each_nu = np.sum(levels, axis=1), params.nu.ndim == 1
+        y, m = filled(batch, gaps, self._prior.center) - self._prior.center, _centred(params)
         out = np.empty((batch.n_atoms, len(params.nu)))
         for k in range(len(params.nu)):
-            square = (y - m[k]) ** 2 / scale[k]
-            out[:, k] = const[k] - 0.5 * (params.nu[k] + 1) * log1p(square).sum(axis=1)
-        return out
+            grown = log1p((y - m[k]) ** 2 / scale[k])
+            if gaps is not None:
+                grown[gaps] = 0.0
+            fall = (params.nu[k] + 1) * grown.sum(axis=1) if each_nu else matmul(grown, params.nu[k] + 1)
+            out[:, k] = const[k] - 0.5 * fall
+        return without_gone(out, gaps, levels)
+
+    def draw(self, params: NormalGamma, place: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        nu, kappa = (np.broadcast_to(by_column(n), params.m.shape)[place] for n in (params.nu, params.kappa))
+        width = np.sqrt(params.beta[place] * (1.0 + 1.0 / kappa) / rng.chisquare(nu))
+        return params.m[place] + width * rng.standard_normal(nu.shape)
+
+    def impute(self, params: NormalGamma, batch: Batch, resp: np.ndarray) -> np.ndarray:
+        return filled(batch, holes(batch, self.missing), matmul(resp, params.m))
 
     def estimates(self, params: NormalGamma, names: Names) -> Estimates:
         variance = Estimate((Axis("feature", names),), lambda: _expected_variance(params))
-        mean = by_feature(params.m, names)
-        return {"mean": mean, "variance": variance, "nu": each(params.nu), "kappa": each(params.kappa)}
+        mean, (nu, kappa) = (
+            by_feature(params.m, names),
+            (by_feature_or_each(n, names) for n in (params.nu, params.kappa)),
+        )
+        return {"mean": mean, "variance": variance, "nu": nu, "kappa": kappa}
 
     def describe(self, params: NormalGamma, k: int, names: Names) -> str:
         return mean_and_deviation(params.m[k], _expected_variance(params)[k], names)
@@ -218,7 +277,8 @@ def _with_squares(x: np.ndarray, center: np.ndarray) -> np.ndarray:
 
 def _expected_variance(params: NormalGamma) -> np.ndarray:
     """E[1 / lam], ``(K, D)``; 1 / E[lam] where that mean does not exist."""
-    return params.beta / np.where(params.nu > 2, params.nu - 2, params.nu)[:, None]
+    nu = by_column(params.nu)
+    return params.beta / np.where(nu > 2, nu - 2, nu)
 
 
 def _centred(params: NormalGamma) -> np.ndarray:

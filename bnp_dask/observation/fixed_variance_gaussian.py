@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple, Self
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.bulk import bulk_of
+from bnp_dask.core.columns import OPTIONAL
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.survey import Survey
@@ -18,7 +19,21 @@ from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.observation.base import LOG_BASE
 from bnp_dask.observation.checks import atom_mass
-from bnp_dask.observation.describing import Estimates, Names, by_feature, each, mean_and_deviation
+from bnp_dask.observation.describing import Estimates, Names, by_feature, by_feature_or_each, mean_and_deviation
+from bnp_dask.observation.interface.equality import compared_by_settings
+from bnp_dask.observation.missing.entries import (
+    GONE,
+    GONE_FIELD,
+    Missing,
+    by_column,
+    checked,
+    counts_of,
+    filled,
+    gone,
+    holes,
+    one_or_each,
+    without_gone,
+)
 from bnp_dask.observation.priors import (
     LOG_2PI,
     PRIOR_SCALE,
@@ -40,16 +55,19 @@ class NormalMean:
     """q(mu) = N(m, variance / kappa) and the coefficients in use.
 
     ``m (K, D)``, ``kappa (K,)``; log likelihood is ``linear . y + const`` for centred atoms y, up to log h(x):
-    ``linear (K, D)``, ``const (K,)``.
+    ``linear (K, D)``, ``const (K,)``.  Where atoms lack entries ``kappa`` is ``(K, D)``, and ``levels (K, D)`` are the
+    parts of ``const`` by feature; None where missing entries are refused.
     """
 
     m: np.ndarray
     kappa: np.ndarray
     linear: np.ndarray
     const: np.ndarray
+    levels: np.ndarray | None = field(default=None, metadata=OPTIONAL)
 
 
 @register
+@compared_by_settings
 @dataclass(frozen=True, eq=False)
 class FixedVarianceGaussian:
     """Gaussian features of known variance: x_d ~ N(mu_d, variance_d), mu_d ~ N(m_d, variance_d / kappa).
@@ -68,6 +86,8 @@ class FixedVarianceGaussian:
     center
         Point about which statistics are taken, ``(D,)``, so that large offsets cost no precision.  Default: mean
         of the data's bulk.
+    missing
+        ``"marginalise"``: NaN is an entry that is missing, and is integrated over.  Default: refused.
 
     References
     ----------
@@ -79,10 +99,19 @@ class FixedVarianceGaussian:
     m: np.ndarray | float | None = None
     kappa: float | None = None
     center: np.ndarray | float | None = None
+    missing: Missing = field(default=None, metadata=OPTIONAL)
+
+    def __post_init__(self) -> None:
+        checked(self.missing)
 
     @property
     def fields(self) -> Mapping[str, Field]:
-        return MappingProxyType({"x": Field(("cluster", "feature")), LOG_BASE: Field()})
+        own = {"x": Field(("cluster", "feature")), LOG_BASE: Field()}
+        return MappingProxyType({**own, **(GONE_FIELD if self.marginalises else {})})
+
+    @property
+    def marginalises(self) -> bool:
+        return self.missing is not None
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -102,32 +131,46 @@ class FixedVarianceGaussian:
         return replace(self, variance=variance, m=m, kappa=kappa, center=center)
 
     def check(self, batch: Batch) -> None:
-        check_dense(self, batch, width("center", self.center), self.center, self.variance)
+        check_dense(self, batch, width("center", self.center), self.center, self.variance, self.missing)
 
     def summarize(self, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:
-        y = batch.x - self._prior.center
-        return {"x": cluster_sums(resp, y), LOG_BASE: np.asarray(matmul(atom_mass(resp), self._log_base(y)))}
+        gaps, center = holes(batch, self.missing), self._prior.center
+        y = filled(batch, gaps, center) - center
+        found = {"x": cluster_sums(resp, y), LOG_BASE: np.asarray(matmul(atom_mass(resp), self._log_base(y, gaps)))}
+        return {**found, GONE: gone(resp, gaps, batch.n_features)} if self.marginalises else found
 
     def global_step(self, summary: Summary) -> NormalMean:
         prior = self._prior
-        kappa = prior.kappa + summary["N"]
-        y = (prior.kappa * (prior.m - prior.center) + summary["x"]) / kappa[:, None]
-        return _with_coefficients(prior, y, kappa, prior.center.size / kappa)
+        kappa = prior.kappa + counts_of(summary, self.missing)
+        y = (prior.kappa * (prior.m - prior.center) + summary["x"]) / kappa
+        return self._with_coefficients(y, one_or_each(kappa), 1.0)
 
     def at_mode(self, params: NormalMean) -> NormalMean:
-        return _with_coefficients(self._prior, _centred(self._prior, params), params.kappa, 0.0)
+        return self._with_coefficients(_centred(self._prior, params), params.kappa, 0.0)
+
+    def _with_coefficients(self, y: np.ndarray, kappa: np.ndarray, spread: float) -> NormalMean:
+        """Coefficients for centred means ``y (K, D)``; ``spread`` is how often the variance of the mean counts."""
+        prior = self._prior
+        linear = y / prior.variance
+        wide = spread * prior.center.size / kappa if kappa.ndim == 1 else spread * np.sum(1.0 / kappa, axis=1)
+        const = -0.5 * (np.einsum("kd,kd->k", linear, y) + wide)
+        levels = -0.5 * (linear * y + spread / by_column(kappa)) if self.marginalises else None
+        return NormalMean(y + prior.center, kappa, linear, const, levels)
 
     def expected_log_lik(self, params: NormalMean, batch: Batch) -> np.ndarray:
-        out = matmul(batch.x - self._prior.center, params.linear.T)
+        gaps, center = holes(batch, self.missing), self._prior.center
+        out = matmul(filled(batch, gaps, center) - center, params.linear.T)
         out += params.const
-        return out
+        return without_gone(out, gaps, params.levels)
 
     def score(self, params: NormalMean, summary: Summary) -> np.ndarray:
-        return np.einsum("kd,kd->k", params.linear, summary["x"]) + params.const * summary["N"]
+        total = np.einsum("kd,kd->k", params.linear, summary["x"]) + params.const * summary["N"]
+        return total if params.levels is None else total - np.einsum("kd,kd->k", params.levels, summary[GONE])
 
     def kl(self, params: NormalMean) -> np.ndarray:
         ratio = self._prior.kappa / params.kappa
-        return 0.5 * self._prior.center.size * (ratio - 1.0 - log(ratio)) - self.log_prior(params)
+        mean = ratio - 1.0 - log(ratio)
+        return 0.5 * (self._prior.center.size * mean if mean.ndim == 1 else mean.sum(axis=1)) - self.log_prior(params)
 
     def log_prior(self, params: NormalMean) -> np.ndarray:
         prior = self._prior
@@ -137,27 +180,38 @@ class FixedVarianceGaussian:
     def log_predictive(self, params: NormalMean, batch: Batch) -> np.ndarray:
         """Gaussian with variance (1 + 1 / kappa_k) times that of the likelihood."""
         prior = self._prior
-        wider = 1.0 + 1.0 / params.kappa
-        const = -0.5 * (np.sum(LOG_2PI + log(prior.variance)) + prior.center.size * log(wider))
-        y, m = batch.x - prior.center, _centred(prior, params)
+        wider, gaps = 1.0 + 1.0 / by_column(params.kappa), holes(batch, self.missing)
+        levels = -0.5 * (LOG_2PI + log(prior.variance) + log(wider))
+        const = levels.sum(axis=1)
+        y, m = filled(batch, gaps, prior.center) - prior.center, _centred(prior, params)
         out = np.empty((batch.n_atoms, len(wider)))
         for k in range(len(wider)):
-            square = (y - m[k]) ** 2 / prior.variance
-            out[:, k] = const[k] - 0.5 * square.sum(axis=1) / wider[k]
-        return out
+            square = (y - m[k]) ** 2 / (prior.variance * wider[k])
+            if gaps is not None:
+                square[gaps] = 0.0
+            out[:, k] = const[k] - 0.5 * square.sum(axis=1)
+        return without_gone(out, gaps, levels)
+
+    def draw(self, params: NormalMean, place: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        wider = np.broadcast_to(1.0 + 1.0 / by_column(params.kappa), params.m.shape)[place]
+        return params.m[place] + np.sqrt(self._prior.variance * wider) * rng.standard_normal(wider.shape)
+
+    def impute(self, params: NormalMean, batch: Batch, resp: np.ndarray) -> np.ndarray:
+        return filled(batch, holes(batch, self.missing), matmul(resp, params.m))
 
     def estimates(self, params: NormalMean, names: Names) -> Estimates:
         variance = np.broadcast_to(self._prior.variance, params.m.shape)
         mean = by_feature(params.m, names)
-        return {"mean": mean, "variance": by_feature(variance, names), "kappa": each(params.kappa)}
+        return {"mean": mean, "variance": by_feature(variance, names), "kappa": by_feature_or_each(params.kappa, names)}
 
     def describe(self, params: NormalMean, k: int, names: Names) -> str:
         return mean_and_deviation(params.m[k], self._prior.variance, names)
 
-    def _log_base(self, y: np.ndarray) -> np.ndarray:
-        """log h, ``(n,)``: the density of centred atoms under mean zero."""
-        variance = self._prior.variance
-        return -0.5 * (matmul(y**2, 1.0 / variance) + np.sum(LOG_2PI + log(variance)))
+    def _log_base(self, y: np.ndarray, gaps: np.ndarray | None) -> np.ndarray:
+        """log h, ``(n,)``: the density of centred atoms under mean zero; of what they lack ``y`` is zero."""
+        levels = LOG_2PI + log(self._prior.variance)
+        found = -0.5 * (matmul(y**2, 1.0 / self._prior.variance) + np.sum(levels))
+        return found if gaps is None else found + 0.5 * matmul(gaps.astype(np.float64), levels)
 
     @property
     def _prior(self) -> _Prior:
@@ -181,8 +235,3 @@ class _Prior(NamedTuple):
 def _centred(prior: _Prior, params: NormalMean) -> np.ndarray:
     """Posterior means about the center, ``(K, D)``, without the rounding that a large offset costs ``m``."""
     return params.linear * prior.variance
-
-
-def _with_coefficients(prior: _Prior, y: np.ndarray, kappa: np.ndarray, spread: np.ndarray | float) -> NormalMean:
-    linear = y / prior.variance
-    return NormalMean(y + prior.center, kappa, linear, -0.5 * (np.einsum("kd,kd->k", linear, y) + spread))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Self
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.bulk import bulk_of
+from bnp_dask.core.columns import OPTIONAL
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.survey import Survey
@@ -25,10 +26,14 @@ from bnp_dask.kernels.gaussian.quadratic import (
     whitened_squares,
 )
 from bnp_dask.kernels.gaussian.screen import Forms
-from bnp_dask.kernels.mixture.resp import Resp
+from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.observation import wishart
 from bnp_dask.observation.describing import Axis, Estimate, Estimates, Names, by_feature, each, mean_and_deviation
+from bnp_dask.observation.interface.drawing import student_draws
+from bnp_dask.observation.interface.equality import compared_by_settings
+from bnp_dask.observation.missing.entries import ENTROPY, GONE, Missing, checked, filled, holes, rows_of
+from bnp_dask.observation.missing.gaussian import add_expectations, conditional_means, integrate, marginal_predictive
 from bnp_dask.observation.priors import (
     LOG_2PI,
     PRIOR_SCALE,
@@ -40,6 +45,9 @@ from bnp_dask.observation.priors import (
     width,
 )
 from bnp_dask.observation.ranges import location, require_scale, require_spread
+
+ROUNDS = 3
+"""Passes over atoms with missing entries where nothing is believed of their clusters yet."""
 
 EMPTY = 1e-20
 """Atoms of a cluster below which its sums are what rounding left of atoms that went: they have no mean."""
@@ -80,6 +88,7 @@ class NormalWishart:
 
 
 @register
+@compared_by_settings
 @dataclass(frozen=True, eq=False)
 class Gaussian:
     """Gaussian of full covariance: Lam ~ Wishart(nu, B^-1), mu | Lam ~ Normal(m, (kappa Lam)^-1).
@@ -99,6 +108,12 @@ class Gaussian:
     center
         Point about which statistics are taken, ``(D,)``, so that large offsets cost no precision.  Default: mean
         of the data's bulk.
+    missing
+        ``"marginalise"``: NaN is an entry that is missing, and is integrated over.  Default: refused.
+
+    Notes
+    -----
+    Missing entries are part of the variational distribution, see :mod:`bnp_dask.observation.missing.gaussian`.
 
     References
     ----------
@@ -110,10 +125,20 @@ class Gaussian:
     m: np.ndarray | float | None = None
     kappa: float | None = None
     center: np.ndarray | float | None = None
+    missing: Missing = field(default=None, metadata=OPTIONAL)
+
+    def __post_init__(self) -> None:
+        checked(self.missing)
 
     @property
     def fields(self) -> Mapping[str, Field]:
-        return MappingProxyType({"x": Field(("cluster", "feature")), "xx": Field(("cluster", "packed"))})
+        own = {"x": Field(("cluster", "feature")), "xx": Field(("cluster", "packed"))}
+        one = Field(("cluster",))
+        return MappingProxyType({**own, ENTROPY: one, GONE: one} if self.marginalises else own)
+
+    @property
+    def marginalises(self) -> bool:
+        return self.missing is not None
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -136,15 +161,53 @@ class Gaussian:
         return replace(self, nu=nu, B=scale, m=m, kappa=kappa, center=center)
 
     def check(self, batch: Batch) -> None:
-        check_dense(self, batch, width("center", self.center), self.center, self.B)
+        check_dense(self, batch, width("center", self.center), self.center, self.B, self.missing)
 
     def summarize(self, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:
-        first, second = moment_sums(batch.x, self.center, resp)
-        return {"x": first, "xx": second}
+        gaps = holes(batch, self.missing)
+        if gaps is None:
+            return self._sums(batch, resp, None, None)
+        n_clusters = resp.shape[1] if isinstance(resp, np.ndarray) else resp.n_clusters
+        ids, fields = np.arange(n_clusters), {"N": Field(("cluster",)), **self.fields}
+        # with no beliefs to go by, those of the prior, and then those that follow from them
+        nothing = {"N": np.zeros(n_clusters), "x": np.zeros((n_clusters, batch.n_features))}
+        values = {
+            **nothing,
+            "xx": np.zeros((n_clusters, n_packed(batch.n_features))),
+            ENTROPY: nothing["N"],
+            GONE: nothing["N"],
+        }
+        for _ in range(ROUNDS):
+            params = self.global_step(Summary(ids, fields, values))
+            values = {"N": cluster_sums(resp), **self._sums(batch, resp, gaps, params)}
+        return {name: values[name] for name in self.fields}
+
+    def complete(self, params: NormalWishart, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:
+        return self._sums(batch, resp, holes(batch, self.missing), params)
+
+    def _sums(
+        self, batch: Batch, resp: Resp, gaps: np.ndarray | None, params: NormalWishart | None
+    ) -> dict[str, np.ndarray]:
+        """Expected statistics of a batch with ``gaps (n, D)``, or none."""
+        x = filled(batch, gaps, self.center)
+        first, second = moment_sums(x, self.center, resp)
+        entropy = np.zeros(len(first))
+        if gaps is not None and params is not None:
+            add_expectations(params, x - self.center, gaps, resp, first, second, entropy)
+        held = {"x": first, "xx": second}
+        if not self.marginalises:
+            return held
+        void = np.zeros(len(first)) if gaps is None else rows_of(resp, np.flatnonzero(gaps.all(axis=1))).sum(axis=0)
+        return {**held, ENTROPY: entropy, GONE: void}
+
+    def _count(self, summary: Summary) -> np.ndarray:
+        """Atoms of each cluster that have any entry, ``(K,)``."""
+        n: np.ndarray = summary["N"]
+        return np.maximum(n - summary[GONE], 0.0) if self.marginalises and summary[GONE].any() else n
 
     def global_step(self, summary: Summary) -> NormalWishart:
         d = len(self.center)
-        n = summary["N"]
+        n = self._count(summary)
         prior = self.m - self.center
         nu, kappa = self.nu + n, self.kappa + n
         shift = (self.kappa * prior + summary["x"]) / kappa[:, None]
@@ -184,27 +247,32 @@ class Gaussian:
         return scale
 
     def evidence(self, summary: Summary) -> np.ndarray:
-        n = summary["N"]
+        n = self._count(summary)
         nu, kappa = self.nu + n, self.kappa + n
         scale = self._posterior_scale(n, summary["x"], summary["xx"], kappa)
         log_det = wishart.log_dets(scale, summary.ids, type(self).__name__)
         mean_part = 0.5 * len(self.center) * log(self.kappa / kappa)
-        return wishart.log_evidence(n, nu, log_det, self.nu, self.B) + mean_part
+        evidence = wishart.log_evidence(n, nu, log_det, self.nu, self.B) + mean_part
+        return evidence + summary[ENTROPY] if self.marginalises else evidence
 
     def at_mode(self, params: NormalWishart) -> NormalWishart:
         d = len(self.center)
         return _at_level(params, 0.5 * (d * log(params.nu) - params.log_det - d * LOG_2PI))
 
     def expected_log_lik(self, params: NormalWishart, batch: Batch) -> np.ndarray:
+        gaps = holes(batch, self.missing)
+        x = filled(batch, gaps, self.center)
         if params.whiten.all():
             out = np.empty((batch.n_atoms, len(params.nu)))
         else:
-            out = quadratic_log_lik(batch.x, self.center, params.theta)
+            out = quadratic_log_lik(x, self.center, params.theta)
         if params.whiten.any():
-            y = batch.x - self.center
+            y = x - self.center
             for k in np.flatnonzero(params.whiten):
                 squares = whitened_squares(y, params.shift[k], wishart.root(params.B[k]))
                 out[:, k] = params.level[k] - 0.5 * params.nu[k] * squares
+        if gaps is not None:
+            integrate(params, x - self.center, gaps, out)
         return out
 
     def lean(self, params: NormalWishart, screened: bool) -> NormalWishart:
@@ -215,11 +283,12 @@ class Gaussian:
 
     def score(self, params: NormalWishart, summary: Summary) -> np.ndarray:
         d = len(self.center)
-        return (
-            params.theta[:, d] * summary["N"]
+        total = (
+            params.theta[:, d] * self._count(summary)
             + np.einsum("kd,kd->k", params.theta[:, :d], summary["x"])
             + np.einsum("kp,kp->k", params.theta[:, d + 1 :], summary["xx"])
         )
+        return total + summary[ENTROPY] if self.marginalises else total
 
     def kl(self, params: NormalWishart) -> np.ndarray:
         d = len(self.center)
@@ -235,6 +304,9 @@ class Gaussian:
         d = len(self.center)
         log_det = d * log(params.nu) - params.log_det
         return 0.5 * self.nu * log_det + matmul(params.theta[:, d + 1 :], pack(self.B)) - self._pull(params)
+
+    def draw(self, params: NormalWishart, place: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        return params.m[place] + student_draws(params.B, params.nu, 1.0 + 1.0 / params.kappa, place, rng)
 
     def best_joint(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
         """Log likelihood plus log prior of each atom at the point estimate of a cluster that holds it alone, ``(n,)``
@@ -258,7 +330,13 @@ class Gaussian:
         return mean_and_deviation(params.m[k], variance, names)
 
     def log_predictive(self, params: NormalWishart, batch: Batch) -> np.ndarray:
-        """Student t with nu - D + 1 degrees of freedom."""
+        """Student t with nu - D + 1 degrees of freedom, of the entries that are there."""
+        gaps = holes(batch, self.missing)
+        if gaps is not None:
+            whole = np.flatnonzero(~gaps.any(axis=1))
+            out = marginal_predictive(params, self.center, batch, gaps)
+            out[whole] = self.log_predictive(params, batch.take(whole)) if len(whole) else 0.0
+            return out
         y = batch.x - self.center
         out = np.empty((batch.n_atoms, len(params.nu)))
         for k in range(len(params.nu)):
@@ -266,6 +344,10 @@ class Gaussian:
             stretch = 1.0 + 1.0 / params.kappa[k]
             out[:, k] = wishart.student_log_density(squares, params.nu[k], params.log_det[k], stretch, y.shape[1])
         return out
+
+    def impute(self, params: NormalWishart, batch: Batch, resp: np.ndarray) -> np.ndarray:
+        gaps = holes(batch, self.missing)
+        return np.array(batch.x) if gaps is None else conditional_means(params, self.center, batch, gaps, resp)
 
 
 def _at_level(params: NormalWishart, level: np.ndarray) -> NormalWishart:

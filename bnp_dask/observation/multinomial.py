@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Self
 
@@ -11,11 +11,12 @@ import numpy as np
 from scipy.special import gammaln
 
 from bnp_dask.core.batch import Batch
+from bnp_dask.core.columns import OPTIONAL
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.survey import Survey
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.inputs.settings import hold, share_below_one
+from bnp_dask.inputs.settings import flag, hold, share_below_one
 from bnp_dask.kernels.mixture.resp import AnyResp, WordResp
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.kernels.numeric.special import psi_gammaln
@@ -24,6 +25,7 @@ from bnp_dask.kernels.topics.dirichlet import dirichlet_table, table_scores
 from bnp_dask.observation.base import LOG_BASE
 from bnp_dask.observation.checks import as_csr, atom_mass, check_counts, cluster_fastest, sums
 from bnp_dask.observation.describing import Axis, Estimate, Estimates, Names, by_feature, largest
+from bnp_dask.observation.interface.equality import compared_by_settings
 from bnp_dask.observation.priors import known, positive, vector, width
 from bnp_dask.observation.ranges import MOST_COUNT
 
@@ -42,6 +44,7 @@ class DirichletWords:
 
 
 @register
+@compared_by_settings
 @dataclass(frozen=True, eq=False)
 class Multinomial:
     """Counts of V words per document: x ~ Multinomial(sum x, phi), phi ~ Dirichlet(lam).
@@ -54,6 +57,9 @@ class Multinomial:
         Share of a number ``lam``, 0 to less than 1, that words get in proportion to how often they are in the data
         instead of evenly; ``lam`` is the mean over words then, so that the prior of word v is ``lam (1 - common +
         common V f_v)`` with its share f_v of all tokens.  Default 0: all words are alike beforehand.
+    fractional
+        Whether counts may be fractions, such as weighted or expected ones.  Gamma functions then stand for factorials,
+        so that all formulas hold; a corpus times ten says ten times as much.  Default: refused.
 
     Notes
     -----
@@ -78,8 +84,11 @@ class Multinomial:
 
     lam: np.ndarray | float | None = None
     common: float = 0.0
+    fractional: bool | None = field(default=None, metadata=OPTIONAL)
 
     def __post_init__(self) -> None:
+        if self.fractional is not None:
+            flag("fractional", self.fractional)
         hold(self, "common", share_below_one("common", self.common, "a share of the prior"))
         if self.common and width("lam", self.lam) is not None:
             raise SettingError(
@@ -105,7 +114,7 @@ class Multinomial:
         return replace(self, lam=each, common=0.0)  # it is in the numbers now
 
     def check(self, batch: Batch) -> None:
-        check_counts(self, batch, width("lam", self.lam))
+        check_counts(self, batch, width("lam", self.lam), bool(self.fractional))
         length = np.asarray(batch.x.sum(axis=1))
         if length.max(initial=0.0) > MOST_COUNT:
             raise DataError(
@@ -162,6 +171,14 @@ class Multinomial:
         words = rising_sums(counts, params.lam)
         length = np.asarray(counts.sum(axis=1), np.float64)
         return words - rising(length, params.lam.sum(axis=1)) + self._log_base(batch)[:, None]
+
+    def draw_words(
+        self, params: DirichletWords, place: np.ndarray, length: int, rng: np.random.Generator
+    ) -> np.ndarray:
+        out = np.empty((len(place), params.lam.shape[1]))
+        for row, k in enumerate(place.tolist()):
+            out[row] = rng.multinomial(length, rng.dirichlet(params.lam[k]))
+        return out
 
     def estimates(self, params: DirichletWords, names: Names) -> Estimates:
         share = Estimate((Axis("word", names),), lambda: params.lam / params.lam.sum(axis=1, keepdims=True))

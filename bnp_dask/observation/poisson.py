@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Self
 
@@ -13,6 +13,7 @@ from scipy.special import gammaln, psi
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.bulk import bulk_of
+from bnp_dask.core.columns import OPTIONAL
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.survey import Survey
@@ -24,6 +25,19 @@ from bnp_dask.kernels.topics.counts import rising_sums, row_log_factorials
 from bnp_dask.observation.base import LOG_BASE
 from bnp_dask.observation.checks import as_csr, atom_mass, check_counts, cluster_fastest, product, sums
 from bnp_dask.observation.describing import Estimates, Names, by_feature, largest
+from bnp_dask.observation.interface.equality import compared_by_settings
+from bnp_dask.observation.missing.entries import (
+    GONE,
+    GONE_FIELD,
+    Missing,
+    checked,
+    counts_of,
+    filled,
+    gone,
+    holes,
+    without_gone,
+    zeroed,
+)
 from bnp_dask.observation.priors import known, positive, scales, vector, width
 
 
@@ -42,6 +56,7 @@ class GammaRates:
 
 
 @register
+@compared_by_settings
 @dataclass(frozen=True, eq=False)
 class Poisson:
     """Counts per feature: x_d ~ Poisson(rate_d), rate_d ~ Gamma(a_d, rate b_d), so E[rate] = a / b.
@@ -54,6 +69,8 @@ class Poisson:
         Rate of the Gamma, > 0, one over counts, a number or ``(D,)``.  Default: a divided by the mean of the data's
         bulk (:func:`bnp_dask.core.bulk.bulk_of`), so that clusters are expected to have that mean rate.  A column of
         zeros has no mean; it is taken to have one count in the whole data set, with a warning.
+    missing
+        ``"marginalise"``: NaN in dense rows is an entry that is missing, and is integrated over.  Default: refused.
 
     Notes
     -----
@@ -63,10 +80,19 @@ class Poisson:
 
     a: np.ndarray | float | None = None
     b: np.ndarray | float | None = None
+    missing: Missing = field(default=None, metadata=OPTIONAL)
+
+    def __post_init__(self) -> None:
+        checked(self.missing)
 
     @property
     def fields(self) -> Mapping[str, Field]:
-        return MappingProxyType({"x": Field(("cluster", "feature")), LOG_BASE: Field()})
+        own = {"x": Field(("cluster", "feature")), LOG_BASE: Field()}
+        return MappingProxyType({**own, **(GONE_FIELD if self.marginalises else {})})
+
+    @property
+    def marginalises(self) -> bool:
+        return self.missing is not None
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -81,28 +107,33 @@ class Poisson:
         return replace(self, a=a, b=b)
 
     def check(self, batch: Batch) -> None:
-        check_counts(self, batch, width("a", self.a))
+        check_counts(self, zeroed(batch, holes(batch, self.missing)), width("a", self.a))
 
     def summarize(self, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:
-        log_base = -row_log_factorials(as_csr(batch))
-        return {"x": sums(batch, resp), LOG_BASE: np.asarray(matmul(atom_mass(resp), log_base))}
+        gaps = holes(batch, self.missing)
+        counts = zeroed(batch, gaps)
+        log_base = -row_log_factorials(as_csr(counts))
+        found = {"x": sums(counts, resp), LOG_BASE: np.asarray(matmul(atom_mass(resp), log_base))}
+        return {**found, GONE: gone(resp, gaps, batch.n_features)} if self.marginalises else found
 
     def global_step(self, summary: Summary) -> GammaRates:
         prior_a, prior_b = self._prior
         a = prior_a + summary["x"]
-        b = prior_b + summary["N"][:, None]
+        b = prior_b + counts_of(summary, self.missing)
         return GammaRates(a, b, cluster_fastest(psi(a) - log(b)), np.sum(a / b, axis=1))
 
     def at_mode(self, params: GammaRates) -> GammaRates:
         return replace(params, log_rate=cluster_fastest(log(params.a) - log(params.b)))
 
     def expected_log_lik(self, params: GammaRates, batch: Batch) -> np.ndarray:
-        out = product(batch, params.log_rate)
+        gaps = holes(batch, self.missing)
+        out = product(zeroed(batch, gaps), params.log_rate)
         out -= params.total
-        return out
+        return without_gone(out, gaps, -params.a / params.b)
 
     def score(self, params: GammaRates, summary: Summary) -> np.ndarray:
-        return np.einsum("kd,kd->k", params.log_rate, summary["x"]) - params.total * summary["N"]
+        total = np.einsum("kd,kd->k", params.log_rate, summary["x"]) - params.total * summary["N"]
+        return total + np.einsum("kd,kd->k", params.a / params.b, summary[GONE]) if self.marginalises else total
 
     def kl(self, params: GammaRates) -> np.ndarray:
         prior_a, prior_b = self._prior
@@ -117,10 +148,19 @@ class Poisson:
 
     def log_predictive(self, params: GammaRates, batch: Batch) -> np.ndarray:
         """Product over features of negative binomials."""
-        counts = as_csr(batch)
-        none = -np.sum(params.a * log1p(1.0 / params.b), axis=1)
+        gaps = holes(batch, self.missing)
+        held = zeroed(batch, gaps)
+        counts = as_csr(held)
+        levels = -params.a * log1p(1.0 / params.b)
         log_base = -row_log_factorials(counts)
-        return rising_sums(counts, params.a) - product(batch, log1p(params.b)) + none + log_base[:, None]
+        found = rising_sums(counts, params.a) - product(held, log1p(params.b)) + levels.sum(axis=1) + log_base[:, None]
+        return without_gone(found, gaps, levels)
+
+    def draw(self, params: GammaRates, place: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        return rng.poisson(rng.gamma(params.a[place], 1.0 / params.b[place])).astype(np.float64)
+
+    def impute(self, params: GammaRates, batch: Batch, resp: np.ndarray) -> np.ndarray:
+        return filled(batch, holes(batch, self.missing), matmul(resp, params.a / params.b))
 
     def estimates(self, params: GammaRates, names: Names) -> Estimates:
         shown = {"rate": params.a / params.b, "a": params.a, "b": params.b}

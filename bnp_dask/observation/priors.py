@@ -12,6 +12,7 @@ from bnp_dask.core.bulk import Bulk
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs.arrays import real_setting
 from bnp_dask.inputs.settings import LEAST_MASS, MOST_MASS, shown
+from bnp_dask.observation.missing.entries import Missing
 from bnp_dask.observation.ranges import check_reach
 
 LOG_2PI = math.log(2 * math.pi)
@@ -32,7 +33,12 @@ def width(name: str, value: object) -> int | None:
 
 
 def check_dense(
-    model: object, batch: Batch, n_features: int | None, center: object = None, scale: object = None
+    model: object,
+    batch: Batch,
+    n_features: int | None,
+    center: object = None,
+    scale: object = None,
+    missing: Missing = None,
 ) -> None:
     """Raise DataError unless the batch holds dense rows that float64 can square, of the right width where it is known.
 
@@ -45,6 +51,8 @@ def check_dense(
     center, scale
         Of the prior where they are known: rows may only be so far away that their quadratic forms can be held.  A scale
         ``(D, D)`` stands for its diagonal.
+    missing
+        How the model takes NaN.
     """
     name = type(model).__name__
     if batch.is_sparse:
@@ -52,10 +60,11 @@ def check_dense(
     if n_features is not None and batch.n_features != n_features:
         raise DataError(f"{batch.name}: {batch.n_features} features, but {name} was set up for {n_features}")
     if center is None or scale is None:
-        check_reach(model, batch)
+        check_reach(model, batch, may_miss=missing is not None)
         return
     size = real_setting("scale", scale)
-    check_reach(model, batch, real_setting("center", center), size.diagonal() if size.ndim == 2 else size)
+    size = size.diagonal() if size.ndim == 2 else size
+    check_reach(model, batch, real_setting("center", center), size, missing is not None)
 
 
 def positive(name: str, value: object) -> np.ndarray:

@@ -22,6 +22,9 @@ from bnp_dask.kernels.mixture.resp import Resp
 from bnp_dask.observation.base import LOG_BASE, NamingObservation, Observation
 from bnp_dask.observation.checks import check_width
 from bnp_dask.observation.describing import Axis, Estimates, Names, describe_cluster, estimates_of
+from bnp_dask.observation.interface.drawing import DrawingObservation
+from bnp_dask.observation.interface.equality import compared_by_settings
+from bnp_dask.observation.missing.entries import MarginalObservation, completed, marginalises
 
 FEW = 3
 """Columns of a group that its name lists."""
@@ -40,6 +43,7 @@ class ProductParams:
 
 
 @register
+@compared_by_settings
 @dataclass(frozen=True, eq=False)
 class Product:
     """A cluster generates each group of columns from its own likelihood, independently.
@@ -161,10 +165,17 @@ class Product:
                 name += f", columns {self._label(i, None)[0]} (their numbers count from the first of the group)"
             part.check(replace(self._view(i, batch), name=name))
 
+    @property
+    def marginalises(self) -> bool:
+        return any(marginalises(part) for part in self.parts)
+
     def summarize(self, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:
+        return self.complete(ProductParams((None,) * len(self.parts)), batch, resp)
+
+    def complete(self, params: ProductParams, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:
         values: dict[str, np.ndarray] = {}
-        for i, part in enumerate(self.parts):
-            for name, value in part.summarize(self._view(i, batch), resp).items():
+        for i, (part, own) in enumerate(zip(self.parts, params.parts, strict=True)):
+            for name, value in completed(part, own, self._view(i, batch), resp).items():
                 if name == LOG_BASE:
                     values[LOG_BASE] = values.get(LOG_BASE, np.zeros(())) + value
                 else:
@@ -200,6 +211,23 @@ class Product:
         for i, part in enumerate(self.parts):
             total = total + part.log_predictive(params.parts[i], self._view(i, batch))
         return total
+
+    def draw(self, params: ProductParams, place: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        out = np.empty((len(place), self._width))
+        for i, (part, own) in enumerate(zip(self.parts, params.parts, strict=True)):
+            if not isinstance(part, DrawingObservation):
+                raise SettingError(
+                    f"columns {self._label(i, None)[0]}: {type(part).__name__} says not how to draw atoms"
+                )
+            out[:, self._own(i, self._width)] = part.draw(own, place, rng)
+        return out
+
+    def impute(self, params: ProductParams, batch: Batch, resp: np.ndarray) -> np.ndarray:
+        out = np.array(batch.x)
+        for i, (part, own) in enumerate(zip(self.parts, params.parts, strict=True)):
+            if isinstance(part, MarginalObservation):
+                out[:, self._own(i, self._width)] = part.impute(own, self._view(i, batch), resp)
+        return out
 
     def estimates(self, params: ProductParams, names: Names) -> Estimates:
         """Those of each part, under the columns that it is about: ``"age.mean"``."""

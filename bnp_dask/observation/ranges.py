@@ -39,7 +39,13 @@ MOST_COUNT = 2.0**40
 """Largest count of which log likelihoods keep their digits."""
 
 
-def check_reach(model: object, batch: Batch, center: np.ndarray | float = 0.0, scale: np.ndarray | float = 1.0) -> None:
+def check_reach(
+    model: object,
+    batch: Batch,
+    center: np.ndarray | float = 0.0,
+    scale: np.ndarray | float = 1.0,
+    may_miss: bool = False,
+) -> None:
     """DataError unless a batch holds finite numbers whose quadratic forms float64 can hold.
 
     Parameters
@@ -50,11 +56,17 @@ def check_reach(model: object, batch: Batch, center: np.ndarray | float = 0.0, s
         Dense rows ``(n, D)``.
     center, scale
         Of the prior where it is known, ``(D,)``: numbers may be 1e140 times the root of the scale away.
+    may_miss
+        Whether NaN is an entry that is missing.
     """
     x = np.asarray(batch.x)
     if len(x) == 0:
         return
     low, high = x.min(axis=0), x.max(axis=0)  # NaN where there is one
+    if may_miss:
+        low, high = np.fmin.reduce(x, axis=0), np.fmax.reduce(x, axis=0)
+        lacks_all = np.isnan(low)
+        low, high = np.where(lacks_all, center, low), np.where(lacks_all, center, high)
     reach = LARGEST * np.minimum(1.0, np.sqrt(scale))
     with np.errstate(invalid="ignore", over="ignore"):
         fits = (np.abs(low) <= LARGEST) & (np.abs(high) <= LARGEST)
@@ -62,20 +74,20 @@ def check_reach(model: object, batch: Batch, center: np.ndarray | float = 0.0, s
     if np.all(fits):
         return
     column = int(np.argmin(np.broadcast_to(fits, low.shape)))
-    _refuse(model, batch, x, column, float(np.broadcast_to(reach, low.shape)[column]))
+    _refuse(model, batch, x, column, float(np.broadcast_to(reach, low.shape)[column]), may_miss)
 
 
-def _refuse(model: object, batch: Batch, x: np.ndarray, column: int, reach: float) -> None:
+def _refuse(model: object, batch: Batch, x: np.ndarray, column: int, reach: float, may_miss: bool) -> None:
     """DataError that names the first number that cannot be used; of all columns where one is not finite."""
     name = type(model).__name__
-    finite = np.isfinite(x)
+    finite = np.isfinite(x) | (np.isnan(x) & may_miss)
     if not finite.all():
         row, column = np.argwhere(~finite)[0].tolist()
         raise DataError(
             f"{batch.name}: {batch.place(row)}, {batch.column(column)} is {x[row, column]}; {name} needs finite "
             "values. Drop or impute such rows before training"
         )
-    row = int(np.abs(x[:, column]).argmax())
+    row = int(np.nanargmax(np.abs(x[:, column])))
     raise DataError(
         f"{batch.name}: {batch.place(row)}, {batch.column(column)} is {x[row, column]:.6g}, whose square is too large "
         f"for {name} in double precision; needs sizes up to {reach:.3g}. Drop such rows, or divide the column by "

@@ -28,6 +28,8 @@ from bnp_dask.kernels.mixture.resp import Resp
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.observation import wishart
 from bnp_dask.observation.describing import Axis, Estimate, Estimates, Names, each, vector
+from bnp_dask.observation.interface.drawing import student_draws
+from bnp_dask.observation.interface.equality import compared_by_settings
 from bnp_dask.observation.priors import LOG_2PI, check_dense, default_variance, width
 from bnp_dask.observation.ranges import require_scale, require_spread
 
@@ -57,6 +59,7 @@ class WishartParams:
 
 
 @register
+@compared_by_settings
 @dataclass(frozen=True, eq=False)
 class ZeroMeanGaussian:
     """Gaussian of mean zero: Lam ~ Wishart(nu, B^-1).
@@ -155,6 +158,9 @@ class ZeroMeanGaussian:
         point estimate of :meth:`at_mode` is the mode."""
         log_det = len(self.B) * log(params.nu) - params.log_det
         return 0.5 * self.nu * log_det + matmul(params.theta[:, 1:], pack(self.B))
+
+    def draw(self, params: WishartParams, place: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        return student_draws(params.B, params.nu, np.ones(len(params.nu)), place, rng)
 
     def best_joint(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
         """Log likelihood plus log prior of each atom at the point estimate of a cluster that holds it alone, ``(n,)``

@@ -64,7 +64,7 @@ def inspect(what: Subject, vocabulary: Sequence[str] | None = None, limit: int |
     str
         Per cluster: id, expected share of atoms, atoms, and its parameters in a few words.
     """
-    posterior, _ = _open(what)
+    posterior, _ = open_subject(what)
     if limit is not None:
         whole_number("limit", limit, what="None, or a whole number of clusters")
     rows = cluster_rows(posterior, check_names(posterior, vocabulary), limit)
@@ -104,7 +104,8 @@ def _number(value: float) -> str:
     return f"{value:,.1f}"
 
 
-def _open(what: Subject) -> tuple[Posterior, TrainResult | None]:
+def open_subject(what: Subject) -> tuple[Posterior, TrainResult | None]:
+    """The posterior of what can be reported on, and the result where it is of a run."""
     if isinstance(what, Posterior):
         return what, None
     if isinstance(what, TrainResult):
@@ -159,7 +160,7 @@ def report(
         Something else than a page lies there, or it cannot be written.
     """
     target = page_target(path_text("path", path))
-    posterior, result = _open(what)
+    posterior, result = open_subject(what)
     names = check_names(posterior, vocabulary)
     if counts_words(posterior.model):
         run = {} if result is None else _run_facts(result)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +11,8 @@ import numpy as np
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.group_states import GroupStates
 from bnp_dask.core.summary import Summary
-from bnp_dask.structure.groups import Members
+from bnp_dask.structure.chains import take_runs
+from bnp_dask.structure.groups import Members, take_members
 
 if TYPE_CHECKING:
     from bnp_dask.model import Posterior
@@ -71,3 +72,21 @@ class Visit:
 def draw(index: np.ndarray, limit: int, rng: np.random.Generator) -> np.ndarray:
     """At most ``limit`` of some positions, in their order."""
     return np.sort(rng.choice(index, limit, replace=False)) if len(index) > limit else index
+
+
+def take_sought(batch: Batch, found: Visit, cluster: int, limit: int, rng: np.random.Generator, chained: bool) -> Batch:
+    """At most ``limit`` of the atoms of a batch that belong to a cluster that was sought, in their order.
+
+    They are drawn without replacement, and weighted by their mass there: clusters that overlap would otherwise look as
+    if they had the atoms between them twice.  Of sequences (``chained``) they are runs of steps, each a sequence of
+    what is returned.  In topic models these are parts of groups: of at most ``limit`` groups that have a sizeable share
+    of the cluster, what the cluster has of each (see :func:`bnp_dask.structure.groups.take_members`).
+    """
+    share = found.shares.get(cluster)
+    if share is not None:
+        return take_members(batch, share, draw(share.groups, limit, rng))
+    members = found.members[cluster]
+    if chained:
+        return take_runs(batch, members[0], members[1], limit, rng)
+    drawn = draw(np.arange(members.shape[1]), limit, rng)
+    return replace(batch.take(members[0, drawn].astype(np.int64)), weights=members[1, drawn])

@@ -99,14 +99,15 @@ class ChainRun:
         if len(block.steps) == 0:
             return
         concerned = tile if len(block.steps) == tile.n_atoms else tile.take(block.steps)
-        log_lik = self.model.observation.expected_log_lik(self.trial.beliefs.observation, concerned)
+        params = self.trial.beliefs.observation
+        log_lik = self.model.observation.expected_log_lik(params, concerned)
         shares = share_block(offsets, weights, block, shifted(log_lik, concerned)[0], *self.potentials)
         rows = state.row_weights[:, None]
         mass = shares.mass * rows
         lost = merge_losses(chains, offsets, weights, [donors])[0] if len(donors) > 1 else 0.0
         firsts = offsets[:-1][np.diff(offsets) > 0]
         values = {"M": shares.pairs, "start": mass[firsts].sum(axis=0), "H": np.asarray(shares.gain[0] - lost)}
-        found = self.model.summary_of(self.trial.beliefs.ids, concerned, LocalStep(mass[block.steps], values))
+        found = self.model.summary_of(self.trial.beliefs.ids, concerned, LocalStep(mass[block.steps], values), params)
         share = mass / np.where(block.mass > 0.0, block.mass, 1.0)[:, None]
         coming = shares.first.sum(axis=1, keepdims=True)
         enter = shares.first / np.where(coming > 0.0, coming, 1.0)

@@ -17,6 +17,7 @@ from bnp_dask.core.summary import Summary
 from bnp_dask.errors import SettingError
 from bnp_dask.kernels.mixture.resp import WordResp
 from bnp_dask.observation.base import Observation, TokenObservation
+from bnp_dask.observation.missing.entries import completed
 
 if TYPE_CHECKING:
     from bnp_dask.model import Model, Posterior
@@ -52,10 +53,10 @@ class Laid:
             return observation.expected_log_lik(params, self.batch)
         return cast(TokenObservation, observation).token_log_lik(params, self.words)
 
-    def summarize(self, observation: Observation, sums: np.ndarray) -> dict[str, np.ndarray]:
-        """Statistics of weighted responsibilities by row of the table, ``(R, K)``."""
+    def summarize(self, observation: Observation, params: Any, sums: np.ndarray) -> dict[str, np.ndarray]:
+        """Statistics of weighted responsibilities by row of the table, ``(R, K)``, whose clusters have ``params``."""
         if self.words is None:
-            return observation.summarize(self.batch, sums)
+            return completed(observation, params, self.batch, sums)
         return summarize_words(observation, self.batch, sums, self.words)
 
 
@@ -118,11 +119,11 @@ def visit_groups(
         own = None if before is None else before.groups(start, start + tile.n_groups)
         table = laid.log_lik(model.observation, posterior.observation)
         step = allocation.local_step(posterior.allocation, laid.tokens, table, places, sets, own)
-        model.add_groups(out.summary, laid, step)
+        model.add_groups(out.summary, laid, step, posterior.observation)
         _keep(kept, "", step, posterior.ids)
         for j, trial in enumerate(trials):
             given = _try_out(model, posterior, trial, laid, step.mass[:, j], step.states)
-            model.add_groups(out.parts[trial.name], laid, given)
+            model.add_groups(out.parts[trial.name], laid, given, trial.beliefs.observation)
             _keep(kept, trial.name, given, trial.beliefs.ids)
         masses.append(step.mass[:, len(trials) :])
         start += tile.n_groups

@@ -9,13 +9,14 @@ import numpy as np
 from bnp_dask.core.batch import Batch
 from bnp_dask.kernels.gaussian.screen import LARGEST, SMALLEST, Costs, Forms, Screen, screened_weights
 from bnp_dask.kernels.mixture.resp import ScreenedWeights
+from bnp_dask.observation.missing.entries import lacks_any
 
 PIECE_NUMBERS = 2**21
 """Float32 numbers in an (n, K) tile (8 MB)."""
 
 
 def screened_pieces(
-    forms: Forms, log_weights: np.ndarray, batch: Batch
+    forms: Forms, log_weights: np.ndarray, batch: Batch, may_miss: bool = False
 ) -> Iterator[tuple[Batch, ScreenedWeights | None]]:
     """Pieces of a batch with the weights of the clusters that matter to each atom.
 
@@ -27,6 +28,8 @@ def screened_pieces(
         ``(K,)`` nats.
     batch
         Atoms.
+    may_miss
+        Whether atoms may lack entries; where one of a piece does, all clusters are looked at.
 
     Yields
     ------
@@ -43,6 +46,9 @@ def screened_pieces(
     for start in range(0, batch.n_atoms, size):
         piece = batch.rows(start, min(start + size, batch.n_atoms))
         assert isinstance(piece.x, np.ndarray)  # check() has refused sparse counts
+        if may_miss and lacks_any(piece):
+            yield piece, None
+            continue
         yield piece, screened_weights(screen, piece.x, _fits(piece.weights))
 
 

@@ -16,6 +16,7 @@ from bnp_dask.allocation.base import LocalStep
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Summary
 from bnp_dask.kernels.mixture.resp import Resp, SparseResp, columns_of, resp_entropy
+from bnp_dask.observation.missing.entries import CompletingObservation, lacks_any
 
 if TYPE_CHECKING:
     from bnp_dask.model import Model, Posterior
@@ -60,7 +61,7 @@ class TrialRun:
     """
 
     def __init__(self, model: Model, posterior: Posterior, trial: Trial) -> None:
-        self.model, self.trial = model, trial
+        self.model, self.posterior, self.trial = model, posterior, trial
         self.receivers = trial.beliefs.ids
         self.heir = int(self.receivers[0]) if trial.rest is None else trial.rest
         self.donors = posterior.positions(np.array(trial.donors))
@@ -117,16 +118,30 @@ class TrialRun:
         step = self.model.allocation.reassign(beliefs.allocation, log_lik, atoms, held.sum(axis=1))
         donors = np.array(self.trial.donors, np.int64)
         if self.all_of_them:
-            return clusters_only(self.model.summary_of(beliefs.ids, atoms, step)), self.model.empty_summary(donors)
+            new = self.model.summary_of(beliefs.ids, atoms, step, beliefs.observation)
+            return clusters_only(new), self.model.empty_summary(donors)
+        if isinstance(self.model.observation, CompletingObservation) and lacks_any(atoms):
+            return self._assign_by_beliefs(atoms, held, step)
         # both at once: looking at the atoms costs more than a few clusters do
         both = LocalStep(
             np.concatenate([np.asarray(step.resp), held], axis=1),
             {"H": np.concatenate([step.values["H"], resp_entropy(held, atoms.weights)])},
         )
         names = np.concatenate([beliefs.ids, beliefs.ids.max() + 1 + np.arange(len(donors))])
-        whole = clusters_only(self.model.summary_of(names, atoms, both))
+        whole = clusters_only(self.model.summary_of(names, atoms, both, None))
         old = whole.take(names[len(beliefs.ids) :])
         return whole.take(beliefs.ids), Summary(donors, old.fields, old.values)
+
+    def _assign_by_beliefs(self, atoms: Batch, held: np.ndarray, step: LocalStep) -> tuple[Summary, Summary]:
+        """As :meth:`_assign` where statistics depend on what is believed of the clusters that atoms are given to."""
+        beliefs, posterior = self.trial.beliefs, self.posterior
+        new = clusters_only(self.model.summary_of(beliefs.ids, atoms, step, beliefs.observation))
+        before = np.zeros((len(held), posterior.n_clusters))
+        before[:, self.donors] = held
+        entropy = np.zeros(posterior.n_clusters)
+        entropy[self.donors] = resp_entropy(held, atoms.weights)
+        old = self.model.summary_of(posterior.ids, atoms, LocalStep(before, {"H": entropy}), posterior.observation)
+        return new, clusters_only(old).take(np.array(self.trial.donors, np.int64))
 
     def _left_alone(self, total: Summary, inside: Summary) -> Summary:
         """What the donors hold of all other atoms, given to the receivers: those that vanish leave it to the heir."""

@@ -7,6 +7,7 @@ still takes a tenth of a second or so for each model.
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import numpy as np
 
@@ -53,6 +54,11 @@ def warm(posterior: Posterior, batch: Batch) -> float:
     if model.screens:
         _warm_screening()
     return time.perf_counter() - start
+
+
+def warm_task(posterior: Posterior, reader: Any) -> float:
+    """The task: call every kernel once on a little of a batch."""
+    return warm(posterior, reader())
 
 
 def _warm_screening() -> None:

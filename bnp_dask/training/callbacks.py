@@ -111,3 +111,13 @@ class LogLaps:
     def on_end(self, reason: str) -> None:
         if reason != FAILED:  # the error tells
             logger.info("stopped: %s", reason)
+
+
+def tell_of_idle(name: str, n_batches: int, n_workers: int) -> None:
+    """A line in the log where there are fewer batches than workers."""
+    if n_batches < n_workers:
+        batches = "1 batch" if n_batches == 1 else f"{n_batches} batches"
+        logger.warning(
+            "%s: %s for %d workers, some of which have nothing to do; make smaller ones (batch_size=)",
+            *(name, batches, n_workers),
+        )

@@ -359,13 +359,15 @@ QUANTILES = ("quantile_values", "quantile_weights", "quantile_sets")
 
 def _kept_of_survey() -> list[str]:
     """What is kept of a survey under its own name: all but names, which the run's settings have."""
-    return [f.name for f in fields(Survey) if f.name not in ("names", "points")]
+    return [f.name for f in fields(Survey) if f.name not in ("names", "points", "missing")]
 
 
 def survey_to_arrays(survey: Survey) -> dict[str, np.ndarray]:
     """A survey as named arrays."""
     kept = {name: np.array(getattr(survey, name)) for name in _kept_of_survey()}
     kept |= zip(QUANTILES, survey.points.to_arrays(), strict=True)
+    if survey.missing.size:
+        kept["missing"] = survey.missing
     return {PREFIX + name: value for name, value in kept.items()}
 
 
@@ -380,6 +382,8 @@ def survey_from_arrays(arrays: Mapping[str, np.ndarray]) -> Survey:
             values[name] = tuple(value.tolist())
         else:
             values[name] = value.item() if value.ndim == 0 else value
+    if PREFIX + "missing" in arrays:
+        values["missing"] = np.asarray(arrays[PREFIX + "missing"])
     if PREFIX + QUANTILES[0] not in arrays:
         return Survey(**values).without_quantiles()
     return Survey(**values, points=QuantileTotal.from_arrays(*(arrays[PREFIX + name] for name in QUANTILES)))

@@ -20,6 +20,7 @@ from bnp_dask.data import as_source
 from bnp_dask.data.base import columns_of
 from bnp_dask.data.identity import opened_as
 from bnp_dask.data.skipping import CheckedSource
+from bnp_dask.data.sources.missing import letting_miss, with_nan
 from bnp_dask.errors import DataError
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.blas import one_blas_thread
@@ -30,7 +31,7 @@ from bnp_dask.initialize import InitContext, Initialization
 from bnp_dask.inputs.paths import POSTERIOR_NAME
 from bnp_dask.inputs.settings import flag, seed_of
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
-from bnp_dask.model import Model, Posterior
+from bnp_dask.model import Model
 from bnp_dask.moves import Move
 from bnp_dask.schedules import (
     Memoized,
@@ -47,8 +48,8 @@ from bnp_dask.schedules.engine.bad_batches import require_enough, usable, withou
 from bnp_dask.schedules.engine.gathered import EMBEDDED
 from bnp_dask.schedules.engine.state import Loss
 from bnp_dask.store import Behind, Checkpoint, Listing, MemoryStore, RunStore
-from bnp_dask.structure.warmup import warm
-from bnp_dask.training.callbacks import FAILED, Callback, LogLaps, RunInfo, logger
+from bnp_dask.structure.warmup import warm_task
+from bnp_dask.training.callbacks import FAILED, Callback, LogLaps, RunInfo, logger, tell_of_idle
 from bnp_dask.training.defaults import check_schedule, default_moves, start_of
 from bnp_dask.training.doors import check_parts, require_savable, require_savable_parameters
 from bnp_dask.training.memory_plan import MEMORY, MemoryPlan, parse_memory
@@ -188,7 +189,9 @@ def train(
     check_schedule(model, schedule)
     require_savable(model, init, schedule, moves, store is not None)
     before = None if begun is None else begun.columns()
-    source = as_source(data, batch_size=batch_size, weights=weights, columns=before, on_bad_batch=on_bad_batch)
+    given = with_nan(data) if model.marginalises else data
+    source = as_source(given, batch_size=batch_size, weights=weights, columns=before, on_bad_batch=on_bad_batch)
+    source = letting_miss(source) if model.marginalises else source
     words, columns = words_of(source), columns_of(source) if before is None else before
     named = model.with_columns(None if columns is None else columns.features)
     seed = seed_of(rng) if rng is not None or begun is None else begun.seed()
@@ -235,11 +238,6 @@ def _of_these_data(checkpoint: Checkpoint | None, manifest: dict[str, Any]) -> C
     if checkpoint is None or (not checkpoint.begun and checkpoint.state.get("manifest") != manifest):
         return None
     return checkpoint
-
-
-def warm_task(posterior: Posterior, reader: Any) -> float:
-    """The task: call every kernel once on a little of a batch."""
-    return warm(posterior, reader())
 
 
 @dataclass
@@ -289,6 +287,7 @@ class _Run:
         As many tasks as workers at once: each is busy with one.  A worker that comes later compiles when it must.
         """
         executor, light = self.work.executor, state.posterior.light()
+        tell_of_idle(self.work.source.name, self.work.source.n_batches, executor.n_workers)
         reader = usable(self.work, state).reader(0)
         started = time.perf_counter()
         tasks = [executor.submit(f"warm-up-{i}", warm_task, light, reader) for i in range(max(1, executor.n_workers))]

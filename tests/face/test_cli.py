@@ -52,7 +52,9 @@ def test_version(capsys):
     assert capsys.readouterr().out == f"bnp-dask {bnp.__version__}\n"
 
 
-@pytest.mark.parametrize("command", ["demo", "ingest", "train", "resume", "predict", "score", "inspect", "report"])
+@pytest.mark.parametrize(
+    "command", ["demo", "ingest", "train", "resume", "predict", "impute", "score", "inspect", "compare", "report"]
+)
 def test_every_command_explains_itself(command, capsys):
     with pytest.raises(SystemExit) as stop:
         main([command, "--help"])

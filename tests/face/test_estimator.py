@@ -171,3 +171,51 @@ def test_weights_go_with_names(blobs):
     estimator = DirichletProcessMixture("diag_gaussian", n_clusters=3, random_state=0)
     named = estimator.fit(frame, sample_weight=weights).lower_bounds_
     assert estimator.fit(blobs[0], sample_weight=weights).lower_bounds_ == named
+
+
+@pytest.mark.parametrize("observation", ["gaussian", "diag_gaussian"])
+def test_what_scikit_learn_calls_moments_criteria_and_samples(blobs, observation):
+    x, _ = blobs
+    made = DirichletProcessMixture(observation, n_clusters=3, random_state=0).fit(x)
+    shape = (3, 2, 2) if observation == "gaussian" else (3, 2)
+    assert made.means_.shape == (3, 2)
+    assert made.covariances_.shape == shape
+    for k in range(3):
+        np.testing.assert_allclose(made.means_[k], x[made.labels_ == k].mean(axis=0), atol=0.2)
+    rows, labels = made.sample(50)
+    assert rows.shape == (50, 2)
+    np.testing.assert_array_equal(made.predict(rows), labels)
+    free = 3 * (5 if observation == "gaussian" else 4) + 2
+    total = 2.0 * made.score_samples(x).sum()
+    assert made.aic(x) == pytest.approx(2 * free - total)
+    assert made.bic(x) == pytest.approx(np.log(600) * free - total)
+
+
+def test_frames_come_back_as_series_with_their_index(blobs, fitted):
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(blobs[0], columns=["a", "b"], index=np.arange(600) * 2)
+    made = DirichletProcessMixture("diag_gaussian", n_clusters=3, random_state=5).fit(frame)
+    labels, shares = made.predict(frame), made.predict_proba(frame)
+    assert isinstance(labels, pd.Series)
+    assert labels.index.equals(frame.index) and shares.index.equals(frame.index)
+    np.testing.assert_array_equal(labels, made.labels_)
+    np.testing.assert_array_equal(shares.to_numpy().argmax(axis=1), made.labels_)
+    assert made.score_samples(frame).index.equals(frame.index)
+
+
+def test_dask_arrays_come_back_lazily(blobs, fitted):
+    da = pytest.importorskip("dask.array")
+    rows = da.from_array(blobs[0], chunks=(250, 2))
+    labels, shares = fitted.predict(rows), fitted.predict_proba(rows)
+    assert isinstance(labels, da.Array)
+    np.testing.assert_array_equal(labels.compute(scheduler="sync"), fitted.labels_)
+    np.testing.assert_array_equal(shares.compute(scheduler="sync"), fitted.predict_proba(blobs[0]))
+
+
+def test_missing_entries_are_taken_by_likelihoods_that_take_them(blobs):
+    x = np.where(np.random.default_rng(1).random((600, 2)) < 0.1, np.nan, blobs[0])
+    made = DirichletProcessMixture(bnp.Gaussian(missing="marginalise"), n_clusters=3, random_state=0).fit(x)
+    assert made.n_clusters_ == 3
+    np.testing.assert_array_equal(made.predict(np.ma.masked_invalid(x)), made.labels_)
+    with pytest.raises(ValueError, match="NaN"):
+        DirichletProcessMixture(bnp.Gaussian(), n_clusters=3).fit(x)

@@ -47,9 +47,9 @@ def test_it_is_the_functions(n_states):
     made = SequenceModel(n_states=n_states, max_laps=15, moves=moves, random_state=1).fit(parts)
     assert isinstance(made.posterior_.model.allocation, bnp.HDPHMM if n_states is None else bnp.FiniteHMM)
     assert made.n_states_ == 3 and hamming_distance(np.concatenate(truth), made.labels_) == 0.0
-    np.testing.assert_array_equal(made.predict(parts), made.labels_)
+    np.testing.assert_array_equal(np.concatenate(made.predict(parts)), made.labels_)
     np.testing.assert_array_equal(made.posterior_.ids[made.order_[made.labels_]], bnp.predict(made.posterior_, parts))
-    resp = made.predict_proba(parts)
+    resp = np.concatenate(made.predict_proba(parts))
     np.testing.assert_allclose(resp, bnp.predict(made.posterior_, parts, soft=True)[:, made.order_])
     assert made.score(parts) == bnp.score(made.posterior_, parts)
     # one below the other is the same, one sequence is another
@@ -78,10 +78,10 @@ def test_autoregressions_take_rows_as_recorded():
         truth.append(z)
     made = SequenceModel("autoregressive", kappa=50.0, max_laps=20, random_state=0).fit(parts)
     assert hamming_distance(np.concatenate(truth), made.labels_, "many-to-one") < 0.06
-    assert made.labels_.shape == (363,) and made.predict_proba(parts).shape == (363, made.n_states_)
+    assert made.labels_.shape == (363,) and [len(p) for p in made.predict_proba(parts)] == [200, 1, 160, 2]
     assert made.labels_[0] == made.labels_[1]
     assert made.labels_[200] == made.startprob_.argmax()  # a sequence of one row
-    np.testing.assert_allclose(made.predict_proba(parts)[200], made.startprob_ / made.startprob_.sum())
+    np.testing.assert_allclose(made.predict_proba(parts)[1][0], made.startprob_ / made.startprob_.sum())
     offsets = np.concatenate([[0], np.cumsum([len(x) for x in parts])])
     rows, offsets = with_previous(np.concatenate(parts), offsets)
     assert made.score(parts) == bnp.score(made.posterior_, bnp.as_source(rows, groups=offsets))
@@ -127,3 +127,34 @@ def test_names_of_frames_are_kept(observation):
         assert data["lagged"].values.tolist() == ["x (t-1)", "y (t-1)"]
         assert data["noise"].sel(feature="y", feature_2="y").shape == (3,)
         assert "sd of noise x " in bnp.inspect(model.posterior_)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_lists_in_lists_out_moments_decoding_and_samples():
+    walks, _ = recordings()
+    made = SequenceModel(n_states=3, max_laps=10, random_state=0).fit(walks)
+    states = made.predict(walks)
+    assert [len(s) for s in states] == [len(w) for w in walks]
+    np.testing.assert_array_equal(np.concatenate(states), made.labels_)
+    assert [p.shape for p in made.predict_proba(walks)] == [(len(w), 3) for w in walks]
+    assert made.predict(walks[0]).shape == (len(walks[0]),)
+    value, path = made.decode(walks[0])
+    assert value == made.score(walks[0])
+    np.testing.assert_array_equal(path, made.predict(walks[0]))
+    assert made.means_.shape == (3, 2)
+    assert made.covariances_.shape == (3, 2, 2)
+    rows, drawn = made.sample(200)
+    assert rows.shape == (200, 2)
+    assert (made.predict(rows) == drawn).mean() > 0.95
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_missing_entries_are_taken_by_likelihoods_that_take_them():
+    walks, truth = recordings()
+    rng = np.random.default_rng(0)
+    holed = [np.where(rng.random(w.shape) < 0.1, np.nan, w) for w in walks]
+    made = SequenceModel(bnp.Gaussian(missing="marginalise"), n_states=3, max_laps=10, random_state=0).fit(holed)
+    np.testing.assert_array_equal(np.concatenate(made.predict([np.ma.masked_invalid(w) for w in holed])), made.labels_)
+    assert hamming_distance(np.concatenate(truth), made.labels_) < 0.05
+    with pytest.raises(ValueError, match="NaN"):
+        SequenceModel(n_states=3).fit(holed)

@@ -14,16 +14,7 @@ import bnp_dask as bnp
 from bnp_dask import TopicModel
 
 
-class OfAnyNumbers(TopicModel):
-    """scikit-learn's checks bring numbers that are no counts, which TopicModel refuses: rounded up they are."""
-
-    def _checked(self, X, reset):
-        X = super()._checked(X, reset)
-        X.data = np.where(X.data > 0, np.ceil(X.data), X.data)
-        return X
-
-
-@parametrize_with_checks([OfAnyNumbers(n_topics=3, max_laps=2)])
+@parametrize_with_checks([TopicModel(n_topics=3, max_laps=2)])
 @pytest.mark.filterwarnings("ignore")
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
@@ -93,3 +84,17 @@ def test_names_of_a_frame_are_the_words_of_topics():
     np.testing.assert_array_equal(
         bnp.predict(model.posterior_, swapped, soft=True), bnp.predict(model.posterior_, counts, soft=True)
     )
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_counts_may_be_fractions(documents):
+    X, shares = documents
+    made = TopicModel(n_topics=3, max_laps=30, random_state=1).fit(X * 0.3)
+    block = made.components_.reshape(3, 3, 5).sum(axis=2).argmax(axis=1)
+    assert sorted(block) == [0, 1, 2]
+    assert np.abs(made.transform(X * 0.3)[:, np.argsort(block)] - shares).mean() < 0.06
+    assert np.isfinite(made.score(X * 0.3))
+    pd = pytest.importorskip("pandas")
+    framed = made.set_output(transform="pandas").transform(X)
+    assert isinstance(framed, pd.DataFrame)
+    assert list(framed.columns) == ["topic0", "topic1", "topic2"]

@@ -175,7 +175,14 @@ def _complete_atoms(posterior: Posterior, batch: Batch, completion: Completion) 
 # -- splits ---------------------------------------------------------------------------------------------------
 def split_counts(x: sparse.csr_array, completion: Completion) -> np.ndarray:
     """Held-out part of each stored count, ``(m,)``; all zero for documents that cannot be split."""
-    word, count = x.indices.astype(np.uint64), x.data.astype(np.uint64)
+    whole = x.data == np.floor(x.data)
+    word, count = x.indices.astype(np.uint64), np.where(whole, x.data, 0.0).astype(np.uint64)
+    if not whole.all():
+        if completion.split == "tokens":
+            raise DataError(
+                'Completion("tokens") holds out single words, but counts are fractions; use Completion("types")'
+            )
+        count[~whole] = np.asarray(x.data, np.float64)[~whole].view(np.uint64)
     document = np.repeat(np.arange(x.shape[0]), np.diff(x.indptr))
     key = _document_keys(mix(word * np.uint64(0x10001) + mix(count)), x.indptr, completion.seed)
     if completion.split == "types":

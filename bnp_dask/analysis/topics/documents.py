@@ -6,6 +6,7 @@ beside it, nor on how the data are cut or where they are read.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -17,6 +18,7 @@ from bnp_dask.allocation import LDA, DocumentStep, HDPTopics
 from bnp_dask.allocation.document_step import LOWEST, Tokens
 from bnp_dask.core.batch import Batch
 from bnp_dask.errors import SettingError
+from bnp_dask.kernels.mixture.resp import resp_from_weights
 from bnp_dask.kernels.numeric.arithmetic import exp
 from bnp_dask.kernels.topics import document_step as kernel
 from bnp_dask.model import Model, Posterior
@@ -173,6 +175,21 @@ def _fold_in(
 def atom_labels(posterior: Posterior, batch: Batch, found: DocumentTopics) -> np.ndarray:
     """Position of the most probable topic of each dense atom given the shares of its group, ``(n,)``."""
     out = np.empty(batch.n_atoms, np.int64)
+    for rows, log_weight in _atom_tiles(posterior, batch, found):
+        out[rows] = log_weight.argmax(axis=1)
+    return out
+
+
+def atom_resp(posterior: Posterior, batch: Batch, found: DocumentTopics) -> np.ndarray:
+    """Probability of each topic of each dense atom given the shares of its group, ``(n, K)``; rows sum to one."""
+    out = np.empty((batch.n_atoms, len(found.prior)))
+    for rows, log_weight in _atom_tiles(posterior, batch, found):
+        out[rows] = resp_from_weights(log_weight)[0]
+    return out
+
+
+def _atom_tiles(posterior: Posterior, batch: Batch, found: DocumentTopics) -> Iterator[tuple[slice, np.ndarray]]:
+    """Rows of dense atoms, and their log weights ``(n, K)`` nats given the shares of their group."""
     offsets = batch.group_offsets
     for start, stop in found.tiles():
         part = batch.rows(int(offsets[start]), int(offsets[stop]))
@@ -182,5 +199,4 @@ def atom_labels(posterior: Posterior, batch: Batch, found: DocumentTopics) -> np
         for a in range(0, part.n_atoms, size):
             b = min(a + size, part.n_atoms)
             log_lik = posterior.model.observation.expected_log_lik(posterior.observation, part.rows(a, b))
-            out[offsets[start] + a : offsets[start] + b] = (log_lik + log_pi[owner[a:b]]).argmax(axis=1)
-    return out
+            yield slice(int(offsets[start]) + a, int(offsets[start]) + b), log_lik + log_pi[owner[a:b]]

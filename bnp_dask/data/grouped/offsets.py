@@ -197,6 +197,7 @@ class GroupedReader:
     n_rows: int
     n_features: int
     names: BatchNames
+    may_miss: bool = False
 
     def __call__(self) -> Batch:
         need, held = 8 * self.n_rows * self.n_features, memory_bytes()
@@ -212,7 +213,7 @@ class GroupedReader:
         batch = replace(batch, groups=np.ascontiguousarray(self._offsets()))
         with np.errstate(over="ignore", invalid="ignore"):
             finite = bool(np.isfinite(np.sum(batch.x)))
-        if not finite:
+        if not finite and not self.may_miss:
             self._refuse_missing(batch)
         return batch
 
@@ -241,7 +242,8 @@ class GroupedReader:
             f"{ids[g].as_py()!r}; missing values ({len(np.unique(wrong[:, 0]))} rows here) are not read over: fill "
             "them in, or drop such rows and begin a new group after each. For a table with an order column that is "
             "dropping them and gaps='cut' (--gaps cut), for arrays "
-            "sequences, places = bnp_dask.without_missing(sequences)"
+            "sequences, places = bnp_dask.without_missing(sequences); or let the likelihood integrate over them: "
+            'DiagGaussian(missing="marginalise")'
         )
 
 
@@ -259,6 +261,8 @@ class GroupedSource:
         Of all groups ``(G + 1,)``, in memory or in a store.
     names
         What groups are called; blocks of a group that was cut are groups here.
+    may_miss
+        Whether NaN is an entry that is missing; else it is refused with the id of its group.
     """
 
     atoms: Source
@@ -266,6 +270,7 @@ class GroupedSource:
     group_spans: tuple[Span, ...]
     offsets: np.ndarray | ZarrArray
     names: Names = field(default_factory=Names)
+    may_miss: bool = False
 
     @property
     def name(self) -> str:
@@ -309,7 +314,8 @@ class GroupedSource:
         atoms = self.atoms.reader(index)
         (first, last), (start, stop) = self.group_spans[index], self.spans[index]
         offsets = self.offsets if isinstance(self.offsets, ZarrArray) else self.offsets[first : last + 1]
-        return GroupedReader(atoms, offsets, (first, last), stop - start, self.n_features, self.batch_names(index))
+        names = self.batch_names(index)
+        return GroupedReader(atoms, offsets, (first, last), stop - start, self.n_features, names, self.may_miss)
 
     def batch_names(self, index: int) -> BatchNames:
         """What the groups of a batch are called."""

@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
 
 from bnp_dask.errors import DataError
 from bnp_dask.inputs.arrays import is_exact, require_exact
+
+
+@runtime_checkable
+class ArrowStream(Protocol):
+    """A table that gives itself away as an Arrow C stream: of polars, DuckDB, Ibis, nanoarrow."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """A PyCapsule of an ArrowArrayStream."""
+        ...
+
+
+def as_table(data: Any) -> Any:
+    """An Arrow Table of a table with an Arrow C stream; of pandas and of Arrow itself, and anything else, as it is."""
+    if isinstance(data, pa.Table) or type(data).__module__.split(".")[0] in ("pandas", "dask", "dask_expr"):
+        return data
+    return pa.table(data) if isinstance(data, ArrowStream) else data
 
 
 def is_numeric(kind: pa.DataType) -> bool:

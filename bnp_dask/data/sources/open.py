@@ -31,6 +31,7 @@ from bnp_dask.data.grouped.ids import (
 from bnp_dask.data.grouped.offsets import GroupedSource
 from bnp_dask.data.ingestion.formats import STREAMED, TEXT_TABLES, Stream, check_format, detect
 from bnp_dask.data.sources.arrays import ArraySource, with_weights
+from bnp_dask.data.sources.arrow import as_table
 from bnp_dask.data.sources.collections import DaskArraySource, is_dask, is_dask_frame, open_collection
 from bnp_dask.data.sources.frames import TableSource, is_frame, is_list_of_frames, joined
 from bnp_dask.data.sources.named import matched, ordered
@@ -78,8 +79,9 @@ def as_source(
     data
         Path or URL of a Zarr store, Parquet file or folder, .npy or .npz file, or of a small text file; a NumPy array
         ``(n, D)``; a list of arrays ``(n_g, D)`` or DataFrames, one for each group (sequence, image); scipy.sparse
-        counts ``(n, V)``; a dask Array or DataFrame; a pandas DataFrame; an Arrow Table; or a source, which is returned
-        as it is.
+        counts ``(n, V)``; a dask Array or DataFrame; a pandas DataFrame; an Arrow Table, or
+        whatever gives an Arrow C stream (polars, DuckDB); or a source,
+        which is returned as it is.
     batch_size
         Atoms per batch.  Default: as the data are chunked, or about 32 MB.
     weights
@@ -127,6 +129,7 @@ def as_source(
         The data cannot be read as rows of numbers or counts; says what was found and what to call.
     """
     one_of("on_bad_batch", on_bad_batch, ("raise", "skip"))
+    data = as_table(data)
     wanted = columns if isinstance(columns, Columns) else check_names(columns, {"order": order})
     if batch_size is not None:
         check_batch_size(batch_size)
@@ -216,7 +219,7 @@ def _from_memory(
     if not sparse.issparse(data) and not isinstance(data, (np.ndarray, list, tuple)):
         raise DataError(
             f"data is {type(data).__name__}; needs a path or URL, a NumPy array, scipy.sparse counts, a dask Array or "
-            f"DataFrame, a pandas DataFrame, an Arrow Table, or a source{_as_source_lacks(data)}"
+            f"DataFrame, a pandas DataFrame, an Arrow Table or stream, or a source{_as_source_lacks(data)}"
         )
     if isinstance(columns, list) or column is not None:
         raise DataError("an array has no named columns; choose columns as x[:, [0, 2]], give weights as an array")

@@ -110,6 +110,14 @@ def quadratic_coefficients(precision: np.ndarray) -> np.ndarray:
     return packed
 
 
+def precision_of(coefficients: np.ndarray) -> np.ndarray:
+    """Symmetric matrices ``(K, D, D)`` from packed coefficients: the inverse of :func:`quadratic_coefficients`."""
+    d = (math.isqrt(8 * coefficients.shape[1] + 1) - 1) // 2
+    found = unpack(-coefficients, d)
+    found[:, np.arange(d), np.arange(d)] *= 2.0
+    return found
+
+
 # -- local step -----------------------------------------------------------------------------------------------
 def quadratic_log_lik(x: np.ndarray, center: np.ndarray | None, coefficients: np.ndarray) -> np.ndarray:
     """Coefficients times quadratic features, for all atoms and clusters.

@@ -124,7 +124,7 @@ def count_sums(resp: Resp, x: sparse.csr_array) -> np.ndarray:
 
 @njit(nogil=True, cache=True)
 def _log_factorial(x, table):
-    return table[int(x)] if x < len(table) else math.lgamma(x + 1.0)
+    return table[int(x)] if x < len(table) and x == math.floor(x) else math.lgamma(x + 1.0)
 
 
 @njit(nogil=True, cache=True)
@@ -145,8 +145,8 @@ def row_log_factorials(x: sparse.csr_array) -> np.ndarray:
 
 @njit(nogil=True, cache=True)
 def _log_rising(a, x):
-    """log Gamma(a + x) - log Gamma(a) for a whole number x, with no cancellation."""
-    if x <= 16.0 and a < 1e15:
+    """log Gamma(a + x) - log Gamma(a), with no cancellation."""
+    if x <= 16.0 and a < 1e15 and x == math.floor(x):
         product = 1.0
         for i in range(int(x)):
             product *= a + i

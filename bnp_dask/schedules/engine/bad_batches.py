@@ -28,7 +28,7 @@ def survey_checked(model: Model, batch: Batch) -> Survey:
         model.check(batch)
         if model.chained:
             sequence_weights(batch, sequence_offsets(batch))
-        return survey_batch(batch)
+        return survey_batch(batch, model.marginalises)
 
 
 def fault_of(model: Model, batch: Batch) -> str | None:

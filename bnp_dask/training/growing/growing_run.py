@@ -11,6 +11,7 @@ import numpy as np
 from bnp_dask.core.survey import Survey
 from bnp_dask.data import as_source
 from bnp_dask.data.base import Source
+from bnp_dask.data.sources.missing import letting_miss
 from bnp_dask.errors import BnpDaskError, StoreError
 from bnp_dask.execute.base import Executor
 from bnp_dask.inputs.paths import POSTERIOR_NAME
@@ -120,8 +121,10 @@ class GrowingRun:
     def source(self, new: Sequence[Source] = (), reads_old: bool = True) -> GrownSource:
         """All batches of the run, those of the last pieces from ``new``."""
         old = self.log.pieces[: len(self.log.pieces) - len(new)]
-        later = [self._reopened(piece, reads_old) for piece in old]
-        return GrownSource(str(self.store.path), [self.first_source, *later, *new])
+        known = [self.first_source, *(self._reopened(piece, reads_old) for piece in old)]
+        if self.base.model.marginalises:
+            known = [letting_miss(source) for source in known]
+        return GrownSource(str(self.store.path), [*known, *new])
 
     def work(self, executor: Executor, source: Source | None = None, room: int = ROOM) -> Work:
         """All that does not change while the run is worked on; what is read is compared with its checksum."""

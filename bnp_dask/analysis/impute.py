@@ -1,0 +1,117 @@
+"""Expected values of entries that are missing."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from bnp_dask.analysis.arguments import require_posterior
+from bnp_dask.analysis.matching import open_for
+from bnp_dask.analysis.topics.documents import atom_resp, check_documents, find_topics, own_step
+from bnp_dask.core.batch import Batch
+from bnp_dask.data.base import Reader, batch_reader
+from bnp_dask.data.output import Layout, Outputs, write
+from bnp_dask.data.sources.frames import is_frame
+from bnp_dask.errors import SettingError
+from bnp_dask.execute.base import Executor
+from bnp_dask.execute.blas import one_blas_thread
+from bnp_dask.execute.dask import open_executor
+from bnp_dask.execute.ordered import in_order
+from bnp_dask.kernels.numeric.fixed_order import fixed_order
+from bnp_dask.model import Posterior
+from bnp_dask.observation.missing.entries import MarginalObservation
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+WINDOW = 8
+"""Batches in flight."""
+
+
+def impute(
+    posterior: Posterior,
+    data: Any,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    batch_size: int | None = None,
+    client: Client | Executor | str | None = None,
+) -> Any:
+    """Data with the expected value of each entry that is missing, given the entries that are there.
+
+    Parameters
+    ----------
+    posterior
+        Trained clusters of a likelihood that takes missing entries, such as ``Gaussian(missing="marginalise")``.
+    data
+        As for :func:`bnp_dask.predict`: NaN, masked entries and missing values of tables are missing.
+    out
+        Path or URL ending with ``.zarr`` or ``.parquet``: rows are written there batch by batch, as the array or column
+        of lists ``x``, so that data may have any size.
+    batch_size, client
+        As for :func:`bnp_dask.predict`.
+
+    Returns
+    -------
+    numpy.ndarray or pandas.DataFrame or None
+        ``(n, D)`` float64 in the order of the data; a DataFrame with its index and the model's columns for a DataFrame.
+        The value is ``sum_k r_nk E[x_M | x_O, cluster k]``: the cluster's mean, rate or probability where features are
+        independent, the conditional mean of a Gaussian of full covariance.  In hidden Markov models ``r_nk`` is given
+        the whole sequence, in topic models of dense atoms the whole group.  None when ``out`` is given.
+
+    Raises
+    ------
+    SettingError
+        The likelihood refuses missing entries.
+    DataError
+        Features other than those of training, or values that the likelihood cannot produce.
+    """
+    model = require_posterior(posterior).model
+    if not model.marginalises:
+        raise SettingError(
+            f"{type(model.observation).__name__} of this posterior refuses missing entries, so it has none to impute; "
+            'train with missing="marginalise"'
+        )
+    source = open_for(posterior, data, batch_size)
+    with one_blas_thread(), fixed_order(model.reproducible), open_executor(client) as runner:
+        readers = [batch_reader(source, i) for i in range(source.n_batches)]
+        if out is not None:
+            facts = {"source": source.name}
+            layouts = (Layout("x", "<f8", source.n_features),)
+            write(out, layouts, _imputed, posterior.light(), readers, runner, WINDOW, facts)
+            return None
+        shared = runner.share("posterior", posterior.light())
+        tasks = ((f"impute-batch{i}", impute_batch, (shared, reader)) for i, reader in enumerate(readers))
+        found = np.concatenate(list(in_order(runner, tasks, WINDOW)))
+    if not is_frame(data):
+        return found
+    import pandas as pd
+
+    return pd.DataFrame(found, index=data.index, columns=posterior.feature_names)
+
+
+def _imputed(posterior: Posterior, reader: Reader) -> Outputs:
+    """Task: the atoms of a batch without holes, as a named column."""
+    return {"x": impute_batch(posterior, reader)}
+
+
+def impute_batch(posterior: Posterior, reader: Reader) -> np.ndarray:
+    """Task: the atoms of a batch without holes, ``(n, D)``."""
+    model, batch = posterior.model, replace(reader(), weights=None)
+    observation = cast(MarginalObservation, model.observation)
+    if model.allocation.grouped:
+        check_documents(model, batch)
+        resp = atom_resp(posterior, batch, find_topics(posterior, batch, own_step(posterior)))
+        return observation.impute(posterior.observation, batch, resp)
+    model.check(batch)
+    return np.concatenate([np.zeros((0, batch.n_features)), *_tiles(posterior, batch, observation)])
+
+
+def _tiles(posterior: Posterior, batch: Batch, observation: MarginalObservation) -> list[np.ndarray]:
+    out = []
+    for tile, step in posterior.model.steps(posterior, batch):
+        resp = step.resp if isinstance(step.resp, np.ndarray) else step.resp.to_dense()
+        out.append(observation.impute(posterior.observation, tile, resp))
+    return out

@@ -1,0 +1,40 @@
+"""Data in which entries are missing, for models that take them: NaN, masked arrays, missing values of tables."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from bnp_dask.data.base import Source
+from bnp_dask.data.grouped.offsets import GroupedSource
+from bnp_dask.data.skipping import CheckedSource, WithoutBatches
+from bnp_dask.data.sources.arrays import WeightedSource
+from bnp_dask.data.sources.named import OrderedSource
+from bnp_dask.inputs.arrays import to_float
+
+
+def with_nan(data: Any) -> Any:
+    """Masked arrays, and lists of them, with NaN in place of what is masked; anything else as it is.
+
+    Tables need nothing: their missing values are read as NaN.
+    """
+    if isinstance(data, list) and any(isinstance(part, np.ma.MaskedArray) for part in data):
+        return [with_nan(part) for part in data]
+    if not isinstance(data, np.ma.MaskedArray):
+        return data
+    return np.where(np.ma.getmaskarray(data), np.nan, to_float(data.data, "masked array"))
+
+
+def letting_miss(source: Source) -> Source:
+    """The data with NaN in groups of rows let through."""
+    match source:
+        case GroupedSource():
+            return replace(source, may_miss=True)
+        case WeightedSource() | OrderedSource():
+            return replace(source, atoms=letting_miss(source.atoms))
+        case WithoutBatches() | CheckedSource():
+            return replace(source, whole=letting_miss(source.whole))
+        case _:
+            return source

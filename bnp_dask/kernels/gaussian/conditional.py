@@ -1,0 +1,233 @@
+"""Rows of which some entries are missing, under Gaussians of full covariance.
+
+Rows are sorted by which entries they lack (their pattern), because rows of one pattern share a factor for each cluster.
+Write P for a cluster's precision, e for a row less the cluster's mean, with zero less the mean where the row lacks an
+entry, and M for the entries that it lacks.  Then
+
+    min over e_M of e' P e = e' P e - g' P_MM^-1 g,      g = (P e)_M,
+
+which is the quadratic form of the entries that are there, and the minimum is at ``e_M - P_MM^-1 g``: the conditional
+mean.  So a row with few entries missing costs little more than one with none.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+LOG_2PI = math.log(2.0 * math.pi)
+
+
+class Patterns(NamedTuple):
+    """Rows that lack entries, by what they lack.
+
+    Parameters
+    ----------
+    rows
+        Positions of these rows in the batch, sorted by pattern, ``(R,)`` int64.
+    starts
+        The rows of pattern p are ``rows[starts[p]:starts[p + 1]]``, ``(P + 1,)`` int64.
+    masks
+        Which entries are missing, ``(P, D)`` bool.
+    """
+
+    rows: np.ndarray
+    starts: np.ndarray
+    masks: np.ndarray
+
+
+def patterns_of(missing: np.ndarray) -> Patterns:
+    """Rows that lack some entries but not all, grouped by pattern, from a mask ``(n, D)``."""
+    incomplete = np.flatnonzero(missing.any(axis=1) & ~missing.all(axis=1))
+    packed = np.packbits(missing[incomplete], axis=1)
+    words = -(-packed.shape[1] // 8)  # of 64 bits: these are sorted much faster than bytes
+    padded = np.zeros((len(packed), 8 * words), np.uint8)
+    padded[:, : packed.shape[1]] = packed
+    keys = padded.view(np.uint64)
+    order = np.lexsort(keys.T)
+    keys, rows = keys[order], incomplete[order]
+    first = np.flatnonzero(np.concatenate([np.ones(min(len(rows), 1), np.bool_), (keys[1:] != keys[:-1]).any(axis=1)]))
+    return Patterns(rows, np.append(first, len(rows)).astype(np.int64), np.ascontiguousarray(missing[rows[first]]))
+
+
+@njit(nogil=True, cache=True)
+def _factor(precision, lacking, m, lower, inverse):
+    """Cholesky factor of ``P_MM`` and its inverse factor, lower triangles; log determinant, NaN where there is none."""
+    log_det = 0.0
+    for i in range(m):
+        for j in range(i + 1):
+            total = precision[lacking[i], lacking[j]]
+            for c in range(j):
+                total -= lower[i, c] * lower[j, c]
+            if i == j:
+                if not total > 0.0:
+                    return math.nan
+                lower[i, i] = math.sqrt(total)
+                log_det += math.log(total)
+            else:
+                lower[i, j] = total / lower[j, j]
+    for j in range(m):
+        inverse[j, j] = 1.0 / lower[j, j]
+        for i in range(j + 1, m):
+            total = 0.0
+            for c in range(j, i):
+                total -= lower[i, c] * inverse[c, j]
+            inverse[i, j] = total / lower[i, i]
+    return log_det
+
+
+@njit(nogil=True, cache=True)
+def _whitened(precision, shift, y, lacking, m, inverse, out):
+    """``L^-1 g`` of one row into ``out (m,)``; its square is ``g' P_MM^-1 g``."""
+    d = len(y)
+    square = 0.0
+    for i in range(m):
+        # four sums: one would wait for each addition
+        s0, s1, s2, s3, row = 0.0, 0.0, 0.0, 0.0, precision[lacking[i]]
+        for c in range(0, d - d % 4, 4):
+            s0 += row[c] * (y[c] - shift[c])
+            s1 += row[c + 1] * (y[c + 1] - shift[c + 1])
+            s2 += row[c + 2] * (y[c + 2] - shift[c + 2])
+            s3 += row[c + 3] * (y[c + 3] - shift[c + 3])
+        for c in range(d - d % 4, d):
+            s0 += row[c] * (y[c] - shift[c])
+        out[i] = (s0 + s1) + (s2 + s3)
+    for i in range(m - 1, -1, -1):
+        total = 0.0
+        for c in range(i + 1):
+            total += inverse[i, c] * out[c]
+        out[i] = total
+        square += total * total
+    return square
+
+
+@njit(nogil=True, cache=True)
+def _lacking(mask, out):
+    m = 0
+    for c in range(len(mask)):
+        if mask[c]:
+            out[m] = c
+            m += 1
+    return m
+
+
+@njit(nogil=True, cache=True)
+def add_marginal(y, rows, starts, masks, precision, shift, log_lik):
+    """Turn log likelihoods of rows filled with zeros into those of the entries that are there.
+
+    Parameters
+    ----------
+    y
+        Centred rows, zero where an entry is missing, ``(n, D)``.
+    rows, starts, masks
+        See :class:`Patterns`.
+    precision, shift
+        ``(K, D, D)`` and centred means ``(K, D)``.
+    log_lik
+        ``(n, K)`` nats, changed in place.
+
+    Returns
+    -------
+    bool
+        False where a block of a precision is not positive definite in double precision.
+    """
+    d, k = y.shape[1], len(shift)
+    lacking, lower, inverse, white = np.empty(d, np.int64), np.empty((d, d)), np.empty((d, d)), np.empty(d)
+    for p in range(len(masks)):
+        m = _lacking(masks[p], lacking)
+        for c in range(k):
+            log_det = _factor(precision[c], lacking, m, lower, inverse)
+            if math.isnan(log_det):
+                return False
+            for r in range(starts[p], starts[p + 1]):
+                square = _whitened(precision[c], shift[c], y[rows[r]], lacking, m, inverse, white)
+                log_lik[rows[r], c] += 0.5 * (square + m * LOG_2PI - log_det)
+    return True
+
+
+@njit(nogil=True, cache=True)
+def add_completed(y, rows, starts, masks, precision, shift, resp, first, second, entropy):
+    """Add to sums over rows filled with zeros what the conditional distributions of their missing entries bring.
+
+    Parameters
+    ----------
+    y, rows, starts, masks, precision, shift
+        As in :func:`add_marginal`.
+    resp
+        Responsibilities times weights of the rows that lack entries, in the order of ``rows``, ``(R, K)``.
+    first, second
+        Sums of r y and of r y y', packed, ``(K, D)`` and ``(K, D (D + 1) / 2)``, changed in place: the missing entries
+        count with their conditional means, and with their conditional covariances.
+    entropy
+        Entropy of the missing entries, ``(K,)`` nats, added to.
+
+    Returns
+    -------
+    bool
+        False where a block of a precision is not positive definite in double precision.
+    """
+    d, k = y.shape[1], len(shift)
+    lacking, lower, inverse, white = np.empty(d, np.int64), np.empty((d, d)), np.empty((d, d)), np.empty(d)
+    step, at = np.empty(d), np.empty(d, np.int64)
+    for i in range(d):
+        at[i] = i * d - i * (i - 1) // 2 - i  # of (i, j) in the packed triangle, less j
+    for p in range(len(masks)):
+        m = _lacking(masks[p], lacking)
+        for c in range(k):
+            mass = 0.0
+            for r in range(starts[p], starts[p + 1]):
+                mass += resp[r, c]
+            if mass == 0.0:
+                continue
+            log_det = _factor(precision[c], lacking, m, lower, inverse)
+            if math.isnan(log_det):
+                return False
+            entropy[c] += 0.5 * mass * (m * (1.0 + LOG_2PI) - log_det)
+            for i in range(m):
+                for j in range(i, m):
+                    total = 0.0
+                    for a in range(j, m):
+                        total += inverse[a, i] * inverse[a, j]
+                    second[c, at[lacking[i]] + lacking[j]] += mass * total
+            for r in range(starts[p], starts[p + 1]):
+                share, row = resp[r, c], y[rows[r]]
+                if share == 0.0:
+                    continue
+                _whitened(precision[c], shift[c], row, lacking, m, inverse, white)
+                for i in range(m):
+                    total = 0.0
+                    for a in range(i, m):
+                        total -= inverse[a, i] * white[a]
+                    step[i] = total
+                for i in range(m):
+                    own = lacking[i]
+                    first[c, own] += share * step[i]
+                    for j in range(i, m):
+                        second[c, at[own] + lacking[j]] += share * step[i] * step[j]
+                    for j in range(d):  # zero where the row lacks an entry
+                        place = at[own] + j if own <= j else at[j] + own
+                        second[c, place] += share * step[i] * row[j]
+    return True
+
+
+@njit(nogil=True, cache=True)
+def add_conditional_means(y, rows, starts, masks, precision, shift, resp, out):
+    """Add ``sum_k r_nk E[y_M | y_O, k]`` to the missing entries of ``out (n, D)``, centred; else as above."""
+    d, k = y.shape[1], len(shift)
+    lacking, lower, inverse, white = np.empty(d, np.int64), np.empty((d, d)), np.empty((d, d)), np.empty(d)
+    for p in range(len(masks)):
+        m = _lacking(masks[p], lacking)
+        for c in range(k):
+            if math.isnan(_factor(precision[c], lacking, m, lower, inverse)):
+                return False
+            for r in range(starts[p], starts[p + 1]):
+                _whitened(precision[c], shift[c], y[rows[r]], lacking, m, inverse, white)
+                for i in range(m):
+                    total = 0.0
+                    for a in range(i, m):
+                        total -= inverse[a, i] * white[a]
+                    out[rows[r], lacking[i]] += resp[r, c] * total
+    return True

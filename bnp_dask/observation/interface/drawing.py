@@ -1,0 +1,67 @@
+"""Random atoms of clusters, from the distribution that a posterior expects the next atom to have."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from bnp_dask.kernels.gaussian.factors import cholesky_factors
+
+
+@runtime_checkable
+class DrawingObservation(Protocol):
+    """What an observation model provides besides to draw atoms."""
+
+    def draw(self, params: Any, place: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """An atom of each of the clusters at the positions ``place (n,)``, ``(n, D)``: each with parameters of its own
+        from q(phi_k), so that its density is ``log_predictive``."""
+        ...
+
+
+@runtime_checkable
+class DrawingWords(Protocol):
+    """What an observation model of counts provides besides to draw documents."""
+
+    def draw_words(self, params: Any, place: np.ndarray, length: int, rng: np.random.Generator) -> np.ndarray:
+        """Counts ``(n, V)`` of documents of ``length`` words, each from the cluster at its position ``place (n,)``."""
+        ...
+
+
+@runtime_checkable
+class DrawingSteps(Protocol):
+    """What an observation model provides besides to draw a step that follows from the one before."""
+
+    def draw_step(self, params: Any, place: int, before: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """A step ``(D,)`` of the state at the position ``place``, after the step ``before (D,)``."""
+        ...
+
+
+def student_draws(
+    scale: np.ndarray, nu: np.ndarray, stretch: np.ndarray, place: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """Deviations from the mean of Gaussians whose precision is from W(nu, B^-1), ``(n, D)``.
+
+    A Student t with nu - D + 1 degrees of freedom.
+
+    Parameters
+    ----------
+    scale
+        B, ``(K, D, D)``.
+    nu
+        ``(K,)``.
+    stretch
+        By how much the mean's own uncertainty widens the covariance, ``(K,)``: 1 + 1 / kappa, 1 where it is known.
+    place
+        Cluster of each draw, ``(n,)``.
+    rng
+        Where random numbers come from.
+    """
+    d = scale.shape[1]
+    normal = rng.standard_normal((len(place), d))
+    width = np.sqrt(stretch[place] / rng.chisquare(nu[place] - d + 1.0))
+    out = np.empty_like(normal)
+    for k in np.unique(place):
+        lower, _, _ = cholesky_factors(scale[k][None])
+        out[place == k] = normal[place == k] @ lower[0].T
+    return out * width[:, None]

@@ -1,0 +1,154 @@
+"""Entries that are missing: which they are, and what observation models that can do without them share.
+
+NaN in a batch is an entry that is missing.  A likelihood takes it with ``missing="marginalise"`` and integrates over
+it; that is right where whether an entry is missing does not depend on its value (missing at random, Rubin 1976).
+
+Features that are independent given the cluster just drop out.  The statistics of feature d are then those of the
+atoms that have it, ``N_k - gone_kd`` in number, and the field :data:`GONE` counts the others; where none is missing all
+numbers are as they are without.  For a Gaussian of full covariance see
+:class:`bnp_dask.observation.gaussian.Gaussian`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Literal, Protocol, runtime_checkable
+
+import numpy as np
+
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.summary import Field, Summary
+from bnp_dask.errors import SettingError
+from bnp_dask.inputs.settings import shown
+from bnp_dask.kernels.mixture.resp import RaggedResp, Resp, SparseResp, cluster_sums
+from bnp_dask.kernels.numeric.arithmetic import matmul
+
+Missing = Literal["marginalise"] | None
+"""How a likelihood takes NaN: None refuses it."""
+
+GONE = "gone"
+"""Summary field: responsibility of the atoms that lack a feature, ``(K, D)``."""
+
+ENTROPY = "H_missing"
+"""Summary field: entropy of the missing entries under q, by cluster, ``(K,)`` nats."""
+
+GONE_FIELD: Mapping[str, Field] = MappingProxyType({GONE: Field(("cluster", "feature"))})
+
+
+@runtime_checkable
+class MarginalObservation(Protocol):
+    """What an observation model provides besides if atoms may lack entries."""
+
+    @property
+    def marginalises(self) -> bool:
+        """Whether NaN is an entry that is missing, in some columns at least; elsewhere ``check`` refuses it."""
+        ...
+
+    def impute(self, params: object, batch: Batch, resp: np.ndarray) -> np.ndarray:
+        """The atoms with expected values in place of what is missing, ``(n, D)``; ``resp (n, K)`` sums to one."""
+        ...
+
+
+@runtime_checkable
+class CompletingObservation(Protocol):
+    """What an observation model provides besides if the statistics of an atom that lacks entries depend on beliefs.
+
+    They are then expectations under q(missing entries | cluster), whose entropy is part of what ``score`` gives.
+    """
+
+    def complete(self, params: object, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:
+        """As :meth:`~bnp_dask.observation.base.Observation.summarize`, with q from the parameters of the clusters that
+        the columns of ``resp`` belong to."""
+        ...
+
+
+def marginalises(observation: object) -> bool:
+    """Whether an observation model takes atoms that lack entries."""
+    return isinstance(observation, MarginalObservation) and observation.marginalises
+
+
+def completed(observation: object, params: object, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:
+    """Statistics of atoms that were assigned by clusters of known parameters."""
+    if params is not None and isinstance(observation, CompletingObservation):
+        return observation.complete(params, batch, resp)
+    return observation.summarize(batch, resp)  # type: ignore[attr-defined, no-any-return]
+
+
+def is_about_missing(name: str) -> bool:
+    """Whether a summary field, of a product or not, says what is missing and nothing of the cluster."""
+    return name.split(".")[-1] in (GONE, ENTROPY)
+
+
+def checked(missing: object) -> None:
+    """SettingError unless this is a way to take missing entries."""
+    if missing not in (None, "marginalise"):
+        raise SettingError(
+            f'missing={shown(missing)}: needs "marginalise", or None to refuse data with missing entries'
+        )
+
+
+def lacks_any(batch: Batch) -> bool:
+    """Whether an atom of dense rows lacks an entry."""
+    if not isinstance(batch.x, np.ndarray):
+        return False
+    with np.errstate(over="ignore", invalid="ignore"):
+        # a sum tells, and makes no array of truths; infinities of both signs sum to NaN too
+        return bool(np.isnan(np.sum(batch.x)) and np.isnan(batch.x).any())
+
+
+def holes(batch: Batch, missing: Missing) -> np.ndarray | None:
+    """Which entries are missing, ``(n, D)`` bool; None where none is, or the likelihood does not ask."""
+    return np.isnan(batch.x) if missing is not None and lacks_any(batch) else None
+
+
+def filled(batch: Batch, gaps: np.ndarray | None, value: np.ndarray | float) -> np.ndarray:
+    """Dense rows with ``value``, a number or ``(D,)``, in place of what is missing; as they are where nothing is."""
+    assert isinstance(batch.x, np.ndarray)
+    return batch.x if gaps is None else np.where(gaps, value, batch.x)
+
+
+def zeroed(batch: Batch, gaps: np.ndarray | None) -> Batch:
+    """Counts or bits with zeros in place of what is missing."""
+    return batch if gaps is None else replace(batch, x=filled(batch, gaps, 0.0))
+
+
+def gone(resp: Resp, gaps: np.ndarray | None, n_features: int) -> np.ndarray:
+    """The values of :data:`GONE`."""
+    n_clusters = resp.shape[1] if isinstance(resp, np.ndarray) else resp.n_clusters
+    return np.zeros((n_clusters, n_features)) if gaps is None else cluster_sums(resp, gaps.astype(np.float64))
+
+
+def counts_of(summary: Summary, missing: Missing) -> np.ndarray:
+    """Atoms of each cluster, ``(K, 1)``, or ``(K, D)`` by feature where some lack entries."""
+    n: np.ndarray = summary["N"][:, None]
+    if missing is None or not summary[GONE].any():
+        return n
+    return np.maximum(n - summary[GONE], 0.0)
+
+
+def without_gone(log_lik: np.ndarray, gaps: np.ndarray | None, levels: np.ndarray | None) -> np.ndarray:
+    """Log likelihoods ``(n, K)`` without what features that are missing put in, ``levels (K, D)`` nats; in place."""
+    if gaps is not None and levels is not None:
+        rows = np.flatnonzero(gaps.any(axis=1))
+        log_lik[rows] -= matmul(gaps[rows].astype(np.float64), levels.T)
+    return log_lik
+
+
+def by_column(value: np.ndarray) -> np.ndarray:
+    """A setting of q, ``(K,)`` or by feature ``(K, D)``, so that it goes with arrays ``(K, D)``."""
+    return value[:, None] if value.ndim == 1 else value
+
+
+def one_or_each(value: np.ndarray) -> np.ndarray:
+    """``(K, 1)`` as ``(K,)``: a setting that is the same for all features; ``(K, D)`` stays."""
+    return value[:, 0] if value.shape[1] == 1 else value
+
+
+def rows_of(resp: Resp, rows: np.ndarray) -> np.ndarray:
+    """Responsibilities of some atoms, at the positions ``rows``, as an ``(R, K)`` array."""
+    if isinstance(resp, SparseResp):
+        return SparseResp(resp.index[rows], resp.value[rows], resp.n_clusters).to_dense()
+    dense = resp.to_dense() if isinstance(resp, RaggedResp) else resp
+    return np.ascontiguousarray(dense[rows])

@@ -1,0 +1,145 @@
+"""Runs side by side."""
+
+from __future__ import annotations
+
+import html
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from bnp_dask.analysis.predict import score
+from bnp_dask.errors import SettingError
+from bnp_dask.execute.base import Executor
+from bnp_dask.reports.run_page import Subject, open_subject
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from distributed import Client
+
+
+@dataclass(frozen=True)
+class RunLine:
+    """A run in a comparison.
+
+    Parameters
+    ----------
+    run
+        Its name.
+    model
+        Allocation and likelihood.
+    n_clusters
+        K.
+    objective
+        The last objective of its history, nats; None where there is no history.
+    heldout
+        Mean log likelihood of the held-out data, nats per atom (per held-out word for topic models); None without.
+    laps, seconds
+        How far it came and how long it took; None where there is no history.
+    """
+
+    run: str
+    model: str
+    n_clusters: int
+    objective: float | None
+    heldout: float | None
+    laps: int | None
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class Comparison(Sequence[RunLine]):
+    """Runs in the order given; a sequence that prints as a table."""
+
+    lines: tuple[RunLine, ...]
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def __getitem__(self, index):  # type: ignore[no-untyped-def,override]
+        return Comparison(self.lines[index]) if isinstance(index, slice) else self.lines[index]
+
+    def __iter__(self) -> Iterator[RunLine]:
+        return iter(self.lines)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row per run, its name as index."""
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise SettingError("to_pandas needs pandas: pip install 'bnp-dask[dataframe]'") from error
+        return pd.DataFrame([asdict(line) for line in self.lines]).set_index("run")
+
+    def __str__(self) -> str:
+        cells = [_HEAD, *(_cells(line) for line in self.lines)]
+        widths = [max(len(row[i]) for row in cells) for i in range(len(_HEAD))]
+        rows = []
+        for row in cells:
+            pairs = enumerate(zip(row, widths, strict=True))
+            rows.append("  ".join(cell.ljust(w) if i < 2 else cell.rjust(w) for i, (cell, w) in pairs))
+        rows.insert(1, "  ".join("-" * w for w in widths))
+        return "\n".join(row.rstrip() for row in rows)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{name}</th>" for name in _HEAD)
+        rows = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in _cells(line)) + "</tr>" for line in self.lines
+        )
+        return f"<table><tr>{head}</tr>{rows}</table>"
+
+
+_HEAD = ("run", "model", "clusters", "objective", "held-out", "laps", "seconds")
+
+
+def _cells(line: RunLine) -> tuple[str, ...]:
+    numbers = (line.objective, line.heldout)
+    shown = ["-" if value is None else f"{value:,.{digits}f}" for value, digits in zip(numbers, (1, 4), strict=True)]
+    laps, seconds = "-" if line.laps is None else str(line.laps), "-" if line.seconds is None else f"{line.seconds:.1f}"
+    return line.run, line.model, str(line.n_clusters), *shown, laps, seconds
+
+
+def compare(
+    *runs: Subject | Mapping[str, Subject], heldout: Any = None, client: Client | Executor | str | None = None
+) -> Comparison:
+    """Objective, held-out score and number of clusters of several runs, side by side.
+
+    Objectives can be compared for one data set and one likelihood with one prior; held-out scores for one data set.
+
+    Parameters
+    ----------
+    runs
+        Results, posteriors, paths of saved posteriors or of run directories; or one mapping from names to these.
+    heldout
+        Data that no run was trained on, as for :func:`bnp_dask.score`; None leaves that column empty.
+    client
+        As for :func:`bnp_dask.score`.
+
+    Raises
+    ------
+    SettingError
+        There is no run, or one is none of these.
+    """
+    if len(runs) == 1 and isinstance(runs[0], Mapping):
+        named = {str(name): run for name, run in runs[0].items()}
+    else:
+        named = {_called(i, run): run for i, run in enumerate(runs)}
+    if not named:
+        raise SettingError("compare() needs runs: results, posteriors, or paths of run directories")
+    return Comparison(tuple(_line(name, run, heldout, client) for name, run in named.items()))
+
+
+def _called(i: int, run: Any) -> str:
+    return f"{i + 1}: {os.fspath(run)}" if isinstance(run, (str, os.PathLike)) else str(i + 1)
+
+
+def _line(name: str, run: Any, heldout: Any, client: Any) -> RunLine:
+    posterior, result = open_subject(run)
+    model = f"{type(posterior.model.allocation).__name__} of {type(posterior.model.observation).__name__}"
+    value = None if heldout is None else float(score(posterior, heldout, client=client))
+    if result is None or len(result.history) == 0:
+        return RunLine(name, model, posterior.n_clusters, None, value, None, None)
+    last = result.history[-1]
+    objective = float(last["elbo"]) if "elbo" in last else None
+    return RunLine(name, model, posterior.n_clusters, objective, value, last.get("lap"), round(result.seconds, 3))

@@ -1,0 +1,177 @@
+"""Pictures of runs and of what they learned, under short names: ``bnp_dask.plot.history(result)``.
+
+Each function draws on ``ax``, or on a new figure without pyplot, and returns the axes; ``ax.figure.savefig(path)``
+writes it, and notebooks show ``ax.figure``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bnp_dask.analysis.arguments import require_posterior
+from bnp_dask.analysis.predict import predict
+from bnp_dask.errors import SettingError
+from bnp_dask.inputs.arrays import plain
+from bnp_dask.model import Posterior
+from bnp_dask.reports import describe
+from bnp_dask.reports.plots import BLUE, new_figure, plot_clusters, plot_history
+from bnp_dask.reports.plots_sequences import plot_segments, state_colors
+from bnp_dask.training.results import History, TrainResult
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["clusters", "history", "mixture", "segmentation", "topics"]
+
+SHOWN = 2000
+"""Atoms that a scatter plot draws, at most: evenly spaced ones."""
+
+
+def history(what: TrainResult | History, column: str = "elbo", ax: Axes | None = None) -> Axes:
+    """The objective, or another column of the history, over laps; see :attr:`bnp_dask.History.columns`."""
+    return plot_history(what.history if isinstance(what, TrainResult) else what, column, ax)
+
+
+def clusters(
+    what: TrainResult | Posterior,
+    kind: str = "auto",
+    limit: int = 24,
+    shape: tuple[int, int] | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """The heaviest clusters as small images.
+
+    Parameters
+    ----------
+    what
+        Posterior, or result, of a likelihood over pixels.
+    kind
+        ``"mean"``, ``"directions"`` of largest variance, ``"covariance"``, or ``"auto"``: means where there are any.
+    limit
+        Most clusters shown.
+    shape
+        Rows and columns of an image; by default D must be a square.
+    ax
+        Where to draw.
+    """
+    return plot_clusters(_posterior(what), kind, limit, shape, ax)
+
+
+def segmentation(
+    labels: Any,
+    sequences: Any = None,
+    truth: Any = None,
+    *,
+    x: Any = None,
+    names: Sequence[Any] | None = None,
+    limit: int = 20,
+    ax: Axes | None = None,
+) -> Axes:
+    """Sequences as strips coloured by state.
+
+    Parameters
+    ----------
+    labels
+        State of each step, ``(n,)``, or one vector for each sequence.
+    sequences
+        Of one vector: offsets ``(G + 1,)``, the list of arrays that was predicted for, or its source.
+    truth
+        True labels, drawn below.
+    x
+        The data, whose columns are drawn as lines above the strips.
+    names
+        Of the sequences.
+    limit
+        Most sequences shown.
+    ax
+        Where to draw.
+    """
+    return plot_segments(labels, sequences, truth, x=x, names=names, limit=limit, ax=ax)
+
+
+def topics(what: TrainResult | Posterior, n_topics: int = 6, n_words: int = 10, ax: Axes | None = None) -> Axes:
+    """The foremost words of the largest topics, side by side, each with its probability in the topic as a bar.
+
+    SettingError where the likelihood has no words.
+    """
+    posterior = _posterior(what)
+    found = describe.means(posterior.model.observation, posterior.observation)
+    if found is None or "Multinomial" not in type(posterior.model.observation).__name__:
+        raise SettingError(f"{type(posterior.model.observation).__name__} has no words to draw")
+    names = posterior.feature_names
+    order = np.argsort(-posterior.weights, kind="stable")[:n_topics]
+    ax = new_figure(min(2.2 * len(order), 14.0), 0.6 + 0.24 * n_words).add_subplot() if ax is None else ax
+    for column, k in enumerate(order):
+        words = np.argsort(-found[k], kind="stable")[:n_words]
+        share = found[k][words] / found[k][words[0]]
+        ax.barh(np.arange(len(words)), 0.9 * share, left=column, height=0.8, color=BLUE, alpha=0.35)
+        for row, word in enumerate(words.tolist()):
+            ax.text(column + 0.02, row, str(word) if names is None else names[word], va="center", fontsize=8)
+    labels = [f"{posterior.ids[k]}: {posterior.weights[k]:.1%}" for k in order]
+    ax.set_xticks(np.arange(len(order)) + 0.02, labels, fontsize=9, ha="left")
+    ax.xaxis.tick_top()
+    ax.tick_params(length=0)
+    ax.set_yticks([])
+    ax.set_ylim(n_words - 0.4, -0.6)
+    ax.set_xlim(0, len(order))
+    ax.spines[:].set_visible(False)
+    return ax
+
+
+def mixture(
+    what: TrainResult | Posterior,
+    x: Any = None,
+    columns: tuple[int, int] = (0, 1),
+    limit: int = 30,
+    ax: Axes | None = None,
+) -> Axes:
+    """Two features of the clusters of a mixture: their means, and ellipses of two standard deviations.
+
+    Parameters
+    ----------
+    what
+        Posterior, or result, of a likelihood with means and variances.
+    x
+        Atoms ``(n, D)`` to draw with the colour of their cluster; None for none.  Of many, 2,000 are shown.
+    columns
+        Positions of the two features.
+    limit
+        Most clusters drawn, the heaviest.
+    ax
+        Where to draw.
+    """
+    posterior = _posterior(what)
+    observation, params = posterior.model.observation, posterior.observation
+    means, shapes = describe.means(observation, params), describe.variances(observation, params)
+    first, second = columns
+    if means is None or shapes is None or not 0 <= min(columns) <= max(columns) < means.shape[1]:
+        raise SettingError(f"columns={columns}: {type(observation).__name__} has no means and variances there")
+    ax = new_figure(5.2, 4.6).add_subplot() if ax is None else ax
+    colors = state_colors(posterior.ids)
+    if x is not None:
+        rows = plain(x, "x")
+        rows = rows[:: max(1, len(rows) // SHOWN)]
+        label = predict(posterior, rows)
+        ax.scatter(rows[:, first], rows[:, second], c=[colors[i] for i in label.tolist()], s=6, alpha=0.5, linewidths=0)
+    angle = np.linspace(0.0, 2.0 * np.pi, 100)
+    circle = 2.0 * np.stack([np.cos(angle), np.sin(angle)])
+    for k in np.argsort(-posterior.weights, kind="stable")[:limit].tolist():
+        matrix = describe.covariance(observation, params, k)
+        assert matrix is not None  # there are variances
+        values, vectors = np.linalg.eigh(matrix[np.ix_(columns, columns)])
+        line = (vectors * np.sqrt(np.maximum(values, 0.0))) @ circle
+        color = colors[int(posterior.ids[k])]
+        ax.plot(means[k, first] + line[0], means[k, second] + line[1], color=color, linewidth=1.5)
+        ax.text(means[k, first], means[k, second], str(posterior.ids[k]), ha="center", va="center", fontsize=8)
+    names = posterior.feature_names
+    ax.set_xlabel(f"feature {first}" if names is None else names[first])
+    ax.set_ylabel(f"feature {second}" if names is None else names[second])
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax
+
+
+def _posterior(what: Any) -> Posterior:
+    return require_posterior(what.posterior if isinstance(what, TrainResult) else what)

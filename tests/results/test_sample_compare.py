@@ -1,0 +1,136 @@
+"""Drawing from a posterior, runs side by side, and equal settings."""
+
+import copy
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+
+import bnp_dask as bnp
+
+LIKELIHOODS = [bnp.Gaussian, bnp.DiagGaussian, bnp.FixedVarianceGaussian, bnp.ZeroMeanGaussian]
+
+
+def fit(model, data, **settings):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", bnp.ConvergenceWarning)
+        return bnp.train(model, data, moves=(), schedule=bnp.Memoized(laps=2), **settings)
+
+
+def gaussians(n=200, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, 3)) * 0.5 + rng.choice([-4.0, 4.0], n)[:, None]
+
+
+def mixture(likelihood, data, k=2):
+    return fit(bnp.Model(bnp.DPMixture(1.0), likelihood), data, init=bnp.BregmanKMeans(k))
+
+
+@pytest.mark.parametrize("likelihood", [*LIKELIHOODS, bnp.Poisson, bnp.Bernoulli], ids=lambda c: c.__name__)
+def test_the_mean_log_density_of_draws_is_the_entropy_that_importance_weights_give(likelihood):
+    data = gaussians() if likelihood in LIKELIHOODS else (gaussians() > 0).astype(float)
+    posterior = mixture(likelihood(), data).posterior
+    drawn = bnp.sample(posterior, 4000, rng=1)
+    assert set(np.unique(drawn.labels)) <= set(posterior.ids.tolist())
+    shares = [(drawn.labels == i).mean() for i in posterior.ids]
+    assert_allclose(shares, posterior.weights / posterior.weights.sum(), atol=0.05)
+    # where x is from p_a, the mean of p_b(x) / p_a(x) is one
+    log_p = posterior.model.observation.log_predictive(posterior.observation, bnp.Batch(drawn.x))
+    a, b = 0, 1
+    own = drawn.labels == posterior.ids[a]
+    mixed = np.log(0.5 * np.exp(log_p[own, a]) + 0.5 * np.exp(log_p[own, b]))
+    others = drawn.labels == posterior.ids[b]
+    mixed_b = np.log(0.5 * np.exp(log_p[others, a]) + 0.5 * np.exp(log_p[others, b]))
+    ratio = 0.5 * np.exp(log_p[own, a] - mixed).mean() + 0.5 * np.exp(log_p[others, a] - mixed_b).mean()
+    assert_allclose(ratio, 1.0, atol=0.05)
+    assert_array_equal(drawn.x, bnp.sample(posterior, 4000, rng=1).x)
+
+
+def test_draws_of_a_gaussian_have_its_predictive_moments():
+    posterior = mixture(bnp.Gaussian(), gaussians(), k=1).posterior
+    params, drawn = posterior.observation, bnp.sample(posterior, 20_000)
+    nu, d = params.nu[0], 3
+    assert_allclose(drawn.x.mean(axis=0), params.m[0], atol=0.15)
+    expected = params.B[0] * (1 + 1 / params.kappa[0]) / (nu - d - 1)
+    assert_allclose(np.cov(drawn.x.T), expected, rtol=0.1)
+
+
+def test_documents_and_groups_are_drawn_with_as_many_words_or_atoms_as_asked_for():
+    counts = np.random.default_rng(0).poisson(2.0, (40, 6)).astype(float)
+    topics = fit(
+        bnp.Model(bnp.LDA(0.5), bnp.Multinomial()), sparse.csr_array(counts), init=bnp.RandomExamples(3)
+    ).posterior
+    drawn = bnp.sample(topics, 10, length=25)
+    assert drawn.x.shape == (10, 6)
+    assert_array_equal(drawn.x.sum(axis=1), 25)
+    mixed = mixture(bnp.Multinomial(), counts).posterior
+    assert_array_equal(bnp.sample(mixed, 4, length=9).x.sum(axis=1), 9)
+    with pytest.raises(bnp.BnpDaskError, match="length"):
+        bnp.sample(mixed, 4)
+    groups = bnp.as_source(gaussians(), groups=np.arange(0, 201, 20))
+    dense = fit(bnp.Model(bnp.LDA(0.5), bnp.DiagGaussian()), groups, init=bnp.BregmanKMeans(2)).posterior
+    assert bnp.sample(dense, 5, length=7).x.shape == (35, 3)
+    with pytest.raises(bnp.BnpDaskError, match="length"):
+        bnp.sample(mixture(bnp.Gaussian(), gaussians()).posterior, 3, length=4)
+
+
+def test_sequences_are_drawn_along_the_transitions():
+    x = np.repeat([[-4.0], [4.0], [-4.0], [4.0]], 60, axis=0) + np.random.default_rng(0).normal(size=(240, 1))
+    posterior = fit(bnp.Model(bnp.FiniteHMM(), bnp.Gaussian()), [x], init=bnp.BregmanKMeans(2)).posterior
+    drawn = bnp.sample(posterior, 3000)
+    stays = (drawn.labels[1:] == drawn.labels[:-1]).mean()
+    assert abs(stays - bnp.transitions(posterior).stay.mean()) < 0.05
+    rows, offsets = np.concatenate([x[1:], x[:-1]], axis=1), np.array([0, 239])
+    lagged = bnp.as_source(rows, groups=offsets)
+    model = bnp.Model(bnp.FiniteHMM(), bnp.AutoRegressiveGaussian())
+    path = bnp.sample(fit(model, lagged, init=bnp.ContiguousBlocks(2)).posterior, 50)
+    assert path.x.shape == (50, 1)
+    assert np.isfinite(path.x).all()
+
+
+def test_products_draw_every_part():
+    data = np.concatenate([gaussians(), (gaussians() > 0).astype(float)], axis=1)
+    likelihood = bnp.Product({"0:3": bnp.Gaussian(), "3:6": bnp.Bernoulli()})
+    drawn = bnp.sample(mixture(likelihood, data).posterior, 50)
+    assert set(np.unique(drawn.x[:, 3:])) <= {0.0, 1.0}
+    assert drawn.x[:, :3].std() > 1.0
+
+
+def test_runs_are_compared_side_by_side(tmp_path):
+    one, two = (mixture(bnp.Gaussian(), gaussians(), k) for k in (1, 2))
+    model = bnp.Model(bnp.DPMixture(1.0), bnp.Gaussian())
+    fit(model, gaussians(), init=bnp.BregmanKMeans(2), store=tmp_path / "run")
+    found = bnp.compare(one, two.posterior, tmp_path / "run", heldout=gaussians(50, seed=1))
+    assert [line.n_clusters for line in found] == [1, 2, 2]
+    assert found[0].objective == one.history["elbo"][-1]
+    assert found[1].objective is None
+    assert found[2].heldout == pytest.approx(found[1].heldout)
+    assert found[1].heldout > found[0].heldout
+    text = str(bnp.compare({"single": one, "pair": two}))
+    assert "single" in text
+    assert "objective" in text
+    assert list(found.to_pandas()["n_clusters"]) == [1, 2, 2]
+    assert found._repr_html_().count("<tr>") == 4
+    with pytest.raises(bnp.BnpDaskError, match="needs runs"):
+        bnp.compare()
+
+
+@pytest.mark.parametrize(
+    "likelihood",
+    [
+        bnp.Gaussian(),
+        bnp.Gaussian(nu=5.0, m=[0.0, 1.0], B=np.eye(2)),
+        bnp.Product({"a,b": bnp.Gaussian(), "c": bnp.Poisson()}),
+        bnp.Multinomial(0.4),
+    ],
+    ids=lambda x: type(x).__name__,
+)
+def test_likelihoods_are_equal_where_their_settings_are(likelihood):
+    for other in (copy.deepcopy(likelihood), pickle.loads(pickle.dumps(likelihood))):
+        assert likelihood == other
+        assert hash(likelihood) == hash(other)
+    assert likelihood != bnp.Gaussian(nu=9.0)
+    assert bnp.Model(bnp.DPMixture(1.0), likelihood) == bnp.Model(bnp.DPMixture(1.0), copy.deepcopy(likelihood))

@@ -1,0 +1,14 @@
+"""A run whose batches are fewer than its workers says so."""
+
+import logging
+
+from bnp_dask.training.callbacks import tell_of_idle
+
+
+def test_fewer_batches_than_workers_are_told_of(caplog):
+    with caplog.at_level(logging.WARNING, logger="bnp_dask"):
+        tell_of_idle("docs.zarr", 1, 2)
+        tell_of_idle("docs.zarr", 2, 2)
+    assert [record.getMessage() for record in caplog.records] == [
+        "docs.zarr: 1 batch for 2 workers, some of which have nothing to do; make smaller ones (batch_size=)"
+    ]
