@@ -60,6 +60,8 @@ class Survey:
         Names of the features, ``(D,)``, for messages about priors; None where they have none.
     points
         What the quantiles of these batches, and of more, are made of.
+    finds_grain
+        Whether priors may be told the resolution of values; not in runs that older versions began.
     """
 
     n_atoms: int
@@ -78,6 +80,7 @@ class Survey:
     batch_weights: tuple[float, ...] = ()
     names: tuple[str, ...] | None = None
     points: QuantileTotal = NO_BATCHES
+    finds_grain: bool = True
 
     @property
     def quantiles(self) -> Quantiles:

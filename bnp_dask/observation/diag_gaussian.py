@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple, Self
 
@@ -12,6 +12,7 @@ from scipy.special import gammaln, psi
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.bulk import bulk_of
+from bnp_dask.core.columns import OPTIONAL
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.survey import Survey
@@ -25,6 +26,8 @@ from bnp_dask.observation.priors import (
     default_location,
     default_variance,
     known,
+    resolution,
+    rounding_variance,
     scales,
     single,
     vector,
@@ -70,6 +73,11 @@ class DiagGaussian:
     center
         Point about which statistics are taken, ``(D,)``, so that large offsets cost no precision.  Default: mean
         of the data's bulk.
+    grain
+        Resolution of each column, ``(D,)`` or a number, data units: half of it on either side of a recorded value lies
+        the true one.  0 for continuous columns.  Default: found from the data, see
+        :func:`bnp_dask.core.bulk.grain_of`.  Its
+        variance of rounding is part of every cluster's (:mod:`bnp_dask.observation.priors`).
 
     References
     ----------
@@ -81,6 +89,7 @@ class DiagGaussian:
     m: np.ndarray | float | None = None
     kappa: float | None = None
     center: np.ndarray | None = None
+    grain: np.ndarray | float | None = field(default=None, metadata=OPTIONAL)
 
     @property
     def fields(self) -> Mapping[str, Field]:
@@ -103,7 +112,8 @@ class DiagGaussian:
         m = mean if self.m is None else vector("m", location("m", self.m), d)
         center = mean if self.center is None else vector("center", location("center", self.center), d)
         require_scale("beta", beta, survey, center)
-        return replace(self, nu=nu, beta=beta, m=m, kappa=kappa, center=center)
+        grain = resolution(self.grain, survey)
+        return replace(self, nu=nu, beta=beta, m=m, kappa=kappa, center=center, grain=grain)
 
     def check(self, batch: Batch) -> None:
         check_dense(self, batch, width("center", self.center), self.center, self.beta)
@@ -121,16 +131,25 @@ class DiagGaussian:
         # what the data add is a sum of squares; for a tight cluster 1e8 spreads away it may round below zero
         squares = summary["xx"] + prior.kappa * shift**2 - kappa[:, None] * m**2
         beta = prior.beta + np.maximum(squares, 0.0)
+        variance = rounding_variance(self.grain)
+        if variance is not None:
+            beta += np.maximum(n, 0.0)[:, None] * variance
         nu = prior.nu + n
         expected = nu[:, None] / beta
         log_lam = psi(nu / 2)[:, None] - log(beta / 2)
         const = 0.5 * np.sum(log_lam - LOG_2PI - expected * m**2 - 1.0 / kappa[:, None], axis=1)
+        const += self._rounding_loss(expected)
         return NormalGamma(nu, beta, m + prior.center, kappa, const, expected * m, expected)
+
+    def _rounding_loss(self, precision: np.ndarray) -> np.ndarray | float:
+        """What rounding takes of an atom's log likelihood, ``(K,)`` nats."""
+        variance = rounding_variance(self.grain)
+        return 0.0 if variance is None else -0.5 * matmul(precision, variance)
 
     def at_mode(self, params: NormalGamma) -> NormalGamma:
         m = _centred(params)
         const = 0.5 * np.sum(log(params.precision) - LOG_2PI - params.precision * m**2, axis=1)
-        return replace(params, const=const)
+        return replace(params, const=const + self._rounding_loss(params.precision))
 
     def expected_log_lik(self, params: NormalGamma, batch: Batch) -> np.ndarray:
         table = np.concatenate([params.linear, -0.5 * params.precision], axis=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Self
 
@@ -11,9 +11,12 @@ import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.bulk import bulk_of
+from bnp_dask.core.columns import OPTIONAL
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.survey import Survey
+from bnp_dask.inputs.settings import LEAST_MASS
+from bnp_dask.kernels.gaussian import learned
 from bnp_dask.kernels.gaussian.quadratic import (
     moment_sums,
     n_packed,
@@ -28,6 +31,7 @@ from bnp_dask.kernels.gaussian.screen import Forms
 from bnp_dask.kernels.mixture.resp import Resp
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.observation import wishart
+from bnp_dask.observation.base import ScaleShape
 from bnp_dask.observation.describing import Axis, Estimate, Estimates, Names, by_feature, each, mean_and_deviation
 from bnp_dask.observation.priors import (
     LOG_2PI,
@@ -35,6 +39,8 @@ from bnp_dask.observation.priors import (
     check_dense,
     default_location,
     default_variance,
+    resolution,
+    rounding_variance,
     single,
     vector,
     width,
@@ -99,6 +105,11 @@ class Gaussian:
     center
         Point about which statistics are taken, ``(D,)``, so that large offsets cost no precision.  Default: mean
         of the data's bulk.
+    grain
+        Resolution of each column, ``(D,)`` or a number, data units: half of it on either side of a recorded value lies
+        the true one.  0 for continuous columns.  Default: found from the data, see
+        :func:`bnp_dask.core.bulk.grain_of`.  Its
+        variance of rounding is part of every cluster's (:mod:`bnp_dask.observation.priors`).
 
     References
     ----------
@@ -110,6 +121,7 @@ class Gaussian:
     m: np.ndarray | float | None = None
     kappa: float | None = None
     center: np.ndarray | float | None = None
+    grain: np.ndarray | float | None = field(default=None, metadata=OPTIONAL)
 
     @property
     def fields(self) -> Mapping[str, Field]:
@@ -133,7 +145,8 @@ class Gaussian:
         m = mean if self.m is None else vector("m", location("m", self.m), d)
         center = mean if self.center is None else vector("center", location("center", self.center), d)
         require_scale("B", scale.diagonal(), survey, center)
-        return replace(self, nu=nu, B=scale, m=m, kappa=kappa, center=center)
+        grain = resolution(self.grain, survey)
+        return replace(self, nu=nu, B=scale, m=m, kappa=kappa, center=center, grain=grain)
 
     def check(self, batch: Batch) -> None:
         check_dense(self, batch, width("center", self.center), self.center, self.B)
@@ -166,10 +179,18 @@ class Gaussian:
         )
         params.theta[:, :d] = np.einsum("kij,kj->ki", precision, shift)
         params.theta[:, d + 1 :] = quadratic_coefficients(precision)
-        return _at_level(params, 0.5 * (wishart.expected_log_det(nu, log_det, d) - d * LOG_2PI - d / kappa))
+        level = 0.5 * (wishart.expected_log_det(nu, log_det, d) - d * LOG_2PI - d / kappa)
+        return _at_level(params, level + self._rounding_loss(params))
+
+    def _rounding_loss(self, params: NormalWishart) -> np.ndarray | float:
+        """What rounding takes of an atom's log likelihood, ``(K,)`` nats."""
+        variance = rounding_variance(self.grain)
+        quadratic = params.theta[:, len(self.center) + 1 :]
+        return 0.0 if variance is None else matmul(quadratic, pack(np.diag(variance)))
 
     def _posterior_scale(self, n: np.ndarray, x: np.ndarray, xx: np.ndarray, kappa: np.ndarray) -> np.ndarray:
-        """B of the posterior, ``(K, D, D)``: prior + scatter about the cluster's own mean + shrinkage of the mean.
+        """B of the posterior, ``(K, D, D)``: prior + scatter about the cluster's own mean + shrinkage of the mean +
+        variance of rounding.
 
         Only the scatter is a difference; sums that include the prior mean would cancel when it is far away.
         """
@@ -181,6 +202,9 @@ class Gaussian:
         scatter += shrinkage[:, None] * packed_outer(away, away)
         scale = unpack(scatter, x.shape[1])
         scale += self.B
+        variance = rounding_variance(self.grain)
+        if variance is not None:
+            scale += np.maximum(n, 0.0)[:, None, None] * np.diag(variance)
         return scale
 
     def evidence(self, summary: Summary) -> np.ndarray:
@@ -193,7 +217,8 @@ class Gaussian:
 
     def at_mode(self, params: NormalWishart) -> NormalWishart:
         d = len(self.center)
-        return _at_level(params, 0.5 * (d * log(params.nu) - params.log_det - d * LOG_2PI))
+        level = 0.5 * (d * log(params.nu) - params.log_det - d * LOG_2PI)
+        return _at_level(params, level + self._rounding_loss(params))
 
     def expected_log_lik(self, params: NormalWishart, batch: Batch) -> np.ndarray:
         if params.whiten.all():
@@ -239,13 +264,29 @@ class Gaussian:
     def best_joint(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
         """Log likelihood plus log prior of each atom at the point estimate of a cluster that holds it alone, ``(n,)``
         nats, and the size of the terms that it is a sum of."""
-        return wishart.best_joint(batch.x - self.center, self.m - self.center, self.nu, self.B, self.kappa)
+        scale = wishart.with_rounding(self.B, self.grain)
+        return wishart.best_joint(batch.x - self.center, self.m - self.center, self.nu, scale, self.kappa)
 
     def _pull(self, params: NormalWishart) -> np.ndarray:
         """``kappa / 2 (m_k - m)' E[Lam_k] (m_k - m)`` with the prior's kappa and m, ``(K,)``."""
         away = params.shift - (self.m - self.center)
         quadratic = params.theta[:, len(self.center) + 1 :]
         return -self.kappa * np.einsum("kp,kp->k", quadratic, packed_outer(away, away))
+
+    def learned(self, params: NormalWishart, used: np.ndarray, start: Self, shape: ScaleShape) -> Self:
+        d = len(self.center)
+        theta, kappa = params.theta[used], params.kappa[used]
+        found = wishart.precisions(theta[:, d + 1 :], params.nu[used], params.log_det[used], d)
+        shift = learned.mean_settings(found, theta[:, :d].sum(axis=0))
+        away = params.shift[used] - shift
+        pull = -2.0 * np.einsum("kp,kp->", theta[:, d + 1 :], packed_outer(away, away))
+        nu, scale = learned.wishart_settings(found, self.nu, wishart.expected_scale(start.nu, start.B), shape == "full")
+        count = max(LEAST_MASS, learned.pseudo_count(found.n_clusters, d, float(pull + (d / kappa).sum())))
+        return replace(self, nu=nu, B=scale, m=shift + self.center, kappa=count)
+
+    def log_hyperprior(self, start: Self) -> float:
+        scale = wishart.expected_scale(start.nu, start.B)
+        return learned.log_wishart_hyperprior(self.nu, self.B, scale) - self.kappa
 
     def estimates(self, params: NormalWishart, names: Names) -> Estimates:
         square = (Axis("feature", names), Axis("feature", names))

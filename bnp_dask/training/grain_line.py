@@ -1,0 +1,39 @@
+"""One line about clusters that are as narrow as the resolution of the data allows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bnp_dask.core.survey import Survey
+from bnp_dask.model import Posterior
+from bnp_dask.moves.base import NOBODY
+from bnp_dask.observation.base import RoundedObservation
+from bnp_dask.observation.priors import rounding_variance
+from bnp_dask.reports.describe import variances
+
+MANY = 0.5
+"""Share of the clusters that must be so narrow before anything is said."""
+
+
+def grain_line(posterior: Posterior, survey: Survey) -> str | None:
+    """Which share of the clusters is no wider than rounding, and in which columns; None where most are wider.
+
+    A cluster is that narrow in a column if less than half of its variance there is its own, beside that of rounding.
+    """
+    observation, summary = posterior.model.observation, posterior.summary
+    if not isinstance(observation, RoundedObservation) or summary is None:
+        return None
+    rounding, spread = rounding_variance(observation.grain), variances(observation, posterior.observation)
+    used = summary["N"] > NOBODY
+    if rounding is None or spread is None or not used.any():
+        return None
+    sunk = (spread[used] < 2.0 * rounding) & (rounding > 0)
+    n_sunk, columns = int(sunk.any(axis=1).sum()), np.flatnonzero(sunk.any(axis=0))
+    if n_sunk < MANY * used.sum():
+        return None
+    steps = ", ".join(f"{step:.4g}" for step in np.unique(np.asarray(observation.grain)[columns])[:3])
+    return (
+        f"{n_sunk} of {int(used.sum())} clusters are no wider than the resolution of column(s) "
+        f"{survey.called(columns)}, whose values lie on a grid of {steps}: they tell recorded values apart. If that is "
+        "not wanted, drop these columns, or give a larger grain"
+    )
