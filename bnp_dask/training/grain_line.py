@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
+from bnp_dask.core.columns import Columns
 from bnp_dask.core.survey import Survey
 from bnp_dask.model import Posterior
 from bnp_dask.moves.base import NOBODY
 from bnp_dask.observation.base import RoundedObservation
 from bnp_dask.observation.priors import rounding_variance
 from bnp_dask.reports.describe import variances
+from bnp_dask.training.callbacks import logger
 
 MANY = 0.5
 """Share of the clusters that must be so narrow before anything is said."""
+
+
+def tell_of_grain(posterior: Posterior, survey: Survey, columns: Columns | None) -> None:
+    """Log the line, where there is anything to tell; ``columns`` have names."""
+    line = grain_line(posterior, replace(survey, names=None if columns is None else columns.shown))
+    if line is not None:
+        logger.warning("%s", line)
 
 
 def grain_line(posterior: Posterior, survey: Survey) -> str | None:

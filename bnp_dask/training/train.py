@@ -51,7 +51,7 @@ from bnp_dask.structure.warmup import warm
 from bnp_dask.training.callbacks import FAILED, Callback, LogLaps, RunInfo, logger
 from bnp_dask.training.defaults import check_schedule, default_moves, start_of
 from bnp_dask.training.doors import check_parts, require_savable, require_savable_parameters
-from bnp_dask.training.grain_line import grain_line
+from bnp_dask.training.grain_line import tell_of_grain
 from bnp_dask.training.memory_plan import MEMORY, MemoryPlan, parse_memory
 from bnp_dask.training.results import History, TrainResult, save
 from bnp_dask.training.run_settings import Begun, RunParts, compare_data, facts_for_priors, open_store
@@ -213,12 +213,10 @@ def train(
             )
             run = _Run(work, init, schedule, memo, found.manifest, [*callbacks, LogLaps()], checkpoint_minutes * 60)
             result = _best_of(run, n_init, _of_these_data(checkpoint, found.manifest), _where(executor))
-            narrow = grain_line(result.posterior, replace(found.survey, names=columns and columns.shown))
+            tell_of_grain(result.posterior, found.survey, columns)
         result = replace(result, posterior=replace(result.posterior, words=words, columns=columns))
         if store is not None:
             save(result.posterior, Path(store) / POSTERIOR_NAME)
-    if narrow is not None:
-        logger.warning("%s", narrow)
     _warn_of_limit(result, schedule)
     return result
 
