@@ -149,10 +149,8 @@ def test_an_estimator_learns_the_prior_and_a_report_says_so(blobs):
 
 def test_a_run_whose_clusters_sink_to_the_grain_says_so(caplog):
     x = np.random.default_rng(0).integers(4, size=(400, 1)) * 10.0
-    with caplog.at_level("WARNING", logger="bnp_dask"):
-        go(x, "never", bnp.Memoized(laps=20), moves=())
-    assert not [r for r in caplog.records if "no wider than the resolution" in r.message]
-    model = bnp.Gaussian(grain=0.1, B=0.001, nu=3.0)
-    with caplog.at_level("WARNING", logger="bnp_dask"):
-        go(x, "never", bnp.Memoized(laps=20), model, moves=())
-    assert len([r for r in caplog.records if "on a grid of 0.1" in r.message]) == 1
+    wide = x + np.random.default_rng(1).normal(size=(400, 1))
+    for data, lines in ((wide, 0), (x, 1)):  # one cluster for each recorded value
+        with caplog.at_level("WARNING", logger="bnp_dask"):
+            bnp.train(bnp.Model(bnp.DPMixture(), bnp.Gaussian()), data, init=bnp.BregmanKMeans(4), moves=())
+        assert len([r for r in caplog.records if "on a grid of 10" in r.message]) == lines
