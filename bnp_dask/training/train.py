@@ -444,9 +444,7 @@ def _filled_in(
 
 
 def _where(executor: Executor) -> str:
-    if isinstance(executor, SerialExecutor):
-        return "in this thread"
-    return f"on {executor.n_workers} workers"
+    return "in this thread" if isinstance(executor, SerialExecutor) else f"on {executor.n_workers} workers"
 
 
 __all__ = ["ConvergenceWarning", "DataError", "open_executor", "survey_task", "take_survey", "train"]

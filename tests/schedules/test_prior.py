@@ -9,6 +9,7 @@ import yaml
 import bnp_dask as bnp
 from bnp_dask.cli.jobfile import read_job
 from bnp_dask.errors import SettingError
+from bnp_dask.reports.run_page import page_html
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +143,7 @@ def test_a_job_file_says_how_the_prior_is_learned(tmp_path):
 def test_an_estimator_learns_the_prior_and_a_report_says_so(blobs):
     found = bnp.DirichletProcessMixture(learn_prior="diagonal", max_laps=100, random_state=0).fit(blobs)
     assert found.posterior_.model.reference is not None
-    assert "learned (diagonal)" in found.posterior_._repr_html_()
+    assert "learned (diagonal)" in page_html(found.posterior_)
     fixed = bnp.DirichletProcessMixture(learn_prior="never", random_state=0).fit(blobs[:100])
     assert fixed.posterior_.model.reference is None
 
