@@ -39,6 +39,7 @@ from bnp_dask.observation.missing.entries import completed, marginalises
 from bnp_dask.structure.base import Trial, Visit, take_sought
 from bnp_dask.structure.chains import ChainRun, chain_runs
 from bnp_dask.structure.groups import Laid, check_tokens, summarize_words, visit_groups, with_words
+from bnp_dask.structure.prior import LearnPrior, prior_terms, require_learning
 from bnp_dask.structure.screened import screened_pieces, worthwhile
 from bnp_dask.structure.trials import Shares, TrialRun
 
@@ -174,6 +175,12 @@ class Model:
     reproducible
         Mixtures, hidden Markov models: equal bits on all x86-64 processors with AVX2 and FMA, for up to 1.6 times the
         time; see :func:`bnp_dask.train`.
+    learn_prior
+        ``"diagonal"``, ``"full"``: settings of the prior fit themselves to the clusters, with a scale matrix of that
+        shape, from where they began; for ``Gaussian``, ``ZeroMeanGaussian`` and ``gamma`` of ``DPMixture``.  The
+        objective gets the term ``prior``: see :mod:`bnp_dask.kernels.gaussian.learned`.
+    reference
+        The likelihood with the prior that learning began with, set by :meth:`with_prior`; None for a prior that stays.
     """
 
     allocation: Allocation
@@ -181,12 +188,15 @@ class Model:
     estimate: Literal["posterior", "map"] = "posterior"
     precision: Literal["mixed", "double"] = "mixed"
     reproducible: bool = False
+    learn_prior: LearnPrior = "never"
+    reference: Observation | None = field(default=None, metadata=OPTIONAL)
 
     def __post_init__(self) -> None:
         one_of("estimate", self.estimate, ("posterior", "map"))
         require_allocation(self.allocation, self.estimate, flag("reproducible", self.reproducible))
         require("observation", self.observation, Observation, "Gaussian()")
         one_of("precision", self.precision, ("mixed", "double"))
+        require_learning(self)
 
     @property
     def fields(self) -> Mapping[str, Field]:
@@ -207,8 +217,9 @@ class Model:
         return replace(self, observation=self.observation.with_columns(names))
 
     def with_prior(self, survey: Survey) -> Model:
-        """The same with every prior setting that was None computed from the data."""
-        return replace(self, observation=self.observation.with_prior(survey))
+        """The same with every prior setting that was None computed from the data; learning begins there."""
+        found = self.observation.with_prior(survey)
+        return replace(self, observation=found, reference=None if self.learn_prior == "never" else found)
 
     @property
     def keeps_states(self) -> bool:
@@ -246,26 +257,13 @@ class Model:
     def check(self, batch: Batch) -> None:
         """Let the likelihood check a batch; to a topic model a document without any word is as good as others.
 
-        Raises
-        ------
-        DataError
-            Values or columns that the likelihood cannot have produced.
+        Raises DataError for values or columns that the likelihood cannot have produced.
         """
         self.observation.check(with_words(batch) if self.allocation.grouped else batch)
 
     # -- the local side -------------------------------------------------------------------------------------
     def local_step(self, posterior: Posterior, batch: Batch, pairs: np.ndarray = NO_PAIRS) -> Summary:
-        """Assign the atoms of a batch and summarize them.
-
-        Parameters
-        ----------
-        posterior
-            Current beliefs.
-        batch
-            Atoms.
-        pairs
-            Ids of cluster pairs whose union is tracked, ``(M, 2)``.
-        """
+        """Assign the atoms of a batch and summarize them; ``pairs (M, 2)`` are ids whose union is tracked."""
         return self.visit(posterior, batch, pairs).summary
 
     def visit(
@@ -438,7 +436,7 @@ class Model:
     def _terms(self, data_terms: np.ndarray, allocation: Any, summary: Summary) -> dict[str, float]:
         data = float(data_terms.sum() + summary.values.get(LOG_BASE, 0.0))
         require_finite_terms({"data": data})
-        return {"data": data, **self._allocation_terms(allocation, summary)}
+        return {"data": data, **self._allocation_terms(allocation, summary), **prior_terms(self)}
 
     def _allocation_terms(self, params: Any, summary: Summary) -> dict[str, float]:
         is_map = self.estimate == "map"

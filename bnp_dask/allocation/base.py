@@ -107,6 +107,24 @@ class PointAllocation(Protocol):
         ...
 
 
+@runtime_checkable
+class LearningAllocation(Protocol):
+    """What an allocation model provides besides if its concentration can be learned."""
+
+    @property
+    def gamma(self) -> float:
+        """The concentration."""
+        ...
+
+    def learned(self, params: Params) -> Self:
+        """The concentration that raises the objective and the log hyperprior most, for these parameters."""
+        ...
+
+    def log_hyperprior(self) -> float:
+        """Log density of the concentration, nats, up to a constant."""
+        ...
+
+
 class GroupedAllocation(Protocol):
     """An allocation whose atoms are tokens of groups (documents); the verbs not named here are those of Allocation.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Self
 
 import numpy as np
 from scipy.special import betaln, psi
@@ -17,6 +18,9 @@ from bnp_dask.core.summary import Field, Summary
 from bnp_dask.inputs.settings import hold, positive_mass, whole_or_none
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.kernels.streaming.urn import Urn
+
+LEAST_GAMMA = 0.01
+"""Concentration that is learned, at least."""
 
 
 @register
@@ -101,6 +105,14 @@ class DPMixture:
             _mass_after(n) + self.gamma - params.eta0, params.log_not_u
         )
         return {"entropy": float(summary["H"].sum()), "allocation": float(constant + slack)}
+
+    def learned(self, params: StickParams) -> Self:
+        """The best gamma: ``K log gamma + gamma sum_k E[log(1 - u_k)]`` are the terms of (3.31) that depend on it, and
+        ``-gamma`` is its log hyperprior, Gamma(1, 1)."""
+        return replace(self, gamma=max(LEAST_GAMMA, len(params.log_not_u) / (1.0 - float(params.log_not_u.sum()))))
+
+    def log_hyperprior(self) -> float:
+        return -self.gamma
 
     def log_joint(self, params: StickParams, summary: Summary) -> dict[str, float]:
         n = summary["N"]

@@ -1,4 +1,9 @@
-"""Moments of the bulk of the data: what single rows far away, however far, cannot change."""
+"""Moments of the bulk of the data, which single rows far away cannot change, and the grain of its values.
+
+The points of :class:`~bnp_dask.core.quantiles.Quantiles` are values of the data.  Where all of them lie a whole number
+of steps apart, that step is the grain of the column: its values were rounded, or recorded on a grid.  The steps of
+continuous values come out smaller than any that matters.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +23,17 @@ REACH = 1.5
 For a Gaussian this is 6.6 standard deviations, for uniform values 3.6 times the half width: nothing of data without
 outliers is left out.  Up to 5 % of the atoms on either side may be anywhere.
 """
+
+
+FUZZ = 1e-5
+"""Share of a column's deviation by which values may miss their grid: single precision does."""
+
+LEAST_GRAIN = 1e-3
+"""Share of a column's deviation below which a step counts as none: 1e-7 of the variance.  That of continuous values
+comes out at about ten times :data:`FUZZ`."""
+
+MANY = 16
+"""Distinct values that are enough to tell a grid from continuous values; fewer must be repeated, twice on average."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,3 +100,45 @@ def _fences(points: Quantiles) -> tuple[np.ndarray, np.ndarray]:
         high = np.where(flat, np.maximum(high, rest.at(1.0 - OUTER)), high)
     reach = REACH * (high - low)
     return low - reach, high + reach
+
+
+def grain_of(survey: Survey) -> np.ndarray:
+    """Steps of the grids that the columns' values lie on, ``(D,)`` in units of the data; 0 for continuous columns.
+
+    Values far from the bulk do not count.  Surveys without quantiles (of older versions) know no grain.
+    """
+    out = np.zeros(survey.n_features)
+    points = survey.quantiles
+    if points.values.size == 0 or not survey.finds_grain:
+        return out
+    bulk = bulk_of(survey)
+    for j in range(len(out)):
+        held = points.values[j][points.weights[j] > 0]
+        inside = np.unique(held[(held >= bulk.minimum[j]) & (held <= bulk.maximum[j])])
+        if len(inside) < 2 or (len(inside) < MANY and survey.n_atoms < 2 * len(inside)):
+            continue
+        out[j] = _step(inside, float(np.sqrt(bulk.variance[j])))
+    return out
+
+
+def _step(values: np.ndarray, deviation: float) -> float:
+    """Largest step of which all differences of ascending ``values`` are multiples; 0 for one that does not matter."""
+    fuzz = FUZZ * deviation + 8 * np.finfo(np.float64).eps * float(np.abs(values).max())
+    step, near = 0.0, np.sort(np.diff(values))  # small ones first: errors of large multiples would add up
+    for i, gap in enumerate(near.tolist(), 1):
+        step = _common(gap, step, fuzz)
+        if step < LEAST_GRAIN * deviation:
+            return 0.0
+        step = float(near[:i].sum() / np.round(near[:i] / step).sum())
+    gaps = values - values[0]
+    times = np.round(gaps / step)
+    step = float(gaps @ times / (times @ times))  # rounding of single gaps is averaged out
+    return step if np.abs(gaps - step * times).max() <= 2 * fuzz else 0.0
+
+
+def _common(a: float, b: float, fuzz: float) -> float:
+    """Largest common divisor of two lengths, up to ``fuzz`` (Euclid)."""
+    while b > fuzz:
+        rest = a % b
+        a, b = b, (0.0 if b - rest <= fuzz else rest)
+    return a

@@ -67,6 +67,8 @@ class Survey:
     missing
         Weight of the atoms that lack each feature, ``(D,)``; of length 0 where no entry is missing.  Moments, ranges
         and quantiles of a feature are those of the atoms that have it.
+    finds_grain
+        Whether priors may be told the resolution of values; not in runs that older versions began.
     """
 
     n_atoms: int
@@ -86,6 +88,7 @@ class Survey:
     names: tuple[str, ...] | None = None
     points: QuantileTotal = NO_BATCHES
     missing: np.ndarray = field(default_factory=lambda: NONE_MISSING)
+    finds_grain: bool = True
 
     @property
     def quantiles(self) -> Quantiles:

@@ -39,6 +39,7 @@ from bnp_dask.observation import (
 from bnp_dask.observation.base import Observation
 from bnp_dask.observation.missing.entries import is_about_missing, marginalises
 from bnp_dask.schedules import Schedule
+from bnp_dask.structure.prior import LearnPrior
 from bnp_dask.training.defaults import default_init
 from bnp_dask.training.results import TrainResult
 
@@ -105,6 +106,9 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         A ``distributed.Client`` to compute on; None for the current one, or this process.
     reproducible
         Compute the same bits on every x86-64 processor with AVX2 and FMA; see :class:`bnp_dask.Model`.
+    learn_prior
+        Whether the likelihood's prior fits itself to the clusters: ``"never"``, ``"diagonal"`` or ``"full"``, as for
+        :class:`bnp_dask.Model`.
 
     Attributes
     ----------
@@ -157,6 +161,7 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         random_state: int | np.random.RandomState | None = None,
         client: Client | None = None,
         reproducible: bool = False,
+        learn_prior: LearnPrior = "never",
     ) -> None:
         self.observation = observation
         self.n_clusters = n_clusters
@@ -171,10 +176,16 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         self.random_state = random_state
         self.client = client
         self.reproducible = reproducible
+        self.learn_prior = learn_prior
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn the clusters of ``X (n, D)``; ``sample_weight (n,)`` says how often each row counts."""
-        model = Model(DPMixture(self.gamma), self._observation(), reproducible=self.reproducible)
+        model = Model(
+            DPMixture(self.gamma),
+            self._observation(),
+            reproducible=self.reproducible,
+            learn_prior=self.learn_prior,
+        )
         X = self._checked(X, reset=True)
         weights = None
         if sample_weight is not None:

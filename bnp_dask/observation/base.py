@@ -19,7 +19,7 @@ Subclass ``bnp_dask.testing.ObservationSuite`` to test a new one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Literal, Protocol, Self, runtime_checkable
 
 import numpy as np
 
@@ -147,6 +147,43 @@ class LeanObservation(Protocol):
 
         ``screened`` says whether :meth:`QuadraticObservation.forms` may be asked for what they hold.
         """
+        ...
+
+
+ScaleShape = Literal["diagonal", "full"]
+"""Shape of a scale matrix that is learned."""
+
+
+@runtime_checkable
+class LearningObservation(Protocol):
+    """What an observation model provides besides if its prior can fit itself to the clusters.
+
+    See :mod:`bnp_dask.kernels.gaussian.learned`.
+    """
+
+    def learned(self, params: Params, used: np.ndarray, start: Self, shape: ScaleShape) -> Self:
+        """The prior whose settings raise the objective and the log hyperprior for clusters with these parameters.
+
+        ``used (K,)`` says which clusters hold atoms: the others are as the prior is.  ``start`` is the prior that
+        learning began with.
+        """
+        ...
+
+    def log_hyperprior(self, start: Self) -> float:
+        """Log density of the prior's settings, nats, up to a constant."""
+        ...
+
+
+@runtime_checkable
+class RoundedObservation(Protocol):
+    """What an observation model provides besides if it knows the resolution of its data.
+
+    See :mod:`bnp_dask.observation.priors`.
+    """
+
+    @property
+    def grain(self) -> np.ndarray | float | None:
+        """Steps of the grids that the columns' values lie on, ``(D,)`` in units of the data."""
         ...
 
 

@@ -48,6 +48,8 @@ from bnp_dask.observation.priors import (
     default_location,
     default_variance,
     known,
+    resolution,
+    rounding_variance,
     scales,
     single,
     vector,
@@ -98,6 +100,11 @@ class DiagGaussian:
         of the data's bulk.
     missing
         ``"marginalise"``: NaN is an entry that is missing, and is integrated over.  Default: refused.
+    grain
+        Resolution of each column, ``(D,)`` or a number, data units: half of it on either side of a recorded value lies
+        the true one.  0 for continuous columns.  Default: found from the data, see
+        :func:`bnp_dask.core.bulk.grain_of`.  Its
+        variance of rounding is part of every cluster's (:mod:`bnp_dask.observation.priors`).
 
     References
     ----------
@@ -110,6 +117,7 @@ class DiagGaussian:
     kappa: float | None = None
     center: np.ndarray | None = None
     missing: Missing = field(default=None, metadata=OPTIONAL)
+    grain: np.ndarray | float | None = field(default=None, metadata=OPTIONAL)
 
     def __post_init__(self) -> None:
         checked(self.missing)
@@ -139,7 +147,8 @@ class DiagGaussian:
         m = mean if self.m is None else vector("m", location("m", self.m), d)
         center = mean if self.center is None else vector("center", location("center", self.center), d)
         require_scale("beta", beta, survey, center)
-        return replace(self, nu=nu, beta=beta, m=m, kappa=kappa, center=center)
+        grain = resolution(self.grain, survey)
+        return replace(self, nu=nu, beta=beta, m=m, kappa=kappa, center=center, grain=grain)
 
     def check(self, batch: Batch) -> None:
         check_dense(self, batch, width("center", self.center), self.center, self.beta, self.missing)
@@ -159,16 +168,24 @@ class DiagGaussian:
         # what the data add is a sum of squares; for a tight cluster 1e8 spreads away it may round below zero
         squares = summary["xx"] + prior.kappa * shift**2 - kappa * m**2
         beta = prior.beta + np.maximum(squares, 0.0)
+        variance = rounding_variance(self.grain)
+        if variance is not None:
+            beta += np.maximum(n, 0.0) * variance
         nu = prior.nu + n
         expected = nu / beta
-        levels = psi(nu / 2) - log(beta / 2) - LOG_2PI - expected * m**2 - 1.0 / kappa
+        levels = psi(nu / 2) - log(beta / 2) - LOG_2PI - expected * m**2 - 1.0 / kappa - self._rounding_loss(expected)
         const = 0.5 * np.sum(levels, axis=1)
         nu, kappa = one_or_each(nu), one_or_each(kappa)
         return NormalGamma(nu, beta, m + prior.center, kappa, const, expected * m, expected, self._kept(levels))
 
+    def _rounding_loss(self, precision: np.ndarray) -> np.ndarray | float:
+        """Twice what rounding takes of the log likelihood of an atom's features, ``(K, D)`` nats."""
+        variance = rounding_variance(self.grain)
+        return 0.0 if variance is None else precision * variance
+
     def at_mode(self, params: NormalGamma) -> NormalGamma:
         m = _centred(params)
-        levels = log(params.precision) - LOG_2PI - params.precision * m**2
+        levels = log(params.precision) - LOG_2PI - params.precision * m**2 - self._rounding_loss(params.precision)
         return replace(params, const=0.5 * np.sum(levels, axis=1), levels=self._kept(levels))
 
     def _kept(self, levels: np.ndarray) -> np.ndarray | None:

@@ -15,6 +15,9 @@ from bnp_dask.core.columns import OPTIONAL
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.survey import Survey
+from bnp_dask.errors import SettingError
+from bnp_dask.inputs.settings import LEAST_MASS
+from bnp_dask.kernels.gaussian import learned
 from bnp_dask.kernels.gaussian.quadratic import (
     moment_sums,
     n_packed,
@@ -29,6 +32,7 @@ from bnp_dask.kernels.gaussian.screen import Forms
 from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.observation import wishart
+from bnp_dask.observation.base import ScaleShape
 from bnp_dask.observation.describing import Axis, Estimate, Estimates, Names, by_feature, each, mean_and_deviation
 from bnp_dask.observation.interface.drawing import student_draws
 from bnp_dask.observation.interface.equality import compared_by_settings
@@ -40,6 +44,8 @@ from bnp_dask.observation.priors import (
     check_dense,
     default_location,
     default_variance,
+    resolution,
+    rounding_variance,
     single,
     vector,
     width,
@@ -110,6 +116,11 @@ class Gaussian:
         of the data's bulk.
     missing
         ``"marginalise"``: NaN is an entry that is missing, and is integrated over.  Default: refused.
+    grain
+        Resolution of each column, ``(D,)`` or a number, data units: half of it on either side of a recorded value lies
+        the true one.  0 for continuous columns.  Default: found from the data, see
+        :func:`bnp_dask.core.bulk.grain_of`; 0 with ``missing``.  Its variance of rounding is part of every cluster's
+        (:mod:`bnp_dask.observation.priors`).
 
     Notes
     -----
@@ -126,9 +137,15 @@ class Gaussian:
     kappa: float | None = None
     center: np.ndarray | float | None = None
     missing: Missing = field(default=None, metadata=OPTIONAL)
+    grain: np.ndarray | float | None = field(default=None, metadata=OPTIONAL)
 
     def __post_init__(self) -> None:
         checked(self.missing)
+        if self.missing and self.grain is not None and np.any(self.grain):
+            raise SettingError(
+                f"Gaussian(missing={self.missing!r}, grain=...): clusters with correlations do not count rounding "
+                "where entries are missing; use DiagGaussian, or leave grain out"
+            )
 
     @property
     def fields(self) -> Mapping[str, Field]:
@@ -158,7 +175,8 @@ class Gaussian:
         m = mean if self.m is None else vector("m", location("m", self.m), d)
         center = mean if self.center is None else vector("center", location("center", self.center), d)
         require_scale("B", scale.diagonal(), survey, center)
-        return replace(self, nu=nu, B=scale, m=m, kappa=kappa, center=center)
+        grain = None if self.marginalises else resolution(self.grain, survey)
+        return replace(self, nu=nu, B=scale, m=m, kappa=kappa, center=center, grain=grain)
 
     def check(self, batch: Batch) -> None:
         check_dense(self, batch, width("center", self.center), self.center, self.B, self.missing)
@@ -229,10 +247,18 @@ class Gaussian:
         )
         params.theta[:, :d] = np.einsum("kij,kj->ki", precision, shift)
         params.theta[:, d + 1 :] = quadratic_coefficients(precision)
-        return _at_level(params, 0.5 * (wishart.expected_log_det(nu, log_det, d) - d * LOG_2PI - d / kappa))
+        level = 0.5 * (wishart.expected_log_det(nu, log_det, d) - d * LOG_2PI - d / kappa)
+        return _at_level(params, level + self._rounding_loss(params))
+
+    def _rounding_loss(self, params: NormalWishart) -> np.ndarray | float:
+        """What rounding takes of an atom's log likelihood, ``(K,)`` nats."""
+        variance = rounding_variance(self.grain)
+        quadratic = params.theta[:, len(self.center) + 1 :]
+        return 0.0 if variance is None else matmul(quadratic, pack(np.diag(variance)))
 
     def _posterior_scale(self, n: np.ndarray, x: np.ndarray, xx: np.ndarray, kappa: np.ndarray) -> np.ndarray:
-        """B of the posterior, ``(K, D, D)``: prior + scatter about the cluster's own mean + shrinkage of the mean.
+        """B of the posterior, ``(K, D, D)``: prior + scatter about the cluster's own mean + shrinkage of the mean +
+        variance of rounding.
 
         Only the scatter is a difference; sums that include the prior mean would cancel when it is far away.
         """
@@ -244,6 +270,9 @@ class Gaussian:
         scatter += shrinkage[:, None] * packed_outer(away, away)
         scale = unpack(scatter, x.shape[1])
         scale += self.B
+        variance = rounding_variance(self.grain)
+        if variance is not None:
+            scale += np.maximum(n, 0.0)[:, None, None] * np.diag(variance)
         return scale
 
     def evidence(self, summary: Summary) -> np.ndarray:
@@ -257,7 +286,8 @@ class Gaussian:
 
     def at_mode(self, params: NormalWishart) -> NormalWishart:
         d = len(self.center)
-        return _at_level(params, 0.5 * (d * log(params.nu) - params.log_det - d * LOG_2PI))
+        level = 0.5 * (d * log(params.nu) - params.log_det - d * LOG_2PI)
+        return _at_level(params, level + self._rounding_loss(params))
 
     def expected_log_lik(self, params: NormalWishart, batch: Batch) -> np.ndarray:
         gaps = holes(batch, self.missing)
@@ -311,13 +341,29 @@ class Gaussian:
     def best_joint(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
         """Log likelihood plus log prior of each atom at the point estimate of a cluster that holds it alone, ``(n,)``
         nats, and the size of the terms that it is a sum of."""
-        return wishart.best_joint(batch.x - self.center, self.m - self.center, self.nu, self.B, self.kappa)
+        scale = wishart.with_rounding(self.B, self.grain)
+        return wishart.best_joint(batch.x - self.center, self.m - self.center, self.nu, scale, self.kappa)
 
     def _pull(self, params: NormalWishart) -> np.ndarray:
         """``kappa / 2 (m_k - m)' E[Lam_k] (m_k - m)`` with the prior's kappa and m, ``(K,)``."""
         away = params.shift - (self.m - self.center)
         quadratic = params.theta[:, len(self.center) + 1 :]
         return -self.kappa * np.einsum("kp,kp->k", quadratic, packed_outer(away, away))
+
+    def learned(self, params: NormalWishart, used: np.ndarray, start: Self, shape: ScaleShape) -> Self:
+        d = len(self.center)
+        theta, kappa = params.theta[used], params.kappa[used]
+        found = wishart.precisions(theta[:, d + 1 :], params.nu[used], params.log_det[used], d)
+        shift = learned.mean_settings(found, theta[:, :d].sum(axis=0))
+        away = params.shift[used] - shift
+        pull = -2.0 * np.einsum("kp,kp->", theta[:, d + 1 :], packed_outer(away, away))
+        nu, scale = learned.wishart_settings(found, self.nu, wishart.expected_scale(start.nu, start.B), shape == "full")
+        count = max(LEAST_MASS, learned.pseudo_count(found.n_clusters, d, float(pull + (d / kappa).sum())))
+        return replace(self, nu=nu, B=scale, m=shift + self.center, kappa=count)
+
+    def log_hyperprior(self, start: Self) -> float:
+        scale = wishart.expected_scale(start.nu, start.B)
+        return learned.log_wishart_hyperprior(self.nu, self.B, scale) - self.kappa
 
     def estimates(self, params: NormalWishart, names: Names) -> Estimates:
         square = (Axis("feature", names), Axis("feature", names))

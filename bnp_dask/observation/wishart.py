@@ -18,10 +18,11 @@ from bnp_dask.errors import NumericalError, SettingError
 from bnp_dask.inputs.arrays import real_setting
 from bnp_dask.inputs.settings import MOST_MASS, shown
 from bnp_dask.kernels.gaussian.factors import absolute_forms, cholesky_factors
+from bnp_dask.kernels.gaussian.learned import Precisions, precision_of
 from bnp_dask.kernels.gaussian.quadratic import pack, whitened_squares
 from bnp_dask.kernels.numeric.arithmetic import log, log1p, matmul
 from bnp_dask.kernels.numeric.fixed_order import is_fixed
-from bnp_dask.observation.priors import LOG_2PI, scales
+from bnp_dask.observation.priors import LOG_2PI, rounding_variance, scales
 
 LOG_2 = math.log(2.0)
 LOG_PI = math.log(math.pi)
@@ -95,6 +96,27 @@ def scale_matrix(value: np.ndarray | float, n_features: int) -> np.ndarray:
             "add a positive number to its diagonal"
         )
     return symmetric
+
+
+def with_rounding(scale: np.ndarray, grain: np.ndarray | float | None) -> np.ndarray:
+    """The scale matrix with one atom's variance of rounding added, ``(D, D)``."""
+    variance = rounding_variance(grain)
+    return scale if variance is None else scale + np.diag(variance)
+
+
+def expected_scale(nu: float, scale: np.ndarray) -> np.ndarray:
+    """E[covariance] of a prior where that exists, ``(D, D)``; B / nu where it does not."""
+    return expected_covariance(scale[None], np.array([nu]))[0]
+
+
+def precisions(quadratic: np.ndarray, nu: np.ndarray, log_det: np.ndarray, n_features: int) -> Precisions:
+    """The clusters as their prior sees them.
+
+    ``quadratic (K, D (D + 1) / 2)`` are the packed coefficients of ``-y' E[Lam_k] y / 2``; ``nu (K,)`` and ``log|B|
+    (K,)`` are those of the posterior.
+    """
+    total = precision_of(quadratic.sum(axis=0), n_features)
+    return Precisions(len(nu), total, float(expected_log_det(nu, log_det, n_features).sum()))
 
 
 # -- factors --------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Self
 
@@ -11,9 +11,11 @@ import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.bulk import bulk_of
+from bnp_dask.core.columns import OPTIONAL
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.survey import Survey
+from bnp_dask.kernels.gaussian import learned
 from bnp_dask.kernels.gaussian.quadratic import (
     moment_sums,
     n_packed,
@@ -27,10 +29,11 @@ from bnp_dask.kernels.gaussian.screen import Forms
 from bnp_dask.kernels.mixture.resp import Resp
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.observation import wishart
+from bnp_dask.observation.base import ScaleShape
 from bnp_dask.observation.describing import Axis, Estimate, Estimates, Names, each, vector
 from bnp_dask.observation.interface.drawing import student_draws
 from bnp_dask.observation.interface.equality import compared_by_settings
-from bnp_dask.observation.priors import LOG_2PI, check_dense, default_variance, width
+from bnp_dask.observation.priors import LOG_2PI, check_dense, default_variance, resolution, rounding_variance, width
 from bnp_dask.observation.ranges import require_scale, require_spread
 
 
@@ -72,6 +75,11 @@ class ZeroMeanGaussian:
         Scale matrix: a number, its diagonal ``(D,)``, or ``(D, D)`` symmetric positive definite; squared data
         units.  Default: diagonal, E[covariance] = B / (nu - D - 1) is a tenth of the mean square of
         the data's bulk (see :func:`bnp_dask.core.bulk.bulk_of`).
+    grain
+        Resolution of each column, ``(D,)`` or a number, data units: half of it on either side of a recorded value lies
+        the true one.  0 for continuous columns.  Default: found from the data, see
+        :func:`bnp_dask.core.bulk.grain_of`.  Its
+        variance of rounding is part of every cluster's (:mod:`bnp_dask.observation.priors`).
 
     References
     ----------
@@ -80,6 +88,7 @@ class ZeroMeanGaussian:
 
     nu: float | None = None
     B: np.ndarray | float | None = None
+    grain: np.ndarray | float | None = field(default=None, metadata=OPTIONAL)
 
     @property
     def fields(self) -> Mapping[str, Field]:
@@ -99,7 +108,7 @@ class ZeroMeanGaussian:
         else:
             scale = wishart.scale_matrix(self.B, survey.n_features)
         require_scale("B", scale.diagonal(), survey, 0.0)
-        return replace(self, nu=nu, B=scale)
+        return replace(self, nu=nu, B=scale, grain=resolution(self.grain, survey))
 
     def check(self, batch: Batch) -> None:
         check_dense(self, batch, width("B", self.B), 0.0, self.B if np.ndim(self.B) == 2 else None)
@@ -110,23 +119,37 @@ class ZeroMeanGaussian:
     def global_step(self, summary: Summary) -> WishartParams:
         d = len(self.B)
         nu = self.nu + summary["N"]
-        scale = self.B + unpack(summary["xx"], d)
+        scale = self._posterior_scale(summary)
         scale, root, log_det = wishart.factor(scale, summary.ids, type(self).__name__)
         precision = nu[:, None, None] * matmul(root.transpose(0, 2, 1), root)
         spread = np.sqrt(np.diagonal(scale, axis1=1, axis2=2) / nu[:, None])
         level = 0.5 * (wishart.expected_log_det(nu, log_det, d) - d * LOG_2PI)
         theta = np.concatenate([level[:, None], quadratic_coefficients(precision)], axis=1)
+        theta[:, 0] += self._rounding_loss(theta)
         return WishartParams(nu, scale, log_det, theta, wishart.needs_whitening(precision, spread))
 
-    def evidence(self, summary: Summary) -> np.ndarray:
+    def _posterior_scale(self, summary: Summary) -> np.ndarray:
+        """B of the posterior, ``(K, D, D)``: prior + second moments + variance of rounding."""
         scale = self.B + unpack(summary["xx"], len(self.B))
+        variance = rounding_variance(self.grain)
+        if variance is not None:
+            scale += np.maximum(summary["N"], 0.0)[:, None, None] * np.diag(variance)
+        return scale
+
+    def _rounding_loss(self, theta: np.ndarray) -> np.ndarray | float:
+        """What rounding takes of an atom's log likelihood, ``(K,)`` nats."""
+        variance = rounding_variance(self.grain)
+        return 0.0 if variance is None else matmul(theta[:, 1:], pack(np.diag(variance)))
+
+    def evidence(self, summary: Summary) -> np.ndarray:
+        scale = self._posterior_scale(summary)
         log_det = wishart.log_dets(scale, summary.ids, type(self).__name__)
         return wishart.log_evidence(summary["N"], self.nu + summary["N"], log_det, self.nu, self.B)
 
     def at_mode(self, params: WishartParams) -> WishartParams:
         d = len(self.B)
         theta = params.theta.copy()
-        theta[:, 0] = 0.5 * (d * log(params.nu) - params.log_det - d * LOG_2PI)
+        theta[:, 0] = 0.5 * (d * log(params.nu) - params.log_det - d * LOG_2PI) + self._rounding_loss(theta)
         return replace(params, theta=theta)
 
     def expected_log_lik(self, params: WishartParams, batch: Batch) -> np.ndarray:
@@ -165,7 +188,15 @@ class ZeroMeanGaussian:
     def best_joint(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
         """Log likelihood plus log prior of each atom at the point estimate of a cluster that holds it alone, ``(n,)``
         nats, and the size of the terms that it is a sum of."""
-        return wishart.best_joint(batch.x, None, self.nu, self.B, np.inf)
+        return wishart.best_joint(batch.x, None, self.nu, wishart.with_rounding(self.B, self.grain), np.inf)
+
+    def learned(self, params: WishartParams, used: np.ndarray, start: Self, shape: ScaleShape) -> Self:
+        found = wishart.precisions(params.theta[used, 1:], params.nu[used], params.log_det[used], len(self.B))
+        nu, scale = learned.wishart_settings(found, self.nu, wishart.expected_scale(start.nu, start.B), shape == "full")
+        return replace(self, nu=nu, B=scale)
+
+    def log_hyperprior(self, start: Self) -> float:
+        return learned.log_wishart_hyperprior(self.nu, self.B, wishart.expected_scale(start.nu, start.B))
 
     def estimates(self, params: WishartParams, names: Names) -> Estimates:
         square = (Axis("feature", names), Axis("feature", names))

@@ -13,6 +13,7 @@ from bnp_dask.errors import SettingError
 from bnp_dask.model import Posterior
 from bnp_dask.moves.engine import SORT
 from bnp_dask.reports import describe
+from bnp_dask.schedules.engine.prior import PRIOR
 from bnp_dask.training.results import History
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def plot_moves(history: History, ax: Axes | None = None) -> Axes:
     laps = int(max(np.asarray(history["lap"], np.int64), default=1)) if "lap" in history else 1
     x = np.arange(1, laps + 1)
     below = np.zeros(laps)
-    done = [m for m in history.moves() if m["accepted"] and m["kind"] != SORT]
+    done = [m for m in history.moves() if m["accepted"] and m["kind"] not in (SORT, PRIOR)]
     others = sorted({m["kind"] for m in done} - MOVE_COLORS.keys())
     for kind in [*MOVE_COLORS, *others]:
         accepted = [m for m in done if m["kind"] == kind]

@@ -23,6 +23,7 @@ from bnp_dask.reports.page_file import page_target, write_page
 from bnp_dask.reports.sequences_page import sequence_sections, sequences_for
 from bnp_dask.reports.topics_page import documents_for, page_of_topics
 from bnp_dask.store import read_history
+from bnp_dask.structure.prior import scale_shape
 from bnp_dask.training.growing.loading import load
 from bnp_dask.training.results import History, TrainResult
 
@@ -234,7 +235,7 @@ def _run_facts(result: TrainResult) -> dict[str, str]:
             facts["Laps"] = f"{last['lap']}"
         if "elbo" in last:
             facts["Objective"] = f"{last['elbo']:.8g} nats"
-        terms = [n for n in ("data", "entropy", "allocation") if n in last]
+        terms = [n for n in ("data", "entropy", "allocation", "prior") if n in last]
         if terms:
             facts["Its terms"] = ", ".join(f"{n} {last[n]:.6g}" for n in terms)
     return facts
@@ -243,6 +244,7 @@ def _run_facts(result: TrainResult) -> dict[str, str]:
 def _settings(posterior: Posterior) -> dict[str, str]:
     model = posterior.model
     found: dict[str, str] = {"estimate": model.estimate}
+    found["prior"] = "fixed" if model.reference is None else f"learned ({scale_shape(model)})"
     found |= _columns(posterior)
     for part, value in (("allocation", model.allocation), ("observation", model.observation)):
         found[part] = type(value).__name__

@@ -72,6 +72,6 @@ class FullBatch:
         assert state.partial is not None
         state.total, state.partial = state.partial, None
         value = state.total.value()
-        state.posterior = work.model.global_step(value)
-        state.terms = work.model.elbo(state.posterior, value)
+        state.posterior = state.model.global_step(value)
+        state.terms = state.model.elbo(state.posterior, value)
         state.step += 1

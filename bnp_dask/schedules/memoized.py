@@ -108,8 +108,8 @@ class Memoized:
         taken = lose_with_step(work, state, taken)
         state.total.join(taken.change.delta)
         if state.position / work.source.n_batches >= self.delay:
-            state.posterior = work.model.global_step(state.total.value())
-        state.terms = work.model.elbo(state.posterior, state.total.value())
+            state.posterior = state.model.global_step(state.total.value())
+        state.terms = state.model.elbo(state.posterior, state.total.value())
         keep(work, state, taken, remember)
         return "folded", None, []
 

@@ -307,8 +307,8 @@ class History(Sequence[Mapping[str, Any]]):
 
     Where rows of a memoized or full-batch run are ``exact``, the objective is accounted for: ``elbo`` is that of the
     row before plus ``gain``, what assigning the row's batches anew brought, plus the gains of its accepted ``moves``
-    (births, merges, deletes, and the sorting of clusters by size), to rounding.  Rows with batches that were left out
-    begin a new account.
+    (births, merges, deletes, the sorting of clusters by size, and better priors), to rounding.  Rows with batches that
+    were left out begin a new account.
     """
 
     def __init__(self, rows: Sequence[Mapping[str, Any]] = ()) -> None:

@@ -31,8 +31,11 @@ DATA = ("data", "n_batches")
 SURVEYED = ("skipped", "checksums", "n_atoms")
 """Settings that version 0.1 kept as well; now the list of batches says so."""
 
-PRIOR_RULE = "bulk"
+PRIOR_RULE = "grain"
 """Name of the rule by which priors are set from the data; runs begun before it was named used the raw moments."""
+
+WITHOUT_GRAIN = (None, "bulk")
+"""Rules of runs that older versions began, which know no grain."""
 
 _RULE = "prior_rule"
 
@@ -145,9 +148,10 @@ def compare_data(memo: RunStore | MemoryStore, found: Surveyed) -> None:
 
 def facts_for_priors(memo: RunStore | MemoryStore, survey: Survey, columns: Columns | None) -> Survey:
     """The survey as a run sets its priors from it: those that older versions began know no quantiles."""
-    older = isinstance(memo, RunStore) and memo.settings.get(_RULE) != PRIOR_RULE
+    older = isinstance(memo, RunStore) and memo.settings.get(_RULE) is None
     known = survey.without_quantiles() if older else survey
-    return replace(known, names=None if columns is None else columns.shown)
+    no_grain = isinstance(memo, RunStore) and memo.settings.get(_RULE) in WITHOUT_GRAIN
+    return replace(known, finds_grain=not no_grain, names=None if columns is None else columns.shown)
 
 
 def _other(path: str | Path, name: str, old: Any, new: Any) -> StoreError:

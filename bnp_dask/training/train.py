@@ -52,6 +52,7 @@ from bnp_dask.structure.warmup import warm_task
 from bnp_dask.training.callbacks import FAILED, Callback, LogLaps, RunInfo, logger, tell_of_idle
 from bnp_dask.training.defaults import check_schedule, default_moves, start_of
 from bnp_dask.training.doors import check_parts, require_savable, require_savable_parameters
+from bnp_dask.training.grain_line import tell_of_grain
 from bnp_dask.training.memory_plan import MEMORY, MemoryPlan, parse_memory
 from bnp_dask.training.results import History, TrainResult, save
 from bnp_dask.training.run_settings import Begun, RunParts, compare_data, facts_for_priors, open_store
@@ -215,6 +216,7 @@ def train(
             )
             run = _Run(work, init, schedule, memo, found.manifest, [*callbacks, LogLaps()], checkpoint_minutes * 60)
             result = _best_of(run, n_init, _of_these_data(checkpoint, found.manifest), _where(executor))
+            tell_of_grain(result.posterior, found.survey, columns)
         result = replace(result, posterior=replace(result.posterior, words=words, columns=columns))
         if store is not None:
             save(result.posterior, Path(store) / POSTERIOR_NAME)
@@ -441,9 +443,7 @@ def _filled_in(
 
 
 def _where(executor: Executor) -> str:
-    if isinstance(executor, SerialExecutor):
-        return "in this thread"
-    return f"on {executor.n_workers} workers"
+    return "in this thread" if isinstance(executor, SerialExecutor) else f"on {executor.n_workers} workers"
 
 
 __all__ = ["ConvergenceWarning", "DataError", "open_executor", "survey_task", "take_survey", "train"]

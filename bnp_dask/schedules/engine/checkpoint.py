@@ -15,6 +15,7 @@ from bnp_dask.errors import StoreError
 from bnp_dask.model import Model
 from bnp_dask.moves.base import Gather, Memory, Plan, Proposal, Split, Sweep
 from bnp_dask.schedules.engine.gathered import Gathered
+from bnp_dask.schedules.engine.prior import prior_to_arrays, with_saved_prior
 from bnp_dask.schedules.engine.state import Loss, State
 from bnp_dask.store import Listing, no_receipts
 from bnp_dask.store.parts import Part
@@ -58,6 +59,7 @@ def state_to_arrays(state: State) -> Arrays:
     out: Arrays = {"visits": state.visits, "seen": state.seen, "pairs": state.plan.pairs}
     if state.lap_counts is not None:
         out["lap_counts"] = state.lap_counts
+    out.update(prior_to_arrays(state.model))
     assert state.posterior.summary is not None
     _pack(out, "posterior", state.posterior.summary)
     _pack_total(out, "total", state.total)
@@ -89,6 +91,7 @@ def state_from_saved(
 
     StoreError when the listing has other visits than the state.
     """
+    model = with_saved_prior(model, arrays)
 
     def summary(name: str) -> Summary:
         own = {key.removeprefix(name + "/"): a for key, a in arrays.items() if key.startswith(name + "/")}

@@ -20,8 +20,8 @@ def fold_first(work: Work, state: State, taken: Taken) -> Folded:
     taken = lose_with_step(work, state, taken)
     state.total.join(taken.change.with_clusters(state.total.high.ids).delta)
     value = state.total.value()
-    state.posterior = work.model.global_step(value)
-    state.terms = work.model.elbo(state.posterior, value)
+    state.posterior = state.model.global_step(value)
+    state.terms = state.model.elbo(state.posterior, value)
     return "new", None, _keep(work, state, taken, is_new=True)
 
 
@@ -44,8 +44,8 @@ def lose_with_step(work: Work, state: State, taken: Taken) -> Taken:
     rest = lose(work, state, taken, remember)
     if rest is not taken and state.lap > 0:
         value = state.total.value()
-        state.posterior = work.model.global_step(value)
-        state.terms = work.model.elbo(state.posterior, value)
+        state.posterior = state.model.global_step(value)
+        state.terms = state.model.elbo(state.posterior, value)
     return rest
 
 
@@ -65,8 +65,8 @@ def _try(work: Work, state: State, taken: Taken) -> bool:
     try:
         state.total.join(delta)
         value = state.total.value()
-        posterior = work.model.global_step(value)
-        terms = work.model.elbo(posterior, value)
+        posterior = state.model.global_step(value)
+        terms = state.model.elbo(posterior, value)
     except BaseException:
         undo()
         raise

@@ -18,6 +18,7 @@ from bnp_dask.moves.engine import decide, plan_lap
 from bnp_dask.schedules.engine.bad_batches import require_enough, usable
 from bnp_dask.schedules.engine.gathered import Gathered, GatheredAtoms
 from bnp_dask.schedules.engine.pipeline import Taken
+from bnp_dask.schedules.engine.prior import learn_prior
 from bnp_dask.schedules.engine.reduction import Change
 from bnp_dask.schedules.engine.state import Loss, State, Work, recall
 from bnp_dask.structure.base import Visit
@@ -37,7 +38,7 @@ def begin_lap(work: Work, state: State, total: RunningTotal, taken: Collection[i
     state.gathered = Gathered()
     state.void = False
     total.track(state.plan.pairs)
-    state.trials = {t.name: RunningTotal(work.model.empty_summary(t.beliefs.ids)) for t in state.plan.trials}
+    state.trials = {t.name: RunningTotal(state.model.empty_summary(t.beliefs.ids)) for t in state.plan.trials}
 
 
 def add_trials(work: Work, state: State, change: Change) -> None:
@@ -121,7 +122,7 @@ def try_split(work: Work, state: State, found: Visit, is_new: bool = False) -> t
         return found, [record("birth", (target,), (), None, False, why)]
     try:
         born, gain = consider_split(
-            work.model, state.total, state.terms, found.summary, target, found.newborn, recent, state.memory, is_new
+            state.model, state.total, state.terms, found.summary, target, found.newborn, recent, state.memory, is_new
         )
     except NumericalError as error:  # what is not finite is no gain; the state is as it was
         state.memory.remember_failure("birth", (target,), _counts(state, target))
@@ -143,10 +144,14 @@ def _counts(state: State, cluster: int) -> list[float]:
 
 
 def settle_lap(work: Work, state: State, gain: float | None) -> list[dict[str, Any]]:
-    """Decide the lap's proposals on ``state.total``; history rows, one per proposal.
+    """Decide the lap's proposals on ``state.total``, then learn the prior; history rows, one per proposal.
 
     ``gain`` is that of the lap's last step in nats, None where it is not known.
     """
+    return [*_decide_moves(work, state, gain), *learn_prior(state)]
+
+
+def _decide_moves(work: Work, state: State, gain: float | None) -> list[dict[str, Any]]:
     plan = state.plan
     if not work.moves:
         return []
@@ -156,7 +161,7 @@ def settle_lap(work: Work, state: State, gain: float | None) -> list[dict[str, A
         _end(work, state, [])
         return records
     parts = {name: trial.value() for name, trial in state.trials.items()}
-    decision = decide(work.model, state.total.value(), parts, plan, state.memory, gain or 0.0)
+    decision = decide(state.model, state.total.value(), parts, plan, state.memory, gain or 0.0)
     _end(work, state, decision.edits)
     return decision.records
 
@@ -167,8 +172,8 @@ def _end(work: Work, state: State, edits: list[Edit]) -> None:
     state.edits.extend(edits)
     if edits:
         value = state.total.value()
-        state.posterior = work.model.global_step(value)
-        state.terms = work.model.elbo(state.posterior, value)
+        state.posterior = state.model.global_step(value)
+        state.terms = state.model.elbo(state.posterior, value)
     state.plan, state.trials, state.void = Plan(), {}, False
     trim(state)
 
@@ -189,7 +194,7 @@ def plan_context(work: Work, state: State, taken: Collection[int] = ()) -> PlanC
     value = state.posterior.summary
     assert value is not None
     return PlanContext(
-        model=work.model,
+        model=state.model,
         posterior=state.posterior,
         value=value.without_pairs(),
         source=usable(work, state),

@@ -142,7 +142,7 @@ class Pipeline:
             self._trials = self.work.executor.share(f"trials-lap{self.lap}", self._trials)
         self._next = self.state.position
         for basis, seen in self.state.in_flight:
-            self._queue.append(self._submit(self._next_group(), self.work.model.global_step(basis), seen))
+            self._queue.append(self._submit(self._next_group(), self.state.model.global_step(basis), seen))
         self.state.in_flight = []
 
     @property

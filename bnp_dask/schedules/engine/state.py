@@ -187,6 +187,11 @@ class State:
         )
 
     @property
+    def model(self) -> Model:
+        """The model with the prior in force: that of the run, but for settings that were learned."""
+        return self.posterior.model
+
+    @property
     def elbo(self) -> float:
         """The objective after the last step, nats."""
         return float(sum(self.terms.values()))

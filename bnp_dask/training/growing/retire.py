@@ -89,8 +89,8 @@ def _take_out(work: Work, state: State, batches: Sequence[int]) -> None:
         job = Job(f"batch {batch}", state.total.high.pairs, None, Gather(), work.seed)
         remember(work, state, batch, lose_batch(state.posterior, instead(work, batch), (), job, RETIRED))
     value = state.total.value()
-    state.posterior = work.model.global_step(value)
-    state.terms = work.model.elbo(state.posterior, value)
+    state.posterior = state.model.global_step(value)
+    state.terms = state.model.elbo(state.posterior, value)
 
 
 def _batches_of(run: GrowingRun, source: str | os.PathLike[str]) -> range | list[int]:

@@ -1,0 +1,175 @@
+"""Priors of Gaussians that fit themselves: the settings that raise the objective most, given all clusters.
+
+With S = sum_k E[Lam_k] over the K clusters in use, and B = nu Psi, the terms of the objective that depend on the
+Wishart prior of :mod:`~bnp_dask.observation.wishart` are
+
+    nu / 2 (sum_k E[log|Lam_k|] + K log|nu Psi| - tr(Psi S) - K D log 2) - K log Gamma_D(nu / 2),
+
+and those that depend on the prior of the means ``K D / 2 log kappa - kappa / 2 sum_k (D / kappa_k + a_k' E[Lam_k]
+a_k)`` with ``a_k = m_k - m``.  A weak hyperprior keeps their maximum where it should be when there are few clusters:
+
+    log p(Psi) = (log|Psi Psi0^-1| - tr(Psi Psi0^-1) + D) / 2,   log p(nu) = -nu / (3 D),   log p(kappa) = -kappa,
+
+up to constants and flat in m, where Psi0 is E[covariance] of the prior that learning began with.  All follow from
+parameters of the clusters alone: no pass over the data is needed.
+
+``Model(..., learn_prior="diagonal")`` takes such a step at the end of every lap, after its moves were decided with the
+prior that held during the lap.  The reported objective includes the log hyperprior as its term ``prior`` (up to those
+constants), so it never falls; it is not comparable with that of a fixed prior.  A step that would not raise it is not
+taken.  Start with ten clusters or more, as runs do by default: a prior fitted to few refuses smaller ones.
+
+References
+----------
+Empirical Bayes: MacKay 1992, "Bayesian interpolation"; Bishop 2006, section 3.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import psi
+
+from bnp_dask.kernels.gaussian.factors import cholesky_factor
+from bnp_dask.kernels.numeric.arithmetic import inner, log, matmul
+
+NU_DECAY = 1.0 / 3.0
+"""Nats that each degree of freedom costs, times D.  Set on wine, iris, crabs and 16-D blobs, with all that follows."""
+
+MOST_NU = 52
+"""Degrees of freedom at most, times D (and 2 more)."""
+
+FEW = 10
+"""Clusters below which degrees of freedom may not grow past :data:`FEW_NU`: a prior that was fitted to a few clusters,
+each a union of true ones, would refuse every smaller one.  Set on wine and iris from one cluster."""
+
+FEW_NU = 2.0
+"""Degrees of freedom at most, times D, while clusters are few."""
+
+LEAST_SCALE = 1e-6
+"""Share of the scale that learning began with, at least: clusters of equal rows ask for none."""
+
+
+@dataclass(frozen=True, eq=False)
+class Precisions:
+    """The precisions of the clusters in use, as far as their prior is concerned.
+
+    Parameters
+    ----------
+    n_clusters
+        Clusters in use, K.
+    total
+        S, ``(D, D)``.
+    log_det
+        Sum of ``E[log|Lam_k|]``, nats.
+    """
+
+    n_clusters: int
+    total: np.ndarray
+    log_det: float
+
+
+def precision_of(quadratic: np.ndarray, n_features: int) -> np.ndarray:
+    """The matrix P ``(D, D)`` of packed coefficients of ``-y' P y / 2``."""
+    out = np.zeros((n_features, n_features))
+    rows, columns = np.triu_indices(n_features)
+    out[rows, columns] = -quadratic
+    return out + out.T
+
+
+def most_nu(nu: float, n_clusters: int, n_features: int) -> float:
+    """Degrees of freedom that may be learned, at most: as many as there are, or more with many clusters."""
+    times = MOST_NU if n_clusters >= FEW else FEW_NU
+    return max(nu, times * n_features + 2.0)
+
+
+def wishart_settings(found: Precisions, nu: float, start: np.ndarray, is_full: bool) -> tuple[float, np.ndarray]:
+    """The nu and B ``(D, D)`` of the Wishart prior that raise the objective and the hyperprior most, together.
+
+    Parameters
+    ----------
+    found
+        The clusters.
+    nu
+        Degrees of freedom now.
+    start
+        Psi0, ``(D, D)``.
+    is_full
+        Whether B may have off-diagonal numbers; it may where the start has.
+    """
+    d = len(start)
+    is_full = is_full or bool(start[~np.eye(d, dtype=np.bool_)].any())
+    best = _full_scale(found, start) if is_full else _diagonal_scale(found, start)
+    k = found.n_clusters
+
+    def slope(nu: float) -> float:
+        scale, log_det = best(nu)
+        halves = (nu - np.arange(d)) / 2
+        value = found.log_det + k * (log_det + d * log(nu / 2) + d - psi(halves).sum()) - inner(scale, found.total)
+        return float(0.5 * value - NU_DECAY / d)
+
+    low, high = min(nu, float(d)), most_nu(nu, k, d)
+    if slope(low) <= 0:
+        nu = low
+    elif slope(high) >= 0:
+        nu = high
+    else:
+        nu = float(brentq(slope, low, high, xtol=1e-10, rtol=1e-14))
+    return nu, nu * best(nu)[0]
+
+
+def _diagonal_scale(found: Precisions, start: np.ndarray) -> Callable[[float], tuple[np.ndarray, float]]:
+    """Best diagonal Psi for each nu, and its log determinant."""
+    total, first = found.total.diagonal(), start.diagonal()
+
+    def best(nu: float) -> tuple[np.ndarray, float]:
+        scale = (found.n_clusters * nu + 1.0) / (nu * total + 1.0 / first)
+        scale = np.maximum(scale, LEAST_SCALE * first)
+        return np.diag(scale), float(log(scale).sum())
+
+    return best
+
+
+def _full_scale(found: Precisions, start: np.ndarray) -> Callable[[float], tuple[np.ndarray, float]]:
+    """Best Psi for each nu, and its log determinant."""
+    first = _inverse(start)[0]
+
+    def best(nu: float) -> tuple[np.ndarray, float]:
+        inverse, log_det = _inverse(nu * found.total + first)
+        times = found.n_clusters * nu + 1.0
+        scale = times * inverse
+        if (scale.diagonal() < LEAST_SCALE * start.diagonal()).any():
+            scale = scale + LEAST_SCALE * start
+            return scale, -_inverse(scale)[1]
+        return scale, len(start) * float(log(times)) - log_det
+
+    return best
+
+
+def _inverse(matrix: np.ndarray) -> tuple[np.ndarray, float]:
+    """Inverse of a symmetric positive definite matrix, and the log determinant of the matrix."""
+    lower, root, _ = cholesky_factor(matrix)
+    return matmul(root.T, root), 2.0 * float(log(lower.diagonal()).sum())
+
+
+def mean_settings(found: Precisions, linear: np.ndarray) -> np.ndarray:
+    """The prior mean that raises the objective most, ``(D,)``, from the sum of ``E[Lam_k] m_k``, ``linear (D,)``."""
+    return matmul(_inverse(found.total)[0], linear)
+
+
+def pseudo_count(n_clusters: int, n_features: int, spread: float) -> float:
+    """The kappa that raises the objective and the hyperprior most.
+
+    ``spread`` is the sum of ``D / kappa_k + (m_k - m)' E[Lam_k] (m_k - m)`` over the clusters.
+    """
+    return n_clusters * n_features / (spread + 2.0)
+
+
+def log_wishart_hyperprior(nu: float, scale: np.ndarray, start: np.ndarray) -> float:
+    """``log p(Psi) + log p(nu)`` up to a constant, nats, of the prior with nu and B ``(D, D)``; ``start`` is Psi0."""
+    d = len(start)
+    inverse, first = _inverse(start)
+    log_det = _inverse(scale / nu)[1]
+    return 0.5 * (log_det - first - inner(inverse, scale / nu) + d) - NU_DECAY / d * nu

@@ -1,0 +1,53 @@
+"""A model whose prior is learned: whether it is, what is learned of it, and its term of the objective."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from bnp_dask.allocation.base import LearningAllocation
+from bnp_dask.core.finite import require_finite_terms
+from bnp_dask.errors import SettingError
+from bnp_dask.inputs.settings import one_of
+from bnp_dask.observation.base import LearningObservation, ScaleShape
+
+if TYPE_CHECKING:
+    from bnp_dask.model import Model
+
+LearnPrior = Literal["never", "diagonal", "full"]
+"""What :class:`~bnp_dask.model.Model` takes for ``learn_prior``."""
+
+
+def require_learning(model: Model) -> None:
+    """SettingError unless the prior can be learned as the model says."""
+    one_of("learn_prior", model.learn_prior, ("never", "diagonal", "full"))
+    if model.learn_prior == "never":
+        return
+    name, why = type(model.observation).__name__, ""
+    if model.estimate == "map":
+        why = 'needs estimate="posterior": point estimates have no objective that could be compared between priors'
+    elif not isinstance(model.observation, LearningObservation):
+        why = f"the prior of {name} cannot be learned; leave it out, or use Gaussian() or ZeroMeanGaussian()"
+    if why:
+        raise SettingError(f"learn_prior={model.learn_prior!r}: {why}")
+
+
+def scale_shape(model: Model) -> ScaleShape:
+    """Shape of scale matrices that are learned."""
+    return "full" if model.learn_prior == "full" else "diagonal"
+
+
+def concentration(model: Model) -> LearningAllocation | None:
+    """The allocation, where its concentration is learned with the prior of the likelihood."""
+    learns = model.reference is not None and isinstance(model.allocation, LearningAllocation)
+    return cast(LearningAllocation, model.allocation) if learns else None
+
+
+def prior_terms(model: Model) -> dict[str, float]:
+    """Log density of the prior's own settings, nats, where these are learned; else nothing."""
+    if model.reference is None:
+        return {}
+    value = cast(LearningObservation, model.observation).log_hyperprior(cast(Any, model.reference))
+    learner = concentration(model)
+    terms = {"prior": value if learner is None else value + learner.log_hyperprior()}
+    require_finite_terms(terms)
+    return terms

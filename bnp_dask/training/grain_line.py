@@ -1,0 +1,50 @@
+"""One line about clusters that are as narrow as the resolution of the data allows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from bnp_dask.core.columns import Columns
+from bnp_dask.core.survey import Survey
+from bnp_dask.model import Posterior
+from bnp_dask.moves.base import NOBODY
+from bnp_dask.observation.base import RoundedObservation
+from bnp_dask.observation.priors import rounding_variance
+from bnp_dask.reports.describe import variances
+from bnp_dask.training.callbacks import logger
+
+MANY = 0.5
+"""Share of the clusters that must be so narrow before anything is said."""
+
+
+def tell_of_grain(posterior: Posterior, survey: Survey, columns: Columns | None) -> None:
+    """Log the line, where there is anything to tell; ``columns`` have names."""
+    line = grain_line(posterior, replace(survey, names=None if columns is None else columns.shown))
+    if line is not None:
+        logger.warning("%s", line)
+
+
+def grain_line(posterior: Posterior, survey: Survey) -> str | None:
+    """Which share of the clusters is no wider than rounding, and in which columns; None where most are wider.
+
+    A cluster is that narrow in a column if less than half of its variance there is its own, beside that of rounding.
+    """
+    observation, summary = posterior.model.observation, posterior.summary
+    if not isinstance(observation, RoundedObservation) or summary is None:
+        return None
+    rounding, spread = rounding_variance(observation.grain), variances(observation, posterior.observation)
+    used = summary["N"] > NOBODY
+    if rounding is None or spread is None or not used.any():
+        return None
+    sunk = (spread[used] < 2.0 * rounding) & (rounding > 0)
+    n_sunk, columns = int(sunk.any(axis=1).sum()), np.flatnonzero(sunk.any(axis=0))
+    if n_sunk < MANY * used.sum():
+        return None
+    steps = ", ".join(f"{step:.4g}" for step in np.unique(np.asarray(observation.grain)[columns])[:3])
+    return (
+        f"{n_sunk} of {int(used.sum())} clusters are no wider than the resolution of column(s) "
+        f"{survey.called(columns)}, whose values lie on a grid of {steps}: they tell recorded values apart. If that is "
+        "not wanted, drop these columns, or give a larger grain"
+    )

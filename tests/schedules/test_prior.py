@@ -1,0 +1,157 @@
+"""Priors that fit themselves during runs: monotone, accounted for, resumed, saved, and refused where they cannot."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import yaml
+
+import bnp_dask as bnp
+from bnp_dask.cli.jobfile import read_job
+from bnp_dask.errors import SettingError
+from bnp_dask.reports.run_page import page_html
+
+
+@pytest.fixture(scope="module")
+def blobs():
+    rng = np.random.default_rng(3)
+    means = rng.normal(scale=4.0, size=(12, 4))
+    labels = rng.integers(12, size=900)
+    return means[labels] + rng.normal(size=(900, 4)) * np.array([0.2, 1.0, 0.5, 0.1])
+
+
+def go(x, learn="diagonal", schedule=None, observation=None, **more):
+    model = bnp.Model(bnp.DPMixture(), observation or bnp.Gaussian(), learn_prior=learn)
+    schedule = schedule or bnp.Memoized(laps=7, window=2)
+    return bnp.train(model, x, schedule=schedule, init=bnp.BregmanKMeans(10), batch_size=300, **more)
+
+
+class StopAfter:
+    """A callback that ends the run after some steps."""
+
+    def __init__(self, steps):
+        self.left = steps
+
+    def on_start(self, info):
+        pass
+
+    def on_batch(self, done):
+        self.left -= 1
+        return self.left == 0
+
+    def on_lap(self, row, posterior):
+        pass
+
+    def on_end(self, reason):
+        pass
+
+
+def same(a, b):
+    for name in ("nu", "B", "m", "kappa"):
+        np.testing.assert_array_equal(getattr(a.model.observation, name), getattr(b.model.observation, name))
+    np.testing.assert_array_equal(a.observation.B, b.observation.B)
+    assert a.model.allocation == b.model.allocation
+    assert a.ids.tolist() == b.ids.tolist()
+
+
+@pytest.mark.filterwarnings("ignore::bnp_dask.training.train.ConvergenceWarning")
+@pytest.mark.parametrize("schedule", [bnp.Memoized(laps=7, window=2), bnp.FullBatch(laps=7)])
+@pytest.mark.parametrize("learn", ["diagonal", "full"])
+def test_the_objective_with_the_hyperprior_never_falls_and_is_accounted_for(blobs, schedule, learn):
+    history = go(blobs, learn, schedule).history
+    rows = [row for row in history if row["exact"]]
+    elbo = np.array([row["elbo"] for row in rows])
+    assert np.diff(elbo).min() >= -1e-11 * abs(elbo[0])
+    assert all({"data", "entropy", "allocation", "prior"} <= row.keys() for row in rows)
+    learned = [move for move in history.moves() if move["kind"] == "prior"]
+    assert learned
+    assert all(move["accepted"] and move["gain"] > 0 for move in learned)
+    for before, after in zip(rows, rows[1:]):
+        gains = (after["gain"] or 0.0) + sum(m["gain"] for m in after["moves"] if m["accepted"])
+        np.testing.assert_allclose(after["elbo"], before["elbo"] + gains, rtol=1e-10)
+
+
+@pytest.mark.filterwarnings("ignore::bnp_dask.training.train.ConvergenceWarning")
+@pytest.mark.parametrize("stop", [1, 5, 8])
+def test_a_run_that_is_stopped_and_resumed_learns_the_same_bits(blobs, tmp_path, stop):
+    whole = go(blobs)
+
+    go(blobs, store=tmp_path / "run", callbacks=[StopAfter(stop)], checkpoint_minutes=1e-9)
+    rest = go(blobs, store=tmp_path / "run", resume=True)
+    same(rest.posterior, whole.posterior)
+    np.testing.assert_array_equal(rest.history["elbo"], whole.history["elbo"])
+    same(bnp.load(tmp_path / "run" / "posterior.zarr"), whole.posterior)
+
+
+@pytest.mark.filterwarnings("ignore::bnp_dask.training.train.ConvergenceWarning")
+def test_learning_fits_held_out_rows_better_than_the_default_prior(blobs):
+    order = np.random.default_rng(0).permutation(len(blobs))
+    train, held = blobs[order[:300]], blobs[order[300:]]
+    scores = {learn: bnp.score(go(train, learn).posterior, held) for learn in ("never", "diagonal")}
+    assert scores["diagonal"] > scores["never"]
+
+
+@pytest.mark.filterwarnings("ignore::bnp_dask.training.train.ConvergenceWarning")
+def test_the_zero_mean_likelihood_learns_when_asked(blobs):
+    found = go(blobs, "full", bnp.Memoized(laps=4), bnp.ZeroMeanGaussian())
+    elbo = found.history["elbo"][1:]
+    assert np.diff(elbo).min() >= -1e-11 * abs(elbo[0])
+    assert found.posterior.model.observation.nu != found.posterior.model.reference.nu
+
+
+@pytest.mark.filterwarnings("ignore::bnp_dask.training.train.ConvergenceWarning")
+@pytest.mark.parametrize("allocation", [bnp.FiniteMixture(), bnp.HDPTopics(), bnp.HDPHMM()])
+def test_every_allocation_takes_a_prior_that_is_learned(blobs, allocation):
+    grouped = None if isinstance(allocation, bnp.FiniteMixture) else np.arange(0, 301, 30)
+    model = bnp.Model(allocation, bnp.Gaussian(), learn_prior="diagonal")
+    source = bnp.as_source(blobs[:300], groups=grouped)
+    found = bnp.train(model, source, init=bnp.RandomExamples(10), schedule=bnp.Memoized(laps=3), moves=())
+    elbo = found.history["elbo"]
+    assert np.diff(elbo).min() >= -1e-11 * abs(elbo[0])
+    assert found.posterior.model.observation.kappa != found.posterior.model.reference.kappa
+
+
+def test_a_schedule_without_an_exact_objective_refuses_to_learn(blobs):
+    with pytest.raises(SettingError, match="exact objective"):
+        go(blobs, schedule=bnp.Stochastic(laps=1), moves=())
+
+
+@pytest.mark.filterwarnings("ignore::bnp_dask.training.train.ConvergenceWarning")
+def test_the_concentration_is_learned_with_the_prior_when_asked_for(blobs):
+    found = go(blobs).posterior
+    gamma = found.model.allocation.gamma
+    assert gamma != 1.0
+
+    def worth(gamma):
+        model = replace(found.model, allocation=bnp.DPMixture(gamma))
+        return sum(model.allocation_terms(found.summary).values()) - gamma
+
+    assert worth(gamma) > max(worth(0.7 * gamma), worth(1.4 * gamma), worth(1.0))
+
+
+def test_a_job_file_says_how_the_prior_is_learned(tmp_path):
+    path = tmp_path / "run.yaml"
+    model = {"allocation": "DPMixture", "observation": {"type": "Gaussian", "grain": 0.5}, "learn_prior": "full"}
+    path.write_text(yaml.safe_dump({"model": model, "data": "atoms.npy"}))
+    found = read_job(path).model
+    assert (found.learn_prior, found.observation.grain) == ("full", 0.5)
+    path.write_text(yaml.safe_dump({"model": {**model, "learn_prior": "always"}, "data": "atoms.npy"}))
+    with pytest.raises(SettingError, match="learn_prior"):
+        read_job(path)
+
+
+def test_an_estimator_learns_the_prior_and_a_report_says_so(blobs):
+    found = bnp.DirichletProcessMixture(learn_prior="diagonal", max_laps=100, random_state=0).fit(blobs)
+    assert found.posterior_.model.reference is not None
+    assert "learned (diagonal)" in page_html(found.posterior_)
+    fixed = bnp.DirichletProcessMixture(learn_prior="never", random_state=0).fit(blobs[:100])
+    assert fixed.posterior_.model.reference is None
+
+
+def test_a_run_whose_clusters_sink_to_the_grain_says_so(caplog):
+    x = np.random.default_rng(0).integers(4, size=(400, 1)) * 10.0
+    wide = x + np.random.default_rng(1).normal(size=(400, 1))
+    for data, lines in ((wide, 0), (x, 1)):  # one cluster for each recorded value
+        with caplog.at_level("WARNING", logger="bnp_dask"):
+            bnp.train(bnp.Model(bnp.DPMixture(), bnp.Gaussian()), data, init=bnp.BregmanKMeans(4), moves=())
+        assert len([r for r in caplog.records if "on a grid of 10" in r.message]) == lines
