@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
-from bnp_dask.core.columns import Columns
-from bnp_dask.core.survey import Survey
 from bnp_dask.model import Posterior
 from bnp_dask.moves.base import NOBODY
 from bnp_dask.observation.base import RoundedObservation
@@ -19,14 +15,14 @@ MANY = 0.5
 """Share of the clusters that must be so narrow before anything is said."""
 
 
-def tell_of_grain(posterior: Posterior, survey: Survey, columns: Columns | None) -> None:
-    """Log the line, where there is anything to tell; ``columns`` have names."""
-    line = grain_line(posterior, replace(survey, names=None if columns is None else columns.shown))
+def tell_of_grain(posterior: Posterior) -> None:
+    """Log the line, where there is anything to tell."""
+    line = grain_line(posterior)
     if line is not None:
         logger.warning("%s", line)
 
 
-def grain_line(posterior: Posterior, survey: Survey) -> str | None:
+def grain_line(posterior: Posterior) -> str | None:
     """Which share of the clusters is no wider than rounding, and in which columns; None where most are wider.
 
     A cluster is that narrow in a column if less than half of its variance there is its own, beside that of rounding.
@@ -42,9 +38,11 @@ def grain_line(posterior: Posterior, survey: Survey) -> str | None:
     n_sunk, columns = int(sunk.any(axis=1).sum()), np.flatnonzero(sunk.any(axis=0))
     if n_sunk < MANY * used.sum():
         return None
+    names = None if posterior.columns is None else posterior.columns.shown
+    named = columns[:10].tolist() if names is None else [names[i] for i in columns[:10]]
     steps = ", ".join(f"{step:.4g}" for step in np.unique(np.asarray(observation.grain)[columns])[:3])
     return (
         f"{n_sunk} of {int(used.sum())} clusters are no wider than the resolution of column(s) "
-        f"{survey.called(columns)}, whose values lie on a grid of {steps}: they tell recorded values apart. If that is "
+        f"{named}, whose values lie on a grid of {steps}: they tell recorded values apart. If that is "
         "not wanted, drop these columns, or give a larger grain"
     )

@@ -216,7 +216,6 @@ def train(
             )
             run = _Run(work, init, schedule, memo, found.manifest, [*callbacks, LogLaps()], checkpoint_minutes * 60)
             result = _best_of(run, n_init, _of_these_data(checkpoint, found.manifest), _where(executor))
-            tell_of_grain(result.posterior, found.survey, columns)
         result = replace(result, posterior=replace(result.posterior, words=words, columns=columns))
         if store is not None:
             save(result.posterior, Path(store) / POSTERIOR_NAME)
@@ -226,6 +225,7 @@ def train(
 
 def _warn_of_limit(result: TrainResult, schedule: Schedule) -> None:
     """Tell the caller of :func:`train`; after everything is saved, since a warning may be turned into an error."""
+    tell_of_grain(result.posterior)
     if result.reason.startswith("limit"):
         warnings.warn(
             f"stopped at the limit of {schedule.laps} laps before it converged; "

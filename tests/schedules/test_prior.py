@@ -143,7 +143,7 @@ def test_a_job_file_says_how_the_prior_is_learned(tmp_path):
 def test_an_estimator_learns_the_prior_and_a_report_says_so(blobs):
     found = bnp.DirichletProcessMixture(learn_prior="diagonal", max_laps=100, random_state=0).fit(blobs)
     assert found.posterior_.model.reference is not None
-    assert "learned (diagonal)" in page_html(found.posterior_)
+    assert "learned (diagonal)" in page_html(found.posterior_, None, None)
     fixed = bnp.DirichletProcessMixture(learn_prior="never", random_state=0).fit(blobs[:100])
     assert fixed.posterior_.model.reference is None
 
