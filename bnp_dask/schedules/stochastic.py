@@ -76,11 +76,6 @@ class Stochastic:
             raise SettingError(
                 "Stochastic() has no exact objective to decide moves with; use Memoized() or FullBatch()"
             )
-        if work.model.reference is not None:
-            raise SettingError(
-                "Stochastic() has no exact objective to learn a prior with; use Memoized() or FullBatch(), or "
-                'Model(..., learn_prior="never")'
-            )
         while state.finished is None:
             lap = state.lap
             order = lap_order(work, lap, self.order)
