@@ -12,7 +12,7 @@ from bnp_dask.core.columns import Columns
 from bnp_dask.core.vocabulary import Words
 from bnp_dask.data import Analysis, Vocabulary, as_source, load_vocabulary
 from bnp_dask.data.base import Source, columns_of
-from bnp_dask.data.sources.missing import letting_miss, with_nan
+from bnp_dask.data.sources.missing import opened
 from bnp_dask.data.sources.named import matched
 from bnp_dask.data.sources.zarr_counts import ZarrCountsSource
 from bnp_dask.errors import DataError
@@ -40,13 +40,13 @@ def open_for(posterior: Posterior, data: Any, batch_size: int | None = None, wei
     """
     if is_texts(data):
         return as_source(counts_of(posterior, data), batch_size=batch_size)
-    columns, may_miss = columns_for(posterior, weights), posterior.model.marginalises
-    source = as_source(with_nan(data) if may_miss else data, batch_size=batch_size, columns=columns)
+    columns = columns_for(posterior, weights)
+    source = opened(data, posterior.model.marginalises, batch_size, columns=columns)
     if columns is None and posterior.words is not None and columns_of(source) is not None:
         source = matched(source, Columns.of(posterior.words.words))
     check_vocabulary(posterior, source)
     _check_width(posterior, source)
-    return letting_miss(source) if may_miss else source
+    return source
 
 
 def columns_for(posterior: Posterior, weights: bool = False) -> Columns | None:

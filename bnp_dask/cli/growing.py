@@ -84,6 +84,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--revisit", type=_amount, default=1.0, metavar="R", help="older batches to visit for each new one (1)"
     )
+    parser.add_argument("--laps", type=_laps, default=0, metavar="N", help="laps over all data after that (0)")
     parser.add_argument("--batch-size", type=positive_int, metavar="N", help="atoms per batch")
     parser.add_argument("--keep", type=positive_int, metavar="N", help="versions that are kept whole (10)")
     add_client_options(parser)
@@ -101,6 +102,7 @@ def follow_command(args: argparse.Namespace) -> None:
             args.data,
             every=args.every,
             revisit=args.revisit,
+            laps=args.laps,
             batch_size=args.batch_size,
             client=client,
             keep=keep,
@@ -116,8 +118,8 @@ def update_command(args: argparse.Namespace) -> None:
     keep = KEPT if args.keep is None else args.keep
     with open_client(client_spec(args), args.quiet) as client, log_lines(args.quiet):
         for data in args.data:
-            size = args.batch_size
-            found.append(update(args.rundir, data, revisit=args.revisit, batch_size=size, client=client, keep=keep))
+            more = {"revisit": args.revisit, "laps": args.laps, "batch_size": args.batch_size, "keep": keep}
+            found.append(update(args.rundir, data, client=client, **more))
             say(_told(found[-1], data))
     if any(result.new for result in found):
         say(result_table(found[-1].posterior))
@@ -187,6 +189,13 @@ def _seconds(text: str) -> float:
     if (value := _amount(text)) == 0:
         raise argparse.ArgumentTypeError(f"found {shown(text)}, needs more than 0 seconds")
     return value
+
+
+def _laps(text: str) -> int:
+    """Type of an argument: a number of laps."""
+    if not text.isdecimal() or len(text) > 9:
+        raise argparse.ArgumentTypeError(f"found {shown(text)}, needs a number of laps, such as 5")
+    return int(text)
 
 
 def _version(text: str) -> int:

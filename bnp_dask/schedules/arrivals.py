@@ -64,9 +64,9 @@ class Round:
 
 
 def visit_arrivals(
-    work: Work, state: State, turn: Round, n_new: int, n_again: int, may: np.ndarray, window: int
+    work: Work, state: State, turn: Round, n_new: int, n_again: int, may: np.ndarray, window: int, laps: int = 0
 ) -> Iterator[dict[str, Any]]:
-    """Visit new batches, then others once more; changes ``state`` and ``turn`` in place.
+    """Visit new batches, then others once more, then all; changes ``state`` and ``turn`` in place.
 
     Parameters
     ----------
@@ -83,6 +83,8 @@ def visit_arrivals(
         never end.
     window
         Batches in flight, as for :class:`~bnp_dask.schedules.memoized.Memoized`.
+    laps
+        Laps over all batches that can be read, after that.
 
     Yields
     ------
@@ -91,6 +93,7 @@ def visit_arrivals(
     """
     n_batches = work.source.n_batches
     new, may = list(range(n_batches - n_new, n_batches)), may.copy()
+    everything = [b for b in range(n_batches) if may[b] or b >= n_batches - n_new] if laps else []
     may[new] = False
     rounds = bool(work.moves) and n_again > 0 and bool(may[: n_batches - n_new].all())
     state.finished, state.calm, state.calm_laps = None, False, 0.0
@@ -104,13 +107,20 @@ def visit_arrivals(
     while n_again:
         chosen = turn.due(may, n_again)
         if not chosen:
-            return
+            break
         if rounds and not turn.is_open:
             _begin_round(work, state, turn)
             chosen = turn.due(may, n_again)
         yield from _stretch(work, state, turn, chosen, window, is_new=False)
         n_again -= len(chosen)
         may[chosen] = False
+    if laps and turn.is_open:  # a round ends with the last visit of a stretch, never within one
+        rest = [b for b in everything if not turn.seen[b]]
+        yield from _stretch(work, state, turn, rest, window, is_new=False)
+    for _ in range(laps):
+        if work.moves and len(everything) == n_batches and not turn.is_open:
+            _begin_round(work, state, turn)
+        yield from _stretch(work, state, turn, everything, window, is_new=False)
 
 
 def _plan(work: Work, state: State, turn: Round, new: Sequence[int], rounds: bool) -> None:

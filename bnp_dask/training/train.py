@@ -16,11 +16,10 @@ from distributed import Client
 from bnp_dask.analysis.arguments import check_run, listed
 from bnp_dask.analysis.matching import words_of
 from bnp_dask.core.rows import Row, Rows
-from bnp_dask.data import as_source
 from bnp_dask.data.base import columns_of
 from bnp_dask.data.identity import opened_as
 from bnp_dask.data.skipping import CheckedSource
-from bnp_dask.data.sources.missing import letting_miss, with_nan
+from bnp_dask.data.sources.missing import opened
 from bnp_dask.errors import DataError
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.blas import one_blas_thread
@@ -190,14 +189,12 @@ def train(
     check_schedule(model, schedule)
     require_savable(model, init, schedule, moves, store is not None)
     before = None if begun is None else begun.columns()
-    given = with_nan(data) if model.marginalises else data
-    source = as_source(given, batch_size=batch_size, weights=weights, columns=before, on_bad_batch=on_bad_batch)
-    source = letting_miss(source) if model.marginalises else source
+    source = opened(data, model.marginalises, batch_size, weights, before, on_bad_batch)
     words, columns = words_of(source), columns_of(source) if before is None else before
     named = model.with_columns(None if columns is None else columns.features)
     seed = seed_of(rng) if rng is not None or begun is None else begun.seed()
-    opened, skips = opened_as(data, source, batch_size, weights), on_bad_batch == "skip"
-    parts = RunParts(model, init, schedule, tuple(moves), seed, source, columns, opened)
+    place, skips = opened_as(data, source, batch_size, weights), on_bad_batch == "skip"
+    parts = RunParts(model, init, schedule, tuple(moves), seed, source, columns, place)
     gone = ANEW if store is None else RESUME
     with one_blas_thread(), fixed_order(model.reproducible), open_executor(client, gone) as executor:
         plan = MemoryPlan(executor.memory_limit)

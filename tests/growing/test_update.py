@@ -250,3 +250,14 @@ def test_new_clusters_are_found_and_old_ones_keep_their_ids(tmp_path):
         found = grow(tmp_path / "run", day(number, n=2000, k=5), batch_size=500)
     assert set(before.ids) <= set(found.posterior.ids)
     assert found.posterior.n_clusters == 5
+
+
+def test_laps_over_all_data_let_clusters_settle(tmp_path):
+    paths = files(tmp_path / "in", 2, n=1000, k=5)
+    begin(tmp_path / "run", paths[0], laps=2, batch_size=100)
+    found = grow(tmp_path / "run", paths[1], batch_size=100, laps=8)
+    assert found.posterior.n_clusters == 5 and not found.waiting
+    assert found.revisited == 10 + 8 * 20
+    assert gap(tmp_path / "run") < 1e-12
+    elbo = np.array([row["elbo"] for row in found.history if row["action"] != "new"])
+    assert (np.diff(elbo) > -1e-9 * np.abs(elbo[1:])).all()

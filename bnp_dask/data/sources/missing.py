@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+from bnp_dask.core.columns import Columns
 from bnp_dask.data.base import Source
 from bnp_dask.data.grouped.offsets import GroupedSource
 from bnp_dask.data.skipping import CheckedSource, WithoutBatches
 from bnp_dask.data.sources.arrays import WeightedSource
 from bnp_dask.data.sources.named import OrderedSource
+from bnp_dask.data.sources.open import as_source
 from bnp_dask.inputs.arrays import to_float
 
 
@@ -25,6 +27,20 @@ def with_nan(data: Any) -> Any:
     if not isinstance(data, np.ma.MaskedArray):
         return data
     return np.where(np.ma.getmaskarray(data), np.nan, to_float(data.data, "masked array"))
+
+
+def opened(
+    data: Any,
+    may_miss: bool,
+    batch_size: int | None,
+    weights: Any = None,
+    columns: Columns | None = None,
+    on_bad_batch: Literal["raise", "skip"] = "raise",
+) -> Source:
+    """The source of data, as :func:`bnp_dask.as_source` makes it; entries may be missing where a model takes that."""
+    given = with_nan(data) if may_miss else data
+    source = as_source(given, batch_size=batch_size, weights=weights, columns=columns, on_bad_batch=on_bad_batch)
+    return letting_miss(source) if may_miss else source
 
 
 def letting_miss(source: Source) -> Source:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
 
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor
@@ -24,6 +25,7 @@ def follow(
     every: float = 60.0,
     stop: threading.Event | None = None,
     revisit: float = 1.0,
+    laps: int = 0,
     batch_size: int | None = None,
     client: Client | Executor | str | None = None,
     memory: int | str = MEMORY,
@@ -36,7 +38,7 @@ def follow(
 
     Parameters
     ----------
-    store, revisit, batch_size, client, memory, keep
+    store, revisit, laps, batch_size, client, memory, keep
         As for :func:`bnp_dask.update`.
     data
         A folder, or a pattern such as ``"inbox/*.parquet"``.
@@ -59,19 +61,15 @@ def follow(
         raise SettingError(f"data={shown(data)}: needs a folder or a pattern, where new files appear")
     positive_number("every", every, "number of seconds")
     stop = threading.Event() if stop is None else stop
-    return _looks(store, data, every, stop, (revisit, batch_size, client, memory, keep))
+    look = partial(
+        update, store, data, revisit=revisit, laps=laps, batch_size=batch_size, client=client, memory=memory, keep=keep
+    )
+    return _looks(look, every, stop)
 
 
-def _looks(
-    store: str | os.PathLike[str],
-    data: str | os.PathLike[str],
-    every: float,
-    stop: threading.Event,
-    settings: tuple[Any, ...],
-) -> Iterator[UpdateResult]:
-    revisit, batch_size, client, memory, keep = settings
+def _looks(look: Callable[[], UpdateResult], every: float, stop: threading.Event) -> Iterator[UpdateResult]:
     while not stop.is_set():
-        found = update(store, data, revisit=revisit, batch_size=batch_size, client=client, memory=memory, keep=keep)
+        found = look()
         if found.new:
             yield found
         stop.wait(every)

@@ -29,7 +29,7 @@ from bnp_dask.store.manifest import ROW
 from bnp_dask.training.callbacks import logger
 from bnp_dask.training.growing.changes import Change, changes_between
 from bnp_dask.training.growing.growing_run import GrowingRun, clusters_of, commit, extended
-from bnp_dask.training.growing.grown import Absent
+from bnp_dask.training.growing.grown import Absent, GrownSource
 from bnp_dask.training.growing.look import Looked, look_at
 from bnp_dask.training.growing.pieces import Known, Piece, content_of, pieces_of
 from bnp_dask.training.memory_plan import MEMORY, MemoryPlan, parse_memory
@@ -62,7 +62,7 @@ class UpdateResult:
     new_batches
         How many batches were new.
     revisited
-        How many older batches were visited as well.
+        How many visits were made beside the first of each new batch.
     waiting
         Whether proposals of merges, deletes or births wait until the other batches were visited too.
     fresh
@@ -91,6 +91,7 @@ def update(
     data: Any,
     *,
     revisit: float = 1.0,
+    laps: int = 0,
     batch_size: int | None = None,
     client: Client | Executor | str | None = None,
     memory: int | str = MEMORY,
@@ -117,6 +118,8 @@ def update(
         Merges, deletes and births from all data need a visit of every batch since they were proposed, be that in this
         update or in some, and are decided then.  0: none, and none of these is proposed.  Births at new batches are
         decided at once, but for topic models.
+    laps
+        Laps over all data that can be read after that, the new ones among them, so that clusters settle.
     batch_size
         Atoms per batch.
     client, memory
@@ -144,6 +147,7 @@ def update(
     """
     number_from("revisit", revisit, 0.0)
     whole_number("keep", keep, 1)
+    whole_number("laps", laps, 0)
     folder, room = path_text("store", store), parse_memory(memory)
     with contextlib.closing(RunStore.open(folder)) as opened:
         run = GrowingRun.open(opened)
@@ -152,7 +156,7 @@ def update(
             fresh = _new_pieces(run, data, batch_size, executor)
             if not fresh.new:
                 return _nothing_new(run, fresh.known)
-            return _take_in(run, fresh, revisit, batch_size, executor, room, keep)
+            return _take_in(run, fresh, revisit, laps, batch_size, executor, room, keep)
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,7 +212,14 @@ def _nothing_new(run: GrowingRun, known: Sequence[str]) -> UpdateResult:
 
 
 def _take_in(
-    run: GrowingRun, found: _Found, revisit: float, batch_size: int | None, executor: Executor, room: int, keep: int
+    run: GrowingRun,
+    found: _Found,
+    revisit: float,
+    laps: int,
+    batch_size: int | None,
+    executor: Executor,
+    room: int,
+    keep: int,
 ) -> UpdateResult:
     started = time.perf_counter()
     base, state = run.base, run.state()
@@ -218,22 +229,15 @@ def _take_in(
     run.log = run.log.appended(rows, pieces)
     run.turn = run.turn.extended(n_new)
     extended(state, n_new)
-    source = run.source([own for _, own, _ in found.new], reads_old=revisit > 0)
+    source = run.source([own for _, own, _ in found.new], reads_old=revisit > 0 or laps > 0)
     work = run.work(executor, source, room)
     may = source.present
     may[list(state.lost)] = True  # a batch without atoms stands in for what was retired
-    if revisit > 0 and not may.all():
-        absent = next(part for part in source.parts if isinstance(part, Absent))
-        logger.info(
-            "%d of %d older batches cannot be read again, so merges, deletes and births from all data wait: %s: %s",
-            int((~may).sum()),
-            n_old,
-            absent.name,
-            absent.why,
-        )
+    if revisit > 0 or laps > 0:
+        _tell_of_absent(source, may, n_old)
     n_again = min(math.ceil(revisit * n_new), int(may[:n_old].sum()))
     out: list[dict[str, Any]] = []
-    for row in visit_arrivals(work, state, run.turn, n_new, n_again, may, run.schedule.window):
+    for row in visit_arrivals(work, state, run.turn, n_new, n_again, may, run.schedule.window, laps):
         seconds = run.seconds + time.perf_counter() - started
         out.append({**row, **_fresh_of(row, scores, n_old), "version": run.newest + 1, "seconds": seconds})
     run.seconds += time.perf_counter() - started
@@ -263,6 +267,20 @@ def _take_in(
         fresh,
         changes_between(before, clusters_of(posterior), moves, SHARE),
         History(out),
+    )
+
+
+def _tell_of_absent(source: GrownSource, may: np.ndarray, n_old: int) -> None:
+    """Say in the log which older batches cannot be visited again, and what waits for them."""
+    if may.all():
+        return
+    absent = next(part for part in source.parts if isinstance(part, Absent))
+    logger.info(
+        "%d of %d older batches cannot be read again, so merges, deletes and births from all data wait: %s: %s",
+        int((~may).sum()),
+        n_old,
+        absent.name,
+        absent.why,
     )
 
 
