@@ -55,7 +55,7 @@ from bnp_dask.observation.priors import (
     vector,
     width,
 )
-from bnp_dask.observation.ranges import location, require_scale, require_spread
+from bnp_dask.observation.ranges import location, require_near, require_scale, require_spread
 
 
 @register
@@ -147,6 +147,7 @@ class DiagGaussian:
         m = mean if self.m is None else vector("m", location("m", self.m), d)
         center = mean if self.center is None else vector("center", location("center", self.center), d)
         require_scale("beta", beta, survey, center)
+        require_near(center, beta, survey)
         grain = resolution(self.grain, survey)
         return replace(self, nu=nu, beta=beta, m=m, kappa=kappa, center=center, grain=grain)
 

@@ -46,7 +46,7 @@ from bnp_dask.observation.priors import (
     vector,
     width,
 )
-from bnp_dask.observation.ranges import location, require_scale, require_spread
+from bnp_dask.observation.ranges import location, require_near, require_scale, require_spread
 
 
 @register
@@ -128,6 +128,7 @@ class FixedVarianceGaussian:
         center = mean if self.center is None else vector("center", location("center", self.center), d)
         kappa = single("kappa", PRIOR_SCALE if self.kappa is None else self.kappa)
         require_scale("variance", variance, survey, center)
+        require_near(center, variance, survey)
         return replace(self, variance=variance, m=m, kappa=kappa, center=center)
 
     def check(self, batch: Batch) -> None:

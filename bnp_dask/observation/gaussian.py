@@ -50,7 +50,7 @@ from bnp_dask.observation.priors import (
     vector,
     width,
 )
-from bnp_dask.observation.ranges import location, require_scale, require_spread
+from bnp_dask.observation.ranges import location, require_near, require_scale, require_spread
 
 ROUNDS = 3
 """Passes over atoms with missing entries where nothing is believed of their clusters yet."""
@@ -175,6 +175,7 @@ class Gaussian:
         m = mean if self.m is None else vector("m", location("m", self.m), d)
         center = mean if self.center is None else vector("center", location("center", self.center), d)
         require_scale("B", scale.diagonal(), survey, center)
+        require_near(center, scale.diagonal(), survey)
         grain = None if self.marginalises else resolution(self.grain, survey)
         return replace(self, nu=nu, B=scale, m=m, kappa=kappa, center=center, grain=grain)
 

@@ -115,6 +115,10 @@ def require_spread(survey: Survey, about_zero: bool = False) -> None:
         )
 
 
+FARTHEST = 1e7
+"""Ranges of the data, or prior deviations, from the data to the center: there an atom loses 0.02 nats to rounding."""
+
+
 def require_scale(name: str, scale: np.ndarray, survey: Survey, center: np.ndarray | float) -> None:
     """SettingError unless a prior scale ``(D,)``, in squared units of the data, fits the data's range.
 
@@ -131,6 +135,21 @@ def require_scale(name: str, scale: np.ndarray, survey: Survey, center: np.ndarr
             f"{name} of {column_name(survey.names, column)} is {found:.3g}, in squared units of the data; double "
             f"precision holds the log likelihoods of these data for {least[column]:.2g} to {MOST_SCALE:.0e}. Pass "
             f"another {name}, or rescale the column"
+        )
+
+
+def require_near(center: np.ndarray, scale: np.ndarray, survey: Survey) -> None:
+    """SettingError where the point that statistics are taken about, ``(D,)``, is too far away for their squares."""
+    held = np.isfinite(survey.minimum)  # others are columns without atoms
+    least, most = np.where(held, survey.minimum, center), np.where(held, survey.maximum, center)
+    away = np.maximum(np.maximum(least - center, center - most), 0.0)
+    wrong = away > FARTHEST * np.maximum(most - least, np.sqrt(scale))
+    if np.any(wrong):
+        column = int(np.argmax(wrong))
+        raise SettingError(
+            f"center of {column_name(survey.names, column)} is {center[column]:.6g}, and its values lie between "
+            f"{least[column]:.6g} and {most[column]:.6g}: too far from it for double precision to tell them apart. "
+            "Leave center out, or give a point near the data"
         )
 
 

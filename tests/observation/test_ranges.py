@@ -155,6 +155,14 @@ def test_locations_that_cannot_be_squared_are_refused(make):
         bnp.train(bnp.Model(bnp.DPMixture(), make(1e200)), X)
 
 
+@pytest.mark.parametrize("family", [bnp.Gaussian, bnp.DiagGaussian, bnp.FixedVarianceGaussian])
+def test_a_center_far_from_the_data_is_refused(family):
+    near = bnp.train(bnp.Model(bnp.DPMixture(), family(center=1e6)), X, moves=())
+    assert near.posterior.n_clusters == 3
+    with pytest.raises(SettingError, match=r"center of column 0 is 1e\+18, .* Leave center out"):
+        bnp.train(bnp.Model(bnp.DPMixture(), family(center=1e18)), X)
+
+
 def test_rows_that_are_too_far_from_a_posterior_are_refused_at_prediction():
     posterior = train("Gaussian", 2.0**-400).posterior
     rows = np.array([[0.0, 0.0, 0.0], [0.0, 1e100, 0.0]])
