@@ -25,6 +25,7 @@ from bnp_dask.core.survey import combine, survey_batch
 from bnp_dask.data.identity import identity_of
 from bnp_dask.errors import DataError, StoreError
 from bnp_dask.execute import SerialExecutor
+from bnp_dask.initialize import base as starts
 from bnp_dask.store import RunStore
 from bnp_dask.training import survey_pass as first_pass
 
@@ -100,9 +101,14 @@ class Deadly:
         return {"kind": "deadly"}
 
 
-def train_noting(seconds, *args, **more):
-    """Train where what was surveyed is noted so often."""
-    first_pass.NOTE_SECONDS = seconds
+def one_at_a_time(*args):
+    """How many batches are read together."""
+    return 1
+
+
+def train_noting(seconds, n_together, *args, **more):
+    """Train where what was surveyed is noted so often, and so many batches are read together for a start."""
+    first_pass.NOTE_SECONDS, starts.n_together = seconds, n_together
     train(*args, **more)
 
 
@@ -110,7 +116,7 @@ def in_another_process(folder, deadly, **more):
     """Train in a process that dies at a reading; whether it came to its end."""
     context = multiprocessing.get_context("forkserver")  # of a process without threads
     context.set_forkserver_preload([__name__])
-    args = (first_pass.NOTE_SECONDS, Deadly(folder, deadly), folder / "run")
+    args = (first_pass.NOTE_SECONDS, starts.n_together, Deadly(folder, deadly), folder / "run")
     process = context.Process(target=train_noting, args=args, kwargs={"batch_size": None, **more})
     process.start()
     process.join(90)
@@ -172,7 +178,7 @@ def test_the_start_is_not_made_twice(tmp_path):
 @pytest.mark.parametrize("init", [bnp.BregmanKMeans(2, sample=100), bnp.RandomExamples(30)])
 def test_what_the_start_has_read_is_not_read_again(tmp_path, monkeypatch, init):
     """Killed while atoms are sampled for it: those of the batches before are there."""
-    monkeypatch.setattr("bnp_dask.initialize.base.n_together", lambda *args: 1)
+    monkeypatch.setattr(starts, "n_together", one_at_a_time)
     for name in ("killed", "quiet"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "reads").touch()
