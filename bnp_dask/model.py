@@ -173,8 +173,7 @@ class Model:
         is that of ``"double"``, which looks at all clusters in float64, to about 1e-14 of itself.  Where float32 cannot
         tell clusters apart (strongly correlated columns), or nearly all matter, both are the same.
     reproducible
-        Mixtures, hidden Markov models: equal bits on all x86-64 processors with AVX2 and FMA, for up to 1.6 times the
-        time; see :func:`bnp_dask.train`.
+        Equal bits on all x86-64 processors with AVX2 and FMA, at up to 1.35 times the time; see :func:`bnp_dask.train`.
     learn_prior
         ``"diagonal"``, ``"full"``: settings of the prior fit themselves to the clusters, with a scale matrix of that
         shape, from where they began; for ``Gaussian``, ``ZeroMeanGaussian`` and ``gamma`` of ``DPMixture``.  The
@@ -193,10 +192,11 @@ class Model:
 
     def __post_init__(self) -> None:
         one_of("estimate", self.estimate, ("posterior", "map"))
-        require_allocation(self.allocation, self.estimate, flag("reproducible", self.reproducible))
+        require_allocation(self.allocation, self.estimate)
         require("observation", self.observation, Observation, "Gaussian()")
         one_of("precision", self.precision, ("mixed", "double"))
         require_learning(self)
+        flag("reproducible", self.reproducible)
 
     @property
     def fields(self) -> Mapping[str, Field]:

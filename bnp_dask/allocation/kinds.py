@@ -14,18 +14,13 @@ def is_chained(allocation: Allocation) -> bool:
     return any(field.n_cluster_axes == 2 for field in allocation.fields.values())
 
 
-def require_allocation(allocation: Any, estimate: str, reproducible: bool) -> None:
-    """SettingError unless this is an instance with all verbs of its kind that can do what is asked for."""
+def require_allocation(allocation: Any, estimate: str) -> None:
+    """SettingError unless this is an instance with all verbs of its kind, and has the ``estimate`` asked for."""
     require("allocation", allocation, Allocation, "DPMixture()")
     if allocation.grouped:
         require("allocation", allocation, GroupedAllocation, "HDPTopics()")
     if is_chained(allocation):
         require("allocation", allocation, ChainedAllocation, "HDPHMM()")
-    if reproducible and allocation.grouped:
-        raise SettingError(
-            f"reproducible=True: {type(allocation).__name__} is not computed in a fixed order yet; mixtures and hidden "
-            "Markov models are"
-        )
     if estimate == "map" and not isinstance(allocation, PointAllocation):
         raise SettingError(
             f"{type(allocation).__name__} has no point estimate: {_beliefs(allocation)} are beliefs; "

@@ -14,7 +14,7 @@
     rng: 0
     n_init: 1                                # starts, the best of which is the result; more than one without store
     on_bad_batch: raise                      # or skip: leave out batches that cannot be read
-    reproducible: false                      # or true: equal bits on other processors (not topics)
+    reproducible: false                      # or true: the same bits on other processors
     memory: 256MB                            # of this process for what it holds of batches; the rest lies in files
 
 Classes of other packages go by their module, ``{type: negbin.NegativeBinomial, r: 2.0}``, once that is imported

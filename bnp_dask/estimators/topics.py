@@ -69,6 +69,8 @@ class TopicModel(TransformerMixin, BaseEstimator):
         Seed, RandomState or None.
     client
         A ``distributed.Client`` to compute on; None for the current one, or this process.
+    reproducible
+        Compute the same bits on every x86-64 processor with AVX2 and FMA; see :class:`bnp_dask.Model`.
 
     Attributes
     ----------
@@ -115,6 +117,7 @@ class TopicModel(TransformerMixin, BaseEstimator):
         batch_size: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         client: Client | None = None,
+        reproducible: bool = False,
     ) -> None:
         self.n_topics = n_topics
         self.alpha = alpha
@@ -130,6 +133,7 @@ class TopicModel(TransformerMixin, BaseEstimator):
         self.batch_size = batch_size
         self.random_state = random_state
         self.client = client
+        self.reproducible = reproducible
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the topics of documents, counts ``(n, V)`` of words, sparse or dense; they may be fractions."""
@@ -141,7 +145,8 @@ class TopicModel(TransformerMixin, BaseEstimator):
         allocation: Any = HDPTopics(self.gamma, self.alpha) if given is None else LDA(self.alpha)
         if self.word_prior is not None:
             positive("word_prior", self.word_prior)
-        model = Model(allocation, Multinomial(self.word_prior, self.common, fractional=True))
+        words = Multinomial(self.word_prior, self.common, fractional=True)
+        model = Model(allocation, words, reproducible=self.reproducible)
         result = run_estimator(self, model, with_words, SampledTopics(given), batch_size=self.batch_size)
         self.bound_ = float(result.history[-1]["elbo"])
         self.order_ = by_size(result.posterior)

@@ -155,9 +155,9 @@ def train(
     job
         Text of the job file that this is the run of; kept in ``store`` as ``job.yaml``.
     reproducible
-        Mixtures, hidden Markov models: equal bits on every x86-64 processor with AVX2 and FMA, whatever code BLAS and
-        NumPy choose for it and on how many threads, with the same versions of packages and of the C library: ``model``
-        with ``reproducible=True``, see :class:`~bnp_dask.model.Model`.
+        Equal bits on every x86-64 processor with AVX2 and FMA, whatever code BLAS and NumPy choose for it, with the
+        same versions of packages and of the C library: ``model`` with ``reproducible=True``, see
+        :class:`~bnp_dask.model.Model`.
 
     Returns
     -------

@@ -20,6 +20,11 @@ LARGEST_LOG = 40.0
 ENOUGH = 1e-9
 """Largest slope, per stick, at which the climb ends."""
 
+LEVEL = 200
+"""Steps on end without a rise that shows in double precision, after which what was learnt of the slope is forgotten;
+after as many again the climb ends.  Chosen on the climbs of one chain with 50 states: of 14, 13 took 53 to 116 steps in
+all, and one 3,000 on the spot."""
+
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def trigamma(x):
@@ -96,7 +101,7 @@ def climb(point, counts, alphas, ones, zeros, tilt, most):
     slope, new_slope, way, new = np.empty(size), np.empty(size), np.empty(size), np.empty(size)
     # turns are minus the change of slope, so that products with steps are positive going uphill
     steps, turns = np.empty((MEMORY, size)), np.empty((MEMORY, size))
-    used = 0
+    used = level = 0
     value = value_and_slope(point, counts, alphas, ones, zeros, tilt, slope)
     enough = ENOUGH * (len(ones) + 1.0)
     for taken in range(most):
@@ -134,7 +139,12 @@ def climb(point, counts, alphas, ones, zeros, tilt, most):
             curve += steps[used % MEMORY, i] * turns[used % MEMORY, i]
         if curve > 1e-14 * dot(turns[used % MEMORY], turns[used % MEMORY]):
             used += 1
+        level = 0 if found > value + 1e-13 * abs(value) else level + 1
         point[:] = new
         slope[:] = new_slope
         value = found
+        if level == LEVEL:
+            used = 0
+        elif level >= 2 * LEVEL:
+            return taken + 1
     return most
