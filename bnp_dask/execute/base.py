@@ -191,13 +191,15 @@ def make_call(owner: Executor, name: str, function: Callable[..., Any], args: Se
 def plain_interrupts() -> Iterator[None]:
     """A Ctrl-C that arrives while compiled code is being called comes out as what it is.
 
-    Python then reports a SystemError caused by the KeyboardInterrupt, which would be taken for a failure of the task
-    and tried again.
+    Python then reports a SystemError, or one caused by another, at whose root is the KeyboardInterrupt; it would be
+    taken for a failure of the task and tried again.
     """
     try:
         yield
     except SystemError as error:
-        behind = error.__cause__ or error.__context__
+        behind: BaseException | None = error
+        while isinstance(behind, SystemError):
+            behind = behind.__cause__ or behind.__context__
         if isinstance(behind, KeyboardInterrupt):
             raise behind from None
         raise

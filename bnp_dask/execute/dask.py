@@ -28,6 +28,7 @@ from bnp_dask.execute.base import (
     errors_of_tasks,
     logger,
     make_call,
+    plain_interrupts,
     task_of,
     tell_retry,
 )
@@ -74,7 +75,8 @@ def open_executor(client: Client | Executor | str | None, advice: str = AGAIN) -
             stack.callback(found.close)
         else:
             require("client", found, Executor, 'a distributed.Client, "tcp://10.0.0.1:8786", an executor, or None')
-        yield found
+        with plain_interrupts():  # also those of compiled code that this process calls itself
+            yield found
 
 
 def _current_client() -> Client | Executor:

@@ -81,6 +81,6 @@ def test_job_files_are_right(path):
 def test_the_job_file_in_the_documentation_is_right(tmp_path):
     from bnp_dask.cli import jobfile
 
-    text = jobfile.__doc__.split(".. code-block:: yaml")[1].split("Only ``model``")[0]
+    text = jobfile.__doc__.split(".. code-block:: yaml")[1].split("Classes of other packages")[0]
     job = parse_job(yaml.safe_load(text), tmp_path)
     assert [type(move).__name__ for move in job.moves] == ["Birth", "Merge", "Delete"]

@@ -9,6 +9,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -261,11 +263,24 @@ def test_a_run_that_cannot_stop_in_time_is_ended(monkeypatch):
     assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
 
 
-def _press_until(done: threading.Event, delay: float) -> None:
+@contextmanager
+def pressing(delay: float) -> Iterator[None]:
     """Ctrl-C, and again every second: Python drops one that comes within a finalizer or a callback from C."""
-    while not done.wait(delay):
-        os.kill(os.getpid(), signal.SIGINT)
-        delay = 1.0
+    done = threading.Event()
+
+    def press() -> None:
+        wait = delay
+        while not done.wait(wait):
+            os.kill(os.getpid(), signal.SIGINT)
+            wait = 1.0
+
+    finger = threading.Thread(target=press)
+    finger.start()
+    try:
+        yield
+    finally:  # whatever came: tests after this one are not to be interrupted
+        done.set()
+        finger.join()
 
 
 @pytest.mark.parametrize("moves", [(), MOVES])
@@ -275,15 +290,10 @@ def test_interrupts_in_python_leave_the_last_checkpoint(request, tmp_path, moves
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     for delay in (0.01, 0.05, 0.1, 0.2):
-        done = threading.Event()
-        finger = threading.Thread(target=_press_until, args=(done, delay))
-        with pytest.raises(KeyboardInterrupt):
-            finger.start()
+        schedule = bnp.Memoized(laps=100, window=3, tolerance=0.0, count_tolerance=0.0)
+        with pytest.raises(KeyboardInterrupt), pressing(delay):
             while True:
-                schedule = bnp.Memoized(laps=100, window=3, tolerance=0.0, count_tolerance=0.0)
                 go(SerialExecutor(), schedule=schedule, moves=moves, store=tmp_path / f"{delay}-{time.monotonic_ns()}")
-        done.set()
-        finger.join()
     for run in tmp_path.iterdir():
         if RunStore.exists(run):
             RunStore.view(run).load()

@@ -10,7 +10,7 @@ from bnp_dask.data.base import batch_reader, naming_batch
 from bnp_dask.errors import DataError
 from bnp_dask.execute import SerialExecutor, ThreadExecutor
 from bnp_dask.execute.base import plain_interrupts
-from bnp_dask.execute.dask import DaskExecutor
+from bnp_dask.execute.dask import DaskExecutor, open_executor
 from bnp_dask.schedules import Memoized
 from tests.faults.parts import Faulty, NamedError, atoms, bits, count_call, go, quiet
 
@@ -131,6 +131,17 @@ def test_an_interrupt_in_compiled_code_is_an_interrupt_and_not_tried_again(stop)
     with pytest.raises(stop):
         executor.result(executor.submit("task-1", task))
     assert len(tried) == 1
+
+
+def test_so_is_one_in_compiled_code_that_compiled_code_called_and_that_no_task_ran():
+    def inner():
+        raises_as_compiled_code_does(KeyboardInterrupt())
+
+    with pytest.raises(KeyboardInterrupt), open_executor(SerialExecutor()):
+        try:
+            inner()
+        except SystemError as error:
+            raises_as_compiled_code_does(error)
 
 
 def test_another_system_error_is_an_error():

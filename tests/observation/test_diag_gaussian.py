@@ -75,8 +75,8 @@ def test_tight_clusters_far_apart_stay_finite():
 def test_scales_are_never_below_the_prior_where_sums_of_squares_cancel_to_less_than_nothing():
     """A tight cluster at the prior's mean, far from the center: the prior does not pull, and rounding decides."""
     at = np.random.default_rng(0).uniform(1e5, 2e5, 40)
-    batch = Batch(np.tile(at, (23, 1)))
-    model = DiagGaussian(beta=1e-12, m=at, center=np.zeros(40)).with_prior(survey_of(batch))
+    batch, others = Batch(np.tile(at, (23, 1))), Batch(np.vstack([at, np.zeros(40)]))
+    model = DiagGaussian(beta=1e-12, m=at, center=np.zeros(40)).with_prior(survey_of(others))
     params = model.global_step(TestDiagGaussian().summary(model, batch, np.ones((23, 1))))
     assert np.all(params.beta >= 1e-12)
 

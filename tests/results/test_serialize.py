@@ -196,7 +196,7 @@ def test_a_class_that_is_defined_again_takes_the_place_of_the_one_before():
 
 @pytest.mark.parametrize(
     ("name", "advice"),
-    [("negbin.NegativeBinomial", "import negbin first"), ("__main__.Mine", "define Mine with @register")],
+    [("nobody.Imported", "import nobody first"), ("__main__.Mine", "define Mine with @register")],
 )
 def test_the_error_for_a_class_that_is_not_there_says_what_to_do(name, advice):
     with pytest.raises(StoreError, match=advice):
