@@ -54,7 +54,7 @@ def main() -> None:
         model,
         counts,
         init=bnp.BregmanKMeans(n_clusters=25),
-        schedule=bnp.Memoized(laps=50, tolerance=1e-5),
+        schedule=bnp.Memoized(laps=15),
         batch_size=200,
         rng=0,
     )

@@ -1,4 +1,4 @@
-"""A data set of six times the memory of the workers trains and predicts; a worker holds a batch or two."""
+"""A data set of several times the memory of the workers trains and predicts; a worker holds a batch or two."""
 
 from __future__ import annotations
 
@@ -82,6 +82,12 @@ def check(
 
 @pytest.mark.timeout(300)
 def test_one_worker(tmp_path):
+    check(tmp_path, 1, 480 * 10**6, 24 * MB, DiagGaussian(), laps=1, times=2)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_data_of_six_times_the_memory(tmp_path):
     check(tmp_path, 1, 480 * 10**6, 24 * MB, DiagGaussian(), laps=1)
 
 
