@@ -124,7 +124,7 @@ def ours(learn: str, x: np.ndarray, held: np.ndarray, seed: int) -> tuple[int, n
 def bayesian(x: np.ndarray, held: np.ndarray, seed: int) -> tuple[int, np.ndarray, float]:
     from sklearn.mixture import BayesianGaussianMixture
 
-    found = BayesianGaussianMixture(min(30, len(x)), max_iter=1000, random_state=seed).fit(x)
+    found = BayesianGaussianMixture(n_components=min(30, len(x)), max_iter=1000, random_state=seed).fit(x)
     labels = found.predict(x)
     return len(np.unique(labels)), labels, found.score(held)
 
@@ -132,7 +132,7 @@ def bayesian(x: np.ndarray, held: np.ndarray, seed: int) -> tuple[int, np.ndarra
 def by_bic(x: np.ndarray, held: np.ndarray, seed: int) -> tuple[int, np.ndarray, float]:
     from sklearn.mixture import GaussianMixture
 
-    tried = [GaussianMixture(k, random_state=seed).fit(x) for k in range(1, min(16, len(x) // 4))]
+    tried = [GaussianMixture(n_components=k, random_state=seed).fit(x) for k in range(1, min(16, len(x) // 4))]
     found = min(tried, key=lambda mixture: mixture.bic(x))
     return found.n_components, found.predict(x), found.score(held)
 
