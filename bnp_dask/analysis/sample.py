@@ -58,7 +58,8 @@ def sample(posterior: Posterior, n: int, rng: Any = 0, *, length: int | None = N
     Raises
     ------
     SettingError
-        The likelihood says not how to draw, or ``length`` is missing, or given where it says nothing.
+        The likelihood says not how to draw, or ``length`` is missing, or given where it says nothing; or memory does
+        not hold so many.
     """
     model = require_posterior(posterior).model
     whole_number("n", n, 1, what="a whole number of atoms")
@@ -69,15 +70,25 @@ def sample(posterior: Posterior, n: int, rng: Any = 0, *, length: int | None = N
         raise SettingError(f"length={length!r}: {type(model.allocation).__name__} of {_name(posterior)} {need}")
     if length is not None:
         whole_number("length", length, 1, what="a whole number of words or atoms")
+    try:
+        return _drawn(posterior, n, int(length or 0), generator)
+    except MemoryError as error:
+        said = f"n={n}" if length is None else f"n={n}, length={length}"
+        raise SettingError(f"{said}: memory does not hold so many ({error}); draw fewer at a time") from None
+
+
+def _drawn(posterior: Posterior, n: int, length: int, rng: np.random.Generator) -> Sample:
+    """A sample of each kind of model."""
+    model = posterior.model
     if model.chained:
-        return _sequence(posterior, n, generator)
+        return _sequence(posterior, n, rng)
     if model.allocation.grouped:
-        return _documents(posterior, n, int(length or 0), generator)
-    place = _choose(posterior.weights, n, generator)
+        return _documents(posterior, n, length, rng)
+    place = _choose(posterior.weights, n, rng)
     if isinstance(model.observation, DrawingWords):
-        counts = model.observation.draw_words(posterior.observation, place, int(length or 0), generator)
+        counts = model.observation.draw_words(posterior.observation, place, length, rng)
         return Sample(sparse.csr_array(counts), posterior.ids[place])
-    return Sample(_atoms(posterior, place, generator), posterior.ids[place])
+    return Sample(_atoms(posterior, place, rng), posterior.ids[place])
 
 
 def _choose(weights: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:

@@ -117,7 +117,7 @@ class SampledTopics:
                 "RandomExamples"
             )
         length = float(survey.mean.sum())
-        wanted = min(survey.n_atoms, max(1, int(self.max_tokens / length))) if length > 0 else survey.n_atoms
+        wanted = max(1, int(min(survey.n_atoms, self.max_tokens / length))) if length > 0 else survey.n_atoms
         executor = context.executor
         model = executor.share("init-model", context.model)
         parts = submit_atoms(context, model, choose_atoms(context, wanted))

@@ -27,7 +27,7 @@ from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs.arrays import real_setting
 from bnp_dask.inputs.settings import LEAST_MASS, MOST_MASS, shown
 from bnp_dask.observation.missing.entries import Missing
-from bnp_dask.observation.ranges import check_reach
+from bnp_dask.observation.ranges import check_reach, location
 
 LOG_2PI = math.log(2 * math.pi)
 
@@ -155,7 +155,7 @@ def resolution(value: np.ndarray | float | None, survey: Survey) -> np.ndarray:
     """
     if value is None:
         return grain_of(survey)
-    array = real_setting("grain", value)
+    array = location("grain", value)
     if not (array >= 0).all():
         raise SettingError(f"grain={shown(value)}: needs steps >= 0, in units of the data; 0 for continuous columns")
     return vector("grain", array, survey.n_features)

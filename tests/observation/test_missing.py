@@ -23,6 +23,13 @@ KINDS = {
 }
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("value", [np.ones(3), np.array(["marginalise"]), True, "drop", ["marginalise"]], ids=str)
+def test_a_way_to_take_missing_entries_that_is_none_is_refused(kind, value):
+    with pytest.raises(SettingError, match='missing=.*needs "marginalise" or None'):
+        KINDS[kind](missing=value)
+
+
 def rows(kind, n=60, seed=0):
     rng = np.random.default_rng(seed)
     if kind == "bernoulli":

@@ -143,9 +143,9 @@ def without_missing(sequences: Sequence[np.ndarray]) -> tuple[list[np.ndarray], 
     if not is_list_of_arrays(sequences) and len(np.shape(sequences)) < 2:
         raise DataError(f"sequences={shown(sequences)}: needs a list of matrices, one for each sequence")
     for g, x in enumerate(sequences):
-        rows = to_float(plain(x, f"sequence {g}"), f"sequence {g}")
+        rows = to_float(plain(x, f"sequences[{g}]"), f"sequences[{g}]")
         if rows.ndim != 2:
-            raise DataError(f"sequence {g} has shape {rows.shape}; needs a matrix, one row for each step")
+            raise DataError(f"sequences[{g}] has shape {rows.shape}; needs a matrix, one row for each step")
         edges = np.diff(np.concatenate([[0], np.isfinite(rows).all(axis=1).astype(np.int8), [0]]))
         for a, b in zip(np.flatnonzero(edges == 1).tolist(), np.flatnonzero(edges == -1).tolist(), strict=True):
             parts.append(rows[a:b])

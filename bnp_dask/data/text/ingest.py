@@ -283,7 +283,7 @@ def given_words(path: str | os.PathLike[str], text: Text) -> tuple[list[str], An
                 "settings out to use its own"
             )
         return list(known.words), known.analysis
-    words = read_words(location)
+    words = read_words(location, "vocabulary")
     seen: dict[str, int] = {}
     for number, word in enumerate(words, 1):
         if seen.setdefault(word, number) != number:

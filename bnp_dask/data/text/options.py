@@ -171,17 +171,17 @@ def _stop_words(given: str | Sequence[str] | None) -> tuple[str, ...]:
         location = Location.of(given, argument="stop_words")
         if not location.exists():
             raise SettingError(f"stop_words={given!r} is neither 'english' nor a file{nearest(given, ['english'])}")
-        given = read_words(location)
+        given = read_words(location, "stop_words")
     wrong = [word for word in given if not isinstance(word, str)]
     if wrong:
         raise SettingError(f"stop_words: {shown(wrong[0])} is no word; needs text")
     return tuple(sorted(set(given)))
 
 
-def read_words(location: Location) -> list[str]:
+def read_words(location: Location, argument: str) -> list[str]:
     """One word per line of a text file (UTF-8); blank lines are skipped."""
     if location.is_dir():
-        raise DataError(f"{location.name} is a folder; needs a text file of one word per line")
+        raise DataError(f"{argument}: {location.name} is a folder; needs a text file of one word per line")
     with location.open("infer") as file:
         text = file.read().decode("utf-8-sig", "replace")
     return [line.strip() for line in text.split("\n") if line.strip()]

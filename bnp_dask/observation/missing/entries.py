@@ -20,8 +20,7 @@ import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Field, Summary
-from bnp_dask.errors import SettingError
-from bnp_dask.inputs.settings import shown
+from bnp_dask.inputs.settings import one_of
 from bnp_dask.kernels.mixture.resp import RaggedResp, Resp, SparseResp, cluster_sums
 from bnp_dask.kernels.numeric.arithmetic import matmul
 
@@ -83,10 +82,7 @@ def is_about_missing(name: str) -> bool:
 
 def checked(missing: object) -> None:
     """SettingError unless this is a way to take missing entries."""
-    if missing not in (None, "marginalise"):
-        raise SettingError(
-            f'missing={shown(missing)}: needs "marginalise", or None to refuse data with missing entries'
-        )
+    one_of("missing", missing, ("marginalise", None))
 
 
 def lacks_any(batch: Batch) -> bool:

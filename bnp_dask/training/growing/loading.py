@@ -31,7 +31,7 @@ def load(path: str | os.PathLike[str]) -> Posterior:
         There is no saved model at ``path``, it is of a newer format, or a part of it is missing or damaged; the
         error names the part.  Or the run keeps no such version.
     """
-    named = version_named(path_text("path", path)) if path != "" else None
+    named = version_named(path_text("path", path))
     if named is None:
         return _load_while_replaced(path)
     versions, number = named

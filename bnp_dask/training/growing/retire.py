@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
+from typing import Any
 
 import numpy as np
 
 from bnp_dask.core.location import Location
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.serial import SerialExecutor
-from bnp_dask.inputs.settings import path_text
+from bnp_dask.inputs.settings import path_text, shown
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.model import Posterior
 from bnp_dask.moves.base import Gather
@@ -56,7 +57,7 @@ def retire(store: str | os.PathLike[str], sources: str | os.PathLike[str] | Sequ
     StoreError
         No run, one that another process is writing to, or one that cannot be updated.
     """
-    given = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
+    given = _paths(sources)
     with contextlib.closing(RunStore.open(path_text("store", store))) as opened:
         run = GrowingRun.open(opened)
         run.publish()
@@ -74,10 +75,19 @@ def retire(store: str | os.PathLike[str], sources: str | os.PathLike[str] | Sequ
             _take_out(work, state, batches)
         row = history_row(state, state.lap, batches, exact=True, action=RETIRED, gain=None, moves=[])
         row |= {"version": run.newest + 1, "seconds": run.seconds}
-        record = {"pieces": [], "retired": [str(one) for one in given], "fresh": None, "elbo": state.elbo, "moves": []}
+        record = {"pieces": [], "retired": given, "fresh": None, "elbo": state.elbo, "moves": []}
         posterior = commit(run, state, record, [row], keep=1)
         run.commit_again(state)  # so that the checkpoint before holds nothing of the data either
     return posterior
+
+
+def _paths(sources: Any) -> list[str]:
+    """Places as they were given; SettingError for what is neither a path nor a list of paths."""
+    if isinstance(sources, (str, os.PathLike)):
+        return [path_text("sources", sources)]
+    if not isinstance(sources, (Sequence, Set)) or isinstance(sources, bytes):
+        raise SettingError(f"sources={shown(sources)}: needs a path, or a list of paths")
+    return [path_text(f"sources[{i}]", one) for i, one in enumerate(sources)]
 
 
 def _take_out(work: Work, state: State, batches: Sequence[int]) -> None:
@@ -93,7 +103,7 @@ def _take_out(work: Work, state: State, batches: Sequence[int]) -> None:
     state.terms = state.model.elbo(state.posterior, value)
 
 
-def _batches_of(run: GrowingRun, source: str | os.PathLike[str]) -> range | list[int]:
+def _batches_of(run: GrowingRun, source: str) -> range | list[int]:
     """Batches of the data from a place."""
     place = Location.of(source, None, "sources").url
     n_first, opened = run.first.n_batches, run.store.settings.get(OPENED)
@@ -105,7 +115,9 @@ def _batches_of(run: GrowingRun, source: str | os.PathLike[str]) -> range | list
     if not found:
         places = [opened["place"]] if opened is not None else []
         places += [piece["place"] for piece in run.log.pieces if piece["place"] is not None]
-        raise SettingError(f"{run.store.path} has no data from {place}; it has {', '.join(places[:5]) or 'none'}")
+        raise SettingError(
+            f"sources: {run.store.path} has no data from {place}; it has {', '.join(places[:5]) or 'none'}"
+        )
     return found
 
 

@@ -9,10 +9,20 @@ import numpy as np
 from scipy import sparse
 
 import bnp_dask as bnp
+from bnp_dask.execute import SerialExecutor
 from tests.faults.absurd.kinds import COUNTS, KINDS, OFFSETS, ROWS, fit, posterior_of
 from tests.faults.absurd.making import frame, stored
 from tests.faults.absurd.outcomes import Case
 from tests.faults.absurd.settings import VALUES, brief, told
+
+
+def grown_store() -> str:
+    """A run directory of two versions."""
+    for name in ("first", "more"):
+        np.save(f"{name}.npy", ROWS + (name == "more"))
+    fit(KINDS["DiagGaussian"], "first.npy", store="grown")
+    bnp.update("grown", "more.npy", client=SerialExecutor(0))
+    return "grown"
 
 
 def argument_cases() -> Iterator[Case]:
@@ -20,11 +30,13 @@ def argument_cases() -> Iterator[Case]:
     mixture, topics, hmm = (posterior_of(name) for name in ("Gaussian", "HDPTopics", "HDPHMM"))
     counts, labels = sparse.csr_array(COUNTS), np.repeat([0, 1, 0], 12)
     bnp.ingest([("a", "some common words"), ("b", "some words")], "words.zarr")
+    grown = grown_store()
     calls: dict[str, tuple[Callable[..., Any], dict[str, Any], str]] = {
         "train": (
             lambda **a: fit(KINDS["DiagGaussian"], ROWS, **a),
             {},
-            "rng moves callbacks init schedule resume checkpoint_minutes on_bad_batch client",
+            "rng moves callbacks init schedule resume checkpoint_minutes on_bad_batch client n_init memory job "
+            "reproducible store",
         ),
         "predict": (bnp.predict, {"posterior": mixture, "data": ROWS}, "posterior data soft top batch_size client out"),
         "predict topics": (bnp.predict, {"posterior": topics, "data": counts}, "data soft top batch_size"),
@@ -59,6 +71,22 @@ def argument_cases() -> Iterator[Case]:
         "load_dropped": (bnp.load_dropped, {"source": "words.zarr"}, "source storage_options"),
         "top_words": (bnp.top_words, {"posterior": topics}, "posterior n by weight words least"),
         "to_pyldavis": (bnp.to_pyldavis, {"posterior": topics, "data": counts}, "posterior data words batch_size"),
+        "impute": (
+            bnp.impute,
+            {"posterior": posterior_of("with gaps"), "data": ROWS},
+            "posterior data out batch_size client",
+        ),
+        "sample": (bnp.sample, {"posterior": mixture, "n": 5}, "posterior n rng length"),
+        "sample of sequences": (bnp.sample, {"posterior": hmm, "n": 2}, "n rng length"),
+        "sample of documents": (bnp.sample, {"posterior": topics, "n": 2, "length": 4}, "n rng length"),
+        "update": (
+            bnp.update,
+            {"store": grown, "data": "more.npy"},
+            "store data revisit laps batch_size client memory keep",
+        ),
+        "changes": (bnp.changes, {"store": grown}, "store since share"),
+        "rollback": (bnp.rollback, {"store": grown, "version": 0}, "store version"),
+        "retire": (bnp.retire, {"store": grown, "sources": "no.npy"}, "store sources"),
         "survey_documents": (
             bnp.survey_documents,
             {"posterior": topics, "data": counts},

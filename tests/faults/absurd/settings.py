@@ -11,6 +11,7 @@ import numpy as np
 from scipy import sparse
 
 import bnp_dask as bnp
+from bnp_dask.execute import SerialExecutor
 from tests.faults.absurd.kinds import COUNTS, KINDS, ROWS, finite, fit, posterior_of
 from tests.faults.absurd.outcomes import ANY, REFUSE, Case
 
@@ -22,6 +23,14 @@ VALUES: list[Any] = [
     np.full(3, 1e300), np.ma.masked_array([1.0, 2.0, 3.0], [0, 1, 0]), np.array([True, False, True]),
     np.array(["a", "b", "c"]), object(), int, lambda: 1, [[1.0], [2.0, 3.0]], range(3), Path("x"),
 ]  # fmt: skip
+
+
+def one_pass(schedule: Any, allocation: Any) -> float:
+    """The log predictive density of rows, in clusters far apart, that a schedule of streams saw."""
+    model = bnp.Model(allocation, bnp.DiagGaussian())
+    result = bnp.train(model, 10 * np.round(ROWS) + ROWS, schedule=schedule, batch_size=12, client=SerialExecutor(0))
+    return finite(result.history[-1]["elbo"])
+
 
 HOLDERS: dict[str, tuple[type, Callable[[Any], Any]]] = {
     "DPMixture": (bnp.DPMixture, lambda a: fit(KINDS["Gaussian"], ROWS, model=bnp.Model(a, bnp.DiagGaussian()))),
@@ -36,6 +45,9 @@ HOLDERS: dict[str, tuple[type, Callable[[Any], Any]]] = {
             KINDS["LDA"], sparse.csr_array(COUNTS), model=bnp.Model(bnp.HDPTopics(step=s), bnp.Multinomial())
         ),
     ),
+    "NGGPMixture": (bnp.NGGPMixture, lambda a: one_pass(bnp.Filter(), a)),
+    "Filter": (bnp.Filter, lambda s: one_pass(s, bnp.DPMixture())),
+    "ExpectationPropagation": (bnp.ExpectationPropagation, lambda s: one_pass(s, bnp.DPMixture())),
     "FiniteHMM": (bnp.FiniteHMM, lambda a: fit(KINDS["HDPHMM"], ROWS, model=bnp.Model(a, bnp.DiagGaussian()))),
     "HDPHMM": (bnp.HDPHMM, lambda a: fit(KINDS["HDPHMM"], ROWS, model=bnp.Model(a, bnp.DiagGaussian()))),
     **{
