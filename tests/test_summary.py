@@ -11,6 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from bnp_dask.core.group_states import GroupStates
 from bnp_dask.core.summary import Edit, Exchange, Field, Forget, InsertEmpty, Links, Merge, Summary, Take, replay
 from bnp_dask.core.totals import RunningTotal, difference
 from bnp_dask.errors import SummaryError
@@ -520,3 +521,21 @@ def test_links_of_a_trial_leave_a_total_as_they_came():
     np.testing.assert_allclose((one + two - one).links.values["M"], two.links.values["M"], atol=1e-15)
     change = difference(two, one)
     np.testing.assert_allclose(change.value().links.values["M"], two.links.values["M"] - one.links.values["M"])
+
+
+def test_links_of_a_cluster_that_is_absorbed_are_those_of_the_one_that_absorbs_it():
+    rng = np.random.default_rng(0)
+    own, other = rng.normal(size=(2, 2, 3)), rng.normal(size=(2, 1, 2))
+    found = Links(np.array([3, 5, 9]), np.array([7]), {"M": own, "M@t": other}).merge(9, 3)
+    np.testing.assert_array_equal(found.rest, [5, 9])
+    np.testing.assert_array_equal(found.values["M"], np.stack([own[:, :, 1], own[:, :, 2] + own[:, :, 0]], axis=2))
+    np.testing.assert_array_equal(found.values["M@t"], other)
+
+
+def test_counts_of_groups_give_way_to_those_of_a_trial():
+    ours = GroupStates(np.array([0, 2, 3]), np.array([4, 7, 7]), np.array([1.0, 2.0, 5.0]))
+    part = GroupStates(np.array([0, 1, 3]), np.array([9, 4, 9]), np.array([2.0, 3.0, 2.0]))
+    found = ours.exchange((7,), part)
+    np.testing.assert_array_equal(found.offsets, [0, 2, 4])
+    np.testing.assert_array_equal(found.cluster, [4, 9, 4, 9])
+    np.testing.assert_array_equal(found.count, [1.0, 2.0, 3.0, 2.0])

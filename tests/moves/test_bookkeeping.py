@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from bnp_dask.allocation import DPMixture
+from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Exchange
+from bnp_dask.core.survey import survey_batch
 from bnp_dask.errors import SettingError
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
-from bnp_dask.moves.base import Gather, Memory
+from bnp_dask.moves.base import Gather, Memory, Sweep
 from bnp_dask.observation import DiagGaussian
 from bnp_dask.schedules import FullBatch, Memoized
 from bnp_dask.schedules.engine import lap as laps
@@ -204,6 +206,15 @@ def test_tiny_data_from_one_cluster(n):
         pass
     assert state.finished == "converged"
     assert state.posterior.n_clusters == 1
+
+
+def test_a_delete_is_not_taken_up_again_once_a_cluster_that_absorbs_is_gone():
+    model = Model(DPMixture(2.0), DiagGaussian()).with_prior(survey_batch(Batch(np.eye(2))))
+    memory = Memory(next_id=9)
+    part = model.empty_summary(np.zeros(0, np.int64))
+    memory.sweeps = {1: Sweep((2, 3), part, -1.0, 0.5, 1), 4: Sweep((2,), part, -1.0, 0.5, 1)}
+    memory.forget_dead(np.array([1, 2, 4]))
+    assert list(memory.sweeps) == [4]
 
 
 @pytest.mark.parametrize("per_cluster", [1, 2, 3])

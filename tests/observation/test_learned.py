@@ -117,6 +117,17 @@ def test_few_clusters_get_no_strong_prior():
     assert few.nu <= rules.FEW_NU * D + 2.0
 
 
+@pytest.mark.parametrize(("n_clusters", "most"), [(rules.FEW - 1, rules.FEW_NU * D + 2), (1000, rules.MOST_NU * D + 2)])
+def test_degrees_of_freedom_of_clusters_that_are_alike_end_at_their_limit(n_clusters, most):
+    found = rules.Precisions(n_clusters, n_clusters * np.eye(D), 0.0)
+    assert rules.wishart_settings(found, 3.0, np.eye(D), False)[0] == most
+    assert rules.most_nu(most + 5.0, n_clusters, D) == most + 5.0
+
+
+def test_ten_clusters_are_no_longer_few():
+    assert rules.most_nu(3.0, rules.FEW, D) == rules.MOST_NU * D + 2.0
+
+
 def test_equal_rows_do_not_take_the_scale_to_nothing():
     x = np.repeat(np.random.default_rng(0).normal(size=(K, D)), 50, axis=0)
     batch = Batch(x)

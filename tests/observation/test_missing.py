@@ -11,6 +11,7 @@ from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.survey import combine, survey_batch
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.kernels.mixture.resp import cluster_sums
+from bnp_dask.observation.missing.entries import counts_of
 from bnp_dask.testing import random_resp
 
 D = 4
@@ -140,6 +141,17 @@ def test_expected_statistics_of_a_gaussian_are_those_of_the_conditional_distribu
     assert_allclose(found["H_missing"][k], 0.5 * stats.multivariate_normal(cov=inner).entropy())
     assert not found["x"][0].any()
     assert_allclose(model.impute(params, batch.rows(n, n + 1), 2 * one)[0], y + model.center)
+
+
+def test_a_row_without_any_entry_is_imputed_by_the_means_of_its_clusters():
+    model, batch, resp, _, params = fitted(bnp.Gaussian(missing="marginalise"), with_holes(rows("gaussian")))
+    assert_allclose(model.impute(params, batch, resp)[3], resp[3] @ params.m)
+
+
+def test_no_feature_has_fewer_than_no_atoms_where_rounding_leaves_more_gone_than_there_were():
+    fields = {"N": Field(("cluster",)), "gone": Field(("cluster", "feature"))}
+    values = {"N": np.array([0.3, 2.0]), "gone": np.array([[np.nextafter(0.3, 1.0), 0.1], [0.0, 2.0]])}
+    assert (counts_of(Summary(np.arange(2), fields, values), "marginalise") >= 0.0).all()
 
 
 def test_a_product_takes_missing_entries_in_the_parts_that_say_so():

@@ -101,6 +101,12 @@ def test_few_distinct_rows_are_no_grid():
         assert_allclose(grain_of(surveyed(x)), 0.0)
 
 
+@pytest.mark.parametrize(("n_rows", "expected"), [(7, 0.0), (13, 0.0), (14, 1.0)])
+def test_few_distinct_values_are_a_grid_once_they_occur_twice_on_average(n_rows, expected):
+    x = np.resize([0.0, 1.0, 3.0, 4.0, 7.0, 9.0, 10.0], (n_rows, 1))
+    assert_allclose(grain_of(surveyed(x)), expected)
+
+
 @pytest.mark.parametrize("kind", LIKELIHOODS)
 def test_a_grain_that_was_given_stays_and_nonsense_is_refused(kind):
     x = np.round(np.random.default_rng(0).normal(size=(100, 2)))
