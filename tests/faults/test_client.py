@@ -54,8 +54,9 @@ def kill_at(tmp_path: Path, name: str, moments: list[float], workers: list[int])
     for moment, n in zip(moments, workers, strict=True):
         process = start(tmp_path, name, n)
         timer = None
+        assert process.stdout is not None
         try:
-            assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+            assert process.stdout.readline() == b"ready\n"
             timer = threading.Timer(moment, process.kill)
             timer.start()
             process.wait(60)
@@ -64,6 +65,7 @@ def kill_at(tmp_path: Path, name: str, moments: list[float], workers: list[int])
                 timer.cancel()
             process.kill()
             process.wait(30)
+            process.stdout.close()
 
 
 def check_killed(tmp_path: Path, name: str, moments: list[float], workers: list[int]) -> None:
