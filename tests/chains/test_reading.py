@@ -272,7 +272,7 @@ def test_missing_rows_cut_sequences():
     assert places == [(0, 0), (1, 1), (1, 5)]
     np.testing.assert_array_equal(np.concatenate(parts), np.concatenate([x, x[1:3], x[5:]]))
     assert bnp.without_missing is without_missing
-    with pytest.raises(DataError, match="sequence 0 has shape"):
+    with pytest.raises(DataError, match=r"sequences\[0\] has shape"):
         without_missing([np.zeros(3)])
 
 
