@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from bnp_dask.schedules.engine.fold import fold_again, fold_first
 from bnp_dask.schedules.engine.lap import begin_lap, plan_context, settle_lap
 from bnp_dask.schedules.engine.pipeline import Pipeline
 from bnp_dask.schedules.engine.state import State, Work
+from bnp_dask.schedules.lineage import Lineage
 
 
 @dataclass
@@ -64,7 +66,15 @@ class Round:
 
 
 def visit_arrivals(
-    work: Work, state: State, turn: Round, n_new: int, n_again: int, may: np.ndarray, window: int, laps: int = 0
+    work: Work,
+    state: State,
+    turn: Round,
+    n_new: int,
+    n_again: int,
+    may: np.ndarray,
+    window: int,
+    laps: int,
+    lineage: Lineage,
 ) -> Iterator[dict[str, Any]]:
     """Visit new batches, then others once more, then all; changes ``state`` and ``turn`` in place.
 
@@ -85,6 +95,8 @@ def visit_arrivals(
         Batches in flight, as for :class:`~bnp_dask.schedules.memoized.Memoized`.
     laps
         Laps over all batches that can be read, after that.
+    lineage
+        Follows clusters.
 
     Yields
     ------
@@ -102,7 +114,8 @@ def visit_arrivals(
     if turn.is_open and n_again and not rounds:
         abandon(state, turn)
     _plan(work, state, turn, new, rounds)
-    yield from _stretch(work, state, turn, new, window, is_new=True)
+    stretch = partial(_stretch, work, state, turn, lineage, window)
+    yield from stretch(new, is_new=True)
     state.plan = replace(state.plan, splits={})
     while n_again:
         chosen = turn.due(may, n_again)
@@ -111,16 +124,16 @@ def visit_arrivals(
         if rounds and not turn.is_open:
             _begin_round(work, state, turn)
             chosen = turn.due(may, n_again)
-        yield from _stretch(work, state, turn, chosen, window, is_new=False)
+        yield from stretch(chosen)
         n_again -= len(chosen)
         may[chosen] = False
     if laps and turn.is_open:  # a round ends with the last visit of a stretch, never within one
         rest = [b for b in everything if not turn.seen[b]]
-        yield from _stretch(work, state, turn, rest, window, is_new=False)
+        yield from stretch(rest)
     for _ in range(laps):
         if work.moves and len(everything) == n_batches and not turn.is_open:
             _begin_round(work, state, turn)
-        yield from _stretch(work, state, turn, everything, window, is_new=False)
+        yield from stretch(everything)
 
 
 def _plan(work: Work, state: State, turn: Round, new: Sequence[int], rounds: bool) -> None:
@@ -162,7 +175,13 @@ def _splits(work: Work, state: State, new: Sequence[int]) -> dict[int, Any]:
 
 
 def _stretch(
-    work: Work, state: State, turn: Round, batches: Sequence[int], window: int, is_new: bool
+    work: Work,
+    state: State,
+    turn: Round,
+    lineage: Lineage,
+    window: int,
+    batches: Sequence[int],
+    is_new: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """Visit some batches in this order; the round's proposals are decided at its last one."""
     state.position = 0
@@ -170,12 +189,14 @@ def _stretch(
     pipeline.fill()
     for _ in range(pipeline.n_left):
         taken = pipeline.take()
-        fold = fold_first(work, state, taken) if is_new else fold_again(work, state, pipeline, taken)
+        with lineage.visited(state, taken.batches):
+            fold = fold_first(work, state, taken) if is_new else fold_again(work, state, pipeline, taken)
         action, gain, moves = fold
         state.step += 1
         turn.note(taken.batches, state.step)
         if turn.is_open and turn.seen.all():
-            moves = [*moves, *settle_lap(work, state, gain)]
+            with lineage.settled(state):
+                moves = [*moves, *settle_lap(work, state, gain)]
             turn.is_open = False
         pipeline.fill()
         yield history_row(state, state.lap, taken.batches, exact=True, action=action, gain=gain, moves=moves)

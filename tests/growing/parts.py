@@ -5,11 +5,12 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
+import pandas as pd
 from scipy import sparse
 
 from bnp_dask.allocation import HDPHMM, DPMixture, HDPTopics
 from bnp_dask.core.totals import RunningTotal
-from bnp_dask.data import as_source
+from bnp_dask.data import as_source, ingest
 from bnp_dask.data.base import Source
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.initialize import BregmanKMeans
@@ -31,17 +32,37 @@ def day(number, n=240, k=4):
     return MEANS[rng.integers(k, size=n)] + rng.normal(size=(n, 3))
 
 
+def counts_of(number):
+    """Words of the documents of one day."""
+    rng = np.random.default_rng(2000 + number)
+    topics = np.random.default_rng(5).dirichlet(np.full(30, 0.1), size=3)
+    shares = rng.dirichlet(np.full(3, 0.3), size=40)
+    return sparse.csr_array(np.array([rng.multinomial(60, share @ topics) for share in shares]))
+
+
 def day_of(kind, number):
     """Data of one day for a kind of model."""
-    rng = np.random.default_rng(2000 + number)
     if kind == "mixture":
         return as_source(day(number), batch_size=60)
     if kind == "topics":
-        topics = np.random.default_rng(5).dirichlet(np.full(30, 0.1), size=3)
-        shares = rng.dirichlet(np.full(3, 0.3), size=40)
-        counts = np.array([rng.multinomial(60, share @ topics) for share in shares])
-        return as_source(sparse.csr_array(counts), batch_size=10)
+        return as_source(counts_of(number), batch_size=10)
     return as_source(day(number, n=120), batch_size=60, groups=np.array([0, 30, 60, 90, 120]))
+
+
+def stored_day(kind, number, folder):
+    """Data of one day for a kind of model as a Zarr store, to be visited again and again; its path."""
+    place = folder / f"{kind}{number}.zarr"
+    if kind == "mixture":
+        np.save(folder / "rows.npy", day(number))
+        ingest(folder / "rows.npy", place, batch_size=60)
+    elif kind == "topics":
+        sparse.save_npz(folder / "rows.npz", counts_of(number).tocsr())
+        ingest(folder / "rows.npz", place, batch_size=10)
+    else:
+        rows = pd.DataFrame(day(number, n=120), columns=list("abc")).assign(run=np.repeat(range(4), 30))
+        rows.to_parquet(folder / "rows.parquet")
+        ingest(folder / "rows.parquet", place, group_column="run", batch_size=60)
+    return place
 
 
 MODELS = {

@@ -8,7 +8,7 @@ import bnp_dask as bnp
 from bnp_dask.cli import main
 from bnp_dask.errors import SettingError
 from bnp_dask.store import RunStore
-from tests.growing.parts import begin, files, gap, grow
+from tests.growing.parts import MODELS, begin, files, gap, grow, stored_day
 
 
 @pytest.fixture
@@ -57,3 +57,14 @@ def test_retiring_names_what_there_is_and_leaves_something(run, capsys):
     first = bnp.retire(store, paths[0])
     assert first.summary["N"].sum() == pytest.approx(480, rel=1e-12)
     assert bnp.retire(store, paths[0]).summary["N"].tobytes() == first.summary["N"].tobytes()
+
+
+@pytest.mark.parametrize("kind", ["topics", "chains"])
+def test_documents_and_sequences_leave_too(tmp_path, kind):
+    days = [stored_day(kind, number, tmp_path) for number in (0, 1)]
+    begin(tmp_path / "run", days[0], model=MODELS[kind], laps=1, batch_size=None)
+    before = bnp.load(tmp_path / "run").summary["N"].sum()
+    grow(tmp_path / "run", days[1], batch_size=None)
+    found = bnp.retire(tmp_path / "run", days[1])
+    assert found.summary["N"].sum() == pytest.approx(before, rel=1e-12)
+    assert gap(tmp_path / "run") < 1e-12

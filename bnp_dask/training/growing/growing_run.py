@@ -19,6 +19,7 @@ from bnp_dask.model import Posterior
 from bnp_dask.schedules import Memoized, State, Work, is_constant, state_from_saved, state_to_arrays, state_to_json
 from bnp_dask.schedules.arrivals import Round
 from bnp_dask.schedules.engine.gathered import EMBEDDED, ROOM
+from bnp_dask.schedules.lineage import renamed
 from bnp_dask.store import Checkpoint, DamagedError, GrowthLog, Listing, Manifest, RunStore, Versions, no_receipts
 from bnp_dask.store.checkpoint import Prepared
 from bnp_dask.training.growing.grown import Absent, GrownSource, survey_of
@@ -49,6 +50,8 @@ class GrowingRun:
         Which batches were visited when.
     version, newest
         Number of the version in force, and the largest that there ever was.
+    names
+        Ids that readers know clusters by, where these differ from those of the state.
     seconds
         Wall time of all steps so far.
     """
@@ -63,6 +66,7 @@ class GrowingRun:
     turn: Round
     version: int
     newest: int
+    names: dict[int, int]
     seconds: float
 
     @staticmethod
@@ -91,7 +95,7 @@ class GrowingRun:
         if growth is None:
             turn = Round.begin(found.survey.n_batches, checkpoint.state["step"])
             log, seconds = GrowthLog.empty(store.manifests), float(checkpoint.history[-1]["seconds"])
-            version = newest = 0
+            version, newest, names = 0, 0, {}
         else:
             try:
                 log = GrowthLog.open(store.manifests, growth)
@@ -100,8 +104,9 @@ class GrowingRun:
             arrays = (np.array(checkpoint.arrays[f"{GROWTH}/{name}"]) for name in ("seen", "last"))
             turn = Round(*arrays, growth["is_open"])
             version, newest, seconds = growth["version"], growth["newest"], growth["seconds"]
+            names = dict(growth.get("names", ()))  # older runs have none
         return GrowingRun(
-            store, checkpoint, base, found.survey, found.source, schedule, log, turn, version, newest, seconds
+            store, checkpoint, base, found.survey, found.source, schedule, log, turn, version, newest, names, seconds
         )
 
     @property
@@ -217,7 +222,7 @@ def commit(
     if run.checkpoint.state.get(GROWTH) is None:
         _note_first(run)
     number = run.newest + 1
-    posterior = replace(state.posterior, words=run.base.words, columns=run.base.columns)
+    posterior = _published(run, state)
     save(posterior, versions.posterior(number))
     kept = sorted([*(n for n in versions.kept() if n < number and versions.has(n)), number])
     gone, kept = kept[:-keep], kept[-keep:]
@@ -241,10 +246,17 @@ def _prepared(run: GrowingRun, state: State, number: int, rows: list[dict[str, A
         "manifest": run.checkpoint.state["manifest"],
         GROWTH: {**run.log.to_json(), "version": number, "newest": number, "is_open": run.turn.is_open},
     }
-    numbers[GROWTH]["seconds"] = run.seconds
+    numbers[GROWTH] |= {"names": sorted(run.names.items()), "seconds": run.seconds}
     arrays = {**state_to_arrays(state), f"{GROWTH}/seen": run.turn.seen, f"{GROWTH}/last": run.turn.last}
     listing = Listing.of_latest(state.visits, state.receipts)
     return run.store.prepare(numbers, arrays, rows, listing, state.gathered.parts(), is_constant)
+
+
+def _published(run: GrowingRun, state: State) -> Posterior:
+    """The posterior as readers know it."""
+    assert state.posterior.summary is not None
+    summary = renamed(state.posterior.summary, run.names)
+    return replace(state.posterior, ids=summary.ids, summary=summary, words=run.base.words, columns=run.base.columns)
 
 
 def clusters_of(posterior: Posterior) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from bnp_dask.inputs.settings import number_from, path_text, whole_number
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.model import Posterior
 from bnp_dask.schedules.arrivals import visit_arrivals
+from bnp_dask.schedules.lineage import Lineage, inherited, told
 from bnp_dask.store import RunStore
 from bnp_dask.store.manifest import ROW
 from bnp_dask.training.callbacks import logger
@@ -228,6 +229,7 @@ def _take_in(
     n_old, n_new = len(state.visits), len(rows)
     run.log = run.log.appended(rows, pieces)
     run.turn = run.turn.extended(n_new)
+    lineage = Lineage.of(state)
     extended(state, n_new)
     source = run.source([own for _, own, _ in found.new], reads_old=revisit > 0 or laps > 0)
     work = run.work(executor, source, room)
@@ -237,11 +239,12 @@ def _take_in(
         _tell_of_absent(source, may, n_old)
     n_again = min(math.ceil(revisit * n_new), int(may[:n_old].sum()))
     out: list[dict[str, Any]] = []
-    for row in visit_arrivals(work, state, run.turn, n_new, n_again, may, run.schedule.window, laps):
+    for row in visit_arrivals(work, state, run.turn, n_new, n_again, may, run.schedule.window, laps, lineage):
         seconds = run.seconds + time.perf_counter() - started
         out.append({**row, **_fresh_of(row, scores, n_old), "version": run.newest + 1, "seconds": seconds})
     run.seconds += time.perf_counter() - started
     fresh = float(scores[:, 0].sum() / scores[:, 1].sum()) if scores[:, 1].sum() > 0 else math.nan
+    out = _named(run, out, lineage.heirs(), state.posterior.ids.tolist())
     moves = [move for row in out for move in row["moves"] if move["accepted"]]
     record = {
         "pieces": [piece["place"] or piece["name"] for piece in pieces],
@@ -268,6 +271,16 @@ def _take_in(
         changes_between(before, clusters_of(posterior), moves, SHARE),
         History(out),
     )
+
+
+def _named(
+    run: GrowingRun, rows: list[dict[str, Any]], heirs: Mapping[int, int], alive: Sequence[int]
+) -> list[dict[str, Any]]:
+    """Rows of an update under the ids that readers know, after ``heirs`` took over those of clusters before."""
+    names = inherited(run.names, heirs)
+    out = told(rows, run.names, names, heirs)
+    run.names = {i: names[i] for i in alive if names.get(i, i) != i}
+    return out
 
 
 def _tell_of_absent(source: GrownSource, may: np.ndarray, n_old: int) -> None:

@@ -1,0 +1,129 @@
+"""The largest part of a cluster keeps its id, whatever births, laps and merges make of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import bnp_dask as bnp
+from bnp_dask.allocation import DPMixture
+from bnp_dask.core.summary import Exchange, Merge, Summary
+from bnp_dask.model import Model
+from bnp_dask.observation import DiagGaussian, Gaussian
+from bnp_dask.schedules.lineage import Lineage, inherited, told
+from bnp_dask.store import RunStore
+from tests.growing.parts import MODELS, begin, gap, grow, stored_day
+
+FIELDS = {"N": Model(DPMixture(), DiagGaussian()).fields["N"]}
+
+
+def counts(**by_id):
+    """A summary of counts alone, from ``c<id>=count``."""
+    ids = np.array([int(name[1:]) for name in by_id])
+    return Summary(ids, FIELDS, {"N": np.array(list(by_id.values()), float)})
+
+
+def split(into):
+    """A birth that replaces cluster 0, and the counts it gives."""
+    return [Exchange("trial", (0,))], {"trial": into}
+
+
+def test_the_largest_newborn_is_the_heir():
+    found = Lineage(counts(c0=100, c1=50), 4)
+    found.edited(*split(counts(c7=30, c8=70)))
+    assert found.heirs() == {8: 0}
+    assert found.born[8] == pytest.approx([70, 0])
+
+
+def test_a_part_of_a_part_inherits_when_it_is_the_largest():
+    found = Lineage(counts(c0=100, c1=50), 4)
+    found.edited(*split(counts(c7=30, c8=70)))
+    found.edited([Exchange("next", (8,))], {"next": counts(c9=20, c10=50)})
+    assert found.heirs() == {10: 0}
+
+
+def test_newborn_parts_that_a_cluster_before_absorbs_are_no_heirs():
+    found = Lineage(counts(c0=100, c1=50), 4)
+    found.edited(*split(counts(c7=30, c8=70)))
+    found.edited([Merge(1, 8)])
+    assert found.heirs() == {}
+    assert found.away == pytest.approx([70, 0])
+    found.edited([Merge(1, 7)])
+    assert found.heirs() == {} and found.away == pytest.approx([100, 0])
+
+
+def test_one_heir_of_two_clusters_has_the_id_of_the_larger_part():
+    found = Lineage(counts(c0=100, c1=50), 4)
+    found.edited([Exchange("both", (0, 1))], {"both": counts(c7=150)})
+    assert found.heirs() == {7: 0}
+
+
+def test_atoms_that_came_in_since_give_no_claim():
+    found = Lineage(counts(c0=100), 4)
+    found.folded(counts(c0=100, c7=400), old=False, new=True)
+    assert found.heirs() == {}
+    found.folded(counts(c0=40, c7=460), old=True, new=False)
+    assert found.heirs() == {7: 0}
+    found.folded(counts(c0=10, c7=490), old=False, new=True)
+    assert (found.own, found.born[7]) == (pytest.approx([40]), pytest.approx([60]))
+
+
+def test_a_birth_that_shares_out_old_and_new_atoms_is_judged_by_the_old():
+    found = Lineage(counts(c0=60), 4)
+    found.folded(counts(c0=110), old=False, new=True)
+    found.edited(
+        [Exchange("trial", (0,))], {"trial": counts(c7=40, c8=20, c9=50)}, {"trial": counts(c7=40, c8=20, c9=0)}
+    )
+    assert found.heirs() == {7: 0}
+    assert found.born[7] == pytest.approx([40])
+
+
+def test_names_are_swapped_so_that_none_is_there_twice():
+    names = inherited({}, {8: 0})
+    assert names == {8: 0, 0: 8}
+    names = inherited(names, {12: 8})
+    assert names == {8: 12, 0: 8, 12: 0}
+    assert sorted(names.values()) == sorted(names)
+
+
+def test_rows_tell_births_and_what_came_after_by_the_ids_of_readers():
+    birth = {"kind": "birth", "targets": [0], "others": [7, 8], "accepted": True}
+    merge = {"kind": "merge", "targets": [8, 0], "others": [], "accepted": True}
+    rows = told([{"step": 1, "moves": [birth]}, {"step": 2, "moves": [merge]}], {}, {8: 0, 0: 8}, {8: 0})
+    assert rows[0]["moves"] == [{**birth, "targets": [0], "others": [7, 0]}]
+    assert rows[1]["moves"] == [{**merge, "targets": [0, 8]}]
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_clusters_that_updates_split_keep_their_ids_and_most_of_their_atoms(tmp_path, kind):
+    first = stored_day(kind, 0, tmp_path)
+    begin(tmp_path / "run", first, model=MODELS[kind], laps=1, k=1, batch_size=None)
+    known = bnp.load(tmp_path / "run")
+    assert known.n_clusters == 1
+    seen = set(known.ids.tolist())
+    for number in (1, 2):
+        found = grow(tmp_path / "run", stored_day(kind, number, tmp_path), batch_size=None, revisit=1, laps=3).posterior
+        assert len(set(found.ids.tolist())) == found.n_clusters
+        assert seen <= set(found.ids.tolist())
+        seen |= set(found.ids.tolist())
+        assert gap(tmp_path / "run") < 1e-12
+    assert found.n_clusters > 1
+    kept = bnp.changes(tmp_path / "run", since=0)
+    assert {change.kind for change in kept} <= {"born", "grown", "shrunk"}
+
+
+def test_the_larger_of_two_groups_taken_for_one_cluster_has_its_id(tmp_path):
+    rng = np.random.default_rng(0)
+    where = np.array([[0.0, 0.0]] * 400 + [[9.0, 9.0]] * 200)
+    np.save(tmp_path / "0.npy", rng.permutation(where + rng.normal(size=where.shape)))
+    np.save(tmp_path / "1.npy", np.array([0.0, 9.0]) + rng.normal(size=(500, 2)))
+    begin(tmp_path / "run", tmp_path / "0.npy", model=Model(DPMixture(), Gaussian()), laps=1, k=1, batch_size=100)
+    found = grow(tmp_path / "run", tmp_path / "1.npy", batch_size=100, laps=4)
+    means = dict(zip(found.posterior.ids.tolist(), found.posterior.observation.m, strict=True))
+    assert found.posterior.n_clusters == 3
+    assert means[0] == pytest.approx([0.0, 0.0], abs=0.5)
+    assert bnp.load(tmp_path / "run").ids.tolist() == found.posterior.ids.tolist()
+    rows = RunStore.view(tmp_path / "run").load().history
+    births = [m for row in rows for m in row["moves"] if m["accepted"] and m["kind"] == "birth"]
+    assert any(0 in birth["others"] for birth in births)
+    assert bnp.rollback(tmp_path / "run", 0).ids.tolist() == [0]
