@@ -2,6 +2,7 @@
 
 from bnp_dask.observation.autoregressive import AutoRegressiveGaussian, MatrixNormalWishart, with_previous
 from bnp_dask.observation.bernoulli import Bernoulli, BetaBits
+from bnp_dask.observation.categorical import Categorical, LevelShares
 from bnp_dask.observation.diag_gaussian import DiagGaussian, NormalGamma
 from bnp_dask.observation.fixed_variance_gaussian import FixedVarianceGaussian, NormalMean
 from bnp_dask.observation.gaussian import Gaussian, NormalWishart
@@ -14,11 +15,13 @@ __all__ = [
     "AutoRegressiveGaussian",
     "Bernoulli",
     "BetaBits",
+    "Categorical",
     "DiagGaussian",
     "DirichletWords",
     "FixedVarianceGaussian",
     "GammaRates",
     "Gaussian",
+    "LevelShares",
     "MatrixNormalWishart",
     "Multinomial",
     "NormalGamma",

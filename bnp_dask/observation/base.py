@@ -26,6 +26,7 @@ import numpy as np
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import CLUSTER, Field, Summary
 from bnp_dask.core.survey import Survey
+from bnp_dask.inputs.column_notation import Key
 from bnp_dask.kernels.gaussian.screen import Forms
 from bnp_dask.kernels.mixture.resp import AnyResp, Resp
 
@@ -111,6 +112,25 @@ class NamingObservation(Protocol):
     def with_columns(self, names: Sequence[str] | None) -> Self:
         """The same with positions in place of names; SettingError for a name that is not among ``names (D,)``."""
         ...
+
+
+@runtime_checkable
+class LevelObservation(Protocol):
+    """What an observation model provides besides if it is about levels, which batches hold as places among them.
+
+    See :mod:`bnp_dask.core.levels`.
+    """
+
+    @property
+    def level_keys(self) -> tuple[Key, ...]:
+        """Columns of levels, in the notation of :mod:`bnp_dask.inputs.column_notation`: by position among the features
+        of the model, or by name."""
+        ...
+
+
+def level_keys(observation: object) -> tuple[Key, ...]:
+    """Columns of levels of any observation model; none of one that is about numbers alone."""
+    return observation.level_keys if isinstance(observation, LevelObservation) else ()
 
 
 @runtime_checkable

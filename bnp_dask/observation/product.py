@@ -19,7 +19,7 @@ from bnp_dask.inputs.column_notation import ColumnGroup, Key, as_key, is_positio
 from bnp_dask.inputs.protocols import require
 from bnp_dask.inputs.settings import hold, shown, whole_number
 from bnp_dask.kernels.mixture.resp import Resp
-from bnp_dask.observation.base import LOG_BASE, NamingObservation, Observation
+from bnp_dask.observation.base import LOG_BASE, NamingObservation, Observation, level_keys
 from bnp_dask.observation.checks import check_width
 from bnp_dask.observation.describing import Axis, Estimates, Names, describe_cluster, estimates_of
 from bnp_dask.observation.interface.drawing import DrawingObservation
@@ -88,6 +88,19 @@ class Product:
     def parts(self) -> tuple[Observation, ...]:
         """The observation model of each group."""
         return tuple(part for _, part in self._pairs)
+
+    @property
+    def level_keys(self) -> tuple[Key, ...]:
+        found: list[Key] = []
+        for key, part in self._pairs:
+            for own in level_keys(part):
+                if own != ":" and is_positions(own):
+                    raise SettingError(
+                        f"columns {shown(own)} of a Product within a Product hold levels: name these columns there, or "
+                        "give each group of columns to one Product"
+                    )
+                found.append(key if own == ":" else own)
+        return tuple(found)
 
     @property
     def fields(self) -> Mapping[str, Field]:
