@@ -123,8 +123,8 @@ class Columns:
     others
         Columns of the table that are left out without a word.
     levels
-        Levels of each feature that a :class:`~bnp_dask.Categorical` is about, None for one that holds numbers, ``(D,)``;
-        batches hold places among them.  None where no feature has levels.
+        Levels of each feature, ``(D,)``: of one that a :class:`~bnp_dask.Categorical` is about, and whose values are
+        places among them; None for one that holds numbers.  None where no feature has levels.
     """
 
     names: tuple[str, ...]

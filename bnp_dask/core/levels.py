@@ -1,6 +1,6 @@
 """Levels: the values that a column of a categorical variable takes, and how entries become their places.
 
-Batches hold numbers only.  An entry of such a column is the place of its level, 0 to L - 1, and NaN where it is missing.
+Batches hold numbers only.  An entry of such a column is the place of its level, 0 to L - 1, NaN where it is missing.
 Which levels there are is found when the data are opened, and kept with the names of the columns
 (:attr:`bnp_dask.core.columns.Columns.levels`): new data are read by the levels of training, whatever their own order.
 """
@@ -75,8 +75,8 @@ def unseen(name: str, row: int, column: str, value: object, levels: Levels) -> D
     near = nearest(value, [v for v in levels if isinstance(v, str)]) if isinstance(value, str) else ""
     return DataError(
         f"{name}: row {row}, column {column!r} is {value!r}, which is none of its levels: {few_levels(levels)}{near}. "
-        "Correct or drop such rows, train on data that have the level, or declare it before training: "
-        f"df[{column!r}].astype(pandas.CategoricalDtype([...]))"
+        "Correct or drop such rows, or train on data that have the level, or whose column is a pandas category that "
+        "declares it"
     )
 
 

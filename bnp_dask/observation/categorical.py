@@ -125,7 +125,9 @@ class Categorical:
 
     def check(self, batch: Batch) -> None:
         if batch.is_sparse:
-            raise DataError(f"{batch.name}: sparse counts, but Categorical needs dense rows; use Multinomial for counts")
+            raise DataError(
+                f"{batch.name}: sparse counts, but Categorical needs dense rows; use Multinomial for counts"
+            )
         check_width(self, batch, width("lam", self.lam) if self.levels is None else len(self.levels))
         x = np.asarray(batch.x)
         most = MOST_LEVELS if self.levels is None else self._counts
@@ -203,7 +205,9 @@ class Categorical:
         texts = []
         for d, shares in enumerate(self._by_column(self._shares(params)[k][None])[:SHOWN]):
             order = np.argsort(-shares[0], kind="stable")[:FEW]
-            texts.append(f"{self._name(d, names)}: " + ", ".join(f"{self._known[d][i]} {shares[0, i]:.2g}" for i in order))
+            texts.append(
+                f"{self._name(d, names)}: " + ", ".join(f"{self._known[d][i]} {shares[0, i]:.2g}" for i in order)
+            )
         left = len(self._counts) - len(texts)
         return "; ".join([*texts, f"and {left} more columns"] if left > 0 else texts)
 
