@@ -140,9 +140,9 @@ class Categorical:
             missing = ', or Categorical(missing="marginalise") for missing entries' if np.isnan(value) else ""
             said = f"; those of this column are 0 to {self._counts[column] - 1}" if self.levels is not None else ""
             raise DataError(
-                f"{batch.name}: row {row}, {batch.column(column)} is {value}; Categorical needs places of levels, whole "
-                f"numbers from 0{said}. Data become such numbers where they are opened: pass a table or array to "
-                f"train(...), or as_source(data, levels=[...]) in place of a source{missing}"
+                f"{batch.name}: row {row}, {batch.column(column)} is {value}; Categorical needs places of levels, "
+                f"whole numbers from 0{said}. Data become such numbers where they are opened: pass a table or array "
+                f"to train(...), or as_source(data, levels=[...]) in place of a source{missing}"
             )
 
     def summarize(self, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:
