@@ -114,7 +114,17 @@ class DataSpec:
     step: float | None = None
     cut: int | None = None
 
-    def open(self, on_bad_batch: Literal["raise", "skip"] = "raise", levels: Sequence[Key] = ()) -> Source:
-        """The data as a source of batches; ``on_bad_batch`` and ``levels`` as in :func:`bnp_dask.as_source`."""
+    def open(
+        self,
+        on_bad_batch: Literal["raise", "skip"] = "raise",
+        levels: Sequence[Key] = (),
+        chosen: Sequence[str] | None = None,
+    ) -> Source:
+        """The data as a source of batches; ``on_bad_batch`` and ``levels`` as in :func:`bnp_dask.as_source`.
+
+        The columns are the ``chosen`` ones where the job names none.
+        """
         settings = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        if self.columns is None and chosen is not None:
+            settings["columns"] = list(chosen)
         return as_source(settings.pop("path"), on_bad_batch=on_bad_batch, levels=list(levels), **settings)

@@ -67,7 +67,7 @@ from bnp_dask.inputs.protocols import require
 from bnp_dask.inputs.settings import shown
 from bnp_dask.inputs.yaml_limits import LIMITS, read_yaml
 from bnp_dask.model import Model, Posterior
-from bnp_dask.observation.base import Observation, level_keys
+from bnp_dask.observation.base import Observation, chosen_columns, level_keys
 from bnp_dask.store import JOB_NAME
 from bnp_dask.training.memory_plan import MEMORY, parse_memory
 from bnp_dask.training.results import TrainResult, load
@@ -112,7 +112,9 @@ class Job:
         """
         return train(
             self.model,
-            self.data.open(self.on_bad_batch, level_keys(self.model.observation))
+            self.data.open(
+                self.on_bad_batch, level_keys(self.model.observation), chosen_columns(self.model.observation)
+            )
             if isinstance(self.data, DataSpec)
             else self.data,
             init=self.init,

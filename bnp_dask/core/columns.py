@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.core.levels import Levels
 from bnp_dask.core.registry import register
 from bnp_dask.errors import DataError, SettingError, nearest
+from bnp_dask.inputs.levels import Levels
 from bnp_dask.inputs.settings import one_of, positive_number, whole_number
 
 GAPS = ("refuse", "cut", "ignore")

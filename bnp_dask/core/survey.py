@@ -10,9 +10,9 @@ import numpy as np
 from scipy import sparse
 
 from bnp_dask.core.batch import Batch, check_weights
-from bnp_dask.core.levels import Levels
 from bnp_dask.core.quantiles import NO_BATCHES, Quantiles, QuantileTotal, quantiles_of, unknown
 from bnp_dask.errors import DataError
+from bnp_dask.inputs.levels import Levels
 from bnp_dask.kernels.numeric.arithmetic import matmul
 
 _TILE_BYTES = 2**20

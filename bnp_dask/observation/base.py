@@ -118,7 +118,7 @@ class NamingObservation(Protocol):
 class LevelObservation(Protocol):
     """What an observation model provides besides if it is about levels, which batches hold as places among them.
 
-    See :mod:`bnp_dask.core.levels`.
+    See :mod:`bnp_dask.inputs.levels`.
     """
 
     @property
@@ -131,6 +131,21 @@ class LevelObservation(Protocol):
 def level_keys(observation: object) -> tuple[Key, ...]:
     """Columns of levels of any observation model; none of one that is about numbers alone."""
     return observation.level_keys if isinstance(observation, LevelObservation) else ()
+
+
+@runtime_checkable
+class ChoosingObservation(Protocol):
+    """What an observation model provides besides if it may be about some columns of a table only."""
+
+    @property
+    def chosen(self) -> tuple[str, ...] | None:
+        """Names of these columns; None where it is about all."""
+        ...
+
+
+def chosen_columns(observation: object) -> tuple[str, ...] | None:
+    """The columns that any observation model chooses from a table; None where it takes all."""
+    return observation.chosen if isinstance(observation, ChoosingObservation) else None
 
 
 @runtime_checkable

@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from bnp_dask.core.columns import Columns, Roles, few
-from bnp_dask.core.levels import Levels
 from bnp_dask.data.sources.arrow import is_numeric, is_vector
 from bnp_dask.data.sources.levels import holds_levels
 from bnp_dask.errors import DataError, nearest
 from bnp_dask.inputs.column_notation import Key, is_positions, positions, resolve
+from bnp_dask.inputs.levels import Levels
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -197,7 +197,7 @@ def _numeric_or_levels(
         coded = _to_find(keys, [c.name for c in chosen])
     else:
         coded = _to_find(keys, [c.name for c in table])
-        chosen = _usual([replace(c, width=1) if c.name in coded and c.is_level else c for c in table], apart)[0]
+        chosen = _usual([replace(c, width=1) if c.name in coded else c for c in table], apart)[0]
     names = {c.name for c in chosen}
     left = [c.name for c in free if c.name not in names]
     if not chosen:
@@ -243,7 +243,8 @@ def _trained_levels(
 ) -> tuple[list[TableColumn], dict[str, Levels]]:
     """The columns that a model with levels was trained on, and these; DataError as above."""
     own = wanted.coded
-    read = [replace(c, width=1) if c.is_level and (c.name in own or wanted.is_positional) else c for c in table]
+    by_place = wanted.is_positional or [c.name for c in table] == [str(i) for i in range(len(table))]
+    read = [replace(c, width=1) if c.is_level and (by_place or c.name in own) else c for c in table]
     chosen = _trained(read, wanted, roles, name)
     names = [c.name for c in chosen]
     if tuple(names) == wanted.names:

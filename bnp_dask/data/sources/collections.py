@@ -20,7 +20,6 @@ from scipy import sparse
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.columns import NO_ROLES, WHOLE, Columns, Cutting, Roles
-from bnp_dask.core.levels import Level, Levels
 from bnp_dask.data.base import Reader, naming_batch
 from bnp_dask.data.batching import (
     BATCH_BYTES,
@@ -41,6 +40,7 @@ from bnp_dask.errors import DataError
 from bnp_dask.execute.ordered import in_order
 from bnp_dask.inputs.arrays import plain
 from bnp_dask.inputs.column_notation import Key
+from bnp_dask.inputs.levels import Level, Levels
 from bnp_dask.inputs.sparse_rows import as_counts, require_sound
 
 if TYPE_CHECKING:
@@ -319,10 +319,8 @@ class DaskFrameSource:
         roles: Roles = NO_ROLES,
         level_keys: Sequence[Key] = (),
     ) -> DaskFrameSource:
-        """Check the columns; with groups, compute these columns once, to see that no partition cuts a group.
-
-        Columns at the ``level_keys`` hold levels; they are computed once to find these, unless they are known.
-        """
+        """Check the columns; compute those of groups once, to see that no partition cuts a group, and those at the
+        ``level_keys``, to find their levels."""
         name = "dask DataFrame"
         if batch_size is not None:
             raise DataError(f"{name}: its partitions are the batches; call df.repartition(...) instead of batch_size")
@@ -330,10 +328,8 @@ class DaskFrameSource:
         keys = tuple(labels[key] for key in roles.keys)
         if keys:
             _require_whole_groups(frame[list(keys)], keys, name, roles.cutting)
-        known = {c: declared(frame._meta[labels[c]]) for c in pending(chosen)}
-        chosen = with_found(chosen, {column: levels for column, levels in known.items() if levels})
-        chosen = with_found(chosen, _levels_in(frame, pending(chosen), labels, name))
-        return DaskFrameSource(name, frame[list(labels.values())], chosen, labels)
+        found = _levels_in(frame, {column: labels[column] for column in pending(chosen)}, name)
+        return DaskFrameSource(name, frame[list(labels.values())], with_found(chosen, found), labels)
 
     @property
     def keys(self) -> tuple[Any, ...]:
@@ -371,8 +367,7 @@ class DaskFrameSource:
     def batch_names(self, index: int) -> PartitionNames:
         """What the groups of a batch are called; computes their columns again."""
         name = batch_name(self.name, check_index(index, self.n_batches, self.name), None)
-        part = self.frame[list(self.keys)].partitions[index]
-        payload = cloudpickle.dumps(_small_graph(part, name))
+        payload = cloudpickle.dumps(_small_graph(self.frame[list(self.keys)].partitions[index], name))
         return PartitionNames(payload, name, self.keys, self.columns.roles.cutting)
 
     def describe(self) -> dict[str, Any]:
@@ -391,21 +386,16 @@ class DaskFrameSource:
 
 
 def _require_whole_groups(frame: Any, keys: tuple[Any, ...], name: str, cutting: Cutting) -> None:
-    """DataError when rows of one group lie in two places, such as in two partitions.
-
-    Partitions are computed on the current client's cluster, or here, one after another.
-    """
+    """DataError when rows of one group lie in two places, such as in two partitions."""
     ids = _of_partitions(frame, name, "ids", _ids, keys, cutting)
     try:
         require_once(ids, name, str(keys[0]))
     except DataError as error:
-        raise DataError(
-            f"{error}. Partitions must end where groups end: df.set_index({keys[0]!r}) makes them"
-        ) from None
+        raise DataError(f"{error}. Partitions must end where groups end: df.set_index({keys[0]!r})") from None
 
 
 def _of_partitions(frame: Any, name: str, what: str, function: Callable[..., Any], *facts: Any) -> list[Any]:
-    """``function(graph, name of the batch, *facts)`` of each partition, by tasks."""
+    """``function(graph, name of the batch, *facts)`` of each partition, on the current client's cluster or here."""
     from bnp_dask.execute.dask import open_executor  # brings along all of distributed
 
     names = [f"{name} batch {b}" for b in range(frame.npartitions)]
@@ -415,18 +405,18 @@ def _of_partitions(frame: Any, name: str, what: str, function: Callable[..., Any
         return list(in_order(executor, tasks, WINDOW))
 
 
-def _levels_in(frame: Any, columns: Sequence[str], labels: Mapping[str, Any], name: str) -> dict[str, Levels]:
-    """Levels of some columns, from all partitions."""
-    if not columns:
-        return {}
-    own = [labels[column] for column in columns]
-    return union(_of_partitions(frame[own], name, "levels", _distinct, tuple(own), tuple(columns)), columns, name)
+def _levels_in(frame: Any, labels: Mapping[str, Any], name: str) -> dict[str, Levels]:
+    """Levels of some columns: as declared, else what partitions hold."""
+    known = {column: declared(frame._meta[label]) for column, label in labels.items()}
+    left = {column: label for column, label in labels.items() if not known[column]}
+    parts = _of_partitions(frame[[*left.values()]], name, "levels", _distinct, left) if left else []
+    return {column: levels for column, levels in known.items() if levels} | union(parts, [*left], name)
 
 
-def _distinct(payload: bytes, name: str, labels: tuple[Any, ...], columns: tuple[str, ...]) -> list[set[Level]]:
+def _distinct(payload: bytes, name: str, labels: Mapping[str, Any]) -> list[set[Level]]:
     """Task: the values of columns of one partition."""
     frame = _compute(payload)
-    return [distinct(frame[label], name, column) for label, column in zip(labels, columns, strict=True)]
+    return [distinct(frame[label], name, column) for column, label in labels.items()]
 
 
 def _ids(payload: bytes, name: str, keys: tuple[Any, ...], cutting: Cutting) -> Any:

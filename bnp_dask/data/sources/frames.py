@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from bnp_dask.core.batch import Batch, check_weights
 from bnp_dask.core.columns import Columns, Roles, feature_names
-from bnp_dask.core.levels import Levels, ordered_levels
 from bnp_dask.data.base import Reader
 from bnp_dask.data.batching import Span, batch_name, batch_rows, check_index, check_matrix, float_rows, spans
 from bnp_dask.data.identity import fingerprint_of_content
@@ -21,6 +20,7 @@ from bnp_dask.data.sources.levels import codes, declared, distinct, fill_rows, p
 from bnp_dask.errors import DataError
 from bnp_dask.inputs.arrays import require_exact
 from bnp_dask.inputs.column_notation import Key
+from bnp_dask.inputs.levels import Levels, ordered_levels
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bnp_dask.core.columns import Columns
-from bnp_dask.core.levels import MOST_LEVELS, Level, Levels, as_level, checked_levels, is_text, ordered_levels, unseen
 from bnp_dask.data.sources.arrow import as_arrow, dtype_of, is_numeric, numbers
 from bnp_dask.errors import DataError
 from bnp_dask.inputs.arrays import is_exact, require_exact
+from bnp_dask.inputs.levels import MOST_LEVELS, Level, Levels, as_level, checked_levels, is_text, ordered_levels, unseen
 
 if TYPE_CHECKING:
     import pandas as pd

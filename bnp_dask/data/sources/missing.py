@@ -36,15 +36,19 @@ def opened(
     may_miss: bool,
     batch_size: int | None,
     weights: Any = None,
-    columns: Columns | None = None,
+    columns: Sequence[str] | Columns | None = None,
     on_bad_batch: Literal["raise", "skip"] = "raise",
     level_keys: Sequence[Key] = (),
+    chosen: Sequence[str] | None = None,
 ) -> Source:
     """The source of data, as :func:`bnp_dask.as_source` makes it; entries may be missing where a model takes that.
 
-    Columns at the ``level_keys`` hold levels.
+    Columns at the ``level_keys`` hold levels; of a table whose columns are not known yet, only those of the names
+    ``chosen`` are read.
     """
     given = with_nan(data) if may_miss else data
+    if columns is None and chosen is not None and not isinstance(given, Source):
+        columns = list(chosen)
     facts = {"batch_size": batch_size, "weights": weights, "columns": columns, "on_bad_batch": on_bad_batch}
     source = as_source(given, levels=list(level_keys), **facts)
     return letting_miss(source) if may_miss else source

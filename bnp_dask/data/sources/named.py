@@ -10,7 +10,6 @@ import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.columns import Columns
-from bnp_dask.core.levels import MOST_LEVELS, Codes, Level, Levels, as_level, few_levels, is_text
 from bnp_dask.data.base import Reader, Source, batch_reader, columns_of, spans_of
 from bnp_dask.data.grouped.offsets import GroupedSource
 from bnp_dask.data.identity import fingerprint_of
@@ -21,6 +20,7 @@ from bnp_dask.data.sources.levels import union
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.ordered import in_order
 from bnp_dask.inputs.column_notation import Key, positions, resolve
+from bnp_dask.inputs.levels import MOST_LEVELS, Codes, Level, Levels, as_level, few_levels, is_text
 from bnp_dask.inputs.sparse_rows import as_counts
 
 
@@ -120,13 +120,17 @@ def matched(source: Source, columns: Columns) -> Source:
                 f"{source.name} has {source.n_features} columns without names; needs {columns.n_features}, in the "
                 f"order of training: {columns}"
             )
-        unnamed = Columns.of(str(i) for i in range(source.n_features))
-        return ordered(source, columns, None, _recoded(unnamed, columns, None, source.name))
+        return ordered(source, columns, None, codes_of_unnamed(columns, source.n_features, source.name))
     index = columns.positions(found, source.name)
     codes = _recoded(found, columns, index, source.name)
     if index is None and not codes:
         return source
     return ordered(source, replace(columns, roles=found.roles), index, codes)
+
+
+def codes_of_unnamed(columns: Columns, n_features: int, name: str) -> tuple[Codes | None, ...]:
+    """How numbers in columns without names become places of the levels of training; empty where none does."""
+    return _recoded(Columns.of(str(i) for i in range(n_features)), columns, None, name)
 
 
 def _recoded(found: Columns, wanted: Columns, index: np.ndarray | None, name: str) -> tuple[Codes | None, ...]:

@@ -7,16 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-import fsspec
 import numpy as np
 import pyarrow as pa
 import zarr
 from scipy import sparse
 
 from bnp_dask.core.columns import Columns, Cutting, Roles
-from bnp_dask.core.levels import is_text
 from bnp_dask.core.location import Location
-from bnp_dask.data.base import Source
+from bnp_dask.data.base import Source, columns_of
 from bnp_dask.data.batching import check_batch_size, check_names, parsed
 from bnp_dask.data.grouped.ids import (
     Keys,
@@ -31,7 +29,7 @@ from bnp_dask.data.grouped.ids import (
 )
 from bnp_dask.data.grouped.offsets import GroupedSource
 from bnp_dask.data.ingestion.formats import STREAMED, TEXT_TABLES, Stream, check_format, detect
-from bnp_dask.data.sources.arrays import ArraySource, with_weights
+from bnp_dask.data.sources.arrays import ArraySource, check_small, open_npz, with_weights
 from bnp_dask.data.sources.arrow import as_table
 from bnp_dask.data.sources.collections import DaskArraySource, is_dask, is_dask_frame, open_collection
 from bnp_dask.data.sources.frames import TableSource, is_frame, is_list_of_frames, joined
@@ -45,11 +43,9 @@ from bnp_dask.data.text.options import TEXT_FORMATS
 from bnp_dask.errors import DataError
 from bnp_dask.inputs.arrays import plain
 from bnp_dask.inputs.column_notation import ColumnGroup, Key, as_key
+from bnp_dask.inputs.levels import is_text
 from bnp_dask.inputs.protocols import lacking
 from bnp_dask.inputs.settings import one_of
-
-READ_WHOLE = 256 * 2**20
-"""Text files up to this size (four times the packed size, for packed ones) may be read into memory."""
 
 Data = Any
 """Path or URL, NumPy array, scipy.sparse matrix, dask Array or DataFrame, pandas DataFrame, Arrow Table, or Source."""
@@ -158,7 +154,9 @@ def as_source(
     else:
         source = _open_object(data, batch_size, wanted, rows, keys, level_keys)
     if isinstance(wanted, Columns):
-        source = matched(source, wanted)
+        found = columns_of(source)
+        is_new = wanted.levels is None and len(level_keys) > 0 and found is not None
+        source = matched(source, wanted.with_levels(found.coded) if is_new and found is not None else wanted)
         if wanted.levels is not None:
             return source
     return with_levels(source, level_keys)
@@ -359,7 +357,7 @@ def _open_path(
     elif kind == "npy":
         source = NpySource.of(location, batch_size)
     else:
-        source = _open_npz(location, batch_size)
+        source = open_npz(location, batch_size)
     if isinstance(source, GroupedSource):
         if keys is not None:
             raise DataError(f"{location.name}: this store holds its groups already; leave out groups=")
@@ -405,48 +403,6 @@ def _open_parquet(
     return ParquetCountsSource.of(location, batch_size)
 
 
-def _open_npz(location: Location, batch_size: int | None) -> ArraySource:
-    """An .npz file is packed, so it is read whole: a scipy.sparse matrix, or its only array, or the one named x."""
-    _check_small(location, "npz")
-    try:
-        return _npz_source(location, batch_size)
-    except DataError:
-        raise
-    except Exception as error:  # zipfile, zlib, NumPy and SciPy raise nearly anything on damaged bytes
-        raise DataError(
-            f"{location.name}: no .npz file of numbers, or a damaged one ({type(error).__name__}: {error})"
-        ) from error
-
-
-def _npz_source(location: Location, batch_size: int | None) -> ArraySource:
-    with location.open() as file, np.load(file, allow_pickle=False) as members:
-        if "format" in members.files and "shape" in members.files:
-            file.seek(0)
-            return ArraySource.of(sparse.load_npz(file), batch_size, location.name, "npz")
-        names = members.files
-        wanted = "x" if "x" in names else names[0] if len(names) == 1 else None
-        if wanted is None:
-            raise DataError(
-                f"{location.name} has arrays {', '.join(names) or 'none'}; needs one, or one named x. Pass the array "
-                f"itself: np.load({location.name!r})[{names[0] if names else 'x'!r}]"
-            )
-        return ArraySource.of(members[wanted], batch_size, location.name, "npz")
-
-
-def _check_small(location: Location, kind: str) -> None:
-    if kind == "images":
-        raise DataError(
-            f"{location.name}: images are cut into patches first: bnp-dask ingest {location.name} OUT.zarr --patch 8"
-        )
-    packed = 1 if fsspec.utils.infer_compression(location.url) is None and kind != "npz" else 4
-    size = location.size()
-    if size * packed > READ_WHOLE:
-        raise DataError(
-            f"{location.name}: {size / 2**20:.0f} MB of {kind} can only be read from front to back; turn it into a "
-            f"batched store first: bnp-dask ingest {location.name} OUT.zarr"
-        )
-
-
 def _read_whole(
     location: Location,
     kind: str,
@@ -458,7 +414,7 @@ def _read_whole(
     level_keys: Sequence[Key],
 ) -> Source:
     """A small file of a streamed format, read into memory."""
-    _check_small(location, kind)
+    check_small(location, kind)
     by_column = keys is not None and keys.column is not None
     coded = columns.coded if isinstance(columns, Columns) else {}
     if kind in TEXT_TABLES and (by_column or ((coded or level_keys) and Stream(location, kind).has_names)):

@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 
 from bnp_dask.core.batch import Batch, check_weights
 from bnp_dask.core.columns import NO_ROLES, Columns, Roles, feature_names, few
-from bnp_dask.core.levels import Levels
 from bnp_dask.core.location import Location
 from bnp_dask.data.base import Reader
 from bnp_dask.data.batching import PIECE_BYTES, batch_name, batch_rows, check_index, spans
@@ -23,6 +22,7 @@ from bnp_dask.data.sources.levels import distinct, fill_rows, holds_levels, pend
 from bnp_dask.errors import DataError, nearest
 from bnp_dask.inputs.arrays import to_float
 from bnp_dask.inputs.column_notation import Key
+from bnp_dask.inputs.levels import Levels
 
 COLUMNS_AT_ONCE = 8
 """Each column being read holds a page or two of about a megabyte, so a wide table is read in strips."""
