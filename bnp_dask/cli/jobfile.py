@@ -67,7 +67,7 @@ from bnp_dask.inputs.protocols import require
 from bnp_dask.inputs.settings import shown
 from bnp_dask.inputs.yaml_limits import LIMITS, read_yaml
 from bnp_dask.model import Model, Posterior
-from bnp_dask.observation.base import Observation, chosen_columns, level_keys
+from bnp_dask.observation.base import Observation, read_as
 from bnp_dask.store import JOB_NAME
 from bnp_dask.training.memory_plan import MEMORY, parse_memory
 from bnp_dask.training.results import TrainResult, load

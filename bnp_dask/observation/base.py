@@ -148,6 +148,11 @@ def chosen_columns(observation: object) -> tuple[str, ...] | None:
     return observation.chosen if isinstance(observation, ChoosingObservation) else None
 
 
+def read_as(observation: object) -> tuple[tuple[Key, ...], tuple[str, ...] | None]:
+    """How a table is read for an observation model: :func:`level_keys` and :func:`chosen_columns`."""
+    return level_keys(observation), chosen_columns(observation)
+
+
 @runtime_checkable
 class QuadraticObservation(Protocol):
     """What an observation model provides besides if its log likelihoods are quadratic forms of full rank.

@@ -93,8 +93,8 @@ class Product:
         -------
         Product
             Fractions become a ``Gaussian`` together.  Texts, categories, truth values and two whole numbers become a
-            ``Categorical``.  Whole numbers from zero to 1000 that vary at least half as much as their mean are counts,
-            ``Poisson``; other whole numbers are levels where there are ten of them at most, and join the Gaussian where
+            ``Categorical``.  Whole numbers from zero to 1000 with a variance of at least 0.8 times their mean are
+            counts, ``Poisson``; others are levels where there are ten of them at most, and join the Gaussian where
             there are more.  Columns of a kind of which one lacks entries take ``missing="marginalise"``.
 
         Warns

@@ -23,8 +23,9 @@ FEW_VALUES = 10
 MOST_COUNTS = 1000
 """Whole numbers beyond it are measurements rather than counts."""
 
-SPREAD = 0.5
-"""Counts of a mixture of Poissons vary at least as their mean does; below this share of it they are something else."""
+SPREAD = 0.8
+"""Counts of a mixture of Poissons have a variance of at least their mean; below this share of it, which leaves room for
+chance, they are something else."""
 
 LEAST_ROWS = 20
 """Rows from which on a column of texts or whole numbers, each of them once, names rows."""
