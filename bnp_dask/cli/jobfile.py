@@ -110,13 +110,10 @@ class Job:
 
         Raises as :func:`bnp_dask.as_source` and :func:`bnp_dask.train` do.
         """
+        wished = read_as(self.model.observation)
         return train(
             self.model,
-            self.data.open(
-                self.on_bad_batch, level_keys(self.model.observation), chosen_columns(self.model.observation)
-            )
-            if isinstance(self.data, DataSpec)
-            else self.data,
+            self.data.open(self.on_bad_batch, *wished) if isinstance(self.data, DataSpec) else self.data,
             init=self.init,
             schedule=self.schedule,
             moves=self.moves,
