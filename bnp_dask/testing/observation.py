@@ -28,7 +28,7 @@ from bnp_dask.testing.parts import (
     survey_of,
 )
 
-SWITCHES = (".missing", ".fractional")
+SWITCHES = (".missing", ".fractional", ".others")
 """Settings that are no numbers: None is off."""
 
 
