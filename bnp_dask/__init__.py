@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from bnp_dask.moves import Merge as Merge
     from bnp_dask.observation import AutoRegressiveGaussian as AutoRegressiveGaussian
     from bnp_dask.observation import Bernoulli as Bernoulli
+    from bnp_dask.observation import Categorical as Categorical
     from bnp_dask.observation import DiagGaussian as DiagGaussian
     from bnp_dask.observation import FixedVarianceGaussian as FixedVarianceGaussian
     from bnp_dask.observation import Gaussian as Gaussian

@@ -24,6 +24,7 @@ OBSERVATIONS: Group = MappingProxyType(
     {
         "AutoRegressiveGaussian": "bnp_dask.observation",
         "Bernoulli": "bnp_dask.observation",
+        "Categorical": "bnp_dask.observation",
         "DiagGaussian": "bnp_dask.observation",
         "FixedVarianceGaussian": "bnp_dask.observation",
         "Gaussian": "bnp_dask.observation",

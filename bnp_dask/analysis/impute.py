@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from bnp_dask.analysis.arguments import require_posterior
+from bnp_dask.analysis.levels import with_levels
 from bnp_dask.analysis.matching import open_for
 from bnp_dask.analysis.topics.documents import atom_resp, check_documents, find_topics, own_step
 from bnp_dask.core.batch import Batch
@@ -56,9 +57,11 @@ def impute(
     Returns
     -------
     numpy.ndarray or pandas.DataFrame or None
-        ``(n, D)`` float64 in the order of the data; a DataFrame with its index and the model's columns for a DataFrame.
+        ``(n, D)`` float64 in the order of the data; a DataFrame with its index and the model's columns for a DataFrame,
+        and for other data with levels that are texts.
         The value is ``sum_k r_nk E[x_M | x_O, cluster k]``: the cluster's mean, rate or probability where features are
-        independent, the conditional mean of a Gaussian of full covariance.  In hidden Markov models ``r_nk`` is given
+        independent, the conditional mean of a Gaussian of full covariance; of a column of levels the most probable one
+        (``out`` gets its place among ``posterior.columns.levels``).  In hidden Markov models ``r_nk`` is given
         the whole sequence, in topic models of dense atoms the whole group.  None when ``out`` is given.
 
     Raises
@@ -85,11 +88,7 @@ def impute(
         shared = runner.share("posterior", posterior.light())
         tasks = ((f"impute-batch{i}", impute_batch, (shared, reader)) for i, reader in enumerate(readers))
         found = np.concatenate(list(in_order(runner, tasks, WINDOW)))
-    if not is_frame(data):
-        return found
-    import pandas as pd
-
-    return pd.DataFrame(found, index=data.index, columns=posterior.feature_names)
+    return with_levels(posterior, found, data.index if is_frame(data) else None)
 
 
 def _imputed(posterior: Posterior, reader: Reader) -> Outputs:

@@ -8,6 +8,7 @@ import numpy as np
 from scipy import sparse
 
 from bnp_dask.analysis.arguments import require_posterior
+from bnp_dask.analysis.levels import with_levels
 from bnp_dask.analysis.sequences.transitions import transitions
 from bnp_dask.analysis.topics.documents import counts_words, prior_mass
 from bnp_dask.errors import SettingError
@@ -22,13 +23,14 @@ class Sample(NamedTuple):
     Parameters
     ----------
     x
-        Atoms ``(n, D)`` float64; documents as sparse counts ``(n, V)``.
+        Atoms ``(n, D)`` float64; a DataFrame where columns have levels that are texts; documents as sparse counts
+        ``(n, V)``.
     labels
         Ids of the clusters that they were drawn from, ``(n,)`` int64: of documents of a topic model the topic with the
         largest share.
     """
 
-    x: np.ndarray | sparse.csr_array
+    x: Any
     labels: np.ndarray
 
 
@@ -100,11 +102,11 @@ def _name(posterior: Posterior) -> str:
     return type(posterior.model.observation).__name__
 
 
-def _atoms(posterior: Posterior, place: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _atoms(posterior: Posterior, place: np.ndarray, rng: np.random.Generator) -> Any:
     observation = posterior.model.observation
     if not isinstance(observation, DrawingObservation):
         raise SettingError(f"{_name(posterior)} says not how to draw atoms; it needs a method draw(params, place, rng)")
-    return observation.draw(posterior.observation, place, rng)
+    return with_levels(posterior, observation.draw(posterior.observation, place, rng))
 
 
 def _sequence(posterior: Posterior, n: int, rng: np.random.Generator) -> Sample:

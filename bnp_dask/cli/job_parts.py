@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from bnp_dask.data import Source, as_source
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor
+from bnp_dask.inputs.column_notation import Key
 from bnp_dask.inputs.protocols import require
 
 TLS = ("tls_ca_file", "tls_cert", "tls_key")
@@ -113,7 +114,17 @@ class DataSpec:
     step: float | None = None
     cut: int | None = None
 
-    def open(self, on_bad_batch: Literal["raise", "skip"] = "raise") -> Source:
-        """The data as a source of batches; ``on_bad_batch`` as in :func:`bnp_dask.as_source`."""
+    def open(
+        self,
+        on_bad_batch: Literal["raise", "skip"] = "raise",
+        levels: Sequence[Key] = (),
+        chosen: Sequence[str] | None = None,
+    ) -> Source:
+        """The data as a source of batches; ``on_bad_batch`` and ``levels`` as in :func:`bnp_dask.as_source`.
+
+        The columns are the ``chosen`` ones where the job names none.
+        """
         settings = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return as_source(settings.pop("path"), on_bad_batch=on_bad_batch, **settings)
+        if self.columns is None and chosen is not None:
+            settings["columns"] = list(chosen)
+        return as_source(settings.pop("path"), on_bad_batch=on_bad_batch, levels=list(levels), **settings)

@@ -67,7 +67,7 @@ from bnp_dask.inputs.protocols import require
 from bnp_dask.inputs.settings import shown
 from bnp_dask.inputs.yaml_limits import LIMITS, read_yaml
 from bnp_dask.model import Model, Posterior
-from bnp_dask.observation.base import Observation
+from bnp_dask.observation.base import Observation, read_as
 from bnp_dask.store import JOB_NAME
 from bnp_dask.training.memory_plan import MEMORY, parse_memory
 from bnp_dask.training.results import TrainResult, load
@@ -110,9 +110,10 @@ class Job:
 
         Raises as :func:`bnp_dask.as_source` and :func:`bnp_dask.train` do.
         """
+        wished = read_as(self.model.observation)
         return train(
             self.model,
-            self.data.open(self.on_bad_batch) if isinstance(self.data, DataSpec) else self.data,
+            self.data.open(self.on_bad_batch, *wished) if isinstance(self.data, DataSpec) else self.data,
             init=self.init,
             schedule=self.schedule,
             moves=self.moves,

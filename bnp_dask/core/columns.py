@@ -11,6 +11,7 @@ import numpy as np
 
 from bnp_dask.core.registry import register
 from bnp_dask.errors import DataError, SettingError, nearest
+from bnp_dask.inputs.levels import Levels
 from bnp_dask.inputs.settings import one_of, positive_number, whole_number
 
 GAPS = ("refuse", "cut", "ignore")
@@ -121,6 +122,9 @@ class Columns:
         Whether the features were chosen by name: then a table may have other columns besides.
     others
         Columns of the table that are left out without a word.
+    levels
+        Levels of each feature, ``(D,)``: of one that a :class:`~bnp_dask.Categorical` is about, and whose values are
+        places among them; None for one that holds numbers.  None where no feature has levels.
     """
 
     names: tuple[str, ...]
@@ -129,6 +133,7 @@ class Columns:
     roles: Roles = NO_ROLES
     chosen: bool = False
     others: tuple[str, ...] = field(default=(), compare=False)
+    levels: tuple[Levels | None, ...] | None = field(default=None, metadata=OPTIONAL)
 
     @staticmethod
     def of(names: Iterable[str]) -> Columns:
@@ -158,6 +163,16 @@ class Columns:
         return feature_names(self.layout)
 
     @property
+    def coded(self) -> dict[str, Levels]:
+        """Features that hold places of levels, and these."""
+        both = () if self.levels is None else zip(self.features, self.levels, strict=True)
+        return {name: levels for name, levels in both if levels is not None}
+
+    def with_levels(self, coded: Mapping[str, Levels]) -> Columns:
+        """The same columns, where features of these names hold places of levels."""
+        return replace(self, levels=tuple(coded.get(name) for name in self.features) if coded else None)
+
+    @property
     def is_positional(self) -> bool:
         """Whether the names are 0, 1, 2, ..., which is how pandas calls columns that nobody named."""
         return self.names == tuple(str(i) for i in range(len(self.names)))
@@ -177,7 +192,8 @@ class Columns:
     def with_previous(self) -> Columns:
         """Columns of rows ``[x_t, x_{t-1}]``, for autoregressive models; see :func:`bnp_dask.with_previous`."""
         names = (*self.names, *(f"{name} (t-1)" for name in self.names))
-        return replace(self, names=names, kinds=self.kinds * 2, widths=self.widths * 2)
+        levels = None if self.levels is None else self.levels * 2
+        return replace(self, names=names, kinds=self.kinds * 2, widths=self.widths * 2, levels=levels)
 
     # -- held against other data ----------------------------------------------------------------------------------
     def positions(self, found: Columns, where: str) -> np.ndarray | None:
@@ -241,6 +257,9 @@ class Columns:
         """As JSON, for stores and run directories."""
         held = asdict(self)
         del held["others"]
+        levels = held.pop("levels")
+        if levels is not None:
+            held["levels"] = [None if own is None else list(own) for own in levels]
         return {**held, **{n: list(held[n]) for n in ("names", "kinds", "widths")}}
 
     @staticmethod
@@ -253,7 +272,11 @@ class Columns:
             if not len(names) == len(kinds) == len(widths) or not all(isinstance(n, str) for n in names):
                 raise ValueError("needs a name, a type and a width for each column")
             widths = tuple(int(width) for width in widths)
-            return Columns(names, kinds, widths, Roles(**roles, cutting=cutting), bool(facts["chosen"]))
+            levels = facts.get("levels")
+            if levels is not None:
+                levels = tuple(None if own is None else tuple(own) for own in levels)
+            found = Roles(**roles, cutting=cutting)
+            return Columns(names, kinds, widths, found, bool(facts["chosen"]), levels=levels)
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"damaged description of columns ({error}): {str(facts)[:200]}") from error
 

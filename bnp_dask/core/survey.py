@@ -12,6 +12,7 @@ from scipy import sparse
 from bnp_dask.core.batch import Batch, check_weights
 from bnp_dask.core.quantiles import NO_BATCHES, Quantiles, QuantileTotal, quantiles_of, unknown
 from bnp_dask.errors import DataError
+from bnp_dask.inputs.levels import Levels
 from bnp_dask.kernels.numeric.arithmetic import matmul
 
 _TILE_BYTES = 2**20
@@ -69,6 +70,9 @@ class Survey:
         and quantiles of a feature are those of the atoms that have it.
     finds_grain
         Whether priors may be told the resolution of values; not in runs that older versions began.
+    levels
+        Levels of each feature whose values are places among them, None for others, ``(D,)``; None where no feature has
+        levels, or nobody knows them.
     """
 
     n_atoms: int
@@ -89,6 +93,7 @@ class Survey:
     points: QuantileTotal = NO_BATCHES
     missing: np.ndarray = field(default_factory=lambda: NONE_MISSING)
     finds_grain: bool = True
+    levels: tuple[Levels | None, ...] | None = None
 
     @property
     def quantiles(self) -> Quantiles:
@@ -120,6 +125,7 @@ class Survey:
             names=None if self.names is None else tuple(self.names[i] for i in index),
             points=self.points.features(index),
             missing=self.missing[index] if self.missing.size else self.missing,
+            levels=None if self.levels is None else tuple(self.levels[i] for i in index),
         )
 
     def called(self, index: np.ndarray) -> str:

@@ -8,14 +8,19 @@ from typing import TYPE_CHECKING, Any
 import dask
 import numpy as np
 
+from bnp_dask.core.batch import Batch
 from bnp_dask.core.columns import NO_ROLES, Columns
 from bnp_dask.data.sources.choose import choose, frame_columns
-from bnp_dask.data.sources.collections import as_declared, is_dask_frame
+from bnp_dask.data.sources.collections import as_declared, block_rows, is_dask_frame
+from bnp_dask.data.sources.frames import frame_batch
+from bnp_dask.data.sources.named import coded_rows, codes_of_unnamed
 from bnp_dask.errors import DataError
+from bnp_dask.inputs.levels import Codes, Levels
 
 if TYPE_CHECKING:
     # imported where it is needed: it brings pandas along, 80 MB in each worker that predicts for plain files
     import dask.array as da
+    import pandas as pd
 
 
 FRAME = "dask DataFrame"
@@ -48,14 +53,20 @@ def map_rows(
     """
     import dask.array as da
 
+    is_frame = is_dask_frame(data)
     if isinstance(data, da.Array):
         rows = data
-    elif is_dask_frame(data):
+    elif is_frame:
         found, labels = choose(frame_columns(data._meta, FRAME), columns, NO_ROLES, FRAME)
         if columns is not None:
             columns.positions(found, FRAME)
-        # one dtype for all: columns of floats and of bools together would be objects
-        rows = data[[labels[name] for name in found.names]].astype(np.float64).to_dask_array()
+        used = [labels[name] for name in found.names]
+        if found.levels is None:
+            # one dtype for all: columns of floats and of bools together would be objects
+            rows = data[used].astype(np.float64).to_dask_array()
+        else:
+            meta = data._meta[used].iloc[:0].astype(object).astype(np.float64)
+            rows = data[used].map_partitions(_numbers, found.levels, meta=meta).to_dask_array()
     else:
         raise DataError(f"a Dask {type(data).__name__}; needs an Array or a DataFrame, one row per atom")
     if rows.ndim != 2:
@@ -63,6 +74,9 @@ def map_rows(
     rows = as_declared(rows)
     if rows.numblocks[1] > 1:
         rows = rows.rechunk({1: -1})
+    codes = () if columns is None or is_frame else codes_of_unnamed(columns, int(rows.shape[1]), "dask array")
+    if codes:
+        rows = rows.map_blocks(_places, codes, dtype=np.float64)
     # a task of its own: taken as an argument it would travel with every block
     held = dask.delayed(shared, traverse=False, pure=True)
     if width is None:
@@ -71,6 +85,18 @@ def map_rows(
     chunks = (rows.chunks[0], (width,))
     meta = np.empty((0, 0), dtype)
     return da.map_blocks(predict_rows, rows, function=function, shared=held, chunks=chunks, dtype=dtype, meta=meta)
+
+
+def _numbers(frame: pd.DataFrame, levels: tuple[Levels | None, ...]) -> pd.DataFrame:
+    """The rows of a partition with places of levels."""
+    x = frame_batch(frame, list(frame.columns), None, f"a partition of the {FRAME}", levels).x
+    return type(frame)(x, index=frame.index, columns=frame.columns)
+
+
+def _places(block: np.ndarray, codes: tuple[Codes | None, ...]) -> np.ndarray:
+    """The rows of a block with places of levels."""
+    name = "a block of the Dask array"
+    return coded_rows(Batch(block_rows(block, name), None, name), codes)
 
 
 def predict_rows(rows: Any, function: Callable[[Any, Any], np.ndarray], shared: Any) -> np.ndarray:

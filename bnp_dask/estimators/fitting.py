@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from bnp_dask.inputs.settings import is_finite, number_from, seed_of, shown, who
 from bnp_dask.inputs.sparse_rows import require_sound
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
+from bnp_dask.observation.base import Observation, chosen_columns, level_keys
 from bnp_dask.observation.describing import estimates_of
 from bnp_dask.schedules import Memoized
 from bnp_dask.training.results import TrainResult
@@ -91,6 +93,19 @@ def seed_of_estimator(random_state: Any) -> int:
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 
+def frame_with_levels(estimator: Any, observation: Observation, X: Any, reset: bool) -> bool:
+    """Whether data are a DataFrame in which some columns may be texts; scikit-learn notes its columns then, no more.
+
+    What is in them is checked where the data are opened.
+    """
+    if not (is_frame(X) and level_keys(observation)):
+        return False
+    from sklearn.utils.validation import validate_data
+
+    validate_data(estimator, X, reset=reset, skip_check_array=True)
+    return True
+
+
 def run_estimator(
     estimator: Any,
     model: Model,
@@ -114,7 +129,7 @@ def run_estimator(
         warnings.simplefilter("ignore", ConvergenceWarning)
         result = train(
             model,
-            _named(estimator, data, weights, batch_size),
+            _named(estimator, model.observation, data, weights, batch_size),
             init=init if estimator.init is None else estimator.init,
             schedule=usual if estimator.schedule is None else estimator.schedule,
             moves=moves if estimator.moves is None else estimator.moves,
@@ -128,17 +143,25 @@ def run_estimator(
     return result
 
 
-def _named(estimator: Any, data: Any, weights: Any, batch_size: int | None) -> Source:
+def _named(estimator: Any, observation: Observation, data: Any, weights: Any, batch_size: int | None) -> Source:
     """A source of the data, with the names that scikit-learn found in a DataFrame; sources have theirs."""
     if isinstance(data, Source):
         return data
-    return as_source(data, weights=weights, batch_size=batch_size, columns=columns_in(estimator))
+    levels = list(level_keys(observation)) if is_frame(data) else None
+    columns = columns_for(estimator, observation, data)
+    return as_source(data, weights=weights, batch_size=batch_size, columns=columns, levels=levels)
 
 
 def columns_in(estimator: Any) -> Columns | None:
     """Columns that an estimator was fitted on; None where these had no names."""
     names = vars(estimator).get("feature_names_in_")
     return None if names is None else Columns.of(names.tolist())
+
+
+def columns_for(estimator: Any, observation: Observation, data: Any) -> Columns | None:
+    """Columns of data that a likelihood is about: those that it chooses of a table, else :func:`columns_in`."""
+    chosen = chosen_columns(observation) if is_frame(data) else None
+    return columns_in(estimator) if chosen is None else replace(Columns.of(chosen), chosen=True)
 
 
 def warn_unless_converged(result: TrainResult) -> None:

@@ -16,6 +16,7 @@ from bnp_dask.data.sources.collections import is_dask
 from bnp_dask.data.sources.missing import with_nan
 from bnp_dask.errors import SettingError
 from bnp_dask.estimators.fitting import (
+    frame_with_levels,
     like_rows,
     moments_of,
     run_estimator,
@@ -29,11 +30,13 @@ from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Delete, Merge, Move
 from bnp_dask.observation import (
     Bernoulli,
+    Categorical,
     DiagGaussian,
     FixedVarianceGaussian,
     Gaussian,
     Multinomial,
     Poisson,
+    Product,
     ZeroMeanGaussian,
 )
 from bnp_dask.observation.base import Observation
@@ -55,6 +58,7 @@ if TYPE_CHECKING:
 
 OBSERVATIONS = {
     "bernoulli": Bernoulli,
+    "categorical": Categorical,
     "diag_gaussian": DiagGaussian,
     "fixed_variance_gaussian": FixedVarianceGaussian,
     "gaussian": Gaussian,
@@ -77,8 +81,9 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
     ----------
     observation
         What a cluster generates: ``"gaussian"`` (full covariance), ``"zero_mean_gaussian"``, ``"diag_gaussian"``,
-        ``"fixed_variance_gaussian"``, ``"bernoulli"``, ``"multinomial"``, ``"poisson"``, or an observation model
-        with the prior you choose, such as ``bnp_dask.Gaussian(nu=10)``.
+        ``"fixed_variance_gaussian"``, ``"bernoulli"``, ``"categorical"``, ``"multinomial"``, ``"poisson"``, or an
+        observation model with the prior you choose, such as ``bnp_dask.Gaussian(nu=10)``; a DataFrame of numbers and
+        texts takes ``bnp_dask.Product.of(X)``.
     n_clusters
         None: the number of clusters is learned.  A number: it starts with so many, and there are never more; those that
         the data do not call for are merged and deleted.
@@ -242,7 +247,7 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         sizes = observation.sizes
         dims = [f.dims for name, f in observation.fields.items() if f.n_cluster_axes and not is_about_missing(name)]
         own = sum(int(np.prod([sizes[d] for d in axes if d != "cluster"])) for axes in dims)
-        return k * (own - isinstance(observation, Multinomial)) + k - 1
+        return k * (own - _sums_to_one(observation)) + k - 1
 
     def score(self, X: Any, y: Any = None) -> float:
         """Mean log likelihood per row under the posterior predictive, nats."""
@@ -291,6 +296,8 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         NaN is let through where the likelihood takes missing entries.
         """
         X = sound_input(with_nan(X) if marginalises(self.observation) else X, "X")
+        if frame_with_levels(self, self._observation(), X, reset):
+            return X
         takes_sparse = "csr" if self._takes_sparse() else False
         X = validate_data(
             self,
@@ -313,6 +320,15 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         tags.input_tags.allow_nan = marginalises(self.observation)
         tags.input_tags.positive_only = self._takes_sparse()
         return tags
+
+
+def _sums_to_one(observation: Observation) -> int:
+    """How many of a cluster's shares of words or levels follow from the others."""
+    if isinstance(observation, Product):
+        return sum(map(_sums_to_one, observation.parts))
+    return (
+        len(observation.levels or ()) if isinstance(observation, Categorical) else isinstance(observation, Multinomial)
+    )
 
 
 def _places(posterior: Posterior, labels: np.ndarray) -> np.ndarray:

@@ -12,11 +12,12 @@ from bnp_dask.analysis.predict import predict, score
 from bnp_dask.analysis.sample import sample
 from bnp_dask.analysis.sequences import transitions
 from bnp_dask.data import as_source
-from bnp_dask.data.sources.frames import is_list_of_frames, joined
+from bnp_dask.data.sources.frames import is_frame, is_list_of_frames, joined
 from bnp_dask.data.sources.missing import with_nan
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.estimators.fitting import (
-    columns_in,
+    columns_for,
+    frame_with_levels,
     moments_of,
     run_estimator,
     seed_of_estimator,
@@ -28,8 +29,16 @@ from bnp_dask.inputs.arrays import plain
 from bnp_dask.inputs.settings import whole_or_none
 from bnp_dask.model import Model
 from bnp_dask.moves import Move
-from bnp_dask.observation import AutoRegressiveGaussian, Bernoulli, DiagGaussian, Gaussian, Poisson, with_previous
-from bnp_dask.observation.base import Observation
+from bnp_dask.observation import (
+    AutoRegressiveGaussian,
+    Bernoulli,
+    Categorical,
+    DiagGaussian,
+    Gaussian,
+    Poisson,
+    with_previous,
+)
+from bnp_dask.observation.base import Observation, level_keys
 from bnp_dask.observation.missing.entries import marginalises
 from bnp_dask.schedules import Schedule
 from bnp_dask.training.defaults import default_init
@@ -48,6 +57,7 @@ if TYPE_CHECKING:
 OBSERVATIONS = {
     "autoregressive": AutoRegressiveGaussian,
     "bernoulli": Bernoulli,
+    "categorical": Categorical,
     "diag_gaussian": DiagGaussian,
     "gaussian": Gaussian,
     "poisson": Poisson,
@@ -63,8 +73,9 @@ class SequenceModel(BaseEstimator):
     Parameters
     ----------
     observation
-        What a state generates: ``"gaussian"`` (full covariance), ``"diag_gaussian"``, ``"bernoulli"``, ``"poisson"``,
-        ``"autoregressive"`` (each row follows from the row before), or an observation model with the prior you choose.
+        What a state generates: ``"gaussian"`` (full covariance), ``"diag_gaussian"``, ``"bernoulli"``,
+        ``"categorical"``, ``"poisson"``, ``"autoregressive"`` (each row follows from the row before), or an observation
+        model with the prior you choose.
         Rows are given as they were recorded, also for autoregressive models.
     n_states
         None: a sticky HDP-HMM, which learns the number of states by births, merges and deletes.  A number: a finite
@@ -271,7 +282,8 @@ class SequenceModel(BaseEstimator):
         return named is AutoRegressiveGaussian
 
     def _source(self, rows: np.ndarray, offsets: np.ndarray) -> Source:
-        names = columns_in(self)
+        observation = self._observation()
+        names = columns_for(self, observation, rows)
         if self._is_lagged():
             names = None if names is None else names.with_previous()
             rows, offsets = with_previous(rows, offsets)
@@ -279,7 +291,8 @@ class SequenceModel(BaseEstimator):
                 raise DataError(
                     "X has no sequence of two rows; in an autoregressive model each row follows from the row before"
                 )
-        return as_source(rows, groups=offsets, batch_size=self.batch_size, columns=names)
+        levels = list(level_keys(observation)) if is_frame(rows) else None
+        return as_source(rows, groups=offsets, batch_size=self.batch_size, columns=names, levels=levels)
 
     def _rows(self, X: Any, lengths: Any, reset: bool) -> tuple[np.ndarray, np.ndarray]:
         """Rows of all sequences, and where each starts, ``(G + 1,)``."""
@@ -300,7 +313,12 @@ class SequenceModel(BaseEstimator):
             lengths, X = [len(x) for x in X], np.concatenate(X)
         X = sound_input(X, "X")
         finite, least = "allow-nan" if may_miss else True, 2 if reset else 1
-        rows = validate_data(self, X, reset=reset, dtype=np.float64, ensure_min_samples=least, ensure_all_finite=finite)
+        if frame_with_levels(self, self._observation(), X, reset):
+            rows = X
+        else:
+            rows = validate_data(
+                self, X, reset=reset, dtype=np.float64, ensure_min_samples=least, ensure_all_finite=finite
+            )
         counts = np.array([len(rows)]) if lengths is None else plain(lengths, "lengths")
         if counts.ndim != 1 or counts.dtype.kind not in "iu" or (counts < 0).any() or counts.sum() != len(rows):
             raise DataError(f"lengths={lengths!r}: needs whole numbers that sum to the {len(rows)} rows of X")

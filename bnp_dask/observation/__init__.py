@@ -8,17 +8,20 @@ from bnp_dask.observation.gaussian import Gaussian, NormalWishart
 from bnp_dask.observation.multinomial import DirichletWords, Multinomial
 from bnp_dask.observation.poisson import GammaRates, Poisson
 from bnp_dask.observation.product import Product, ProductParams
+from bnp_dask.observation.tables.categorical import Categorical, LevelShares
 from bnp_dask.observation.zero_mean_gaussian import WishartParams, ZeroMeanGaussian
 
 __all__ = [
     "AutoRegressiveGaussian",
     "Bernoulli",
     "BetaBits",
+    "Categorical",
     "DiagGaussian",
     "DirichletWords",
     "FixedVarianceGaussian",
     "GammaRates",
     "Gaussian",
+    "LevelShares",
     "MatrixNormalWishart",
     "Multinomial",
     "NormalGamma",

@@ -26,6 +26,7 @@ import numpy as np
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import CLUSTER, Field, Summary
 from bnp_dask.core.survey import Survey
+from bnp_dask.inputs.column_notation import Key
 from bnp_dask.kernels.gaussian.screen import Forms
 from bnp_dask.kernels.mixture.resp import AnyResp, Resp
 
@@ -111,6 +112,45 @@ class NamingObservation(Protocol):
     def with_columns(self, names: Sequence[str] | None) -> Self:
         """The same with positions in place of names; SettingError for a name that is not among ``names (D,)``."""
         ...
+
+
+@runtime_checkable
+class LevelObservation(Protocol):
+    """What an observation model provides besides if it is about levels, which batches hold as places among them.
+
+    See :mod:`bnp_dask.inputs.levels`.
+    """
+
+    @property
+    def level_keys(self) -> tuple[Key, ...]:
+        """Columns of levels, in the notation of :mod:`bnp_dask.inputs.column_notation`: by position among the features
+        of the model, or by name."""
+        ...
+
+
+def level_keys(observation: object) -> tuple[Key, ...]:
+    """Columns of levels of any observation model; none of one that is about numbers alone."""
+    return observation.level_keys if isinstance(observation, LevelObservation) else ()
+
+
+@runtime_checkable
+class ChoosingObservation(Protocol):
+    """What an observation model provides besides if it may be about some columns of a table only."""
+
+    @property
+    def chosen(self) -> tuple[str, ...] | None:
+        """Names of these columns; None where it is about all."""
+        ...
+
+
+def chosen_columns(observation: object) -> tuple[str, ...] | None:
+    """The columns that any observation model chooses from a table; None where it takes all."""
+    return observation.chosen if isinstance(observation, ChoosingObservation) else None
+
+
+def read_as(observation: object) -> tuple[tuple[Key, ...], tuple[str, ...] | None]:
+    """How a table is read for an observation model: :func:`level_keys` and :func:`chosen_columns`."""
+    return level_keys(observation), chosen_columns(observation)
 
 
 @runtime_checkable

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Self, cast
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 
@@ -17,14 +18,15 @@ from bnp_dask.core.survey import Survey
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.column_notation import ColumnGroup, Key, as_key, is_positions, positions, resolve
 from bnp_dask.inputs.protocols import require
-from bnp_dask.inputs.settings import hold, shown, whole_number
+from bnp_dask.inputs.settings import hold, one_of, shown, whole_number
 from bnp_dask.kernels.mixture.resp import Resp
-from bnp_dask.observation.base import LOG_BASE, NamingObservation, Observation
+from bnp_dask.observation.base import LOG_BASE, NamingObservation, Observation, level_keys
 from bnp_dask.observation.checks import check_width
 from bnp_dask.observation.describing import Axis, Estimates, Names, describe_cluster, estimates_of
 from bnp_dask.observation.interface.drawing import DrawingObservation
 from bnp_dask.observation.interface.equality import compared_by_settings
 from bnp_dask.observation.missing.entries import MarginalObservation, completed, marginalises
+from bnp_dask.observation.tables.proposing import as_code, proposed_groups
 
 FEW = 3
 """Columns of a group that its name lists."""
@@ -57,11 +59,13 @@ class Product:
         (slices are no keys of a dict before Python 3.12).  Columns are names: one, a tuple, or text with commas between
         them; or positions: a tuple, a range, a slice, one number, or text in the notation of slices, with commas
         between pieces (in a YAML file in quotation marks, because YAML reads 3:10 as a time).  Names are looked up when
-        the data are known; text that may be either is refused.  Every column belongs to exactly one group.
+        the data are known; text that may be either is refused.  A column belongs to one group.
     n_features
         Columns in all; set from the data.
     places
         Positions of the columns of each group as text; set from the data.
+    others
+        ``"ignore"``: columns of a table that belong to no group are left out.  Default: they are refused.
 
     Notes
     -----
@@ -72,6 +76,56 @@ class Product:
     groups: Mapping[ColumnGroup, Observation] | Iterable[tuple[ColumnGroup, Observation]]
     n_features: int | None = None
     places: tuple[str, ...] | None = field(default=None, metadata=OPTIONAL)
+    others: Literal["ignore"] | None = field(default=None, metadata=OPTIONAL)
+
+    @classmethod
+    def of(cls, table: Any, /, **given: Observation) -> Self:
+        """Propose a likelihood for each column of a table; ``print`` shows it as code to start from.
+
+        Parameters
+        ----------
+        table
+            pandas DataFrame, or a table that can become one (Arrow, polars).  Of a large one the first rows say enough.
+        given
+            Likelihoods of columns by name, in place of what would be proposed.
+
+        Returns
+        -------
+        Product
+            Fractions become a ``Gaussian`` together.  Texts, categories, truth values and two whole numbers become a
+            ``Categorical``.  Whole numbers from zero to 1000 with a variance of at least 0.8 times their mean are
+            counts, ``Poisson``; others are levels where there are ten of them at most, and join the Gaussian where
+            there are more.  Columns of a kind of which one lacks entries take ``missing="marginalise"``.
+
+        Warns
+        -----
+        UserWarning
+            Columns are left out, with the reason: constant ones, those that name rows, dates, lists.
+
+        Raises
+        ------
+        SettingError
+            A likelihood is given for a column that is not there.
+        DataError
+            The table cannot become a DataFrame, or all its columns would be left out.
+
+        Examples
+        --------
+        >>> import pandas as pd, bnp_dask as bnp
+        >>> people = pd.DataFrame({"age": [31.5, 40.2, 58.0], "sex": ["f", "m", "f"], "calls": [0, 9, 2]})
+        >>> bnp.Product.of(people)
+        Product({"age": Gaussian(), "calls": Poisson(), "sex": Categorical()})
+        >>> bnp.Product.of(people, age=bnp.DiagGaussian())
+        Product({"calls": Poisson(), "sex": Categorical(), "age": DiagGaussian()})
+        """
+        groups, leaves_out = proposed_groups(table, given)
+        return cls([(_written(names), part) for names, part in groups], others="ignore" if leaves_out else None)
+
+    def __repr__(self) -> str:
+        pairs = ", ".join(f"{_quoted(key)}: {as_code(part)}" for key, part in self._pairs)
+        facts = {"n_features": self.n_features, "places": self.places, "others": self.others}
+        rest = "".join(f", {n}={_quoted(v) if isinstance(v, str) else v}" for n, v in facts.items() if v is not None)
+        return f"Product({{{pairs}}}{rest})"
 
     def __post_init__(self) -> None:
         pairs = self.groups.items() if isinstance(self.groups, Mapping) else self.groups
@@ -82,12 +136,38 @@ class Product:
             raise SettingError('Product needs at least one group, such as Product({"0:3": Gaussian()})')
         if self.n_features is not None:
             hold(self, "n_features", whole_number("n_features", self.n_features, 1))
+        if self.others is not None:
+            one_of("others", self.others, ("ignore",))
         object.__setattr__(self, "groups", groups)
 
     @property
     def parts(self) -> tuple[Observation, ...]:
         """The observation model of each group."""
         return tuple(part for _, part in self._pairs)
+
+    @property
+    def chosen(self) -> tuple[str, ...] | None:
+        """Names of the columns of all groups where others are ignored; None where all columns are read, and where some
+        are given by position."""
+        keys = [key for key, _ in self._pairs]
+        if self.others is None or any(is_positions(key) for key in keys):
+            return None
+        return tuple(
+            name for key in keys for name in (key if isinstance(key, tuple) else map(str.strip, key.split(",")))
+        )
+
+    @property
+    def level_keys(self) -> tuple[Key, ...]:
+        found: list[Key] = []
+        for key, part in self._pairs:
+            for own in level_keys(part):
+                if own != ":" and is_positions(own):
+                    raise SettingError(
+                        f"columns {shown(own)} of a Product within a Product hold levels: name these columns there, or "
+                        "give each group of columns to one Product"
+                    )
+                found.append(key if own == ":" else own)
+        return tuple(found)
 
     @property
     def fields(self) -> Mapping[str, Field]:
@@ -135,11 +215,11 @@ class Product:
                 twice = survey.called(own[taken])
                 raise SettingError(f"columns {twice} are named twice in the groups of Product; groups are disjoint")
             owner[own] = i
-        if (owner < 0).any():
+        if (owner < 0).any() and self.others is None:
             left = np.flatnonzero(owner < 0)
             raise SettingError(
                 f"{len(left)} of {survey.n_features} columns belong to no group of Product (first: "
-                f"{survey.called(left)}); add a group for them, or leave them out of the data"
+                f'{survey.called(left)}); add a group for them, or leave them out: Product(..., others="ignore")'
             )
         parts = [self._part_with_prior(i, survey.features(c)) for i, c in enumerate(columns)]
         places = tuple(as_key(tuple(c.tolist())) for c in columns)
@@ -285,6 +365,17 @@ class Product:
         if LOG_BASE in fields:
             values[LOG_BASE] = summary[LOG_BASE]
         return Summary(summary.ids, fields, {"N": summary["N"], **values})
+
+
+def _written(names: tuple[str, ...]) -> Key:
+    """Columns as they are easily read: text where commas and digits leave no doubt."""
+    text = ", ".join(names)
+    plain = not is_positions(text.replace(" ", "")) and not any("," in n or n != n.strip() for n in names)
+    return text if plain else names
+
+
+def _quoted(key: Key) -> str:
+    return str(key) if isinstance(key, tuple) else json.dumps(key, ensure_ascii=False)
 
 
 def _checked_pair(pair: Any) -> tuple[Key, Observation]:

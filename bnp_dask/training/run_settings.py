@@ -151,7 +151,8 @@ def facts_for_priors(memo: RunStore | MemoryStore, survey: Survey, columns: Colu
     older = isinstance(memo, RunStore) and memo.settings.get(_RULE) is None
     known = survey.without_quantiles() if older else survey
     no_grain = isinstance(memo, RunStore) and memo.settings.get(_RULE) in WITHOUT_GRAIN
-    return replace(known, finds_grain=not no_grain, names=None if columns is None else columns.shown)
+    names, levels = (None, None) if columns is None else (columns.shown, columns.levels)
+    return replace(known, finds_grain=not no_grain, names=names, levels=levels)
 
 
 def _other(path: str | Path, name: str, old: Any, new: Any) -> StoreError:

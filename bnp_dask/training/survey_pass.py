@@ -358,8 +358,8 @@ QUANTILES = ("quantile_values", "quantile_weights", "quantile_sets")
 
 
 def _kept_of_survey() -> list[str]:
-    """What is kept of a survey under its own name: all but names, which the run's settings have."""
-    return [f.name for f in fields(Survey) if f.name not in ("names", "points", "missing", "finds_grain")]
+    """What is kept of a survey under its own name: all but names and levels, which the run's settings have."""
+    return [f.name for f in fields(Survey) if f.name not in ("names", "levels", "points", "missing", "finds_grain")]
 
 
 def survey_to_arrays(survey: Survey) -> dict[str, np.ndarray]:

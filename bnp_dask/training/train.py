@@ -32,6 +32,7 @@ from bnp_dask.inputs.settings import flag, seed_of
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.model import Model
 from bnp_dask.moves import Move
+from bnp_dask.observation.base import read_as
 from bnp_dask.schedules import (
     Memoized,
     Schedule,
@@ -189,7 +190,7 @@ def train(
     check_schedule(model, schedule)
     require_savable(model, init, schedule, moves, store is not None)
     before = None if begun is None else begun.columns()
-    source = opened(data, model.marginalises, batch_size, weights, before, on_bad_batch)
+    source = opened(data, model.marginalises, batch_size, weights, before, on_bad_batch, *read_as(model.observation))
     words, columns = words_of(source), columns_of(source) if before is None else before
     named = model.with_columns(None if columns is None else columns.features)
     seed = seed_of(rng) if rng is not None or begun is None else begun.seed()

@@ -148,7 +148,7 @@ def test_packed_file_cut_short(tmp_path):
 
 
 def test_large_text_wants_ingest(tmp_path, monkeypatch):
-    monkeypatch.setattr("bnp_dask.data.sources.open.READ_WHOLE", 100)
+    monkeypatch.setattr("bnp_dask.data.sources.arrays.READ_WHOLE", 100)
     (tmp_path / "x.ldac").write_text(ldac())
     with pytest.raises(DataError, match="bnp-dask ingest .*x.ldac OUT.zarr"):
         as_source(tmp_path / "x.ldac")

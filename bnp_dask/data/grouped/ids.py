@@ -15,26 +15,28 @@ from bnp_dask.core.columns import WHOLE, Columns, Cutting, Roles
 from bnp_dask.core.location import Location
 from bnp_dask.data.base import Source
 from bnp_dask.data.batching import PIECE_BYTES, check_dtype, check_matrix
-from bnp_dask.data.grouped.offsets import Cut, GroupedSource, Runs, as_arrow, check_offsets, pairs
+from bnp_dask.data.grouped.offsets import Cut, GroupedSource, Runs, check_offsets, pairs
 from bnp_dask.data.grouped.steps import IDS_PLACE, INT, Names, whole_groups
 from bnp_dask.data.ingestion.formats import open_packed
 from bnp_dask.data.sources.arrays import ArraySource, with_weights
+from bnp_dask.data.sources.arrow import as_arrow
 from bnp_dask.data.sources.choose import arrow_columns, choose
 from bnp_dask.data.sources.collections import DaskArraySource
 from bnp_dask.data.sources.frames import TableSource
 from bnp_dask.data.sources.npy import NpyFile, NpySource
 from bnp_dask.data.sources.parquet import (
     ParquetSource,
-    RowGroups,
     common_dtype,
     open_file,
     parquet_files,
     read_pieces,
-    row_starts,
+    whole_files,
+    with_levels_of,
 )
 from bnp_dask.data.sources.zarr_rows import ZarrArray, ZarrRowsSource
 from bnp_dask.errors import DataError
 from bnp_dask.inputs.arrays import plain
+from bnp_dask.inputs.column_notation import Key
 
 Rows = ArraySource | NpySource | ZarrRowsSource | TableSource | DaskArraySource
 """Sources that can be cut anywhere."""
@@ -213,18 +215,23 @@ def open_parquet_groups(
     batch_size: int | None,
     columns: Sequence[str] | Columns | None,
     weights: str | None,
+    level_keys: Sequence[Key] = (),
 ) -> GroupedSource:
-    """Parquet with a column of group ids: one pass over that column, and the order, finds the groups."""
+    """Parquet with a column of group ids: one pass over that column, and the order, finds the groups.
+
+    Columns at the ``level_keys`` hold levels.
+    """
     with open_file(parquet_files(location)[0]) as file:
         schema = file.schema_arrow
     breaks = ids = None
     if keys.column is None:
-        rows = ParquetSource.of(location, None, columns, keys.roles(weights))
+        rows = ParquetSource.of(location, None, columns, keys.roles(weights), keys=level_keys)
         chosen, dtype = rows.columns, rows.dtype
         whole = check_offsets(keys.require_offsets(location.name), rows.n_atoms, location.name)
     else:
-        chosen, _ = choose(arrow_columns(schema), columns, keys.roles(weights), location.name)
-        dtype = common_dtype(schema, chosen.names)
+        chosen, _ = choose(arrow_columns(schema), columns, keys.roles(weights), location.name, level_keys)
+        chosen = with_levels_of(location.name, chosen, whole_files(parquet_files(location)))
+        dtype = common_dtype(schema, chosen)
         runs = _parquet_runs(location, keys)
         whole, breaks, ids = runs.offsets(), runs.breaks(), runs.ids()
     cut = Cut.within(whole, chosen.n_features, batch_size, location.name, keys.cutting.cut, breaks, ids)
@@ -247,10 +254,9 @@ def parquet_pieces(location: Location, columns: Sequence[str], rows: int) -> Ite
             missing = [c for c in columns if c not in opened.schema_arrow.names]
         if missing:
             raise DataError(f"{file.name} has no column {missing[0]!r}; all files need the same columns")
-        starts = row_starts(file)
-        if starts[-1]:
-            for piece in read_pieces(RowGroups(file, 0, len(starts) - 1, 0, int(starts[-1])), columns, rows):
-                yield piece.select(list(columns))
+    for part in whole_files(parquet_files(location)):
+        for piece in read_pieces(part, columns, rows):
+            yield piece.select(list(columns))
 
 
 def table_groups(
@@ -264,10 +270,10 @@ def table_groups(
     return grouped(source, runs.offsets(), batch_size, weights, keys.cutting.cut, runs.breaks(), runs.ids())
 
 
-def csv_table(location: Location, kind: str, keys: Keys) -> pa.Table:
-    """A small text table with named columns; ids of groups as they are written."""
+def csv_table(location: Location, kind: str, texts: Sequence[str]) -> pa.Table:
+    """A small text table with named columns; those of ``texts``, such as ids of groups, as they are written."""
     parsing = pyarrow.csv.ParseOptions(delimiter="\t" if kind == "tsv" else ",")
-    types = {} if keys.column is None else {keys.column: pa.string()}
+    types = {column: pa.string() for column in texts}
     try:
         with open_packed(location)[0] as file:
             converting = pyarrow.csv.ConvertOptions(column_types=types, strings_can_be_null=True)

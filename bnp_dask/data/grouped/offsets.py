@@ -173,19 +173,6 @@ def require_all(values: pa.Array, column: str, name: str, before: int = 0) -> No
         )
 
 
-def as_arrow(values: Any) -> pa.Array:
-    """A column of a frame or table as one Arrow array without dictionary; NaN becomes null."""
-    if isinstance(values, pa.ChunkedArray):
-        array = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
-    elif isinstance(values, pa.Array):
-        array = values
-    else:
-        array = pa.Array.from_pandas(values)
-    if isinstance(array, pa.ChunkedArray):
-        array = pa.concat_arrays(array.chunks)
-    return array.dictionary_decode() if isinstance(array, pa.DictionaryArray) else array
-
-
 # -- sources -----------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, eq=False)
 class GroupedReader:

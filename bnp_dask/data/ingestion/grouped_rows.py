@@ -17,11 +17,12 @@ from bnp_dask.core.columns import WHOLE, Columns, Cutting, Roles
 from bnp_dask.core.location import Location
 from bnp_dask.data.batching import PIECE_BYTES
 from bnp_dask.data.grouped.ids import parquet_pieces
-from bnp_dask.data.grouped.offsets import as_arrow, require_all
+from bnp_dask.data.grouped.offsets import require_all
 from bnp_dask.data.grouped.steps import INT, Steps, times_of
 from bnp_dask.data.ingestion.formats import open_packed
-from bnp_dask.data.sources.arrow import fill_rows, is_numeric, numbers
+from bnp_dask.data.sources.arrow import as_arrow, is_numeric, numbers
 from bnp_dask.data.sources.choose import arrow_columns, choose
+from bnp_dask.data.sources.levels import fill_rows
 from bnp_dask.data.sources.parquet import common_dtype, open_file, parquet_files
 from bnp_dask.errors import DataError, SettingError, StoreError
 from bnp_dask.inputs.arrays import require_small
@@ -102,7 +103,7 @@ class GroupedTable:
         if before == 0:
             raise DataError(f"{location.name} has no rows")
         found, ids = _codes(codes)
-        dtype = common_dtype(schema, chosen.names) if kind == "parquet" else np.dtype(np.float64)
+        dtype = common_dtype(schema, chosen) if kind == "parquet" else np.dtype(np.float64)
         offsets = np.concatenate([[0], np.cumsum(np.bincount(found))]).astype(INT)
         breaks = None
         if order is None:

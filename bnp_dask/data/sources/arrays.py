@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import fsspec
 import numpy as np
 from scipy import sparse
 
@@ -30,6 +31,9 @@ from bnp_dask.data.sources.npy import NpyFile
 from bnp_dask.errors import DataError
 from bnp_dask.inputs.arrays import plain
 from bnp_dask.inputs.sparse_rows import as_counts
+
+READ_WHOLE = 256 * 2**20
+"""Text files up to this size (four times the packed size, for packed ones) may be read into memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,3 +206,47 @@ def with_weights(source: Source, source_spans: tuple[Span, ...], weights: np.nda
             raise DataError(f"{weights.location.name}: {weights.shape[0]} weights for the {n} atoms of {source.name}")
         return WeightedSource(source, source_spans, weights)
     return WeightedSource(source, source_spans, check_weights(weights, n, source.name))
+
+
+# -- files that are read whole --------------------------------------------------------------------------------------
+def open_npz(location: Location, batch_size: int | None) -> ArraySource:
+    """An .npz file is packed, so it is read whole: a scipy.sparse matrix, or its only array, or the one named x."""
+    check_small(location, "npz")
+    try:
+        return _npz_source(location, batch_size)
+    except DataError:
+        raise
+    except Exception as error:  # zipfile, zlib, NumPy and SciPy raise nearly anything on damaged bytes
+        raise DataError(
+            f"{location.name}: no .npz file of numbers, or a damaged one ({type(error).__name__}: {error})"
+        ) from error
+
+
+def _npz_source(location: Location, batch_size: int | None) -> ArraySource:
+    with location.open() as file, np.load(file, allow_pickle=False) as members:
+        if "format" in members.files and "shape" in members.files:
+            file.seek(0)
+            return ArraySource.of(sparse.load_npz(file), batch_size, location.name, "npz")
+        names = members.files
+        wanted = "x" if "x" in names else names[0] if len(names) == 1 else None
+        if wanted is None:
+            raise DataError(
+                f"{location.name} has arrays {', '.join(names) or 'none'}; needs one, or one named x. Pass the array "
+                f"itself: np.load({location.name!r})[{names[0] if names else 'x'!r}]"
+            )
+        return ArraySource.of(members[wanted], batch_size, location.name, "npz")
+
+
+def check_small(location: Location, kind: str) -> None:
+    """DataError for a file that is too large to be read whole, and for images."""
+    if kind == "images":
+        raise DataError(
+            f"{location.name}: images are cut into patches first: bnp-dask ingest {location.name} OUT.zarr --patch 8"
+        )
+    packed = 1 if fsspec.utils.infer_compression(location.url) is None and kind != "npz" else 4
+    size = location.size()
+    if size * packed > READ_WHOLE:
+        raise DataError(
+            f"{location.name}: {size / 2**20:.0f} MB of {kind} can only be read from front to back; turn it into a "
+            f"batched store first: bnp-dask ingest {location.name} OUT.zarr"
+        )

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
-
-from bnp_dask.errors import DataError
-from bnp_dask.inputs.arrays import is_exact, require_exact
 
 
 @runtime_checkable
@@ -44,29 +40,19 @@ def is_vector(kind: pa.DataType) -> bool:
     return pa.types.is_fixed_size_list(kind) and is_numeric(kind.value_type)
 
 
-def fill_rows(
-    out: np.ndarray, batch: pa.RecordBatch, layout: Sequence[tuple[str, int]], name: str, row: int = 0
-) -> None:
-    """Copy the feature columns of a record batch ``(n rows)`` into ``out (n, D)``.
-
-    DataError, with the ``name`` of the data and rows counted from ``row``, where that would round a whole number.
-    """
-    place = 0
-    for column, width in layout:
-        array = batch.column(column)
-        checks = not is_exact(dtype_of(array.type), out.dtype)
-        if pa.types.is_fixed_size_list(array.type):
-            if array.null_count:
-                raise DataError(f"column {column!r} has rows without a list")
-            values = numbers(array.flatten()).reshape(-1, width)
-        else:
-            values = numbers(array).reshape(-1, 1)
-        if checks:
-            require_exact(values, name, row=row, column=column)
-        out[:, place : place + width] = values
-        place += width
-
-
 def dtype_of(kind: pa.DataType) -> np.dtype:
     """NumPy's dtype of the numbers of a column."""
     return np.dtype((kind.value_type if is_vector(kind) else kind).to_pandas_dtype())
+
+
+def as_arrow(values: Any) -> pa.Array:
+    """A column of a frame or table as one Arrow array without dictionary; NaN becomes null."""
+    if isinstance(values, pa.ChunkedArray):
+        array = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
+    elif isinstance(values, pa.Array):
+        array = values
+    else:
+        array = pa.Array.from_pandas(values)
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks)
+    return array.dictionary_decode() if isinstance(array, pa.DictionaryArray) else array

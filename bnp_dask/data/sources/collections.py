@@ -6,7 +6,7 @@ The only file under ``data`` that imports dask.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -30,13 +30,17 @@ from bnp_dask.data.batching import (
     check_index,
     float_rows,
 )
-from bnp_dask.data.grouped.offsets import Runs, as_arrow, require_once
+from bnp_dask.data.grouped.offsets import Runs, require_once
 from bnp_dask.data.grouped.steps import BatchNames, blocks_of
+from bnp_dask.data.sources.arrow import as_arrow
 from bnp_dask.data.sources.choose import choose, frame_columns
 from bnp_dask.data.sources.frames import frame_batch, labels_in
+from bnp_dask.data.sources.levels import declared, distinct, pending, union, with_found
 from bnp_dask.errors import DataError
 from bnp_dask.execute.ordered import in_order
 from bnp_dask.inputs.arrays import plain
+from bnp_dask.inputs.column_notation import Key
+from bnp_dask.inputs.levels import Level, Levels
 from bnp_dask.inputs.sparse_rows import as_counts, require_sound
 
 if TYPE_CHECKING:
@@ -177,10 +181,11 @@ class PartitionReader:
     name: str
     keys: tuple[Any, ...] = ()
     cutting: Cutting = WHOLE
+    levels: tuple[Levels | None, ...] | None = None
 
     def __call__(self) -> Batch:
         frame = _compute(self.payload)
-        batch = frame_batch(frame, self.labels, self.weights, self.name)
+        batch = frame_batch(frame, self.labels, self.weights, self.name, self.levels)
         if not self.keys:
             return batch
         runs = _runs(frame, self.keys, self.name, self.cutting)
@@ -312,16 +317,19 @@ class DaskFrameSource:
         batch_size: int | None = None,
         columns: Sequence[str] | Columns | None = None,
         roles: Roles = NO_ROLES,
+        level_keys: Sequence[Key] = (),
     ) -> DaskFrameSource:
-        """Check the columns; with groups, compute these columns once, to see that no partition cuts a group."""
+        """Check the columns; compute those of groups once, to see that no partition cuts a group, and those at the
+        ``level_keys``, to find their levels."""
         name = "dask DataFrame"
         if batch_size is not None:
             raise DataError(f"{name}: its partitions are the batches; call df.repartition(...) instead of batch_size")
-        chosen, labels = choose(frame_columns(frame._meta, name), columns, roles, name)
+        chosen, labels = choose(frame_columns(frame._meta, name), columns, roles, name, level_keys)
         keys = tuple(labels[key] for key in roles.keys)
         if keys:
             _require_whole_groups(frame[list(keys)], keys, name, roles.cutting)
-        return DaskFrameSource(name, frame[list(labels.values())], chosen, labels)
+        found = _levels_in(frame, {column: labels[column] for column in pending(chosen)}, name)
+        return DaskFrameSource(name, frame[list(labels.values())], with_found(chosen, found), labels)
 
     @property
     def keys(self) -> tuple[Any, ...]:
@@ -353,13 +361,13 @@ class DaskFrameSource:
         name = batch_name(self.name, check_index(index, self.n_batches, self.name), None)
         payload = cloudpickle.dumps(_small_graph(self.frame.partitions[index], name))
         cutting = self.columns.roles.cutting
-        return PartitionReader(payload, *labels_in(self.columns, self.labels), name, self.keys, cutting)
+        labels, levels = labels_in(self.columns, self.labels), self.columns.levels
+        return PartitionReader(payload, *labels, name, self.keys, cutting, levels)
 
     def batch_names(self, index: int) -> PartitionNames:
         """What the groups of a batch are called; computes their columns again."""
         name = batch_name(self.name, check_index(index, self.n_batches, self.name), None)
-        part = self.frame[list(self.keys)].partitions[index]
-        payload = cloudpickle.dumps(_small_graph(part, name))
+        payload = cloudpickle.dumps(_small_graph(self.frame[list(self.keys)].partitions[index], name))
         return PartitionNames(payload, name, self.keys, self.columns.roles.cutting)
 
     def describe(self) -> dict[str, Any]:
@@ -378,36 +386,54 @@ class DaskFrameSource:
 
 
 def _require_whole_groups(frame: Any, keys: tuple[Any, ...], name: str, cutting: Cutting) -> None:
-    """DataError when rows of one group lie in two places, such as in two partitions.
+    """DataError when rows of one group lie in two places, such as in two partitions."""
+    ids = _of_partitions(frame, name, "ids", _ids, keys, cutting)
+    try:
+        require_once(ids, name, str(keys[0]))
+    except DataError as error:
+        raise DataError(f"{error}. Partitions must end where groups end: df.set_index({keys[0]!r})") from None
 
-    Partitions are computed on the current client's cluster, or here, one after another.
-    """
+
+def _of_partitions(frame: Any, name: str, what: str, function: Callable[..., Any], *facts: Any) -> list[Any]:
+    """``function(graph, name of the batch, *facts)`` of each partition, on the current client's cluster or here."""
     from bnp_dask.execute.dask import open_executor  # brings along all of distributed
 
     names = [f"{name} batch {b}" for b in range(frame.npartitions)]
     graphs = (cloudpickle.dumps(_small_graph(frame.partitions[b], where)) for b, where in enumerate(names))
-    tasks = ((f"ids-batch{b}", _ids, (graph, keys, names[b], cutting)) for b, graph in enumerate(graphs))
+    tasks = ((f"{what}-batch{b}", function, (graph, names[b], *facts)) for b, graph in enumerate(graphs))
     with open_executor(None) as executor:
-        ids = list(in_order(executor, tasks, WINDOW))
-    try:
-        require_once(ids, name, str(keys[0]))
-    except DataError as error:
-        raise DataError(
-            f"{error}. Partitions must end where groups end: df.set_index({keys[0]!r}) makes them"
-        ) from None
+        return list(in_order(executor, tasks, WINDOW))
 
 
-def _ids(payload: bytes, keys: tuple[Any, ...], name: str, cutting: Cutting) -> Any:
+def _levels_in(frame: Any, labels: Mapping[str, Any], name: str) -> dict[str, Levels]:
+    """Levels of some columns: as declared, else what partitions hold."""
+    known = {column: declared(frame._meta[label]) for column, label in labels.items()}
+    left = {column: label for column, label in labels.items() if not known[column]}
+    parts = _of_partitions(frame[[*left.values()]], name, "levels", _distinct, left) if left else []
+    return {column: levels for column, levels in known.items() if levels} | union(parts, [*left], name)
+
+
+def _distinct(payload: bytes, name: str, labels: Mapping[str, Any]) -> list[set[Level]]:
+    """Task: the values of columns of one partition."""
+    frame = _compute(payload)
+    return [distinct(frame[label], name, column) for column, label in labels.items()]
+
+
+def _ids(payload: bytes, name: str, keys: tuple[Any, ...], cutting: Cutting) -> Any:
     """Task: the id of each run of rows of one partition."""
     return _runs(_compute(payload), keys, name, cutting).ids()
 
 
 def open_collection(
-    data: Any, batch_size: int | None, columns: Sequence[str] | Columns | None, roles: Roles
+    data: Any,
+    batch_size: int | None,
+    columns: Sequence[str] | Columns | None,
+    roles: Roles,
+    level_keys: Sequence[Key] = (),
 ) -> DaskArraySource | DaskFrameSource:
     """A dask array or DataFrame as a source; DataError for other collections."""
     if is_dask_frame(data):
-        return DaskFrameSource.of(data, batch_size, columns, roles)
+        return DaskFrameSource.of(data, batch_size, columns, roles, level_keys)
     import dask.array as da
 
     if isinstance(data, da.Array):

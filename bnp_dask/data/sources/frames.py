@@ -14,10 +14,13 @@ from bnp_dask.core.columns import Columns, Roles, feature_names
 from bnp_dask.data.base import Reader
 from bnp_dask.data.batching import Span, batch_name, batch_rows, check_index, check_matrix, float_rows, spans
 from bnp_dask.data.identity import fingerprint_of_content
-from bnp_dask.data.sources.arrow import fill_rows, numbers
-from bnp_dask.data.sources.choose import TableColumn, arrow_columns, choose, frame_columns, is_real
+from bnp_dask.data.sources.arrow import numbers
+from bnp_dask.data.sources.choose import arrow_columns, choose, frame_columns, is_real
+from bnp_dask.data.sources.levels import codes, declared, distinct, fill_rows, pending, union, with_found
 from bnp_dask.errors import DataError
 from bnp_dask.inputs.arrays import require_exact
+from bnp_dask.inputs.column_notation import Key
+from bnp_dask.inputs.levels import Levels, ordered_levels
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,18 +49,33 @@ def joined(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
     return pd.concat([frame[list(first)] for frame in frames], ignore_index=True)
 
 
-def frame_batch(frame: pd.DataFrame, columns: Sequence[Any], weights: Any, name: str) -> Batch:
+def frame_batch(
+    frame: pd.DataFrame,
+    columns: Sequence[Any],
+    weights: Any,
+    name: str,
+    levels: Sequence[Levels | None] | None = None,
+) -> Batch:
     """The rows of a frame as a batch; missing values become NaN, which a survey names and refuses.
 
-    ``columns`` and ``weights`` are labels, which need not be text.
+    ``columns`` and ``weights`` are labels, which need not be text; ``levels`` those of each column.
     """
     used = [*columns, *([] if weights is None else [weights])]
-    for column in used:
+    known = [*(levels or [None] * len(columns)), None]
+    for column, own in zip(used, known, strict=False):
         if (frame.columns == column).sum() != 1:
             found = "several columns" if column in frame.columns else "no column"
             raise DataError(f"{name} has {found} {column!r}; all partitions need the same columns")
-        check_column(frame[column], name, column)
-    x = frame[list(columns)].to_numpy(dtype=np.float64, na_value=np.nan)
+        if own is None:
+            check_column(frame[column], name, column)
+    if levels is None:
+        x = frame[list(columns)].to_numpy(dtype=np.float64, na_value=np.nan)
+    else:
+        x = np.empty((len(frame), len(columns)))
+        for i, (column, own) in enumerate(zip(columns, levels, strict=True)):
+            values = frame[column]
+            numbers = own is None
+            x[:, i] = values.to_numpy(np.float64, na_value=np.nan) if numbers else codes(values, own, name, str(column))
     held = None
     if weights is not None:
         held = check_weights(frame[weights].to_numpy(dtype=np.float64, na_value=np.nan), len(frame), name)
@@ -87,9 +105,10 @@ class FrameReader:
     labels: tuple[Any, ...]
     weights: Any
     name: str
+    levels: tuple[Levels | None, ...] | None = None
 
     def __call__(self) -> Batch:
-        return frame_batch(self.rows, self.labels, self.weights, self.name)
+        return frame_batch(self.rows, self.labels, self.weights, self.name, self.levels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,12 +119,13 @@ class TableReader:
     layout: tuple[tuple[str, int], ...]
     weights: str | None
     name: str
+    coded: tuple[tuple[str, Levels], ...] = ()
 
     def __call__(self) -> Batch:
         out = np.empty((self.rows.num_rows, sum(width for _, width in self.layout)))
         place = 0
         for batch in self.rows.to_batches():
-            fill_rows(out[place : place + batch.num_rows], batch, self.layout, self.name, place)
+            fill_rows(out[place : place + batch.num_rows], batch, self.layout, self.name, place, dict(self.coded))
             place += batch.num_rows
         weights = None
         if self.weights is not None:
@@ -128,11 +148,21 @@ class TableSource:
 
     @staticmethod
     def of_frame(
-        frame: pd.DataFrame, batch_size: int | None, columns: Sequence[str] | Columns | None, roles: Roles
+        frame: pd.DataFrame,
+        batch_size: int | None,
+        columns: Sequence[str] | Columns | None,
+        roles: Roles,
+        keys: Sequence[Key] = (),
     ) -> TableSource:
-        """Check a pandas frame and cut it."""
+        """Check a pandas frame, find the levels of columns at the ``keys``, and cut it."""
         name = "DataFrame"
-        return TableSource._of(frame, len(frame), frame_columns(frame, name), batch_size, columns, roles, name)
+        chosen, labels = choose(frame_columns(frame, name), columns, roles, name, keys)
+        found = {}
+        for column in pending(chosen):
+            values = frame[labels[column]]
+            levels = declared(values)
+            found[column] = levels or ordered_levels(distinct(values, name, column), name, column)
+        return TableSource._of(frame, len(frame), with_found(chosen, found), labels, batch_size, name)
 
     @staticmethod
     def of_table(
@@ -141,23 +171,20 @@ class TableSource:
         columns: Sequence[str] | Columns | None,
         roles: Roles,
         name: str = "Table",
+        keys: Sequence[Key] = (),
     ) -> TableSource:
-        """Check an Arrow table and cut it."""
-        return TableSource._of(table, table.num_rows, arrow_columns(table.schema), batch_size, columns, roles, name)
+        """Check an Arrow table, find the levels of columns at the ``keys``, and cut it."""
+        chosen, labels = choose(arrow_columns(table.schema), columns, roles, name, keys)
+        wanted = pending(chosen)
+        found = union([[distinct(table.column(c), name, c) for c in wanted]], wanted, name)
+        return TableSource._of(table, table.num_rows, with_found(chosen, found), labels, batch_size, name)
 
     @staticmethod
     def _of(
-        table: Any,
-        n_rows: int,
-        known: Sequence[TableColumn],
-        batch_size: int | None,
-        columns: Sequence[str] | Columns | None,
-        roles: Roles,
-        name: str,
+        table: Any, n_rows: int, columns: Columns, labels: Mapping[str, Any], batch_size: int | None, name: str
     ) -> TableSource:
-        chosen, labels = choose(known, columns, roles, name)
-        n, d = check_matrix((n_rows, chosen.n_features), name)
-        return TableSource(name, table, chosen, labels, tuple(spans(n, batch_rows(d, batch_size))))
+        n, d = check_matrix((n_rows, columns.n_features), name)
+        return TableSource(name, table, columns, labels, tuple(spans(n, batch_rows(d, batch_size))))
 
     @property
     def n_batches(self) -> int:
@@ -180,8 +207,10 @@ class TableSource:
         name = batch_name(self.name, index, (start, stop))
         if isinstance(self.table, pa.Table):
             rows = self.table.slice(start, stop - start)
-            return TableReader(rows, self.columns.layout, self.columns.roles.weights, name)
-        return FrameReader(self.table.iloc[start:stop], *labels_in(self.columns, self.labels), name)
+            coded = tuple(self.columns.coded.items())
+            return TableReader(rows, self.columns.layout, self.columns.roles.weights, name, coded)
+        rows = self.table.iloc[start:stop]
+        return FrameReader(rows, *labels_in(self.columns, self.labels), name, self.columns.levels)
 
     def column(self, name: str) -> Any:
         """A column that has a role."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -15,6 +16,7 @@ from bnp_dask.data.sources.arrays import WeightedSource
 from bnp_dask.data.sources.named import OrderedSource
 from bnp_dask.data.sources.open import as_source
 from bnp_dask.inputs.arrays import to_float
+from bnp_dask.inputs.column_notation import Key
 
 
 def with_nan(data: Any) -> Any:
@@ -34,12 +36,21 @@ def opened(
     may_miss: bool,
     batch_size: int | None,
     weights: Any = None,
-    columns: Columns | None = None,
+    columns: Sequence[str] | Columns | None = None,
     on_bad_batch: Literal["raise", "skip"] = "raise",
+    level_keys: Sequence[Key] = (),
+    chosen: Sequence[str] | None = None,
 ) -> Source:
-    """The source of data, as :func:`bnp_dask.as_source` makes it; entries may be missing where a model takes that."""
+    """The source of data, as :func:`bnp_dask.as_source` makes it; entries may be missing where a model takes that.
+
+    Columns at the ``level_keys`` hold levels; of a table whose columns are not known yet, only those of the names
+    ``chosen`` are read.
+    """
     given = with_nan(data) if may_miss else data
-    source = as_source(given, batch_size=batch_size, weights=weights, columns=columns, on_bad_batch=on_bad_batch)
+    if columns is None and chosen is not None and not isinstance(given, Source):
+        columns = list(chosen)
+    facts = {"batch_size": batch_size, "weights": weights, "columns": columns, "on_bad_batch": on_bad_batch}
+    source = as_source(given, levels=list(level_keys), **facts)
     return letting_miss(source) if may_miss else source
 
 

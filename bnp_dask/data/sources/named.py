@@ -10,23 +10,31 @@ import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.columns import Columns
-from bnp_dask.data.base import Reader, Source, columns_of, spans_of
+from bnp_dask.data.base import Reader, Source, batch_reader, columns_of, spans_of
 from bnp_dask.data.grouped.offsets import GroupedSource
 from bnp_dask.data.identity import fingerprint_of
 from bnp_dask.data.skipping import WithoutBatches
 from bnp_dask.data.sources.arrays import WeightedSource
-from bnp_dask.data.sources.collections import DaskFrameSource
-from bnp_dask.errors import DataError
+from bnp_dask.data.sources.collections import WINDOW, DaskFrameSource
+from bnp_dask.data.sources.levels import union
+from bnp_dask.errors import DataError, SettingError
+from bnp_dask.execute.ordered import in_order
+from bnp_dask.inputs.column_notation import Key, positions, resolve
+from bnp_dask.inputs.levels import MOST_LEVELS, Codes, Level, Levels, as_level, few_levels, is_text
 from bnp_dask.inputs.sparse_rows import as_counts
 
 
 @dataclass(frozen=True, eq=False)
 class OrderedReader:
-    """A batch with its features at the positions ``index (D,)``, in that order; None: as they lie."""
+    """A batch with its features at the positions ``index (D,)``, in that order; None: as they lie.
+
+    ``codes`` say which features become places of levels, None for others; empty where none does.
+    """
 
     atoms: Reader
     names: tuple[str, ...]
     index: np.ndarray | None
+    codes: tuple[Codes | None, ...] = ()
 
     def __call__(self) -> Batch:
         batch = self.atoms()
@@ -35,16 +43,33 @@ class OrderedReader:
             # products round as those of a batch that was read in this order
             ordered = np.ascontiguousarray(x) if isinstance(x, np.ndarray) else as_counts(x, batch.name)
             batch = replace(batch, x=ordered)
+        if self.codes:
+            batch = replace(batch, x=coded_rows(batch, self.codes))
         return replace(batch, names=self.names)
+
+
+def coded_rows(batch: Batch, codes: Sequence[Codes | None]) -> np.ndarray:
+    """The rows of a batch with places of levels in some columns."""
+    if not isinstance(batch.x, np.ndarray):
+        raise DataError(f"{batch.name}: sparse counts, but columns of levels need dense rows")
+    x = np.array(batch.x, np.float64)
+    for i, own in enumerate(codes):
+        if own is not None:
+            x[:, i] = own.apply(x[:, i], batch.name)
+    return x
 
 
 @dataclass(frozen=True, eq=False)
 class OrderedSource:
-    """A source with named features, taken from the positions ``index`` of another, or as they lie there."""
+    """A source with named features, taken from the positions ``index`` of another, or as they lie there.
+
+    ``codes`` as in :class:`OrderedReader`.
+    """
 
     atoms: Source
     columns: Columns
     index: np.ndarray | None
+    codes: tuple[Codes | None, ...] = ()
 
     @property
     def name(self) -> str:
@@ -71,7 +96,7 @@ class OrderedSource:
         return spans_of(self.atoms)
 
     def reader(self, index: int) -> Reader:
-        return OrderedReader(self.atoms.reader(index), self.columns.features, self.index)
+        return OrderedReader(self.atoms.reader(index), self.columns.features, self.index, self.codes)
 
     def fingerprint(self) -> Any:
         return fingerprint_of(self.atoms)
@@ -95,19 +120,113 @@ def matched(source: Source, columns: Columns) -> Source:
                 f"{source.name} has {source.n_features} columns without names; needs {columns.n_features}, in the "
                 f"order of training: {columns}"
             )
-        return ordered(source, columns, None)
+        return ordered(source, columns, None, codes_of_unnamed(columns, source.n_features, source.name))
     index = columns.positions(found, source.name)
-    return source if index is None else ordered(source, replace(columns, roles=found.roles), index)
+    codes = _recoded(found, columns, index, source.name)
+    if index is None and not codes:
+        return source
+    return ordered(source, replace(columns, roles=found.roles), index, codes)
 
 
-def ordered(source: Source, columns: Columns, index: np.ndarray | None) -> Source:
-    """The data with named features, from the positions ``index`` of what there is, or as they lie."""
+def codes_of_unnamed(columns: Columns, n_features: int, name: str) -> tuple[Codes | None, ...]:
+    """How numbers in columns without names become places of the levels of training; empty where none does."""
+    return _recoded(Columns.of(str(i) for i in range(n_features)), columns, None, name)
+
+
+def _recoded(found: Columns, wanted: Columns, index: np.ndarray | None, name: str) -> tuple[Codes | None, ...]:
+    """How features with the levels of other data get those of training; empty where they have them."""
+    if found.levels == wanted.levels and index is None:
+        return ()
+    nothing: tuple[None, ...] = (None,) * wanted.n_features
+    held = nothing if found.levels is None else found.levels
+    held = held if index is None else tuple(held[i] for i in index.tolist())
+    codes: list[Codes | None] = []
+    for feature, own, new in zip(wanted.features, held, wanted.levels or nothing, strict=True):
+        if own is not None and new is None:
+            raise DataError(f"{name}: column {feature!r} holds levels; the model was trained on its numbers")
+        if new is None or own == new:
+            codes.append(None)
+        elif own is None:
+            codes.append(_of_numbers(feature, new, name))
+        else:
+            codes.append(Codes.between(feature, own, new))
+    return tuple(codes) if any(own is not None for own in codes) else ()
+
+
+def _of_numbers(feature: str, levels: Levels, name: str) -> Codes:
+    if is_text(levels):
+        raise DataError(
+            f"{name}: column {feature!r} holds numbers; the model was trained on the levels {few_levels(levels)}: "
+            "pass a table with these texts"
+        )
+    return Codes.of_numbers(feature, levels)
+
+
+def with_levels(source: Source, keys: Sequence[Key]) -> Source:
+    """The data with levels in the columns at the ``keys``, which hold numbers where they have none yet.
+
+    One pass over the data finds the numbers, by tasks on the current client's cluster, or here.
+
+    Raises
+    ------
+    DataError
+        A column has more distinct numbers than levels may be.
+    SettingError
+        A column is not there.
+    """
+    if not keys:
+        return source
+    found = columns_of(source)
+    columns = Columns.of(str(i) for i in range(source.n_features)) if found is None else found
+    names = columns.shown
+    known = columns.levels or (None,) * columns.n_features
+    try:
+        places = [positions(resolve(key, names), columns.n_features).tolist() for key in keys]
+    except SettingError as error:
+        raise SettingError(
+            f"{error}. Columns of texts are features of a source that is told so: as_source(data, levels=[...])"
+        ) from None
+    wanted = [i for i in sorted({i for own in places for i in own}) if known[i] is None]
+    if not wanted:
+        return source
+    features = [columns.features[i] for i in wanted]
+    levels = dict(zip(wanted, union(_values_of(source, wanted), features, source.name).values(), strict=True))
+    both = tuple(levels.get(i, own) for i, own in enumerate(known))
+    codes = tuple(Codes.of_numbers(name, levels[i]) if i in levels else None for i, name in enumerate(columns.features))
+    return ordered(source, replace(columns, levels=both), None, codes)
+
+
+def _values_of(source: Source, features: Sequence[int]) -> list[list[set[Level]]]:
+    """Distinct numbers of some features of each batch."""
+    from bnp_dask.execute.dask import open_executor  # brings along all of distributed
+
+    at = tuple(features)
+    tasks = ((f"levels-batch{b}", _distinct, (batch_reader(source, b), at)) for b in range(source.n_batches))
+    with open_executor(None) as executor:
+        return list(in_order(executor, tasks, WINDOW))
+
+
+def _distinct(reader: Reader, features: tuple[int, ...]) -> list[set[Level]]:
+    """Task: the numbers in columns of a batch, but for missing ones; no more than show that they are too many."""
+    batch = reader()
+    if not isinstance(batch.x, np.ndarray):
+        raise DataError(f"{batch.name}: sparse counts, but columns of levels need dense rows")
+    found = []
+    for i in features:
+        values = np.unique(batch.x[:, i])
+        found.append({as_level(v) for v in values[np.isfinite(values)][: MOST_LEVELS + 1].tolist()})
+    return found
+
+
+def ordered(source: Source, columns: Columns, index: np.ndarray | None, codes: tuple[Codes | None, ...] = ()) -> Source:
+    """The data with named features, from the positions ``index`` of what there is, or as they lie; with ``codes`` as
+    in :class:`OrderedReader`."""
     match source:
         case GroupedSource() | WeightedSource():
-            return replace(source, atoms=ordered(source.atoms, columns, index))
+            return replace(source, atoms=ordered(source.atoms, columns, index, codes))
         case WithoutBatches():
-            return replace(source, whole=ordered(source.whole, columns, index))
+            return replace(source, whole=ordered(source.whole, columns, index, codes))
         case DaskFrameSource():
             return replace(source, columns=columns)
         case _:
-            return OrderedSource(source, columns, index)
+            return OrderedSource(source, columns, index, codes)

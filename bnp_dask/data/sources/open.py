@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-import fsspec
 import numpy as np
 import pyarrow as pa
 import zarr
@@ -15,7 +14,7 @@ from scipy import sparse
 
 from bnp_dask.core.columns import Columns, Cutting, Roles
 from bnp_dask.core.location import Location
-from bnp_dask.data.base import Source
+from bnp_dask.data.base import Source, columns_of
 from bnp_dask.data.batching import check_batch_size, check_names, parsed
 from bnp_dask.data.grouped.ids import (
     Keys,
@@ -30,11 +29,11 @@ from bnp_dask.data.grouped.ids import (
 )
 from bnp_dask.data.grouped.offsets import GroupedSource
 from bnp_dask.data.ingestion.formats import STREAMED, TEXT_TABLES, Stream, check_format, detect
-from bnp_dask.data.sources.arrays import ArraySource, with_weights
+from bnp_dask.data.sources.arrays import ArraySource, check_small, open_npz, with_weights
 from bnp_dask.data.sources.arrow import as_table
 from bnp_dask.data.sources.collections import DaskArraySource, is_dask, is_dask_frame, open_collection
 from bnp_dask.data.sources.frames import TableSource, is_frame, is_list_of_frames, joined
-from bnp_dask.data.sources.named import matched, ordered
+from bnp_dask.data.sources.named import matched, ordered, with_levels
 from bnp_dask.data.sources.npy import NpyFile, NpySource
 from bnp_dask.data.sources.parquet import ParquetSource, first_schema, parquet_files
 from bnp_dask.data.sources.parquet_counts import ParquetCountsSource, counts_shape
@@ -43,11 +42,10 @@ from bnp_dask.data.sources.zarr_rows import ZarrArray, ZarrRowsSource, open_zarr
 from bnp_dask.data.text.options import TEXT_FORMATS
 from bnp_dask.errors import DataError
 from bnp_dask.inputs.arrays import plain
+from bnp_dask.inputs.column_notation import ColumnGroup, Key, as_key
+from bnp_dask.inputs.levels import is_text
 from bnp_dask.inputs.protocols import lacking
 from bnp_dask.inputs.settings import one_of
-
-READ_WHOLE = 256 * 2**20
-"""Text files up to this size (four times the packed size, for packed ones) may be read into memory."""
 
 Data = Any
 """Path or URL, NumPy array, scipy.sparse matrix, dask Array or DataFrame, pandas DataFrame, Arrow Table, or Source."""
@@ -71,6 +69,7 @@ def as_source(
     step: float | None = None,
     cut: int | None = None,
     on_bad_batch: Literal["raise", "skip"] = "raise",
+    levels: ColumnGroup | Sequence[ColumnGroup] | bool | None = None,
 ) -> Source:
     """A source of batches from a path, URL, array, table or dask collection.
 
@@ -122,6 +121,12 @@ def as_source(
     on_bad_batch
         ``"skip"``: a file of a Parquet folder that has other columns than the rest, or cannot be opened, is an error
         only when its batch is read; for ``train(..., on_bad_batch="skip")``.
+    levels
+        Columns that a :class:`~bnp_dask.Categorical` is to be about: their names or positions, or True for all
+        columns.  :func:`bnp_dask.train` knows them from the likelihood; say them for a source that is made before.
+        Columns of text, pandas categories, truth values, Arrow dictionaries, and numbers of few distinct values may be
+        levels; one pass over these columns finds them.  Texts and numbers are sorted, pandas categories stay in their
+        order.  ``source.columns.levels`` holds them, and batches hold places among them.
 
     Raises
     ------
@@ -135,6 +140,7 @@ def as_source(
         check_batch_size(batch_size)
     location = Location.of(data, storage_options, "data") if isinstance(data, (str, os.PathLike)) else None
     rows = RowSettings(weights, groups, order, gaps, step, cut)
+    level_keys = keys_of_levels(levels)
     if isinstance(wanted, Columns) and _is_table(data, location, format):
         # each frame of a list is a group
         rows = rows.as_trained(Roles(wanted.roles.weights) if is_list_of_frames(data) else wanted.roles)
@@ -142,12 +148,29 @@ def as_source(
     keys = Keys.of(rows.groups, rows.order, cutting)
     if location is not None:
         lenient = on_bad_batch == "skip"
-        source = open_path(location, batch_size, rows.weights, wanted, format, keys, rows.cut, lenient)
+        source = open_path(location, batch_size, rows.weights, wanted, format, keys, rows.cut, lenient, level_keys)
     elif format is not None or storage_options is not None:
         raise DataError(f"format and storage_options are for paths and URLs, but data is {type(data).__name__}")
     else:
-        source = _open_object(data, batch_size, wanted, rows, keys)
-    return matched(source, wanted) if isinstance(wanted, Columns) else source
+        source = _open_object(data, batch_size, wanted, rows, keys, level_keys)
+    if isinstance(wanted, Columns):
+        found = columns_of(source)
+        is_new = wanted.levels is None and len(level_keys) > 0 and found is not None
+        source = matched(source, wanted.with_levels(found.coded) if is_new and found is not None else wanted)
+        if wanted.levels is not None:
+            return source
+    return with_levels(source, level_keys)
+
+
+def keys_of_levels(levels: Any) -> tuple[Key, ...]:
+    """Columns of levels in the notation that is kept; SettingError for what points at no columns."""
+    if levels is None or levels is False:
+        return ()
+    if levels is True:
+        return (":",)
+    if isinstance(levels, list):
+        return tuple(as_key(own) for own in levels)
+    return (as_key(levels),)
 
 
 def _is_table(data: Data, location: Location | None, format: str | None) -> bool:
@@ -163,7 +186,12 @@ def _is_table(data: Data, location: Location | None, format: str | None) -> bool
 
 
 def _open_object(
-    data: Data, batch_size: int | None, columns: list[str] | Columns | None, rows: RowSettings, keys: Keys | None
+    data: Data,
+    batch_size: int | None,
+    columns: list[str] | Columns | None,
+    rows: RowSettings,
+    keys: Keys | None,
+    level_keys: Sequence[Key],
 ) -> Source:
     """Source of something in this process."""
     if isinstance(data, zarr.Array | zarr.Group):
@@ -171,7 +199,7 @@ def _open_object(
     if is_dask(data):
         column, apart = _split_weights(rows.weights)
         _require_groups(rows.cut, keys, "dask collection")
-        source = open_collection(data, batch_size, columns, _roles(keys, column))
+        source = open_collection(data, batch_size, columns, _roles(keys, column), level_keys)
         if keys is not None and (isinstance(source, DaskArraySource) or keys.column is None):
             return grouped(source, keys.require_offsets(source.name), batch_size, apart, rows.cut)
         return _weighted(source, source.spans, apart)
@@ -182,7 +210,7 @@ def _open_object(
                 "data is already a source; give batch_size, weights, columns, groups and cut where it is made"
             )
         return data
-    return _from_memory(data, batch_size, columns, rows, keys)
+    return _from_memory(data, batch_size, columns, rows, keys, level_keys)
 
 
 def _roles(keys: Keys | None, weights: str | None) -> Roles:
@@ -199,21 +227,26 @@ def _require_groups(cut: int | None, keys: Keys | None, name: str) -> None:
 
 
 def _from_memory(
-    data: Data, batch_size: int | None, columns: list[str] | Columns | None, rows: RowSettings, keys: Keys | None
+    data: Data,
+    batch_size: int | None,
+    columns: list[str] | Columns | None,
+    rows: RowSettings,
+    keys: Keys | None,
+    level_keys: Sequence[Key],
 ) -> Source:
     column, apart = _split_weights(rows.weights)
     cut = rows.cut
     if isinstance(data, pa.Table) or is_frame(data):
         make = TableSource.of_table if isinstance(data, pa.Table) else TableSource.of_frame
         _require_groups(cut, keys, "table")
-        table = make(data, batch_size, columns, _roles(keys, column))
+        table = make(data, batch_size, columns, _roles(keys, column), keys=level_keys)
         if keys is not None:
             return table_groups(table, keys, batch_size, apart)
         return _weighted(table, table.spans, apart)
     if is_list_of_frames(data):
         if keys is not None:
             raise DataError("data is a list of DataFrames, each a group; leave out groups=, or give one DataFrame")
-        whole = TableSource.of_frame(joined(data), None, columns, _roles(keys, column))
+        whole = TableSource.of_frame(joined(data), None, columns, _roles(keys, column), level_keys)
         offsets = np.concatenate([[0], np.cumsum([len(part) for part in data])])
         return grouped(whole, offsets, batch_size, apart, cut)
     if not sparse.issparse(data) and not isinstance(data, (np.ndarray, list, tuple)):
@@ -280,10 +313,11 @@ def open_path(
     keys: Keys | None = None,
     cut: int | None = None,
     is_lenient: bool = False,
+    level_keys: Sequence[Key] = (),
 ) -> Source:
     """Source of a file, folder or URL."""
     with parsed(location.name):
-        return _open_path(location, batch_size, weights, columns, format, keys, cut, is_lenient)
+        return _open_path(location, batch_size, weights, columns, format, keys, cut, is_lenient, level_keys)
 
 
 def _open_path(
@@ -295,6 +329,7 @@ def _open_path(
     keys: Keys | None,
     cut: int | None,
     is_lenient: bool,
+    level_keys: Sequence[Key],
 ) -> Source:
     column, apart = _split_weights(weights)
     location.require()
@@ -308,12 +343,12 @@ def _open_path(
     if kind != "zarr":
         _require_groups(cut, keys, location.name)
     if kind in STREAMED:
-        return _read_whole(location, kind, batch_size, column, apart, columns, keys)
+        return _read_whole(location, kind, batch_size, column, apart, columns, keys, level_keys)
     if kind == "parquet" and keys is not None:
-        parquet = open_parquet_groups(location, keys, batch_size, columns, column)
+        parquet = open_parquet_groups(location, keys, batch_size, columns, column, level_keys)
         return parquet if apart is None else replace(parquet, atoms=_weighted(parquet.atoms, parquet.spans, apart))
     if kind == "parquet":
-        source = _open_parquet(location, batch_size, columns, column, is_lenient)
+        source = _open_parquet(location, batch_size, columns, column, is_lenient, level_keys)
     elif isinstance(columns, Sequence) or column is not None:
         what = f"weights={column!r}" if column is not None else "columns="
         raise DataError(f"{location.name}: {what} needs named columns, which format {kind} does not have")
@@ -322,7 +357,7 @@ def _open_path(
     elif kind == "npy":
         source = NpySource.of(location, batch_size)
     else:
-        source = _open_npz(location, batch_size)
+        source = open_npz(location, batch_size)
     if isinstance(source, GroupedSource):
         if keys is not None:
             raise DataError(f"{location.name}: this store holds its groups already; leave out groups=")
@@ -358,55 +393,14 @@ def _open_parquet(
     columns: Sequence[str] | Columns | None,
     weights: str | None,
     is_lenient: bool = False,
+    level_keys: Sequence[Key] = (),
 ) -> ParquetSource | ParquetCountsSource:
     shape = counts_shape(first_schema(parquet_files(location), is_lenient))
     if shape is None or isinstance(columns, Sequence):
-        return ParquetSource.of(location, batch_size, columns, Roles(weights), is_lenient)
+        return ParquetSource.of(location, batch_size, columns, Roles(weights), is_lenient, level_keys)
     if weights is not None:
         raise DataError(f"{location.name}: a table of counts takes weights as an array or .npy file, not a column")
     return ParquetCountsSource.of(location, batch_size)
-
-
-def _open_npz(location: Location, batch_size: int | None) -> ArraySource:
-    """An .npz file is packed, so it is read whole: a scipy.sparse matrix, or its only array, or the one named x."""
-    _check_small(location, "npz")
-    try:
-        return _npz_source(location, batch_size)
-    except DataError:
-        raise
-    except Exception as error:  # zipfile, zlib, NumPy and SciPy raise nearly anything on damaged bytes
-        raise DataError(
-            f"{location.name}: no .npz file of numbers, or a damaged one ({type(error).__name__}: {error})"
-        ) from error
-
-
-def _npz_source(location: Location, batch_size: int | None) -> ArraySource:
-    with location.open() as file, np.load(file, allow_pickle=False) as members:
-        if "format" in members.files and "shape" in members.files:
-            file.seek(0)
-            return ArraySource.of(sparse.load_npz(file), batch_size, location.name, "npz")
-        names = members.files
-        wanted = "x" if "x" in names else names[0] if len(names) == 1 else None
-        if wanted is None:
-            raise DataError(
-                f"{location.name} has arrays {', '.join(names) or 'none'}; needs one, or one named x. Pass the array "
-                f"itself: np.load({location.name!r})[{names[0] if names else 'x'!r}]"
-            )
-        return ArraySource.of(members[wanted], batch_size, location.name, "npz")
-
-
-def _check_small(location: Location, kind: str) -> None:
-    if kind == "images":
-        raise DataError(
-            f"{location.name}: images are cut into patches first: bnp-dask ingest {location.name} OUT.zarr --patch 8"
-        )
-    packed = 1 if fsspec.utils.infer_compression(location.url) is None and kind != "npz" else 4
-    size = location.size()
-    if size * packed > READ_WHOLE:
-        raise DataError(
-            f"{location.name}: {size / 2**20:.0f} MB of {kind} can only be read from front to back; turn it into a "
-            f"batched store first: bnp-dask ingest {location.name} OUT.zarr"
-        )
 
 
 def _read_whole(
@@ -417,13 +411,19 @@ def _read_whole(
     apart: Any,
     columns: Sequence[str] | Columns | None,
     keys: Keys | None,
+    level_keys: Sequence[Key],
 ) -> Source:
     """A small file of a streamed format, read into memory."""
-    _check_small(location, kind)
-    if keys is not None and keys.column is not None and kind in TEXT_TABLES:
-        table = csv_table(location, kind, keys)
-        of_file = TableSource.of_table(table, batch_size, columns, keys.roles(column), location.name)
-        return table_groups(of_file, keys, batch_size, apart)
+    check_small(location, kind)
+    by_column = keys is not None and keys.column is not None
+    coded = columns.coded if isinstance(columns, Columns) else {}
+    if kind in TEXT_TABLES and (by_column or ((coded or level_keys) and Stream(location, kind).has_names)):
+        texts = [name for name, levels in coded.items() if is_text(levels)]
+        table = csv_table(location, kind, [*texts, *([keys.column] if keys is not None and keys.column else [])])
+        of_file = TableSource.of_table(table, batch_size, columns, _roles(keys, column), location.name, level_keys)
+        return (
+            _weighted(of_file, of_file.spans, apart) if keys is None else table_groups(of_file, keys, batch_size, apart)
+        )
     stream = Stream(location, kind, columns, column)
     held = list(stream.pieces())
     if not held:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +16,13 @@ from bnp_dask.core.location import Location
 from bnp_dask.data.base import Reader
 from bnp_dask.data.batching import PIECE_BYTES, batch_name, batch_rows, check_index, spans
 from bnp_dask.data.identity import fingerprint_of_files
-from bnp_dask.data.sources.arrow import dtype_of, fill_rows, is_numeric, is_vector, numbers
+from bnp_dask.data.sources.arrow import dtype_of, is_numeric, is_vector, numbers
 from bnp_dask.data.sources.choose import arrow_columns, choose
+from bnp_dask.data.sources.levels import distinct, fill_rows, holds_levels, pending, union, with_found
 from bnp_dask.errors import DataError, nearest
 from bnp_dask.inputs.arrays import to_float
+from bnp_dask.inputs.column_notation import Key
+from bnp_dask.inputs.levels import Levels
 
 COLUMNS_AT_ONCE = 8
 """Each column being read holds a page or two of about a megabyte, so a wide table is read in strips."""
@@ -106,18 +109,19 @@ class ParquetReader:
     layout: tuple[tuple[str, int], ...]
     weights: str | None
     name: str
+    coded: tuple[tuple[str, Levels], ...] = ()
 
     def load(self, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray | None]:
         """Rows in the wanted dtype, and weights."""
         n, d = sum(p.take for p in self.parts), sum(width for _, width in self.layout)
         out = np.empty((n, d), dtype)
         weights = None if self.weights is None else np.empty(n)
-        column = 0
+        column, coded = 0, dict(self.coded)
         for first in range(0, len(self.layout), COLUMNS_AT_ONCE):
             group = self.layout[first : first + COLUMNS_AT_ONCE]
             width = sum(w for _, w in group)
             for start, stop, batch in self._pieces([c for c, _ in group], max(1, PIECE_BYTES // (8 * width))):
-                fill_rows(out[start:stop, column : column + width], batch, group, self.name, start)
+                fill_rows(out[start:stop, column : column + width], batch, group, self.name, start, coded)
             column += width
         if weights is not None and self.weights is not None:
             for start, stop, batch in self._pieces([self.weights], PIECE_BYTES // 8):
@@ -141,10 +145,11 @@ class ParquetReader:
 
     def _check_kinds(self, part: RowGroups, schema: pa.Schema) -> None:
         """DataError when a file holds something else than when the source was opened."""
-        widths = dict(self.layout)
+        widths, coded = dict(self.layout), dict(self.coded)
         for field in schema:
             width = field.type.list_size if is_vector(field.type) else 1
-            if not (is_numeric(field.type) or is_vector(field.type)) or width != widths.get(field.name, 1):
+            known = holds_levels(field.type) if field.name in coded else is_numeric(field.type)
+            if not (known or is_vector(field.type)) or width != widths.get(field.name, 1):
                 raise DataError(
                     f"{part.file.name}: column {field.name!r} is {field.type}, which it was not when the data were "
                     "opened; the data must not change during a run"
@@ -172,19 +177,23 @@ class ParquetSource:
         columns: Sequence[str] | Columns | None = None,
         roles: Roles = NO_ROLES,
         is_lenient: bool = False,
+        keys: Sequence[Key] = (),
     ) -> ParquetSource:
         """Read all footers, compare columns, and group row groups into batches.
 
+        Columns at the ``keys`` hold levels, which one pass over these columns finds unless they are known.
         If ``is_lenient``, a file with other columns or without a footer is an error only when its batch is read.
         """
         files = parquet_files(location)
         schema = first_schema(files, is_lenient)
-        chosen, _ = choose(arrow_columns(schema), columns, roles, location.name)
+        chosen, _ = choose(arrow_columns(schema), columns, roles, location.name, keys)
         rows = batch_rows(chosen.n_features, batch_size)
         batches = _plan(files, schema, chosen, rows, batch_size, is_lenient)
         if not batches:
             raise DataError(f"{location.name} has no rows")
-        return ParquetSource._of(location, chosen, common_dtype(schema, chosen.names), batches)
+        faulty = {part.file.name for parts in batches for part in parts if part.fault}
+        found = with_levels_of(location.name, chosen, whole_files(f for f in files if f.name not in faulty))
+        return ParquetSource._of(location, found, common_dtype(schema, found), batches)
 
     @staticmethod
     def between(location: Location, columns: Columns, dtype: np.dtype, edges: np.ndarray) -> ParquetSource:
@@ -234,7 +243,9 @@ class ParquetSource:
         """Reader that can also give the stored dtype."""
         parts = self.batches[check_index(index, self.n_batches, self.name)]
         name = batch_name(self.name, index, self.spans[index])
-        return ParquetReader(parts, self.columns.layout, self.columns.roles.weights, name)
+        return ParquetReader(
+            parts, self.columns.layout, self.columns.roles.weights, name, tuple(self.columns.coded.items())
+        )
 
     def reader(self, index: int) -> Reader:
         return self.load_reader(index)
@@ -254,13 +265,29 @@ class ParquetSource:
         }
 
 
-def common_dtype(schema: pa.Schema, columns: Sequence[str]) -> np.dtype:
-    """The smallest dtype that holds all columns without loss; float64 where nulls may be."""
-    dtypes = []
-    for column in columns:
-        kind = schema.field(column).type
-        dtypes.append(dtype_of(kind))
-    dtype = np.result_type(*dtypes)
+def whole_files(files: Iterable[Location]) -> Iterator[RowGroups]:
+    """Every file that has rows, as one part."""
+    for file in files:
+        starts = row_starts(file)
+        if starts[-1]:
+            yield RowGroups(file, 0, len(starts) - 1, 0, int(starts[-1]))
+
+
+def with_levels_of(name: str, columns: Columns, parts: Iterable[RowGroups]) -> Columns:
+    """The columns with the levels that these parts of the data hold, where they are still to be found."""
+    wanted = pending(columns)
+    if not wanted:
+        return columns
+    pieces = (piece for part in parts for piece in read_pieces(part, wanted, PIECE_BYTES // 8))
+    found = union(([distinct(piece.column(c), name, c) for c in wanted] for piece in pieces), wanted, name)
+    return with_found(columns, found)
+
+
+def common_dtype(schema: pa.Schema, columns: Columns) -> np.dtype:
+    """The smallest dtype that holds all columns without loss; float64 where nulls may be, and for places of levels."""
+    if columns.coded:
+        return np.dtype(np.float64)
+    dtype = np.result_type(*[dtype_of(schema.field(column).type) for column in columns.names])
     # a null becomes NaN, which integers cannot say: it has to reach the survey, which refuses it by name
     return dtype if dtype.kind == "f" else np.dtype(np.float64)
 
@@ -344,6 +371,10 @@ def _compare(found: pa.Schema, wanted: pa.Schema, columns: Columns, here: Locati
                 f"{nearest(column, found.names)}"
             )
         a, b = found.field(column).type, wanted.field(column).type
+        if column in columns.coded:
+            if not holds_levels(a):
+                raise DataError(f"column {column!r} is {a} in {here.name}, but {b} in {there.name}")
+            continue
         if (is_numeric(a) != is_numeric(b)) or (is_vector(a) and a.list_size != b.list_size):
             raise DataError(f"column {column!r} is {a} in {here.name}, but {b} in {there.name}")
         if not is_numeric(a) and not is_vector(a):
