@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,21 +65,26 @@ IN_FLIGHT = 8
 def plan_lap(moves: Sequence[Move], context: PlanContext) -> Plan:
     """Ask every move; each takes clusters that are then no longer free.
 
-    Deletes that are being refined go on first, then births, whose atoms are gathered already, then deletes that a
-    crowd of small topics needs; which of the others is first alternates.  In the first lap there are no whole-data
-    statistics yet, so it only prepares the next.
+    A new candidate that takes from all clusters leaves none to others.  Deletes that are being refined go on first,
+    then births, whose atoms are gathered already, then deletes that a crowd of small topics needs; which of the others
+    is first alternates.  In the first lap there are no whole-data statistics yet, so it only prepares the next.
     """
     order = list(moves) if context.lap % 2 else list(reversed(moves))
     if context.lap > 0:
         begun = {"delete"} if context.memory.sweeps.keys() - {WHOLE} else set()
         urgent = {move.kind for move in order if move.is_urgent(context)}
-        turns = sorted(order, key=lambda m: (m.kind not in begun, m.kind != "birth", m.kind not in urgent))
+        turns = sorted(order, key=lambda m: _place(m.kind, begun, urgent))
         _plan_in_turn([move.plan(context) for move in turns], context)
         if any(move.kind == Pairing.kind for move in moves):
             pair_empty(context)
     for move in order:
         move.prepare(context)
     return context.plan()
+
+
+def _place(kind: str, begun: Container[str], urgent: Container[str]) -> tuple[bool, ...]:
+    """What moves that plan in turn are sorted by, those of which it is less first."""
+    return kind != DOCUMENTS, kind not in begun, kind != "birth", kind not in urgent
 
 
 def _plan_in_turn(turns: Sequence[Planning], context: PlanContext) -> None:
