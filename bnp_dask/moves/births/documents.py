@@ -161,7 +161,7 @@ def new_topics(
     order = child_rng(seed, *rest, 1).permutation(documents.n_atoms)
     lengths = np.asarray(documents.x.sum(axis=1)).ravel()[order]
     documents = documents.take(np.sort(order[np.cumsum(lengths) <= 2 * settings.max_tokens]))
-    if not documents.x.nnz:
+    if model.mass(documents) < LEAST:
         return np.zeros((len(known), 0))
     root = int(child_rng(seed, *rest).integers(2**63))
     counts = sample_topics(model, documents, settings, root, known)[:, known.shape[1] :]
