@@ -41,10 +41,10 @@ LEAST = 20.0
 class DocumentBirth:
     """Propose many new topics at once, found in whole documents, beside all that there are.
 
-    Topic models of word counts only.  All topics compete for every document with the newborn ones, so a lap in which
-    that is tried takes about twice as long, and in the first lap of a candidate no other move is made.  It is tried
-    after the first lap, every ``every`` laps, and when clusters are calm, until ``tries`` attempts in a row have
-    failed.
+    Topic models of sparse word counts only; of dense atoms in groups nothing is proposed.  All topics compete for every
+    document with the newborn ones, so a lap in which that is tried takes about twice as long, and in the first lap of a
+    candidate no other move is made.  It is tried after the first lap, every ``every`` laps, and when clusters are calm,
+    until ``tries`` attempts in a row have failed.
 
     With ``DocumentBirth()``, ``Merge()`` and ``Delete()`` KOS from one topic, one seed, had 60 topics and the objective
     -3,171,480 after 42 laps and 62 s of processor time; with ``Birth()`` in its place 14, -3,210,315 and 79 s.
