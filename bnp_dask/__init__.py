@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from bnp_dask.model import Posterior as Posterior
     from bnp_dask.moves import Birth as Birth
     from bnp_dask.moves import Delete as Delete
+    from bnp_dask.moves import DocumentBirth as DocumentBirth
     from bnp_dask.moves import Merge as Merge
     from bnp_dask.observation import AutoRegressiveGaussian as AutoRegressiveGaussian
     from bnp_dask.observation import Bernoulli as Bernoulli

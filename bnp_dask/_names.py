@@ -63,6 +63,7 @@ MOVES: Group = MappingProxyType(
     {
         "Birth": "bnp_dask.moves",
         "Delete": "bnp_dask.moves",
+        "DocumentBirth": "bnp_dask.moves",
         "Merge": "bnp_dask.moves",
     }
 )

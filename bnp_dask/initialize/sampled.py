@@ -140,8 +140,12 @@ def topics_for(context: InitContext) -> int:
     """
     survey = context.survey
     tokens = float(survey.mean.sum()) * survey.total_weight
-    wanted = min(ROOT_TOKENS * np.sqrt(tokens), ROOT_DOCUMENTS * np.sqrt(survey.n_atoms))
-    return max(1, int(min(wanted, MEMORY // (16 * context.source.n_features))))
+    return max(1, min(topics_of_tokens(tokens, survey.n_atoms), MEMORY // (16 * context.source.n_features)))
+
+
+def topics_of_tokens(tokens: float, n_documents: int) -> int:
+    """How many topics so many tokens in so many documents may show, by rule of thumb."""
+    return max(1, int(min(ROOT_TOKENS * np.sqrt(tokens), ROOT_DOCUMENTS * np.sqrt(n_documents))))
 
 
 def _whole(counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -159,7 +163,20 @@ def _whole(counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 def _sample(settings: SampledTopics, model: Model, root: int, *parts: Batch) -> np.ndarray:
     """Task: tokens by word and topic ``(V, K)``, largest topic first, on average over the last passes."""
-    batch = gather(parts)
+    mean = sample_topics(model, gather(parts), settings, root)
+    size = mean.sum(axis=0)
+    order = np.argsort(-size, kind="stable")
+    return mean[:, order[size[order] > 0]]
+
+
+def sample_topics(
+    model: Model, batch: Batch, settings: SampledTopics, root: int, known: np.ndarray | None = None
+) -> np.ndarray:
+    """Tokens by word and topic, on average over the last passes, ``(V, K)``; DataError for documents without words.
+
+    The counts ``known (V, J)`` of topics that exist count beside those of the tokens, and stay: J topics come first,
+    and of those that the settings ask for as many as are left are new.
+    """
     x, k = batch.x.tocsr(), cast(int, settings.n_clusters)
     times = np.ones(x.shape[0]) if batch.weights is None else np.asarray(batch.weights, np.float64)
     if x.data.sum() > MOST_TOKENS:
@@ -175,7 +192,10 @@ def _sample(settings: SampledTopics, model: Model, root: int, *parts: Batch) -> 
     prior = np.asarray(cast(Multinomial, model.observation).lam, np.float64)
     rng = child_rng(root)
     topics, weights = np.full(len(words), -1, np.int64), np.full(k, 1.0 / k)
-    counts, totals = np.zeros((x.shape[1], k), np.float32), np.zeros(k)
+    counts = np.zeros((x.shape[1], k), np.float32)
+    if known is not None:
+        counts[:, : known.shape[1]] = known
+    totals = counts.sum(axis=0, dtype=np.float64)
     table, mean = np.empty(counts.shape, np.float32), np.zeros(counts.shape)
     state = rng.integers(1, 2**63, 1, dtype=np.uint64)
     for turn in range(settings.passes):
@@ -184,7 +204,4 @@ def _sample(settings: SampledTopics, model: Model, root: int, *parts: Batch) -> 
         weights = (documents + TOP / k) / (documents.sum() + TOP)
         if turn >= settings.passes - settings.averaged:
             add_counts(offsets, words, topics, times, mean)
-    mean /= settings.averaged
-    size = mean.sum(axis=0)
-    order = np.argsort(-size, kind="stable")
-    return mean[:, order[size[order] > 0]]
+    return mean / settings.averaged

@@ -56,6 +56,13 @@ GATHERED_IN_ALL = 2**27
 What of them is not in memory lies in files."""
 
 
+WHOLE = -1
+"""Stands among clusters for whole documents: those that are gathered, and the candidate that was found in them."""
+
+DOCUMENTS = "documents"
+"""Kind of proposals that take from all clusters at once; their targets are empty."""
+
+
 @dataclass(frozen=True)
 class Proposal:
     """A change of clusters that one lap tries out.
@@ -65,7 +72,8 @@ class Proposal:
     kind
         ``"birth"``, ``"merge"`` or ``"delete"``.
     targets
-        Ids of the clusters that would vanish or be split; for a merge the pair, the one that stays first.
+        Ids of the clusters that would vanish or be split; for a merge the pair, the one that stays first; empty where
+        all clusters give and stay.
     others
         Ids that would take over: newborn clusters, or the absorbing set.
     edit
@@ -110,6 +118,11 @@ class Gather:
     targets: tuple[int, ...] = ()
     limits: tuple[int, ...] = ()
     key: tuple[int, ...] = ()
+
+    @property
+    def clusters(self) -> tuple[int, ...]:
+        """Those of the targets that are clusters."""
+        return tuple(target for target in self.targets if target != WHOLE)
 
     def also(self, targets: Iterable[int], limit: int) -> Gather:
         """The same with up to ``limit`` atoms of each of ``targets``; the larger limit of those that it has already."""
@@ -159,9 +172,10 @@ class Memory:
     """What earlier laps taught about proposals; survives a checkpoint.
 
     ``failures`` maps (kind, targets) to the counts N of the targets when they failed and, last, how often in a row they
-    failed with about these counts; ``sweeps`` holds the statistics of rejected deletes that are still improving, with
-    how often they were tried; ``next_id`` is the next cluster id that was never used; ``grows`` says that at least half
-    the small runs of births, when they were last tried, found that their target is several clusters.
+    failed with about these counts; ``sweeps`` holds the statistics of rejected deletes that are still improving, and
+    under :data:`WHOLE` those of a candidate that takes from all clusters, with how often they were tried; ``next_id``
+    is the next cluster id that was never used; ``grows`` says that at least half the small runs of births, when they
+    were last tried, found that their target is several clusters.
     """
 
     next_id: int
@@ -190,15 +204,15 @@ class Memory:
 
     def forget_dead(self, alive: np.ndarray) -> None:
         """Drop what concerns clusters that are gone."""
-        living = {int(i) for i in alive}
+        living = {WHOLE, *(int(i) for i in alive)}
         self.failures = {key: counts for key, counts in self.failures.items() if living.issuperset(key[1])}
         self.sweeps = {t: s for t, s in self.sweeps.items() if living.issuperset((t, *s.receivers))}
 
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
-    """A delete that was not accepted yet: who absorbs, the statistics it would give them, gain, by how much that rose
-    over the last, times tried."""
+    """A change that was not accepted yet: who absorbs a delete's target, the statistics of those who receive, gain, by
+    how much that rose over the last, times tried."""
 
     receivers: tuple[int, ...]
     part: Summary
@@ -259,6 +273,11 @@ class PlanContext:
         """N of a cluster."""
         return float(self.value["N"][self.value.position(cluster)])
 
+    @property
+    def tokens(self) -> float:
+        """N of all clusters."""
+        return float(self.value["N"].sum())
+
     def counts(self, clusters: Iterable[int]) -> list[float]:
         """N of several clusters."""
         return [self.count(c) for c in clusters]
@@ -295,7 +314,7 @@ class PlanContext:
 
     def give_up(self, kind: str, targets: tuple[int, ...], why: str, times: int = 1) -> None:
         """Drop a proposal that was never tried on the whole data, and remember that as so many failures."""
-        self.memory.remember_failure(kind, targets, self.counts(targets), times)
+        self.memory.remember_failure(kind, targets, self.counts(targets) or [self.tokens], times)
         self.given_up.append(record(kind, targets, (), None, False, why))
 
     def plan(self) -> Plan:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,10 @@ from bnp_dask.execute.base import Task
 from bnp_dask.execute.ordered import in_order
 from bnp_dask.model import Model
 from bnp_dask.moves.base import (
+    DOCUMENTS,
     HOPELESS,
     NOBODY,
+    WHOLE,
     Memory,
     Move,
     Parts,
@@ -38,8 +40,8 @@ In 60 deletes that were refined over several laps (three runs on mixtures of 32 
 those laps brought 0.054 at most.
 """
 
-BIRTHS = ("birth", "window")
-"""Kinds of proposals that make more clusters; a window of a sequence is a birth."""
+BIRTHS = ("birth", "window", DOCUMENTS)
+"""Kinds of proposals that make more clusters; a window of a sequence is a birth, and so are topics of documents."""
 
 SORT = "sort"
 """Kind of the history rows that say that clusters were put in another order, their targets."""
@@ -63,21 +65,26 @@ IN_FLIGHT = 8
 def plan_lap(moves: Sequence[Move], context: PlanContext) -> Plan:
     """Ask every move; each takes clusters that are then no longer free.
 
-    Deletes that are being refined go on first, then births, whose atoms are gathered already, then deletes that a
-    crowd of small topics needs; which of the others is first alternates.  In the first lap there are no whole-data
-    statistics yet, so it only prepares the next.
+    A new candidate that takes from all clusters leaves none to others.  Deletes that are being refined go on first,
+    then births, whose atoms are gathered already, then deletes that a crowd of small topics needs; which of the others
+    is first alternates.  In the first lap there are no whole-data statistics yet, so it only prepares the next.
     """
     order = list(moves) if context.lap % 2 else list(reversed(moves))
     if context.lap > 0:
-        begun = {"delete"} if context.memory.sweeps else set()
+        begun = {"delete"} if context.memory.sweeps.keys() - {WHOLE} else set()
         urgent = {move.kind for move in order if move.is_urgent(context)}
-        turns = sorted(order, key=lambda m: (m.kind not in begun, m.kind != "birth", m.kind not in urgent))
+        turns = sorted(order, key=lambda m: _place(m.kind, begun, urgent))
         _plan_in_turn([move.plan(context) for move in turns], context)
         if any(move.kind == Pairing.kind for move in moves):
             pair_empty(context)
     for move in order:
         move.prepare(context)
     return context.plan()
+
+
+def _place(kind: str, begun: Container[str], urgent: Container[str]) -> tuple[bool, ...]:
+    """What moves that plan in turn are sorted by, those of which it is less first."""
+    return kind != DOCUMENTS, kind not in begun, kind != "birth", kind not in urgent
 
 
 def _plan_in_turn(turns: Sequence[Planning], context: PlanContext) -> None:
@@ -143,7 +150,8 @@ def decide(model: Model, value: Summary, parts: Parts, plan: Plan, memory: Memor
         Nats by which the step before has raised the objective.
     """
     judge = _Judge(model, value, parts, max(0.0, spare))
-    in_turn = sorted(plan.proposals, key=lambda proposal: proposal.again)
+    # those that take from all clusters first: of what others do then some is no longer possible
+    in_turn = sorted(plan.proposals, key=lambda proposal: (proposal.again, len(proposal.targets) > 0))
     records = [*plan.given_up, *[judge.consider(proposal, memory) for proposal in in_turn], *judge.sort()]
     memory.forget_dead(judge.value.ids)
     return Decision(judge.edits, records)
@@ -158,6 +166,7 @@ class _Judge:
     def __init__(self, model: Model, value: Summary, parts: Parts, spare: float) -> None:
         self.model, self.parts, self.spare = model, parts, spare
         self.edits: list[Edit] = []
+        self.exchanged: set[int] = set()
         self.value = value
         self.light = without_data(model, value)
         self.light_parts: Parts = {name: without_data(model, part) for name, part in parts.items()}
@@ -166,9 +175,11 @@ class _Judge:
 
     def consider(self, proposal: Proposal, memory: Memory) -> dict[str, Any]:
         """Try one proposal on the statistics as they are now; its history row."""
-        if not np.isin(proposal.targets, self.value.ids).all():
+        donors = proposal.edit.donors if isinstance(proposal.edit, Exchange) else ()
+        if not np.isin(proposal.targets, self.value.ids).all() or not self.exchanged.isdisjoint(donors):
             return _row(proposal, None, False, "a cluster it names was changed by another move of this lap")
         counts = [float(self.value["N"][self.value.position(t)]) for t in proposal.targets]
+        counts = counts or [float(self.value["N"].sum())]  # of a change of all clusters
         try:
             fewer = proposal.kind not in BIRTHS
             gain, accepted = self._try(
@@ -180,7 +191,9 @@ class _Judge:
             memory.remember_failure(proposal.kind, proposal.targets, counts)
             return _row(proposal, None, False, f"refused: {error}")
         if accepted:
-            memory.sweeps.pop(proposal.targets[0], None)
+            self.exchanged.update(donors)
+            memory.sweeps.pop(_swept(proposal), None)
+            memory.failures.pop((proposal.kind, proposal.targets), None)
             return _row(proposal, gain, True, "the objective rises" if gain > 0 else "as good with fewer clusters")
         if self._sweep_again(proposal, gain, counts, memory):
             return _row(proposal, gain, False, "the objective would fall; tried again with re-estimated clusters")
@@ -250,7 +263,7 @@ class _Judge:
     def _sweep_again(self, proposal: Proposal, gain: float, counts: list[float], memory: Memory) -> bool:
         if proposal.sweeps == 1 or not isinstance(proposal.edit, Exchange):
             return False
-        target = proposal.targets[0]
+        target = _swept(proposal)
         before = memory.sweeps.pop(target, None)
         if _is_clear(proposal, gain, counts):
             return False
@@ -262,8 +275,14 @@ class _Judge:
             stuck = gain + step * _steps_to_come(step, before.step) < 0
         if tried >= proposal.sweeps or stuck:
             return False
-        memory.sweeps[target] = Sweep(proposal.others, self.parts[proposal.edit.trial], gain, step, tried)
+        receivers = () if target == WHOLE else proposal.others  # the newborn live only in what is remembered here
+        memory.sweeps[target] = Sweep(receivers, self.parts[proposal.edit.trial], gain, step, tried)
         return True
+
+
+def _swept(proposal: Proposal) -> int:
+    """Under what a proposal that is tried again is remembered."""
+    return proposal.targets[0] if proposal.targets else WHOLE
 
 
 def _only_empty(proposal: Proposal, counts: list[float]) -> bool:

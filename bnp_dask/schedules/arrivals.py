@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.core.summary import Forget
+from bnp_dask.moves.base import DOCUMENTS
 from bnp_dask.moves.births.move import Birth
 from bnp_dask.moves.engine import plan_lap
 from bnp_dask.schedules.base import history_row
@@ -110,7 +111,8 @@ def visit_arrivals(
     rounds = bool(work.moves) and n_again > 0 and bool(may[: n_batches - n_new].all())
     state.finished, state.calm, state.calm_laps = None, False, 0.0
     # splits that failed were judged without what is new
-    state.memory.failures = {key: n for key, n in state.memory.failures.items() if key[0] != Birth.kind}
+    births = (Birth.kind, DOCUMENTS)
+    state.memory.failures = {key: n for key, n in state.memory.failures.items() if key[0] not in births}
     if turn.is_open and n_again and not rounds:
         abandon(state, turn)
     _plan(work, state, turn, new, rounds)

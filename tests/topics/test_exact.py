@@ -37,9 +37,17 @@ def check_terms(model, summary, docs, times, data_by_hand):
 
 @pytest.mark.parametrize("kind", ["hdp", "lda"])
 @pytest.mark.parametrize("name", [n for n in cases() if "points" not in n or n == "points"])
-@pytest.mark.parametrize("donors, taking", [((12,), (90, 91, 92)), ((11, 13, 15), (13, 15)), ((10, 14), (14, 70))])
+@pytest.mark.parametrize(
+    "donors, taking",
+    [
+        ((12,), (90, 91, 92)),
+        ((11, 13, 15), (13, 15)),
+        ((10, 14), (14, 70)),
+        ((10, 11, 12, 13, 14, 15), (10, 11, 12, 13, 14, 15, 90, 91)),
+    ],
+)
 def test_exchange_with_a_trial(name, kind, donors, taking):
-    """A birth, a delete with an absorbing set, and something of both."""
+    """A birth, a delete with an absorbing set, something of both, and a birth that takes from all."""
     batch = cases()[name]
     model = model_for(kind, batch, **fixed())
     posterior = begin(model, batch)

@@ -23,7 +23,7 @@ from bnp_dask.execute.base import Task
 from bnp_dask.initialize.base import child_rng
 from bnp_dask.inputs.settings import hold, number_from, one_of, positive_number, shown, whole_number
 from bnp_dask.model import Model, Posterior
-from bnp_dask.moves.base import MORE, Gather, PlanContext, Planning, Proposal, Split, at_most
+from bnp_dask.moves.base import MORE, WHOLE, Gather, PlanContext, Planning, Proposal, Split, at_most
 from bnp_dask.moves.births.hmm_windows import plan_windows
 from bnp_dask.moves.births.small_run import WORDS, create
 from bnp_dask.observation.base import numbers_per_cluster
@@ -299,10 +299,13 @@ class Birth:
 
 
 def gather_atoms(model: Model, found: Visit, batch: Batch, gather: Gather, seed: int) -> Visit:
-    """What was found in a batch, with some atoms of each cluster whose atoms were asked for."""
+    """What was found in a batch, with some atoms of each cluster whose atoms were asked for, and whole documents."""
     rng = child_rng(seed, *gather.key)
     wanted = zip(gather.targets, gather.limits, strict=True)
-    atoms = {target: model.gather(batch, found, target, limit, rng) for target, limit in wanted}
+    atoms = {
+        target: at_most(batch, limit, rng) if target == WHOLE else model.gather(batch, found, target, limit, rng)
+        for target, limit in wanted
+    }
     return replace(found, members={}, shares={}, atoms=atoms)
 
 

@@ -17,7 +17,7 @@ from bnp_dask.inputs.settings import hold, number_from, whole_number
 from bnp_dask.kernels.mixture.resp import cluster_sums
 from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.model import NO_PAIRS, Model
-from bnp_dask.moves.base import HOPELESS, MORE, PlanContext, Planning, Proposal, at_most
+from bnp_dask.moves.base import HOPELESS, MORE, WHOLE, PlanContext, Planning, Proposal, at_most
 from bnp_dask.moves.scores import without_data
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.structure.base import Trial
@@ -147,7 +147,7 @@ class Delete:
 
     def plan(self, context: PlanContext) -> Planning:
         left = self.per_lap
-        for target in sorted(context.memory.sweeps):
+        for target in sorted(context.memory.sweeps.keys() - {WHOLE}):
             sweep = context.memory.sweeps[target]
             if left and context.free.issuperset((target, *sweep.receivers)):
                 self._propose(context, (target,), sweep.part)

@@ -80,7 +80,7 @@ def visit_batch(
             found = visit_and_split(posterior, batch, job.pairs, trials, job.split, job.seed)
         else:
             start = () if states is None else (states,)
-            found = posterior.model.visit(posterior, batch, job.pairs, trials, job.gather.targets, *start)
+            found = posterior.model.visit(posterior, batch, job.pairs, trials, job.gather.clusters, *start)
             found = gather_atoms(posterior.model, found, batch, job.gather, job.seed)
     sums = {"": found.summary, **{f"trial {name}: ": part for name, part in found.parts.items()}}
     for name, summary in (sums if found.newborn is None else {**sums, "newborn clusters: ": found.newborn}).items():

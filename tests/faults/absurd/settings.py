@@ -77,6 +77,10 @@ HOLDERS: dict[str, tuple[type, Callable[[Any], Any]]] = {
         )
         for name in ("Birth", "Merge", "Delete")
     },
+    "DocumentBirth": (
+        bnp.DocumentBirth,
+        lambda m: fit(KINDS["HDPTopics"], sparse.csr_array(COUNTS), moves=[m], schedule=bnp.Memoized(laps=3, window=2)),
+    ),
     "Completion": (
         bnp.Completion, lambda c: finite(bnp.score(posterior_of("HDPTopics"), sparse.csr_array(COUNTS), completion=c))
     ),

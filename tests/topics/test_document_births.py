@@ -1,0 +1,130 @@
+"""Births of topics from whole documents: what no split of one topic gives, decided exactly, the same bits anywhere."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from bnp_dask.allocation import LDA, DPMixture, HDPTopics
+from bnp_dask.errors import SettingError
+from bnp_dask.execute.serial import SerialExecutor
+from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.initialize import RandomExamples
+from bnp_dask.model import Model
+from bnp_dask.moves import Delete, DocumentBirth, Merge
+from bnp_dask.observation import Gaussian, Multinomial
+from bnp_dask.schedules import FullBatch, Memoized
+from bnp_dask.training.train import train
+from tests.topics.parts import corpus
+from tests.topics.test_runs import StopAfter, bits, falls
+
+MOVES = (DocumentBirth(passes=10, every=2), Merge(), Delete())
+
+
+def go(client=None, kind=HDPTopics, k=1, laps=5, schedule=Memoized, moves=MOVES, counts=None, **more):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return train(
+            Model(kind(), Multinomial(lam=0.1)), corpus(240, length=30)[0] if counts is None else counts,
+            init=RandomExamples(k), schedule=schedule(laps, window=3, tolerance=0.0, count_tolerance=0.0),
+            moves=list(moves), batch_size=40, client=SerialExecutor() if client is None else client, **more,
+        )  # fmt: skip
+
+
+def births(result):
+    return [m for row in result.history for m in row["moves"] if m["kind"] == "birth"]
+
+
+def check_steps(result):
+    """Each row's objective is that before, its gain, and the gains of what was accepted; it never falls."""
+    assert np.all(np.abs(falls(result.history)) < 1e-12)
+    rows = [row for row in result.history if row["exact"]]
+    for before, row in zip(rows[:-1], rows[1:], strict=True):
+        if row["gain"] is not None:
+            gained = row["gain"] + sum(m["gain"] for m in row["moves"] if m["accepted"])
+            assert row["elbo"] - before["elbo"] == pytest.approx(gained, abs=1e-8 * abs(row["elbo"]))
+
+
+@pytest.mark.parametrize("kind, schedule", [(HDPTopics, Memoized), (HDPTopics, FullBatch), (LDA, Memoized)])
+def test_topics_are_born_many_at_once_and_the_objective_never_falls(kind, schedule):
+    result = go(kind=kind, schedule=schedule)
+    accepted = [m for m in births(result) if m["accepted"]]
+    assert len(accepted[0]["others"]) > 2
+    assert accepted[0]["targets"] == []
+    assert result.posterior.n_clusters >= 5
+    check_steps(result)
+
+
+def lasting():
+    """Settings with which a candidate is tried in more than one lap: it is proposed where there are enough topics."""
+    moves = (DocumentBirth(passes=3, every=1, sweeps=3, tries=9), Delete())
+    return {"k": 8, "laps": 4, "moves": moves, "counts": corpus(120, length=30)[0]}
+
+
+def test_a_candidate_is_tried_again_with_its_own_statistics():
+    tried = [m["others"] for m in births(go(**lasting())) if m["targets"] == []]
+    again = [a for a, b in zip(tried[:-1], tried[1:], strict=True) if a == b]
+    assert again
+
+
+def test_bits_are_those_of_any_workers_and_of_a_run_resumed_within_a_candidates_laps(tmp_path):
+    whole = bits(go(**lasting()))
+    executor = ThreadExecutor(3)
+    try:
+        assert bits(go(executor, **lasting())) == whole
+    finally:
+        executor.close()
+    run = {"store": tmp_path / "run", "checkpoint_minutes": 1e-9}
+    for laps in (2, 3):
+        go(**lasting(), **run, resume=laps > 2, callbacks=[StopAfter(laps)])
+    assert bits(go(**lasting(), **run, resume=True)) == whole
+
+
+def test_a_run_cut_off_within_a_lap_goes_on_to_the_same_bits(tmp_path):
+    class Cut:
+        """Ends the process's run in the middle of a lap."""
+
+        def __init__(self):
+            self.batches = 0
+
+        def on_start(self, info): ...
+
+        def on_lap(self, row, posterior): ...
+
+        def on_end(self, reason): ...
+
+        def on_batch(self, done):
+            self.batches += 1
+            if self.batches == 5:
+                raise KeyboardInterrupt
+
+    whole = bits(go(**lasting()))
+    run = {"store": tmp_path / "run", "checkpoint_minutes": 1e-9}
+    with pytest.raises(KeyboardInterrupt):
+        go(**lasting(), **run, callbacks=[Cut()])
+    assert bits(go(**lasting(), **run, resume=True)) == whole
+
+
+def test_memory_and_weights_change_nothing_but_what_they_say():
+    counts = corpus(120, length=30)[0]
+    whole = go(counts=counts)
+    assert bits(go(counts=counts, memory=1000)) == bits(whole)
+    check_steps(go(counts=counts, weights=np.linspace(0.5, 2.0, 120)))
+
+
+def test_documents_without_words_have_no_new_topics():
+    few = sparse.csr_array(np.eye(8)[:3])
+    result = go(counts=few, laps=3)
+    assert result.posterior.n_clusters == 1
+    assert all(not m["accepted"] for m in births(result))
+
+
+def test_mixtures_have_no_documents():
+    with pytest.raises(SettingError, match=r"use Birth\(\), or HDPTopics"):
+        train(
+            Model(DPMixture(), Gaussian()), np.random.default_rng(0).normal(size=(9, 2)), init=RandomExamples(2),
+            moves=[DocumentBirth()], client=SerialExecutor(),
+        )  # fmt: skip
