@@ -64,14 +64,14 @@ def sample(posterior: Posterior, n: int, rng: Any = 0, *, length: int | None = N
     whole_number("n", n, 1, what="a whole number of atoms")
     generator = np.random.default_rng(seed_of(rng))
     words = isinstance(model.observation, DrawingWords)
-    if (words or model.allocation.grouped) != (length is not None):
+    if (words or model.structure.has_shares) != (length is not None):
         need = "needs length=, the words of a document or atoms of a group" if length is None else "has no length"
         raise SettingError(f"length={length!r}: {type(model.allocation).__name__} of {_name(posterior)} {need}")
     if length is not None:
         whole_number("length", length, 1, what="a whole number of words or atoms")
-    if model.chained:
+    if model.structure.is_ordered:
         return _sequence(posterior, n, generator)
-    if model.allocation.grouped:
+    if model.structure.has_shares:
         return _documents(posterior, n, int(length or 0), generator)
     place = _choose(posterior.weights, n, generator)
     if isinstance(model.observation, DrawingWords):

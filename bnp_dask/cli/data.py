@@ -239,7 +239,7 @@ def score_command(args: argparse.Namespace) -> None:
     with _client(args) as client:
         if not is_topic_model(posterior.model):
             value = score(posterior, data, completion=completion, batch_size=size, client=client)
-            say(f"{value:.10g} nats per {'step' if posterior.model.chained else 'atom'}")
+            say(f"{value:.10g} nats per {'step' if posterior.model.structure.is_ordered else 'atom'}")
             return
         found = completion_score(posterior, data, completion, batch_size=size, client=client)
     say(f"{found.score:.10g} nats per held-out token")

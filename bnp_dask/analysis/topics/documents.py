@@ -15,7 +15,7 @@ from scipy import sparse
 from scipy.special import psi
 
 from bnp_dask.allocation import LDA, DocumentStep, HDPTopics
-from bnp_dask.allocation.document_step import LOWEST, Tokens
+from bnp_dask.allocation.document_step import LOWEST
 from bnp_dask.core.batch import Batch
 from bnp_dask.errors import SettingError
 from bnp_dask.kernels.mixture.resp import resp_from_weights
@@ -24,6 +24,7 @@ from bnp_dask.kernels.topics import document_step as kernel
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation import Multinomial
 from bnp_dask.structure.groups import check_tokens, lay_out
+from bnp_dask.structure.steps import Tokens
 
 TILE_NUMBERS = 2**19
 """Numbers in a dense (documents, topics) tile (4 MB)."""
@@ -31,7 +32,7 @@ TILE_NUMBERS = 2**19
 
 def is_topic_model(model: Model) -> bool:
     """Whether documents have weights of their own, and nothing else ties their tokens together."""
-    return isinstance(model.allocation, (LDA, HDPTopics))
+    return model.structure.has_shares
 
 
 def counts_words(model: Model) -> bool:
