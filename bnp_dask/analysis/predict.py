@@ -16,7 +16,7 @@ from bnp_dask.analysis.running import computing_as, runner_for
 from bnp_dask.analysis.sequences.states import name_steps, state_path
 from bnp_dask.analysis.topics.assign import assign_documents, n_shares
 from bnp_dask.analysis.topics.completion import BatchScore, Completion, CompletionScore, combine_scores, complete_batch
-from bnp_dask.analysis.topics.documents import as_documents, is_topic_model, prior_mass
+from bnp_dask.analysis.topics.documents import as_documents, prior_mass
 from bnp_dask.core.batch import Batch, check_weights
 from bnp_dask.core.finite import require_finite_rows
 from bnp_dask.data import output_lazy as lazy
@@ -204,7 +204,7 @@ def assign_batch(posterior: Posterior, batch: Batch, soft: bool = False, top: in
 
     Never holds more than a tile of the ``(n, K)`` matrix unless ``soft`` asks for all of it.
     """
-    if is_topic_model(posterior.model):
+    if posterior.model.structure.has_shares:
         return assign_documents(posterior, batch, soft, top)
     posterior.model.observation.check(batch)
     # responsibilities are asked for, not responsibilities times weights
@@ -308,7 +308,7 @@ def score(
     SettingError
         ``completion`` for a model without documents.
     """
-    if is_topic_model(require_posterior(posterior).model):
+    if require_posterior(posterior).model.structure.has_shares:
         return completion_score(posterior, data, completion, batch_size=batch_size, client=client).score
     if completion is not None:
         raise SettingError(
@@ -331,7 +331,7 @@ def score_samples(
     Topic models: completion of each document ``(G,)``, nats per held-out token; NaN where it cannot be split.
     """
     source = open_for(require_posterior(posterior), data, batch_size)
-    if is_topic_model(posterior.model):
+    if posterior.model.structure.has_shares:
         found = _for_batches(posterior, source, client, _Complete(Completion()), "score")
         with np.errstate(invalid="ignore"):
             return np.concatenate([part.value / part.tokens for part in found])

@@ -72,7 +72,7 @@ def require_enough_atoms(n_clusters: int, context: InitContext, called: str) -> 
         )
 
 
-def is_topic_model_of_words(context: InitContext) -> bool:
+def starts_from_words(context: InitContext) -> bool:
     """Whether atoms are word tokens, and rows of the data their documents."""
     words = context.model.observation.fields.get("x")
     counted = words is not None and words.dims[1:] == ("word",)
