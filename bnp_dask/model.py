@@ -5,28 +5,23 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
-from bnp_dask.allocation.base import Allocation, ChainedAllocation, GroupedAllocation, LocalStep, PointAllocation
-from bnp_dask.allocation.document_step import GroupStep
-from bnp_dask.allocation.kinds import is_chained, require_allocation
+from bnp_dask.allocation.base import Allocation, PointAllocation, require_allocation
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.columns import OPTIONAL, Columns
 from bnp_dask.core.finite import require_finite_arrays, require_finite_params, require_finite_terms
 from bnp_dask.core.group_states import GroupStates
 from bnp_dask.core.registry import register
-from bnp_dask.core.summary import Field, Summary, add_in_place
+from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.survey import Survey
 from bnp_dask.core.vocabulary import Words
 from bnp_dask.inputs.protocols import require
 from bnp_dask.inputs.settings import flag, one_of
-from bnp_dask.kernels.mixture.resp import Resp, ScreenedWeights, cluster_sums
-from bnp_dask.kernels.numeric.arithmetic import matmul
+from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
-from bnp_dask.kernels.topics.counts import count_sums
 from bnp_dask.observation.base import (
     LOG_BASE,
     EvidenceObservation,
@@ -36,12 +31,10 @@ from bnp_dask.observation.base import (
     QuadraticObservation,
 )
 from bnp_dask.observation.missing.entries import completed, marginalises
-from bnp_dask.structure.base import Trial, Visit, take_sought
-from bnp_dask.structure.chains import ChainRun, chain_runs
-from bnp_dask.structure.groups import Laid, check_tokens, summarize_words, visit_groups, with_words
+from bnp_dask.structure.base import Structure, Trial, Visit
 from bnp_dask.structure.prior import LearnPrior, prior_terms, require_learning
-from bnp_dask.structure.screened import screened_pieces, worthwhile
-from bnp_dask.structure.trials import Shares, TrialRun
+from bnp_dask.structure.screened import worthwhile
+from bnp_dask.structure.steps import LocalStep
 
 if TYPE_CHECKING:
     import xarray
@@ -49,9 +42,6 @@ if TYPE_CHECKING:
     from bnp_dask.analysis.topics.words import TopicList
 
 NO_PAIRS = np.zeros((0, 2), np.int64)
-
-MOSTLY = 0.1
-"""Responsibility above which an atom is taken to belong to a cluster (Hughes & Sudderth 2013, supplement, eq. 23)."""
 
 
 @register
@@ -222,44 +212,42 @@ class Model:
         return replace(self, observation=found, reference=None if self.learn_prior == "never" else found)
 
     @property
+    def structure(self) -> Structure:
+        """How atoms hang together: all that differs between mixtures, topic models and hidden Markov models."""
+        return self.allocation.structure
+
+    @property
     def keeps_states(self) -> bool:
         """Whether the next visit of a batch starts from where its groups stood."""
-        return self.allocation.grouped and cast(GroupedAllocation, self.allocation).keeps_states
+        return self.structure.keeps_states(self)
 
     @property
     def screens(self) -> bool:
         """Whether local steps may look only at the clusters that matter to an atom."""
-        mixture = not (self.chained or self.allocation.grouped)
-        return self.precision == "mixed" and mixture and isinstance(self.observation, QuadraticObservation)
+        return self.structure.screens(self)
 
     @property
     def marginalises(self) -> bool:
         """Whether NaN in dense rows is an entry that is missing, see :mod:`bnp_dask.observation.missing.entries`."""
         return marginalises(self.observation)
 
-    @property
-    def chained(self) -> bool:
-        """Whether atoms are steps of sequences, which are not independent given the weights."""
-        return is_chained(self.allocation)
-
     def weight_in(self, summary: Summary, is_sparse: bool) -> float:
         """Weight of the atoms of a summary as a survey counts it: documents where tokens are the atoms."""
-        tokens = self.allocation.grouped and is_sparse
-        return float(summary["docs"]) if tokens else float(summary["N"].sum())
+        return self.structure.weight(summary, is_sparse)
 
     def mass(self, batch: Batch) -> float:
-        """What a batch adds to the counts N of all clusters: tokens, where these are the atoms."""
-        if not (self.allocation.grouped and batch.is_sparse):
-            return batch.total_weight
-        tokens = np.asarray(batch.x.sum(axis=1), np.float64)
-        return float(tokens.sum() if batch.weights is None else matmul(tokens, batch.weights))
+        """Sum of the counts N that a batch adds to all clusters: tokens, where these are the atoms."""
+        return self.structure.mass(batch)
 
     def check(self, batch: Batch) -> None:
-        """Let the likelihood check a batch; to a topic model a document without any word is as good as others.
+        """Let the likelihood check a batch, and the structure its groups or sequences.
 
-        Raises DataError for values or columns that the likelihood cannot have produced.
+        Raises
+        ------
+        DataError
+            Values or columns that the likelihood cannot have produced; a sequence whose rows have different weights.
         """
-        self.observation.check(with_words(batch) if self.allocation.grouped else batch)
+        self.structure.check(self, batch)
 
     # -- the local side -------------------------------------------------------------------------------------
     def local_step(self, posterior: Posterior, batch: Batch, pairs: np.ndarray = NO_PAIRS) -> Summary:
@@ -280,89 +268,25 @@ class Model:
         For the ids ``sought`` it notes which rows mostly belong to them.  ``states`` is where the batch's groups
         stood at their last visit; models without groups have none.
         """
-        if self.allocation.grouped:
-            done = visit_groups(self, posterior, batch, pairs, trials, sought, states)
-            return Visit(done.summary, done.parts, shares=done.members, states=done.states)
-        places = posterior.positions(pairs).reshape(-1, 2)
-        total = self.empty_summary(posterior.ids, pairs)
-        runs: Sequence[ChainRun | TrialRun] = [TrialRun(self, posterior, t) for t in trials if not self.chained]
-        if self.chained:
-            runs = chain_runs(self, posterior, trials)
-        members: dict[int, list[np.ndarray]] = {int(i): [] for i in sought}
-        places_sought = posterior.positions(np.array(list(members), np.int64))
-        needed = np.unique(np.concatenate([places_sought, *(run.needed for run in runs)]))
-        start = 0
-        sums_alone = self.chained and not (trials or sought)
-        for tile, step in (self.sweep if sums_alone else self.steps)(posterior, batch, places):
-            add_in_place(total, self.summary_of(posterior.ids, tile, step, posterior.observation, pairs))
-            shares = Shares(step.resp, needed)
-            for run in runs:
-                run.see(start, tile, step, shares)
-            least = MOSTLY * (1.0 if tile.weights is None else tile.weights)
-            for rows, mass in zip(members.values(), shares.of(places_sought).T, strict=True):
-                here = np.flatnonzero(mass > least)
-                rows.append(np.stack([start + here, mass[here]]))
-            start += tile.n_atoms
-        found = {cluster: np.concatenate([np.zeros((2, 0)), *rows], axis=1) for cluster, rows in members.items()}
-        parts = {run.trial.name: run.finish(batch, total) for run in runs}
-        return Visit(total, parts, members=found)
+        return self.structure.visit(self, posterior, batch, pairs, trials, sought, states)
 
     def gather(self, batch: Batch, found: Visit, cluster: int, limit: int, rng: np.random.Generator) -> Batch:
-        """At most ``limit`` of the atoms of a batch that belong to a cluster that was sought, in their order.
-
-        See :func:`bnp_dask.structure.base.take_sought`.
-        """
-        return take_sought(batch, found, cluster, limit, rng, self.chained)
-
-    def add_groups(self, total: Summary, laid: Laid, step: GroupStep, params: Any) -> None:
-        """Add a tile of groups to ``total``, clusters with ``params``; what ``total`` does not ask for is left out."""
-        values = {"N": step.sums.sum(axis=0), **step.values, **laid.summarize(self.observation, params, step.sums)}
-        for name, value in values.items():
-            total.values[name][...] += value
-        for name, value in total.pair_values.items() if total.n_pairs else ():
-            value[...] += step.pair_values[name]
+        """At most ``limit`` of the atoms of a batch that belong to a cluster that was sought, in their order."""
+        return self.structure.collect(batch, found, cluster, limit, rng)
 
     def steps(
         self, posterior: Posterior, batch: Batch, places: np.ndarray = NO_PAIRS
     ) -> Iterator[tuple[Batch, LocalStep]]:
         """The local step tile by tile, in order."""
-        for piece, found in self.screened(posterior, batch):
-            if found is not None:
-                yield piece, self.allocation.local_step(posterior.allocation, found, piece, places)
-                continue
-            for tile in self.allocation.tiles(piece, posterior.n_clusters):
-                yield tile, self.assign(posterior, tile, places)
-
-    def sweep(self, posterior: Posterior, batch: Batch, places: np.ndarray) -> Iterator[tuple[Batch, LocalStep]]:
-        """The local step on sequences in small pieces, in an order of their own, for sums alone."""
-        allocation = cast(ChainedAllocation, self.allocation)
-        log_lik = partial(self.observation.expected_log_lik, posterior.observation)
-        return allocation.sweep(posterior.allocation, log_lik, batch, places)
-
-    def screened(self, posterior: Posterior, batch: Batch) -> Iterator[tuple[Batch, ScreenedWeights | None]]:
-        """Pieces of a batch with the weights of the clusters that matter; None where all are to be looked at."""
-        if not self.screens:
-            yield batch, None
-            return
-        log_weights = self.allocation.log_weights(posterior.allocation)
-        forms = cast(QuadraticObservation, self.observation).forms(posterior.observation)
-        yield from screened_pieces(forms, log_weights, batch, self.marginalises)
+        return self.structure.steps(self, posterior, batch, places)
 
     def assign(self, posterior: Posterior, batch: Batch, places: np.ndarray = NO_PAIRS) -> LocalStep:
         """Local step on atoms that fit one tile."""
-        log_lik = self.observation.expected_log_lik(posterior.observation, batch)
-        return self.allocation.local_step(posterior.allocation, log_lik, batch, places)
+        return self.structure.assign(self, posterior, batch, places)
 
     def summarize(self, ids: np.ndarray, batch: Batch, resp: Resp) -> Summary:
         """Summary of atoms with given responsibilities (times weights); their entropy counts as zero."""
-        empty = self.empty_summary(ids)
-        if self.allocation.grouped and not isinstance(batch.x, np.ndarray):  # its atoms are tokens
-            check_tokens(self, batch)
-            counts = np.ascontiguousarray(count_sums(resp, batch.x).T)
-            own = summarize_words(self.observation, batch, counts, np.arange(batch.n_features))
-            return replace(empty, values={**empty.values, "N": counts.sum(axis=0), **own})
-        values = {**empty.values, "N": cluster_sums(resp), **self.observation.summarize(batch, resp)}
-        return replace(empty, values=values)
+        return self.structure.summarize(self, ids, batch, resp)
 
     def empty_summary(self, ids: np.ndarray, pairs: np.ndarray = NO_PAIRS) -> Summary:
         """The summary of no atoms."""

@@ -14,19 +14,17 @@ more than each alone (:func:`bnp_dask.core.fields.interplay`), which is closer t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
 
-from bnp_dask.allocation.base import LocalStep
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Field, Summary
-from bnp_dask.errors import DataError, NumericalError
 from bnp_dask.kernels.hmm import forward_backward as kernel
-from bnp_dask.kernels.hmm.forward_backward import Chains
 from bnp_dask.kernels.hmm.merge_entropy import merge_losses
 from bnp_dask.kernels.numeric.arithmetic import inner, log, matmul
+from bnp_dask.structure.sequences import sequence_offsets, sequence_weights, shifted, shifted_potentials
+from bnp_dask.structure.steps import ChainState, LocalStep
 
 TILE_NUMBERS = 2**19
 """Numbers in an (n, K) tile (4 MB); a longer sequence is a tile of its own."""
@@ -34,55 +32,6 @@ TILE_NUMBERS = 2**19
 CHAIN_FIELDS: Mapping[str, Field] = MappingProxyType(
     {"M": Field(("cluster", "cluster")), "start": Field(("cluster",)), "H": Field((), "floor", "M")}
 )
-
-
-@dataclass(frozen=True, eq=False)
-class ChainState:
-    """What a trial needs to know about the sequences of a tile.
-
-    ``log_start (K,)``, ``log_trans (K, K)`` and ``log_lik (n, K)`` are the shifted logs that the kernel took,
-    ``weights (G,)`` how often each sequence counts.
-    """
-
-    chains: Chains
-    offsets: np.ndarray
-    weights: np.ndarray
-    log_start: np.ndarray
-    log_trans: np.ndarray
-    log_lik: np.ndarray
-
-    @property
-    def row_weights(self) -> np.ndarray:
-        """Weight of each step, ``(n,)``."""
-        return np.repeat(self.weights, np.diff(self.offsets))
-
-
-def sequence_offsets(batch: Batch) -> np.ndarray:
-    """Rows of each sequence, ``(G + 1,)``; DataError for rows that come in no sequences."""
-    if batch.groups is None:
-        raise DataError(
-            f"{batch.name}: rows without sequences; a hidden Markov model needs to know which rows follow one another. "
-            "Give Batch(x, groups=offsets), rows of each sequence in order; name the column of groups of a table, or a "
-            ".npy file of offsets: as_source(..., groups=) (data.groups in a job file, --group-column); or train a "
-            "mixture"
-        )
-    return batch.groups
-
-
-def sequence_weights(batch: Batch, offsets: np.ndarray) -> np.ndarray:
-    """How often each sequence counts, ``(G,)``; DataError when rows of one sequence have different weights."""
-    lengths = np.diff(offsets)
-    if batch.weights is None:
-        return np.ones(len(lengths))
-    first = np.where(lengths > 0, batch.weights[np.minimum(offsets[:-1], batch.n_atoms - 1)] if batch.n_atoms else 0, 0)
-    wrong = np.flatnonzero(np.repeat(first, lengths) != batch.weights)
-    if len(wrong):
-        g = int(np.searchsorted(offsets, wrong[0], side="right")) - 1
-        raise DataError(
-            f"{batch.name}: rows of sequence {g} have weights {first[g]} and {batch.weights[wrong[0]]}; in a hidden "
-            "Markov model a weight says how often a whole sequence counts: give all its rows the same"
-        )
-    return np.asarray(first, np.float64)
 
 
 def chain_tiles(batch: Batch, n_clusters: int) -> Iterator[Batch]:
@@ -96,29 +45,6 @@ def chain_tiles(batch: Batch, n_clusters: int) -> Iterator[Batch]:
         if offsets[stop] > offsets[start]:
             yield batch.take_groups(np.arange(start, stop))
         start = stop
-
-
-def shifted(log_lik: np.ndarray, batch: Batch, first: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Log likelihoods with the largest of each row at zero (overwritten), and what was taken off, ``(n,)``.
-
-    They are those of the rows of a batch from ``first`` on.
-    """
-    log_lik = np.ascontiguousarray(log_lik, np.float64)
-    top = kernel.shift_rows(log_lik)
-    if not np.isfinite(top).all():
-        row = int(np.argmin(np.isfinite(top)))
-        raise NumericalError(
-            f"{batch.name}, row {first + row}: its log likelihood is {top[row]} under the best of {log_lik.shape[1]} "
-            "states; the values are too far from all that was seen for double precision: rescale the columns, or drop "
-            "the row"
-        )
-    return log_lik, top
-
-
-def shifted_potentials(log_start: np.ndarray, log_trans: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Logs of the start ``(K,)`` and of transitions ``(K, K)`` with the largest at zero: the same posterior."""
-    start = np.maximum(log_start - log_start.max(), kernel.NEVER)
-    return start, np.maximum(log_trans - log_trans.max(), kernel.NEVER)
 
 
 def chain_step(
@@ -151,11 +77,6 @@ def chain_step(
     values = {"M": pair_sums, "start": start, "H": np.asarray(matmul(weights, chains.log_norm) - linear)}
     losses = merge_losses(chains, offsets, weights, list(pairs))
     return LocalStep(resp, values, {"H": losses}, state)
-
-
-def no_reassign() -> NotImplementedError:
-    """Chains are not assigned anew atom by atom; see :mod:`bnp_dask.structure.chains`."""
-    return NotImplementedError("steps of sequences are not independent: trials go through bnp_dask.structure.chains")
 
 
 def transition_counts(summary: Summary) -> tuple[np.ndarray, np.ndarray]:

@@ -11,14 +11,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from bnp_dask.allocation.base import LocalStep, LogLikOf
 from bnp_dask.allocation.chain_step import (
     chain_step,
     chain_tiles,
-    sequence_offsets,
-    sequence_weights,
-    shifted,
-    shifted_potentials,
 )
 from bnp_dask.core.batch import Batch
 from bnp_dask.errors import NumericalError
@@ -28,6 +23,8 @@ from bnp_dask.kernels.hmm.steps import Transitions
 from bnp_dask.kernels.hmm.sweeps import Kept, Rows, Space, likelihoods, sweep_back, sweep_forth
 from bnp_dask.kernels.numeric.arithmetic import inner, matmul
 from bnp_dask.kernels.numeric.simd import aligned, padded
+from bnp_dask.structure.sequences import sequence_offsets, sequence_weights, shifted, shifted_potentials
+from bnp_dask.structure.steps import LocalStep, LogLikOf
 
 PIECE_NUMBERS = 2**17
 """Numbers in an (m, K) piece (1 MB): a few such arrays fit a processor's cache, and calls are few."""

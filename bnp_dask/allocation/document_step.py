@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -25,10 +25,11 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.core.group_states import GroupStates
 from bnp_dask.core.registry import register
 from bnp_dask.inputs.settings import flag, hold, number_from, one_of, positive_number, whole_number, whole_or_none
-from bnp_dask.kernels.numeric.arithmetic import log, matmul
+from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.kernels.numeric.fixed_order import is_fixed
 from bnp_dask.kernels.topics import document_step as kernel
 from bnp_dask.kernels.topics.document_table import table_of
+from bnp_dask.structure.steps import GroupStep, Tokens
 
 LOWEST = -230.0
 """Log likelihoods are cut this far below the best topic of a row: products of two such numbers are still normal."""
@@ -125,58 +126,6 @@ class DocumentStep:
             int(self.sweeps), float(self.tolerance), bool(self.shrink), int(self.restarts), int(self.restart_sweeps),
             float(self.restart_above), int(self.top or 0), start, is_fixed() or None,
         )  # fmt: skip
-
-
-@dataclass(frozen=True, eq=False)
-class Tokens:
-    """Tokens of G groups, without their likelihoods.
-
-    ``offsets (G + 1,)`` into ``row (T,)``, a row of the table of likelihoods, and ``weight (T,)``, how often the
-    token counts; ``times (G,)``: how often the group counts.  ``log_share (T,)`` is the log of the share of each token
-    that is to be assigned, empty for all of it.
-    """
-
-    offsets: np.ndarray
-    row: np.ndarray
-    weight: np.ndarray
-    times: np.ndarray
-    log_share: np.ndarray = field(default_factory=lambda: np.zeros(0))
-
-    @property
-    def length(self) -> np.ndarray:
-        """Tokens of each group N_d, ``(G,)``."""
-        return kernel.group_sums(self.offsets, self.weight)
-
-    def part(self, mass: np.ndarray) -> tuple[Tokens, np.ndarray]:
-        """Only a share of each token, ``mass (T,)`` of its weight; and the positions of those of which any is left."""
-        index = np.flatnonzero(mass > 0.0)
-        kept = np.concatenate([[0], np.cumsum(mass > 0.0)])
-        share = log(mass[index] / self.weight[index])
-        offsets = kept[self.offsets].astype(np.int64)
-        return Tokens(offsets, self.row[index], mass[index], self.times, share), index
-
-
-@dataclass(frozen=True, eq=False)
-class GroupStep:
-    """Result of a local step on groups of tokens.
-
-    Parameters
-    ----------
-    sums
-        Weight times responsibility by row of the table of likelihoods, ``(R, K)``.
-    values, pair_values
-        As in :class:`~bnp_dask.allocation.base.LocalStep`.
-    mass
-        Weight times responsibility of each token in each of the sets that were asked for, ``(T, J)``.
-    states
-        Where to start the next visit, by position of clusters; None when nothing is kept.
-    """
-
-    sums: np.ndarray
-    values: dict[str, np.ndarray]
-    pair_values: dict[str, np.ndarray]
-    mass: np.ndarray
-    states: GroupStates | None
 
 
 def group_tiles(batch: Batch, n_clusters: int) -> Iterator[Batch]:

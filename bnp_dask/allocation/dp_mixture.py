@@ -10,7 +10,6 @@ from typing import Self
 import numpy as np
 from scipy.special import betaln, psi
 
-from bnp_dask.allocation.base import LocalStep, LogLik
 from bnp_dask.allocation.mixture_step import mixture_local_step, mixture_reassign, mixture_tiles
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.registry import register
@@ -18,6 +17,8 @@ from bnp_dask.core.summary import Field, Summary
 from bnp_dask.inputs.settings import hold, positive_mass, whole_or_none
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.kernels.streaming.urn import Urn
+from bnp_dask.structure.independent import Independent
+from bnp_dask.structure.steps import LocalStep, LogLik
 
 LEAST_GAMMA = 0.01
 """Concentration that is learned, at least."""
@@ -53,7 +54,7 @@ class DPMixture:
 
     gamma: float = 1.0
     top: int | None = None
-    grouped = False
+    structure = Independent()
     nonparametric = True
 
     def __post_init__(self) -> None:

@@ -8,22 +8,24 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import gammaln, psi
 
-from bnp_dask.allocation.base import LocalStep, LogLikOf
 from bnp_dask.allocation.chain_step import (
     CHAIN_FIELDS,
+    chain_log_density,
     chain_step,
     chain_tiles,
     most_likely_states,
-    no_reassign,
     stationary,
     transition_counts,
 )
 from bnp_dask.allocation.chain_sweep import chain_sweep
+from bnp_dask.allocation.dp_mixture import DPMixture
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.inputs.settings import hold, mass_or_zero, positive_mass
 from bnp_dask.kernels.numeric.arithmetic import inner, log, matmul
+from bnp_dask.structure.chains import Chains
+from bnp_dask.structure.steps import LocalStep, LogLikOf
 
 
 @register
@@ -69,7 +71,7 @@ class FiniteHMM:
     alpha: float = 1.0
     alpha0: float = 1.0
     kappa: float = 0.0
-    grouped = False
+    structure = Chains()
     nonparametric = False
 
     def __post_init__(self) -> None:
@@ -92,12 +94,17 @@ class FiniteHMM:
     ) -> Iterator[tuple[Batch, LocalStep]]:
         return chain_sweep(params.log_start, params.log_trans, log_lik, batch, pairs)
 
-    def reassign(self, params: StateRows, log_lik: np.ndarray, batch: Batch, mass: np.ndarray) -> LocalStep:
-        raise no_reassign()
-
     def path(self, params: StateRows, log_lik: np.ndarray, batch: Batch) -> np.ndarray:
         """Most likely states of each sequence together, positions ``(n,)``; ``log_lik (n, K)`` is overwritten."""
         return most_likely_states(params.log_start, params.log_trans, log_lik, batch)
+
+    def log_density(self, params: StateRows, log_lik: np.ndarray, batch: Batch) -> np.ndarray:
+        """See :class:`~bnp_dask.structure.verbs.ChainedAllocation`."""
+        return chain_log_density(params.theta0, params.theta, log_lik, batch)
+
+    def untied(self) -> DPMixture:
+        """See :class:`~bnp_dask.structure.verbs.ChainedAllocation`."""
+        return DPMixture()
 
     def _prior(self, k: int) -> tuple[np.ndarray, np.ndarray]:
         return np.full(k, self.alpha0 / k), np.full((k, k), self.alpha / k) + self.kappa * np.eye(k)

@@ -9,13 +9,14 @@ from types import MappingProxyType
 import numpy as np
 from scipy.special import gammaln, psi
 
-from bnp_dask.allocation.base import LocalStep, LogLik
 from bnp_dask.allocation.mixture_step import mixture_local_step, mixture_reassign, mixture_tiles
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.inputs.settings import hold, positive_mass, whole_or_none
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
+from bnp_dask.structure.independent import Independent
+from bnp_dask.structure.steps import LocalStep, LogLik
 
 
 @register
@@ -46,7 +47,7 @@ class FiniteMixture:
 
     gamma: float = 1.0
     top: int | None = None
-    grouped = False
+    structure = Independent()
     nonparametric = False
 
     def __post_init__(self) -> None:

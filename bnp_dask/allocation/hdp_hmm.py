@@ -8,23 +8,25 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import gammaln, psi
 
-from bnp_dask.allocation.base import LocalStep, LogLikOf
 from bnp_dask.allocation.chain_step import (
     CHAIN_FIELDS,
+    chain_log_density,
     chain_step,
     chain_tiles,
     most_likely_states,
-    no_reassign,
     stationary,
     transition_counts,
 )
 from bnp_dask.allocation.chain_sweep import chain_sweep
+from bnp_dask.allocation.dp_mixture import DPMixture
 from bnp_dask.allocation.hmm_top_level import Concentrations, TransitionCounts
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.inputs.settings import hold, mass_or_zero, positive_mass
 from bnp_dask.kernels.numeric.arithmetic import inner, log, matmul
+from bnp_dask.structure.chains import Chains
+from bnp_dask.structure.steps import LocalStep, LogLikOf
 
 
 @register
@@ -97,7 +99,7 @@ class HDPHMM:
     alpha: float = 0.5
     alpha0: float = 10.0
     kappa: float = 0.0
-    grouped = False
+    structure = Chains()
     nonparametric = True
 
     def __post_init__(self) -> None:
@@ -125,12 +127,17 @@ class HDPHMM:
     ) -> Iterator[tuple[Batch, LocalStep]]:
         return chain_sweep(params.log_start, params.log_trans, log_lik, batch, pairs)
 
-    def reassign(self, params: StateSticks, log_lik: np.ndarray, batch: Batch, mass: np.ndarray) -> LocalStep:
-        raise no_reassign()
-
     def path(self, params: StateSticks, log_lik: np.ndarray, batch: Batch) -> np.ndarray:
         """Most likely states of each sequence together, positions ``(n,)``; ``log_lik (n, K)`` is overwritten."""
         return most_likely_states(params.log_start, params.log_trans, log_lik, batch)
+
+    def log_density(self, params: StateSticks, log_lik: np.ndarray, batch: Batch) -> np.ndarray:
+        """See :class:`~bnp_dask.structure.verbs.ChainedAllocation`."""
+        return chain_log_density(params.theta0, params.theta, log_lik, batch)
+
+    def untied(self) -> DPMixture:
+        """See :class:`~bnp_dask.structure.verbs.ChainedAllocation`."""
+        return DPMixture()
 
     def global_step(self, summary: Summary) -> StateSticks:
         start, trans = transition_counts(summary)

@@ -9,7 +9,7 @@ from typing import Self
 
 import numpy as np
 
-from bnp_dask.allocation.document_step import DocumentStep, GroupStep, Tokens, document_step, group_tiles, share_out
+from bnp_dask.allocation.document_step import DocumentStep, document_step, group_tiles, share_out
 from bnp_dask.allocation.sticks import TopLevel, stick_weights, surrogate, u_from_counts
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.group_states import GroupStates
@@ -18,6 +18,8 @@ from bnp_dask.core.summary import Field, Summary
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import LEAST_MASS, hold, positive_mass, shown
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
+from bnp_dask.structure.groups import Groups
+from bnp_dask.structure.steps import GroupStep, Tokens
 
 
 @register
@@ -68,7 +70,7 @@ class HDPTopics:
     gamma: float = 10.0
     alpha: float = 0.5
     step: DocumentStep = field(default_factory=DocumentStep)
-    grouped = True
+    structure = Groups()
     nonparametric = True
 
     def __post_init__(self) -> None:
@@ -94,7 +96,7 @@ class HDPTopics:
         self, params: TopicSticks, tokens: Tokens, log_lik: np.ndarray, pairs: np.ndarray,
         sets: np.ndarray, states: GroupStates | None,
     ) -> GroupStep:  # fmt: skip
-        """See :class:`~bnp_dask.allocation.base.GroupedAllocation`."""
+        """See :class:`~bnp_dask.structure.verbs.GroupedAllocation`."""
         prior, rest = self.alpha * params.pi, self.alpha * params.rest
         return document_step(self.step, prior, rest, tokens, log_lik, pairs, sets, states)
 
@@ -102,14 +104,18 @@ class HDPTopics:
         self, params: TopicSticks, donors: np.ndarray, beliefs: np.ndarray, tokens: Tokens,
         log_lik: np.ndarray, mass: np.ndarray, states: GroupStates | None = None,
     ) -> GroupStep:  # fmt: skip
-        """See :class:`~bnp_dask.allocation.base.GroupedAllocation`."""
+        """See :class:`~bnp_dask.structure.verbs.GroupedAllocation`."""
         theta = tokens.length + self.alpha * (params.pi.sum() + params.rest)
         given = self.alpha * float(params.pi[donors].sum())
         return share_out(self.step, given, beliefs, theta, tokens, log_lik, mass, states)
 
     def within(self, share: float) -> Self:
-        """See :class:`~bnp_dask.allocation.base.GroupedAllocation`."""
+        """See :class:`~bnp_dask.structure.verbs.GroupedAllocation`."""
         return replace(self, alpha=max(LEAST_MASS, self.alpha * share))
+
+    def prior_mass(self, params: TopicSticks) -> tuple[np.ndarray, float]:
+        """See :class:`~bnp_dask.structure.verbs.GroupedAllocation`."""
+        return self.alpha * params.pi, self.alpha * params.rest
 
     def global_step(self, summary: Summary) -> TopicSticks:
         top = self.top_level(summary)

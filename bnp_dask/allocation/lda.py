@@ -10,7 +10,7 @@ from typing import Self
 import numpy as np
 from scipy.special import gammaln
 
-from bnp_dask.allocation.document_step import DocumentStep, GroupStep, Tokens, document_step, group_tiles, share_out
+from bnp_dask.allocation.document_step import DocumentStep, document_step, group_tiles, share_out
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.group_states import GroupStates
 from bnp_dask.core.registry import register
@@ -18,6 +18,8 @@ from bnp_dask.core.summary import Field, Summary
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import LEAST_MASS, hold, positive_mass, shown
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
+from bnp_dask.structure.groups import Groups
+from bnp_dask.structure.steps import GroupStep, Tokens
 
 
 @register
@@ -54,7 +56,7 @@ class LDA:
 
     alpha: float = 1.0
     step: DocumentStep = field(default_factory=DocumentStep)
-    grouped = True
+    structure = Groups()
     nonparametric = False
 
     def __post_init__(self) -> None:
@@ -78,21 +80,25 @@ class LDA:
         self, params: TopicShares, tokens: Tokens, log_lik: np.ndarray, pairs: np.ndarray,
         sets: np.ndarray, states: GroupStates | None,
     ) -> GroupStep:  # fmt: skip
-        """See :class:`~bnp_dask.allocation.base.GroupedAllocation`."""
+        """See :class:`~bnp_dask.structure.verbs.GroupedAllocation`."""
         return document_step(self.step, self.alpha * params.pi, 0.0, tokens, log_lik, pairs, sets, states)
 
     def reassign(
         self, params: TopicShares, donors: np.ndarray, beliefs: np.ndarray, tokens: Tokens,
         log_lik: np.ndarray, mass: np.ndarray, states: GroupStates | None = None,
     ) -> GroupStep:  # fmt: skip
-        """See :class:`~bnp_dask.allocation.base.GroupedAllocation`."""
+        """See :class:`~bnp_dask.structure.verbs.GroupedAllocation`."""
         theta = tokens.length + self.alpha
         given = self.alpha * float(params.pi[donors].sum())
         return share_out(self.step, given, beliefs, theta, tokens, log_lik, mass, states)
 
     def within(self, share: float) -> Self:
-        """See :class:`~bnp_dask.allocation.base.GroupedAllocation`."""
+        """See :class:`~bnp_dask.structure.verbs.GroupedAllocation`."""
         return replace(self, alpha=max(LEAST_MASS, self.alpha * share))
+
+    def prior_mass(self, params: TopicShares) -> tuple[np.ndarray, float]:
+        """See :class:`~bnp_dask.structure.verbs.GroupedAllocation`."""
+        return self.alpha * params.pi, 0.0
 
     def global_step(self, summary: Summary) -> TopicShares:
         return TopicShares(np.full(summary.n_clusters, 1.0 / summary.n_clusters))

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from bnp_dask.allocation.base import LocalStep, LogLik
 from bnp_dask.core.batch import Batch
 from bnp_dask.kernels.mixture import resp as kernel
 from bnp_dask.kernels.numeric.arithmetic import log
+from bnp_dask.structure.steps import LocalStep, LogLik
 
 TILE_NUMBERS = 2**19
 """Numbers in an (n, K) tile: 4 MB, so that a tile and its copies stay in cache and small beside a batch."""

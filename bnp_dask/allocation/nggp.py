@@ -10,7 +10,6 @@ from typing import Literal
 import numpy as np
 from scipy.special import gammaln
 
-from bnp_dask.allocation.base import LocalStep, LogLik
 from bnp_dask.allocation.mixture_step import mixture_local_step, mixture_reassign, mixture_tiles
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.registry import register
@@ -20,6 +19,8 @@ from bnp_dask.inputs.settings import hold, mass_or_zero, one_of, positive_mass, 
 from bnp_dask.kernels.numeric.arithmetic import log
 from bnp_dask.kernels.streaming import nggp
 from bnp_dask.kernels.streaming.urn import ABSENT, Urn, expected_clusters, log_absent
+from bnp_dask.structure.independent import Independent
+from bnp_dask.structure.steps import LocalStep, LogLik
 
 RULES = {"exact": nggp.EXACT, "mean": nggp.MEAN, "mode": nggp.MODE}
 
@@ -77,7 +78,7 @@ class NGGPMixture:
     tau: float = 1.0
     rule: Literal["exact", "mean", "mode"] = "exact"
     top: int | None = None
-    grouped = False
+    structure = Independent()
     nonparametric = True
 
     def __post_init__(self) -> None:

@@ -100,7 +100,7 @@ def impute_batch(posterior: Posterior, reader: Reader) -> np.ndarray:
     """Task: the atoms of a batch without holes, ``(n, D)``."""
     model, batch = posterior.model, replace(reader(), weights=None)
     observation = cast(MarginalObservation, model.observation)
-    if model.allocation.grouped:
+    if model.structure.has_shares:
         check_documents(model, batch)
         resp = atom_resp(posterior, batch, find_topics(posterior, batch, own_step(posterior)))
         return observation.impute(posterior.observation, batch, resp)

@@ -58,7 +58,7 @@ def columns_for(posterior: Posterior, weights: bool = False) -> Columns | None:
 
 def needs_groups(model: Model) -> bool:
     """Whether rows of data mean nothing to a model unless it knows which of them belong together."""
-    return model.chained or model.allocation.grouped
+    return model.structure.is_tied
 
 
 def _check_width(posterior: Posterior, source: Source) -> None:

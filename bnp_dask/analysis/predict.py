@@ -6,18 +6,17 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from bnp_dask.allocation.chain_step import chain_log_density, sequence_offsets, sequence_weights
 from bnp_dask.analysis.arguments import require_posterior
 from bnp_dask.analysis.matching import columns_for, open_for
 from bnp_dask.analysis.running import computing_as, runner_for
 from bnp_dask.analysis.sequences.states import name_steps, state_path
 from bnp_dask.analysis.topics.assign import assign_documents, n_shares
 from bnp_dask.analysis.topics.completion import BatchScore, Completion, CompletionScore, combine_scores, complete_batch
-from bnp_dask.analysis.topics.documents import as_documents, is_topic_model, prior_mass
+from bnp_dask.analysis.topics.documents import as_documents, prior_mass
 from bnp_dask.core.batch import Batch, check_weights
 from bnp_dask.core.finite import require_finite_rows
 from bnp_dask.data import output_lazy as lazy
@@ -30,6 +29,8 @@ from bnp_dask.execute.ordered import in_order
 from bnp_dask.inputs.settings import flag, whole_number
 from bnp_dask.kernels.numeric.arithmetic import log, log_sum_exp
 from bnp_dask.model import Model, Posterior
+from bnp_dask.structure.sequences import sequence_offsets, sequence_weights
+from bnp_dask.structure.verbs import ChainedAllocation
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -144,7 +145,7 @@ def predict(
     mode = _mode(soft, top)
     columns = columns_for(posterior)
     has_groups = is_dask_frame(data) and columns is not None and columns.roles.groups is not None
-    if is_dask(data) and posterior.model.chained and not has_groups:
+    if is_dask(data) and posterior.model.structure.is_ordered and not has_groups:
         raise DataError(
             "Dask data do not say where sequences start; pass a source: as_source(data, groups=...), with offsets for "
             "an array, or the column of ids of a DataFrame"
@@ -160,7 +161,7 @@ def predict(
             if posterior.columns is not None:
                 facts["columns"] = list(posterior.columns.names)
             layouts = mode.layouts(posterior)
-            if posterior.model.chained and os.fspath(out).endswith(".parquet"):
+            if posterior.model.structure.is_ordered and os.fspath(out).endswith(".parquet"):
                 named, task, steps = name_steps(source, layouts, compute)
                 write(out, named, task, posterior.light(), steps, runner, WINDOW, facts)
             else:
@@ -203,7 +204,7 @@ def assign_batch(posterior: Posterior, batch: Batch, soft: bool = False, top: in
 
     Never holds more than a tile of the ``(n, K)`` matrix unless ``soft`` asks for all of it.
     """
-    if is_topic_model(posterior.model):
+    if posterior.model.structure.has_shares:
         return assign_documents(posterior, batch, soft, top)
     posterior.model.observation.check(batch)
     # responsibilities are asked for, not responsibilities times weights
@@ -213,7 +214,7 @@ def assign_batch(posterior: Posterior, batch: Batch, soft: bool = False, top: in
     shapes = {x.name: (batch.n_atoms,) if x.width is None else (batch.n_atoms, x.width) for x in layouts}
     columns = {x.name: np.empty(shapes[x.name], x.dtype) for x in layouts}
     start = 0
-    if posterior.model.chained and not soft and top is None:
+    if posterior.model.structure.is_ordered and not soft and top is None:
         for tile in posterior.model.allocation.tiles(batch, k):
             path = state_path(posterior, tile)
             columns["label"][start : start + tile.n_atoms] = posterior.ids[path]
@@ -307,7 +308,7 @@ def score(
     SettingError
         ``completion`` for a model without documents.
     """
-    if is_topic_model(require_posterior(posterior).model):
+    if require_posterior(posterior).model.structure.has_shares:
         return completion_score(posterior, data, completion, batch_size=batch_size, client=client).score
     if completion is not None:
         raise SettingError(
@@ -330,7 +331,7 @@ def score_samples(
     Topic models: completion of each document ``(G,)``, nats per held-out token; NaN where it cannot be split.
     """
     source = open_for(require_posterior(posterior), data, batch_size)
-    if is_topic_model(posterior.model):
+    if posterior.model.structure.has_shares:
         found = _for_batches(posterior, source, client, _Complete(Completion()), "score")
         with np.errstate(invalid="ignore"):
             return np.concatenate([part.value / part.tokens for part in found])
@@ -400,7 +401,7 @@ def _counting(model: Model, batch: Batch) -> Batch:
     if batch.weights is None or (batch.weights > 0).all():
         return batch
     check_weights(batch.weights, batch.n_atoms, batch.name)
-    if not model.chained:
+    if not model.structure.is_ordered:
         return batch.take(np.flatnonzero(batch.weights > 0))
     return batch.take_groups(np.flatnonzero(sequence_weights(batch, sequence_offsets(batch)) > 0))
 
@@ -409,11 +410,11 @@ def log_density(posterior: Posterior, batch: Batch) -> np.ndarray:
     """Log posterior predictive density of each atom of a batch in memory, ``(n,)`` nats."""
     model = posterior.model
     model.observation.check(batch)
-    if model.chained:
+    if model.structure.is_ordered:
         rows = []
         for tile in model.allocation.tiles(batch, posterior.n_clusters):
             log_lik = model.observation.log_predictive(posterior.observation, tile)
-            rows.append(chain_log_density(posterior.allocation.theta0, posterior.allocation.theta, log_lik, tile))
+            rows.append(cast(ChainedAllocation, model.allocation).log_density(posterior.allocation, log_lik, tile))
         return np.concatenate([np.zeros(0), *rows])
     weights = posterior.weights
     with np.errstate(divide="ignore"):

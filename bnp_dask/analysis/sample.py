@@ -67,7 +67,7 @@ def sample(posterior: Posterior, n: int, rng: Any = 0, *, length: int | None = N
     whole_number("n", n, 1, what="a whole number of atoms")
     generator = np.random.default_rng(seed_of(rng))
     words = isinstance(model.observation, DrawingWords)
-    if (words or model.allocation.grouped) != (length is not None):
+    if (words or model.structure.has_shares) != (length is not None):
         need = "needs length=, the words of a document or atoms of a group" if length is None else "has no length"
         raise SettingError(f"length={length!r}: {type(model.allocation).__name__} of {_name(posterior)} {need}")
     if length is not None:
@@ -82,9 +82,9 @@ def sample(posterior: Posterior, n: int, rng: Any = 0, *, length: int | None = N
 def _drawn(posterior: Posterior, n: int, length: int, rng: np.random.Generator) -> Sample:
     """A sample of each kind of model."""
     model = posterior.model
-    if model.chained:
+    if model.structure.is_ordered:
         return _sequence(posterior, n, rng)
-    if model.allocation.grouped:
+    if model.structure.has_shares:
         return _documents(posterior, n, length, rng)
     place = _choose(posterior.weights, n, rng)
     if isinstance(model.observation, DrawingWords):

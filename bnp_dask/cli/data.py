@@ -228,7 +228,6 @@ def score_command(args: argparse.Namespace) -> None:
     """Print the held-out log likelihood."""
     from bnp_dask.analysis.predict import completion_score, score
     from bnp_dask.analysis.topics import Completion
-    from bnp_dask.analysis.topics.documents import is_topic_model
 
     posterior = posterior_of(args.posterior)
     said = {"split": args.split, "share": args.held_out, "seed": args.seed}
@@ -237,9 +236,9 @@ def score_command(args: argparse.Namespace) -> None:
     data = rows_of(args, posterior, args.posterior, weights=True)
     size = args.batch_size if isinstance(data, str) else None
     with _client(args) as client:
-        if not is_topic_model(posterior.model):
+        if not posterior.model.structure.has_shares:
             value = score(posterior, data, completion=completion, batch_size=size, client=client)
-            say(f"{value:.10g} nats per {'step' if posterior.model.chained else 'atom'}")
+            say(f"{value:.10g} nats per {'step' if posterior.model.structure.is_ordered else 'atom'}")
             return
         found = completion_score(posterior, data, completion, batch_size=size, client=client)
     say(f"{found.score:.10g} nats per held-out token")

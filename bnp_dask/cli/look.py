@@ -83,7 +83,7 @@ def _data(args: argparse.Namespace) -> Any:
     if args.data is not None:
         return rows_of(args, posterior, args.rundir)
     spec = job_data(args.rundir)
-    if spec is None or (spec.groups is None and spec.cut is None) or not posterior.model.chained:
+    if spec is None or (spec.groups is None and spec.cut is None) or not posterior.model.structure.is_ordered:
         return None
     try:
         return spec.open()

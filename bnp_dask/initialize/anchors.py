@@ -18,9 +18,9 @@ from bnp_dask.initialize.base import (
     InitContext,
     child_rng,
     each_batch,
-    is_topic_model_of_words,
     new_root,
     read_checked,
+    starts_from_words,
 )
 from bnp_dask.inputs.settings import hold, number_from, whole_number
 from bnp_dask.kernels.numeric.arithmetic import matmul
@@ -174,7 +174,7 @@ class AnchorWords:
 def require_words(context: InitContext, called: str) -> None:
     """Raise SettingError unless it is a topic model of word counts."""
     model = context.model
-    if not is_topic_model_of_words(context):
+    if not starts_from_words(context):
         kind = "sparse counts" if context.source.is_sparse else "dense rows"
         raise SettingError(
             f"{called} starts topic models of words: HDPTopics() or LDA() of Multinomial() on sparse counts, not "

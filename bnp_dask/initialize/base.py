@@ -72,11 +72,11 @@ def require_enough_atoms(n_clusters: int, context: InitContext, called: str) -> 
         )
 
 
-def is_topic_model_of_words(context: InitContext) -> bool:
+def starts_from_words(context: InitContext) -> bool:
     """Whether atoms are word tokens, and rows of the data their documents."""
     words = context.model.observation.fields.get("x")
     counted = words is not None and words.dims[1:] == ("word",)
-    return context.model.allocation.grouped and context.source.is_sparse and counted
+    return context.model.structure.has_shares and context.source.is_sparse and counted
 
 
 # -- randomness ---------------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ def atom_tiles(model: Model, batch: Batch, n_clusters: int) -> Iterator[Batch]:
 
     Groups stay whole where the batch has them: what a row means may depend on the one before.
     """
-    if (model.allocation.grouped or model.chained) and batch.groups is None:
+    if model.structure.is_tied and batch.groups is None:
         return mixture_tiles(batch, n_clusters)  # documents, or rows that were drawn from their groups or sequences
     return model.allocation.tiles(batch, n_clusters)
 

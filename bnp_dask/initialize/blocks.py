@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bnp_dask.allocation.chain_step import sequence_offsets
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Summary
@@ -22,6 +21,7 @@ from bnp_dask.initialize.base import (
 from bnp_dask.inputs.settings import hold, whole_number
 from bnp_dask.kernels.mixture.resp import scale_rows
 from bnp_dask.model import Model
+from bnp_dask.structure.sequences import sequence_offsets
 
 
 @register

@@ -17,9 +17,9 @@ from bnp_dask.initialize.base import (
     InitContext,
     choose_atoms,
     each_batch,
-    is_topic_model_of_words,
     read_checked,
     require_enough_atoms,
+    starts_from_words,
     submit_atoms,
     summarize_assigned,
     take_atoms,
@@ -74,7 +74,7 @@ class RandomExamples:
         model = executor.share("init-model", context.model)
         parts = submit_atoms(context, model, choose_atoms(context, self.n_clusters))
         examples = executor.result(executor.submit("init-examples", _one_atom_each, model, *parts))
-        return self._on_background(context, examples) if is_topic_model_of_words(context) else examples
+        return self._on_background(context, examples) if starts_from_words(context) else examples
 
     def _on_background(self, context: InitContext, examples: Summary) -> Summary:
         corpus = context.survey.mean * context.survey.total_weight

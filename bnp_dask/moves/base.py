@@ -16,6 +16,7 @@ from bnp_dask.execute.base import Executor, Task
 from bnp_dask.model import NO_PAIRS, Model, Posterior
 from bnp_dask.moves.scores import gain_matrix
 from bnp_dask.structure.base import Trial
+from bnp_dask.structure.policy import MovePolicy
 
 SAME = 0.1
 """Share by which a count may change while failures in a row are still counted together."""
@@ -253,12 +254,17 @@ class PlanContext:
     _gains: np.ndarray | None = None
 
     @property
+    def policy(self) -> MovePolicy:
+        """How moves treat clusters of models of this structure."""
+        return self.model.structure.policy
+
+    @property
     def side_by_side(self) -> bool:
         """Whether a move begins to plan while tasks of those before it run, so that workers have more to do at once.
 
         Once clusters are calm births look at nearly all of them; deletes of topics need no tasks.
         """
-        return not (self.calm or self.model.allocation.grouped or self.model.chained)
+        return self.policy.plans_side_by_side and not self.calm
 
     def pair_gains(self) -> np.ndarray:
         """Exact change of the data term if two clusters were united, ``(K, K)`` nats; computed once a lap.
@@ -357,16 +363,6 @@ class Move(Protocol):
     def prepare(self, context: PlanContext) -> None:
         """Ask for atoms to be gathered in this lap, for proposals of the next."""
         ...
-
-
-def at_most(atoms: Batch, size: int, rng: np.random.Generator) -> Batch:
-    """``size`` of the atoms, or all; of atoms in groups so many groups."""
-    if atoms.groups is not None:
-        few = atoms.n_groups <= size
-        return atoms if few else atoms.take_groups(np.sort(rng.choice(atoms.n_groups, size, replace=False)))
-    if atoms.n_atoms <= size:
-        return atoms
-    return atoms.take(np.sort(rng.choice(atoms.n_atoms, size, replace=False)))
 
 
 def record(

@@ -31,7 +31,7 @@ from bnp_dask.moves.base import (
 )
 from bnp_dask.moves.merge import Merge as Pairing
 from bnp_dask.moves.merge import pair_empty
-from bnp_dask.moves.scores import without_data
+from bnp_dask.structure.base import without_data
 
 CLEAR = 0.2
 """A delete that lacks more nats than this per atom of its target, on the whole data, fails clearly.

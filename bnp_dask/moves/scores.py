@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from scipy.special import xlogy
 
@@ -11,6 +9,7 @@ from bnp_dask.core.summary import Summary
 from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation.base import numbers_per_cluster
+from bnp_dask.structure.base import without_data
 
 CHUNK_NUMBERS, LEAST_CHUNK = 2**17, 32
 """Numbers that the unions of pairs scored together have (1 MB: they stay in a core's cache), and pairs at least."""
@@ -61,7 +60,7 @@ def gain_matrix(model: Model, posterior: Posterior, value: Summary) -> np.ndarra
     n_clusters = value.n_clusters
     gains = np.full((n_clusters, n_clusters), -np.inf)
     words = [n for n in model.observation.fields if value.fields[n].dims == ("cluster", "word")]
-    if model.allocation.grouped and words:
+    if model.structure.policy.scores_alike_only and words:
         first, second = alike(value[words[0]])
     else:
         first, second = np.triu_indices(n_clusters, 1)
@@ -99,7 +98,7 @@ def rough_allocation_gains(counts: np.ndarray) -> np.ndarray:
 
 def allocation_gains(model: Model, value: Summary, pairs: np.ndarray) -> np.ndarray:
     """Change of the allocation term without the entropy, for each pair of ids, ``(M,)`` nats; exact for mixtures."""
-    if model.allocation.grouped:  # what groups have in common is not known before the pair was tracked
+    if not model.structure.policy.knows_pair_weights:
         place = np.array([value.position(int(i)) for i in pairs.ravel()], np.int64).reshape(-1, 2)
         return rough_allocation_gains(value["N"])[place[:, 0], place[:, 1]]
     slim = without_data(model, value.without_pairs())
@@ -109,13 +108,6 @@ def allocation_gains(model: Model, value: Summary, pairs: np.ndarray) -> np.ndar
     else:
         unions = (_united(slim, slim.position(a), slim.position(b)) for a, b in pairs)
     return np.array([model.allocation_terms(union)["allocation"] - before for union in unions])
-
-
-def without_data(model: Model, summary: Summary) -> Summary:
-    """The summary without the statistics of the observation model."""
-    names = ("N", *model.allocation.fields)
-    fields = {name: summary.fields[name] for name in names}
-    return replace(summary, fields=fields, values={name: summary[name] for name in names})
 
 
 def _united(slim: Summary, a: int, b: int) -> Summary:

@@ -168,7 +168,7 @@ def report(
         documents = documents_for(what, data)
         settings = _settings(posterior)
         page = page_of_topics(posterior, result, names, documents, run, settings, client)
-    elif posterior.model.chained:
+    elif posterior.model.structure.is_ordered:
         sequences = sequences_for(posterior, what, data)
         page = page_html(posterior, result, names, sequence_sections(posterior, sequences, client))
     elif data is not None:

@@ -142,7 +142,8 @@ def _plan(work: Work, state: State, turn: Round, new: Sequence[int], rounds: boo
     """Begin a round where none is open, and plan births at the new batches of clusters that nobody else has."""
     if not rounds and not turn.is_open:
         begin_lap(replace(work, moves=()), state, state.total)
-    if rounds and not turn.is_open and work.model.chained:  # births at batches give way to trials
+    gives_way = not work.model.structure.policy.splits_beside_trials  # births at batches, to trials
+    if rounds and not turn.is_open and gives_way:
         _begin_round(work, state, turn)
     splits = _splits(work, state, new)
     if rounds and not turn.is_open:
@@ -167,7 +168,8 @@ def _splits(work: Work, state: State, new: Sequence[int]) -> dict[int, Any]:
     """Births at new batches, one for each; none of topics, whose documents elsewhere would have no weight for them."""
     births = [m for m in work.moves if isinstance(m, Birth)]
     plan = state.plan
-    if not births or work.model.allocation.grouped or (work.model.chained and plan.trials):
+    policy = work.model.structure.policy
+    if not births or not policy.splits_at_batches or (plan.trials and not policy.splits_beside_trials):
         return {}
     taken = {i for p in plan.proposals for i in (*p.targets, *p.others)} | {int(i) for i in plan.pairs.ravel()}
     context = plan_context(work, state, taken)

@@ -74,7 +74,7 @@ class Memoized:
     def run(self, work: Work, state: State) -> Iterator[Step]:
         n_batches = work.source.n_batches
         for move in work.moves:
-            if move.at_batch and work.model.allocation.grouped:
+            if move.at_batch and not work.model.structure.policy.splits_at_batches:
                 raise SettingError(
                     f"{move}: the documents of other batches would have no weight for newborn clusters; "
                     "use where='data' with topic models"

@@ -1,21 +1,23 @@
-"""What a task is to try out in a batch, and what it found there."""
+"""How atoms hang together: everything that differs between mixtures, groups and sequences, as one protocol."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.group_states import GroupStates
 from bnp_dask.core.summary import Summary
-from bnp_dask.structure.chains import take_runs
-from bnp_dask.structure.groups import Members, take_members
+from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
+from bnp_dask.structure.policy import MovePolicy
+from bnp_dask.structure.steps import LocalStep
 
 if TYPE_CHECKING:
-    from bnp_dask.model import Posterior
+    from bnp_dask.model import Model, Posterior
+    from bnp_dask.structure.groups import Members
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,24 +71,167 @@ class Visit:
     lost: str = ""
 
 
+class Structure(Protocol):
+    """How the atoms of a batch hang together.
+
+    A structure is frozen and has no state; ``model`` and ``posterior`` are those that ask.  Its local step calls the
+    verbs of the allocation that :mod:`bnp_dask.structure.verbs` names.
+    """
+
+    policy: MovePolicy
+    """How moves treat its clusters."""
+
+    hidden: str
+    """Plural noun of that of an allocation which has no point estimate, such as "its weights"."""
+
+    is_tied: bool
+    """Whether the clusters of atoms of one group or sequence depend on each other, so that data must say its atoms."""
+
+    is_ordered: bool
+    """Whether atoms follow one another: each has a path of states behind it."""
+
+    has_shares: bool
+    """Whether groups have weights of their own, which is what is predicted and scored of them."""
+
+    keeps_few: bool
+    """Whether statistics of one batch are mostly zeros, so that they are packed to be kept."""
+
+    def require(self, allocation: Any) -> None:
+        """SettingError unless the allocation has all verbs that its local step needs."""
+        ...
+
+    def check(self, model: Model, batch: Batch) -> None:
+        """DataError for a batch that the likelihood cannot have produced, or whose groups make no sense."""
+        ...
+
+    def keeps_states(self, model: Model) -> bool:
+        """Whether the next visit of a batch starts from where its groups stood."""
+        ...
+
+    def screens(self, model: Model) -> bool:
+        """Whether local steps may look only at the clusters that matter to an atom."""
+        ...
+
+    def mass(self, batch: Batch) -> float:
+        """Sum of the counts N that a batch adds to all clusters."""
+        ...
+
+    def weight(self, summary: Summary, is_sparse: bool) -> float:
+        """Weight of the rows of a summary as a survey counts it."""
+        ...
+
+    def visit(
+        self,
+        model: Model,
+        posterior: Posterior,
+        batch: Batch,
+        pairs: np.ndarray,
+        trials: Sequence[Trial],
+        sought: Sequence[int],
+        states: GroupStates | None,
+    ) -> Visit:
+        """Local step on a batch that also carries out trials on its atoms; see :meth:`bnp_dask.model.Model.visit`."""
+        ...
+
+    def steps(
+        self, model: Model, posterior: Posterior, batch: Batch, places: np.ndarray
+    ) -> Iterator[tuple[Batch, LocalStep]]:
+        """Local step tile by tile, in order; the unions of the positions ``places (M, 2)`` are tracked.
+
+        Rows of ``resp`` are atoms; of documents of counts they are the words that the tile has.
+        """
+        ...
+
+    def assign(self, model: Model, posterior: Posterior, tile: Batch, places: np.ndarray) -> LocalStep:
+        """Local step on atoms that fit one tile, as :meth:`steps` gives it."""
+        ...
+
+    def summarize(self, model: Model, ids: np.ndarray, batch: Batch, resp: Resp) -> Summary:
+        """Summary of atoms with given responsibilities (times weights); their entropy counts as zero."""
+        ...
+
+    def collect(self, batch: Batch, found: Visit, cluster: int, limit: int, rng: np.random.Generator) -> Batch:
+        """At most ``limit`` of the atoms of a batch that belong to a cluster that was sought, in their order."""
+        ...
+
+    def sample(self, atoms: Batch, size: int, rng: np.random.Generator) -> Batch:
+        """``size`` of the atoms or groups that were collected, or all."""
+        ...
+
+    def alone(self, atoms: Batch) -> Batch:
+        """Collected atoms for those who look at them one by one."""
+        ...
+
+    def part(self, model: Model, posterior: Posterior, cluster: int) -> Model:
+        """The model of the atoms of one cluster."""
+        ...
+
+    def untied(self, model: Model) -> Model:
+        """The model of atoms that are looked at one by one; the model itself where they are independent anyway."""
+        ...
+
+    def untied_summary(self, model: Model, summary: Summary) -> Summary:
+        """Statistics as the model of :meth:`untied` has them."""
+        ...
+
+    def tied_summary(self, model: Model, summary: Summary, whole: Summary) -> Summary:
+        """Statistics as the model has them; how atoms are tied is taken from the ``whole`` data where samples do not
+        say."""
+        ...
+
+    def absorbed(
+        self, model: Model, posterior: Posterior, value: Summary, own: Batch, others: np.ndarray
+    ) -> np.ndarray:
+        """Mass of a cluster's atoms, looked at one by one, that each of some others would take over.
+
+        Parameters
+        ----------
+        model, posterior
+            The model, and the beliefs in force.
+        value
+            Whole-data statistics.
+        own
+            Atoms of the cluster.
+        others
+            Ids, ``(J,)``.
+
+        Returns
+        -------
+        numpy.ndarray
+            ``(J,)``.
+        """
+        ...
+
+
 def draw(index: np.ndarray, limit: int, rng: np.random.Generator) -> np.ndarray:
     """At most ``limit`` of some positions, in their order."""
     return np.sort(rng.choice(index, limit, replace=False)) if len(index) > limit else index
 
 
-def take_sought(batch: Batch, found: Visit, cluster: int, limit: int, rng: np.random.Generator, chained: bool) -> Batch:
-    """At most ``limit`` of the atoms of a batch that belong to a cluster that was sought, in their order.
+def at_most(atoms: Batch, size: int, rng: np.random.Generator) -> Batch:
+    """``size`` of the atoms, or all; of atoms in groups so many groups."""
+    if atoms.groups is not None:
+        few = atoms.n_groups <= size
+        return atoms if few else atoms.take_groups(np.sort(rng.choice(atoms.n_groups, size, replace=False)))
+    if atoms.n_atoms <= size:
+        return atoms
+    return atoms.take(np.sort(rng.choice(atoms.n_atoms, size, replace=False)))
 
-    They are drawn without replacement, and weighted by their mass there: clusters that overlap would otherwise look as
-    if they had the atoms between them twice.  Of sequences (``chained``) they are runs of steps, each a sequence of
-    what is returned.  In topic models these are parts of groups: of at most ``limit`` groups that have a sizeable share
-    of the cluster, what the cluster has of each (see :func:`bnp_dask.structure.groups.take_members`).
+
+def absorbed_rows(model: Model, posterior: Posterior, params: Any, own: Batch, others: np.ndarray) -> np.ndarray:
+    """Mass of the atoms ``own`` that each of the clusters ``others`` would take over, ``(J,)``.
+
+    They stay what they are, so that their parameters are known; only their weights, ``params`` of the mixture
+    ``model``, are others without the cluster whose atoms these are.
     """
-    share = found.shares.get(cluster)
-    if share is not None:
-        return take_members(batch, share, draw(share.groups, limit, rng))
-    members = found.members[cluster]
-    if chained:
-        return take_runs(batch, members[0], members[1], limit, rng)
-    drawn = draw(np.arange(members.shape[1]), limit, rng)
-    return replace(batch.take(members[0, drawn].astype(np.int64)), weights=members[1, drawn])
+    log_lik = model.observation.expected_log_lik(posterior.observation, own)
+    log_lik = np.ascontiguousarray(log_lik[:, posterior.positions(others)])
+    allocation: Any = model.allocation
+    return cluster_sums(allocation.local_step(params, log_lik, own, np.zeros((0, 2), np.int64)).resp)
+
+
+def without_data(model: Model, summary: Summary) -> Summary:
+    """Summary without the statistics of the observation model."""
+    names = ("N", *model.allocation.fields)
+    fields = {name: summary.fields[name] for name in names}
+    return replace(summary, fields=fields, values={name: summary[name] for name in names})

@@ -8,37 +8,141 @@ and from all other states in :class:`~bnp_dask.core.summary.Links`, and H is wha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from bnp_dask.allocation.base import LocalStep
-from bnp_dask.allocation.chain_step import shifted
-from bnp_dask.allocation.dp_mixture import DPMixture
 from bnp_dask.core.batch import Batch
+from bnp_dask.core.group_states import GroupStates
 from bnp_dask.core.summary import Links, Summary
+from bnp_dask.inputs.protocols import require
 from bnp_dask.kernels.hmm.merge_entropy import merge_losses
 from bnp_dask.kernels.hmm.restricted import Block, find_block, share_block
+from bnp_dask.kernels.mixture.resp import Resp
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
+from bnp_dask.structure.base import Trial, Visit, absorbed_rows
+from bnp_dask.structure.policy import OF_CHAINS
+from bnp_dask.structure.sequences import sequence_offsets, sequence_weights, shifted
+from bnp_dask.structure.steps import LocalStep
+from bnp_dask.structure.trials import Shares
+from bnp_dask.structure.verbs import ChainedAllocation
+from bnp_dask.structure.visit import summarize_rows, visit_rows
 
 if TYPE_CHECKING:
     from bnp_dask.model import Model, Posterior
-    from bnp_dask.structure.base import Trial
-    from bnp_dask.structure.trials import Shares
 
 
-def loose(model: Model, gamma: float = 1.0) -> Model:
-    """The model without its chains: a DP mixture of steps, for small runs on steps that were sampled one by one."""
-    return replace(model, allocation=DPMixture(gamma))
+@dataclass(frozen=True)
+class Chains:
+    """Structure of hidden Markov models: atoms are steps of sequences, and each step's state depends on the one before.
+
+    Its allocation has the verbs of :class:`~bnp_dask.structure.verbs.ChainedAllocation`.
+    """
+
+    policy = OF_CHAINS
+    hidden = "the transitions of its states"
+    is_tied = True
+    is_ordered = True
+    has_shares = False
+    keeps_few = False
+
+    def require(self, allocation: Any) -> None:
+        require("allocation", allocation, ChainedAllocation, "HDPHMM()")
+
+    def check(self, model: Model, batch: Batch) -> None:
+        model.observation.check(batch)
+        sequence_weights(batch, sequence_offsets(batch))
+
+    def keeps_states(self, model: Model) -> bool:
+        return False
+
+    def screens(self, model: Model) -> bool:
+        return False
+
+    def mass(self, batch: Batch) -> float:
+        return batch.total_weight
+
+    def weight(self, summary: Summary, is_sparse: bool) -> float:
+        return float(summary["N"].sum())
+
+    def visit(
+        self,
+        model: Model,
+        posterior: Posterior,
+        batch: Batch,
+        pairs: np.ndarray,
+        trials: Sequence[Trial],
+        sought: Sequence[int],
+        states: GroupStates | None,
+    ) -> Visit:
+        places = posterior.positions(pairs).reshape(-1, 2)
+        steps = (self.steps if trials or sought else self.sweep)(model, posterior, batch, places)
+        return visit_rows(model, posterior, batch, steps, pairs, chain_runs(model, posterior, trials), sought)
+
+    def steps(
+        self, model: Model, posterior: Posterior, batch: Batch, places: np.ndarray
+    ) -> Iterator[tuple[Batch, LocalStep]]:
+        for tile in model.allocation.tiles(batch, posterior.n_clusters):
+            yield tile, self.assign(model, posterior, tile, places)
+
+    def assign(self, model: Model, posterior: Posterior, tile: Batch, places: np.ndarray) -> LocalStep:
+        log_lik = model.observation.expected_log_lik(posterior.observation, tile)
+        return cast(ChainedAllocation, model.allocation).local_step(posterior.allocation, log_lik, tile, places)
+
+    def sweep(
+        self, model: Model, posterior: Posterior, batch: Batch, places: np.ndarray
+    ) -> Iterator[tuple[Batch, LocalStep]]:
+        """The local step in small pieces, in an order of their own, for sums alone."""
+        log_lik = partial(model.observation.expected_log_lik, posterior.observation)
+        return cast(ChainedAllocation, model.allocation).sweep(posterior.allocation, log_lik, batch, places)
+
+    def summarize(self, model: Model, ids: np.ndarray, batch: Batch, resp: Resp) -> Summary:
+        return summarize_rows(model, ids, batch, resp)
+
+    def collect(self, batch: Batch, found: Visit, cluster: int, limit: int, rng: np.random.Generator) -> Batch:
+        """Runs of steps with at most ``limit`` steps in all, each a sequence of the batch that is returned."""
+        members = found.members[cluster]
+        return take_runs(batch, members[0], members[1], limit, rng)
+
+    def sample(self, atoms: Batch, size: int, rng: np.random.Generator) -> Batch:
+        return runs_at_most(atoms, size, rng)
+
+    def alone(self, atoms: Batch) -> Batch:
+        return replace(atoms, groups=None)
+
+    def part(self, model: Model, posterior: Posterior, cluster: int) -> Model:
+        return model
+
+    def untied(self, model: Model) -> Model:
+        """The model without its chains: a mixture of steps."""
+        return replace(model, allocation=cast(ChainedAllocation, model.allocation).untied())
+
+    def untied_summary(self, model: Model, summary: Summary) -> Summary:
+        """Counts and statistics of the likelihood; entropies count as zero."""
+        empty = self.untied(model).empty_summary(summary.ids)
+        return replace(empty, values={**empty.values, **_shared(model, summary)})
+
+    def tied_summary(self, model: Model, summary: Summary, whole: Summary) -> Summary:
+        """How states follow is taken from the whole data where a sample does not say."""
+        if all(name in summary for name in model.allocation.fields):
+            return summary
+        whole = whole.take(summary.ids)
+        return replace(whole, values={**whole.values, **_shared(model, summary)})
+
+    def absorbed(
+        self, model: Model, posterior: Posterior, value: Summary, own: Batch, others: np.ndarray
+    ) -> np.ndarray:
+        untied = self.untied(model)
+        params = untied.allocation_step(self.untied_summary(model, value.take(others)))
+        return absorbed_rows(untied, posterior, params, own, others)
 
 
-def unchained(model: Model, summary: Summary) -> Summary:
-    """Statistics of chains as :func:`loose` has them; entropies count as zero."""
-    empty = loose(model).empty_summary(summary.ids)
-    shared = {name: summary[name] for name in ("N", *model.observation.fields)}
-    return replace(empty, values={**empty.values, **shared})
+def _shared(model: Model, summary: Summary) -> dict[str, np.ndarray]:
+    """Statistics that the model has with chains and without."""
+    return {name: summary[name] for name in ("N", *model.observation.fields)}
 
 
 LONGEST = 64

@@ -2,29 +2,139 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from scipy import sparse
 
-from bnp_dask.allocation.base import GroupedAllocation
-from bnp_dask.allocation.document_step import GroupStep, Tokens
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.group_states import GroupStates, concatenate_states
 from bnp_dask.core.summary import Summary
 from bnp_dask.errors import SettingError
-from bnp_dask.kernels.mixture.resp import WordResp
+from bnp_dask.inputs.protocols import require
+from bnp_dask.kernels.mixture.resp import Resp, WordResp
+from bnp_dask.kernels.numeric.arithmetic import matmul
+from bnp_dask.kernels.topics.counts import count_sums
 from bnp_dask.observation.base import Observation, TokenObservation
 from bnp_dask.observation.missing.entries import completed
+from bnp_dask.structure.base import Trial, Visit, at_most, draw
+from bnp_dask.structure.policy import OF_GROUPS
+from bnp_dask.structure.steps import GroupStep, LocalStep, Tokens
+from bnp_dask.structure.verbs import GroupedAllocation
+from bnp_dask.structure.visit import summarize_rows
 
 if TYPE_CHECKING:
     from bnp_dask.model import Model, Posterior
-    from bnp_dask.structure.base import Trial
 
 SIZEABLE = 1.0
 """Expected tokens of a cluster that a group needs to be gathered for it."""
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Structure of topic models: atoms are tokens of groups (documents), and each group has weights of its own.
+
+    Its allocation has the verbs of :class:`~bnp_dask.structure.verbs.GroupedAllocation`.
+    """
+
+    policy = OF_GROUPS
+    hidden = "the weights of its groups"
+    is_tied = True
+    is_ordered = False
+    has_shares = True
+    keeps_few = True
+
+    def require(self, allocation: Any) -> None:
+        require("allocation", allocation, GroupedAllocation, "HDPTopics()")
+
+    def check(self, model: Model, batch: Batch) -> None:
+        """Let the likelihood check a batch; to a topic model a document without any word is as good as others."""
+        model.observation.check(with_words(batch))
+
+    def keeps_states(self, model: Model) -> bool:
+        return cast(GroupedAllocation, model.allocation).keeps_states
+
+    def screens(self, model: Model) -> bool:
+        return False
+
+    def mass(self, batch: Batch) -> float:
+        if not batch.is_sparse:
+            return batch.total_weight
+        tokens = np.asarray(batch.x.sum(axis=1), np.float64)
+        return float(tokens.sum() if batch.weights is None else matmul(tokens, batch.weights))
+
+    def weight(self, summary: Summary, is_sparse: bool) -> float:
+        """Documents where tokens are the atoms, else atoms."""
+        return float(summary["docs"]) if is_sparse else float(summary["N"].sum())
+
+    def visit(
+        self,
+        model: Model,
+        posterior: Posterior,
+        batch: Batch,
+        pairs: np.ndarray,
+        trials: Sequence[Trial],
+        sought: Sequence[int],
+        states: GroupStates | None,
+    ) -> Visit:
+        done = visit_groups(model, posterior, batch, pairs, trials, sought, states)
+        return Visit(done.summary, done.parts, shares=done.members, states=done.states)
+
+    def steps(
+        self, model: Model, posterior: Posterior, batch: Batch, places: np.ndarray
+    ) -> Iterator[tuple[Batch, LocalStep]]:
+        check_tokens(model, batch)
+        for tile in model.allocation.tiles(batch, posterior.n_clusters):
+            yield tile, self.assign(model, posterior, tile, places)
+
+    def assign(self, model: Model, posterior: Posterior, tile: Batch, places: np.ndarray) -> LocalStep:
+        laid, none = lay_out(tile), np.zeros((0, posterior.n_clusters), np.bool_)
+        table = laid.log_lik(model.observation, posterior.observation)
+        allocation = cast(GroupedAllocation, model.allocation)
+        step = allocation.local_step(posterior.allocation, laid.tokens, table, places, none, None)
+        return LocalStep(step.sums, step.values, step.pair_values)
+
+    def summarize(self, model: Model, ids: np.ndarray, batch: Batch, resp: Resp) -> Summary:
+        if isinstance(batch.x, np.ndarray):
+            return summarize_rows(model, ids, batch, resp)
+        check_tokens(model, batch)  # its atoms are tokens
+        counts = np.ascontiguousarray(count_sums(resp, batch.x).T)
+        own = summarize_words(model.observation, batch, counts, np.arange(batch.n_features))
+        empty = model.empty_summary(ids)
+        return replace(empty, values={**empty.values, "N": counts.sum(axis=0), **own})
+
+    def collect(self, batch: Batch, found: Visit, cluster: int, limit: int, rng: np.random.Generator) -> Batch:
+        """Parts of at most ``limit`` of the groups with a sizeable share of a cluster; see :func:`take_members`."""
+        share = found.shares[cluster]
+        return take_members(batch, share, draw(share.groups, limit, rng))
+
+    def sample(self, atoms: Batch, size: int, rng: np.random.Generator) -> Batch:
+        return at_most(atoms, size, rng)
+
+    def alone(self, atoms: Batch) -> Batch:
+        return atoms
+
+    def part(self, model: Model, posterior: Posterior, cluster: int) -> Model:
+        """The model of parts of documents, whose topics share the prior mass of the topic that they were."""
+        share = float(posterior.weights[posterior.positions(np.array(cluster))])
+        allocation: Any = cast(GroupedAllocation, model.allocation).within(share)
+        return replace(model, allocation=allocation)
+
+    def untied(self, model: Model) -> Model:
+        return model
+
+    def untied_summary(self, model: Model, summary: Summary) -> Summary:
+        return summary
+
+    def tied_summary(self, model: Model, summary: Summary, whole: Summary) -> Summary:
+        return summary
+
+    def absorbed(
+        self, model: Model, posterior: Posterior, value: Summary, own: Batch, others: np.ndarray
+    ) -> np.ndarray:
+        return model.local_step(model.global_step(value.take(others)), own)["N"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,11 +229,11 @@ def visit_groups(
         own = None if before is None else before.groups(start, start + tile.n_groups)
         table = laid.log_lik(model.observation, posterior.observation)
         step = allocation.local_step(posterior.allocation, laid.tokens, table, places, sets, own)
-        model.add_groups(out.summary, laid, step, posterior.observation)
+        add_groups(model, out.summary, laid, step, posterior.observation)
         _keep(kept, "", step, posterior.ids)
         for j, trial in enumerate(trials):
             given = _try_out(model, posterior, trial, laid, step.mass[:, j], step.states)
-            model.add_groups(out.parts[trial.name], laid, given, trial.beliefs.observation)
+            add_groups(model, out.parts[trial.name], laid, given, trial.beliefs.observation)
             _keep(kept, trial.name, given, trial.beliefs.ids)
         masses.append(step.mass[:, len(trials) :])
         start += tile.n_groups
@@ -131,6 +241,15 @@ def visit_groups(
     _note_members(out, batch, sought, masses)
     _clear_shared(model, out.parts)
     return out
+
+
+def add_groups(model: Model, total: Summary, laid: Laid, step: GroupStep, params: Any) -> None:
+    """Add a tile of groups to ``total``, clusters with ``params``; what ``total`` does not ask for is left out."""
+    values = {"N": step.sums.sum(axis=0), **step.values, **laid.summarize(model.observation, params, step.sums)}
+    for name, value in values.items():
+        total.values[name][...] += value
+    for name, value in total.pair_values.items() if total.n_pairs else ():
+        value[...] += step.pair_values[name]
 
 
 def with_words(batch: Batch) -> Batch:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, cast, runtime_checkable
 
-from bnp_dask.allocation.base import LearningAllocation
 from bnp_dask.core.finite import require_finite_terms
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import one_of
@@ -15,6 +14,24 @@ if TYPE_CHECKING:
 
 LearnPrior = Literal["never", "diagonal", "full"]
 """What :class:`~bnp_dask.model.Model` takes for ``learn_prior``."""
+
+
+@runtime_checkable
+class LearningAllocation(Protocol):
+    """What an allocation model provides besides if its concentration can be learned."""
+
+    @property
+    def gamma(self) -> float:
+        """The concentration."""
+        ...
+
+    def learned(self, params: Any) -> Self:
+        """The concentration that raises the objective and the log hyperprior most, for these parameters."""
+        ...
+
+    def log_hyperprior(self) -> float:
+        """Log density of the concentration, nats, up to a constant."""
+        ...
 
 
 def require_learning(model: Model) -> None:

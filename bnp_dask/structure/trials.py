@@ -8,19 +8,20 @@ trial's statistics are exact for it, and a lap with trials costs little more tha
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from bnp_dask.allocation.base import LocalStep
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Summary
 from bnp_dask.kernels.mixture.resp import Resp, SparseResp, columns_of, resp_entropy
 from bnp_dask.observation.missing.entries import CompletingObservation, lacks_any
+from bnp_dask.structure.base import Trial
+from bnp_dask.structure.steps import LocalStep
+from bnp_dask.structure.verbs import MixtureAllocation
 
 if TYPE_CHECKING:
     from bnp_dask.model import Model, Posterior
-    from bnp_dask.structure.base import Trial
 
 NOTICEABLE = 1e-3
 """Responsibility of the clusters in focus below which an atom is left alone."""
@@ -115,7 +116,8 @@ class TrialRun:
         """What the receivers get of some atoms of which the donors hold ``held (n, J)``, and what the donors had."""
         beliefs = self.trial.beliefs
         log_lik = self.model.observation.expected_log_lik(beliefs.observation, atoms)
-        step = self.model.allocation.reassign(beliefs.allocation, log_lik, atoms, held.sum(axis=1))
+        allocation = cast(MixtureAllocation, self.model.allocation)
+        step = allocation.reassign(beliefs.allocation, log_lik, atoms, held.sum(axis=1))
         donors = np.array(self.trial.donors, np.int64)
         if self.all_of_them:
             new = self.model.summary_of(beliefs.ids, atoms, step, beliefs.observation)

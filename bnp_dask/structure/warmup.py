@@ -7,7 +7,7 @@ still takes a tenth of a second or so for each model.
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +21,9 @@ from bnp_dask.kernels.mixture.resp import (
     scale_rows,
     top_resp_from_screened,
 )
-from bnp_dask.model import Posterior
+
+if TYPE_CHECKING:
+    from bnp_dask.model import Posterior
 
 FEW = 4
 """Atoms, or groups of atoms, that are looked at."""
@@ -44,7 +46,7 @@ def warm(posterior: Posterior, batch: Batch) -> float:
     """
     start = time.perf_counter()
     model = posterior.model
-    whole = model.allocation.grouped or model.chained or batch.groups is not None
+    whole = model.structure.is_tied or batch.groups is not None
     few = batch.take_groups(np.arange(min(FEW, batch.n_groups))) if whole else batch.rows(0, min(FEW, batch.n_atoms))
     tracked = [name for name, field in model.fields.items() if field.has_pairs]
     pairs = np.array([[posterior.ids[0], posterior.ids[-1]]] if tracked and posterior.n_clusters > 1 else [])

@@ -9,10 +9,11 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp, xlogy
 
-from bnp_dask.allocation.base import Allocation, LocalStep, PointAllocation
+from bnp_dask.allocation.base import Allocation, PointAllocation
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.kernels.mixture.resp import cluster_sums
+from bnp_dask.structure.steps import LocalStep
 from bnp_dask.testing.parts import (
     NO_PAIRS,
     assert_stationary_maximum,

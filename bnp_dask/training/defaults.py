@@ -50,9 +50,10 @@ def default_init(model: Model, is_sparse: bool, n_atoms: int, n_clusters: int | 
     Topics of words start from a sampled state, whose size is set by the data; states of sequences from blocks of
     consecutive steps if their number is learned or a step is about how things change; all others from k-means.
     """
-    if model.allocation.grouped and is_sparse and isinstance(model.observation, Multinomial):
+    if model.structure.has_shares and is_sparse and isinstance(model.observation, Multinomial):
         return SampledTopics(n_clusters)
-    if model.chained and (model.allocation.nonparametric or isinstance(model.observation, AutoRegressiveGaussian)):
+    changes = model.allocation.nonparametric or isinstance(model.observation, AutoRegressiveGaussian)
+    if model.structure.is_ordered and changes:
         usual = N_STATES if model.allocation.nonparametric else N_CLUSTERS
         return ContiguousBlocks(min(usual, n_atoms) if n_clusters is None else n_clusters)
     return BregmanKMeans(min(N_CLUSTERS, n_atoms) if n_clusters is None else n_clusters)

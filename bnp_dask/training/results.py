@@ -275,7 +275,7 @@ def to_xarray(posterior: Posterior) -> xarray.Dataset:
     found = {"weight": each(posterior.weights)}
     if posterior.summary is not None:
         found["count"] = each(posterior.summary["N"])
-    if model.chained:
+    if model.structure.is_ordered:
         expected = transitions(posterior)
         found["start"] = each(expected.start)
         found["transition"] = by_feature(expected.matrix, posterior.ids.tolist(), "cluster")

@@ -22,7 +22,7 @@ from bnp_dask.moves.births.hmm_windows import best_cut, best_windows, settle
 from bnp_dask.observation import AutoRegressiveGaussian, Bernoulli, DiagGaussian, Gaussian, with_previous
 from bnp_dask.schedules import Memoized
 from bnp_dask.structure.base import Trial
-from bnp_dask.structure.chains import loose, runs_at_most, take_runs
+from bnp_dask.structure.chains import runs_at_most, take_runs
 from bnp_dask.training.train import train
 from tests.chains.parts import KINDS, check_objective, model_of, sequences
 from tests.chains.test_exact import exchanged_chains
@@ -160,7 +160,8 @@ def test_runs_that_overlap_too_much_for_single_steps_are_told_apart():
     true = np.repeat(np.arange(20) % 2, 40)
     x = true[:, None] * 1.2 + rng.normal(size=(800, 2))
     runs = Batch(x, groups=np.arange(0, 801, 40))
-    model = loose(model_of("plain", runs))
+    tied = model_of("plain", runs)
+    model = tied.structure.untied(tied)
     labels, found = run_labels(model, runs, np.random.default_rng(0))
     assert found == 2
     assert min(np.mean(labels == true), np.mean(labels != true)) == 0.0

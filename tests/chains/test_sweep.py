@@ -65,7 +65,8 @@ def test_what_scaled_numbers_do_not_reach_is_done_by_logarithms(pieces):
     posterior = model.global_step(model.summarize(np.array([10, 13]), batch, np.eye(2)[state]))
     stuck = np.where(np.eye(2) > 0, 0.0, -5000.0)
     posterior = replace(posterior, allocation=replace(posterior.allocation, log_trans=stuck))
-    logarithms = [step.chain is not None for _, step in model.sweep(posterior, batch, np.zeros((0, 2), np.int64))]
+    pieces = model.structure.sweep(model, posterior, batch, np.zeros((0, 2), np.int64))
+    logarithms = [step.chain is not None for _, step in pieces]
     assert logarithms == [True]  # the tile as one piece, with the state of whole sequences
     whole, swept = both_ways(posterior, batch, PAIRS[:1])
     for name in whole.values:
@@ -77,7 +78,7 @@ def test_rows_come_with_their_responsibilities(pieces):
     posterior = begin(model_of("sticky", batch), batch)
     no_pairs = np.zeros((0, 2), np.int64)
     (_, whole), found = next(posterior.model.steps(posterior, batch)), np.zeros((0, 5))
-    for piece, step in posterior.model.sweep(posterior, batch, no_pairs):
+    for piece, step in posterior.model.structure.sweep(posterior.model, posterior, batch, no_pairs):
         assert len(piece.x) == len(step.resp)
         found = np.concatenate([step.resp, found])
     assert_allclose(found, whole.resp, atol=1e-13)

@@ -8,6 +8,7 @@ from scipy.special import betaln, psi
 import bnp_dask as bnp
 from bnp_dask.allocation.mixture_step import mixture_local_step, mixture_reassign, mixture_tiles
 from bnp_dask.core.summary import Field
+from bnp_dask.structure.independent import Independent
 
 
 @bnp.register
@@ -39,7 +40,7 @@ class PitmanYor:
     gamma: float = 1.0
     discount: float = 0.25
     top: int | None = None
-    grouped = False
+    structure = Independent()
     nonparametric = True
 
     def __post_init__(self):

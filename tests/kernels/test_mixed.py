@@ -141,7 +141,7 @@ def test_ill_conditioned_offset_and_scaled_data_end_like_double(monkeypatch):
     model = bnp.Model(bnp.DPMixture(), bnp.Gaussian()).with_prior(survey_batch(batch))
     resp = SparseResp(label[:, None], np.ones((n, 1)), k)
     posterior = model.global_step(model.summarize(np.arange(k), batch, resp))
-    taken = [found for _, found in model.screened(posterior, batch)]
+    taken = [found for _, found in model.structure.screened(model, posterior, batch)]
     assert any(found is not None for found in taken)
     mixed, dense = (m.local_step(posterior, batch) for m in (model, double(posterior).model))
     np.testing.assert_allclose(mixed["N"], dense["N"], rtol=1e-10)

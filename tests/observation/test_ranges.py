@@ -274,7 +274,7 @@ MASSES = {
 
 def run(make, x, groups, value):
     model = make(value)
-    grouped = model.allocation.grouped
+    grouped = model.structure.has_shares
     data = sparse.csr_array(x) if grouped else bnp.as_source(x, groups=groups, batch_size=130)
     init = bnp.RandomExamples(3) if grouped else bnp.BregmanKMeans(3)
     with warnings.catch_warnings():

@@ -58,10 +58,10 @@ def rows_and_weights(heavy):
 def batches(model, heavy):
     """A batch for each place: atoms, images of four patches, or a sequence."""
     x, weights = rows_and_weights(heavy)
-    if model.allocation.grouped:
+    if model.structure.has_shares:
         groups = np.arange(0, SIZE + 1, 4)
     else:
-        groups = np.array([0, SIZE]) if model.chained else None
+        groups = np.array([0, SIZE]) if model.structure.is_ordered else None
     spans = [slice(b * SIZE, (b + 1) * SIZE) for b in range(len(PLACES))]
     return [Batch(x[s], weights[s], f"place {b}", groups) for b, s in enumerate(spans)]
 
@@ -69,7 +69,7 @@ def batches(model, heavy):
 def run(model, schedule, heavy=10.0):
     """Rows of the history."""
     work = prepare(model, batches(model, heavy))
-    begin = Batch(np.tile(BEGIN, (5, 1)), groups=np.arange(11) if model.allocation.grouped else None)
+    begin = Batch(np.tile(BEGIN, (5, 1)), groups=np.arange(11) if model.structure.has_shares else None)
     state = State.start(work.model, work.model.summarize(np.arange(2), begin, np.tile(np.eye(2), (5, 1))), len(PLACES))
     return [step.row for step in schedule.run(work, state) if step.row is not None]
 

@@ -25,10 +25,13 @@ from bnp_dask.moves.births.small_run import WORDS, create
 from bnp_dask.moves.scores import NEAREST, alike, all_pairs, data_gains, gain_matrix
 from bnp_dask.observation import Gaussian, Multinomial
 from bnp_dask.schedules import Memoized
+from bnp_dask.structure.groups import Groups
+from bnp_dask.structure.independent import Independent
 from bnp_dask.training.train import train
 from tests.topics.bars import bars_corpus
 
 MOVES = (Birth(sample=300), Merge(), Delete())
+GROUPS = Groups()
 
 
 def go(k: int, seed: int = 0, laps: int = 12, docs: int = 400, client=None):
@@ -116,10 +119,10 @@ def test_parts_of_documents_have_the_prior_mass_of_their_topic():
 def test_documents_whose_words_are_looked_at():
     """As many tokens over all clusters, whatever the documents' length; never fewer than a small run takes."""
 
-    def gathered(n_clusters, tokens, grouped=True, is_sparse=True):
+    def gathered(n_clusters, tokens, structure=GROUPS, is_sparse=True):
         context = SimpleNamespace(
             source=SimpleNamespace(is_sparse=is_sparse),
-            model=SimpleNamespace(allocation=SimpleNamespace(grouped=grouped)),
+            policy=structure.policy,
             survey=SimpleNamespace(mean=np.full(10, tokens / 10)),
             value=SimpleNamespace(n_clusters=n_clusters),
             at_most_sampled=lambda atoms: atoms,
@@ -128,7 +131,7 @@ def test_documents_whose_words_are_looked_at():
 
     assert gathered(1, 40) == WORDS_SEEN * 1000 // 40
     assert gathered(4, 80) == WORDS_SEEN * 1000 // 320
-    assert gathered(50, 40) == gathered(1, 1e6) == gathered(1, 40, grouped=False) == 2000
+    assert gathered(50, 40) == gathered(1, 1e6) == gathered(1, 40, structure=Independent()) == 2000
     assert gathered(1, 40, is_sparse=False) == 2000
 
 

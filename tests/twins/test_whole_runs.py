@@ -34,7 +34,8 @@ def run(monkeypatch):
         monkeypatch.undo()
         work = prepare(model, batches, seed, moves)
         state = start_random(work, k)
-        follower = Follower(twin(work.model, batches), len(batches), recorded(monkeypatch, batches), work.model.chained)
+        is_chain = work.model.structure.is_ordered
+        follower = Follower(twin(work.model, batches), len(batches), recorded(monkeypatch, batches), is_chain)
         with one_blas_thread():
             rows = follower.follow(rows_of(schedule.run(work, state)))
         for claim in follower.claims:

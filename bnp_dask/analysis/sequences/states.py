@@ -24,7 +24,7 @@ Namer = Callable[[], tuple[pa.Array, np.ndarray]]
 
 def require_chains(model: Model, what: str) -> None:
     """SettingError unless the model is a hidden Markov model."""
-    if not model.chained:
+    if not model.structure.is_ordered:
         raise SettingError(
             f"{what} is for hidden Markov models, whose steps follow one another; this is a "
             f"{type(model.allocation).__name__}"

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from bnp_dask.allocation import HDPTopics
 from bnp_dask.analysis.topics.documents import as_documents, atom_labels, check_documents, find_topics, own_step
 from bnp_dask.core.batch import Batch
 from bnp_dask.model import Model, Posterior
@@ -14,7 +13,7 @@ from bnp_dask.model import Model, Posterior
 
 def n_shares(model: Model, n_clusters: int) -> int:
     """Numbers in a row of shares: one per topic, and in HDP models one for all topics that were not met yet."""
-    return n_clusters + isinstance(model.allocation, HDPTopics)
+    return n_clusters + (model.structure.has_shares and model.allocation.nonparametric)
 
 
 def assign_documents(

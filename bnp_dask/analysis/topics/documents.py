@@ -14,8 +14,8 @@ import numpy as np
 from scipy import sparse
 from scipy.special import psi
 
-from bnp_dask.allocation import LDA, DocumentStep, HDPTopics
-from bnp_dask.allocation.document_step import LOWEST, Tokens
+from bnp_dask.allocation import DocumentStep
+from bnp_dask.allocation.document_step import LOWEST
 from bnp_dask.core.batch import Batch
 from bnp_dask.errors import SettingError
 from bnp_dask.kernels.mixture.resp import resp_from_weights
@@ -24,33 +24,27 @@ from bnp_dask.kernels.topics import document_step as kernel
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation import Multinomial
 from bnp_dask.structure.groups import check_tokens, lay_out
+from bnp_dask.structure.steps import Tokens
+from bnp_dask.structure.verbs import GroupedAllocation
 
 TILE_NUMBERS = 2**19
 """Numbers in a dense (documents, topics) tile (4 MB)."""
 
 
-def is_topic_model(model: Model) -> bool:
-    """Whether documents have weights of their own, and nothing else ties their tokens together."""
-    return isinstance(model.allocation, (LDA, HDPTopics))
-
-
 def counts_words(model: Model) -> bool:
     """Whether it is a topic model of words."""
-    return is_topic_model(model) and isinstance(model.observation, Multinomial)
+    return model.structure.has_shares and isinstance(model.observation, Multinomial)
 
 
 def prior_mass(posterior: Posterior) -> tuple[np.ndarray, float]:
     """``alpha pi_k (K,)``, and ``alpha pi_{>K}`` for all topics that were not met yet (0 for LDA)."""
-    match posterior.model.allocation:
-        case HDPTopics(alpha=alpha):
-            return alpha * posterior.allocation.pi, alpha * posterior.allocation.rest
-        case LDA(alpha=alpha):
-            return alpha * posterior.allocation.pi, 0.0
-        case other:
-            raise SettingError(
-                f"{type(other).__name__} gives no document weights of its own; this needs a topic model, such as "
-                "HDPTopics() or LDA()"
-            )
+    model = posterior.model
+    if not model.structure.has_shares:
+        raise SettingError(
+            f"{type(model.allocation).__name__} gives no document weights of its own; this needs a topic model, such "
+            "as HDPTopics() or LDA()"
+        )
+    return cast(GroupedAllocation, model.allocation).prior_mass(posterior.allocation)
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +145,7 @@ def find_topics(posterior: Posterior, batch: Batch, step: DocumentStep) -> Docum
     else:
         log_lik = laid.log_lik(posterior.model.observation, posterior.observation)
         found = _fold_in(step, prior, rest, tokens, log_lik)
-    has_rest = isinstance(posterior.model.allocation, HDPTopics)
+    has_rest = posterior.model.allocation.nonparametric
     return DocumentTopics(found[0], found[1].astype(np.int64), found[2], prior, rest, length, has_rest)
 
 

@@ -26,7 +26,7 @@ LEAST = 8
 def run_labels(model: Model, runs: Batch, rng: np.random.Generator) -> tuple[np.ndarray, int]:
     """Cluster of each row ``(n,)``, and how many there are: runs are cut into pieces and the most alike united.
 
-    ``model`` is one of single atoms (see :func:`bnp_dask.structure.chains.loose`).
+    ``model`` is one of single atoms (see :func:`bnp_dask.structure.base.Structure.untied`).
     """
     pieces = _pieces(runs.group_offsets)
     piece_of_row = np.repeat(np.arange(len(pieces) - 1), np.diff(pieces))

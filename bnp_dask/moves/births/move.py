@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import Literal
 
 import numpy as np
 
-from bnp_dask.allocation.base import GroupedAllocation
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Exchange, Summary
@@ -23,12 +22,11 @@ from bnp_dask.execute.base import Task
 from bnp_dask.initialize.base import child_rng
 from bnp_dask.inputs.settings import hold, number_from, one_of, positive_number, shown, whole_number
 from bnp_dask.model import Model, Posterior
-from bnp_dask.moves.base import MORE, WHOLE, Gather, PlanContext, Planning, Proposal, Split, at_most
+from bnp_dask.moves.base import MORE, WHOLE, Gather, PlanContext, Planning, Proposal, Split
 from bnp_dask.moves.births.hmm_windows import plan_windows
 from bnp_dask.moves.births.small_run import WORDS, create
 from bnp_dask.observation.base import numbers_per_cluster
-from bnp_dask.structure.base import Trial, Visit
-from bnp_dask.structure.chains import runs_at_most
+from bnp_dask.structure.base import Trial, Visit, at_most
 
 SHARE = 0.15
 """Work of small runs in a lap, as a share of the lap's own (atom-cluster pairs); ``MORE`` times that once clusters are
@@ -125,14 +123,13 @@ class Birth:
         return False
 
     def plan(self, context: PlanContext) -> Planning:
-        chained = context.model.chained
-        windows = self.windows if chained else 0
+        windows = self.windows if context.policy.has_windows else 0
         odd = context.lap % 2 == 1
         if windows and odd and self.where == "data":
             plan_windows(context, windows, self.window, self.tries, self.change)
         if self.where == "data":
             yield from self._plan_trials(context)
-        elif not chained:
+        elif context.policy.splits_beside_trials:
             self._plan_splits(context, self._targets(context))
         elif odd and not context.trials:
             # a trial counts steps to and from every state there is, and now there will be new ones within the lap
@@ -222,9 +219,9 @@ class Birth:
         key, few = (context.lap, 11, target), self._sample(context)
         seen = self._documents(context, few) if failed == 0 else few
         sample = _some(context.model, context.atoms[target], seen, child_rng(context.seed, *key, 1))
-        model, widths = self._model(context, target), self._widths(failed, _has_words(context.model, sample))
+        widths = self._widths(failed, _has_words(context.model, sample))
         args = (
-            model,
+            context.model.structure.part(context.model, context.posterior, target),
             sample,
             context.count(target),
             widths,
@@ -234,15 +231,6 @@ class Birth:
             few,
         )
         return f"propose-lap{context.lap}-birth-of-cluster{target}", create, args
-
-    def _model(self, context: PlanContext, target: int) -> Model:
-        """The model of a target's atoms alone: of documents these are parts, whose topics share the target's prior."""
-        model = context.model
-        if not model.allocation.grouped:
-            return model
-        share = float(context.posterior.weights[context.value.position(target)])
-        allocation: Any = cast(GroupedAllocation, model.allocation).within(share)
-        return replace(model, allocation=allocation)
 
     def _widths(self, failed: int, words: bool = False) -> tuple[int, ...]:
         """Numbers of new clusters to start a small run with: many at first, then fewer.
@@ -258,12 +246,12 @@ class Birth:
         """Atoms of a small run at most."""
         wanted = max(self.sample, int(SAMPLE_NUMBERS * numbers_per_cluster(context.model.observation)))
         if context.source.is_sparse:  # a document says more than one number
-            wanted = 2 * self.sample if context.model.allocation.grouped else self.sample
+            wanted = context.policy.rows_per_sample * self.sample
         return context.at_most_sampled(wanted)
 
     def _documents(self, context: PlanContext, sample: int) -> int:
         """Atoms gathered for each target at most: as many as ``sample``, or all documents whose words are looked at."""
-        if not (context.source.is_sparse and context.model.allocation.grouped):
+        if not (context.source.is_sparse and context.policy.asks_words):
             return sample
         length = max(float(np.sum(context.survey.mean)), 1.0)
         return max(sample, context.at_most_sampled(int(WORDS_SEEN * self.sample / (length * context.value.n_clusters))))
@@ -333,9 +321,9 @@ def visit_and_split(
 
 def _some(model: Model, atoms: Batch, size: int, rng: np.random.Generator) -> Batch:
     """``size`` of the atoms, or all; of sequences so many steps."""
-    return runs_at_most(atoms, size, rng) if model.chained else at_most(atoms, size, rng)
+    return model.structure.sample(atoms, size, rng)
 
 
 def _has_words(model: Model, documents: Batch) -> bool:
     """Whether documents have enough words to tell how many topics there are."""
-    return model.allocation.grouped and documents.is_sparse and model.mass(documents) >= WORDS_NEED
+    return model.structure.policy.asks_words and documents.is_sparse and model.mass(documents) >= WORDS_NEED

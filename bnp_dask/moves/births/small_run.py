@@ -14,12 +14,11 @@ from bnp_dask.initialize.anchors import AnchorWords
 from bnp_dask.initialize.base import child_rng, summarize_assigned
 from bnp_dask.initialize.kmeans import cluster_atoms
 from bnp_dask.model import Model
-from bnp_dask.moves.base import at_most
 from bnp_dask.moves.births.forecast import SWEEPS, Forecast
 from bnp_dask.moves.births.hmm_runs import run_labels
 from bnp_dask.moves.scores import all_pairs
 from bnp_dask.observation.base import numbers_per_cluster
-from bnp_dask.structure.chains import loose
+from bnp_dask.structure.base import at_most
 
 WORDS = 0
 """Stands among widths for the number of topics that anchor words find."""
@@ -68,7 +67,7 @@ def create(
     model = replace(model, precision="double")  # parts of one cluster overlap: screening would come on top
     forecast = Forecast(model, mass / model.mass(atoms))
     together = summarize_assigned(model, atoms, np.zeros(atoms.n_atoms, np.int64), 1)
-    if model.chained or model.allocation.grouped:  # terms of their sequences or documents
+    if model.structure.is_tied:  # terms of their sequences or documents
         together = model.local_step(model.global_step(together), atoms)
     best, most = None, forecast.value(together)
     if WORDS in widths:
@@ -76,7 +75,7 @@ def create(
         summary = unless_refused(_from_words, model, every, atoms, rng, otherwise=None)
         if summary is not None and forecast.value(summary) > most:
             best, most = summary, forecast.value(summary)
-    for width in dict.fromkeys(w for w in (RUNS, *widths) if w != WORDS and (w != RUNS or model.chained)):
+    for width in dict.fromkeys(w for w in (RUNS, *widths) if w != WORDS and (w != RUNS or model.structure.is_ordered)):
         rng = child_rng(seed, *key, width)
         summary = unless_refused(_small_run, forecast, atoms, width, refine, rng, otherwise=None)
         if summary is not None and forecast.value(summary) > most:
@@ -91,13 +90,11 @@ def _small_run(forecast: Forecast, atoms: Batch, width: int, refine: int, rng: n
     """Statistics of at most ``width`` clusters of the atoms, or None when they become one."""
     model = forecast.model
     if width == RUNS:
-        labels, found = run_labels(loose(model), atoms, rng)
+        labels, found = run_labels(model.structure.untied(model), atoms, rng)
         return None if found < 2 else _settled(forecast, atoms, summarize_assigned(model, atoms, labels, found), refine)
     # k-means++ looks at a likelihood of every atom alone, which for full covariances costs more than all the rest
     numbers = 0 if atoms.is_sparse else numbers_per_cluster(model.observation)
-    few = at_most(
-        replace(atoms, groups=None) if model.chained else atoms, max(SEEDED, numbers // SEED_NUMBERS) * width, rng
-    )
+    few = at_most(model.structure.alone(atoms), max(SEEDED, numbers // SEED_NUMBERS) * width, rng)
     labels, found = cluster_atoms(model, few, width, rng, 1, 3)
     if found < 2:
         return None

@@ -14,21 +14,15 @@ from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Exchange, Summary
 from bnp_dask.execute.base import Task
 from bnp_dask.inputs.settings import hold, number_from, whole_number
-from bnp_dask.kernels.mixture.resp import cluster_sums
 from bnp_dask.kernels.numeric.arithmetic import matmul
-from bnp_dask.model import NO_PAIRS, Model
-from bnp_dask.moves.base import HOPELESS, MORE, WHOLE, PlanContext, Planning, Proposal, at_most
-from bnp_dask.moves.scores import without_data
+from bnp_dask.model import Model
+from bnp_dask.moves.base import HOPELESS, MORE, WHOLE, PlanContext, Planning, Proposal
 from bnp_dask.observation.base import numbers_per_cluster
-from bnp_dask.structure.base import Trial
-from bnp_dask.structure.chains import loose, unchained
+from bnp_dask.structure.base import Trial, at_most
 from bnp_dask.structure.trials import clusters_only
 
 SAMPLE = 1500
 """Atoms of each cluster on which an absorbing set is chosen and re-estimated, at least."""
-
-SEEN = 500
-"""Atoms of a target that tell who would take over the others; of documents as many as of an absorbing set."""
 
 WORTH = 0.01
 """Share of the target's atoms that a cluster must take over to be in the absorbing set."""
@@ -45,23 +39,6 @@ ALWAYS = 3e6
 WIDER = 3
 """How many times as many clusters may absorb a target that is small beside the average: its atoms may come from
 everywhere, and are no trouble to anybody."""
-
-TOGETHER = 16
-"""Small clusters that are tried together at most; if that fails, each is tried alone."""
-
-TOGETHER_TOPICS = 48
-"""The same of topics: a start from many ends with the true ones found and dozens that hold leftovers of all.  When
-they fail together, a quarter as many are tried next."""
-
-SMALL_TOPIC, OF_MEAN = 0.2, 0.4
-"""A topic is small below this share of the average over tokens, and of the plain average.
-
-Leftovers are spread over many others.  The plain average is low itself when many topics are leftovers, and that over
-tokens is high when true topics differ much in size.
-"""
-
-CROWD = 0.1
-"""Share of topics, small and never tried, from which on deletes go before merges, which would take the absorbers."""
 
 ENOUGH = 1e-3
 """A sweep on the sample that makes up less than this share of what a delete lacks is the last."""
@@ -130,17 +107,16 @@ class Delete:
         wanted: list[int] = []
         targets = [i for i in self._targets(context) if i not in context.memory.sweeps]
         small = self._small(context)
-        most = TOGETHER_TOPICS if context.model.allocation.grouped else TOGETHER
-        atoms = 2 * _sample(context)
+        policy, atoms = context.policy, 2 * _sample(context)
         in_all = max(1 + self.absorbers, context.room_left(atoms))
-        wanted += [i for i in targets if i in small][: min(most, in_all)]
+        wanted += [i for i in targets if i in small][: min(policy.together, in_all)]
         room = min(context.room(atoms) if context.calm else 0, in_all)
         for i, target in enumerate(targets[: MORE * self.per_lap]):
             more = len(set(wanted)) + 1 + self.absorbers
             if (i >= self.per_lap and more > room) or (i > 0 and more > in_all):
                 break
             wanted.append(target)
-            if not context.model.allocation.grouped:  # there nothing is re-estimated on a sample
+            if policy.refines_on_samples:
                 near = np.argsort(-context.pair_gains()[context.value.position(target)], kind="stable")
                 wanted += context.value.ids[near[: min(self.absorbers, len(near) - 1)]].tolist()
         context.gather = context.gather.also(wanted, -(-atoms // context.source.n_batches))
@@ -161,7 +137,7 @@ class Delete:
             if target not in context.atoms or target not in context.free:
                 continue
             failed = self._failed(context, target)
-            if target in small and (not failed or context.model.allocation.grouped):
+            if target in small and (not failed or context.policy.retries_together):
                 self._join(context, target, small, group, failed)
                 continue
             waiting.append(target)
@@ -182,7 +158,7 @@ class Delete:
         self, context: PlanContext, begun: dict[int, Begun]
     ) -> Generator[list[Task], list[Any], list[Heirs]]:
         """What absorbing sets become, and what that gains, as far as samples can tell."""
-        if context.model.allocation.grouped:  # parts of groups do not add up to groups: only all data tell
+        if not context.policy.refines_on_samples:
             return [(summary.take(summary.ids[1:]), 0.0) for _, summary in begun.values()]
         found: list[Heirs] = yield self._tasks(context, begun)
         return found
@@ -212,9 +188,9 @@ class Delete:
     def _small(self, context: PlanContext) -> set[int]:
         """Clusters with few atoms beside the average: they may go many at a time."""
         counts = context.value["N"]
-        limit = SMALL * counts.mean()
-        if context.model.allocation.grouped:
-            limit = min(SMALL_TOPIC * matmul(counts, counts) / counts.sum(), OF_MEAN * counts.mean())
+        limit = context.policy.of_mean * counts.mean()
+        if context.policy.of_typical is not None:
+            limit = min(context.policy.of_typical * matmul(counts, counts) / counts.sum(), limit)
         return set(context.value.ids[counts < limit].tolist())
 
     def _failed(self, context: PlanContext, target: int) -> int:
@@ -222,19 +198,20 @@ class Delete:
         return context.memory.failed(self.kind, (target,), [context.count(target)], self.change)
 
     def is_urgent(self, context: PlanContext) -> bool:
-        """Whether there is a crowd of small topics: merges would take those who are to absorb them."""
-        if not context.model.allocation.grouped:
+        """Whether there is a crowd of small clusters: merges would take those who are to absorb them."""
+        crowd = context.policy.crowd
+        if crowd is None:
             return False
         new = [i for i in self._small(context) & context.free if i in context.atoms and not self._failed(context, i)]
-        return len(new) > CROWD * context.value.n_clusters
+        return len(new) > crowd * context.value.n_clusters
 
     def _join(self, context: PlanContext, target: int, small: set[int], group: _Group, failed: int) -> None:
         """Let a small target vanish together with others that failed as often, if those who absorb it are free."""
-        most = TOGETHER_TOPICS >> 2 * failed if context.model.allocation.grouped else TOGETHER
+        most = context.policy.together >> 2 * failed
         if len(group.targets) >= most or (group.targets and group.failed != failed):
             return
         others = np.array([i for i in context.value.ids.tolist() if i not in small], np.int64)
-        if context.model.allocation.grouped:  # leftovers of all topics can do without some
+        if context.policy.spares_absorbers:
             able = others[np.isin(others, [*context.free, *group.heirs])]
             if 2 * len(able) < len(others):
                 return
@@ -252,14 +229,14 @@ class Delete:
     def _heirs(self, context: PlanContext, target: int, others: np.ndarray, most: int) -> set[int]:
         """Those among ``others`` who would take over the target's atoms if it were not there, at most so many."""
         value = context.value
-        seen = _sample(context) if context.model.allocation.grouped else SEEN
+        seen = _sample(context) if context.policy.seen is None else context.policy.seen
         own = at_most(_alone(context, target), seen, context.rng(19, target))
         near = context.pair_gains()[value.position(target)]
         known = others[near[value.positions(others)] > -np.inf]
         others = known if len(known) else others  # of many topics only those whose words are like the target's
         if own.n_atoms == 0:
             return {max(others.tolist(), key=lambda i: near[value.position(i)])}
-        mass = _taken_over(context, own, others)
+        mass = context.model.structure.absorbed(context.model, context.posterior, value, own, others)
         order = np.argsort(-mass, kind="stable")[: max(1, int((mass > WORTH * mass.sum()).sum()))]
         return set(others[order[:most]].tolist())
 
@@ -277,8 +254,8 @@ class Delete:
         tasks: list[Task] = []
         for target, (pool, summary) in begun.items():
             sweeps = int(work / max(1, sum(b.n_atoms for b in pool) * summary.n_clusters))
-            model, alone = _atoms_alone(context.model, summary)
-            args = (model, pool, alone, max(5, min(self.refine, sweeps)))
+            alone = context.model.structure.untied_summary(context.model, summary)
+            args = (context.model.structure.untied(context.model), pool, alone, max(5, min(self.refine, sweeps)))
             tasks.append((f"propose-lap{context.lap}-delete-of-cluster{target}", refine, args))
         return tasks
 
@@ -311,45 +288,19 @@ class Delete:
         small = sum(context.counts(targets)) < SMALL * sum(context.counts(receivers))
         near = context.pair_gains()[context.value.position(targets[0])]
         rest = max(receivers, key=lambda i: near[context.value.position(i)])
-        beliefs = context.model.global_step(_with_chains(context, basis, receivers))
+        tied = context.model.structure.tied_summary(context.model, basis, context.value)
+        beliefs = context.model.global_step(tied)
         context.trials.append(Trial(name, donors, beliefs, targets if small else donors, rest))
         sweeps = self.sweeps if len(targets) == 1 else 1
-        # topics were not re-estimated on a sample: laps to come may change much
-        weight = self.tries if context.calm and not context.model.allocation.grouped else 1
+        # what was not re-estimated on a sample may change much in laps to come
+        weight = self.tries if context.calm and context.policy.refines_on_samples else 1
         context.proposals.append(Proposal(self.kind, targets, receivers, Exchange(name, donors), sweeps, weight))
         context.free -= set(donors)
 
 
 def _alone(context: PlanContext, cluster: int) -> Batch:
     """The atoms gathered of a cluster; steps of sequences one by one."""
-    atoms = context.atoms[cluster]
-    return replace(atoms, groups=None) if context.model.chained else atoms
-
-
-def _atoms_alone(model: Model, summary: Summary) -> tuple[Model, Summary]:
-    """A model that can look at atoms that were sampled, and statistics of some clusters as it has them."""
-    return (loose(model), unchained(model, summary)) if model.chained else (model, summary)
-
-
-def _taken_over(context: PlanContext, own: Batch, others: np.ndarray) -> np.ndarray:
-    """How much of a target's atoms each of ``others`` would take over, ``(len(others),)``."""
-    if context.model.allocation.grouped:
-        return context.model.local_step(context.model.global_step(context.value.take(others)), own)["N"]
-    value = context.value if context.model.chained else without_data(context.model, context.value)
-    model, rest = _atoms_alone(context.model, value.take(others))
-    # they stay what they are, so their parameters are known; only their weights are others without the target
-    log_lik = model.observation.expected_log_lik(context.posterior.observation, own)
-    log_lik = np.ascontiguousarray(log_lik[:, context.value.positions(others)])
-    return cluster_sums(model.allocation.local_step(model.allocation_step(rest), log_lik, own, NO_PAIRS).resp)
-
-
-def _with_chains(context: PlanContext, basis: Summary, receivers: tuple[int, ...]) -> Summary:
-    """How states follow is taken from the whole data where a sample does not say."""
-    if not context.model.chained or "M" in basis:
-        return basis
-    shared = {name: basis[name] for name in ("N", *context.model.observation.fields)}
-    whole = context.value.take(receivers)
-    return replace(whole, values={**whole.values, **shared})
+    return context.model.structure.alone(context.atoms[cluster])
 
 
 @dataclass

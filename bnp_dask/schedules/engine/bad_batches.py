@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from bnp_dask.allocation.chain_step import sequence_offsets, sequence_weights
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import Survey, survey_batch
 from bnp_dask.data.base import Reader, Source, batch_reader, naming_batch
@@ -26,8 +25,6 @@ def survey_checked(model: Model, batch: Batch) -> Survey:
     """What a batch holds, after every check that the model makes; DataError names the batch."""
     with naming_batch(batch.name):
         model.check(batch)
-        if model.chained:
-            sequence_weights(batch, sequence_offsets(batch))
         return survey_batch(batch, model.marginalises)
 
 

@@ -81,14 +81,14 @@ def visit_to_arrays(model: Model, found: Visit) -> dict[str, np.ndarray]:
     arrays = dict(found.summary.to_arrays())
     for name, part in found.parts.items():
         arrays.update({f"part/{name}/{key}": value for key, value in part.to_arrays().items()})
-    if model.allocation.grouped:
+    if model.structure.keeps_few:
         arrays = pack_sparse(arrays)
     return {**arrays, **states_to_arrays(found)}
 
 
 def summary_from(model: Model, arrays: Mapping[str, np.ndarray], edits: Iterable[Edit]) -> Summary:
     """The statistics of a visit, brought up to date with changes of clusters since."""
-    if model.allocation.grouped:
+    if model.structure.keeps_few:
         arrays = unpack_sparse(arrays)
     restored = {name: Summary.from_arrays(model.fields, own) for name, own in _by_name(arrays, "part/").items()}
     return replay(Summary.from_arrays(model.fields, arrays), edits, restored)
@@ -96,7 +96,7 @@ def summary_from(model: Model, arrays: Mapping[str, np.ndarray], edits: Iterable
 
 def total_from(model: Model, arrays: Mapping[str, np.ndarray], edits: Sequence[Edit]) -> Summary | RunningTotal:
     """The same to subtract: where no cluster changed since, what was packed is not unpacked."""
-    held = packed_words(arrays, model.fields) if model.allocation.grouped else {}
+    held = packed_words(arrays, model.fields) if model.structure.keeps_few else {}
     if not held or any(not isinstance(edit, Forget) for edit in edits):
         return summary_from(model, arrays, edits)
     fields = {name: declared for name, declared in model.fields.items() if name not in held}

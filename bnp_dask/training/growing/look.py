@@ -9,7 +9,7 @@ import numpy as np
 
 from bnp_dask.analysis.predict import score_batch
 from bnp_dask.analysis.topics.completion import Completion, complete_batch
-from bnp_dask.analysis.topics.documents import as_documents, is_topic_model
+from bnp_dask.analysis.topics.documents import as_documents
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import Survey
 from bnp_dask.data.base import Reader, Source
@@ -43,7 +43,7 @@ def look(posterior: Posterior, reader: Reader) -> Look:
     """The task: read a batch, check it, survey it, score it."""
     batch = reader()
     survey = survey_checked(posterior.model, batch)
-    if not is_topic_model(posterior.model):
+    if not posterior.model.structure.has_shares:
         return Look(survey, *score_batch(posterior, lambda: batch))
     return Look(survey, *_completion(posterior, batch))
 

@@ -1,0 +1,136 @@
+"""Atoms that are independent given the weights: mixtures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.group_states import GroupStates
+from bnp_dask.core.summary import Summary
+from bnp_dask.inputs.protocols import require
+from bnp_dask.kernels.mixture.resp import Resp, ScreenedWeights
+from bnp_dask.observation.base import QuadraticObservation
+from bnp_dask.structure.base import Trial, Visit, absorbed_rows, at_most, draw, without_data
+from bnp_dask.structure.policy import MovePolicy
+from bnp_dask.structure.screened import screened_pieces
+from bnp_dask.structure.steps import LocalStep
+from bnp_dask.structure.trials import TrialRun
+from bnp_dask.structure.verbs import MixtureAllocation
+from bnp_dask.structure.visit import summarize_rows, visit_rows
+
+if TYPE_CHECKING:
+    from bnp_dask.model import Model, Posterior
+
+
+@dataclass(frozen=True)
+class Independent:
+    """Structure of mixtures: each atom comes from a cluster, whatever the others do.
+
+    Its allocation has the verbs of :class:`~bnp_dask.structure.verbs.MixtureAllocation`.
+    """
+
+    policy = MovePolicy()
+    hidden = "its weights"
+    is_tied = False
+    is_ordered = False
+    has_shares = False
+    keeps_few = False
+
+    def require(self, allocation: Any) -> None:
+        require("allocation", allocation, MixtureAllocation, "DPMixture()")
+
+    def check(self, model: Model, batch: Batch) -> None:
+        model.observation.check(batch)
+
+    def keeps_states(self, model: Model) -> bool:
+        return False
+
+    def screens(self, model: Model) -> bool:
+        return model.precision == "mixed" and isinstance(model.observation, QuadraticObservation)
+
+    def mass(self, batch: Batch) -> float:
+        return batch.total_weight
+
+    def weight(self, summary: Summary, is_sparse: bool) -> float:
+        return float(summary["N"].sum())
+
+    def visit(
+        self,
+        model: Model,
+        posterior: Posterior,
+        batch: Batch,
+        pairs: np.ndarray,
+        trials: Sequence[Trial],
+        sought: Sequence[int],
+        states: GroupStates | None,
+    ) -> Visit:
+        runs = [TrialRun(model, posterior, trial) for trial in trials]
+        places = posterior.positions(pairs).reshape(-1, 2)
+        return visit_rows(model, posterior, batch, self.steps(model, posterior, batch, places), pairs, runs, sought)
+
+    def steps(
+        self, model: Model, posterior: Posterior, batch: Batch, places: np.ndarray
+    ) -> Iterator[tuple[Batch, LocalStep]]:
+        for piece, found in self.screened(model, posterior, batch):
+            if found is not None:
+                allocation = cast(MixtureAllocation, model.allocation)
+                yield piece, allocation.local_step(posterior.allocation, found, piece, places)
+                continue
+            for tile in model.allocation.tiles(piece, posterior.n_clusters):
+                yield tile, self.assign(model, posterior, tile, places)
+
+    def assign(self, model: Model, posterior: Posterior, tile: Batch, places: np.ndarray) -> LocalStep:
+        log_lik = model.observation.expected_log_lik(posterior.observation, tile)
+        return cast(MixtureAllocation, model.allocation).local_step(posterior.allocation, log_lik, tile, places)
+
+    def screened(
+        self, model: Model, posterior: Posterior, batch: Batch
+    ) -> Iterator[tuple[Batch, ScreenedWeights | None]]:
+        """Pieces of a batch with the weights of the clusters that matter; None where all are to be looked at."""
+        if not self.screens(model):
+            yield batch, None
+            return
+        log_weights = model.allocation.log_weights(posterior.allocation)
+        forms = cast(QuadraticObservation, model.observation).forms(posterior.observation)
+        yield from screened_pieces(forms, log_weights, batch, model.marginalises)
+
+    def summarize(self, model: Model, ids: np.ndarray, batch: Batch, resp: Resp) -> Summary:
+        return summarize_rows(model, ids, batch, resp)
+
+    def collect(self, batch: Batch, found: Visit, cluster: int, limit: int, rng: np.random.Generator) -> Batch:
+        """At most ``limit`` of the atoms of a batch that belong to a cluster that was sought, in their order.
+
+        They are drawn without replacement, and weighted by their mass there: clusters that overlap would otherwise look
+        as if they had the atoms between them twice.
+        """
+        members = found.members[cluster]
+        drawn = draw(np.arange(members.shape[1]), limit, rng)
+        return replace(batch.take(members[0, drawn].astype(np.int64)), weights=members[1, drawn])
+
+    def sample(self, atoms: Batch, size: int, rng: np.random.Generator) -> Batch:
+        return at_most(atoms, size, rng)
+
+    def alone(self, atoms: Batch) -> Batch:
+        return atoms
+
+    def part(self, model: Model, posterior: Posterior, cluster: int) -> Model:
+        return model
+
+    def untied(self, model: Model) -> Model:
+        return model
+
+    def untied_summary(self, model: Model, summary: Summary) -> Summary:
+        return summary
+
+    def tied_summary(self, model: Model, summary: Summary, whole: Summary) -> Summary:
+        return summary
+
+    def absorbed(
+        self, model: Model, posterior: Posterior, value: Summary, own: Batch, others: np.ndarray
+    ) -> np.ndarray:
+        params = model.allocation_step(without_data(model, value).take(others))
+        return absorbed_rows(model, posterior, params, own, others)

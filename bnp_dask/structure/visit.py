@@ -1,0 +1,91 @@
+"""The visit of a batch whose atoms are rows: tiles -> responsibilities -> a summary, and trials beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.summary import Summary, add_in_place
+from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
+from bnp_dask.structure.base import Trial, Visit
+from bnp_dask.structure.steps import LocalStep
+from bnp_dask.structure.trials import Shares
+
+if TYPE_CHECKING:
+    from bnp_dask.model import Model, Posterior
+
+MOSTLY = 0.1
+"""Responsibility above which an atom is taken to belong to a cluster (Hughes & Sudderth 2013, supplement, eq. 23)."""
+
+
+class Run(Protocol):
+    """One trial on one batch: it sees each tile beside the local step."""
+
+    trial: Trial
+    needed: np.ndarray
+    """Positions of the clusters whose responsibilities it looks up, ``(J,)``."""
+
+    def see(self, start: int, tile: Batch, step: LocalStep, shares: Shares) -> None:
+        """Look at a tile whose first row is ``start`` in the batch; tiles come in order."""
+        ...
+
+    def finish(self, batch: Batch, total: Summary) -> Summary:
+        """Statistics of the receivers, given the batch's own summary; those that belong to the atoms are zero."""
+        ...
+
+
+def visit_rows(
+    model: Model,
+    posterior: Posterior,
+    batch: Batch,
+    steps: Iterable[tuple[Batch, LocalStep]],
+    pairs: np.ndarray,
+    runs: Sequence[Run],
+    sought: Sequence[int],
+) -> Visit:
+    """Sum the local steps of all tiles of a batch, show them to trials, and note the atoms of clusters that are sought.
+
+    Parameters
+    ----------
+    model, posterior
+        The model, and the beliefs that the batch is assigned with.
+    batch
+        The atoms.
+    steps
+        Its tiles with their local steps; in the order of the rows, but where nothing is tried or sought.
+    pairs
+        Ids whose union is tracked, ``(M, 2)``.
+    runs
+        Trials.
+    sought
+        Ids of the clusters whose rows are noted.
+    """
+    total = model.empty_summary(posterior.ids, pairs)
+    members: dict[int, list[np.ndarray]] = {int(i): [] for i in sought}
+    places_sought = posterior.positions(np.array(list(members), np.int64))
+    needed = np.unique(np.concatenate([places_sought, *(run.needed for run in runs)]))
+    start = 0
+    for tile, step in steps:
+        add_in_place(total, model.summary_of(posterior.ids, tile, step, posterior.observation, pairs))
+        shares = Shares(step.resp, needed)
+        for run in runs:
+            run.see(start, tile, step, shares)
+        least = MOSTLY * (1.0 if tile.weights is None else tile.weights)
+        for rows, mass in zip(members.values(), shares.of(places_sought).T, strict=True):
+            here = np.flatnonzero(mass > least)
+            rows.append(np.stack([start + here, mass[here]]))
+        start += tile.n_atoms
+    found = {cluster: np.concatenate([np.zeros((2, 0)), *rows], axis=1) for cluster, rows in members.items()}
+    parts = {run.trial.name: run.finish(batch, total) for run in runs}
+    return Visit(total, parts, members=found)
+
+
+def summarize_rows(model: Model, ids: np.ndarray, batch: Batch, resp: Resp) -> Summary:
+    """Summary of atoms that are rows, with given responsibilities (times weights); their entropy counts as zero."""
+    empty = model.empty_summary(ids)
+    values = {**empty.values, "N": cluster_sums(resp), **model.observation.summarize(batch, resp)}
+    return replace(empty, values=values)
