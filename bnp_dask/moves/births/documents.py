@@ -47,8 +47,8 @@ class DocumentBirth:
     until ``tries`` attempts in a row have failed.
 
     With ``DocumentBirth()``, ``Merge()`` and ``Delete()`` KOS from one topic, one seed, had 60 topics and the objective
-    -3,171,480 after 42 laps and 62 s of processor time; with ``Birth()`` in its place 14, -3,210,315 and 79 s.
-    Settings were chosen by that run alone.
+    -3,171,480 after 42 laps and 62 s of processor time; with ``Birth()`` in its place 14, -3,210,315 and 79 s.  The
+    settings are first guesses, tried by that run alone and not tuned.
 
     Parameters
     ----------
