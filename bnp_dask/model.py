@@ -207,7 +207,7 @@ class Model:
         return replace(self, observation=self.observation.with_columns(names))
 
     def with_prior(self, survey: Survey) -> Model:
-        """The same with every prior setting that was None computed from the data; learning begins there."""
+        """The model with every prior setting that was None computed from the data; learning begins there."""
         found = self.observation.with_prior(survey)
         return replace(self, observation=found, reference=None if self.learn_prior == "never" else found)
 

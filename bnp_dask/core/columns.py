@@ -169,7 +169,7 @@ class Columns:
         return {name: levels for name, levels in both if levels is not None}
 
     def with_levels(self, coded: Mapping[str, Levels]) -> Columns:
-        """The same columns, where features of these names hold places of levels."""
+        """These columns, where features of the names given hold places of levels."""
         return replace(self, levels=tuple(coded.get(name) for name in self.features) if coded else None)
 
     @property

@@ -83,7 +83,7 @@ def plan_lap(moves: Sequence[Move], context: PlanContext) -> Plan:
 
 
 def _place(kind: str, begun: Container[str], urgent: Container[str]) -> tuple[bool, ...]:
-    """What moves that plan in turn are sorted by, those of which it is less first."""
+    """Sort key of moves that plan in turn: the least goes first."""
     return kind != DOCUMENTS, kind not in begun, kind != "birth", kind not in urgent
 
 

@@ -116,7 +116,7 @@ class NamingObservation(Protocol):
 
 @runtime_checkable
 class LevelObservation(Protocol):
-    """What an observation model provides besides if it is about levels, which batches hold as places among them.
+    """An observation model that is about levels, which batches hold as places among them.
 
     See :mod:`bnp_dask.inputs.levels`.
     """
@@ -135,7 +135,7 @@ def level_keys(observation: object) -> tuple[Key, ...]:
 
 @runtime_checkable
 class ChoosingObservation(Protocol):
-    """What an observation model provides besides if it may be about some columns of a table only."""
+    """An observation model that may be about some columns of a table only."""
 
     @property
     def chosen(self) -> tuple[str, ...] | None:
@@ -196,7 +196,7 @@ ScaleShape = Literal["diagonal", "full"]
 
 @runtime_checkable
 class LearningObservation(Protocol):
-    """What an observation model provides besides if its prior can fit itself to the clusters.
+    """An observation model whose prior can fit itself to the clusters.
 
     See :mod:`bnp_dask.kernels.gaussian.learned`.
     """
@@ -216,7 +216,7 @@ class LearningObservation(Protocol):
 
 @runtime_checkable
 class RoundedObservation(Protocol):
-    """What an observation model provides besides if it knows the resolution of its data.
+    """An observation model that knows the resolution of its data.
 
     See :mod:`bnp_dask.observation.priors`.
     """

@@ -252,7 +252,7 @@ class Gaussian:
         return _at_level(params, level + self._rounding_loss(params))
 
     def _rounding_loss(self, params: NormalWishart) -> np.ndarray | float:
-        """What rounding takes of an atom's log likelihood, ``(K,)`` nats."""
+        """Loss of an atom's log likelihood by rounding, ``(K,)`` nats."""
         variance = rounding_variance(self.grain)
         quadratic = params.theta[:, len(self.center) + 1 :]
         return 0.0 if variance is None else matmul(quadratic, pack(np.diag(variance)))

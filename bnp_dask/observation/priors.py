@@ -1,4 +1,4 @@
-"""What observation models of dense rows share: checks of data and settings, priors from the data, and rounding.
+"""Parts that observation models of dense rows share: checks of data and settings, priors from the data, and rounding.
 
 Rounded data: the true value of an atom lies anywhere within half a step of the recorded one.
 With q(z_n) uniform over the cell of side delta_d around x_n, the bound on the probability of the cell is

@@ -137,7 +137,7 @@ class ZeroMeanGaussian:
         return scale
 
     def _rounding_loss(self, theta: np.ndarray) -> np.ndarray | float:
-        """What rounding takes of an atom's log likelihood, ``(K,)`` nats."""
+        """Loss of an atom's log likelihood by rounding, ``(K,)`` nats."""
         variance = rounding_variance(self.grain)
         return 0.0 if variance is None else matmul(theta[:, 1:], pack(np.diag(variance)))
 

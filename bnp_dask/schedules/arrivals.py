@@ -50,7 +50,7 @@ class Round:
         return cls(np.zeros(n_batches, np.bool_), np.full(n_batches, step, np.int64))
 
     def extended(self, count: int) -> Round:
-        """The same with ``count`` batches more, never visited."""
+        """This round with ``count`` batches more, never visited."""
         seen = np.concatenate([self.seen, np.zeros(count, np.bool_)])
         return Round(seen, np.concatenate([self.last, np.full(count, -1, np.int64)]), self.is_open)
 

@@ -287,7 +287,7 @@ class Birth:
 
 
 def gather_atoms(model: Model, found: Visit, batch: Batch, gather: Gather, seed: int) -> Visit:
-    """What was found in a batch, with some atoms of each cluster whose atoms were asked for, and whole documents."""
+    """A visit of a batch, with some atoms of each cluster whose atoms were asked for, and whole documents."""
     rng = child_rng(seed, *gather.key)
     wanted = zip(gather.targets, gather.limits, strict=True)
     atoms = {

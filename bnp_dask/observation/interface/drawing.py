@@ -11,7 +11,7 @@ from bnp_dask.kernels.gaussian.factors import cholesky_factors
 
 @runtime_checkable
 class DrawingObservation(Protocol):
-    """What an observation model provides besides to draw atoms."""
+    """An observation model that draws atoms."""
 
     def draw(self, params: Any, place: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """An atom of each of the clusters at the positions ``place (n,)``, ``(n, D)``: each with parameters of its own
@@ -21,7 +21,7 @@ class DrawingObservation(Protocol):
 
 @runtime_checkable
 class DrawingWords(Protocol):
-    """What an observation model of counts provides besides to draw documents."""
+    """An observation model of counts that draws documents."""
 
     def draw_words(self, params: Any, place: np.ndarray, length: int, rng: np.random.Generator) -> np.ndarray:
         """Counts ``(n, V)`` of documents of ``length`` words, each from the cluster at its position ``place (n,)``."""
@@ -30,7 +30,7 @@ class DrawingWords(Protocol):
 
 @runtime_checkable
 class DrawingSteps(Protocol):
-    """What an observation model provides besides to draw a step that follows from the one before."""
+    """An observation model that draws a step that follows from the one before."""
 
     def draw_step(self, params: Any, place: int, before: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """A step ``(D,)`` of the state at the position ``place``, after the step ``before (D,)``."""

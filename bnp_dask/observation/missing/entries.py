@@ -38,7 +38,7 @@ GONE_FIELD: Mapping[str, Field] = MappingProxyType({GONE: Field(("cluster", "fea
 
 @runtime_checkable
 class MarginalObservation(Protocol):
-    """What an observation model provides besides if atoms may lack entries."""
+    """An observation model whose atoms may lack entries."""
 
     @property
     def marginalises(self) -> bool:
@@ -52,7 +52,7 @@ class MarginalObservation(Protocol):
 
 @runtime_checkable
 class CompletingObservation(Protocol):
-    """What an observation model provides besides if the statistics of an atom that lacks entries depend on beliefs.
+    """An observation model whose statistics of an atom that lacks entries depend on beliefs.
 
     They are then expectations under q(missing entries | cluster), whose entropy is part of what ``score`` gives.
     """

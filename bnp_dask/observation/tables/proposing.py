@@ -38,7 +38,7 @@ Kind = type[Categorical] | type[Gaussian] | type[Poisson]
 
 @dataclass(frozen=True)
 class Proposal:
-    """What a column is modelled by, or why it is left out; and whether it lacks entries."""
+    """The likelihood of a column, or why it is left out; and whether it lacks entries."""
 
     kind: Kind | None
     why: str = ""
@@ -91,7 +91,7 @@ def _as_frame(table: Any) -> Any:
 
 
 def proposal(column: Any) -> Proposal:
-    """What a column of a pandas DataFrame is modelled by."""
+    """The likelihood proposed for a column of a pandas DataFrame."""
     from pandas import CategoricalDtype
     from pandas.api.types import is_bool_dtype, is_numeric_dtype, is_string_dtype
 
