@@ -234,8 +234,8 @@ def _read_array(place: Location, group: zarr.Group, state: str, name: str, facts
         raise StoreError(f"{where} cannot be read: damaged, restore it from a copy ({error})") from error
     if list(value.shape) != facts["shape"] or value.dtype.str != facts["dtype"]:
         raise StoreError(f"{where} is {value.dtype} {value.shape}, needs {facts['dtype']} {tuple(facts['shape'])}")
-    if _crc(value) != facts["crc32"]:
-        missing = _missing_chunks(place, stored, f"{state}/{name}")
+    missing = _missing_chunks(place, stored, f"{state}/{name}")
+    if missing or _crc(value) != facts["crc32"]:
         what = f"misses {', '.join(missing)}" if missing else "is damaged: its checksum does not match"
         raise StoreError(f"{where} {what}; restore it from a copy")
     return value

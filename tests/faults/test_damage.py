@@ -10,7 +10,6 @@ import warnings
 
 import numpy as np
 import pytest
-import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -258,13 +257,9 @@ def test_a_saved_posterior_that_rotted(run):
             else:  # a bit that means nothing, such as a space of zarr.json
                 assert found.summary["N"].tobytes() == rng_free(model, path, data).summary["N"].tobytes()
         path.unlink()
-        try:
+        with pytest.raises(StoreError):
             load(model)
-        except StoreError:
-            path.write_bytes(data)
-        else:  # a chunk that is not there reads as zeros: right where it held them, such as the grain of data without
-            path.write_bytes(data)
-            assert "/c/" in str(path) and not np.any(zarr.open(str(path).split("/c/")[0])[...])
+        path.write_bytes(data)
     assert n_refused > 50
     load(model)
 
