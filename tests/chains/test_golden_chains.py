@@ -1,10 +1,8 @@
-"""Hidden Markov models reproduce recorded objectives term by term (bnpy 0.1.7), where the traces are at hand."""
+"""Hidden Markov models reproduce recorded objectives term by term (bnpy 0.1.7)."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,20 +16,10 @@ from bnp_dask.core.survey import survey_batch
 from bnp_dask.kernels.gaussian.quadratic import pack, packed_outer
 from bnp_dask.model import Model
 from bnp_dask.observation import AutoRegressiveGaussian, Bernoulli, Gaussian
-
-GOLDEN = Path(__file__).resolve().parents[2] / ".." / "shared" / "golden"
-pytestmark = pytest.mark.skipif(not GOLDEN.exists(), reason="needs the golden traces")
+from tests.golden.cases import recorded
 
 GIVEN, CHOSEN = 1e-8, 1e-5
 NAMES = ["gauss_fixedu", "argauss_fixedu", "bern_sticky_fixedu", "gauss_vb", "gauss_sticky_vb"]
-
-
-def load(name):
-    folder = GOLDEN / f"hdphmm_{name}"
-    if not folder.exists():
-        pytest.skip(f"no trace {name}")
-    with np.load(folder / "case.npz", allow_pickle=False) as stored:
-        return json.loads((folder / "case.json").read_text()), {key: stored[key] for key in stored.files}
 
 
 def observation(case, arrays):
@@ -96,7 +84,7 @@ def check(model, posterior, summary, arrays, t, tolerance):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_given_the_top_level(name):
-    case, arrays = load(name)
+    case, arrays = recorded(f"hdphmm_{name}")
     model, batch, posterior = setting(case, arrays)
     for t in range(case["nIter"]):
         summary = model.local_step(posterior, batch)
@@ -113,7 +101,7 @@ def test_given_the_top_level(name):
 @pytest.mark.parametrize("name", ["gauss_vb", "gauss_sticky_vb"])
 def test_with_the_recorded_alternation(name):
     """theta, then twice u and omega for this theta, then theta: as the reference does it."""
-    case, arrays = load(name)
+    case, arrays = recorded(f"hdphmm_{name}")
     model, batch, posterior = setting(case, arrays)
     own = model.allocation
     for t in range(case["nIter"]):
@@ -134,7 +122,7 @@ def expected_logs(params):
 
 @pytest.mark.parametrize("name", ["gauss_vb", "gauss_sticky_vb"])
 def test_the_own_optimum_is_no_lower(name):
-    case, arrays = load(name)
+    case, arrays = recorded(f"hdphmm_{name}")
     model, batch, posterior = setting(case, arrays)
     last = -np.inf
     for _ in range(case["nIter"]):

@@ -3,13 +3,16 @@
 Each ``<name>.npz`` beside this file was recorded from another implementation (bnpy 0.1.7) and replayed from the
 thesis equations; it holds data, prior (``prior_*``), settings (``hyper_*``), initial responsibilities ``r0``, the
 objective term by term and cluster sizes after every step, final parameters (``final_*``), and for some the exact
-change of each term for every merge of the final state (``merge_*``).
+change of each term for every merge of the final state (``merge_*``).  Traces of topics and states have their settings
+as JSON under ``case``.  All data were drawn from toy models.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -22,6 +25,13 @@ from bnp_dask.core.survey import Survey
 from bnp_dask.model import Model, Posterior
 
 FOLDER = Path(__file__).parent
+
+
+def recorded(name: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Settings and arrays of a trace of topics (``hdptopic_...``, ``lda_...``) or of states (``hdphmm_...``)."""
+    with np.load(FOLDER / f"{name}.npz", allow_pickle=False) as stored:
+        arrays = {key: stored[key] for key in stored.files}
+    return json.loads(str(arrays.pop("case"))), arrays
 
 
 @dataclass(frozen=True, eq=False)

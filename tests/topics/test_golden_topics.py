@@ -1,10 +1,8 @@
-"""Topic models reproduce recorded objectives term by term (bnpy 0.1.7), where the traces are at hand."""
+"""Topic models reproduce recorded objectives term by term (bnpy 0.1.7)."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,21 +14,11 @@ from bnp_dask.allocation.hdp_topics import TopicSticks
 from bnp_dask.core.batch import Batch
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation import Multinomial
-
-GOLDEN = Path(__file__).resolve().parents[2] / ".." / "shared" / "golden"
-pytestmark = pytest.mark.skipif(not GOLDEN.exists(), reason="needs the golden traces")
+from tests.golden.cases import recorded
 
 GIVEN, CHOSEN = 1e-8, 1e-5
 WARM = 1e-12
 """What documents that start from counts with all their digits leave; with float32 it was 2e-9."""
-
-
-def load(name):
-    folder = GOLDEN / name
-    if not folder.exists():
-        pytest.skip(f"no trace {name}")
-    with np.load(folder / "case.npz", allow_pickle=False) as stored:
-        return json.loads((folder / "case.json").read_text()), {key: stored[key] for key in stored.files}
 
 
 def setting(case, arrays, start="cold"):
@@ -73,7 +61,7 @@ def check(model, posterior, summary, arrays, t, tolerance):
     "name", ["hdptopic_mult_vb", "hdptopic_mult_vb_fixedu", "hdptopic_mult_vb_restarts", "lda_mult_vb"]
 )
 def test_full_batch(name, given):
-    case, arrays = load(name)
+    case, arrays = recorded(name)
     held = "HELD FIXED" in case["global_u"]
     model, batch, posterior = setting(case, arrays)
     for t in range(case["nIter"]):
@@ -87,7 +75,7 @@ def test_full_batch(name, given):
 
 @pytest.mark.parametrize("given", [True, False])
 def test_memoized_with_warm_starts(given):
-    case, arrays = load("hdptopic_mult_movb")
+    case, arrays = recorded("hdptopic_mult_movb")
     model, batch, posterior = setting(case, arrays, "warm")
     batches = [batch.take(np.flatnonzero(arrays["batch_of_doc"] == b)) for b in range(case["nBatch"])]
     parts, states = {}, {}
