@@ -31,6 +31,7 @@ from bnp_dask.observation.base import (
     QuadraticObservation,
 )
 from bnp_dask.observation.missing.entries import completed, marginalises
+from bnp_dask.structure import prior
 from bnp_dask.structure.base import Structure, Trial, Visit
 from bnp_dask.structure.prior import LearnPrior, prior_terms, require_learning
 from bnp_dask.structure.screened import worthwhile
@@ -167,7 +168,9 @@ class Model:
     learn_prior
         ``"diagonal"``, ``"full"``: settings of the prior fit themselves to the clusters, with a scale matrix of that
         shape, from where they began; for ``Gaussian``, ``ZeroMeanGaussian`` and ``gamma`` of ``DPMixture``.  The
-        objective gets the term ``prior``: see :mod:`bnp_dask.kernels.gaussian.learned`.
+        objective gets the term ``prior``: see :mod:`bnp_dask.kernels.gaussian.learned`.  ``"never"``: they stay.
+        ``"auto"``: as with ``"diagonal"`` for mixtures of a ``Gaussian`` of which neither ``nu``, ``B``, ``m`` nor
+        ``kappa`` is given, where the schedule has an exact objective; ``gamma`` stays; else as with ``"never"``.
     reference
         The likelihood with the prior that learning began with, set by :meth:`with_prior`; None for a prior that stays.
     """
@@ -177,7 +180,7 @@ class Model:
     estimate: Literal["posterior", "map"] = "posterior"
     precision: Literal["mixed", "double"] = "mixed"
     reproducible: bool = False
-    learn_prior: LearnPrior = "never"
+    learn_prior: LearnPrior = "auto"
     reference: Observation | None = field(default=None, metadata=OPTIONAL)
 
     def __post_init__(self) -> None:
@@ -206,10 +209,14 @@ class Model:
             return self
         return replace(self, observation=self.observation.with_columns(names))
 
-    def with_prior(self, survey: Survey) -> Model:
-        """The model with every prior setting that was None computed from the data; learning begins there."""
+    def with_prior(self, survey: Survey, learns_by_default: bool = False) -> Model:
+        """The model with every prior setting that was None computed from the data; learning begins there.
+
+        ``learns_by_default`` says whether ``learn_prior="auto"`` may learn.
+        """
         found = self.observation.with_prior(survey)
-        return replace(self, observation=found, reference=None if self.learn_prior == "never" else found)
+        learns = self.learn_prior in ("diagonal", "full") or (learns_by_default and prior.learns_by_default(self))
+        return replace(self, observation=found, reference=found if learns else None)
 
     @property
     def structure(self) -> Structure:

@@ -112,8 +112,8 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
     reproducible
         Compute the same bits on every x86-64 processor with AVX2 and FMA; see :class:`bnp_dask.Model`.
     learn_prior
-        Whether the likelihood's prior fits itself to the clusters: ``"never"``, ``"diagonal"`` or ``"full"``, as for
-        :class:`bnp_dask.Model`.
+        Whether the likelihood's prior fits itself to the clusters: ``"auto"``, ``"never"``, ``"diagonal"`` or
+        ``"full"``, as for :class:`bnp_dask.Model`.
 
     Attributes
     ----------
@@ -166,7 +166,7 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         random_state: int | np.random.RandomState | None = None,
         client: Client | None = None,
         reproducible: bool = False,
-        learn_prior: LearnPrior = "never",
+        learn_prior: LearnPrior = "auto",
     ) -> None:
         self.observation = observation
         self.n_clusters = n_clusters

@@ -201,6 +201,11 @@ class LearningObservation(Protocol):
     See :mod:`bnp_dask.kernels.gaussian.learned`.
     """
 
+    @property
+    def learns_by_default(self) -> bool:
+        """Whether the prior is learned unless the user says otherwise: none of its settings was given."""
+        ...
+
     def learned(self, params: Params, used: np.ndarray, start: Self, shape: ScaleShape) -> Self:
         """The prior whose settings raise the objective and the log hyperprior for clusters with these parameters.
 

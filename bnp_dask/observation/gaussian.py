@@ -351,6 +351,10 @@ class Gaussian:
         quadratic = params.theta[:, len(self.center) + 1 :]
         return -self.kappa * np.einsum("kp,kp->k", quadratic, packed_outer(away, away))
 
+    @property
+    def learns_by_default(self) -> bool:
+        return all(setting is None for setting in (self.nu, self.B, self.m, self.kappa))
+
     def learned(self, params: NormalWishart, used: np.ndarray, start: Self, shape: ScaleShape) -> Self:
         d = len(self.center)
         theta, kappa = params.theta[used], params.kappa[used]

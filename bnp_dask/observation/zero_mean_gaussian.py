@@ -190,6 +190,10 @@ class ZeroMeanGaussian:
         nats, and the size of the terms that it is a sum of."""
         return wishart.best_joint(batch.x, None, self.nu, wishart.with_rounding(self.B, self.grain), np.inf)
 
+    @property
+    def learns_by_default(self) -> bool:
+        return False
+
     def learned(self, params: WishartParams, used: np.ndarray, start: Self, shape: ScaleShape) -> Self:
         found = wishart.precisions(params.theta[used, 1:], params.nu[used], params.log_det[used], len(self.B))
         nu, scale = learned.wishart_settings(found, self.nu, wishart.expected_scale(start.nu, start.B), shape == "full")

@@ -31,11 +31,14 @@ DATA = ("data", "n_batches")
 SURVEYED = ("skipped", "checksums", "n_atoms")
 """Settings that version 0.1 kept as well; now the list of batches says so."""
 
-PRIOR_RULE = "grain"
+PRIOR_RULE = "learned"
 """Name of the rule by which priors are set from the data; runs begun before it was named used the raw moments."""
 
 WITHOUT_GRAIN = (None, "bulk")
 """Rules of runs that older versions began, which know no grain."""
+
+WITHOUT_LEARNING = (*WITHOUT_GRAIN, "grain")
+"""Rules of runs that older versions began, whose priors stay unless the user said otherwise."""
 
 _RULE = "prior_rule"
 
@@ -148,11 +151,20 @@ def compare_data(memo: RunStore | MemoryStore, found: Surveyed) -> None:
 
 def facts_for_priors(memo: RunStore | MemoryStore, survey: Survey, columns: Columns | None) -> Survey:
     """The survey as a run sets its priors from it: those that older versions began know no quantiles."""
-    older = isinstance(memo, RunStore) and memo.settings.get(_RULE) is None
-    known = survey.without_quantiles() if older else survey
-    no_grain = isinstance(memo, RunStore) and memo.settings.get(_RULE) in WITHOUT_GRAIN
+    known = survey.without_quantiles() if _rule_of(memo) is None else survey
+    no_grain = _rule_of(memo) in WITHOUT_GRAIN
     names, levels = (None, None) if columns is None else (columns.shown, columns.levels)
     return replace(known, finds_grain=not no_grain, names=names, levels=levels)
+
+
+def learns_by_default(memo: RunStore | MemoryStore, schedule: Schedule) -> bool:
+    """Whether a run learns its prior where the user left that open: not where older versions began it."""
+    return schedule.decides_moves and _rule_of(memo) not in WITHOUT_LEARNING
+
+
+def _rule_of(memo: RunStore | MemoryStore) -> str | None:
+    """Name of the rule by which a run sets its priors."""
+    return memo.settings.get(_RULE) if isinstance(memo, RunStore) else PRIOR_RULE
 
 
 def _other(path: str | Path, name: str, old: Any, new: Any) -> StoreError:

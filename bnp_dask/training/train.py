@@ -55,7 +55,14 @@ from bnp_dask.training.doors import check_parts, require_savable, require_savabl
 from bnp_dask.training.grain_line import tell_of_grain
 from bnp_dask.training.memory_plan import MEMORY, MemoryPlan, parse_memory
 from bnp_dask.training.results import History, TrainResult, save
-from bnp_dask.training.run_settings import Begun, RunParts, compare_data, facts_for_priors, open_store
+from bnp_dask.training.run_settings import (
+    Begun,
+    RunParts,
+    compare_data,
+    facts_for_priors,
+    learns_by_default,
+    open_store,
+)
 from bnp_dask.training.survey_pass import gone_since, skipped, survey_of_run, survey_task, take_survey
 
 RESUME = "What was committed to the run directory is safe: start a cluster and call train(..., resume=True)."
@@ -206,7 +213,8 @@ def train(
             compare_data(memo, found)
             plan.require_surveyed(found.source, found.survey)
             init = start_of(schedule, model, found.survey) if init is None else init
-            ready = named.with_prior(facts_for_priors(memo, found.survey, columns))
+            facts = facts_for_priors(memo, found.survey, columns)
+            ready = named.with_prior(facts, learns_by_default(memo, schedule))
             shelf = memo.shared if isinstance(memo, RunStore) else None
             room = room // 4 if store is None else room
             work = Work(

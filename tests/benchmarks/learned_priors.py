@@ -147,7 +147,7 @@ def by_bic(x: np.ndarray, held: np.ndarray, seed: int) -> tuple[int, np.ndarray,
 
 
 WAYS: dict[str, Callable[[np.ndarray, np.ndarray, int], tuple[int, np.ndarray, float]]] = {
-    **{name: (lambda *a, name=name: ours(name, *a)) for name in ("never", "diagonal", "full")},  # type: ignore[misc]
+    **{name: (lambda *a, name=name: ours(name, *a)) for name in ("auto", "never", "diagonal", "full")},  # type: ignore[misc]
     **{f"{n}-no-grain": (lambda *a, n=n: ours(f"{n}-no-grain", *a)) for n in ("never", "diagonal")},  # type: ignore[misc]
     "bgm30": bayesian,
     "bic": by_bic,

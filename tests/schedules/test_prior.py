@@ -8,6 +8,8 @@ import yaml
 
 import bnp_dask as bnp
 from bnp_dask.cli.jobfile import read_job
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.survey import survey_batch
 from bnp_dask.errors import SettingError
 from bnp_dask.reports.run_page import page_html
 
@@ -155,3 +157,44 @@ def test_a_run_whose_clusters_sink_to_the_grain_says_so(caplog):
         with caplog.at_level("WARNING", logger="bnp_dask"):
             bnp.train(bnp.Model(bnp.DPMixture(), bnp.Gaussian()), data, init=bnp.BregmanKMeans(4), moves=())
         assert len([r for r in caplog.records if "on a grid of 10" in r.message]) == lines
+
+
+@pytest.mark.filterwarnings("ignore::bnp_dask.training.train.ConvergenceWarning")
+def test_a_gaussian_whose_prior_is_left_open_learns_it_and_keeps_the_concentration(blobs):
+    found = go(blobs, "auto").posterior.model
+    assert found.reference is not None
+    assert found.observation.kappa != found.reference.kappa
+    assert found.allocation == bnp.DPMixture()
+
+
+@pytest.mark.filterwarnings("ignore::bnp_dask.training.train.ConvergenceWarning")
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"observation": bnp.Gaussian(kappa=0.1)},
+        {"observation": bnp.Gaussian(nu=8.0)},
+        {"observation": bnp.DiagGaussian()},
+        {"schedule": bnp.Stochastic(laps=1), "moves": ()},
+        {"learn": "never"},
+    ],
+)
+def test_what_was_given_or_cannot_be_decided_is_not_learned(blobs, more):
+    assert go(blobs[:200], **{"learn": "auto", **more}).posterior.model.reference is None
+
+
+def test_states_of_sequences_keep_their_prior(blobs):
+    survey = survey_batch(Batch(blobs))
+    for allocation, learns in ((bnp.HDPHMM(), False), (bnp.FiniteMixture(), True)):
+        model = bnp.Model(allocation, bnp.Gaussian()).with_prior(survey, learns_by_default=True)
+        assert (model.reference is not None) is learns
+
+
+@pytest.mark.filterwarnings("ignore::bnp_dask.training.train.ConvergenceWarning")
+def test_a_run_that_an_older_version_began_keeps_its_prior(blobs, tmp_path, monkeypatch):
+    monkeypatch.setattr("bnp_dask.training.run_settings.PRIOR_RULE", "grain")
+    older = go(blobs, "auto", store=tmp_path / "run", callbacks=[StopAfter(8)])
+    monkeypatch.undo()
+    assert older.posterior.model.reference is None
+    rest = go(blobs, "auto", store=tmp_path / "run", resume=True)
+    assert rest.posterior.model.reference is None
+    assert len(rest.history) > len(older.history)
