@@ -88,8 +88,9 @@ def test_others_make_none():
     assert defaults.default_moves(MODEL, Stochastic()) == ()
     assert defaults.default_moves(Model(DPMixture(), Gaussian(), estimate="map"), Memoized()) == ()
     x, _ = three_clusters(150)
-    assert not go(Model(FiniteMixture(), Gaussian()), x).history.moves()
-    assert not go(MODEL, x, moves=()).history.moves()
+    for allocation in (FiniteMixture(), DPMixture()):
+        moves = {} if isinstance(allocation, FiniteMixture) else {"moves": ()}
+        assert not go(Model(allocation, Gaussian(), learn_prior="never"), x, **moves).history.moves()
 
 
 def test_where_training_starts():
@@ -234,6 +235,7 @@ def test_runs_of_older_versions_go_on_without_moves_and_with_their_priors(tmp_pa
         with monkeypatch.context() as then:
             then.setattr(module, "survey_of_run", without_quantiles)
             then.setattr(RunParts, "settings", without_rule)
+            then.setattr(module, "learns_by_default", lambda *args: False)
             return go(MODEL, x, schedule=Memoized(laps=laps, tolerance=1e-6), **old, **more)
 
     def without_quantiles(*args):

@@ -63,9 +63,8 @@ def prior_to_arrays(model: Model) -> dict[str, np.ndarray]:
         return {}
     held, learner = vars(model.observation), concentration(model)
     gamma = {} if learner is None else {GAMMA: np.array(learner.gamma)}
-    return gamma | {
-        f"{PRIOR}/{name}": np.asarray(value, np.float64) for name, value in held.items() if value is not None
-    }
+    numbers = {name: value for name, value in held.items() if isinstance(value, (int, float, np.ndarray))}
+    return gamma | {f"{PRIOR}/{name}": np.asarray(value, np.float64) for name, value in numbers.items()}
 
 
 def with_saved_prior(model: Model, arrays: Mapping[str, np.ndarray]) -> Model:
