@@ -101,9 +101,10 @@ if TYPE_CHECKING:
     from bnp_dask.training.growing.changes import changes as changes
     from bnp_dask.training.growing.follow import follow as follow
     from bnp_dask.training.growing.loading import load as load
+    from bnp_dask.training.growing.replace import replace as replace
     from bnp_dask.training.growing.retire import retire as retire
     from bnp_dask.training.growing.rollback import rollback as rollback
-    from bnp_dask.training.growing.update import UpdateResult as UpdateResult
+    from bnp_dask.training.growing.taking_in import UpdateResult as UpdateResult
     from bnp_dask.training.growing.update import update as update
     from bnp_dask.training.results import History as History
     from bnp_dask.training.results import TrainResult as TrainResult

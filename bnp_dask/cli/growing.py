@@ -1,11 +1,12 @@
-"""``bnp-dask update``, ``follow``, ``retire``, ``changes`` and ``rollback``: a run that takes in more data."""
+"""``bnp-dask update``, ``follow``, ``replace``, ``retire``, ``changes`` and ``rollback``: a run that grows."""
 
 from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from bnp_dask.cli.console import add_client_options, client_spec, log_lines, open_client, positive_int, table
 from bnp_dask.cli.run import result_table
@@ -14,7 +15,7 @@ from bnp_dask.inputs.settings import shown
 
 if TYPE_CHECKING:
     from bnp_dask.training.growing.changes import Change
-    from bnp_dask.training.growing.update import UpdateResult
+    from bnp_dask.training.growing.taking_in import UpdateResult
 
 IN_WORDS = {"born": "from", "split": "into", "merged": "into", "deleted": "into"}
 """How the other clusters of a change are told."""
@@ -32,6 +33,7 @@ def add(commands: argparse._SubParsersAction) -> None:
     update.add_argument("rundir", metavar="RUNDIR", help="run directory of 'bnp-dask train'")
     update.add_argument("data", metavar="DATA", nargs="+", help="files, Zarr stores, URLs, or folders of files")
     _add_options(update)
+    update.add_argument("--batch-size", type=positive_int, metavar="N", help="atoms per batch")
     update.set_defaults(run=update_command)
 
     follow = commands.add_parser(
@@ -45,7 +47,21 @@ def add(commands: argparse._SubParsersAction) -> None:
     follow.add_argument("data", metavar="DATA", help="a folder, or a pattern such as 'inbox/*.parquet'")
     follow.add_argument("--every", type=_seconds, default=60.0, metavar="S", help="seconds between two looks (60)")
     _add_options(follow)
+    follow.add_argument("--batch-size", type=positive_int, metavar="N", help="atoms per batch")
     follow.set_defaults(run=follow_command)
+
+    replace = commands.add_parser(
+        "replace",
+        help="take in files that were corrected, in place of what a run has from there",
+        description="Take in the data of some places anew, in place of what the run has from there: files that were "
+        "corrected, sequences that grew. What did not change is passed over. One that is stopped leaves the run as it "
+        "was.",
+        allow_abbrev=False,
+    )
+    replace.add_argument("rundir", metavar="RUNDIR", help="run directory")
+    replace.add_argument("data", metavar="DATA", nargs="+", help="paths as they were given, or folders of them")
+    _add_options(replace)
+    replace.set_defaults(run=replace_command)
 
     retire = commands.add_parser(
         "retire",
@@ -85,41 +101,47 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         "--revisit", type=_amount, default=1.0, metavar="R", help="older batches to visit for each new one (1)"
     )
     parser.add_argument("--laps", type=_laps, default=0, metavar="N", help="laps over all data after that (0)")
-    parser.add_argument("--batch-size", type=positive_int, metavar="N", help="atoms per batch")
-    parser.add_argument("--keep", type=positive_int, metavar="N", help="versions that are kept whole (10)")
+    parser.add_argument("--versions", type=positive_int, metavar="N", help="versions that are kept whole (10)")
     add_client_options(parser)
 
 
 def follow_command(args: argparse.Namespace) -> None:
     """Take in what appears, until a signal."""
     from bnp_dask.training.growing.follow import follow
-    from bnp_dask.training.growing.update import KEPT
 
-    keep = KEPT if args.keep is None else args.keep
     with open_client(client_spec(args), args.quiet) as client, log_lines(args.quiet):
-        for found in follow(
-            args.rundir,
-            args.data,
-            every=args.every,
-            revisit=args.revisit,
-            laps=args.laps,
-            batch_size=args.batch_size,
-            client=client,
-            keep=keep,
-        ):
+        more = {"every": args.every, "batch_size": args.batch_size, **_options(args)}
+        for found in follow(args.rundir, args.data, client=client, **more):
             say(_told(found, args.data))
 
 
 def update_command(args: argparse.Namespace) -> None:
     """Take in data, one argument after the other."""
-    from bnp_dask.training.growing.update import KEPT, update
+    from bnp_dask.training.growing.update import update
 
+    _one_by_one(args, partial(update, batch_size=args.batch_size, **_options(args)))
+
+
+def replace_command(args: argparse.Namespace) -> None:
+    """Take in anew, one argument after the other."""
+    from bnp_dask.training.growing.replace import replace
+
+    _one_by_one(args, partial(replace, **_options(args)))
+
+
+def _options(args: argparse.Namespace) -> dict[str, Any]:
+    """Options of an update by the names that they have in Python."""
+    from bnp_dask.training.growing.taking_in import KEPT
+
+    versions = KEPT if args.versions is None else args.versions
+    return {"revisit": args.revisit, "laps": args.laps, "versions": versions}
+
+
+def _one_by_one(args: argparse.Namespace, verb: Callable[..., UpdateResult]) -> None:
     found: list[UpdateResult] = []
-    keep = KEPT if args.keep is None else args.keep
     with open_client(client_spec(args), args.quiet) as client, log_lines(args.quiet):
         for data in args.data:
-            more = {"revisit": args.revisit, "laps": args.laps, "batch_size": args.batch_size, "keep": keep}
-            found.append(update(args.rundir, data, client=client, **more))
+            found.append(verb(args.rundir, data, client=client))
             say(_told(found[-1], data))
     if any(result.new for result in found):
         say(result_table(found[-1].posterior))

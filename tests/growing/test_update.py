@@ -11,9 +11,8 @@ from bnp_dask.errors import DataError, StoreError
 from bnp_dask.execute.threads import ThreadExecutor
 from bnp_dask.schedules import FullBatch
 from bnp_dask.store import RunStore, Versions
-from bnp_dask.training.growing import growing_run
+from bnp_dask.training.growing import growing_run, taking_in
 from bnp_dask.training.growing import look as looking
-from bnp_dask.training.growing import update as updating
 from bnp_dask.training.growing.loading import load
 from bnp_dask.training.train import ConvergenceWarning, train
 from tests.growing.parts import MODELS, begin, bits_of, day, day_of, files, gap, grow
@@ -172,13 +171,13 @@ def test_a_file_that_changes_while_it_is_taken_is_refused(tmp_path, monkeypatch)
     paths = files(tmp_path / "in", 2)
     begin(tmp_path / "run", paths[0])
     before = bits_of(tmp_path / "run")
-    visits = updating.visit_arrivals
+    visits = taking_in.visit_arrivals
 
     def changed_first(*args):
         np.save(paths[1], day(7))
         return visits(*args)
 
-    monkeypatch.setattr(updating, "visit_arrivals", changed_first)
+    monkeypatch.setattr(taking_in, "visit_arrivals", changed_first)
     with pytest.raises(DataError, match="the data changed"):
         grow(tmp_path / "run", paths[1])
     assert bits_of(tmp_path / "run") == before

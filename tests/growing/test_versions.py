@@ -21,7 +21,7 @@ def run(tmp_path):
     paths = files(tmp_path / "in", 5)
     begin(tmp_path / "run", paths[0])
     for path in paths[1:4]:
-        grow(tmp_path / "run", path, keep=3)
+        grow(tmp_path / "run", path, versions=3)
     return tmp_path / "run", paths
 
 
@@ -66,8 +66,8 @@ def test_rollback_to_what_train_left(tmp_path):
 
 def test_summaries_that_no_version_needs_are_removed(run):
     store, paths = run
-    grow(store, paths[4], keep=1)
-    grow(store, day(9), keep=1)
+    grow(store, paths[4], versions=1)
+    grow(store, day(9), versions=1)
     files_of = set(RunStore.view(store).summaries.keys())
     listing = RunStore.view(store).load().listing
     needed = set(zip(listing.batches.tolist(), listing.visits.tolist(), strict=True))
@@ -92,7 +92,7 @@ def test_readers_see_whole_versions_while_they_are_published(tmp_path):
     reader.start()
     try:
         for number in range(1, 7):
-            grow(tmp_path / "run", day(number), keep=1, revisit=0)
+            grow(tmp_path / "run", day(number), versions=1, revisit=0)
     finally:
         done.set()
         reader.join()

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.inputs.settings import positive_number, shown
-from bnp_dask.training.growing.update import KEPT, UpdateResult, update
+from bnp_dask.training.growing.taking_in import KEPT, UpdateResult
+from bnp_dask.training.growing.update import update
 from bnp_dask.training.memory_plan import MEMORY
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def follow(
     batch_size: int | None = None,
     client: Client | Executor | str | None = None,
     memory: int | str = MEMORY,
-    keep: int = KEPT,
+    versions: int = KEPT,
 ) -> Iterator[UpdateResult]:
     """Look for new data again and again, and take in what there is.
 
@@ -38,7 +39,7 @@ def follow(
 
     Parameters
     ----------
-    store, revisit, laps, batch_size, client, memory, keep
+    store, revisit, laps, batch_size, client, memory, versions
         As for :func:`bnp_dask.update`.
     data
         A folder, or a pattern such as ``"inbox/*.parquet"``.
@@ -62,7 +63,15 @@ def follow(
     positive_number("every", every, "number of seconds")
     stop = threading.Event() if stop is None else stop
     look = partial(
-        update, store, data, revisit=revisit, laps=laps, batch_size=batch_size, client=client, memory=memory, keep=keep
+        update,
+        store,
+        data,
+        revisit=revisit,
+        laps=laps,
+        batch_size=batch_size,
+        client=client,
+        memory=memory,
+        versions=versions,
     )
     return _looks(look, every, stop)
 

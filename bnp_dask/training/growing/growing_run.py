@@ -159,8 +159,8 @@ class GrowingRun:
         facts = (piece["name"], piece["n_batches"], self.first.n_features, self.first.is_sparse)
         if piece["place"] is None or not reads_old:
             return Absent(*facts, why="it was given as data in memory")
-        columns = None if self.base.columns is None else self.base.columns
-        return _opened(piece["place"], piece["batch_size"], None, columns, *facts)
+        weights = piece.get("weights")  # older runs have none
+        return _opened(piece["place"], piece["batch_size"], weights, self.base.columns, *facts)
 
     def publish(self) -> None:
         """Put the version that the run stands at in force, wherever a kill left it."""

@@ -99,8 +99,12 @@ class GrownSource:
         """Which batches can be read, ``(B,)`` bool."""
         return np.repeat([not isinstance(part, Absent) for part in self.parts], np.diff(self.starts))
 
+    def part_of(self, index: int) -> int:
+        """Number of the source that a batch is of."""
+        return int(np.searchsorted(self.starts, index, side="right")) - 1
+
     def reader(self, index: int) -> Reader:
-        part = int(np.searchsorted(self.starts, index, side="right")) - 1
+        part = self.part_of(index)
         return self.parts[part].reader(index - int(self.starts[part]))
 
     def describe(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,12 +107,15 @@ class Known:
         contents = {piece["content"] for piece in pieces if piece["place"] is None}
         if opened is None:
             contents.add(content_of(checksums))
-        elif "files" in opened:
-            places |= {os.path.join(opened["place"], name): (None, None) for name in opened["files"]}
         else:
-            places[opened["place"]] = (opened["fingerprint"], content_of(checksums))
-        places |= {p["place"]: (p["fingerprint"], p["content"]) for p in pieces if p["place"] is not None}
+            places |= _places_of({**opened, "content": content_of(checksums)})
+        for piece in pieces:
+            places |= _places_of(piece)
         return Known(places, frozenset(contents))
+
+    def without(self, places: Collection[str]) -> Known:
+        """The same but for what is known of some places."""
+        return Known({place: facts for place, facts in self.by_place.items() if place not in places}, self.in_memory)
 
     def has_place(self, piece: Piece, fingerprint: Any) -> bool:
         """Whether a piece is one that the run has, as far as sizes and times of its files tell."""
@@ -122,8 +125,8 @@ class Known:
         # files of a folder that was the first data were compared as a whole
         return content is None or (before is not None and before == fingerprint)
 
-    def has_content(self, piece: Piece, content: int) -> bool:
-        """Whether a piece that was read is one that the run has.
+    def has_content(self, piece: Piece, content: int, is_replaced: bool = False) -> bool:
+        """Whether a piece that was read is one that the run has; it may not be where it ``is_replaced``.
 
         Raises
         ------
@@ -134,9 +137,18 @@ class Known:
             return content in self.in_memory
         if piece.place not in self.by_place:
             return False
-        if self.by_place[piece.place][1] == content:
-            return True
+        if self.by_place[piece.place][1] == content or is_replaced:
+            return self.by_place[piece.place][1] == content
         raise StoreError(
             f"{piece.place} was taken in before with another content, or cut into other batches: nothing was taken. "
-            "Give what is new under a name of its own, with the batch_size of before"
+            "replace() takes what is there now in its place; else give what is new under a name of its own, with the "
+            "batch_size of before"
         )
+
+
+def _places_of(piece: Mapping[str, Any]) -> dict[str, tuple[Any, int | None]]:
+    """Fingerprint and content by place: of a piece that lies somewhere, and of each file of one that is a folder."""
+    if piece["place"] is None:
+        return {}
+    files = {os.path.join(piece["place"], name): (None, None) for name in piece.get("files", ())}
+    return {**files, piece["place"]: (piece["fingerprint"], piece["content"])}

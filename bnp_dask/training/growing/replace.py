@@ -1,0 +1,107 @@
+"""``replace``: data that were corrected, or that grew, take the place of what a run has from there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace as changed
+from typing import TYPE_CHECKING, Any
+
+from bnp_dask.analysis.arguments import require_posterior
+from bnp_dask.analysis.matching import open_for
+from bnp_dask.core.location import Location
+from bnp_dask.data import as_source
+from bnp_dask.data.identity import opened_as
+from bnp_dask.data.sources.missing import letting_miss
+from bnp_dask.errors import SettingError
+from bnp_dask.execute.base import Executor
+from bnp_dask.inputs.settings import path_text
+from bnp_dask.training.growing.found import Found, Given, look_for_new
+from bnp_dask.training.growing.growing_run import GrowingRun
+from bnp_dask.training.growing.pieces import Piece, pieces_of
+from bnp_dask.training.growing.taking_in import KEPT, UpdateResult
+from bnp_dask.training.growing.taking_out import batches_of, held
+from bnp_dask.training.growing.update import rules_of, taken_in
+from bnp_dask.training.memory_plan import MEMORY
+from bnp_dask.training.run_settings import OPENED
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+def replace(
+    store: str | os.PathLike[str],
+    source: str | os.PathLike[str],
+    *,
+    revisit: float = 1.0,
+    laps: int = 0,
+    client: Client | Executor | str | None = None,
+    memory: int | str = MEMORY,
+    versions: int = KEPT,
+) -> UpdateResult:
+    """Take in the data of a place anew, in place of what a run has from there: a corrected file, a longer sequence.
+
+    The statistics of the old batches leave all totals exactly, and the new batches are visited as those of an update,
+    beginning with the posterior in force; the objective is that of the data as they are now.  Both are one step and one
+    version: whoever is killed on the way leaves the run as it was.  Earlier versions stay as they were; take out with
+    :func:`bnp_dask.retire` what must be in no version.
+
+    Parameters
+    ----------
+    store
+        Run directory.
+    source
+        Path or URL as it was given to ``train`` or ``update``; or a folder or pattern, of which those files are taken
+        that have another content now.  Files are opened as they were before.  Data that were retired come back.
+    revisit, laps, client, memory, versions
+        As for :func:`bnp_dask.update`.
+
+    Returns
+    -------
+    UpdateResult
+        As of an update; ``known`` names places whose content is what the run has.
+
+    Raises
+    ------
+    SettingError
+        The run has no data from there; :func:`bnp_dask.update` takes in what is new.
+    DataError, StoreError
+        As :func:`bnp_dask.update`; nothing was replaced then.
+    """
+    rules = rules_of(revisit, laps, memory, versions)
+    place = path_text("source", source)
+
+    def corrected(run: GrowingRun, executor: Executor) -> Found:
+        is_held = held(run, run.state())
+        given = list(_given_again(run, place))
+        old = {str(one.piece.place): [b for b in batches_of(run, str(one.piece.place)) if is_held[b]] for one in given}
+        # of what was retired, nothing is known any more
+        back = {name for name, batches in old.items() if not batches}
+        found = look_for_new(run, given, executor, old.keys(), back)
+        return changed(found, out=tuple(sorted({b for name in found.names for b in old[name]})))
+
+    return taken_in(store, rules, client, corrected)
+
+
+def _given_again(run: GrowingRun, source: str) -> Iterator[Given]:
+    """Pieces of a place, opened as they were before; SettingError for those that the run does not have."""
+    base, first = require_posterior(run.base), run.store.settings.get(OPENED)
+    url = Location.of(source, None, "source").url
+    pieces = [Piece(source, url)] if first is not None and first["place"] == url else pieces_of(source)
+    before: dict[str, Any] = {} if first is None else {first["place"]: first}
+    before |= {piece["place"]: piece for piece in run.log.pieces if piece["place"] is not None}
+    for piece in pieces:
+        known = before.get(piece.place or "")
+        if known is None:
+            raise SettingError(
+                f"source: {run.store.path} has no data from {piece.name} by itself; it has "
+                f"{', '.join(list(before)[:5]) or 'none'}. update() takes in what is new"
+            )
+        size, weights = known["batch_size"], known.get("weights")
+        if weights is None:
+            opened = open_for(base, piece.data, size, weights=True)
+        else:
+            opened = as_source(piece.data, batch_size=size, weights=weights, columns=base.columns)
+            opened = letting_miss(opened) if base.model.marginalises else opened
+        again = opened_as(piece.data, opened, size, weights) or {}
+        yield Given(piece, opened, size, weights, again.get("files"))

@@ -1,0 +1,211 @@
+"""New batches enter a run: appended, visited in their order, then some older ones; committed as the next version."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bnp_dask.execute.base import Executor
+from bnp_dask.model import Posterior
+from bnp_dask.schedules import State
+from bnp_dask.schedules.arrivals import visit_arrivals
+from bnp_dask.schedules.lineage import Lineage, inherited, told
+from bnp_dask.training.callbacks import logger
+from bnp_dask.training.growing.changes import Change, changes_between
+from bnp_dask.training.growing.found import Found
+from bnp_dask.training.growing.growing_run import GrowingRun, clusters_of, commit, extended
+from bnp_dask.training.growing.grown import Absent, GrownSource
+from bnp_dask.training.growing.taking_out import take_out
+from bnp_dask.training.results import History
+
+KEPT = 10
+"""Versions of a run that are kept whole, by default."""
+
+SHARE = 0.1
+"""By how much the share of a cluster must change, relatively, for a result to name it."""
+
+
+@dataclass(frozen=True, eq=False)
+class UpdateResult:
+    """An update of a run.
+
+    Parameters
+    ----------
+    posterior
+        The version in force now.
+    version
+        Its number; that of before where nothing was new.
+    new, known
+        Pieces of data (paths, URLs, ``"in memory"``) that were taken in, and those that the run had already.
+    new_batches
+        How many batches were new.
+    revisited
+        How many visits were made beside the first of each new batch.
+    waiting
+        Whether proposals of merges, deletes or births wait until the other batches were visited too.
+    fresh
+        Mean log predictive of the new atoms before they were folded, nats (of topic models: document completion, nats
+        per held-out token); NaN where nothing was new.
+    changes
+        Clusters that came, went, grew or shrank.
+    history
+        Rows of this update.
+    """
+
+    posterior: Posterior
+    version: int
+    new: tuple[str, ...]
+    known: tuple[str, ...]
+    new_batches: int
+    revisited: int
+    waiting: bool
+    fresh: float
+    changes: tuple[Change, ...]
+    history: History
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How a run takes in data, as :func:`bnp_dask.update` has it; ``room`` in bytes."""
+
+    revisit: float
+    laps: int
+    room: int
+    versions: int
+
+
+def nothing_new(run: GrowingRun, known: Sequence[str]) -> UpdateResult:
+    """The answer where a run has all that was given."""
+    _tell_of_known(known)
+    return UpdateResult(run.base, run.version, (), tuple(known), 0, 0, run.turn.is_open, math.nan, (), History())
+
+
+def take_in(run: GrowingRun, found: Found, rules: Rules, executor: Executor) -> UpdateResult:
+    """Take in what was found, and take out what gives way to it; one version.
+
+    Visits begin with the posterior in force, also where it holds what is taken out: clusters keep their ids.
+    """
+    started = time.perf_counter()
+    state = run.state()
+    rows, pieces = found.log(run)
+    n_old, n_new = len(state.visits), len(rows)
+    run.log = run.log.appended(rows, pieces)
+    run.turn = run.turn.extended(n_new)
+    extended(state, n_new)
+    reads_old = rules.revisit > 0 or rules.laps > 0
+    source = run.source(found.sources, reads_old)
+    work = run.work(executor, source, rules.room)
+    out: list[dict[str, Any]] = []
+
+    def tell(row: dict[str, Any]) -> None:
+        seconds = run.seconds + time.perf_counter() - started
+        out.append({**row, **_fresh_of(row, found.scores, n_old), "version": run.newest + 1, "seconds": seconds})
+
+    lineage = _taken_out(run, state, found.out, work, tell)
+    may = source.present
+    may[list(state.lost)] = True  # a batch without atoms stands in for what was retired
+    if reads_old:
+        _tell_of_absent(source, may, n_old)
+    n_again = min(math.ceil(rules.revisit * n_new), int(may[:n_old].sum()))
+    for row in visit_arrivals(work, state, run.turn, n_new, n_again, may, run.schedule.window, rules.laps, lineage):
+        tell(row)
+    run.seconds += time.perf_counter() - started
+    out = _named(run, out, lineage.heirs(), state.posterior.ids.tolist())
+    return _committed(run, state, found, pieces, out, n_new, rules)
+
+
+def _taken_out(
+    run: GrowingRun, state: State, batches: Sequence[int], work: Any, tell: Callable[[dict[str, Any]], None]
+) -> Lineage:
+    """Take out what gives way; the lineage of the clusters from there on, which hold what stays."""
+    if not batches:
+        return Lineage.of(state)
+    before = state.posterior
+    tell(take_out(work, state, run.turn, batches))
+    lineage = Lineage.of(state)
+    state.posterior = before
+    return lineage
+
+
+def _committed(
+    run: GrowingRun,
+    state: State,
+    found: Found,
+    pieces: Sequence[Mapping[str, Any]],
+    out: list[dict[str, Any]],
+    n_new: int,
+    rules: Rules,
+) -> UpdateResult:
+    """Commit what an update came to."""
+    weight = found.scores[:, 1].sum()
+    fresh = float(found.scores[:, 0].sum() / weight) if weight > 0 else math.nan
+    moves = [move for row in out for move in row["moves"] if move["accepted"]]
+    record = {
+        "pieces": [piece["place"] or piece["name"] for piece in pieces],
+        "n_batches": len(state.visits),
+        "fresh": None if math.isnan(fresh) else fresh,
+        "elbo": state.elbo,
+        "moves": [{name: move[name] for name in ("kind", "targets", "others")} for move in moves],
+    }
+    before = clusters_of(run.base)
+    posterior = commit(run, state, record, out, rules.versions)
+    _tell_of_known(found.known)
+    logger.info("version %d: %d new batches, K=%d", run.version, n_new, posterior.n_clusters)
+    visits = sum(row["n_batches"] for row in out if row["action"] in VISITS)
+    return UpdateResult(
+        posterior,
+        run.version,
+        found.names,
+        found.known,
+        n_new,
+        visits - n_new,
+        run.turn.is_open,
+        fresh,
+        changes_between(before, clusters_of(posterior), moves, SHARE),
+        History(out),
+    )
+
+
+VISITS = ("new", "folded", "recomputed", "kept")
+"""Actions of rows of the history that visited batches."""
+
+
+def _named(
+    run: GrowingRun, rows: list[dict[str, Any]], heirs: Mapping[int, int], alive: Sequence[int]
+) -> list[dict[str, Any]]:
+    """Rows of an update under the ids that readers know, after ``heirs`` took over those of clusters before."""
+    names = inherited(run.names, heirs)
+    out = told(rows, run.names, names, heirs)
+    run.names = {i: names[i] for i in alive if names.get(i, i) != i}
+    return out
+
+
+def _tell_of_known(known: Sequence[str]) -> None:
+    for name in known:
+        logger.info("known already: %s", name)
+
+
+def _tell_of_absent(source: GrownSource, may: np.ndarray, n_old: int) -> None:
+    """Say in the log which older batches cannot be visited again, and what waits for them."""
+    if may.all():
+        return
+    absent = source.parts[source.part_of(int(np.flatnonzero(~may)[0]))]
+    assert isinstance(absent, Absent)
+    logger.info(
+        "%d of %d older batches cannot be read again, so merges, deletes and births from all data wait: %s: %s",
+        *(int((~may).sum()), n_old, absent.name, absent.why),
+    )
+
+
+def _fresh_of(row: dict[str, Any], scores: np.ndarray, n_old: int) -> dict[str, float]:
+    """Log predictive of a row's batches before they were folded, where they are new."""
+    if row["action"] != "new":
+        return {}
+    last = row["batch"] - n_old + 1
+    value, weight = scores[last - row["n_batches"] : last].sum(axis=0)
+    return {"fresh": float(value / weight)} if weight > 0 else {}

@@ -1,0 +1,71 @@
+"""Batches leave a run: which those of a place are, and their statistics out of all totals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bnp_dask.core.location import Location
+from bnp_dask.errors import SettingError
+from bnp_dask.moves.base import Gather
+from bnp_dask.schedules import State, Work
+from bnp_dask.schedules.arrivals import Round, abandon
+from bnp_dask.schedules.base import history_row
+from bnp_dask.schedules.engine.bad_batches import instead
+from bnp_dask.schedules.engine.state import Loss, recall, remember
+from bnp_dask.schedules.engine.tasks import Job, lose_batch
+from bnp_dask.training.growing.growing_run import GrowingRun
+from bnp_dask.training.run_settings import OPENED
+
+RETIRED = "retired"
+"""Why batches of such data are left out."""
+
+
+def take_out(work: Work, state: State, turn: Round, batches: Sequence[int]) -> dict[str, Any]:
+    """Subtract the statistics of batches from the total; the row of the history that says so.
+
+    Those of a batch without atoms stay in their place.  A round that is open ends undecided: its proposals hold
+    statistics of these batches.
+    """
+    if turn.is_open:
+        abandon(state, turn)
+    state.step += 1
+    for batch in batches:
+        state.total.subtract(recall(work, state, batch))
+        state.lost[batch] = Loss(RETIRED, state.lap, state.step)
+        job = Job(f"batch {batch}", state.total.high.pairs, None, Gather(), work.seed)
+        remember(work, state, batch, lose_batch(state.posterior, instead(work, batch), (), job, RETIRED))
+    value = state.total.value()
+    state.posterior = state.model.global_step(value)
+    state.terms = state.model.elbo(state.posterior, value)
+    return history_row(state, state.lap, batches, exact=True, action=RETIRED, gain=None, moves=[])
+
+
+def held(run: GrowingRun, state: State) -> np.ndarray:
+    """Which batches have atoms that the totals hold, ``(B,)`` bool."""
+    out = np.array(run.survey().batch_atoms) > 0
+    out[list(state.lost)] = False
+    return out
+
+
+def batches_of(run: GrowingRun, source: str) -> list[int]:
+    """Batches of the data from a place; SettingError where there are none."""
+    place = Location.of(source, None, "sources").url
+    n_first, opened = run.first.n_batches, run.store.settings.get(OPENED)
+    starts = np.cumsum([n_first, *(piece["n_batches"] for piece in run.log.pieces)])
+    found = list(range(n_first)) if opened is not None and _is_in(opened["place"], place) else []
+    for piece, start in zip(run.log.pieces, starts, strict=False):
+        if piece["place"] is not None and _is_in(piece["place"], place):
+            found += range(start, start + piece["n_batches"])
+    if not found:
+        places = [opened["place"]] if opened is not None else []
+        places += [piece["place"] for piece in run.log.pieces if piece["place"] is not None]
+        known = ", ".join(list(dict.fromkeys(places))[:5]) or "none"
+        raise SettingError(f"sources: {run.store.path} has no data from {place}; it has {known}")
+    return found
+
+
+def _is_in(place: str, folder: str) -> bool:
+    return place == folder or place.startswith(folder.rstrip("/") + "/")
