@@ -33,7 +33,7 @@ def add(commands: argparse._SubParsersAction) -> None:
     update.add_argument("rundir", metavar="RUNDIR", help="run directory of 'bnp-dask train'")
     update.add_argument("data", metavar="DATA", nargs="+", help="files, Zarr stores, URLs, or folders of files")
     _add_options(update)
-    update.add_argument("--batch-size", type=positive_int, metavar="N", help="atoms per batch")
+    _add_ageing(update)
     update.set_defaults(run=update_command)
 
     follow = commands.add_parser(
@@ -47,33 +47,10 @@ def add(commands: argparse._SubParsersAction) -> None:
     follow.add_argument("data", metavar="DATA", help="a folder, or a pattern such as 'inbox/*.parquet'")
     follow.add_argument("--every", type=_seconds, default=60.0, metavar="S", help="seconds between two looks (60)")
     _add_options(follow)
-    follow.add_argument("--batch-size", type=positive_int, metavar="N", help="atoms per batch")
+    _add_ageing(follow)
     follow.set_defaults(run=follow_command)
 
-    replace = commands.add_parser(
-        "replace",
-        help="take in files that were corrected, in place of what a run has from there",
-        description="Take in the data of some places anew, in place of what the run has from there: files that were "
-        "corrected, sequences that grew. What did not change is passed over. One that is stopped leaves the run as it "
-        "was.",
-        allow_abbrev=False,
-    )
-    replace.add_argument("rundir", metavar="RUNDIR", help="run directory")
-    replace.add_argument("data", metavar="DATA", nargs="+", help="paths as they were given, or folders of them")
-    _add_options(replace)
-    replace.set_defaults(run=replace_command)
-
-    retire = commands.add_parser(
-        "retire",
-        help="take data out of a run",
-        description="Take data out of a run: their statistics leave all totals and the directory, and earlier versions "
-        "go. Clusters stay as long as other data use them.",
-        allow_abbrev=False,
-    )
-    retire.add_argument("rundir", metavar="RUNDIR", help="run directory")
-    retire.add_argument("data", metavar="DATA", nargs="+", help="paths as they were given, or folders that hold them")
-    retire.set_defaults(run=retire_command)
-
+    _add_taking_out(commands)
     changes = commands.add_parser(
         "changes",
         help="print what became of the clusters of a run",
@@ -95,14 +72,52 @@ def add(commands: argparse._SubParsersAction) -> None:
     rollback.set_defaults(run=rollback_command)
 
 
+def _add_taking_out(commands: argparse._SubParsersAction) -> None:
+    """Add the commands by which data leave a run."""
+    replace = commands.add_parser(
+        "replace",
+        help="take in files that were corrected, in place of what a run has from there",
+        description="Take in the data of some places anew, in place of what the run has from there: files that were "
+        "corrected, sequences that grew. What did not change is passed over. One that is stopped leaves the run as it "
+        "was.",
+        allow_abbrev=False,
+    )
+    replace.add_argument("rundir", metavar="RUNDIR", help="run directory")
+    replace.add_argument("data", metavar="DATA", nargs="+", help="paths as they were given, or folders of them")
+    _add_options(replace)
+    replace.set_defaults(run=replace_command)
+
+    retire = commands.add_parser(
+        "retire",
+        help="take data out of a run",
+        description="Take data out of a run: their statistics leave all totals and the directory, and earlier versions "
+        "go. Clusters stay as long as other data use them.",
+        allow_abbrev=False,
+    )
+    retire.add_argument("rundir", metavar="RUNDIR", help="run directory")
+    retire.add_argument("data", metavar="DATA", nargs="*", help="paths as they were given, or folders that hold them")
+    retire.add_argument("--before", metavar="TIME", help="take out what is all from before this, such as 2026-08-01")
+    retire.set_defaults(run=retire_command)
+
+
 def _add_options(parser: argparse.ArgumentParser) -> None:
     """Options of an update."""
     parser.add_argument(
         "--revisit", type=_amount, default=1.0, metavar="R", help="older batches to visit for each new one (1)"
     )
     parser.add_argument("--laps", type=_laps, default=0, metavar="N", help="laps over all data after that (0)")
+    parser.add_argument("--time", metavar="COLUMN", help="column that says when rows are from; default: names of files")
     parser.add_argument("--versions", type=positive_int, metavar="N", help="versions that are kept whole (10)")
     add_client_options(parser)
+
+
+def _add_ageing(parser: argparse.ArgumentParser) -> None:
+    """Options of verbs by which more data come in."""
+    parser.add_argument("--batch-size", type=positive_int, metavar="N", help="atoms per batch")
+    parser.add_argument(
+        "--half-life", metavar="AGE", help="age at which data weigh half: 30d, '100 batches', '1e6 atoms'"
+    )
+    parser.add_argument("--keep", metavar="AGE", help="take out what is older than this: 90d, '300 batches'")
 
 
 def follow_command(args: argparse.Namespace) -> None:
@@ -110,7 +125,7 @@ def follow_command(args: argparse.Namespace) -> None:
     from bnp_dask.training.growing.follow import follow
 
     with open_client(client_spec(args), args.quiet) as client, log_lines(args.quiet):
-        more = {"every": args.every, "batch_size": args.batch_size, **_options(args)}
+        more = {"every": args.every, **_ageing(args), **_options(args)}
         for found in follow(args.rundir, args.data, client=client, **more):
             say(_told(found, args.data))
 
@@ -119,7 +134,7 @@ def update_command(args: argparse.Namespace) -> None:
     """Take in data, one argument after the other."""
     from bnp_dask.training.growing.update import update
 
-    _one_by_one(args, partial(update, batch_size=args.batch_size, **_options(args)))
+    _one_by_one(args, partial(update, **_ageing(args), **_options(args)))
 
 
 def replace_command(args: argparse.Namespace) -> None:
@@ -134,7 +149,12 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
     from bnp_dask.training.growing.taking_in import KEPT
 
     versions = KEPT if args.versions is None else args.versions
-    return {"revisit": args.revisit, "laps": args.laps, "versions": versions}
+    return {"revisit": args.revisit, "laps": args.laps, "versions": versions, "time": args.time}
+
+
+def _ageing(args: argparse.Namespace) -> dict[str, Any]:
+    """The same of verbs by which more data come in."""
+    return {"batch_size": args.batch_size, "half_life": args.half_life, "keep": args.keep}
 
 
 def _one_by_one(args: argparse.Namespace, verb: Callable[..., UpdateResult]) -> None:
@@ -164,7 +184,7 @@ def retire_command(args: argparse.Namespace) -> None:
     """Take data out."""
     from bnp_dask.training.growing.retire import retire
 
-    posterior = retire(args.rundir, args.data)
+    posterior = retire(args.rundir, args.data, before=args.before)
     assert posterior.summary is not None
     say(f"{posterior.summary['N'].sum():,.0f} atoms are left, K={posterior.n_clusters}")
 

@@ -22,6 +22,7 @@ __all__ = [
     "CLUSTER",
     "Edit",
     "Exchange",
+    "Fade",
     "Field",
     "Forget",
     "InsertEmpty",
@@ -369,7 +370,17 @@ class Forget:
         return summary.without_pairs()
 
 
-Edit = InsertEmpty | Take | Merge | Exchange | Forget
+@dataclass(frozen=True)
+class Fade:
+    """Recorded :meth:`Summary.scale`: time has passed, and all atoms weigh ``factor`` of what they weighed."""
+
+    factor: float
+
+    def apply(self, summary: Summary, parts: Mapping[str, Summary]) -> Summary:
+        return summary.scale(self.factor)
+
+
+Edit = InsertEmpty | Take | Merge | Exchange | Forget | Fade
 
 NO_PARTS: Mapping[str, Summary] = {}
 
@@ -386,6 +397,8 @@ def replay(summary: Summary, edits: Iterable[Edit], parts: Mapping[str, Summary]
 
 def follow(parts: Mapping[str, Summary], edit: Edit) -> Mapping[str, Summary]:
     """Statistics of trials after an edit, so that they can be exchanged after others."""
+    if isinstance(edit, Fade):
+        return {name: part.scale(edit.factor) for name, part in parts.items()}
     if not isinstance(edit, Merge | Exchange) or all(part.links is None for part in parts.values()):
         return parts
     ids = parts[edit.trial].ids if isinstance(edit, Exchange) else np.zeros(0, np.int64)

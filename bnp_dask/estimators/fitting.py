@@ -3,6 +3,7 @@ scikit-learn's own warning."""
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -26,8 +27,11 @@ from bnp_dask.moves import Move
 from bnp_dask.observation.base import Observation, chosen_columns, level_keys
 from bnp_dask.observation.describing import estimates_of
 from bnp_dask.schedules import Memoized
-from bnp_dask.training.results import TrainResult
+from bnp_dask.training.results import History, TrainResult
 from bnp_dask.training.train import ConvergenceWarning, train
+
+RUN = "_run"
+"""Attribute of an estimator under which ``partial_fit`` keeps where its run stands."""
 
 
 def sound_input(value: Any, name: str) -> Any:
@@ -114,6 +118,7 @@ def run_estimator(
     moves: Sequence[Move] | None = None,
     weights: Any = None,
     batch_size: int | None = None,
+    store: str | os.PathLike[str] | None = None,
 ) -> TrainResult:
     """Train with an estimator's settings; ``init`` and ``moves`` hold where it has none, None as in ``train``.
 
@@ -121,6 +126,7 @@ def run_estimator(
     and ``n_iter_``.  It does not warn: see
     :func:`warn_unless_converged`, for when everything else was learned too.
     """
+    vars(estimator).pop(RUN, None)
     laps = whole_number("max_laps", estimator.max_laps, 1, what="a whole number of laps")
     tolerance = None if estimator.tol is None else number_from("tol", estimator.tol, 0.0)
     usual = Memoized(laps=laps, tolerance=tolerance)
@@ -129,21 +135,29 @@ def run_estimator(
         warnings.simplefilter("ignore", ConvergenceWarning)
         result = train(
             model,
-            _named(estimator, model.observation, data, weights, batch_size),
+            source_of(estimator, model.observation, data, weights, batch_size),
             init=init if estimator.init is None else estimator.init,
             schedule=usual if estimator.schedule is None else estimator.schedule,
             moves=moves if estimator.moves is None else estimator.moves,
             client=estimator.client,
             rng=seed_of_estimator(estimator.random_state),
             n_init=estimator.n_init,
+            store=estimator.store if store is None else store,
         )
-    estimator.posterior_, estimator.history_ = result.posterior, result.history
     estimator.converged_ = result.converged
-    estimator.n_iter_ = int(result.history[-1]["lap"])
+    keep_run(estimator, result.posterior, result.history)
     return result
 
 
-def _named(estimator: Any, observation: Observation, data: Any, weights: Any, batch_size: int | None) -> Source:
+def keep_run(estimator: Any, posterior: Posterior, history: History) -> None:
+    """Set ``posterior_``, ``history_`` and ``n_iter_``."""
+    estimator.posterior_, estimator.history_ = posterior, history
+    estimator.n_iter_ = int(history[-1]["lap"])
+
+
+def source_of(
+    estimator: Any, observation: Observation, data: Any, weights: Any = None, batch_size: int | None = None
+) -> Source:
     """A source of the data, with the names that scikit-learn found in a DataFrame; sources have theirs."""
     if isinstance(data, Source):
         return data

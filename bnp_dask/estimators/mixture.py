@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -22,8 +23,10 @@ from bnp_dask.estimators.fitting import (
     run_estimator,
     seed_of_estimator,
     sound_input,
+    source_of,
     warn_unless_converged,
 )
+from bnp_dask.estimators.partial import in_known_order, is_first, take_in
 from bnp_dask.initialize import Initialization
 from bnp_dask.inputs.settings import whole_or_none
 from bnp_dask.model import Model, Posterior
@@ -67,6 +70,9 @@ OBSERVATIONS = {
     "zero_mean_gaussian": ZeroMeanGaussian,
 }
 """What ``observation`` may be called; each with its prior set from the data."""
+
+HALF = 0.5
+"""Rows that a cluster expects from which on it counts after ``partial_fit``."""
 
 SPARSE = (Multinomial,)
 """Observation models of sparse counts."""
@@ -114,6 +120,9 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
     learn_prior
         Whether the likelihood's prior fits itself to the clusters: ``"auto"``, ``"never"``, ``"diagonal"`` or
         ``"full"``, as for :class:`bnp_dask.Model`.
+    store
+        Run directory.  ``fit`` begins a run there, which :meth:`partial_fit` goes on with, also in another process;
+        None keeps all in memory.
 
     Attributes
     ----------
@@ -129,6 +138,8 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
     covariances_
         Expected covariance within each cluster, ``(K, D, D)``, or variance of each feature, ``(K, D)``.  Only for
         Gaussians.
+    ids_
+        Id of each cluster, ``(K,)``, in the order of ``weights_``; it lasts through all calls of :meth:`partial_fit`.
     posterior_, history_
         What ``train`` gave; ``order_ (K,)`` are the positions of this class's clusters in it.
     lower_bound_
@@ -167,6 +178,7 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         client: Client | None = None,
         reproducible: bool = False,
         learn_prior: LearnPrior = "auto",
+        store: str | os.PathLike[str] | None = None,
     ) -> None:
         self.observation = observation
         self.n_clusters = n_clusters
@@ -182,27 +194,53 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         self.client = client
         self.reproducible = reproducible
         self.learn_prior = learn_prior
+        self.store = store
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn the clusters of ``X (n, D)``; ``sample_weight (n,)`` says how often each row counts."""
+        X = self._checked(X, reset=True)
+        result = self._trained(X, self._weights(X, sample_weight))
+        self._keep(predict(result.posterior, X, batch_size=self.batch_size, client=self.client))
+        warn_unless_converged(result)
+        return self
+
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Learn from more rows: the first call fits, later ones take in ``X`` as :func:`bnp_dask.update` does.
+
+        Later rows are visited once, and may bring new clusters; those of before keep their ids (``ids_``) and their
+        places in ``weights_`` and ``labels_``.  Rows count as often as they are given.  Older rows are not visited
+        again, so that clusters are not merged or deleted any more.  After :meth:`fit` it goes on from there; prior
+        settings stay those of the first call.  ``labels_`` and ``lower_bounds_`` are those of this call, and
+        ``n_clusters_`` counts clusters that expect half a row or more.
+        """
+        first = "posterior_" not in vars(self)
+        X = self._checked(X, reset=first, least=2 if is_first(self) else 1)
+        weights = self._weights(X, sample_weight)
+        source = source_of(self, self._observation(), X, weights, self.batch_size)
+        known = np.zeros(0, np.int64) if first else self.ids_
+        take_in(self, source, partial(self._trained, X, weights))
+        labels = predict(self.posterior_, X, batch_size=self.batch_size, client=self.client)
+        self._keep(labels, known)
+        return self
+
+    def _weights(self, X: Any, sample_weight: Any) -> Any:
+        """Weights of the rows ``(n,)``; None where all count once."""
+        if sample_weight is None:
+            return None
+        given = sound_input(sample_weight, "sample_weight")
+        return _check_sample_weight(given, X, ensure_non_negative=True)
+
+    def _trained(self, X: Any, weights: Any, store: str | os.PathLike[str] | None = None) -> TrainResult:
         model = Model(
             DPMixture(self.gamma),
             self._observation(),
             reproducible=self.reproducible,
             learn_prior=self.learn_prior,
         )
-        X = self._checked(X, reset=True)
-        weights = None
-        if sample_weight is not None:
-            given = sound_input(sample_weight, "sample_weight")
-            weights = _check_sample_weight(given, X, ensure_non_negative=True)
         wanted = whole_or_none("n_clusters", self.n_clusters, "a number of clusters")
         start = default_init(model, sparse.issparse(X), X.shape[0], wanted)
         usual = None if wanted is None else (Merge(), Delete())
-        result = run_estimator(self, model, X, start, usual, weights, self.batch_size)
-        self._keep(result, X)
-        warn_unless_converged(result)
-        return self
+        return run_estimator(self, model, X, start, usual, weights, self.batch_size, store)
 
     def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> np.ndarray:
         """Learn the clusters of ``X`` and give the cluster of each row, ``(n,)``."""
@@ -265,18 +303,23 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         X = self._checked(X, reset=False)
         return task(self.posterior_, X, batch_size=self.batch_size, client=self.client)
 
-    def _keep(self, result: TrainResult, X: Any) -> None:
-        posterior, history = result.posterior, result.history
+    def _keep(self, labels: np.ndarray, known: np.ndarray | None = None) -> None:
+        """Set what is learned; ``labels`` of the rows by id, ``known`` ids in the order of before partial_fit."""
+        posterior, history = self.posterior_, self.history_
         # the last row of each lap
         ends = [row for row, after in zip(history, [*history[1:], None]) if after is None or after["lap"] != row["lap"]]
         self.lower_bounds_ = [float(row["elbo"]) for row in ends]
         self.lower_bound_ = self.lower_bounds_[-1]
-        labels = predict(posterior, X, batch_size=self.batch_size, client=self.client)
         places = _places(posterior, labels)
         alive = np.bincount(places, minlength=posterior.n_clusters) > 0
+        if known is not None and len(known):
+            alive = posterior.summary["N"] >= HALF
         # clusters with atoms first, so that labels are 0, 1, ... without gaps; among them the heaviest first
         self.order_ = np.lexsort((-posterior.weights, ~alive))
+        if known is not None:
+            self.order_ = in_known_order(posterior, self.order_, known)
         self._rank = np.argsort(self.order_)
+        self.ids_ = posterior.ids[self.order_]
         self.weights_ = posterior.weights[self.order_]
         self.n_clusters_ = int(alive.sum())
         for name, values in moments_of(posterior).items():
@@ -290,7 +333,7 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
             raise SettingError(f"observation={self.observation!r}: needs one of {', '.join(OBSERVATIONS)}, or a model")
         return OBSERVATIONS[self.observation]()
 
-    def _checked(self, X: Any, reset: bool) -> Any:
+    def _checked(self, X: Any, reset: bool, least: int | None = None) -> Any:
         """Rows that are finite float64 of the right width, or sparse counts where the likelihood takes them.
 
         NaN is let through where the likelihood takes missing entries.
@@ -305,7 +348,7 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
             reset=reset,
             accept_sparse=takes_sparse,
             dtype=np.float64,
-            ensure_min_samples=2 if reset else 1,
+            ensure_min_samples=(2 if reset else 1) if least is None else least,
             ensure_all_finite="allow-nan" if marginalises(self.observation) else True,
         )
         return sparse.csr_array(X) if sparse.issparse(X) or takes_sparse else X

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -24,6 +26,7 @@ from bnp_dask.estimators.fitting import (
     sound_input,
     warn_unless_converged,
 )
+from bnp_dask.estimators.partial import in_known_order, is_first, take_in
 from bnp_dask.initialize import Initialization
 from bnp_dask.inputs.arrays import plain
 from bnp_dask.inputs.settings import whole_or_none
@@ -42,6 +45,7 @@ from bnp_dask.observation.base import Observation, level_keys
 from bnp_dask.observation.missing.entries import marginalises
 from bnp_dask.schedules import Schedule
 from bnp_dask.training.defaults import default_init
+from bnp_dask.training.results import TrainResult
 
 try:
     from sklearn.base import BaseEstimator
@@ -105,6 +109,9 @@ class SequenceModel(BaseEstimator):
         A ``distributed.Client`` to compute on; None for the current one, or this process.
     reproducible
         Compute the same bits on every x86-64 processor with AVX2 and FMA; see :class:`bnp_dask.Model`.
+    store
+        Run directory.  ``fit`` begins a run there, which :meth:`partial_fit` goes on with, also in another process;
+        None keeps all in memory.
 
     Attributes
     ----------
@@ -120,6 +127,8 @@ class SequenceModel(BaseEstimator):
     transmat_, startprob_
         Expected transition ``(K, K)`` and start probabilities ``(K,)``; rows sum to one, or to a little less, which is
         left for states that were not met yet.
+    ids_
+        Id of each state, ``(K,)``, in the order of ``weights_``; it lasts through all calls of :meth:`partial_fit`.
     posterior_, history_
         What ``train`` gave; ``order_ (K,)`` are the positions of this class's states in it.
     bound_
@@ -159,6 +168,7 @@ class SequenceModel(BaseEstimator):
         random_state: int | np.random.RandomState | None = None,
         client: Client | None = None,
         reproducible: bool = False,
+        store: str | os.PathLike[str] | None = None,
     ) -> None:
         self.observation = observation
         self.n_states = n_states
@@ -175,6 +185,7 @@ class SequenceModel(BaseEstimator):
         self.random_state = random_state
         self.client = client
         self.reproducible = reproducible
+        self.store = store
 
     def fit(self, X: Any, y: Any = None, lengths: Any = None) -> Self:
         """Learn the states of sequences.
@@ -182,17 +193,46 @@ class SequenceModel(BaseEstimator):
         ``X`` is one sequence ``(n, D)``; or sequences one below the other, ``lengths (G,)`` rows each; or a list of
         matrices ``(n_g, D)``.
         """
+        rows, offsets = self._rows(X, lengths, reset=True)
+        result = self._trained(self._source(rows, offsets))
+        self._keep(rows, offsets)
+        warn_unless_converged(result)
+        return self
+
+    def partial_fit(self, X: Any, y: Any = None, lengths: Any = None) -> Self:
+        """Learn from more sequences, given as in :meth:`fit`: the first call fits, later ones take in ``X``.
+
+        They do so as :func:`bnp_dask.update` does: later sequences are visited once, and may bring new states; those
+        of before keep their ids (``ids_``) and their places in ``weights_`` and ``labels_``.  Sequences count as often
+        as they are given, and none goes on from one call to the next.  Older ones are not visited again, so that
+        states are not merged or deleted any more.  After :meth:`fit` it goes on from there; prior settings stay
+        those of the first call.  ``labels_`` are those of this call.
+        """
+        first = "posterior_" not in vars(self)
+        known = np.zeros(0, np.int64) if first else self.ids_
+        rows, offsets = self._rows(X, lengths, reset=first, least=2 if is_first(self) else 1)
+        source = self._source(rows, offsets)
+        take_in(self, source, partial(self._trained, source))
+        self._keep(rows, offsets, known)
+        return self
+
+    def _trained(self, source: Source, store: str | os.PathLike[str] | None = None) -> TrainResult:
         given = whole_or_none("n_states", self.n_states, "a number of states")
         allocation: Any = FiniteHMM(kappa=self.kappa)
         if given is None:
             allocation = HDPHMM(self.gamma, self.alpha, kappa=self.kappa)
         model = Model(allocation, self._observation(), reproducible=self.reproducible)
-        rows, offsets = self._rows(X, lengths, reset=True)
-        source = self._source(rows, offsets)
-        result = run_estimator(self, model, source, default_init(model, False, int(source.n_atoms or 1), given))
-        posterior = result.posterior
-        self.bound_ = float(result.history[-1]["elbo"])
+        start = default_init(model, False, int(source.n_atoms or 1), given)
+        return run_estimator(self, model, source, start, store=store)
+
+    def _keep(self, rows: np.ndarray, offsets: np.ndarray, known: np.ndarray | None = None) -> None:
+        """Set what is learned; states whose ids are ``known`` come first, in that order."""
+        posterior = self.posterior_
+        self.bound_ = float(self.history_[-1]["elbo"])
         self.order_ = np.argsort(-posterior.weights, kind="stable")
+        if known is not None:
+            self.order_ = in_known_order(posterior, self.order_, known)
+        self.ids_ = posterior.ids[self.order_]
         self.n_states_ = posterior.n_clusters
         self.weights_ = posterior.weights[self.order_]
         found = transitions(posterior).sorted(self.order_)
@@ -200,8 +240,6 @@ class SequenceModel(BaseEstimator):
         for name, values in moments_of(posterior).items():
             setattr(self, name, values[self.order_])
         self.labels_ = self._states(rows, offsets)
-        warn_unless_converged(result)
-        return self
 
     def fit_predict(self, X: Any, y: Any = None, lengths: Any = None) -> np.ndarray:
         """Learn the states of sequences, given as in :meth:`fit`, and give that of each row, ``(n,)``."""
@@ -294,7 +332,7 @@ class SequenceModel(BaseEstimator):
         levels = list(level_keys(observation)) if is_frame(rows) else None
         return as_source(rows, groups=offsets, batch_size=self.batch_size, columns=names, levels=levels)
 
-    def _rows(self, X: Any, lengths: Any, reset: bool) -> tuple[np.ndarray, np.ndarray]:
+    def _rows(self, X: Any, lengths: Any, reset: bool, least: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Rows of all sequences, and where each starts, ``(G + 1,)``."""
         may_miss = marginalises(self.observation)
         X = with_nan(X) if may_miss else X
@@ -312,7 +350,8 @@ class SequenceModel(BaseEstimator):
                 raise DataError(f"sequences have {' and '.join(map(str, sorted(widths)))} columns; all need the same")
             lengths, X = [len(x) for x in X], np.concatenate(X)
         X = sound_input(X, "X")
-        finite, least = "allow-nan" if may_miss else True, 2 if reset else 1
+        finite = "allow-nan" if may_miss else True
+        least = (2 if reset else 1) if least is None else least
         if frame_with_levels(self, self._observation(), X, reset):
             rows = X
         else:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -12,7 +14,8 @@ from bnp_dask.allocation import LDA, HDPTopics
 from bnp_dask.analysis.predict import predict, score
 from bnp_dask.analysis.topics.words import by_size
 from bnp_dask.errors import SettingError
-from bnp_dask.estimators.fitting import run_estimator, sound_input, warn_unless_converged
+from bnp_dask.estimators.fitting import run_estimator, sound_input, source_of, warn_unless_converged
+from bnp_dask.estimators.partial import in_known_order, is_first, take_in
 from bnp_dask.initialize import Initialization, SampledTopics
 from bnp_dask.inputs.settings import whole_or_none
 from bnp_dask.model import Model
@@ -20,6 +23,7 @@ from bnp_dask.moves import Move
 from bnp_dask.observation import Multinomial
 from bnp_dask.observation.priors import positive
 from bnp_dask.schedules import Schedule
+from bnp_dask.training.results import TrainResult
 
 try:
     from sklearn.base import BaseEstimator, TransformerMixin
@@ -71,9 +75,14 @@ class TopicModel(TransformerMixin, BaseEstimator):
         A ``distributed.Client`` to compute on; None for the current one, or this process.
     reproducible
         Compute the same bits on every x86-64 processor with AVX2 and FMA; see :class:`bnp_dask.Model`.
+    store
+        Run directory.  ``fit`` begins a run there, which :meth:`partial_fit` goes on with, also in another process;
+        None keeps all in memory.
 
     Attributes
     ----------
+    ids_
+        Id of each topic, ``(K,)``, in the order of ``components_``; it lasts through all calls of :meth:`partial_fit`.
     components_
         Expected counts of words plus prior, ``(K, V)``, the largest topic first; rows over their sums are the topics.
     n_topics_
@@ -118,6 +127,7 @@ class TopicModel(TransformerMixin, BaseEstimator):
         random_state: int | np.random.RandomState | None = None,
         client: Client | None = None,
         reproducible: bool = False,
+        store: str | os.PathLike[str] | None = None,
     ) -> None:
         self.n_topics = n_topics
         self.alpha = alpha
@@ -134,27 +144,54 @@ class TopicModel(TransformerMixin, BaseEstimator):
         self.random_state = random_state
         self.client = client
         self.reproducible = reproducible
+        self.store = store
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the topics of documents, counts ``(n, V)`` of words, sparse or dense; they may be fractions."""
-        X = self._checked(X, reset=True)
-        with_words = sparse.csr_array(X[np.flatnonzero(np.asarray(X.sum(axis=1)) > 0)])
-        if with_words.shape[0] == 0:
-            raise SettingError(f"X holds {X.shape[0]} documents without any word; topics need some")
-        given = whole_or_none("n_topics", self.n_topics, "a number of topics")
-        allocation: Any = HDPTopics(self.gamma, self.alpha) if given is None else LDA(self.alpha)
-        if self.word_prior is not None:
-            positive("word_prior", self.word_prior)
-        words = Multinomial(self.word_prior, self.common, fractional=True)
-        model = Model(allocation, words, reproducible=self.reproducible)
-        result = run_estimator(self, model, with_words, SampledTopics(given), batch_size=self.batch_size)
-        self.bound_ = float(result.history[-1]["elbo"])
-        self.order_ = by_size(result.posterior)
-        self.n_topics_ = result.posterior.n_clusters
-        self.weights_ = result.posterior.weights[self.order_]
-        self.components_ = result.posterior.observation.lam[self.order_]
+        result = self._trained(_with_words(self._checked(X, reset=True)))
+        self._keep()
         warn_unless_converged(result)
         return self
+
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        """Learn from more documents: the first call fits, later ones take in ``X`` as :func:`bnp_dask.update` does.
+
+        Later documents are visited once; topics of before keep their ids (``ids_``) and their places in
+        ``components_``.  Documents count as often as they are given; those without words are passed over.  New topics
+        need visits of all documents, so that the first call finds them, or :meth:`fit`, after which it goes on.
+        """
+        first = "posterior_" not in vars(self)
+        X = self._checked(X, reset=first, least=2 if is_first(self) else 1)
+        if not (is_first(self) or X.sum() > 0):
+            return self
+        X, known = _with_words(X), np.zeros(0, np.int64) if first else self.ids_
+        source = source_of(self, self._words(), X, batch_size=self.batch_size)
+        take_in(self, source, partial(self._trained, X))
+        self._keep(known)
+        return self
+
+    def _trained(self, X: Any, store: str | os.PathLike[str] | None = None) -> TrainResult:
+        given = whole_or_none("n_topics", self.n_topics, "a number of topics")
+        allocation: Any = HDPTopics(self.gamma, self.alpha) if given is None else LDA(self.alpha)
+        model = Model(allocation, self._words(), reproducible=self.reproducible)
+        return run_estimator(self, model, X, SampledTopics(given), batch_size=self.batch_size, store=store)
+
+    def _words(self) -> Multinomial:
+        if self.word_prior is not None:
+            positive("word_prior", self.word_prior)
+        return Multinomial(self.word_prior, self.common, fractional=True)
+
+    def _keep(self, known: np.ndarray | None = None) -> None:
+        """Set what is learned; topics whose ids are ``known`` come first, in that order."""
+        posterior = self.posterior_
+        self.bound_ = float(self.history_[-1]["elbo"])
+        self.order_ = by_size(posterior)
+        if known is not None:
+            self.order_ = in_known_order(posterior, self.order_, known)
+        self.ids_ = posterior.ids[self.order_]
+        self.n_topics_ = posterior.n_clusters
+        self.weights_ = posterior.weights[self.order_]
+        self.components_ = posterior.observation.lam[self.order_]
 
     def transform(self, X: Any) -> np.ndarray:
         """Expected share of each topic in each document, ``(n, K)``; rows sum to one.
@@ -178,7 +215,7 @@ class TopicModel(TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         return np.array([f"topic{k}" for k in range(self.n_topics_)], object)
 
-    def _checked(self, X: Any, reset: bool) -> sparse.csr_array:
+    def _checked(self, X: Any, reset: bool, least: int | None = None) -> sparse.csr_array:
         X = sound_input(X, "X")
         X = validate_data(
             self,
@@ -187,7 +224,7 @@ class TopicModel(TransformerMixin, BaseEstimator):
             accept_sparse="csr",
             dtype=np.float64,
             ensure_non_negative=True,
-            ensure_min_samples=2 if reset else 1,
+            ensure_min_samples=(2 if reset else 1) if least is None else least,
         )
         return sparse.csr_array(X)
 
@@ -196,3 +233,11 @@ class TopicModel(TransformerMixin, BaseEstimator):
         tags.input_tags.sparse = True
         tags.input_tags.positive_only = True
         return tags
+
+
+def _with_words(X: sparse.csr_array) -> sparse.csr_array:
+    """Documents that have words; SettingError where none has."""
+    found = sparse.csr_array(X[np.flatnonzero(np.asarray(X.sum(axis=1)) > 0)])
+    if found.shape[0] == 0:
+        raise SettingError(f"X holds {X.shape[0]} documents without any word; topics need some")
+    return found

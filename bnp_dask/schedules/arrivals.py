@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.core.summary import Forget
-from bnp_dask.moves.base import DOCUMENTS
+from bnp_dask.moves.base import DOCUMENTS, Plan
 from bnp_dask.moves.births.move import Birth
 from bnp_dask.moves.engine import plan_lap
 from bnp_dask.schedules.base import history_row
 from bnp_dask.schedules.engine.fold import fold_again, fold_first
+from bnp_dask.schedules.engine.gathered import Gathered
 from bnp_dask.schedules.engine.lap import begin_lap, plan_context, settle_lap
 from bnp_dask.schedules.engine.pipeline import Pipeline
 from bnp_dask.schedules.engine.state import State, Work
@@ -161,6 +162,7 @@ def abandon(state: State, turn: Round) -> None:
     """End a round without a decision: some of its batches cannot be visited any more."""
     state.edits.append(Forget())
     state.total.apply([Forget()])
+    state.plan, state.trials, state.gathered = Plan(), {}, Gathered()
     turn.is_open = False
 
 

@@ -34,7 +34,7 @@ class GrowthLog:
     Parameters
     ----------
     folder
-        Where the two files are.
+        Where the two files are; None for data of a run in memory.
     rows
         All their batches, ``(N,)`` of :data:`~bnp_dask.store.manifest.ROW`; ``source`` is the number of the piece,
         from 1.
@@ -44,14 +44,14 @@ class GrowthLog:
         How much of the files that is.
     """
 
-    folder: Path
+    folder: Path | None
     rows: np.ndarray
     pieces: tuple[Mapping[str, Any], ...]
     rows_extent: Extent = NONE
     pieces_extent: Extent = NONE
 
     @staticmethod
-    def empty(folder: Path) -> GrowthLog:
+    def empty(folder: Path | None) -> GrowthLog:
         """Nothing yet."""
         return GrowthLog(folder, np.zeros(0, ROW), ())
 
@@ -69,13 +69,18 @@ class GrowthLog:
 
     def appended(self, rows: np.ndarray, pieces: Sequence[Mapping[str, Any]]) -> GrowthLog:
         """The log with more; on the disk when this returns, and valid once a checkpoint refers to it."""
-        make_directory(self.folder)
         data = np.ascontiguousarray(rows, ROW).tobytes()
         lines = "".join(dump_json(dict(piece)) + "\n" for piece in pieces).encode()
-        return replace(
+        more = replace(
             self,
             rows=np.concatenate([self.rows, rows]),
             pieces=(*self.pieces, *(json.loads(line) for line in lines.splitlines())),
+        )
+        if self.folder is None:
+            return more
+        make_directory(self.folder)
+        return replace(
+            more,
             rows_extent=append(self.folder / ROWS, data, self.rows_extent),
             pieces_extent=append(self.folder / PIECES, lines, self.pieces_extent),
         )

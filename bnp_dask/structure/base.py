@@ -70,6 +70,12 @@ class Visit:
     states: Mapping[str, GroupStates] = field(default_factory=dict)
     lost: str = ""
 
+    def scaled(self, factor: float) -> Visit:
+        """What is found where the batch weighs ``factor``: its statistics scaled, where its groups stand as it is."""
+        parts = {name: part.scale(factor) for name, part in self.parts.items()}
+        newborn = None if self.newborn is None else self.newborn.scale(factor)
+        return replace(self, summary=self.summary.scale(factor), parts=parts, newborn=newborn)
+
 
 class Structure(Protocol):
     """How the atoms of a batch hang together.

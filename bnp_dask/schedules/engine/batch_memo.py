@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from bnp_dask.core.group_states import GroupStates, replay_states
-from bnp_dask.core.summary import Edit, Forget, Summary, replay
+from bnp_dask.core.summary import Edit, Forget, Summary, follow, replay
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.model import Model
 from bnp_dask.schedules.engine.packed import MARK, pack_sparse, packed_words, unpack_sparse
@@ -90,8 +90,19 @@ def summary_from(model: Model, arrays: Mapping[str, np.ndarray], edits: Iterable
     """The statistics of a visit, brought up to date with changes of clusters since."""
     if model.structure.keeps_few:
         arrays = unpack_sparse(arrays)
-    restored = {name: Summary.from_arrays(model.fields, own) for name, own in _by_name(arrays, "part/").items()}
-    return replay(Summary.from_arrays(model.fields, arrays), edits, restored)
+    return replay(Summary.from_arrays(model.fields, arrays), edits, _parts(model, arrays))
+
+
+def parts_from(model: Model, arrays: Mapping[str, np.ndarray], edits: Iterable[Edit]) -> Mapping[str, Summary]:
+    """What a visit gave the receivers of trials, brought up to date with changes of clusters since."""
+    parts: Mapping[str, Summary] = _parts(model, unpack_sparse(arrays) if model.structure.keeps_few else arrays)
+    for edit in edits:
+        parts = follow(parts, edit)
+    return parts
+
+
+def _parts(model: Model, arrays: Mapping[str, np.ndarray]) -> dict[str, Summary]:
+    return {name: Summary.from_arrays(model.fields, own) for name, own in _by_name(arrays, "part/").items()}
 
 
 def total_from(model: Model, arrays: Mapping[str, np.ndarray], edits: Sequence[Edit]) -> Summary | RunningTotal:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.core.batch import batch_from_arrays, batch_to_arrays
-from bnp_dask.core.summary import Edit, Exchange, Forget, InsertEmpty, Merge, Summary, Take
+from bnp_dask.core.summary import Edit, Exchange, Fade, Forget, InsertEmpty, Merge, Summary, Take
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.errors import StoreError
 from bnp_dask.model import Model
@@ -26,7 +26,7 @@ Arrays = dict[str, np.ndarray]
 GATHERED = "gathered"
 """How the names of arrays of gathered atoms begin."""
 
-EDITS: dict[str, type[Edit]] = {e.__name__: e for e in (InsertEmpty, Take, Merge, Exchange, Forget)}
+EDITS: dict[str, type[Edit]] = {e.__name__: e for e in (InsertEmpty, Take, Merge, Exchange, Forget, Fade)}
 
 NUMBERS = ("lap", "position", "step", "terms", "lap_elbo", "finished", "void", "calm", "calm_laps")
 
@@ -59,6 +59,8 @@ def state_to_arrays(state: State) -> Arrays:
     out: Arrays = {"visits": state.visits, "seen": state.seen, "pairs": state.plan.pairs}
     if state.lap_counts is not None:
         out["lap_counts"] = state.lap_counts
+    if state.weights is not None:
+        out["weights"] = state.weights
     out.update(prior_to_arrays(state.model))
     assert state.posterior.summary is not None
     _pack(out, "posterior", state.posterior.summary)
@@ -121,6 +123,7 @@ def state_from_saved(
         trials={t.name: total(f"trial{i}") for i, t in enumerate(trials)},
         in_flight=[(summary(f"in_flight{i}"), seen) for i, seen in numbers["in_flight"]],
         lap_counts=arrays.get("lap_counts"),
+        weights=np.array(arrays["weights"]) if "weights" in arrays else None,
         gathered=_gathered(numbers, arrays),
         partial=total("partial") if numbers["has_partial"] else None,
         lost={b: Loss(*rest) for b, *rest in numbers.get("lost", ())},  # older runs have none

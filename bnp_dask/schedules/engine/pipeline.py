@@ -244,7 +244,8 @@ class Pipeline:
         gather = replace(plan.gather, key=(self.lap, 13, batch))
         name = f"{self.work.source.name} batch {batch}"
         empty = instead(self.work, batch) if self.work.skips and batch not in self.state.lost else None
-        return Job(name, plan.pairs, plan.splits.get(batch), gather, self.work.seed, empty, self._checksum(batch))
+        facts = (name, plan.pairs, plan.splits.get(batch), gather, self.work.seed)
+        return Job(*facts, empty, self._checksum(batch), self.state.weight(batch))
 
     def _checksum(self, batch: int) -> int | None:
         """The CRC-32 that a batch must have, if it has not been read since it was surveyed."""

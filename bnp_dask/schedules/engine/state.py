@@ -17,7 +17,14 @@ from bnp_dask.data.base import Source
 from bnp_dask.execute.base import Executor
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import Memory, Move, Plan
-from bnp_dask.schedules.engine.batch_memo import Shelf, states_from, states_to_arrays, summary_from, visit_to_arrays
+from bnp_dask.schedules.engine.batch_memo import (
+    Shelf,
+    parts_from,
+    states_from,
+    states_to_arrays,
+    summary_from,
+    visit_to_arrays,
+)
 from bnp_dask.schedules.engine.gathered import ROOM, Gathered
 from bnp_dask.store import NO_RECEIPT, Receipt, no_receipts, receipt_of
 from bnp_dask.store.parts import Part, PartFiles
@@ -146,6 +153,8 @@ class State:
         Sum of the new summaries of an unfinished full-batch lap.
     lost
         Batches that went bad under the run, by number.
+    weights
+        Weight of each batch in all totals, ``(B,)``; None where all weigh one.  Kept statistics are weighted.
     finished
         Why the run stopped: ``"converged"``, ``"laps"``, or None while it goes on.
     """
@@ -172,6 +181,7 @@ class State:
     gathered: Gathered = field(default_factory=Gathered)
     partial: RunningTotal | None = None
     lost: dict[int, Loss] = field(default_factory=dict)
+    weights: np.ndarray | None = None
     finished: str | None = None
 
     @classmethod
@@ -201,6 +211,10 @@ class State:
         self.visits[batch], self.seen[batch] = visit, seen
         self.receipts[batch] = receipt.nbytes, receipt.crc32
 
+    def weight(self, batch: int) -> float:
+        """Weight of a batch in all totals."""
+        return 1.0 if self.weights is None else float(self.weights[batch])
+
     def receipt(self, batch: int) -> Receipt:
         """What the file of a batch's latest visit is known by."""
         return receipt_of(self.receipts, batch)
@@ -226,6 +240,11 @@ def _keep(work: Work, state: State, batch: int, arrays: Mapping[str, np.ndarray]
 def recall(work: Work, state: State, batch: int, seen: int | None = None) -> Summary:
     """The batch's latest summary, brought up to date with the first ``seen`` changes of clusters (all)."""
     return summary_from(work.model, _kept(work, state, batch), state.edits[int(state.seen[batch]) : seen])
+
+
+def recall_parts(work: Work, state: State, batch: int) -> Mapping[str, Summary]:
+    """What the batch's latest visit gave the receivers of trials, brought up to date with changes of clusters."""
+    return parts_from(work.model, _kept(work, state, batch), state.edits[int(state.seen[batch]) :])
 
 
 def recall_states(work: Work, state: State, batch: int, seen: int | None = None) -> GroupStates | None:

@@ -34,7 +34,8 @@ class Job:
     """What the tasks of one lap do beside the local step; see :class:`~bnp_dask.moves.base.Plan`.
 
     ``empty`` is read in place of a batch that has gone bad; None: that is an error.  ``checksum`` is the CRC-32 that
-    the batch must have, where it was not read since it was surveyed; None: nobody looks.
+    the batch must have, where it was not read since it was surveyed; None: nobody looks.  ``weight`` is that of the
+    batch: what was found is scaled by it.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Job:
     seed: int
     empty: Reader | None = None
     checksum: int | None = None
+    weight: float = 1.0
 
 
 def visit(
@@ -86,7 +88,7 @@ def visit_batch(
     for name, summary in (sums if found.newborn is None else {**sums, "newborn clusters: ": found.newborn}).items():
         require_finite_arrays(summary.values, f"{job.name}: {name}statistic", summary.ids)
         require_finite_arrays(summary.pair_values, f"{job.name}: {name}statistic of pairs")
-    return found
+    return found if job.weight == 1.0 else found.scaled(job.weight)
 
 
 # -- where workers may reach the run directory ------------------------------------------------------------------

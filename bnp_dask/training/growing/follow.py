@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.inputs.settings import positive_number, shown
 from bnp_dask.training.growing.taking_in import KEPT, UpdateResult
+from bnp_dask.training.growing.times import Time
 from bnp_dask.training.growing.update import update
 from bnp_dask.training.memory_plan import MEMORY
 
@@ -31,6 +33,10 @@ def follow(
     client: Client | Executor | str | None = None,
     memory: int | str = MEMORY,
     versions: int = KEPT,
+    half_life: str | datetime.timedelta | None = None,
+    keep: str | datetime.timedelta | None = None,
+    time: Time | None = None,
+    on_version: Callable[[UpdateResult], bool | None] | None = None,
 ) -> Iterator[UpdateResult]:
     """Look for new data again and again, and take in what there is.
 
@@ -39,7 +45,7 @@ def follow(
 
     Parameters
     ----------
-    store, revisit, laps, batch_size, client, memory, versions
+    store, revisit, laps, batch_size, client, memory, versions, half_life, keep, time, on_version
         As for :func:`bnp_dask.update`.
     data
         A folder, or a pattern such as ``"inbox/*.parquet"``.
@@ -51,7 +57,7 @@ def follow(
     Yields
     ------
     UpdateResult
-        Of every update that took something in.
+        Of every update that took something in, or that was refused.
 
     Raises
     ------
@@ -72,6 +78,10 @@ def follow(
         client=client,
         memory=memory,
         versions=versions,
+        half_life=half_life,
+        keep=keep,
+        time=time,
+        on_version=on_version,
     )
     return _looks(look, every, stop)
 
@@ -79,6 +89,6 @@ def follow(
 def _looks(look: Callable[[], UpdateResult], every: float, stop: threading.Event) -> Iterator[UpdateResult]:
     while not stop.is_set():
         found = look()
-        if found.new:
+        if found.new or found.refused:
             yield found
         stop.wait(every)

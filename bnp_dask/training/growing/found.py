@@ -16,6 +16,7 @@ from bnp_dask.store.manifest import ROW
 from bnp_dask.training.growing.growing_run import GrowingRun
 from bnp_dask.training.growing.look import Looked, look_at
 from bnp_dask.training.growing.pieces import Known, Piece, content_of
+from bnp_dask.training.growing.times import times_of
 from bnp_dask.training.memory_plan import MemoryPlan
 
 
@@ -44,11 +45,33 @@ class Given:
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """Pieces that are new and what was seen of them, names of those that are known, and batches that give way."""
+    """Pieces that are new and what was seen of them, names of those that are known, and batches that give way.
+
+    Each new piece has its own batches in ``out`` that give way to it; none where that is empty.
+    """
 
     new: list[tuple[Given, Looked]]
     known: tuple[str, ...]
-    out: tuple[int, ...] = ()
+    out: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def n_new(self) -> int:
+        """Batches of all new pieces."""
+        return sum(len(looked.rows) for _, looked in self.new)
+
+    @property
+    def gives_way(self) -> list[int]:
+        """All batches that give way, in their order."""
+        return sorted({batch for batches in self.out for batch in batches})
+
+    def as_before(self, values: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
+        """Of each new batch the largest of the ``values (B,)`` that give way to its piece, or else ``(n,)`` others."""
+        out, start = np.array(otherwise), 0
+        for batches, (_, looked) in zip(self.out, self.new, strict=False):
+            if batches:
+                out[start : start + len(looked.rows)] = values[list(batches)].max()
+            start += len(looked.rows)
+        return out
 
     @property
     def sources(self) -> list[Source]:
@@ -64,6 +87,11 @@ class Found:
     def scores(self) -> np.ndarray:
         """Log predictive of each new batch and how many atoms or tokens it is of, ``(n, 2)``."""
         return np.concatenate([looked.scores for _, looked in self.new])
+
+    def times(self, time: Any) -> np.ndarray:
+        """Newest time in each new batch, ``(n,)``; NaN where nothing tells."""
+        pieces = [(given.piece, looked.rows["atoms"].tolist()) for given, looked in self.new]
+        return np.concatenate([times_of(piece.data, piece.place, rows, time) for piece, rows in pieces])
 
     def log(self, run: GrowingRun) -> tuple[np.ndarray, list[dict[str, Any]]]:
         """Rows of all new batches, and a mapping of each new piece."""
@@ -112,7 +140,12 @@ def look_for_new(
     return Found(new, tuple(had))
 
 
+def all_new(run: GrowingRun, source: Source, executor: Executor) -> Found:
+    """Look at data that count as new, whether or not the run has such."""
+    return Found([(Given(Piece(source, None), source), look_at(run.base, source, run.first, executor))], ())
+
+
 def known_to(run: GrowingRun) -> Known:
     """Pieces that a run has."""
     checksums = np.array(run.first.checksums[: run.first.n_batches])
-    return Known.of(run.store.settings.get("opened"), checksums, run.log.pieces)
+    return Known.of(run.on_disk.settings.get("opened"), checksums, run.log.pieces)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,13 +18,26 @@ from bnp_dask.errors import BnpDaskError, StoreError
 from bnp_dask.execute.base import Executor
 from bnp_dask.inputs.paths import POSTERIOR_NAME
 from bnp_dask.model import Posterior
+from bnp_dask.moves import Move
 from bnp_dask.schedules import Memoized, State, Work, is_constant, state_from_saved, state_to_arrays, state_to_json
 from bnp_dask.schedules.arrivals import Round
 from bnp_dask.schedules.engine.gathered import EMBEDDED, ROOM
+from bnp_dask.schedules.engine.lap import trim
 from bnp_dask.schedules.lineage import renamed
-from bnp_dask.store import Checkpoint, DamagedError, GrowthLog, Listing, Manifest, RunStore, Versions, no_receipts
+from bnp_dask.store import (
+    Checkpoint,
+    DamagedError,
+    GrowthLog,
+    Listing,
+    Manifest,
+    MemoryStore,
+    RunStore,
+    Versions,
+    no_receipts,
+)
 from bnp_dask.store.checkpoint import Prepared
 from bnp_dask.training.growing.grown import Absent, GrownSource, survey_of
+from bnp_dask.training.growing.times import moment_of, times_of
 from bnp_dask.training.results import load, save
 from bnp_dask.training.run_settings import OPENED, Begun
 from bnp_dask.training.survey_pass import GROWTH, surveyed
@@ -35,7 +50,7 @@ class GrowingRun:
     Parameters
     ----------
     store
-        Its directory, open for writing.
+        Its directory, open for writing; or summaries in memory, which hold those of the update at hand only.
     checkpoint
         Where it stands.
     base
@@ -54,9 +69,13 @@ class GrowingRun:
         Ids that readers know clusters by, where these differ from those of the state.
     seconds
         Wall time of all steps so far.
+    seed, moves
+        As the run was begun with.
+    times
+        Newest time of the atoms of each batch, ``(B,)`` seconds; NaN where nobody knows.
     """
 
-    store: RunStore
+    store: RunStore | MemoryStore
     checkpoint: Checkpoint
     base: Posterior
     first: Survey
@@ -68,6 +87,9 @@ class GrowingRun:
     newest: int
     names: dict[int, int]
     seconds: float
+    seed: int
+    moves: tuple[Move, ...]
+    times: np.ndarray
 
     @staticmethod
     def open(store: RunStore) -> GrowingRun:
@@ -105,14 +127,20 @@ class GrowingRun:
             turn = Round(*arrays, growth["is_open"])
             version, newest, seconds = growth["version"], growth["newest"], growth["seconds"]
             names = dict(growth.get("names", ()))  # older runs have none
-        return GrowingRun(
-            store, checkpoint, base, found.survey, found.source, schedule, log, turn, version, newest, names, seconds
-        )
+        times = np.array(checkpoint.arrays.get(f"{GROWTH}/times", np.full(len(turn.last), np.nan)))  # older: none
+        facts = (version, newest, names, seconds, begun.seed(), begun.moves(), times)
+        return GrowingRun(store, checkpoint, base, found.survey, found.source, schedule, log, turn, *facts)
+
+    @property
+    def on_disk(self) -> RunStore:
+        """The directory; a run in memory has none."""
+        assert isinstance(self.store, RunStore)
+        return self.store
 
     @property
     def versions(self) -> Versions:
         """Versions of the run."""
-        return Versions(self.store.path)
+        return Versions(self.on_disk.path)
 
     def state(self) -> State:
         """The state that the checkpoint holds."""
@@ -129,21 +157,34 @@ class GrowingRun:
         known = [self.first_source, *(self._reopened(piece, reads_old) for piece in old)]
         if self.base.model.marginalises:
             known = [letting_miss(source) for source in known]
-        return GrownSource(str(self.store.path), [*known, *new])
+        name = str(self.store.path) if isinstance(self.store, RunStore) else "data"
+        return GrownSource(name, [*known, *new])
+
+    def times_of_first(self, time: Any) -> np.ndarray:
+        """Times of the first data, ``(B,)``: of a column where they have it, else the date in the name of the file."""
+        opened = self.store.settings.get(OPENED) if isinstance(self.store, RunStore) else None
+        if opened is None:
+            return self.times
+        place, rows = opened["place"], self.first.batch_atoms
+        if isinstance(time, str) and moment_of(time) is None:
+            with contextlib.suppress(BnpDaskError):
+                found = times_of(place, place, rows, time)
+                return np.concatenate([found, self.times[len(found) :]])
+        found = times_of(place, place, rows, None)
+        return np.concatenate([found, self.times[len(found) :]])
 
     def work(self, executor: Executor, source: Source | None = None, room: int = ROOM) -> Work:
         """All that does not change while the run is worked on; what is read is compared with its checksum."""
         source = self.source(reads_old=False) if source is None else source
-        begun = Begun(self.store.path, self.store.settings)
         return Work(
             self.base.model,
             source,
             self.survey(),
             executor,
             self.store,
-            begun.seed(),
-            begun.moves(),
-            self.store.shared,
+            self.seed,
+            self.moves,
+            self.store.shared if isinstance(self.store, RunStore) else None,
             unread=np.ones(source.n_batches, np.bool_),
             room=room,
         )
@@ -151,9 +192,9 @@ class GrowingRun:
     def commit_again(self, state: State) -> None:
         """Commit the same state once more, so that nothing is kept of the one before."""
         prepared = _prepared(self, state, self.newest, [])
-        self.store.pin([])
+        self.on_disk.pin([])
         self.versions.write(self.version, {**self.versions.record(self.version), "checkpoint": prepared.number})
-        self.store.write(prepared)
+        self.on_disk.write(prepared)
 
     def _reopened(self, piece: Mapping[str, Any], reads_old: bool) -> Source:
         facts = (piece["name"], piece["n_batches"], self.first.n_features, self.first.is_sparse)
@@ -167,7 +208,7 @@ class GrowingRun:
         growth = self.checkpoint.state.get(GROWTH)
         if growth is not None and self.versions.current != growth["version"]:
             self.versions.point_at(growth["version"])
-            save(load(self.versions.posterior(growth["version"])), self.store.path / POSTERIOR_NAME)
+            save(load(self.versions.posterior(growth["version"])), self.on_disk.path / POSTERIOR_NAME)
             self.versions.keep([number for number in self.versions.kept() if number <= growth["version"]])
 
 
@@ -203,8 +244,11 @@ def _opened(
     return source
 
 
-def extended(state: State, count: int) -> None:
-    """Make room for more batches, never visited."""
+def extended(state: State, count: int, weights: np.ndarray | None = None) -> None:
+    """Make room for more batches, never visited, of these weights ``(count,)``; None where all weigh one."""
+    if state.weights is not None or weights is not None:
+        old = np.ones(len(state.visits)) if state.weights is None else state.weights
+        state.weights = np.concatenate([old, np.ones(count) if weights is None else weights])
     state.visits = np.concatenate([state.visits, np.full(count, -1, state.visits.dtype)])
     state.seen = np.concatenate([state.seen, np.full(count, len(state.edits), state.seen.dtype)])
     state.receipts = np.concatenate([state.receipts, no_receipts(count)])
@@ -216,13 +260,15 @@ def commit(
     """Commit a state as the next version, and put that in force.
 
     The posterior and the record are written first, then the checkpoint, which is the commit, then the pointer.
-    ``keep`` versions are kept whole, this one counted.
+    ``keep`` versions are kept whole, this one counted; in memory none but this.
     """
+    if isinstance(run.store, MemoryStore):
+        return _held(run, state)
     store, versions = run.store, run.versions
     if run.checkpoint.state.get(GROWTH) is None:
         _note_first(run)
     number = run.newest + 1
-    posterior = _published(run, state)
+    posterior = published(run, state)
     save(posterior, versions.posterior(number))
     kept = sorted([*(n for n in versions.kept() if n < number and versions.has(n)), number])
     gone, kept = kept[:-keep], kept[-keep:]
@@ -237,22 +283,37 @@ def commit(
     return posterior
 
 
+def _held(run: GrowingRun, state: State) -> Posterior:
+    """Keep a state in memory as the next version; no summary of a batch is kept, since none is visited again."""
+    run.base = posterior = published(run, state)
+    run.version = run.newest = run.newest + 1
+    run.store = MemoryStore()
+    state.seen[:] = len(state.edits)
+    trim(state)
+    numbers = {**state_to_json(state), GROWTH: {}}
+    arrays = {name: np.array(array) for name, array in state_to_arrays(state).items()}
+    listing = Listing.of_latest(state.visits, state.receipts)
+    run.checkpoint = replace(run.checkpoint, state=json.loads(json.dumps(numbers)), arrays=arrays, listing=listing)
+    return posterior
+
+
 def _prepared(run: GrowingRun, state: State, number: int, rows: list[dict[str, Any]]) -> Prepared:
     """The checkpoint of a version."""
     if state.gathered.held > EMBEDDED:
-        state.gathered.write(run.store.part_files())
+        state.gathered.write(run.on_disk.part_files())
     numbers = {
         **state_to_json(state),
         "manifest": run.checkpoint.state["manifest"],
         GROWTH: {**run.log.to_json(), "version": number, "newest": number, "is_open": run.turn.is_open},
     }
     numbers[GROWTH] |= {"names": sorted(run.names.items()), "seconds": run.seconds}
-    arrays = {**state_to_arrays(state), f"{GROWTH}/seen": run.turn.seen, f"{GROWTH}/last": run.turn.last}
+    own = {"seen": run.turn.seen, "last": run.turn.last, "times": run.times}
+    arrays = {**state_to_arrays(state), **{f"{GROWTH}/{name}": array for name, array in own.items()}}
     listing = Listing.of_latest(state.visits, state.receipts)
-    return run.store.prepare(numbers, arrays, rows, listing, state.gathered.parts(), is_constant)
+    return run.on_disk.prepare(numbers, arrays, rows, listing, state.gathered.parts(), is_constant)
 
 
-def _published(run: GrowingRun, state: State) -> Posterior:
+def published(run: GrowingRun, state: State) -> Posterior:
     """The posterior as readers know it."""
     assert state.posterior.summary is not None
     summary = renamed(state.posterior.summary, run.names)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace as changed
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from bnp_dask.training.growing.growing_run import GrowingRun
 from bnp_dask.training.growing.pieces import Piece, pieces_of
 from bnp_dask.training.growing.taking_in import KEPT, UpdateResult
 from bnp_dask.training.growing.taking_out import batches_of, held
+from bnp_dask.training.growing.times import Time
 from bnp_dask.training.growing.update import rules_of, taken_in
 from bnp_dask.training.memory_plan import MEMORY
 from bnp_dask.training.run_settings import OPENED
@@ -38,6 +39,8 @@ def replace(
     client: Client | Executor | str | None = None,
     memory: int | str = MEMORY,
     versions: int = KEPT,
+    time: Time | None = None,
+    on_version: Callable[[UpdateResult], bool | None] | None = None,
 ) -> UpdateResult:
     """Take in the data of a place anew, in place of what a run has from there: a corrected file, a longer sequence.
 
@@ -53,8 +56,11 @@ def replace(
     source
         Path or URL as it was given to ``train`` or ``update``; or a folder or pattern, of which those files are taken
         that have another content now.  Files are opened as they were before.  Data that were retired come back.
-    revisit, laps, client, memory, versions
+    revisit, laps, client, memory, versions, on_version
         As for :func:`bnp_dask.update`.
+    time
+        As for :func:`bnp_dask.update`; where that tells nothing, the new batches are from when the old ones were.  In
+        any case they weigh what these did, where time has passed.
 
     Returns
     -------
@@ -68,7 +74,7 @@ def replace(
     DataError, StoreError
         As :func:`bnp_dask.update`; nothing was replaced then.
     """
-    rules = rules_of(revisit, laps, memory, versions)
+    rules = rules_of(revisit, laps, memory, versions, time=time, on_version=on_version)
     place = path_text("source", source)
 
     def corrected(run: GrowingRun, executor: Executor) -> Found:
@@ -78,14 +84,14 @@ def replace(
         # of what was retired, nothing is known any more
         back = {name for name, batches in old.items() if not batches}
         found = look_for_new(run, given, executor, old.keys(), back)
-        return changed(found, out=tuple(sorted({b for name in found.names for b in old[name]})))
+        return changed(found, out=tuple(tuple(old[name]) for name in found.names))
 
     return taken_in(store, rules, client, corrected)
 
 
 def _given_again(run: GrowingRun, source: str) -> Iterator[Given]:
     """Pieces of a place, opened as they were before; SettingError for those that the run does not have."""
-    base, first = require_posterior(run.base), run.store.settings.get(OPENED)
+    base, first = require_posterior(run.base), run.on_disk.settings.get(OPENED)
     url = Location.of(source, None, "source").url
     pieces = [Piece(source, url)] if first is not None and first["place"] == url else pieces_of(source)
     before: dict[str, Any] = {} if first is None else {first["place"]: first}
@@ -94,7 +100,7 @@ def _given_again(run: GrowingRun, source: str) -> Iterator[Given]:
         known = before.get(piece.place or "")
         if known is None:
             raise SettingError(
-                f"source: {run.store.path} has no data from {piece.name} by itself; it has "
+                f"source: {run.on_disk.path} has no data from {piece.name} by itself; it has "
                 f"{', '.join(list(before)[:5]) or 'none'}. update() takes in what is new"
             )
         size, weights = known["batch_size"], known.get("weights")

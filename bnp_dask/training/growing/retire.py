@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import os
 from collections.abc import Sequence, Set
 from typing import Any
 
+import numpy as np
+
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.serial import SerialExecutor
-from bnp_dask.inputs.settings import path_text, shown
+from bnp_dask.inputs.settings import path_text, shown, whole_number
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.model import Posterior
 from bnp_dask.store import RunStore
 from bnp_dask.training.growing.growing_run import GrowingRun, commit
 from bnp_dask.training.growing.taking_out import batches_of, held, take_out
+from bnp_dask.training.growing.times import moment_of
 
 
-def retire(store: str | os.PathLike[str], sources: str | os.PathLike[str] | Sequence[str]) -> Posterior:
+def retire(
+    store: str | os.PathLike[str],
+    sources: str | os.PathLike[str] | Sequence[str] = (),
+    *,
+    before: str | datetime.date | None = None,
+    batches: int | Sequence[int] = (),
+) -> Posterior:
     """Take data out of a run, exactly: their statistics leave all totals and the directory.
 
     No data are read.  The model's priors and centre stay those of the first data, also where these go.  Clusters stay
@@ -31,6 +41,10 @@ def retire(store: str | os.PathLike[str], sources: str | os.PathLike[str] | Sequ
         Run directory.
     sources
         Paths or URLs as they were given to ``train`` or ``update``, or folders that hold them.
+    before
+        A time: batches of which all atoms are from before it, as :func:`bnp_dask.update` knows times of data.
+    batches
+        Numbers of batches, from 0, in the order in which they came.
 
     Returns
     -------
@@ -44,22 +58,31 @@ def retire(store: str | os.PathLike[str], sources: str | os.PathLike[str] | Sequ
     StoreError
         No run, one that another process is writing to, or one that cannot be updated.
     """
-    given = _paths(sources)
+    given, numbers = _paths(sources), np.atleast_1d(np.asarray(batches, object)).tolist()
+    numbers = [whole_number(f"batches[{i}]", number) for i, number in enumerate(numbers)]
+    moment = None if before is None else moment_of(before)
+    if before is not None and moment is None:
+        raise SettingError(f'before={shown(before)}: needs a time such as "2026-08-01"')
+    if not given and not numbers and moment is None:
+        raise SettingError("say what is to go: retire(store, sources), or before= or batches=")
     with contextlib.closing(RunStore.open(path_text("store", store))) as opened:
         run = GrowingRun.open(opened)
         run.publish()
         state = run.state()
         is_held = held(run, state)
-        batches = sorted({b for one in given for b in batches_of(run, one)} - set(state.lost))
-        is_held[batches] = False
+        gone = {b for one in given for b in batches_of(run, one)} | _of_run(run, numbers)
+        if moment is not None:
+            gone |= _from_before(run, moment)
+        out = sorted(gone - set(state.lost))
+        is_held[out] = False
         if not is_held.any():
-            raise SettingError(f"{run.store.path}: nothing would be left; remove the directory instead")
-        if not batches:
+            raise SettingError(f"{run.on_disk.path}: nothing would be left; remove the directory instead")
+        if not out:
             return run.base
         with fixed_order(run.base.model.reproducible):
-            row = take_out(run.work(SerialExecutor()), state, run.turn, batches)
+            row = take_out(run.work(SerialExecutor()), state, run.turn, out)
         row |= {"version": run.newest + 1, "seconds": run.seconds}
-        record = {"pieces": [], "retired": given, "fresh": None, "elbo": state.elbo, "moves": []}
+        record = {"pieces": [], "retired": given, "batches": out, "fresh": None, "elbo": state.elbo, "moves": []}
         posterior = commit(run, state, record, [row], keep=1)
         run.commit_again(state)  # so that the checkpoint before holds nothing of the data either
     return posterior
@@ -72,3 +95,20 @@ def _paths(sources: Any) -> list[str]:
     if not isinstance(sources, (Sequence, Set)) or isinstance(sources, bytes):
         raise SettingError(f"sources={shown(sources)}: needs a path, or a list of paths")
     return [path_text(f"sources[{i}]", one) for i, one in enumerate(sources)]
+
+
+def _of_run(run: GrowingRun, numbers: Sequence[int]) -> set[int]:
+    """Numbers of batches; SettingError where the run has no such."""
+    n_batches = len(run.turn.last)
+    for number in numbers:
+        if number >= n_batches:
+            raise SettingError(f"batches={number}: the run has 0 to {n_batches - 1}")
+    return set(numbers)
+
+
+def _from_before(run: GrowingRun, moment: float) -> set[int]:
+    """Batches whose newest atom is from before a time; SettingError where no batch has a time."""
+    times = run.times_of_first(None) if np.isnan(run.times).all() else run.times
+    if np.isnan(times).all():
+        raise SettingError("before: no data of the run have a time; name files by their date, or give time= to update")
+    return set(np.flatnonzero(times < moment).tolist())

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from bnp_dask.execute.base import Executor
 from bnp_dask.model import Posterior
-from bnp_dask.schedules import State
+from bnp_dask.schedules import State, Work
+from bnp_dask.schedules.ageing import fade
 from bnp_dask.schedules.arrivals import visit_arrivals
 from bnp_dask.schedules.lineage import Lineage, inherited, told
 from bnp_dask.training.callbacks import logger
+from bnp_dask.training.growing.ages import Line, Span, with_times
 from bnp_dask.training.growing.changes import Change, changes_between
 from bnp_dask.training.growing.found import Found
-from bnp_dask.training.growing.growing_run import GrowingRun, clusters_of, commit, extended
+from bnp_dask.training.growing.growing_run import GrowingRun, clusters_of, commit, extended, published
 from bnp_dask.training.growing.grown import Absent, GrownSource
-from bnp_dask.training.growing.taking_out import take_out
+from bnp_dask.training.growing.taking_out import held, take_out
 from bnp_dask.training.results import History
 
 KEPT = 10
@@ -55,6 +57,8 @@ class UpdateResult:
         Clusters that came, went, grew or shrank.
     history
         Rows of this update.
+    refused
+        Pieces of a version that ``on_version`` refused: the run is as it was, and they are not of it.
     """
 
     posterior: Posterior
@@ -67,6 +71,7 @@ class UpdateResult:
     fresh: float
     changes: tuple[Change, ...]
     history: History
+    refused: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,10 @@ class Rules:
     laps: int
     room: int
     versions: int
+    half_life: Span | None = None
+    keep: Span | None = None
+    time: Any = None
+    on_version: Callable[[UpdateResult], bool | None] | None = None
 
 
 def nothing_new(run: GrowingRun, known: Sequence[str]) -> UpdateResult:
@@ -90,23 +99,26 @@ def take_in(run: GrowingRun, found: Found, rules: Rules, executor: Executor) -> 
 
     Visits begin with the posterior in force, also where it holds what is taken out: clusters keep their ids.
     """
-    started = time.perf_counter()
-    state = run.state()
+    started = perf_counter()
+    state, waited = run.state(), run.turn.is_open
     rows, pieces = found.log(run)
     n_old, n_new = len(state.visits), len(rows)
     run.log = run.log.appended(rows, pieces)
     run.turn = run.turn.extended(n_new)
-    extended(state, n_new)
-    reads_old = rules.revisit > 0 or rules.laps > 0
-    source = run.source(found.sources, reads_old)
-    work = run.work(executor, source, rules.room)
+    ages = Ages.of(run, found, rules, state)
     out: list[dict[str, Any]] = []
 
     def tell(row: dict[str, Any]) -> None:
-        seconds = run.seconds + time.perf_counter() - started
+        seconds = run.seconds + perf_counter() - started
         out.append({**row, **_fresh_of(row, found.scores, n_old), "version": run.newest + 1, "seconds": seconds})
 
-    lineage = _taken_out(run, state, found.out, work, tell)
+    if ages.factor != 1.0:
+        tell(fade(state, ages.factor))
+    extended(state, n_new, ages.entering)
+    reads_old = rules.revisit > 0 or rules.laps > 0
+    source = run.source(found.sources, reads_old)
+    work = run.work(executor, source, rules.room)
+    lineage = _taken_out(run, state, found, ages, work, tell)
     may = source.present
     may[list(state.lost)] = True  # a batch without atoms stands in for what was retired
     if reads_old:
@@ -114,21 +126,58 @@ def take_in(run: GrowingRun, found: Found, rules: Rules, executor: Executor) -> 
     n_again = min(math.ceil(rules.revisit * n_new), int(may[:n_old].sum()))
     for row in visit_arrivals(work, state, run.turn, n_new, n_again, may, run.schedule.window, rules.laps, lineage):
         tell(row)
-    run.seconds += time.perf_counter() - started
+    run.seconds += perf_counter() - started
     out = _named(run, out, lineage.heirs(), state.posterior.ids.tolist())
-    return _committed(run, state, found, pieces, out, n_new, rules)
+    return _committed(run, state, found, pieces, out, rules, waited)
+
+
+@dataclass(frozen=True, eq=False)
+class Ages:
+    """What time does to the batches of a run: by how much all fade, what new ones weigh, and which are too old.
+
+    ``entering`` is None where new batches weigh one.
+    """
+
+    factor: float
+    entering: np.ndarray | None
+    too_old: list[int]
+
+    @staticmethod
+    def of(run: GrowingRun, found: Found, rules: Rules, state: State) -> Ages:
+        """Those of an update, whose batches are in the run's log; notes their times."""
+        n_old, atoms = len(state.visits), run.survey().batch_atoms
+        times = found.times(rules.time)
+        if np.isnan(run.times).all():
+            run.times = run.times_of_first(rules.time)
+        run.times = with_times(run.times, np.where(np.isnan(times), found.as_before(run.times, times), times))
+        factor, too_old = 1.0, []
+        entering = None if state.weights is None else np.ones(found.n_new)
+        if rules.half_life is not None:
+            line = Line.of(rules.half_life, atoms, run.times, n_old)
+            if n_old and line.now > line.before:
+                factor = 2.0 ** (-(line.now - line.before) / rules.half_life.amount)
+            entering = 2.0 ** (-line.age[n_old:] / rules.half_life.amount)
+        if found.gives_way and state.weights is not None and entering is not None:
+            entering = found.as_before(state.weights, entering)
+        if rules.keep is not None:
+            line = Line.of(rules.keep, atoms, run.times, n_old)
+            is_old = (line.age[:n_old] > rules.keep.amount) & held(run, state)[:n_old]
+            too_old = np.flatnonzero(is_old).tolist()
+        return Ages(factor, entering, too_old)
 
 
 def _taken_out(
-    run: GrowingRun, state: State, batches: Sequence[int], work: Any, tell: Callable[[dict[str, Any]], None]
+    run: GrowingRun, state: State, found: Found, ages: Ages, work: Work, tell: Callable[[dict[str, Any]], None]
 ) -> Lineage:
-    """Take out what gives way; the lineage of the clusters from there on, which hold what stays."""
-    if not batches:
-        return Lineage.of(state)
-    before = state.posterior
-    tell(take_out(work, state, run.turn, batches))
+    """Take out what is too old and what gives way; the lineage of the clusters from there on."""
+    before, gives_way = state.posterior, found.gives_way
+    if too_old := sorted(set(ages.too_old) - set(gives_way)):
+        tell(take_out(work, state, run.turn, too_old, keeps_round=True))
+    if gives_way:
+        tell(take_out(work, state, run.turn, gives_way))
     lineage = Lineage.of(state)
-    state.posterior = before
+    if gives_way:
+        state.posterior = before
     return lineage
 
 
@@ -138,13 +187,22 @@ def _committed(
     found: Found,
     pieces: Sequence[Mapping[str, Any]],
     out: list[dict[str, Any]],
-    n_new: int,
     rules: Rules,
+    waited: bool,
 ) -> UpdateResult:
-    """Commit what an update came to."""
+    """Commit what an update came to, unless that is refused."""
     weight = found.scores[:, 1].sum()
     fresh = float(found.scores[:, 0].sum() / weight) if weight > 0 else math.nan
     moves = [move for row in out for move in row["moves"] if move["accepted"]]
+    posterior, n_new = published(run, state), found.n_new
+    visits = sum(row["n_batches"] for row in out if row["action"] in VISITS)
+    events = changes_between(clusters_of(run.base), clusters_of(posterior), moves, SHARE)
+    facts = (found.names, found.known, n_new, visits - n_new, run.turn.is_open, fresh, events, History(out))
+    result = UpdateResult(posterior, run.newest + 1, *facts)
+    if rules.on_version is not None and rules.on_version(result) is False:
+        logger.info("version %d was refused: the run is as it was", result.version)
+        nothing = ((), found.known, 0, 0, waited, fresh, (), History())
+        return UpdateResult(run.base, run.version, *nothing, refused=found.names)
     record = {
         "pieces": [piece["place"] or piece["name"] for piece in pieces],
         "n_batches": len(state.visits),
@@ -152,23 +210,10 @@ def _committed(
         "elbo": state.elbo,
         "moves": [{name: move[name] for name in ("kind", "targets", "others")} for move in moves],
     }
-    before = clusters_of(run.base)
-    posterior = commit(run, state, record, out, rules.versions)
+    commit(run, state, record, out, rules.versions)
     _tell_of_known(found.known)
     logger.info("version %d: %d new batches, K=%d", run.version, n_new, posterior.n_clusters)
-    visits = sum(row["n_batches"] for row in out if row["action"] in VISITS)
-    return UpdateResult(
-        posterior,
-        run.version,
-        found.names,
-        found.known,
-        n_new,
-        visits - n_new,
-        run.turn.is_open,
-        fresh,
-        changes_between(before, clusters_of(posterior), moves, SHARE),
-        History(out),
-    )
+    return result
 
 
 VISITS = ("new", "folded", "recomputed", "kept")

@@ -14,7 +14,7 @@ from bnp_dask.schedules import State, Work
 from bnp_dask.schedules.arrivals import Round, abandon
 from bnp_dask.schedules.base import history_row
 from bnp_dask.schedules.engine.bad_batches import instead
-from bnp_dask.schedules.engine.state import Loss, recall, remember
+from bnp_dask.schedules.engine.state import Loss, recall, recall_parts, remember
 from bnp_dask.schedules.engine.tasks import Job, lose_batch
 from bnp_dask.training.growing.growing_run import GrowingRun
 from bnp_dask.training.run_settings import OPENED
@@ -23,20 +23,28 @@ RETIRED = "retired"
 """Why batches of such data are left out."""
 
 
-def take_out(work: Work, state: State, turn: Round, batches: Sequence[int]) -> dict[str, Any]:
+def take_out(
+    work: Work, state: State, turn: Round, batches: Sequence[int], keeps_round: bool = False
+) -> dict[str, Any]:
     """Subtract the statistics of batches from the total; the row of the history that says so.
 
-    Those of a batch without atoms stay in their place.  A round that is open ends undecided: its proposals hold
-    statistics of these batches.
+    Those of a batch without atoms stay in their place.  A round that is open goes on without these batches where it is
+    to be kept, and else ends undecided, and nothing is left of what it gathered.
     """
-    if turn.is_open:
+    if turn.is_open and not keeps_round:
         abandon(state, turn)
     state.step += 1
     for batch in batches:
         state.total.subtract(recall(work, state, batch))
+        if turn.is_open and turn.seen[batch]:
+            for name, part in recall_parts(work, state, batch).items():
+                if name in state.trials:
+                    state.trials[name].subtract(part)
         state.lost[batch] = Loss(RETIRED, state.lap, state.step)
         job = Job(f"batch {batch}", state.total.high.pairs, None, Gather(), work.seed)
-        remember(work, state, batch, lose_batch(state.posterior, instead(work, batch), (), job, RETIRED))
+        trials = state.plan.trials if turn.is_open else ()
+        remember(work, state, batch, lose_batch(state.posterior, instead(work, batch), trials, job, RETIRED))
+    turn.note(batches, state.step)
     value = state.total.value()
     state.posterior = state.model.global_step(value)
     state.terms = state.model.elbo(state.posterior, value)
@@ -53,7 +61,7 @@ def held(run: GrowingRun, state: State) -> np.ndarray:
 def batches_of(run: GrowingRun, source: str) -> list[int]:
     """Batches of the data from a place; SettingError where there are none."""
     place = Location.of(source, None, "sources").url
-    n_first, opened = run.first.n_batches, run.store.settings.get(OPENED)
+    n_first, opened = run.first.n_batches, run.on_disk.settings.get(OPENED)
     starts = np.cumsum([n_first, *(piece["n_batches"] for piece in run.log.pieces)])
     found = list(range(n_first)) if opened is not None and _is_in(opened["place"], place) else []
     for piece, start in zip(run.log.pieces, starts, strict=False):
@@ -63,7 +71,7 @@ def batches_of(run: GrowingRun, source: str) -> list[int]:
         places = [opened["place"]] if opened is not None else []
         places += [piece["place"] for piece in run.log.pieces if piece["place"] is not None]
         known = ", ".join(list(dict.fromkeys(places))[:5]) or "none"
-        raise SettingError(f"sources: {run.store.path} has no data from {place}; it has {known}")
+        raise SettingError(f"sources: {run.on_disk.path} has no data from {place}; it has {known}")
     return found
 
 

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from bnp_dask.analysis.arguments import require_posterior
 from bnp_dask.analysis.matching import open_for
+from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.blas import one_blas_thread
 from bnp_dask.execute.dask import open_executor
-from bnp_dask.inputs.settings import number_from, path_text, whole_number
+from bnp_dask.inputs.settings import number_from, path_text, shown, whole_number
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.store import RunStore
+from bnp_dask.training.growing.ages import span_from
 from bnp_dask.training.growing.found import Found, Given, look_for_new
 from bnp_dask.training.growing.growing_run import GrowingRun
 from bnp_dask.training.growing.pieces import pieces_of
 from bnp_dask.training.growing.taking_in import KEPT, Rules, UpdateResult, nothing_new, take_in
+from bnp_dask.training.growing.times import Time, moment_of
 from bnp_dask.training.memory_plan import MEMORY, parse_memory
 
 if TYPE_CHECKING:
@@ -37,6 +41,10 @@ def update(
     client: Client | Executor | str | None = None,
     memory: int | str = MEMORY,
     versions: int = KEPT,
+    half_life: str | datetime.timedelta | None = None,
+    keep: str | datetime.timedelta | None = None,
+    time: Time | None = None,
+    on_version: Callable[[UpdateResult], bool | None] | None = None,
 ) -> UpdateResult:
     """Let a run take in more data: append batches, visit them, decide moves, publish a version.
 
@@ -67,6 +75,23 @@ def update(
         As for :func:`bnp_dask.train`; the bits do not depend on them.
     versions
         Versions that are kept whole, to be loaded and to be rolled back to; of older ones the record stays.
+    half_life
+        Age at which a batch weighs half: ``"30d"`` (``s``, ``min``, ``h``, ``d``, ``w``) of the data's time, or
+        ``"100 batches"``, or ``"1e6 atoms"`` that came after it.  All batches fade together by the time that passes
+        with this update, so totals are exactly those of the weighted data, and so is the objective; the history has a
+        row ``"aged"`` where that happens.  Counts of clusters are weighted counts.  None: no time passes.
+    keep
+        Greatest age of a batch, likewise; older ones are taken out of the totals, in the same version.  Earlier
+        versions hold them until they go; :func:`bnp_dask.retire` takes out at once.
+    time
+        When the data are from: the name of a column (Parquet, CSV, tables in memory), of which the newest row of each
+        batch counts; or the time itself, a date, datetime or text such as ``"2026-11-01"``; in UTC unless they say
+        otherwise.  None: the date in the name of the file or of its folder.  Data without any are as new as the newest
+        that the run had when they came (those before the first that have one: as old as the oldest of these).  The
+        newest time of all data is the run's clock, which never goes back: data that come late are older, and enter with
+        the weight of their age.
+    on_version
+        Called with the result before it is published; ``False`` refuses it, and the run stays as it was.
 
     Returns
     -------
@@ -86,7 +111,7 @@ def update(
     -----
     Hughes (2016), 3.5.3, "Memoized algorithm for streaming", and 4.2.3 for births at batches.
     """
-    rules = rules_of(revisit, laps, memory, versions)
+    rules = rules_of(revisit, laps, memory, versions, half_life, keep, time, on_version)
 
     def new_pieces(run: GrowingRun, executor: Executor) -> Found:
         base = require_posterior(run.base)
@@ -96,12 +121,26 @@ def update(
     return taken_in(store, rules, client, new_pieces)
 
 
-def rules_of(revisit: float, laps: int, memory: int | str, versions: int) -> Rules:
+def rules_of(
+    revisit: float,
+    laps: int,
+    memory: int | str,
+    versions: int,
+    half_life: Any = None,
+    keep: Any = None,
+    time: Any = None,
+    on_version: Any = None,
+) -> Rules:
     """Settings of an update; SettingError for those out of range."""
+    if time is not None:
+        moment_of(time)
+    if on_version is not None and not callable(on_version):
+        raise SettingError(f"on_version={shown(on_version)}: needs a function of the result of an update")
     number_from("revisit", revisit, 0.0)
     whole_number("versions", versions, 1)
     whole_number("laps", laps, 0)
-    return Rules(revisit, laps, parse_memory(memory), versions)
+    spans = (span_from("half_life", half_life), span_from("keep", keep))
+    return Rules(revisit, laps, parse_memory(memory), versions, *spans, time, on_version)
 
 
 def taken_in(

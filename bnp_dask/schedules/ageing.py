@@ -1,0 +1,41 @@
+"""Time that passes: all batches of a run fade together, so that totals are scaled and stay exact.
+
+A batch weighs ``2 ** (-age / half_life)``.  The objective is that of the weighted data; it changes by what fades only
+where time passes, and never falls otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from bnp_dask.core.summary import Fade
+from bnp_dask.schedules.base import history_row
+from bnp_dask.schedules.engine.state import State
+
+AGED = "aged"
+"""Action of a row of the history where time passed."""
+
+
+def fade(state: State, factor: float) -> dict[str, Any]:
+    """Let all that a run holds weigh ``factor`` of what it weighed; the row of the history that says so.
+
+    Kept statistics of batches are scaled when they are next used, as after every change of clusters.
+    """
+    edit = Fade(factor)
+    state.edits.append(edit)
+    state.total.apply([edit])
+    for trial in state.trials.values():
+        trial.apply([edit])
+    memory = state.memory
+    memory.sweeps = {t: replace(sweep, part=sweep.part.scale(factor)) for t, sweep in memory.sweeps.items()}
+    weights = np.ones(len(state.visits)) if state.weights is None else state.weights
+    state.weights = weights * factor
+    value = state.total.value()
+    state.posterior = state.model.global_step(value)
+    state.terms = state.model.elbo(state.posterior, value)
+    state.step += 1
+    row = history_row(state, state.lap, None, exact=True, action=AGED, gain=None, moves=[])
+    return {**row, "n_batches": 0, "faded": factor}
