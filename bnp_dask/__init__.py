@@ -100,6 +100,7 @@ if TYPE_CHECKING:
     from bnp_dask.training.growing.changes import Change as Change
     from bnp_dask.training.growing.changes import changes as changes
     from bnp_dask.training.growing.follow import follow as follow
+    from bnp_dask.training.growing.incoming.feed import Feed as Feed
     from bnp_dask.training.growing.loading import load as load
     from bnp_dask.training.growing.replace import replace as replace
     from bnp_dask.training.growing.retire import retire as retire

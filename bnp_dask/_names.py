@@ -115,6 +115,7 @@ OTHERS: Group = MappingProxyType(
         "ConvergenceWarning": "bnp_dask.training.train",
         "DirichletProcessMixture": "bnp_dask.estimators.mixture",
         "DocumentStep": "bnp_dask.allocation",
+        "Feed": "bnp_dask.training.growing.incoming.feed",
         "History": "bnp_dask.training.results",
         "Model": "bnp_dask.model",
         "Patches": "bnp_dask.data",

@@ -31,7 +31,7 @@ FACTS = {
     "cli/data.py": 2,
     "cli/look.py": 1,
     "reports/run_page.py": 1,
-    "training/growing/look.py": 1,
+    "training/growing/incoming/look.py": 1,
     "training/results.py": 1,
     # data must say which rows belong together
     "analysis/matching.py": 1,

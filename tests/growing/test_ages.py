@@ -14,7 +14,7 @@ from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.threads import ThreadExecutor
 from bnp_dask.store import RunStore
 from bnp_dask.training.growing.ages import Span, span_from, with_times
-from bnp_dask.training.growing.times import time_in, times_of
+from bnp_dask.training.growing.incoming.times import time_in, times_of
 from tests.growing.parts import MODELS, begin, bits_of, day, day_of, gap, grow
 from tests.growing.test_update import COMMITTED, dying
 
@@ -100,7 +100,7 @@ def test_what_is_too_old_leaves_and_an_open_round_goes_on_without_it(tmp_path):
         decided += [(len(waiting), m["kind"]) for row in found.history for m in row["moves"] if m["kind"] != "birth"]
         assert gap(tmp_path / "run") < 1e-12
     assert found.posterior.summary["N"].sum() == pytest.approx(3 * 120, rel=1e-12)
-    assert [row["action"] for row in found.history][0] == "retired"
+    assert next(row["action"] for row in found.history) == "retired"
     assert True in waiting[2:-1] and waiting[-1] is False and decided
 
 

@@ -88,17 +88,20 @@ def visit_to_arrays(model: Model, found: Visit) -> dict[str, np.ndarray]:
 
 def summary_from(model: Model, arrays: Mapping[str, np.ndarray], edits: Iterable[Edit]) -> Summary:
     """The statistics of a visit, brought up to date with changes of clusters since."""
-    if model.structure.keeps_few:
-        arrays = unpack_sparse(arrays)
+    arrays = _unpacked(model, arrays)
     return replay(Summary.from_arrays(model.fields, arrays), edits, _parts(model, arrays))
 
 
 def parts_from(model: Model, arrays: Mapping[str, np.ndarray], edits: Iterable[Edit]) -> Mapping[str, Summary]:
     """What a visit gave the receivers of trials, brought up to date with changes of clusters since."""
-    parts: Mapping[str, Summary] = _parts(model, unpack_sparse(arrays) if model.structure.keeps_few else arrays)
+    parts: Mapping[str, Summary] = _parts(model, _unpacked(model, arrays))
     for edit in edits:
         parts = follow(parts, edit)
     return parts
+
+
+def _unpacked(model: Model, arrays: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+    return unpack_sparse(arrays) if model.structure.keeps_few else arrays
 
 
 def _parts(model: Model, arrays: Mapping[str, np.ndarray]) -> dict[str, Summary]:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.inputs.settings import positive_number, shown
+from bnp_dask.training.growing.incoming.feed import Feed
+from bnp_dask.training.growing.incoming.times import Time
 from bnp_dask.training.growing.taking_in import KEPT, UpdateResult
-from bnp_dask.training.growing.times import Time
 from bnp_dask.training.growing.update import update
 from bnp_dask.training.memory_plan import MEMORY
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 def follow(
     store: str | os.PathLike[str],
-    data: str | os.PathLike[str],
+    data: str | os.PathLike[str] | Feed,
     *,
     every: float = 60.0,
     stop: threading.Event | None = None,
@@ -48,7 +49,7 @@ def follow(
     store, revisit, laps, batch_size, client, memory, versions, half_life, keep, time, on_version
         As for :func:`bnp_dask.update`.
     data
-        A folder, or a pattern such as ``"inbox/*.parquet"``.
+        A folder, a pattern such as ``"inbox/*.parquet"``, or a feed.
     every
         Seconds between the end of one look and the begin of the next.
     stop
@@ -64,8 +65,8 @@ def follow(
     DataError, StoreError
         As :func:`bnp_dask.update`; the run stays as the last update left it.
     """
-    if not isinstance(data, (str, os.PathLike)):
-        raise SettingError(f"data={shown(data)}: needs a folder or a pattern, where new files appear")
+    if not isinstance(data, (str, os.PathLike, Feed)):
+        raise SettingError(f"data={shown(data)}: needs a folder or a pattern, where new files appear, or a Feed")
     positive_number("every", every, "number of seconds")
     stop = threading.Event() if stop is None else stop
     look = partial(

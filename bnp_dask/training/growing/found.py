@@ -14,9 +14,9 @@ from bnp_dask.errors import DataError
 from bnp_dask.execute.base import Executor
 from bnp_dask.store.manifest import ROW
 from bnp_dask.training.growing.growing_run import GrowingRun
-from bnp_dask.training.growing.look import Looked, look_at
-from bnp_dask.training.growing.pieces import Known, Piece, content_of
-from bnp_dask.training.growing.times import times_of
+from bnp_dask.training.growing.incoming.look import Looked, look_at
+from bnp_dask.training.growing.incoming.pieces import Known, Piece, content_of
+from bnp_dask.training.growing.incoming.times import times_of
 from bnp_dask.training.memory_plan import MemoryPlan
 
 
@@ -101,10 +101,12 @@ class Found:
             own = looked.rows.copy()
             own["source"] = number
             rows.append(own)
-            facts = {"place": given.piece.place, "name": given.source.name, "n_batches": len(own)}
+            name = given.source.name if given.piece.item is None else given.piece.name
+            facts = {"place": given.piece.place, "name": name, "n_batches": len(own)}
             facts |= {"fingerprint": fingerprint_of(given.source), "content": content_of(looked.rows["checksum"])}
             facts |= {"batch_size": given.batch_size, "weights": given.weights}
-            pieces.append(facts if given.files is None else {**facts, "files": given.files})
+            more = {"files": given.files, "item": given.piece.item}
+            pieces.append({**facts, **{name: value for name, value in more.items() if value is not None}})
         return np.concatenate(rows), pieces
 
 
@@ -130,10 +132,11 @@ def look_for_new(
         MemoryPlan(executor.memory_limit).require_batches(source)
         looked = look_at(run.base, source, run.first, executor)
         content = content_of(looked.rows["checksum"])
-        if known.has_content(piece, content, piece.place in replaced) or (piece.place, content) in contents:
+        key = (piece.place, piece.item, content)
+        if known.has_content(piece, content, piece.place in replaced) or key in contents:
             had.append(piece.name)
             continue
-        contents.add((piece.place, content))
+        contents.add(key)
         new.append((one, looked))
     if new and not sum(int(looked.rows["atoms"].sum()) for _, looked in new):
         raise DataError(f"{new[0][0].piece.name}: the new data have no atoms; nothing was taken")

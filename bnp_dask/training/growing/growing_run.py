@@ -37,7 +37,7 @@ from bnp_dask.store import (
 )
 from bnp_dask.store.checkpoint import Prepared
 from bnp_dask.training.growing.grown import Absent, GrownSource, survey_of
-from bnp_dask.training.growing.times import moment_of, times_of
+from bnp_dask.training.growing.incoming.times import moment_of, times_of
 from bnp_dask.training.results import load, save
 from bnp_dask.training.run_settings import OPENED, Begun
 from bnp_dask.training.survey_pass import GROWTH, surveyed

@@ -18,10 +18,10 @@ from bnp_dask.execute.base import Executor
 from bnp_dask.inputs.settings import path_text
 from bnp_dask.training.growing.found import Found, Given, look_for_new
 from bnp_dask.training.growing.growing_run import GrowingRun
-from bnp_dask.training.growing.pieces import Piece, pieces_of
+from bnp_dask.training.growing.incoming.pieces import Piece, pieces_of
+from bnp_dask.training.growing.incoming.times import Time
 from bnp_dask.training.growing.taking_in import KEPT, UpdateResult
 from bnp_dask.training.growing.taking_out import batches_of, held
-from bnp_dask.training.growing.times import Time
 from bnp_dask.training.growing.update import rules_of, taken_in
 from bnp_dask.training.memory_plan import MEMORY
 from bnp_dask.training.run_settings import OPENED

@@ -17,8 +17,8 @@ from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.model import Posterior
 from bnp_dask.store import RunStore
 from bnp_dask.training.growing.growing_run import GrowingRun, commit
+from bnp_dask.training.growing.incoming.times import moment_of
 from bnp_dask.training.growing.taking_out import batches_of, held, take_out
-from bnp_dask.training.growing.times import moment_of
 
 
 def retire(

@@ -20,9 +20,10 @@ from bnp_dask.store import RunStore
 from bnp_dask.training.growing.ages import span_from
 from bnp_dask.training.growing.found import Found, Given, look_for_new
 from bnp_dask.training.growing.growing_run import GrowingRun
-from bnp_dask.training.growing.pieces import pieces_of
+from bnp_dask.training.growing.incoming.feed import Feed
+from bnp_dask.training.growing.incoming.pieces import pieces_of
+from bnp_dask.training.growing.incoming.times import Time, moment_of
 from bnp_dask.training.growing.taking_in import KEPT, Rules, UpdateResult, nothing_new, take_in
-from bnp_dask.training.growing.times import Time, moment_of
 from bnp_dask.training.memory_plan import MEMORY, parse_memory
 
 if TYPE_CHECKING:
@@ -60,8 +61,8 @@ def update(
         As for :func:`bnp_dask.train`, or raw texts for a posterior that knows its vocabulary.  A folder that is no
         Zarr store, or a pattern with ``*``, is taken file by file, in the order of names.  A piece is known by its
         place and content: given twice it is taken once.  Data in memory are known by content alone, and cannot be
-        visited again.  Give weights and groups with :func:`bnp_dask.as_source`; tables have them in the columns of
-        training.
+        visited again; of a :class:`bnp_dask.Feed` the position counts.  Give weights and groups with
+        :func:`bnp_dask.as_source`; tables have them in the columns of training.
     revisit
         Older batches to visit for each new one, those first that were visited longest ago; at most all of them.
         Merges, deletes and births from all data need a visit of every batch since they were proposed, be that in this
@@ -115,7 +116,8 @@ def update(
 
     def new_pieces(run: GrowingRun, executor: Executor) -> Found:
         base = require_posterior(run.base)
-        given = (Given(p, open_for(base, p.data, batch_size, weights=True), batch_size) for p in pieces_of(data))
+        pieces = data.pieces(run.log.pieces) if isinstance(data, Feed) else pieces_of(data)
+        given = (Given(p, open_for(base, p.data, batch_size, weights=True), batch_size) for p in pieces)
         return look_for_new(run, given, executor)
 
     return taken_in(store, rules, client, new_pieces)

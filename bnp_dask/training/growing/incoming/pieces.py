@@ -34,15 +34,18 @@ class Piece:
         Path, URL or object.
     place
         Absolute path or URL; None for data in memory.
+    item
+        Name and position of what came by a feed.
     """
 
     data: Any
     place: str | None
+    item: tuple[str, str] | None = None
 
     @property
     def name(self) -> str:
-        """The place, or a word for data that have none."""
-        return self.place or IN_MEMORY
+        """The place, the feed and the position in it, or a word for data that have neither."""
+        return ":".join(self.item) if self.item is not None else self.place or IN_MEMORY
 
 
 def pieces_of(data: Any) -> list[Piece]:
@@ -104,7 +107,7 @@ class Known:
     def of(opened: Mapping[str, Any] | None, checksums: np.ndarray, pieces: Sequence[Mapping[str, Any]]) -> Known:
         """From how the first data were opened, the checksums of their batches, and the pieces that came later."""
         places: dict[str, tuple[Any, int | None]] = {}
-        contents = {piece["content"] for piece in pieces if piece["place"] is None}
+        contents = {piece["content"] for piece in pieces if piece["place"] is None and not piece.get("item")}
         if opened is None:
             contents.add(content_of(checksums))
         else:
@@ -133,6 +136,8 @@ class Known:
         StoreError
             The run has another content from this place.
         """
+        if piece.item is not None:
+            return False
         if piece.place is None:
             return content in self.in_memory
         if piece.place not in self.by_place:

@@ -9,16 +9,19 @@ import datetime
 import os
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 
 from bnp_dask.core.location import Location
+from bnp_dask.data.sources.frames import is_frame
 from bnp_dask.data.sources.parquet import SUFFIXES, open_file, parquet_files
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs.settings import shown
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Time = str | datetime.date | np.datetime64
 
@@ -48,15 +51,23 @@ def moment_of(time: Any) -> float | None:
     SettingError for what is neither.
     """
     if isinstance(time, (datetime.date, np.datetime64)):
-        return float(_seconds(pd.Series([pd.Timestamp(time)]), "time")[0])
+        return _moment(time)
     if not isinstance(time, str) or not time:
         raise SettingError(f'time={shown(time)}: needs the name of a column, or a time such as "2026-11-01"')
     if _NAMED.match(time) is None:
         return None
     try:
-        return float(_seconds(pd.Series([pd.Timestamp(time)]), "time")[0])
+        return _moment(time)
     except ValueError:
         return None
+
+
+def _moment(time: Any) -> float:
+    """One time as seconds, in UTC unless it says otherwise; ValueError where it is none."""
+    import pandas as pd
+
+    found = pd.Timestamp(time)
+    return float((found.tz_localize("UTC") if found.tzinfo is None else found).timestamp())
 
 
 def times_of(data: Any, place: str | None, rows: Sequence[int], time: Any) -> np.ndarray:
@@ -96,7 +107,7 @@ def _column(data: Any, place: str | None, column: str, name: str) -> Iterator[pd
     """A column of a table, in pieces."""
     if place is None:
         table = data.to_pandas() if isinstance(data, pa.Table) else data
-        if not isinstance(table, pd.DataFrame):
+        if not is_frame(table):
             raise DataError(
                 f"time={column!r} names a column, but {name} are {type(data).__name__} without named columns; give the "
                 'time itself, such as time="2026-11-01"'
@@ -106,6 +117,8 @@ def _column(data: Any, place: str | None, column: str, name: str) -> Iterator[pd
         return
     location = Location.of(data, None, "data")
     if place.endswith(TEXT):
+        import pandas as pd
+
         with location.open() as file:
             table = pd.read_csv(file, sep="\t" if place.endswith(".tsv") else ",")
         _require(column, table.columns, name)
@@ -131,6 +144,8 @@ def _seconds(values: pd.Series, name: str) -> np.ndarray:
     """Times as seconds; numbers are seconds already."""
     if values.dtype.kind in "iuf":
         return values.to_numpy(np.float64)
+    import pandas as pd
+
     try:
         moments = pd.to_datetime(values, utc=True)
     except (ValueError, TypeError) as error:

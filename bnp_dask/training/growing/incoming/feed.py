@@ -1,0 +1,53 @@
+"""Feeds: data that arrive one after the other, from wherever two functions get them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bnp_dask.errors import SettingError
+from bnp_dask.inputs.settings import shown
+from bnp_dask.training.growing.incoming.pieces import Piece
+
+
+@dataclass(frozen=True)
+class Feed:
+    """Data that arrive one after the other, such as messages of a queue.
+
+    A run notes the position of what it took in with the version that holds it, so what is delivered again is taken
+    once, and nothing is lost where a process dies between the two.
+
+    Parameters
+    ----------
+    name
+        Of the feed: a run may take in several.
+    after
+        Positions of what is there after a position, in order, as text; called with None before the first.  Those that
+        the run has are passed over.
+    read
+        Data at a position: whatever :func:`bnp_dask.as_source` takes but paths, with ``columns=`` or ``groups=`` given
+        to it where needed.  Each is a piece of its own, read once.
+    """
+
+    name: str
+    after: Callable[[str | None], Iterable[str]]
+    read: Callable[[str], Any]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise SettingError(f"name={shown(self.name)}: needs the name of a feed")
+        for name, function in (("after", self.after), ("read", self.read)):
+            if not callable(function):
+                raise SettingError(f"{name}={shown(function)}: needs a function of a position")
+
+    def pieces(self, taken: Sequence[Mapping[str, Any]]) -> Iterator[Piece]:
+        """What a run does not have, of which ``taken`` are all pieces; read one after the other."""
+        known = [piece["item"][1] for piece in taken if (piece.get("item") or [""])[0] == self.name]
+        seen = set(known)
+        for position in self.after(known[-1] if known else None):
+            if not isinstance(position, str):
+                raise SettingError(f"feed {self.name!r}: position {shown(position)} is no text")
+            if position not in seen:
+                seen.add(position)
+                yield Piece(self.read(position), None, (self.name, position))
