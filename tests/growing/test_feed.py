@@ -49,7 +49,10 @@ def test_a_queue_is_taken_in_once_also_where_it_repeats_goes_back_or_sends_equal
 def test_a_bad_message_is_named_and_nothing_of_the_call_is_taken(tmp_path):
     begin(tmp_path / "run", day(0))
     before, rows = bits_of(tmp_path / "run"), {"a": day(1, n=60), "b": day(2, n=60)[:, :2]}
-    with pytest.raises(DataError, match="columns"):
+    with pytest.raises(DataError, match="queue:b: .*2 features.*; nothing of this call was taken"):
+        grow(tmp_path / "run", bnp.Feed("queue", lambda position: list(rows), rows.get))
+    rows["b"] = np.full((3, 3), np.nan)
+    with pytest.raises(DataError, match="queue:b: .*nan"):
         grow(tmp_path / "run", bnp.Feed("queue", lambda position: list(rows), rows.get))
     assert bits_of(tmp_path / "run") == before
     with pytest.raises(SettingError, match="after=3: needs a function"):

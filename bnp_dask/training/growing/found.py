@@ -15,7 +15,7 @@ from bnp_dask.execute.base import Executor
 from bnp_dask.store.manifest import ROW
 from bnp_dask.training.growing.growing_run import GrowingRun
 from bnp_dask.training.growing.incoming.look import Looked, look_at
-from bnp_dask.training.growing.incoming.pieces import Known, Piece, content_of
+from bnp_dask.training.growing.incoming.pieces import Known, Piece, content_of, naming
 from bnp_dask.training.growing.incoming.times import times_of
 from bnp_dask.training.memory_plan import MemoryPlan
 
@@ -130,7 +130,8 @@ def look_for_new(
             had.append(piece.name)
             continue
         MemoryPlan(executor.memory_limit).require_batches(source)
-        looked = look_at(run.base, source, run.first, executor)
+        with naming(piece):
+            looked = look_at(run.base, source, run.first, executor)
         content = content_of(looked.rows["checksum"])
         key = (piece.place, piece.item, content)
         if known.has_content(piece, content, piece.place in replaced) or key in contents:

@@ -16,12 +16,13 @@ from bnp_dask.execute.blas import one_blas_thread
 from bnp_dask.execute.dask import open_executor
 from bnp_dask.inputs.settings import number_from, path_text, shown, whole_number
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
+from bnp_dask.model import Posterior
 from bnp_dask.store import RunStore
 from bnp_dask.training.growing.ages import span_from
 from bnp_dask.training.growing.found import Found, Given, look_for_new
 from bnp_dask.training.growing.growing_run import GrowingRun
 from bnp_dask.training.growing.incoming.feed import Feed
-from bnp_dask.training.growing.incoming.pieces import pieces_of
+from bnp_dask.training.growing.incoming.pieces import Piece, naming, pieces_of
 from bnp_dask.training.growing.incoming.times import Time, moment_of
 from bnp_dask.training.growing.taking_in import KEPT, Rules, UpdateResult, nothing_new, take_in
 from bnp_dask.training.memory_plan import MEMORY, parse_memory
@@ -117,10 +118,14 @@ def update(
     def new_pieces(run: GrowingRun, executor: Executor) -> Found:
         base = require_posterior(run.base)
         pieces = data.pieces(run.log.pieces) if isinstance(data, Feed) else pieces_of(data)
-        given = (Given(p, open_for(base, p.data, batch_size, weights=True), batch_size) for p in pieces)
-        return look_for_new(run, given, executor)
+        return look_for_new(run, (_opened(base, piece, batch_size) for piece in pieces), executor)
 
     return taken_in(store, rules, client, new_pieces)
+
+
+def _opened(base: Posterior, piece: Piece, batch_size: int | None) -> Given:
+    with naming(piece):
+        return Given(piece, open_for(base, piece.data, batch_size, weights=True), batch_size)
 
 
 def rules_of(

@@ -6,6 +6,7 @@ import glob
 import os
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +47,17 @@ class Piece:
     def name(self) -> str:
         """The place, the feed and the position in it, or a word for data that have neither."""
         return ":".join(self.item) if self.item is not None else self.place or IN_MEMORY
+
+
+@contextmanager
+def naming(piece: Piece) -> Iterator[None]:
+    """Errors of data that came by a feed, inside, say where they came from."""
+    try:
+        yield
+    except DataError as error:
+        if piece.item is None:
+            raise
+        raise DataError(f"{piece.name}: {error}; nothing of this call was taken") from error
 
 
 def pieces_of(data: Any) -> list[Piece]:
