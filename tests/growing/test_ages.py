@@ -88,6 +88,9 @@ def test_late_data_enter_with_the_weight_of_their_age_and_the_clock_does_not_go_
     assert late.history[0]["action"] == "new"  # no time has passed
     assert weights_of(tmp_path / "run") == pytest.approx([0.5, 1.0, 0.25])
     assert gap(tmp_path / "run") < 1e-12
+    ahead = grow(tmp_path / "run", dated(tmp_path / "in", 28), half_life="1s")  # nothing is left of the others
+    assert ahead.posterior.summary["N"].sum() == pytest.approx(60) and np.isfinite(ahead.history[-1]["elbo"])
+    assert gap(tmp_path / "run") < 1e-12
 
 
 def test_what_is_too_old_leaves_and_an_open_round_goes_on_without_it(tmp_path):
@@ -117,10 +120,13 @@ def test_a_replaced_file_weighs_what_it_weighed(tmp_path):
 
 def test_retire_by_time_and_by_number(tmp_path):
     begin(tmp_path / "run", dated(tmp_path / "in", 1))
-    for number in (2, 3, 4):
+    for number in (2, 3):
         grow(tmp_path / "run", dated(tmp_path / "in", number))
-    assert bnp.retire(tmp_path / "run", before="2026-11-02").summary["N"].sum() == pytest.approx(180)
-    assert bnp.retire(tmp_path / "run", batches=[2]).summary["N"].sum() == pytest.approx(120)
+    last = dated(tmp_path / "in", 4)
+    assert main(["update", str(tmp_path / "run"), str(last), "--keep", "30d", "--half-life", "1000w", "--quiet"]) == 0
+    assert weights_of(tmp_path / "run")[0] == pytest.approx(2.0 ** (-1 / 7000), rel=1e-12)
+    assert bnp.retire(tmp_path / "run", before="2026-11-02").summary["N"].sum() == pytest.approx(180, rel=1e-3)
+    assert bnp.retire(tmp_path / "run", batches=[2]).summary["N"].sum() == pytest.approx(120, rel=1e-3)
     with pytest.raises(SettingError, match="batches=9: the run has 0 to 3"):
         bnp.retire(tmp_path / "run", batches=9)
     with pytest.raises(SettingError, match="say what is to go"):
