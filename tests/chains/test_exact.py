@@ -105,6 +105,19 @@ def test_exchange_with_a_trial(name, kind, donors, taking):
     assert_allclose(replay(found.summary, [Exchange("t", donors)], {"t": again})["M"], summary["M"])
 
 
+def test_a_new_state_is_entered_as_all_donors_together_and_left_as_each_of_them():
+    batch = sequences()
+    model = model_of("plain", batch)
+    posterior = begin(model, batch)
+    donors = (12, 14)
+    places = posterior.positions(np.array(donors))
+    beliefs = receivers(model, batch, (70, 71), seed=4)
+    _, log_in, log_out, _ = potentials(posterior, Trial("t", donors, beliefs), places)
+    trans = np.exp(posterior.allocation.log_trans)
+    assert_allclose(np.exp(log_in).sum(axis=1), trans[:, places].sum(axis=1))
+    assert_allclose(np.exp(log_out), np.tile(trans[places].mean(axis=0), (2, 1)))
+
+
 def test_a_trial_gives_the_best_chain_of_its_kind():
     batch = sequences(spread=0.7, seed=4)
     model = model_of("sticky", batch)

@@ -77,6 +77,18 @@ def test_documents_and_groups_are_drawn_with_as_many_words_or_atoms_as_asked_for
         bnp.sample(mixture(bnp.Gaussian(), gaussians()).posterior, 3, length=4)
 
 
+def test_shares_of_a_drawn_document_vary_as_the_prior_of_topics_says():
+    """Of two topics without a word in common, the share of one has the variance of a Dirichlet, and of its words."""
+    counts, n, length = np.repeat([[9.0, 9.0, 0.0, 0.0], [0.0, 0.0, 9.0, 9.0]], 20, axis=0), 4000, 50
+    model = bnp.Model(bnp.LDA(0.2), bnp.Multinomial(lam=1e-6))
+    posterior = fit(model, sparse.csr_array(counts), init=bnp.Responsibilities(np.repeat([0, 1], 20))).posterior
+    first = np.asarray(bnp.sample(posterior, n, length=length).x.todense())[:, :2].sum(axis=1) / length
+    each = posterior.model.allocation.alpha / 2
+    spread = 0.25 / (2 * each + 1)
+    assert_allclose(first.mean(), 0.5, atol=0.04)
+    assert_allclose(first.var(), spread + (0.25 - spread) / length, rtol=0.1)
+
+
 def test_sequences_are_drawn_along_the_transitions():
     x = np.repeat([[-4.0], [4.0], [-4.0], [4.0]], 60, axis=0) + np.random.default_rng(0).normal(size=(240, 1))
     posterior = fit(bnp.Model(bnp.FiniteHMM(), bnp.Gaussian()), [x], init=bnp.BregmanKMeans(2)).posterior

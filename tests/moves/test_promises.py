@@ -1,0 +1,132 @@
+"""What moves promise, in numbers: forecasts, samples that stand for a cluster, scores of pairs, changes tried again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from bnp_dask.allocation import DPMixture
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.summary import Exchange
+from bnp_dask.core.survey import survey_batch
+from bnp_dask.core.totals import RunningTotal
+from bnp_dask.model import Model
+from bnp_dask.moves import Merge
+from bnp_dask.moves.base import DOCUMENTS, WHOLE, Memory, Plan, Proposal, Sweep
+from bnp_dask.moves.births.at_batch import consider_split
+from bnp_dask.moves.births.forecast import Forecast
+from bnp_dask.moves.deletes.move import _counting
+from bnp_dask.moves.engine import decide
+from bnp_dask.observation import DiagGaussian
+from bnp_dask.schedules import FullBatch
+from bnp_dask.schedules.engine import lap as laps
+from bnp_dask.structure.base import Trial
+from tests.moves.parts import blobs, prepare, start_random
+
+
+def near_blobs(distance):
+    rng = np.random.default_rng(0)
+    batch = Batch(np.concatenate([rng.normal(size=(40, 2)), rng.normal(size=(30, 2)) + distance]))
+    return Model(DPMixture(1.0), DiagGaussian()).with_prior(survey_batch(batch)), batch
+
+
+def of_labels(model, batch, ids, labels):
+    return model.summarize(np.array(ids), batch, np.eye(len(ids))[labels])
+
+
+def objective(model, summary):
+    return sum(model.elbo(model.global_step(summary), summary).values())
+
+
+def test_a_forecast_takes_nothing_off_where_every_atom_was_seen():
+    model, batch = near_blobs(9.0)
+    value = of_labels(model, batch, (0, 1), np.arange(70) // 40)
+    for factor in (1.0, 0.5):
+        assert Forecast(model, factor).value(value) == pytest.approx(objective(model, value.scale(factor)))
+    assert Forecast(model, 3.0).value(value) < objective(model, value.scale(3.0)) - 2.0 * value.n_clusters
+
+
+@pytest.mark.parametrize("weights", [None, np.array([1.0, 0.5, 2.0, 0.5])])
+def test_a_sample_of_a_clusters_atoms_counts_as_much_as_all_of_them(weights):
+    found = _counting(Batch(np.zeros((4, 2)), weights), 40.0)
+    assert found.weights.sum() == pytest.approx(40.0)
+    assert_allclose(found.weights / found.weights[0], np.ones(4) if weights is None else weights)
+
+
+def test_of_two_new_clusters_of_a_batch_one_at_most_joins_what_another_batch_found():
+    model, batch = near_blobs(9.0)
+    empty = model.empty_summary(np.array([7]))
+    own = of_labels(model, batch, (0,), np.zeros(70, int)).insert_empty([7])
+    labels = np.where(np.arange(70) < 40, np.arange(70) % 2, 2)  # the first blob twice, by halves
+    newborn = of_labels(model, batch, (-1, -2, -3), labels)
+    others = Batch(np.random.default_rng(1).normal(size=(100, 2)))
+    total = RunningTotal(own)
+    total.add(
+        empty.insert_empty([0]).take([0, 7])
+        + of_labels(model, others, (7,), np.zeros(100, int)).insert_empty([0]).take([0, 7])
+    )
+    value = total.value()
+    terms = model.elbo(model.global_step(value), value)
+    born, gain = consider_split(model, total, terms, own, 0, newborn, [7], Memory(9))
+    assert born.united == (7,) and len(born.new_ids) == 2
+    assert born.summary["N"][born.summary.position(7)] == 20.0
+    assert objective(model, born.total.value()) - objective(model, value) == pytest.approx(gain)
+
+
+@pytest.mark.parametrize("each", [1e-4, 1e4])
+def test_trials_look_at_the_atoms_they_would_look_at_however_much_each_counts(each):
+    model, batch = near_blobs(2.5)
+    posterior = model.global_step(of_labels(model, batch, (0, 1), np.arange(70) // 40))
+    beliefs = model.global_step(of_labels(model, batch, (8, 9), (batch.x[:, 0] > 2.0).astype(int)))
+    trials = [Trial("t", (1,), beliefs)]
+    once = model.visit(posterior, batch, trials=trials).parts["t"]
+    weighted = replace(batch, weights=np.full(70, each))
+    part = model.visit(posterior, weighted, trials=trials).parts["t"]
+    for name, expected in once.to_arrays().items():
+        scale = 1.0 if name == "ids" else each
+        assert_allclose(part.to_arrays()[name], scale * expected, rtol=1e-9, atol=1e-9 * each, err_msg=name)
+
+
+def test_pairs_are_ranked_by_data_and_allocation_together(monkeypatch):
+    contexts, plan_lap = [], laps.plan_lap
+    monkeypatch.setattr(laps, "plan_lap", lambda moves, context: contexts.append(context) or plan_lap(moves, context))
+    work = prepare(Model(DPMixture(2.0), DiagGaussian()), blobs(200), moves=(Merge(),))
+    for _ in FullBatch(2).run(work, start_random(work, 6)):
+        pass
+    context = contexts[-1]
+    model, value = context.model, context.value.without_pairs()
+    pairs, scores = Merge()._ranked(replace(context, free=set(value.ids.tolist()), pairs=[], proposals=[]))
+    assert len(scores) > 3 and (np.diff(scores) <= 0).all()
+
+    def parts(summary):
+        terms = model.elbo(model.global_step(summary), summary)
+        return terms["data"] + terms["allocation"]
+
+    for (a, b), score in zip(pairs.tolist(), scores.tolist(), strict=True):
+        united = value.with_pairs(np.array([[a, b]])).merge(a, b)
+        assert parts(united) - parts(value) == pytest.approx(score, abs=1e-7)
+
+
+def test_a_delete_that_gains_less_at_every_step_is_forgotten():
+    model, batch = near_blobs(9.0)
+    value = of_labels(model, batch, (0, 1), np.arange(70) // 40)
+    part = of_labels(model, batch, (0,), np.zeros(70, int))
+    memory = Memory(9, sweeps={1: Sweep((0,), part, -1.0, 0.5, 1)})
+    plan = Plan(proposals=(Proposal("delete", (1,), (0,), Exchange("t", (1, 0)), 8),))
+    (record,) = decide(model, value, {"t": part}, plan, memory).records
+    assert record["gain"] < -10.0 and not record["accepted"]
+    assert not memory.sweeps and memory.failures
+
+
+def test_a_change_of_all_clusters_is_forgotten_once_it_was_accepted():
+    model, batch = near_blobs(9.0)
+    value = of_labels(model, batch, (0,), np.zeros(70, int))
+    part = of_labels(model, batch, (6, 7), np.arange(70) // 40)
+    memory = Memory(9, sweeps={WHOLE: Sweep((), part, -1.0, 0.5, 1)})
+    plan = Plan(proposals=(Proposal(DOCUMENTS, (), (6, 7), Exchange("t", (0,)), 3),))
+    (record,) = decide(model, value, {"t": part}, plan, memory).records
+    assert record["accepted"] and record["gain"] > 10.0
+    assert not memory.sweeps
