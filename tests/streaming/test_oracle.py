@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import bnp_dask as bnp
+from bnp_dask.kernels.streaming.seating import seat_atom
 from bnp_dask.observation.base import LOG_BASE, EvidenceObservation
 from bnp_dask.streaming.seats import seat_batch
 from bnp_dask.streaming.site import site_of
@@ -57,3 +58,13 @@ def test_filter_is_near_the_evidence_and_the_number_of_clusters(likelihood, prio
         clusters.append(np.sum(1.0 - absent) - oracle.expected_clusters)
     assert np.abs(evidence).max() < 0.5
     assert np.abs(clusters).max() < 0.5
+
+
+@pytest.mark.parametrize("epsilon, opened", [(0.19, True), (0.21, False)])
+def test_a_cluster_is_opened_where_its_probability_is_above_epsilon(epsilon, opened):
+    """One cluster of four atoms, and a fifth that fits it as well as it fits the prior."""
+    resp = np.zeros(2)
+    level, found = seat_atom(np.zeros(2), np.array([4.0, 0.0]), 1, 0.2, 0.2, 0.0, epsilon, resp)
+    assert found == opened
+    assert_allclose(resp, [0.8, 0.2] if opened else [1.0, 0.0])
+    assert_allclose(level, 0.0, atol=1e-15)
