@@ -14,6 +14,7 @@ from bnp_dask.store import RunStore, Versions
 from bnp_dask.training.growing import growing_run, taking_in
 from bnp_dask.training.growing.incoming import look as looking
 from bnp_dask.training.growing.loading import load
+from bnp_dask.training.growing.pieces import Known, Piece
 from bnp_dask.training.train import ConvergenceWarning, train
 from tests.growing.parts import MODELS, begin, bits_of, day, day_of, files, gap, grow
 
@@ -260,3 +261,10 @@ def test_laps_over_all_data_let_clusters_settle(tmp_path):
     assert gap(tmp_path / "run") < 1e-12
     elbo = np.array([row["elbo"] for row in found.history if row["action"] != "new"])
     assert (np.diff(elbo) > -1e-9 * np.abs(elbo[1:])).all()
+
+
+def test_a_place_is_known_without_reading_only_where_its_files_tell():
+    piece = Piece("s3://bucket/a.npy", "s3://bucket/a.npy")
+    for before, now, known in ([[1, 2]], [[1, 2]], True), ([[1, 2]], [[1, 3]], False), (None, None, False):
+        assert Known({piece.place: (before, 7)}, frozenset()).has_place(piece, now) == known
+    assert Known({piece.place: (None, None)}, frozenset()).has_place(piece, None)  # of a folder compared as a whole

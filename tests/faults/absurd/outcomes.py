@@ -15,7 +15,10 @@ import numpy as np
 from bnp_dask.errors import BnpDaskError
 
 SECONDS = 60
-"""After so long a case hangs."""
+"""After so long, of its own work, a case hangs; other processes may keep it from working."""
+
+WAITING = 900
+"""After so long it hangs, whether it works or waits."""
 
 REFUSE, SAME, ANY = "must be refused", "must be as if plain", "refused or right"
 
@@ -50,7 +53,7 @@ def outcome(case: Case) -> tuple[str, str]:
             return "wrong", f"an error that names none of {case.names}: {text}"
         return ("refused", text) if 8 < len(text) < 2000 else ("wrong", f"an error of {len(text)} characters: {text}")
     except _Hangs:
-        return "hangs", f"more than {SECONDS} s"
+        return "hangs", f"more than {SECONDS} s of work, or {WAITING} s"
     except (ValueError, TypeError) as error:
         if "sklearn" in traceback.extract_tb(error.__traceback__)[-1].filename:
             return "refused", f"by scikit-learn: {error}"
@@ -81,10 +84,14 @@ def alarm() -> Iterator[None]:
     def ring(*_: Any) -> None:
         raise _Hangs
 
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.alarm(SECONDS)
+    clocks = {signal.ITIMER_PROF: (signal.SIGPROF, SECONDS), signal.ITIMER_REAL: (signal.SIGALRM, WAITING)}
+    before = [(number, signal.signal(number, ring)) for number, _ in clocks.values()]
+    for clock, (_, seconds) in clocks.items():
+        signal.setitimer(clock, seconds)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        for clock in clocks:
+            signal.setitimer(clock, 0)
+        for number, handler in before:
+            signal.signal(number, handler)
