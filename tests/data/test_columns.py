@@ -412,3 +412,9 @@ def test_columns_whose_names_are_the_words_of_a_vocabulary_are_put_in_order(tmp_
     np.testing.assert_allclose(found, bnp.predict(posterior, counts, soft=True), rtol=1e-12)
     with pytest.raises(DataError, match="no column 'file'"):
         bnp.predict(posterior, frame.rename(columns={"file": "files"}))
+
+
+def test_rows_with_those_before_them_know_the_levels_of_both():
+    columns = Columns.of(["colour", "age"]).with_levels({"colour": ("blue", "red")}).with_previous()
+    assert columns.names == ("colour", "age", "colour (t-1)", "age (t-1)")
+    assert columns.coded == {"colour": ("blue", "red"), "colour (t-1)": ("blue", "red")}

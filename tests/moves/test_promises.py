@@ -20,6 +20,7 @@ from bnp_dask.moves.births.at_batch import consider_split
 from bnp_dask.moves.births.forecast import Forecast
 from bnp_dask.moves.deletes.move import _counting
 from bnp_dask.moves.engine import decide
+from bnp_dask.moves.scores import allocation_gains, data_gains
 from bnp_dask.observation import DiagGaussian
 from bnp_dask.schedules import FullBatch
 from bnp_dask.schedules.engine import lap as laps
@@ -108,6 +109,9 @@ def test_pairs_are_ranked_by_data_and_allocation_together(monkeypatch):
     for (a, b), score in zip(pairs.tolist(), scores.tolist(), strict=True):
         united = value.with_pairs(np.array([[a, b]])).merge(a, b)
         assert parts(united) - parts(value) == pytest.approx(score, abs=1e-7)
+        other = value.with_pairs(np.array([[a, b]])).merge(b, a)  # in the place of the other, later in the sticks
+        turned = data_gains(model, value, np.array([[b, a]])) + allocation_gains(model, value, np.array([[b, a]]))
+        assert parts(other) - parts(value) == pytest.approx(turned[0], abs=1e-7)
 
 
 def test_a_delete_that_gains_less_at_every_step_is_forgotten():
