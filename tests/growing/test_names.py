@@ -94,6 +94,14 @@ def test_rows_tell_births_and_what_came_after_by_the_ids_of_readers():
     assert rows[1]["moves"] == [{**merge, "targets": [0, 8]}]
 
 
+def test_a_birth_that_was_refused_passes_no_id_on():
+    """A candidate may be proposed again under the ids that it had."""
+    refused = {"kind": "birth", "targets": [0], "others": [7, 8], "accepted": False}
+    merge = {"kind": "merge", "targets": [0, 1], "others": [], "accepted": True}
+    rows = told([{"moves": [refused, merge, {**refused, "accepted": True}, merge]}], {}, {8: 0, 0: 8}, {8: 0})
+    assert [move["targets"] for move in rows[0]["moves"]] == [[0], [0, 1], [0], [8, 1]]
+
+
 @pytest.mark.parametrize("kind", MODELS)
 def test_clusters_that_updates_split_keep_their_ids_and_most_of_their_atoms(tmp_path, kind):
     first = stored_day(kind, 0, tmp_path)
