@@ -191,6 +191,9 @@ VALUES = (
     "Categorical", "Responsibilities", "Stochastic", "FullBatch", "raise", "vb", "map",
 )  # fmt: skip
 
+ANYTHING = st.sampled_from(VALUES).map(copy.deepcopy)
+"""A copy: a later change may be one within it."""
+
 
 def paths(value, here=()):
     """Every place in nested settings."""
@@ -217,14 +220,14 @@ def job_files(draw):
             holder = holder[part]
         kind = draw(st.sampled_from(("value", "value", "value", "wrap", "gone", "misspelt", "more")))
         if kind == "value":
-            holder[name] = draw(st.sampled_from(VALUES) | st.floats() | st.integers() | st.text(max_size=9))
+            holder[name] = draw(ANYTHING | st.floats() | st.integers() | st.text(max_size=9))
         elif kind == "wrap":
             holder[name] = draw(st.sampled_from(([holder[name]], {"a": holder[name]}, [holder[name]] * 3)))
         elif kind == "gone":
             del holder[name]
         elif isinstance(holder, dict):
             wrong = misspelt(name, draw(st.integers(0, 30))) if kind == "misspelt" else draw(st.text(max_size=9))
-            holder[wrong] = holder.pop(name) if kind == "misspelt" else draw(st.sampled_from(VALUES))
+            holder[wrong] = holder.pop(name) if kind == "misspelt" else draw(ANYTHING)
     text = yaml.dump(job, allow_unicode=True, Dumper=yaml.SafeDumper)
     return draw(damaged(text))
 
