@@ -12,7 +12,7 @@ from numpy.testing import assert_array_equal
 import bnp_dask as bnp
 from bnp_dask.core.columns import Columns
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.inputs.levels import MOST_LEVELS
+from bnp_dask.inputs.levels import MOST_LEVELS, Codes
 
 LEVELS = {"colour": ("blue", "green", "red"), "shape": ("square", "round", "flat"), "spam": (False, True)}
 KEYS = ["colour, shape", "spam"]
@@ -203,3 +203,8 @@ def test_numbers_and_texts_do_not_stand_for_one_another():
     with pytest.raises(DataError, match="'spam' holds levels; the model was trained on its numbers"):
         plain = bnp.as_source(frame()[["age", "spam"]]).columns
         bnp.as_source(bnp.as_source(frame()[["age", "spam"]], levels=["spam"]), columns=plain)
+
+
+def test_numbers_are_places_of_levels_in_the_order_in_which_a_category_declared_them():
+    found = Codes.of_numbers("size", (42, 38, 40)).apply(np.array([38.0, 40.0, np.nan, 42.0]), "rows")
+    assert_array_equal(found, [1, 2, np.nan, 0])
