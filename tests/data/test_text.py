@@ -119,6 +119,7 @@ def test_svmlight_variants(tmp_path):
         ("docword.x.txt", "2\n3\n2\n1 1 1\n2 1\n", "line 5: b'2 1'"),
         ("docword.x.txt", "2\n3\n2\n1 1 1\n2 4 1\n", "line 5: word 4 is outside 1 to 3"),
         ("docword.x.txt", "2\n3\n2\n1 1 1\n3 1 1\n", "line 5: document 3 is outside 1 to 2"),
+        ("docword.x.txt", f"2\n3\n2\n1 1 {2**32 - 1}\n2 1 {2**32}\n", "line 5: count 4294967296 is outside 0 to"),
         ("docword.x.txt", "2\n3\n2\n1 1 -1\n2 1 1\n", "line 4: count -1"),
         ("docword.x.txt", "2\n3\n2\n2 1 1\n1 1 1\n", "line 5: documents are not in order"),
         ("docword.x.txt", "2\n3\n3\n1 1 1\n2 1 1\n", "2 entries, but its third line announces 3"),
