@@ -12,10 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from scipy import sparse
 
 from bnp_dask.cli import main
 from bnp_dask.data import Text, as_source, load_documents, load_dropped, load_vocabulary
 from bnp_dask.data.ingestion.ingest import ingest
+from bnp_dask.data.text.vocabulary import WordSums
 from bnp_dask.errors import DataError, SettingError
 from tests.data.reading import rows
 
@@ -317,3 +319,10 @@ def test_command_line(tmp_path, capsys):
     assert load_vocabulary(tmp_path / "x.zarr").words == tuple(w for w in WORDS if w != "sun")
     assert main(["ingest", str(source), str(tmp_path / "y.zarr"), "--min-df", "9"]) == 2
     assert "no word is left of 6 in 3 documents (6 too rare); change min_df=9" in capsys.readouterr().err
+
+
+def test_a_stored_zero_is_no_document_with_the_word():
+    sums = WordSums()
+    sums.add(sparse.csr_array(([2.0, 0.0, 1.0], [0, 1, 1], [0, 2, 3]), shape=(2, 2)))
+    doc_freq, total = sums.of(3)
+    assert doc_freq.tolist() == [1, 1, 0] and total.tolist() == [2.0, 1.0, 0.0]
