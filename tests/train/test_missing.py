@@ -126,3 +126,13 @@ def test_imputing_needs_a_likelihood_that_takes_holes():
     result = fit(bnp.Model(bnp.DPMixture(1.0), bnp.DiagGaussian()), blobs()[0], init=bnp.BregmanKMeans(3))
     with pytest.raises(bnp.BnpDaskError, match="marginalise"):
         bnp.impute(result.posterior, blobs()[1])
+
+
+@pytest.mark.parametrize("likelihood", [bnp.Gaussian, bnp.DiagGaussian])
+def test_what_is_imputed_does_not_depend_on_how_much_a_row_counts(likelihood):
+    holed = blobs(120)[1]
+    model = bnp.Model(bnp.FiniteMixture(1.0), likelihood(missing="marginalise"))
+    settings = {"init": bnp.BregmanKMeans(3), "schedule": bnp.Memoized(laps=1), "moves": ()}
+    posterior = fit(model, holed, **settings).posterior
+    weighted = bnp.as_source(holed, weights=np.random.default_rng(0).uniform(0.1, 5.0, len(holed)))
+    assert_allclose(bnp.impute(posterior, weighted), bnp.impute(posterior, holed), rtol=1e-12)
