@@ -13,8 +13,8 @@ from bnp_dask.schedules import FullBatch
 from bnp_dask.store import RunStore, Versions
 from bnp_dask.training.growing import growing_run, taking_in
 from bnp_dask.training.growing.incoming import look as looking
+from bnp_dask.training.growing.incoming.pieces import Known, Piece
 from bnp_dask.training.growing.loading import load
-from bnp_dask.training.growing.pieces import Known, Piece
 from bnp_dask.training.train import ConvergenceWarning, train
 from tests.growing.parts import MODELS, begin, bits_of, day, day_of, files, gap, grow
 
