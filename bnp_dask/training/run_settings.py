@@ -31,8 +31,11 @@ DATA = ("data", "n_batches")
 SURVEYED = ("skipped", "checksums", "n_atoms")
 """Settings that version 0.1 kept as well; now the list of batches says so."""
 
-PRIOR_RULE = "learned"
-"""Name of the rule by which priors are set from the data; runs begun before it was named used the raw moments."""
+PRIOR_RULE = "words"
+"""Name of the rule by which priors are set from the data; runs begun before it was named used the raw moments.
+
+Before ``"words"`` a prior of words was even where nobody said otherwise.
+"""
 
 WITHOUT_GRAIN = (None, "bulk")
 """Rules of runs that older versions began, which know no grain."""
@@ -207,15 +210,20 @@ class Begun:
         """The moves of the run: none in those that older versions began without."""
         return tuple(self._made("moves", spec) for spec in self.settings["moves"])
 
+    def model(self, given: Model) -> Model:
+        """The model that is given; what its likelihood leaves open as an older version filled it in."""
+        spec, _ = self.settings["model"]
+        if self.settings.get(_RULE) == PRIOR_RULE:
+            return given
+        return replace(given, observation=_as_begun(given.observation, spec["fields"]["observation"]))
+
     def schedule(self, given: Schedule | None) -> Schedule:
         """The schedule of the run; one that is ``given`` with what it leaves open as the run has it."""
         spec = self.settings["schedule"]
         if given is None:
             return self._made("schedule", spec)
-        if not is_dataclass(given) or spec["$class"] not in (file_name(type(given)), type(given).__name__):
-            return given
-        left_open = [f.name for f in fields(given) if getattr(given, f.name) is None and f.name in spec["fields"]]
-        return replace(given, **{name: spec["fields"][name] for name in left_open})  # type: ignore[return-value]
+        filled: Schedule = _as_begun(given, spec)
+        return filled
 
     def columns(self) -> Columns | None:
         """Columns of the run's data; None where they had no names, and where no data have been begun with."""
@@ -232,3 +240,19 @@ class Begun:
                 f"cannot resume {self.path}: {name} was left out, and that of the run cannot be made from its "
                 f"description ({error}); give {name}= as the run was started with"
             ) from error
+
+
+def _as_begun(given: Any, spec: Any) -> Any:
+    """A part of a run, with numbers that it leaves open as the run's description of it has them."""
+    if given is None and isinstance(spec, int | float):
+        return spec
+    if not isinstance(spec, Mapping):
+        return given
+    if isinstance(given, tuple) and len(given) == len(spec.get("$tuple", ())):
+        return tuple(_as_begun(one, each) for one, each in zip(given, spec["$tuple"], strict=True))
+    names = (file_name(type(given)), type(given).__name__)
+    if not is_dataclass(given) or isinstance(given, type) or spec.get("$class") not in names:
+        return given
+    mine = {f.name: getattr(given, f.name) for f in fields(given) if f.name in spec["fields"]}
+    filled = {name: _as_begun(value, spec["fields"][name]) for name, value in mine.items()}
+    return replace(given, **filled) if any(filled[name] is not mine[name] for name in mine) else given

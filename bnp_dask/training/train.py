@@ -193,6 +193,7 @@ def train(
     check_run(store, resume, checkpoint_minutes, on_bad_batch, job, n_init)
     room = parse_memory(memory)
     begun = Begun.at(store, resume)
+    model = model if begun is None else begun.model(model)
     init, schedule, moves = _filled_in(model, begun, init, schedule, moves)
     check_schedule(model, schedule)
     require_savable(model, init, schedule, moves, store is not None)

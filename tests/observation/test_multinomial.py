@@ -135,7 +135,7 @@ def test_accepts_words_in_any_order():
     model = Multinomial().with_prior(survey_of(Batch(np.ones((2, V)))))
     model.check(Batch(x))
     params = model.global_step(TestMultinomial().summary(model, Batch(x), np.ones((2, 1))))
-    assert_array_equal(params.lam[0], 0.1 + x.toarray().sum(axis=0))
+    assert_array_equal(params.lam[0], model.lam + x.toarray().sum(axis=0))
 
 
 def test_refuses_impossible_priors():
@@ -154,6 +154,14 @@ def test_a_prior_that_knows_common_words():
     again = made.with_prior(survey)  # what is set is not set twice
     assert_array_equal(again.lam, made.lam)
     assert_array_equal(Multinomial(common=0.0).with_prior(survey).lam, np.full(3, 0.1))
+    assert_array_equal(Multinomial(0.2).with_prior(survey).lam, np.full(3, 0.2))
+
+
+def test_a_prior_that_nobody_gave_follows_word_frequencies():
+    survey = survey_of(Batch(sparse.csr_array(np.array([[6.0, 0.0, 2.0]]))))
+    left_out, given = (words.with_prior(survey) for words in (Multinomial(), Multinomial(0.15, common=0.5)))
+    assert_array_equal(left_out.lam, given.lam)
+    assert left_out.lam[0] > left_out.lam[2] > left_out.lam[1] > 0
 
 
 @pytest.mark.parametrize("wrong", [{"common": 1.0}, {"common": -0.1}, {"common": float("nan")}])

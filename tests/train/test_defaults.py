@@ -19,7 +19,7 @@ from bnp_dask.execute import SerialExecutor
 from bnp_dask.initialize import BregmanKMeans, ContiguousBlocks, SampledTopics
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
-from bnp_dask.observation import AutoRegressiveGaussian, DiagGaussian, Gaussian, Multinomial
+from bnp_dask.observation import AutoRegressiveGaussian, DiagGaussian, Gaussian, Multinomial, Poisson, Product
 from bnp_dask.schedules import FullBatch, Memoized, Stochastic
 from bnp_dask.schedules.base import PATIENCE
 from bnp_dask.store import RunStore
@@ -254,3 +254,39 @@ def test_runs_of_older_versions_go_on_without_moves_and_with_their_priors(tmp_pa
         assert "prior_rule" not in RunStore.view(tmp_path / "run").settings
         now = go(MODEL, x, store=tmp_path / "run", resume=True, rng=1, schedule=Memoized(laps=6))
     assert bits(now) == bits(whole) and not now.history.moves()
+
+
+@pytest.mark.parametrize(
+    "left_out, even",
+    [
+        (Multinomial(), Multinomial(common=0.0)),
+        (Multinomial(0.2), Multinomial(0.2, common=0.0)),
+        (
+            Product({"0:2": Multinomial(), "2:4": Poisson()}),
+            Product({"0:2": Multinomial(common=0.0), "2:4": Poisson()}),
+        ),
+    ],
+    ids=["nothing", "a number", "a part"],
+)
+def test_runs_of_older_versions_go_on_with_their_even_prior_of_words(tmp_path, monkeypatch, left_out, even):
+    counts = np.kron(np.eye(2), np.full((10, 2), 4.0)) + 1.0
+    way = {"init": BregmanKMeans(2), "moves": (), "store": tmp_path / "run"}
+    settings_of = RunParts.settings
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with monkeypatch.context() as then:
+            then.setattr(RunParts, "settings", lambda parts: {**settings_of(parts), "prior_rule": "grain"})
+            go(Model(DPMixture(), even), counts, schedule=Memoized(laps=1), **way)
+        found = go(Model(DPMixture(), left_out), counts, schedule=Memoized(laps=2), resume=True, **way)
+        stays = Model(DPMixture(), even, learn_prior="never")
+        whole = go(stays, counts, schedule=Memoized(laps=2), **{**way, "store": None})
+    assert bits(found) == bits(whole)
+
+
+def test_runs_of_this_version_are_resumed_with_their_own_prior_of_words(tmp_path):
+    counts, way = np.eye(4) + 1.0, {"init": BregmanKMeans(2), "moves": (), "store": tmp_path / "run"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        go(Model(DPMixture(), Multinomial(common=0.0)), counts, schedule=Memoized(laps=1), **way)
+    with pytest.raises(StoreError, match="settings differ .*common"):
+        go(Model(DPMixture(), Multinomial()), counts, resume=True, **way)

@@ -1,4 +1,21 @@
-"""Trains topic models of this package in the process that calls, and says what came out, lap by lap."""
+"""Trains topic models of this package in the process that calls, and says what came out, lap by lap.
+
+Figures behind the default prior of words: KOS, seed 0, start and moves at their defaults; nats per held-out token by
+``completion`` here (symmetric prior), ``bnp.score`` in brackets; one run each.
+
+==================  ===  ====  ==========  ==================  =====================
+Multinomial(...)    K    laps  objective   score at the end    score after laps 1, 6
+==================  ===  ====  ==========  ==================  =====================
+0.1                 107  35    -3,173,019  -7.4342 (-7.3853)   -7.4172, -7.4294
+0.15, common=0.5    109  28    -3,145,576  -7.3985 (-7.3720)   -7.3824, -7.3949
+0.4, common=0.6     101  7     -3,144,079  stopped by hand     -7.4303, -7.4378
+==================  ===  ====  ==========  ==================  =====================
+
+A tenth of the training documents kept apart, 8 laps without moves, K=101-102: 0.1 -7.4816 (-7.3779), 0.15 and 0.5
+-7.4515 (-7.3803), 0.05 and 0.5 -7.5180 (-7.4212): the two scores disagree about the first two.  1,000 documents in a
+``DPMixture`` of 25 clusters, 12 laps without moves, nats per held-out document: 0.1 -525.71, 0.15 and 0.5 -512.91.
+More laps lower the score with each of the priors, by 0.016 with the default.
+"""
 
 from __future__ import annotations
 
