@@ -53,8 +53,8 @@ class TopicModel(TransformerMixin, BaseEstimator):
     word_prior
         Prior count of a word in a topic, > 0, on average over the words.
     common
-        Share of it that words get in proportion to how often they are in the documents, 0 to less than 1; see
-        :class:`bnp_dask.Multinomial`.
+        Share of it that words get in proportion to how often they are in the documents, 0 to less than 1; defaults of
+        both are those of :class:`bnp_dask.Multinomial`.
     max_laps
         Passes over the documents at most.
     tol
@@ -115,8 +115,8 @@ class TopicModel(TransformerMixin, BaseEstimator):
         *,
         alpha: float = 0.5,
         gamma: float = 10.0,
-        word_prior: float = 0.4,
-        common: float = 0.6,
+        word_prior: float | None = None,
+        common: float | None = None,
         max_laps: int = 50,
         tol: float | None = None,
         init: Initialization | None = None,
