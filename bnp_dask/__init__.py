@@ -86,6 +86,7 @@ if TYPE_CHECKING:
     from bnp_dask.observation import Multinomial as Multinomial
     from bnp_dask.observation import Poisson as Poisson
     from bnp_dask.observation import Product as Product
+    from bnp_dask.observation import VonMisesFisher as VonMisesFisher
     from bnp_dask.observation import ZeroMeanGaussian as ZeroMeanGaussian
     from bnp_dask.reports import plot as plot
     from bnp_dask.reports.compare import compare as compare

@@ -31,6 +31,7 @@ OBSERVATIONS: Group = MappingProxyType(
         "Multinomial": "bnp_dask.observation",
         "Poisson": "bnp_dask.observation",
         "Product": "bnp_dask.observation",
+        "VonMisesFisher": "bnp_dask.observation",
         "ZeroMeanGaussian": "bnp_dask.observation",
     }
 )

@@ -40,6 +40,7 @@ from bnp_dask.observation import (
     Multinomial,
     Poisson,
     Product,
+    VonMisesFisher,
     ZeroMeanGaussian,
 )
 from bnp_dask.observation.base import Observation
@@ -67,6 +68,7 @@ OBSERVATIONS = {
     "gaussian": Gaussian,
     "multinomial": Multinomial,
     "poisson": Poisson,
+    "von_mises_fisher": VonMisesFisher,
     "zero_mean_gaussian": ZeroMeanGaussian,
 }
 """What ``observation`` may be called; each with its prior set from the data."""

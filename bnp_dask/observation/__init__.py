@@ -9,6 +9,7 @@ from bnp_dask.observation.multinomial import DirichletWords, Multinomial
 from bnp_dask.observation.poisson import GammaRates, Poisson
 from bnp_dask.observation.product import Product, ProductParams
 from bnp_dask.observation.tables.categorical import Categorical, LevelShares
+from bnp_dask.observation.von_mises_fisher import Directions, VonMisesFisher
 from bnp_dask.observation.zero_mean_gaussian import WishartParams, ZeroMeanGaussian
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "BetaBits",
     "Categorical",
     "DiagGaussian",
+    "Directions",
     "DirichletWords",
     "FixedVarianceGaussian",
     "GammaRates",
@@ -30,6 +32,7 @@ __all__ = [
     "Poisson",
     "Product",
     "ProductParams",
+    "VonMisesFisher",
     "WishartParams",
     "ZeroMeanGaussian",
     "with_previous",

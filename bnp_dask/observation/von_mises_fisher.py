@@ -1,0 +1,224 @@
+"""Directions: vectors of length one about a mean direction, with an unknown concentration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Self
+
+import numpy as np
+
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.registry import register
+from bnp_dask.core.summary import Field, Summary
+from bnp_dask.core.survey import Survey
+from bnp_dask.errors import DataError, SettingError
+from bnp_dask.inputs.arrays import real_setting
+from bnp_dask.inputs.settings import flag, hold, shown
+from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
+from bnp_dask.kernels.numeric import directions
+from bnp_dask.kernels.numeric.arithmetic import matmul
+from bnp_dask.observation.describing import Estimates, Names, by_feature, each, largest
+from bnp_dask.observation.interface.equality import compared_by_settings
+from bnp_dask.observation.priors import PRIOR_SCALE, check_dense, known, single, width
+
+ROUNDED = 1e-3
+"""By how much lengths may miss one: numbers of 16 bits, as embeddings are often stored, miss it by less."""
+
+MOST_ALIKE = 1.0 - 1e-6
+"""Length of the data's mean, at most, that the prior is told: of rows that are all alike no concentration is expected
+that float64 cannot hold."""
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class Directions:
+    """q(mu, kappa) per cluster and the coefficients in use, ``(K,)`` unless said.
+
+    Parameters
+    ----------
+    a, s, m
+        Pseudo-count, length of the resultant, and direction ``(K, D)``; see :mod:`bnp_dask.kernels.numeric.directions`.
+    log_z
+        Logarithm of the normaliser of q, nats.
+    log_constant, pull
+        E[log C(kappa)] and E[kappa mu' m].
+    kappa
+        E[kappa].
+    level, theta
+        The log likelihood is ``level + theta . x``, nats; ``theta (K, D)``.
+    """
+
+    a: np.ndarray
+    s: np.ndarray
+    m: np.ndarray
+    log_z: np.ndarray
+    log_constant: np.ndarray
+    pull: np.ndarray
+    kappa: np.ndarray
+    level: np.ndarray
+    theta: np.ndarray
+
+
+@register
+@compared_by_settings
+@dataclass(frozen=True, eq=False)
+class VonMisesFisher:
+    """Vectors of length one, such as embeddings: x ~ vMF(mu, kappa), of density ``C(kappa) exp(kappa mu' x)``.
+
+    The prior is conjugate, ``p(mu, kappa) ~ C(kappa)^a exp(kappa b' mu)``: that of ``a`` rows with the sum ``b``.
+
+    Parameters
+    ----------
+    a
+        Pseudo-count, > 0, atoms.  Default 0.1.
+    b
+        Sum of the pseudo-atoms, ``(D,)``, shorter than ``a``; 0 for none.  Default: a times the mean of the data, that
+        is, a tenth of an atom which is spread as the data are.
+    normalize
+        Take rows of other lengths by their direction.  Default: they are refused.
+
+    Notes
+    -----
+    Lengths may miss one by 0.001 and are taken to be one.  Statistic ``x``: sum of r x, ``(K, D)``.  At least two
+    features.
+
+    References
+    ----------
+    Nunez-Antonio and Gutierrez-Pena 2005, "A Bayesian analysis of directional data using the von Mises-Fisher
+    distribution" (the prior); Gopal and Yang 2014, "Von Mises-Fisher clustering models".  Both sample or bound the
+    concentration; here its expectations are exact, by quadrature.
+    """
+
+    a: float | None = None
+    b: np.ndarray | float | None = None
+    normalize: bool = False
+
+    def __post_init__(self) -> None:
+        hold(self, "normalize", flag("normalize", self.normalize))
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        return MappingProxyType({"x": Field(("cluster", "feature"))})
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        return {"feature": known("b", self.b).size}
+
+    def with_prior(self, survey: Survey) -> Self:
+        d = survey.n_features
+        if d < 2:
+            raise SettingError("VonMisesFisher needs at least two features: a number has no direction")
+        a = single("a", PRIOR_SCALE if self.a is None else self.a)
+        b = a * _mean_direction(survey) if self.b is None else real_setting("b", self.b)
+        if b.ndim == 0 and not b:
+            b = np.zeros(d)
+        if b.shape != (d,) or not np.linalg.norm(b) < a:
+            raise SettingError(f"b={shown(self.b)}: needs 0, or a vector of shape ({d},) that is shorter than a={a:g}")
+        return replace(self, a=a, b=np.ascontiguousarray(b))
+
+    def check(self, batch: Batch) -> None:
+        check_dense(self, batch, width("b", self.b))
+        lengths = np.linalg.norm(batch.x, axis=1)
+        wrong = np.flatnonzero(lengths == 0.0 if self.normalize else np.abs(lengths - 1.0) > ROUNDED)
+        if len(wrong):
+            need = (
+                "a row of zeros has no direction; leave it out"
+                if self.normalize
+                else "VonMisesFisher is for vectors of length one; divide rows by their length, or use "
+                "VonMisesFisher(normalize=True)"
+            )
+            first = int(wrong[0])
+            raise DataError(
+                f"{batch.name}: {len(wrong)} of {batch.n_atoms} rows are not of length one (first: row {first}, of "
+                f"length {lengths[first]:.6g}); {need}"
+            )
+
+    def summarize(self, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:
+        return {"x": cluster_sums(resp, _units(batch))}
+
+    def global_step(self, summary: Summary) -> Directions:
+        prior_a, prior_b = self._prior
+        a, total = prior_a + summary["N"], prior_b + summary["x"]
+        length = np.linalg.norm(total, axis=1)
+        m = np.where(length[:, None] > 0.0, total, _first_axis(total)) / np.where(length > 0.0, length, 1.0)[:, None]
+        # rounding must not make the resultant of alike rows as long as their number
+        s = np.minimum(length, a - np.maximum(prior_a - np.linalg.norm(prior_b), 1e-14 * a))
+        log_z, constant, pull, kappa = directions.expectations(a, s, total.shape[1])
+        return Directions(a, s, m, log_z, constant, pull, kappa, constant, pull[:, None] * m)
+
+    def at_mode(self, params: Directions) -> Directions:
+        d = params.m.shape[1]
+        kappa = directions.concentrations_of(params.s / params.a, d)
+        return replace(params, level=directions.log_constants(kappa, d), theta=kappa[:, None] * params.m)
+
+    def expected_log_lik(self, params: Directions, batch: Batch) -> np.ndarray:
+        return np.asarray(matmul(_units(batch), params.theta.T) + params.level)
+
+    def score(self, params: Directions, summary: Summary) -> np.ndarray:
+        return params.level * summary["N"] + np.einsum("kd,kd->k", params.theta, summary["x"])
+
+    def kl(self, params: Directions) -> np.ndarray:
+        prior_a, prior_b = self._prior
+        away = params.pull * (params.s - matmul(params.m, prior_b))
+        return (params.a - prior_a) * params.log_constant + away - params.log_z + self._prior_log_z
+
+    def evidence(self, summary: Summary) -> np.ndarray:
+        params = self.global_step(summary)
+        return params.log_z - self._prior_log_z
+
+    def log_prior(self, params: Directions) -> np.ndarray:
+        prior_a, prior_b = self._prior
+        return prior_a * params.level + matmul(params.theta, prior_b)
+
+    def log_predictive(self, params: Directions, batch: Batch) -> np.ndarray:
+        cosine = matmul(_units(batch), params.m.T)
+        return directions.log_predictive(params.a, params.s, params.log_z, cosine, batch.n_features)
+
+    def draw(self, params: Directions, place: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        d = params.m.shape[1]
+        kappa = directions.draw_concentrations(params.a, params.s, d, place, rng)
+        mean = directions.draw_directions(params.m[place], kappa * params.s[place], rng)
+        return directions.draw_directions(mean, kappa, rng)
+
+    def estimates(self, params: Directions, names: Names) -> Estimates:
+        return {
+            "mean": by_feature(params.m, names),
+            "concentration": each(params.kappa),
+            "a": each(params.a),
+            "s": each(params.s),
+        }
+
+    def describe(self, params: Directions, k: int, names: Names) -> str:
+        return f"concentration {params.kappa[k]:.4g}; direction: " + largest(params.m[k], names, "column")
+
+    @property
+    def _prior(self) -> tuple[float, np.ndarray]:
+        return float(known("a", self.a)), known("b", self.b)
+
+    @property
+    def _prior_log_z(self) -> float:
+        a, b = self._prior
+        return float(directions.log_normalizers(np.array([a]), np.array([np.linalg.norm(b)]), b.size)[0])
+
+
+def _units(batch: Batch) -> np.ndarray:
+    """Rows divided by their lengths, ``(n, D)`` float64."""
+    x = np.asarray(batch.x, np.float64)
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+def _first_axis(like: np.ndarray) -> np.ndarray:
+    """The direction of resultants of length zero, of which none is more likely."""
+    out = np.zeros_like(like)
+    out[:, 0] = 1.0
+    return out
+
+
+def _mean_direction(survey: Survey) -> np.ndarray:
+    """Mean of the rows over the root of their mean square length, ``(D,)``, no longer than :data:`MOST_ALIKE`."""
+    square = float(np.sum(survey.variance + survey.mean**2))
+    mean = np.asarray(survey.mean, np.float64) / (np.sqrt(square) if square > 0.0 else 1.0)
+    length = float(np.linalg.norm(mean))
+    return mean * (MOST_ALIKE / length) if length > MOST_ALIKE else mean
