@@ -89,9 +89,9 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
     ----------
     observation
         What a cluster generates: ``"gaussian"`` (full covariance), ``"zero_mean_gaussian"``, ``"diag_gaussian"``,
-        ``"fixed_variance_gaussian"``, ``"bernoulli"``, ``"categorical"``, ``"multinomial"``, ``"poisson"``, or an
-        observation model with the prior you choose, such as ``bnp_dask.Gaussian(nu=10)``; a DataFrame of numbers and
-        texts takes ``bnp_dask.Product.of(X)``.
+        ``"fixed_variance_gaussian"``, ``"bernoulli"``, ``"categorical"``, ``"multinomial"``, ``"poisson"``,
+        ``"von_mises_fisher"`` (rows of length one), or an observation model with the prior you choose, such as
+        ``bnp_dask.Gaussian(nu=10)``; a DataFrame of numbers and texts takes ``bnp_dask.Product.of(X)``.
     n_clusters
         None: the number of clusters is learned.  A number: it starts with so many, and there are never more; those that
         the data do not call for are merged and deleted.

@@ -81,5 +81,3 @@ def _uniform(order: float, x: float) -> float:
             u = u * p + DEBYE[k, power]
         total = (total + u) / order
     return order * exponent - 0.5 * math.log(2.0 * math.pi * order * root) + math.log1p(total)
-
-

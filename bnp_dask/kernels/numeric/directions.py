@@ -158,6 +158,8 @@ def expectations(a: np.ndarray, s: np.ndarray, d: int) -> np.ndarray:
             out[1, k] += share * (log_constant(kappa[i], d) - kappa[i])
             out[2, k] += share * kappa[i] * mean_length(kappa[i] * s[k], d)
             out[3, k] += share * kappa[i]
+        if kappa[0] == 0.0:  # kappa itself is odd: the end of the range counts (Euler-Maclaurin)
+            out[3, k] += kappa[1] / 6.0 * math.exp(log_mass[0] - out[0, k])
     return out
 
 
