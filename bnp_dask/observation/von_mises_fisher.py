@@ -139,12 +139,9 @@ class VonMisesFisher:
         return {"x": cluster_sums(resp, _units(batch))}
 
     def global_step(self, summary: Summary) -> Directions:
-        prior_a, prior_b = self._prior
-        a, total = prior_a + summary["N"], prior_b + summary["x"]
+        a, s, total = self._updated(summary)
         length = np.linalg.norm(total, axis=1)
         m = np.where(length[:, None] > 0.0, total, _first_axis(total)) / np.where(length > 0.0, length, 1.0)[:, None]
-        # rounding must not make the resultant of alike rows as long as their number
-        s = np.minimum(length, a - np.maximum(prior_a - np.linalg.norm(prior_b), 1e-14 * a))
         log_z, constant, pull, kappa = directions.expectations(a, s, total.shape[1])
         return Directions(a, s, m, log_z, constant, pull, kappa, constant, pull[:, None] * m)
 
@@ -165,8 +162,8 @@ class VonMisesFisher:
         return (params.a - prior_a) * params.log_constant + away - params.log_z + self._prior_log_z
 
     def evidence(self, summary: Summary) -> np.ndarray:
-        params = self.global_step(summary)
-        return params.log_z - self._prior_log_z
+        a, s, total = self._updated(summary)
+        return directions.log_normalizers(a, s, total.shape[1]) - self._prior_log_z
 
     def log_prior(self, params: Directions) -> np.ndarray:
         prior_a, prior_b = self._prior
@@ -192,6 +189,14 @@ class VonMisesFisher:
 
     def describe(self, params: Directions, k: int, names: Names) -> str:
         return f"concentration {params.kappa[k]:.4g}; direction: " + largest(params.m[k], names, "column")
+
+    def _updated(self, summary: Summary) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """a and s ``(K,)`` of q, and the resultants ``(K, D)``."""
+        prior_a, prior_b = self._prior
+        a, total = prior_a + summary["N"], prior_b + summary["x"]
+        # rounding must not make the resultant of alike rows as long as their number
+        most = a - np.maximum(prior_a - np.linalg.norm(prior_b), 1e-14 * a)
+        return a, np.minimum(np.linalg.norm(total, axis=1), most), total
 
     @property
     def _prior(self) -> tuple[float, np.ndarray]:
