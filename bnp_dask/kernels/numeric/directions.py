@@ -92,7 +92,7 @@ def _force(t: float, a: float, s: float, d: int) -> float:
 
 @njit(cache=True)
 def _mode(a: float, s: float, d: int) -> float:
-    """Where the force is one, to a tenth: by halving and, where it is nearly a power of kappa, by secants of its log."""
+    """Where the force is one, to a tenth: by halving and by secants of its log, which is nearly straight."""
     low, high = -WIDEST, WIDEST
     log_low, log_high, middle = -WIDEST, WIDEST, 0.0
     for i in range(2 * HALVINGS):
