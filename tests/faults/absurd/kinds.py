@@ -37,6 +37,7 @@ KINDS = {
     "DiagGaussian": Kind(lambda: bnp.Model(bnp.FiniteMixture(), bnp.DiagGaussian()), ROWS),
     "FixedVarianceGaussian": Kind(lambda: bnp.Model(bnp.DPMixture(), bnp.FixedVarianceGaussian()), ROWS),
     "ZeroMeanGaussian": Kind(lambda: bnp.Model(bnp.DPMixture(), bnp.ZeroMeanGaussian()), ROWS),
+    "VonMisesFisher": Kind(lambda: bnp.Model(bnp.DPMixture(), bnp.VonMisesFisher(normalize=True)), ROWS),
     "Bernoulli": Kind(lambda: bnp.Model(bnp.DPMixture(), bnp.Bernoulli()), BITS),
     "Poisson": Kind(lambda: bnp.Model(bnp.DPMixture(), bnp.Poisson()), COUNTS),
     "Multinomial": Kind(lambda: bnp.Model(bnp.DPMixture(), bnp.Multinomial()), COUNTS),

@@ -1,0 +1,1 @@
+"""Likelihoods of embeddings: vectors whose direction says what they mean."""
