@@ -16,6 +16,7 @@ from bnp_dask.observation import with_previous
 
 RNG = np.random.default_rng(0)
 ROWS = np.repeat(4 * np.eye(3), 12, axis=0) + RNG.normal(size=(36, 3))
+UNITS = ROWS / np.linalg.norm(ROWS, axis=1, keepdims=True)
 BITS = (ROWS > 1) * 1.0
 COUNTS = RNG.poisson(2.0, (36, 5)) + np.eye(36, 5)
 OFFSETS = np.array([0, 12, 24, 36])
@@ -37,7 +38,7 @@ KINDS = {
     "DiagGaussian": Kind(lambda: bnp.Model(bnp.FiniteMixture(), bnp.DiagGaussian()), ROWS),
     "FixedVarianceGaussian": Kind(lambda: bnp.Model(bnp.DPMixture(), bnp.FixedVarianceGaussian()), ROWS),
     "ZeroMeanGaussian": Kind(lambda: bnp.Model(bnp.DPMixture(), bnp.ZeroMeanGaussian()), ROWS),
-    "VonMisesFisher": Kind(lambda: bnp.Model(bnp.DPMixture(), bnp.VonMisesFisher(normalize=True)), ROWS),
+    "VonMisesFisher": Kind(lambda: bnp.Model(bnp.DPMixture(), bnp.VonMisesFisher()), UNITS),
     "Bernoulli": Kind(lambda: bnp.Model(bnp.DPMixture(), bnp.Bernoulli()), BITS),
     "Poisson": Kind(lambda: bnp.Model(bnp.DPMixture(), bnp.Poisson()), COUNTS),
     "Multinomial": Kind(lambda: bnp.Model(bnp.DPMixture(), bnp.Multinomial()), COUNTS),
