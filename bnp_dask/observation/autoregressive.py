@@ -207,6 +207,28 @@ class AutoRegressiveGaussian:
         nothing = np.zeros_like(params.V)
         return replace(params, theta=_theta(_expected(params), params.shift, nothing, level), spread=0.0)
 
+    def at_draw(self, params: MatrixNormalWishart, rng: np.random.Generator) -> MatrixNormalWishart:
+        d = params.B.shape[1]
+        drawn = wishart.draw_precisions(params.B, params.nu, rng)
+        columns = np.array([wishart.root(v) for v in params.V]).reshape(params.V.shape)
+        noise = matmul(drawn.half.transpose(0, 2, 1), matmul(rng.standard_normal(params.V.shape), columns))
+        shift, nothing = params.shift + noise, np.zeros_like(params.V)
+        level = -0.5 * (drawn.log_det + d * LOG_2PI)
+        held = np.maximum(params.nu - float(known("nu", self.nu)), 1.0)
+        before = params.V / held[:, None, None]
+        both = np.concatenate([np.diagonal(m, axis1=1, axis2=2) for m in (drawn.covariance, before)], axis=1)
+        return replace(
+            params,
+            nu=np.ones_like(params.nu),
+            B=drawn.covariance,
+            M=shift + known("M", self.M),
+            shift=shift,
+            log_det=drawn.log_det,
+            theta=_theta(drawn.precision, shift, nothing, level),
+            whiten=params.whiten | wishart.needs_whitening(_precision(drawn.precision, shift, nothing), np.sqrt(both)),
+            spread=0.0,
+        )
+
     def expected_log_lik(self, params: MatrixNormalWishart, batch: Batch) -> np.ndarray:
         z = self._residuals(batch.x)
         if params.whiten.all():

@@ -17,9 +17,10 @@ from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.survey import Survey
 from bnp_dask.errors import DataError
 from bnp_dask.kernels.mixture.resp import Resp
-from bnp_dask.kernels.numeric.arithmetic import log, matmul
+from bnp_dask.kernels.numeric.arithmetic import exp, log, matmul
 from bnp_dask.observation.checks import check_width, cluster_fastest, product, stored, sums, where_first
 from bnp_dask.observation.describing import Estimates, Names, by_feature, largest
+from bnp_dask.observation.interface.drawing import log_gammas
 from bnp_dask.observation.interface.equality import compared_by_settings
 from bnp_dask.observation.missing.entries import (
     GONE,
@@ -130,6 +131,11 @@ class Bernoulli:
         lam1, lam0 = params.lam1, params.lam0
         total = log(lam1 + lam0)
         return self._with_coefficients(lam1, lam0, log(lam1) - total, log(lam0) - total)
+
+    def at_draw(self, params: BetaBits, rng: np.random.Generator) -> BetaBits:
+        ones, zeros = log_gammas(params.lam1, rng), log_gammas(params.lam0, rng)
+        total = np.logaddexp(ones, zeros)
+        return self._with_coefficients(exp(ones - total), exp(zeros - total), ones - total, zeros - total)
 
     def expected_log_lik(self, params: BetaBits, batch: Batch) -> np.ndarray:
         gaps = holes(batch, self.missing)

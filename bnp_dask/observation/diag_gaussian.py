@@ -17,7 +17,7 @@ from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.survey import Survey
 from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
-from bnp_dask.kernels.numeric.arithmetic import log, log1p, matmul
+from bnp_dask.kernels.numeric.arithmetic import exp, log, log1p, matmul
 from bnp_dask.observation.describing import (
     Axis,
     Estimate,
@@ -27,6 +27,7 @@ from bnp_dask.observation.describing import (
     by_feature_or_each,
     mean_and_deviation,
 )
+from bnp_dask.observation.interface.drawing import log_gammas
 from bnp_dask.observation.interface.equality import compared_by_settings
 from bnp_dask.observation.missing.entries import (
     GONE,
@@ -188,6 +189,23 @@ class DiagGaussian:
         m = _centred(params)
         levels = log(params.precision) - LOG_2PI - params.precision * m**2 - self._rounding_loss(params.precision)
         return replace(params, const=0.5 * np.sum(levels, axis=1), levels=self._kept(levels))
+
+    def at_draw(self, params: NormalGamma, rng: np.random.Generator) -> NormalGamma:
+        nu, kappa = by_column(params.nu), by_column(params.kappa)
+        log_precision = log_gammas(np.broadcast_to(nu / 2, params.beta.shape), rng) - log(params.beta / 2)
+        precision = exp(log_precision)
+        m = _centred(params) + rng.standard_normal(precision.shape) / np.sqrt(kappa * precision)
+        levels = log_precision - LOG_2PI - precision * m**2 - self._rounding_loss(precision)
+        return NormalGamma(
+            np.ones_like(params.nu),
+            1.0 / precision,
+            m + self._prior.center,
+            params.kappa,
+            0.5 * np.sum(levels, axis=1),
+            precision * m,
+            precision,
+            self._kept(levels),
+        )
 
     def _kept(self, levels: np.ndarray) -> np.ndarray | None:
         return 0.5 * levels if self.marginalises else None

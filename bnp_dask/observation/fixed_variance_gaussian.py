@@ -149,6 +149,11 @@ class FixedVarianceGaussian:
     def at_mode(self, params: NormalMean) -> NormalMean:
         return self._with_coefficients(_centred(self._prior, params), params.kappa, 0.0)
 
+    def at_draw(self, params: NormalMean, rng: np.random.Generator) -> NormalMean:
+        width = np.sqrt(self._prior.variance / by_column(params.kappa))
+        y = _centred(self._prior, params) + width * rng.standard_normal(params.m.shape)
+        return self._with_coefficients(y, params.kappa, 0.0)
+
     def _with_coefficients(self, y: np.ndarray, kappa: np.ndarray, spread: float) -> NormalMean:
         """Coefficients for centred means ``y (K, D)``; ``spread`` is how often the variance of the mean counts."""
         prior = self._prior

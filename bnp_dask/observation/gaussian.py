@@ -290,6 +290,27 @@ class Gaussian:
         level = 0.5 * (d * log(params.nu) - params.log_det - d * LOG_2PI)
         return _at_level(params, level + self._rounding_loss(params))
 
+    def at_draw(self, params: NormalWishart, rng: np.random.Generator) -> NormalWishart:
+        d = len(self.center)
+        drawn = wishart.draw_precisions(params.B, params.nu, rng)
+        shift = params.shift + drawn.normals(rng) / np.sqrt(params.kappa)[:, None]
+        spread = np.sqrt(np.diagonal(drawn.covariance, axis1=1, axis2=2) + shift**2)
+        theta = np.empty_like(params.theta)
+        theta[:, :d] = np.einsum("kij,kj->ki", drawn.precision, shift)
+        theta[:, d + 1 :] = quadratic_coefficients(drawn.precision)
+        found = replace(
+            params,
+            nu=np.ones_like(params.nu),
+            B=drawn.covariance,
+            m=shift + self.center,
+            shift=shift,
+            log_det=drawn.log_det,
+            theta=theta,
+            whiten=wishart.needs_whitening(drawn.precision, spread),
+        )
+        level = -0.5 * (drawn.log_det + d * LOG_2PI)
+        return _at_level(found, level + self._rounding_loss(found))
+
     def expected_log_lik(self, params: NormalWishart, batch: Batch) -> np.ndarray:
         gaps = holes(batch, self.missing)
         x = filled(batch, gaps, self.center)

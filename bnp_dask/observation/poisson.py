@@ -20,11 +20,12 @@ from bnp_dask.core.survey import Survey
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import LEAST_RATE, MOST_RATE, shown
 from bnp_dask.kernels.mixture.resp import Resp
-from bnp_dask.kernels.numeric.arithmetic import log, log1p, matmul
+from bnp_dask.kernels.numeric.arithmetic import exp, log, log1p, matmul
 from bnp_dask.kernels.topics.counts import rising_sums, row_log_factorials
 from bnp_dask.observation.base import LOG_BASE
 from bnp_dask.observation.checks import as_csr, atom_mass, check_counts, cluster_fastest, product, sums
 from bnp_dask.observation.describing import Estimates, Names, by_feature, largest
+from bnp_dask.observation.interface.drawing import log_gammas
 from bnp_dask.observation.interface.equality import compared_by_settings
 from bnp_dask.observation.missing.entries import (
     GONE,
@@ -124,6 +125,11 @@ class Poisson:
 
     def at_mode(self, params: GammaRates) -> GammaRates:
         return replace(params, log_rate=cluster_fastest(log(params.a) - log(params.b)))
+
+    def at_draw(self, params: GammaRates, rng: np.random.Generator) -> GammaRates:
+        log_rate = log_gammas(params.a, rng) - log(params.b)
+        rate = exp(log_rate)
+        return GammaRates(rate, np.ones_like(params.b), cluster_fastest(log_rate), rate.sum(axis=1))
 
     def expected_log_lik(self, params: GammaRates, batch: Batch) -> np.ndarray:
         gaps = holes(batch, self.missing)

@@ -23,7 +23,7 @@ from bnp_dask.kernels.mixture.resp import Resp
 from bnp_dask.observation.base import LOG_BASE, NamingObservation, Observation, level_keys
 from bnp_dask.observation.checks import check_width
 from bnp_dask.observation.describing import Axis, Estimates, Names, describe_cluster, estimates_of
-from bnp_dask.observation.interface.drawing import DrawingObservation
+from bnp_dask.observation.interface.drawing import DrawingObservation, SampledObservation
 from bnp_dask.observation.interface.equality import compared_by_settings
 from bnp_dask.observation.missing.entries import MarginalObservation, completed, marginalises
 from bnp_dask.observation.tables.proposing import as_code, proposed_groups
@@ -269,6 +269,16 @@ class Product:
     def at_mode(self, params: ProductParams) -> ProductParams:
         both = zip(self.parts, params.parts, strict=True)
         return ProductParams(tuple(part.at_mode(own) for part, own in both))
+
+    def at_draw(self, params: ProductParams, rng: np.random.Generator) -> ProductParams:
+        both = list(zip(self.parts, params.parts, strict=True))
+        for i, (part, _) in enumerate(both):
+            if not isinstance(part, SampledObservation):
+                raise SettingError(
+                    f"columns {self._label(i, None)[0]}: {type(part).__name__} says not how to draw its parameters; "
+                    "it needs a method at_draw(params, rng)"
+                )
+        return ProductParams(tuple(cast(SampledObservation, part).at_draw(own, rng) for part, own in both))
 
     def expected_log_lik(self, params: ProductParams, batch: Batch) -> np.ndarray:
         total = self.parts[0].expected_log_lik(params.parts[0], self._view(0, batch))

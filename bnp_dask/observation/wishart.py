@@ -7,7 +7,7 @@ B^-1``, and ``E[Lam^-1] = B / (nu - D - 1)`` (thesis 2.2).
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
@@ -218,6 +218,54 @@ def needs_whitening(precision: np.ndarray, spread: np.ndarray) -> np.ndarray:
     the center is ``spread (K, D)``, with :data:`WHITEN_ABOVE`: it sees both the conditioning and the offset.
     """
     return ~(absolute_forms(precision, spread) < WHITEN_ABOVE)
+
+
+# -- draws ----------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, eq=False)
+class DrawnPrecisions:
+    """One draw Lam_k ~ W(nu_k, B_k^-1) for each cluster.
+
+    Parameters
+    ----------
+    precision, covariance
+        Lam and its inverse, ``(K, D, D)``.
+    half
+        Upper triangular W_k with ``W_k' W_k`` the covariance, ``(K, D, D)``.
+    log_det
+        ``log|Lam^-1|``, ``(K,)``.
+    """
+
+    precision: np.ndarray
+    covariance: np.ndarray
+    half: np.ndarray
+    log_det: np.ndarray
+
+    def normals(self, rng: np.random.Generator) -> np.ndarray:
+        """Draws from N(0, Lam_k^-1), ``(K, D)``."""
+        return np.einsum("kij,ki->kj", self.half, rng.standard_normal(self.half.shape[:2]))
+
+
+def draw_precisions(scale: np.ndarray, nu: np.ndarray, rng: np.random.Generator) -> DrawnPrecisions:
+    """A draw of each precision by Bartlett's decomposition: ``Lam = R' A A' R`` with ``B^-1 = R' R``.
+
+    Parameters
+    ----------
+    scale, nu
+        B, ``(K, D, D)``, as :func:`factor` has accepted it, and degrees of freedom ``(K,)``.
+    rng
+        Where random numbers come from.
+    """
+    k, d = scale.shape[:2]
+    lower, roots, _ = cholesky_factors(scale)
+    bartlett = np.tril(rng.standard_normal((k, d, d)), -1)
+    diagonal = np.sqrt(rng.chisquare(nu[:, None] - np.arange(d)))
+    bartlett[:, np.arange(d), np.arange(d)] = diagonal
+    outer = matmul(roots.transpose(0, 2, 1), bartlett)
+    half = matmul(np.linalg.inv(bartlett), lower.transpose(0, 2, 1))
+    log_det = 2.0 * log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1) - 2.0 * log(diagonal).sum(axis=1)
+    return DrawnPrecisions(
+        matmul(outer, outer.transpose(0, 2, 1)), matmul(half.transpose(0, 2, 1), half), half, log_det
+    )
 
 
 # -- expectations ---------------------------------------------------------------------------------------------

@@ -152,6 +152,15 @@ class ZeroMeanGaussian:
         theta[:, 0] = 0.5 * (d * log(params.nu) - params.log_det - d * LOG_2PI) + self._rounding_loss(theta)
         return replace(params, theta=theta)
 
+    def at_draw(self, params: WishartParams, rng: np.random.Generator) -> WishartParams:
+        drawn = wishart.draw_precisions(params.B, params.nu, rng)
+        level = -0.5 * (drawn.log_det + len(self.B) * LOG_2PI)
+        theta = np.concatenate([level[:, None], quadratic_coefficients(drawn.precision)], axis=1)
+        theta[:, 0] += self._rounding_loss(theta)
+        spread = np.sqrt(np.diagonal(drawn.covariance, axis1=1, axis2=2))
+        whiten = wishart.needs_whitening(drawn.precision, spread)
+        return WishartParams(np.ones_like(params.nu), drawn.covariance, drawn.log_det, theta, whiten)
+
     def expected_log_lik(self, params: WishartParams, batch: Batch) -> np.ndarray:
         if params.whiten.all():
             out = np.empty((batch.n_atoms, len(params.nu)))

@@ -1,4 +1,5 @@
-"""Random atoms of clusters, from the distribution that a posterior expects the next atom to have."""
+"""Random atoms and random parameters of clusters: from the distribution that a posterior expects the next atom to have,
+and from the posterior of the parameters themselves."""
 
 from __future__ import annotations
 
@@ -7,6 +8,17 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from bnp_dask.kernels.gaussian.factors import cholesky_factors
+from bnp_dask.kernels.numeric.arithmetic import exp, log
+
+
+@runtime_checkable
+class SampledObservation(Protocol):
+    """An observation model whose parameters can be drawn; Gibbs sampling needs it."""
+
+    def at_draw(self, params: Any, rng: np.random.Generator) -> Any:
+        """Parameters whose coefficients are those of log p(x | phi) at one draw phi_k ~ q(phi_k) for each cluster, and
+        whose ``estimates`` are that draw; their ``kl`` and ``log_predictive`` mean nothing."""
+        ...
 
 
 @runtime_checkable
@@ -65,3 +77,21 @@ def student_draws(
         lower, _, _ = cholesky_factors(scale[k][None])
         out[place == k] = normal[place == k] @ lower[0].T
     return out * width[:, None]
+
+
+def log_gammas(shape: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Logarithms of Gamma(shape, 1) variates, in the shape of ``shape``: finite where the variates underflow.
+
+    Below one, ``G(a) = G(a + 1) u^(1 / a)`` (Marsaglia & Tsang 2000).
+    """
+    small = shape < 1.0
+    out = log(rng.standard_gamma(np.where(small, shape + 1.0, shape)))
+    out[small] += log(1.0 - rng.random(int(small.sum()))) / shape[small]
+    return out
+
+
+def log_shares(logs: np.ndarray) -> np.ndarray:
+    """Logarithms of masses ``(K, V)`` less that of the sum of their row: a Dirichlet draw where the masses are Gamma
+    draws."""
+    top = logs.max(axis=1, keepdims=True)
+    return logs - (top + log(exp(logs - top).sum(axis=1, keepdims=True)))

@@ -21,10 +21,11 @@ from bnp_dask.inputs.column_notation import Key
 from bnp_dask.inputs.levels import MOST_LEVELS, Levels
 from bnp_dask.inputs.settings import shown
 from bnp_dask.kernels.mixture.resp import Resp
-from bnp_dask.kernels.numeric.arithmetic import log, matmul
+from bnp_dask.kernels.numeric.arithmetic import exp, log, matmul
 from bnp_dask.kernels.topics.counts import count_sums, table_product
 from bnp_dask.observation.checks import check_width, cluster_fastest, where_first
 from bnp_dask.observation.describing import SHOWN, Axis, Estimate, Estimates, Names
+from bnp_dask.observation.interface.drawing import log_gammas, log_shares
 from bnp_dask.observation.interface.equality import compared_by_settings
 from bnp_dask.observation.missing.entries import Missing, checked, filled, holes
 from bnp_dask.observation.priors import known, positive, vector, width
@@ -155,6 +156,11 @@ class Categorical:
     def at_mode(self, params: LevelShares) -> LevelShares:
         lam = params.lam
         return replace(params, log_phi=cluster_fastest(log(lam) - self._each(log(self._totals(lam)))))
+
+    def at_draw(self, params: LevelShares, rng: np.random.Generator) -> LevelShares:
+        drawn = self._by_column(log_gammas(params.lam, rng))
+        log_phi = np.concatenate([log_shares(own) for own in drawn], axis=1)
+        return LevelShares(exp(log_phi), cluster_fastest(log_phi))
 
     def lean(self, params: LevelShares, screened: bool) -> LevelShares:
         return replace(params, lam=np.empty((0, params.lam.shape[1])))

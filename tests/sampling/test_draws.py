@@ -1,0 +1,60 @@
+"""Parameters that are drawn, against the integral over them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import bnp_dask as bnp
+from bnp_dask.observation.base import LOG_BASE, QuadraticObservation
+from tests.streaming.cases import LIKELIHOODS, case
+
+COPIES = 20_000
+
+
+def drawn(likelihood):
+    """Draws of the parameters of one cluster as those of many clusters, its posterior, and three atoms to score."""
+    model, batch = case(likelihood, bnp.DPMixture(), 12)
+    held = model.summarize(np.arange(1), batch.rows(0, 8), np.ones((8, 1)))
+    many = held.take(np.zeros(1, np.int64))
+    values = {
+        name: value if field.dims == () else np.repeat(value, COPIES, axis=0)
+        for (name, field), value in zip(many.fields.items(), map(many.__getitem__, many.fields), strict=True)
+    }
+    many = replace(many, ids=np.arange(COPIES), values=values)
+    observation = model.observation
+    found = observation.at_draw(observation.global_step(many), np.random.default_rng(0))
+    return model, observation.global_step(held), found, batch.rows(8, 11)
+
+
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_likelihoods_at_draws_average_to_the_predictive_density(likelihood):
+    model, params, found, atoms = drawn(likelihood)
+    at = np.exp(model.observation.expected_log_lik(found, atoms))
+    for i in range(atoms.n_atoms):
+        one = atoms.rows(i, i + 1)
+        base = model.summarize(np.arange(1), one, np.ones((1, 1)))
+        log_base = base[LOG_BASE] if LOG_BASE in base else 0.0
+        expected = np.exp(model.observation.log_predictive(params, one)[0, 0] - log_base)
+        error = at[i].std() / np.sqrt(COPIES)
+        assert abs(at[i].mean() - expected) < 5.0 * error, likelihood
+
+
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_forms_and_scores_of_draws_are_their_likelihoods(likelihood):
+    model, _, found, atoms = drawn(likelihood)
+    log_lik = model.observation.expected_log_lik(found, atoms)
+    one = model.summarize(np.arange(1), atoms, np.ones((atoms.n_atoms, 1)))
+    few = {name: np.repeat(one[name], COPIES, axis=0) if one.fields[name].dims else one[name] for name in one.fields}
+    score = model.observation.score(found, replace(one, ids=np.arange(COPIES), values=few))
+    assert_allclose(score, log_lik.sum(axis=0), rtol=1e-9, atol=1e-9)
+    if isinstance(model.observation, QuadraticObservation):
+        forms = model.observation.forms(found)
+        y = atoms.x - forms.center
+        for k in range(5):
+            away = y - forms.shift[k]
+            squares = np.einsum("ni,ij,nj->n", away, np.linalg.inv(forms.scale[k]), away)
+            assert_allclose(forms.level[k] - 0.5 * forms.nu[k] * squares, log_lik[:, k], rtol=1e-9)
