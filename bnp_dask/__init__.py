@@ -92,6 +92,8 @@ if TYPE_CHECKING:
     from bnp_dask.reports.compare import compare as compare
     from bnp_dask.reports.run_page import inspect as inspect
     from bnp_dask.reports.run_page import report as report
+    from bnp_dask.sampling import Draws as Draws
+    from bnp_dask.sampling import Gibbs as Gibbs
     from bnp_dask.schedules import FullBatch as FullBatch
     from bnp_dask.schedules import Memoized as Memoized
     from bnp_dask.schedules import Stochastic as Stochastic
@@ -110,6 +112,7 @@ if TYPE_CHECKING:
     from bnp_dask.training.growing.update import update as update
     from bnp_dask.training.results import History as History
     from bnp_dask.training.results import TrainResult as TrainResult
+    from bnp_dask.training.results import load_draws as load_draws
     from bnp_dask.training.results import save as save
     from bnp_dask.training.train import ConvergenceWarning as ConvergenceWarning
     from bnp_dask.training.train import train as train

@@ -41,6 +41,7 @@ SCHEDULES: Group = MappingProxyType(
         "ExpectationPropagation": "bnp_dask.streaming",
         "Filter": "bnp_dask.streaming",
         "FullBatch": "bnp_dask.schedules",
+        "Gibbs": "bnp_dask.sampling",
         "Memoized": "bnp_dask.schedules",
         "Stochastic": "bnp_dask.schedules",
     }
@@ -81,6 +82,7 @@ VERBS: Group = MappingProxyType(
         "inspect": "bnp_dask.reports.run_page",
         "load": "bnp_dask.training.growing.loading",
         "load_documents": "bnp_dask.data",
+        "load_draws": "bnp_dask.training.results",
         "load_dropped": "bnp_dask.data",
         "load_vocabulary": "bnp_dask.data",
         "local_client": "bnp_dask.execute.local",
@@ -114,6 +116,7 @@ OTHERS: Group = MappingProxyType(
         "Columns": "bnp_dask.core.columns",
         "Completion": "bnp_dask.analysis.topics",
         "ConvergenceWarning": "bnp_dask.training.train",
+        "Draws": "bnp_dask.sampling",
         "DirichletProcessMixture": "bnp_dask.estimators.mixture",
         "DocumentStep": "bnp_dask.allocation",
         "Feed": "bnp_dask.training.growing.incoming.feed",

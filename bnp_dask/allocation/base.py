@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -76,6 +77,49 @@ class UrnAllocation(Protocol):
     @property
     def urn(self) -> Urn:
         """The predictive rule."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class DrawnWeights:
+    """Weights of clusters at one draw, not normalized.
+
+    Parameters
+    ----------
+    log_size
+        Log weight of every cluster that can get an atom: of those with atoms in their order, then of new ones,
+        ``(K,)``.
+    limit
+        Weight above which clusters are always open to an atom.  The others are open to atoms whose slice is at most
+        their weight; the slice of an atom is uniform up to the weight of its cluster, or to ``limit`` where that is
+        less.  None: all clusters are open to all atoms.
+    """
+
+    log_size: np.ndarray
+    limit: float | None = None
+
+
+@runtime_checkable
+class SampledAllocation(Protocol):
+    """Verbs of an allocation whose clusters are sampled, each atom by itself given the weights; Gibbs sampling needs
+    them."""
+
+    def draw_weights(self, counts: np.ndarray, least: np.ndarray | None, rng: np.random.Generator) -> DrawnWeights:
+        """Weights drawn from their posterior given ``counts (K,)`` atoms in clusters.
+
+        ``least (K,)`` are the smallest of uniform numbers, one for each atom, in each cluster: times the weight of the
+        cluster or the limit they are the smallest slices.  All weights that may exceed one of these are drawn.  None:
+        atoms have no clusters yet, and all are open to them.
+        """
+        ...
+
+    def certain_values(self, counts: np.ndarray) -> dict[str, np.ndarray]:
+        """Values of :attr:`Allocation.fields` for ``counts (K,)`` atoms whose clusters are known."""
+        ...
+
+    def log_partition(self, counts: np.ndarray) -> float:
+        """Log probability of assignments with ``counts (K,)`` atoms in clusters, nats: of the partition where the
+        number of clusters is unbounded, and then all are positive."""
         ...
 
 

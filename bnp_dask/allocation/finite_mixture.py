@@ -9,12 +9,14 @@ from types import MappingProxyType
 import numpy as np
 from scipy.special import gammaln, psi
 
+from bnp_dask.allocation.base import DrawnWeights
 from bnp_dask.allocation.mixture_step import mixture_local_step, mixture_reassign, mixture_tiles
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.inputs.settings import hold, positive_mass, whole_or_none
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
+from bnp_dask.kernels.numeric.draws import log_gammas
 from bnp_dask.structure.independent import Independent
 from bnp_dask.structure.steps import LocalStep, LogLik
 
@@ -90,3 +92,15 @@ class FiniteMixture:
     def log_joint(self, params: DirichletParams, summary: Summary) -> dict[str, float]:
         value = matmul(summary["N"] + self.gamma / summary.n_clusters, params.log_pi)
         return {"entropy": float(summary["H"].sum()), "allocation": float(value)}
+
+    def draw_weights(self, counts: np.ndarray, least: np.ndarray | None, rng: np.random.Generator) -> DrawnWeights:
+        return DrawnWeights(log_gammas(counts + self.gamma / len(counts), rng))
+
+    def certain_values(self, counts: np.ndarray) -> dict[str, np.ndarray]:
+        return {"H": np.zeros(len(counts))}
+
+    def log_partition(self, counts: np.ndarray) -> float:
+        """Log probability of assignments to clusters that are told apart, with ``counts (K,)`` atoms each, nats."""
+        share = self.gamma / len(counts)
+        constant = gammaln(self.gamma) - gammaln(self.gamma + counts.sum())
+        return float(constant + np.sum(gammaln(counts + share) - gammaln(share)))

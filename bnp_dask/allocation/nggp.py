@@ -8,8 +8,9 @@ from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
-from scipy.special import gammaln
 
+from bnp_dask.allocation.base import DrawnWeights
+from bnp_dask.allocation.measure import log_partition, measure_weights
 from bnp_dask.allocation.mixture_step import mixture_local_step, mixture_reassign, mixture_tiles
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.registry import register
@@ -18,7 +19,7 @@ from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import hold, mass_or_zero, one_of, positive_mass, share_below_one, whole_or_none
 from bnp_dask.kernels.numeric.arithmetic import log
 from bnp_dask.kernels.streaming import nggp
-from bnp_dask.kernels.streaming.urn import ABSENT, Urn, expected_clusters, log_absent
+from bnp_dask.kernels.streaming.urn import ABSENT, LEAST_LOG, Urn, expected_clusters, log_absent
 from bnp_dask.structure.independent import Independent
 from bnp_dask.structure.steps import LocalStep, LogLik
 
@@ -60,8 +61,8 @@ class NGGPMixture:
 
     Notes
     -----
-    There is no variational objective: it is trained by :class:`~bnp_dask.streaming.Filter` and
-    :class:`~bnp_dask.streaming.ExpectationPropagation`.
+    There is no variational objective: it is trained by :class:`~bnp_dask.streaming.Filter`,
+    :class:`~bnp_dask.streaming.ExpectationPropagation` and :class:`~bnp_dask.sampling.Gibbs`.
 
     ``"exact"`` is right at any size, for one quadrature of some microseconds an atom.  For sigma from 0.2 to 0.75, the
     others give a new cluster too little: up to 5 % of its probability after 6 atoms; after 1,000 ``"mean"`` 0.1 % and
@@ -130,13 +131,17 @@ class NGGPMixture:
     def log_joint(self, params: SeatParams, summary: Summary) -> dict[str, float]:
         raise SettingError(NO_OBJECTIVE)
 
+    def draw_weights(self, counts: np.ndarray, least: np.ndarray | None, rng: np.random.Generator) -> DrawnWeights:
+        return measure_weights(float(self.a), float(self.sigma), float(self.tau), counts, least, rng)
+
+    def certain_values(self, counts: np.ndarray) -> dict[str, np.ndarray]:
+        return {"H": np.zeros(len(counts)), ABSENT: LEAST_LOG * counts}
+
     def log_partition(self, counts: np.ndarray) -> float:
         """Log probability of a partition into blocks of ``counts (K,)`` atoms, all positive, nats."""
-        n, s = np.asarray(counts, np.float64), float(self.sigma)
-        mass = nggp.log_mass(float(n.sum()), float(len(n)), float(self.a), s, float(self.tau))
-        return float(mass + np.sum(gammaln(n - s) - gammaln(1.0 - s)))
+        return log_partition(float(self.a), float(self.sigma), float(self.tau), counts)
 
 
 NO_OBJECTIVE = (
-    "NGGPMixture has no variational objective; train it with schedule=Filter() or schedule=ExpectationPropagation()"
+    "NGGPMixture has no variational objective; train it with schedule=Filter(), ExpectationPropagation() or Gibbs(...)"
 )

@@ -17,6 +17,9 @@ PATH_BYTES = 4095
 POSTERIOR_NAME = "posterior.zarr"
 """Where a run directory keeps its posterior."""
 
+DRAWS_NAME = "draws.zarr"
+"""Where a run directory keeps the draws of a sampler."""
+
 
 def local_path(path: str | os.PathLike[str]) -> Path:
     """A path with ``~`` replaced by the home directory that it means.

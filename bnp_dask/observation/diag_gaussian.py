@@ -18,6 +18,7 @@ from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.survey import Survey
 from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
 from bnp_dask.kernels.numeric.arithmetic import exp, log, log1p, matmul
+from bnp_dask.kernels.numeric.draws import log_gammas
 from bnp_dask.observation.describing import (
     Axis,
     Estimate,
@@ -27,7 +28,6 @@ from bnp_dask.observation.describing import (
     by_feature_or_each,
     mean_and_deviation,
 )
-from bnp_dask.observation.interface.drawing import log_gammas
 from bnp_dask.observation.interface.equality import compared_by_settings
 from bnp_dask.observation.missing.entries import (
     GONE,

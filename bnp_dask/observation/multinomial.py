@@ -19,13 +19,13 @@ from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs.settings import flag, hold, share_below_one
 from bnp_dask.kernels.mixture.resp import AnyResp, WordResp
 from bnp_dask.kernels.numeric.arithmetic import exp, log, matmul
+from bnp_dask.kernels.numeric.draws import log_gammas, log_shares
 from bnp_dask.kernels.numeric.special import psi_gammaln
 from bnp_dask.kernels.topics.counts import rising, rising_sums, row_log_factorials, table_product
 from bnp_dask.kernels.topics.dirichlet import dirichlet_table, table_scores
 from bnp_dask.observation.base import LOG_BASE
 from bnp_dask.observation.checks import as_csr, atom_mass, check_counts, cluster_fastest, sums
 from bnp_dask.observation.describing import Axis, Estimate, Estimates, Names, by_feature, largest
-from bnp_dask.observation.interface.drawing import log_gammas, log_shares
 from bnp_dask.observation.interface.equality import compared_by_settings
 from bnp_dask.observation.priors import known, positive, vector, width
 from bnp_dask.observation.ranges import MOST_COUNT

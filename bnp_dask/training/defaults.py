@@ -9,6 +9,7 @@ from bnp_dask.initialize import BregmanKMeans, ContiguousBlocks, FromNothing, In
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge, Move
 from bnp_dask.observation import AutoRegressiveGaussian, Multinomial
+from bnp_dask.sampling import Gibbs
 from bnp_dask.schedules import Schedule
 from bnp_dask.streaming import ExpectationPropagation, Filter
 
@@ -36,9 +37,11 @@ def start_of(schedule: Schedule, model: Model, survey: Survey) -> Initialization
     return default_init(model, survey.is_sparse, survey.n_atoms)
 
 
-def check_schedule(model: Model, schedule: Schedule) -> None:
-    """SettingError where the schedule cannot train the model."""
-    if isinstance(schedule, (Filter, ExpectationPropagation)):
+def check_schedule(model: Model, schedule: Schedule, n_init: int = 1) -> None:
+    """SettingError where the schedule cannot train the model, or not from several starts."""
+    if isinstance(schedule, Gibbs) and n_init > 1:
+        raise SettingError(f"n_init={n_init}: no start of a sampler is the best one; use Gibbs(chains={n_init})")
+    if isinstance(schedule, (Filter, ExpectationPropagation, Gibbs)):
         schedule.check(model)
     elif isinstance(model.allocation, NGGPMixture):
         raise SettingError(f"{type(schedule).__name__}(): {NO_OBJECTIVE}")

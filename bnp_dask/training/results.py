@@ -35,9 +35,11 @@ from bnp_dask.core.location import Location
 from bnp_dask.core.registry import REGISTRY
 from bnp_dask.core.rows import Rows, plain
 from bnp_dask.errors import DataError, SettingError, StoreError
+from bnp_dask.inputs.paths import DRAWS_NAME
 from bnp_dask.inputs.settings import path_text
 from bnp_dask.model import Posterior
 from bnp_dask.observation.describing import by_feature, each, estimates_of
+from bnp_dask.sampling import Draws
 
 if TYPE_CHECKING:
     import pandas
@@ -69,14 +71,23 @@ def save(posterior: Posterior, path: str | os.PathLike[str]) -> None:
         Something else lies at ``path``, or it cannot be written.
     """
     require_posterior(posterior)
+    _save("posterior", posterior, path)
+
+
+def save_draws(draws: Draws, path: str | os.PathLike[str]) -> None:
+    """Write the draws of a sampler as :func:`save` writes a posterior; :func:`load_draws` reads them."""
+    _save("draws", draws, path)
+
+
+def _save(kind: str, obj: object, path: str | os.PathLike[str]) -> None:
     place = _place(path)
-    before = _replaceable(place)
-    spec, arrays = to_spec(posterior, REGISTRY)
+    before = _replaceable(place, kind)
+    spec, arrays = to_spec(obj, REGISTRY)
     kept = {name: np.ascontiguousarray(a) for name, a in arrays.items()}
     listing = {n: {"shape": list(arrays[n].shape), "dtype": a.dtype.str, "crc32": _crc(a)} for n, a in kept.items()}
     digest = hashlib.sha256(_canonical({"spec": spec, "arrays": listing})).hexdigest()
     state = f"state-{digest[:16]}"
-    body = {"kind": "posterior", "format": FORMAT, "software": __version__, "state": state}
+    body = {"kind": kind, "format": FORMAT, "software": __version__, "state": state}
     body |= {"spec": spec, "arrays": listing}
     try:
         group = zarr.open_group(place.child(state).zarr_store(read_only=False), mode="a", zarr_format=3)
@@ -98,18 +109,37 @@ def load(path: str | os.PathLike[str]) -> Posterior:
         There is no saved model at ``path``, it is of a newer format, or a part of it is missing or damaged; the
         error names the part.
     """
+    place, posterior = _load("posterior", path)
+    if not isinstance(posterior, Posterior):
+        raise StoreError(f"{place.name}: holds a {type(posterior).__name__}, not a posterior")
+    return posterior
+
+
+def load_draws(path: str | os.PathLike[str]) -> Draws:
+    """Read the draws that a run with ``Gibbs()`` left in ``draws.zarr`` of its directory; runs no code from the file.
+
+    Raises
+    ------
+    StoreError
+        As for :func:`bnp_dask.load`.
+    """
+    folder = Path(path_text("path", path)) / DRAWS_NAME
+    place, draws = _load("draws", folder if folder.is_dir() else path)
+    if not isinstance(draws, Draws):
+        raise StoreError(f"{place.name}: holds a {type(draws).__name__}, not draws")
+    return draws
+
+
+def _load(kind: str, path: str | os.PathLike[str]) -> tuple[Location, object]:
     place = _place(path)
-    body = _read_body(place)
+    body = _read_body(place, kind)
     state, listing = body["state"], body["arrays"]
     try:
         group = zarr.open_group(place.child(state).zarr_store(), mode="r", zarr_format=3)
     except Exception as error:  # damaged metadata make zarr raise nearly anything
         raise StoreError(f"{place.name}: the folder {state} with its arrays is missing or damaged") from error
     arrays = {name: _read_array(place, group, state, name, facts) for name, facts in listing.items()}
-    posterior = from_spec(body["spec"], arrays)
-    if not isinstance(posterior, Posterior):
-        raise StoreError(f"{place.name}: holds a {type(posterior).__name__}, not a posterior")
-    return posterior
+    return place, from_spec(body["spec"], arrays)
 
 
 def _place(path: str | os.PathLike[str]) -> Location:
@@ -147,7 +177,7 @@ def _write_root(place: Location, attributes: dict[str, Any]) -> None:
     partial.replace(Path(place.url) / _ROOT)
 
 
-def _replaceable(place: Location) -> str | None:
+def _replaceable(place: Location, kind: str) -> str | None:
     """The state folder of the model that lies there, None if nothing does; StoreError for anything else."""
     if place.exists() and not place.is_dir():
         raise StoreError(
@@ -156,7 +186,7 @@ def _replaceable(place: Location) -> str | None:
     root = _read_root(place)
     if root is not None:
         body = _parse(root).get(_MARK)
-        if isinstance(body, dict) and body.get("kind") == "posterior":
+        if isinstance(body, dict) and body.get("kind") == kind:
             state = body.get("state")
             return state if _is_state(state) else None
     elif all(_is_ours(name) for name in place.names()):
@@ -180,7 +210,7 @@ def _parse(content: bytes) -> dict[str, Any]:
         return {}
 
 
-def _read_body(place: Location) -> dict[str, Any]:
+def _read_body(place: Location, kind: str) -> dict[str, Any]:
     content = _read_root(place)
     if content is None:
         found = "something that is not one" if place.exists() else "nothing"
@@ -191,8 +221,9 @@ def _read_body(place: Location) -> dict[str, Any]:
     body = attributes.get(_MARK)
     if not isinstance(body, dict):
         raise StoreError(f"{place.name}: not a saved model (its zarr.json has no {_MARK} entry), or a damaged one")
-    if body.get("kind") != "posterior":
-        raise StoreError(f"{place.name}: is a {body.get('kind')!r} of this package, not a saved posterior")
+    if body.get("kind") != kind:
+        wanted = "a saved posterior" if kind == "posterior" else "saved draws"
+        raise StoreError(f"{place.name}: is a {body.get('kind')!r} of this package, not {wanted}")
     if body.get("format") != FORMAT:
         raise StoreError(
             f"{place.name}: saved in format {body.get('format')!r} by version {body.get('software')}; version "
@@ -409,6 +440,8 @@ class TrainResult:
     starts
         Of several starts (``n_init``) in their order: seed, objective (``"elbo"``, nats), ``"n_clusters"``, ``"lap"``
         and ``"reason"`` at the end of each.  Empty where there was one.
+    draws
+        Draws of a run with ``Gibbs()``; None for other schedules, and where none was kept yet.
     """
 
     posterior: Posterior
@@ -419,6 +452,7 @@ class TrainResult:
     skipped: tuple[str, ...] = ()
     warm_seconds: float = 0.0
     starts: tuple[Mapping[str, Any], ...] = ()
+    draws: Draws | None = None
 
     def __repr__(self) -> str:
         state = "converged" if self.converged else "not converged"

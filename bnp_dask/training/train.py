@@ -27,12 +27,13 @@ from bnp_dask.execute.dask import open_executor
 from bnp_dask.execute.heap import Heap
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.initialize import InitContext, Initialization
-from bnp_dask.inputs.paths import POSTERIOR_NAME
+from bnp_dask.inputs.paths import DRAWS_NAME, POSTERIOR_NAME
 from bnp_dask.inputs.settings import flag, seed_of
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.model import Model
 from bnp_dask.moves import Move
 from bnp_dask.observation.base import read_as
+from bnp_dask.sampling.gibbs import SAMPLED, Gibbs, kept_draws
 from bnp_dask.schedules import (
     Memoized,
     Schedule,
@@ -54,7 +55,7 @@ from bnp_dask.training.defaults import check_schedule, default_moves, start_of
 from bnp_dask.training.doors import check_parts, require_savable, require_savable_parameters
 from bnp_dask.training.grain_line import tell_of_grain
 from bnp_dask.training.memory_plan import MEMORY, MemoryPlan, parse_memory
-from bnp_dask.training.results import History, TrainResult, save
+from bnp_dask.training.results import History, TrainResult, save, save_draws
 from bnp_dask.training.run_settings import (
     Begun,
     RunParts,
@@ -111,8 +112,8 @@ def train(
         sequences whose number is learned (and blocks for all autoregressive ones), else ``BregmanKMeans(25)``;
         ``FromNothing()`` for schedules that open clusters themselves.
     schedule
-        ``Memoized()`` (default), ``FullBatch()`` or ``Stochastic()``; ``Filter()`` or ``ExpectationPropagation()``, the
-        only ones for ``NGGPMixture``.
+        ``Memoized()`` (default), ``FullBatch()`` or ``Stochastic()``; ``Filter()``, ``ExpectationPropagation()`` or
+        ``Gibbs(...)``, the only ones for ``NGGPMixture``.
     moves
         Proposals that change the number of clusters, such as ``[Birth(), Merge(), Delete()]``; decided by the exact
         whole-data objective.  None: all of them for a model that learns its number of clusters (``DPMixture``,
@@ -195,7 +196,7 @@ def train(
     begun = Begun.at(store, resume)
     model = model if begun is None else begun.model(model)
     init, schedule, moves = _filled_in(model, begun, init, schedule, moves)
-    check_schedule(model, schedule)
+    check_schedule(model, schedule, n_init)
     require_savable(model, init, schedule, moves, store is not None)
     before = None if begun is None else begun.columns()
     source = opened(data, model.marginalises, batch_size, weights, before, on_bad_batch, *read_as(model.observation))
@@ -226,6 +227,8 @@ def train(
         result = replace(result, posterior=replace(result.posterior, words=words, columns=columns))
         if store is not None:
             save(result.posterior, Path(store) / POSTERIOR_NAME)
+            if result.draws is not None:
+                save_draws(result.draws, Path(store) / DRAWS_NAME)
     _warn_of_limit(result, schedule)
     return result
 
@@ -288,7 +291,10 @@ class _Run:
         seconds = before + time.perf_counter() - started
         left_out = tuple(why for _, why in self._left_out(state))
         converged = reason == "converged"
-        return TrainResult(state.posterior, History(rows), converged, reason, seconds, left_out, warm_seconds)
+        draws = kept_draws(self.work, state, self.schedule) if isinstance(self.schedule, Gibbs) else None
+        return TrainResult(
+            state.posterior, History(rows), converged, reason, seconds, left_out, warm_seconds, draws=draws
+        )
 
     def _warm_up(self, state: State) -> float:
         """Compile on every worker what laps need, before the first of them; seconds until the last is ready.
@@ -347,7 +353,7 @@ class _Run:
         if state.gathered.held > EMBEDDED:
             state.gathered.write(self.memo.part_files())
         numbers, arrays, listing = self._saved(state)
-        commits.commit(self.memo, numbers, arrays, new_rows, listing, state.gathered.parts(), is_constant)
+        commits.commit(self.memo, numbers, arrays, new_rows, listing, state.parts(), is_constant)
         state.in_flight = []
 
     def _saved(self, state: State) -> tuple[dict[str, Any], dict[str, np.ndarray], Listing]:
@@ -371,7 +377,7 @@ class _Run:
         state, checkpoint = restored(self.work, self.memo, checkpoint)
         for loss in state.lost.values():
             logger.warning("skipped since lap %d: %s", loss.lap, loss.why)
-        if state.finished == "laps" and state.lap < self.schedule.laps:
+        if state.finished in ("laps", SAMPLED) and state.lap < self.schedule.laps:
             state = replace(state, finished=None)
         return state, Rows(checkpoint.history)
 

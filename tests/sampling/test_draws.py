@@ -37,7 +37,7 @@ def test_likelihoods_at_draws_average_to_the_predictive_density(likelihood):
     for i in range(atoms.n_atoms):
         one = atoms.rows(i, i + 1)
         base = model.summarize(np.arange(1), one, np.ones((1, 1)))
-        log_base = base[LOG_BASE] if LOG_BASE in base else 0.0
+        log_base = base.values.get(LOG_BASE, 0.0)
         expected = np.exp(model.observation.log_predictive(params, one)[0, 0] - log_base)
         error = at[i].std() / np.sqrt(COPIES)
         assert abs(at[i].mean() - expected) < 5.0 * error, likelihood

@@ -8,7 +8,6 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from bnp_dask.kernels.gaussian.factors import cholesky_factors
-from bnp_dask.kernels.numeric.arithmetic import exp, log
 
 
 @runtime_checkable
@@ -77,21 +76,3 @@ def student_draws(
         lower, _, _ = cholesky_factors(scale[k][None])
         out[place == k] = normal[place == k] @ lower[0].T
     return out * width[:, None]
-
-
-def log_gammas(shape: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Logarithms of Gamma(shape, 1) variates, in the shape of ``shape``: finite where the variates underflow.
-
-    Below one, ``G(a) = G(a + 1) u^(1 / a)`` (Marsaglia & Tsang 2000).
-    """
-    small = shape < 1.0
-    out = log(rng.standard_gamma(np.where(small, shape + 1.0, shape)))
-    out[small] += log(1.0 - rng.random(int(small.sum()))) / shape[small]
-    return out
-
-
-def log_shares(logs: np.ndarray) -> np.ndarray:
-    """Logarithms of masses ``(K, V)`` less that of the sum of their row: a Dirichlet draw where the masses are Gamma
-    draws."""
-    top = logs.max(axis=1, keepdims=True)
-    return logs - (top + log(exp(logs - top).sum(axis=1, keepdims=True)))

@@ -14,6 +14,7 @@ from bnp_dask.core.totals import RunningTotal
 from bnp_dask.errors import StoreError
 from bnp_dask.model import Model
 from bnp_dask.moves.base import Gather, Memory, Plan, Proposal, Split, Sweep
+from bnp_dask.schedules.engine.chains import sampler_from_saved, sampler_to_arrays, sampler_to_json
 from bnp_dask.schedules.engine.gathered import Gathered
 from bnp_dask.schedules.engine.prior import prior_to_arrays, with_saved_prior
 from bnp_dask.schedules.engine.state import Loss, State
@@ -51,6 +52,7 @@ def state_to_json(state: State) -> dict[str, Any]:
         "gathered_parts": [[t, astuple(p)] for t in state.gathered.pieces for p in state.gathered.parts_of(t)],
         "has_partial": state.partial is not None,
         "lost": [[b, loss.why, loss.lap, loss.step] for b, loss in sorted(state.lost.items())],
+        "sampler": sampler_to_json(state.sampler),
     }
 
 
@@ -62,6 +64,7 @@ def state_to_arrays(state: State) -> Arrays:
     if state.weights is not None:
         out["weights"] = state.weights
     out.update(prior_to_arrays(state.model))
+    out.update(sampler_to_arrays(state.sampler))
     assert state.posterior.summary is not None
     _pack(out, "posterior", state.posterior.summary)
     _pack_total(out, "total", state.total)
@@ -126,6 +129,7 @@ def state_from_saved(
         weights=np.array(arrays["weights"]) if "weights" in arrays else None,
         gathered=_gathered(numbers, arrays),
         partial=total("partial") if numbers["has_partial"] else None,
+        sampler=sampler_from_saved(model, numbers.get("sampler"), arrays),  # older runs have none
         lost={b: Loss(*rest) for b, *rest in numbers.get("lost", ())},  # older runs have none
         **{"calm": False, **{name: numbers[name] for name in NUMBERS if name in numbers}},  # older runs lack some
     )

@@ -25,6 +25,7 @@ from bnp_dask.schedules.engine.batch_memo import (
     summary_from,
     visit_to_arrays,
 )
+from bnp_dask.schedules.engine.chains import Sampler
 from bnp_dask.schedules.engine.gathered import ROOM, Gathered
 from bnp_dask.store import NO_RECEIPT, Receipt, no_receipts, receipt_of
 from bnp_dask.store.parts import Part, PartFiles
@@ -155,6 +156,8 @@ class State:
         Batches that went bad under the run, by number.
     weights
         Weight of each batch in all totals, ``(B,)``; None where all weigh one.  Kept statistics are weighted.
+    sampler
+        Chains of a schedule that samples.
     finished
         Why the run stopped: ``"converged"``, ``"laps"``, or None while it goes on.
     """
@@ -182,6 +185,7 @@ class State:
     partial: RunningTotal | None = None
     lost: dict[int, Loss] = field(default_factory=dict)
     weights: np.ndarray | None = None
+    sampler: Sampler | None = None
     finished: str | None = None
 
     @classmethod
@@ -205,6 +209,10 @@ class State:
     def elbo(self) -> float:
         """The objective after the last step, nats."""
         return float(sum(self.terms.values()))
+
+    def parts(self) -> list[Part]:
+        """Files that the state refers to beside the summaries of batches."""
+        return [*self.gathered.parts(), *([] if self.sampler is None else self.sampler.parts)]
 
     def note(self, batch: int, visit: int, seen: int, receipt: Receipt) -> None:
         """A visit of a batch was kept: its number, how many changes of clusters it has seen, and what its file is."""

@@ -1,0 +1,12 @@
+"""Gibbs sampling: assignments on workers given parameters, parameters from totals.
+
+    total -> weights and parameters drawn -> batch -> a cluster drawn for each atom -> summary -> total
+
+Parameters are drawn on the coordinator, at the start of a lap, and hold for all of its batches; an atom is assigned
+given these alone, so that batches are swept side by side.
+"""
+
+from bnp_dask.sampling.draws import Draws
+from bnp_dask.sampling.gibbs import Gibbs
+
+__all__ = ["Draws", "Gibbs"]

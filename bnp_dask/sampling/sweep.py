@@ -1,0 +1,281 @@
+"""The task of Gibbs sampling: one batch, each atom assigned to a cluster drawn given the parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+
+from bnp_dask.allocation.base import SampledAllocation
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.finite import require_finite_arrays
+from bnp_dask.core.summary import Summary, add_in_place
+from bnp_dask.data.base import Reader, naming_batch
+from bnp_dask.data.skipping import read_or_why, require_checksum
+from bnp_dask.errors import DataError, NumericalError
+from bnp_dask.kernels.mixture.choose import NOBODY, choose, choose_screened, least_by_cluster
+from bnp_dask.kernels.mixture.resp import RaggedResp, ScreenedWeights, cluster_sums
+from bnp_dask.kernels.numeric.arithmetic import exp
+from bnp_dask.model import Model
+from bnp_dask.observation.base import QuadraticObservation
+from bnp_dask.schedules.engine.bad_batches import fault_of
+from bnp_dask.structure.screened import screened_pieces
+
+ASSIGN, SLICE, WEIGHTS, PARAMETERS = range(4)
+"""What random numbers are for."""
+
+
+def generator(seed: int, chain: int, lap: int, purpose: int, batch: int = 0) -> np.random.Generator:
+    """Random numbers of a chain that depend on the seed, the lap, the batch and what they are for, and nothing else."""
+    key = (*b"gibbs", chain, lap, purpose, batch)
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """One chain's clusters in a sweep.
+
+    Parameters
+    ----------
+    chain, lap
+        Numbers from 0; with the seed and the batch they are the key of all random numbers.
+    ids
+        ``(K,)``.
+    observation
+        Parameters of the likelihood at the draw.
+    log_size, limit
+        See :class:`~bnp_dask.allocation.base.DrawnWeights`.
+    """
+
+    chain: int
+    lap: int
+    ids: np.ndarray
+    observation: Any
+    log_size: np.ndarray
+    limit: float | None
+
+    @property
+    def log_weight(self) -> np.ndarray:
+        """Log weights among the clusters that are open to an atom, ``(K,)`` nats."""
+        return self.log_size if self.limit is None else np.maximum(self.log_size - np.log(self.limit), 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """Clusters of the atoms of a batch in one chain: ``names[places]`` are their ids, ``(n,)``."""
+
+    names: np.ndarray
+    places: np.ndarray
+
+    @staticmethod
+    def of(ids: np.ndarray) -> Labels:
+        """From the id of each atom; places take as few bytes as they need."""
+        names, places = np.unique(ids, return_inverse=True)
+        return Labels(names, places.astype(np.min_scalar_type(max(len(names) - 1, 0))))
+
+    @property
+    def ids(self) -> np.ndarray:
+        """Id of each atom's cluster, ``(n,)`` int64."""
+        return self.names[self.places]
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Which batch a task sweeps.
+
+    Parameters
+    ----------
+    name, number
+        Of the batch.
+    seed
+        Of the run.
+    rows
+        Rows whose clusters are wanted, ``(R,)``.
+    checksum
+        CRC-32 that it must have; None: nobody looks.
+    empty
+        What is read in its place when it has gone bad; None: that is an error.
+    """
+
+    name: str
+    number: int
+    seed: int
+    rows: np.ndarray
+    checksum: int | None = None
+    empty: Reader | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Assigned:
+    """A batch in one chain after a sweep.
+
+    Parameters
+    ----------
+    summary
+        Statistics by cluster.
+    least
+        The smallest uniform number that belongs to an atom of each cluster in the next sweep, ``(K,)``.
+    labels
+        Cluster of each atom.
+    """
+
+    summary: Summary
+    least: np.ndarray
+    labels: Labels
+
+
+@dataclass(frozen=True, eq=False)
+class Swept:
+    """A batch after a sweep of every chain.
+
+    Parameters
+    ----------
+    chains
+        What each chain found.
+    rows
+        Ids of the clusters of the rows that were wanted, ``(chains, R)``; -1 for a row of weight zero.
+    lost
+        Why the batch is left out; empty where it is not.
+    """
+
+    chains: tuple[Assigned, ...]
+    rows: np.ndarray
+    lost: str = ""
+
+
+def sweep(
+    model: Model, drawn: tuple[Drawn, ...], reader: Reader, task: Task, before: tuple[Labels, ...] | None
+) -> Swept:
+    """The task: read a batch and draw a cluster for each atom in every chain."""
+    batch = reader() if task.empty is None else read_or_why(reader)
+    if isinstance(batch, str):
+        return _lost(model, drawn, batch)
+    with naming_batch(task.name):
+        if task.checksum is not None:
+            require_checksum(batch, task.checksum)
+        try:
+            atoms = repeated(batch)
+            held = before if before is not None else (None,) * len(drawn)
+            found = tuple(assign(model, d, atoms, task, b) for d, b in zip(drawn, held, strict=True))
+            return Swept(found, _labels_of_rows(batch, found, task.rows))
+        except Exception:
+            why = None if task.empty is None else fault_of(model, batch)
+            if why is None:
+                raise
+            return _lost(model, drawn, task, why)
+
+
+def _labels_of_rows(batch: Batch, found: tuple[Assigned, ...], rows: np.ndarray) -> np.ndarray:
+    """Clusters of some rows: of a row that is there several times that of its first atom."""
+    if batch.weights is None:
+        return np.array([one.labels.ids[rows] for one in found]).reshape(len(found), -1)
+    times = batch.weights.astype(np.int64)
+    first, there = (np.cumsum(times) - times)[rows], times[rows] > 0
+    out = np.full((len(found), len(rows)), -1)
+    out[:, there] = [one.labels.ids[first[there]] for one in found]
+    return out
+
+
+def _lost(model: Model, drawn: tuple[Drawn, ...], task: Task, why: str) -> Swept:
+    nothing = Labels.of(np.zeros(0, np.int64))
+    found = tuple(Assigned(model.empty_summary(d.ids), np.ones(len(d.ids)), nothing) for d in drawn)
+    return Swept(found, np.full((len(drawn), len(task.rows)), -1), why)
+
+
+def repeated(batch: Batch) -> Batch:
+    """Atoms as often as they count; DataError for weights that are no whole numbers."""
+    if batch.weights is None:
+        return batch
+    times = batch.weights.astype(np.int64)
+    if (times != batch.weights).any():
+        row = int(np.argmax(times != batch.weights))
+        raise DataError(
+            f"{batch.name}: row {row} has weight {batch.weights[row]:g}; Gibbs() draws a cluster for every atom, so "
+            "that weights are how often an atom is there: whole numbers. Use another schedule, or leave weights out"
+        )
+    return replace(batch.take(np.repeat(np.arange(batch.n_atoms), times)), weights=None)
+
+
+def assign(model: Model, drawn: Drawn, atoms: Batch, task: Task, before: Labels | None) -> Assigned:
+    """Draw a cluster for each of some atoms, which had others before."""
+    key = task.seed, drawn.chain, drawn.lap
+    n, size = atoms.n_atoms, exp(drawn.log_size)
+    slices = None
+    if drawn.limit is not None:
+        if before is None or len(before.places) != n:
+            raise DataError(
+                f"{atoms.name}: {n} atoms, but another number in the last sweep; data changed under the run"
+            )
+        heights = np.minimum(size, drawn.limit)[positions(drawn.ids, before.names)]
+        slices = heights[before.places] * (1.0 - generator(*key, SLICE, task.number).random(n))
+    uniform = generator(*key, ASSIGN, task.number).random(n)
+    total = model.empty_summary(drawn.ids)
+    labels = np.empty(n, np.int64)
+    start = 0
+    for piece, screened in _pieces(model, drawn, atoms):
+        own = slice(start, start + piece.n_atoms)
+        high = None if slices is None else slices[own]
+        labels[own] = _chosen(model, drawn, piece, screened, size, high, uniform[own])
+        add_in_place(total, statistics(model, drawn.ids, piece, labels[own]))
+        start += piece.n_atoms
+    require_finite_arrays(total.values, f"{atoms.name}: statistic", total.ids)
+    following = 1.0 - generator(task.seed, drawn.chain, drawn.lap + 1, SLICE, task.number).random(n)
+    least = least_by_cluster(labels, following, len(drawn.ids))
+    return Assigned(total, least, Labels.of(drawn.ids[labels]))
+
+
+def positions(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Positions of some ids, ``(J,)``, all of which are there."""
+    order = np.argsort(ids, kind="stable")
+    return order[np.searchsorted(ids, wanted, sorter=order)]
+
+
+def _pieces(model: Model, drawn: Drawn, atoms: Batch) -> Iterator[tuple[Batch, ScreenedWeights | None]]:
+    """Tiles in the order of rows, with the weights of the clusters that matter; None where all are looked at."""
+    if not model.screens:
+        for tile in model.allocation.tiles(atoms, len(drawn.ids)):
+            yield tile, None
+        return
+    forms = cast(QuadraticObservation, model.observation).forms(drawn.observation)
+    for piece, screened in screened_pieces(forms, drawn.log_weight, atoms, model.marginalises):
+        if screened is not None:
+            yield piece, screened
+            continue
+        for tile in model.allocation.tiles(piece, len(drawn.ids)):
+            yield tile, None
+
+
+def _chosen(
+    model: Model,
+    drawn: Drawn,
+    piece: Batch,
+    screened: ScreenedWeights | None,
+    size: np.ndarray,
+    slices: np.ndarray | None,
+    uniform: np.ndarray,
+) -> np.ndarray:
+    """Places of the clusters of some atoms."""
+    left = np.arange(piece.n_atoms)
+    out = np.full(piece.n_atoms, NOBODY)
+    if screened is not None:
+        out = choose_screened(screened, size, slices, uniform)
+        left = np.flatnonzero(out == NOBODY)
+    if len(left):
+        rest = piece if len(left) == piece.n_atoms else piece.take(left)
+        log_lik = model.observation.expected_log_lik(drawn.observation, rest)
+        out[left] = choose(log_lik, drawn.log_weight, size, None if slices is None else slices[left], uniform[left])
+    if (out == NOBODY).any():
+        raise NumericalError(
+            f"{piece.name}: the log likelihood of an atom is not finite under any cluster; rescale the columns"
+        )
+    return out
+
+
+def statistics(model: Model, ids: np.ndarray, atoms: Batch, places: np.ndarray) -> Summary:
+    """Summary of atoms whose clusters are at these ``places (n,)``."""
+    resp = RaggedResp(np.arange(len(places) + 1), places, np.ones(len(places)), len(ids))
+    total = model.summarize(ids, atoms, resp)
+    certain = cast(SampledAllocation, model.allocation).certain_values(cluster_sums(resp))
+    return replace(total, values={**total.values, **certain})
