@@ -89,14 +89,27 @@ class DrawnWeights:
     log_size
         Log weight of every cluster that can get an atom: of those with atoms in their order, then of new ones,
         ``(K,)``.
+    mark
+        Where the windows of :mod:`bnp_dask.allocation.measure` look for a cluster, ``(K,)``.
     limit
-        Weight above which clusters are always open to an atom.  The others are open to atoms whose slice is at most
-        their weight; the slice of an atom is uniform up to the weight of its cluster, or to ``limit`` where that is
-        less.  None: all clusters are open to all atoms.
+        Weight above which a cluster is open to every atom.  None: all are, and there are no slices and no windows.
     """
 
     log_size: np.ndarray
+    mark: np.ndarray
     limit: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class SmallSlices:
+    """Uniform numbers of the atoms whose slices may be small in the next sweep.
+
+    ``place (m,)`` of their clusters; ``uniform (m,)``, what the slice is of its height; ``offset (m,)`` of the window.
+    """
+
+    place: np.ndarray
+    uniform: np.ndarray
+    offset: np.ndarray
 
 
 @runtime_checkable
@@ -104,12 +117,14 @@ class SampledAllocation(Protocol):
     """Verbs of an allocation whose clusters are sampled, each atom by itself given the weights; Gibbs sampling needs
     them."""
 
-    def draw_weights(self, counts: np.ndarray, least: np.ndarray | None, rng: np.random.Generator) -> DrawnWeights:
+    def draw_weights(
+        self, counts: np.ndarray, small: SmallSlices | None, n_atoms: float, rng: np.random.Generator
+    ) -> DrawnWeights:
         """Weights drawn from their posterior given ``counts (K,)`` atoms in clusters.
 
-        ``least (K,)`` are the smallest of uniform numbers, one for each atom, in each cluster: times the weight of the
-        cluster or the limit they are the smallest slices.  All weights that may exceed one of these are drawn.  None:
-        atoms have no clusters yet, and all are open to them.
+        ``small`` tells of slices that are known, and new clusters are drawn as far as any slice may need them; None:
+        atoms have no clusters yet, and all of those given are open to them.  ``n_atoms`` is the weight of the data,
+        the same in all sweeps.
         """
         ...
 

@@ -10,8 +10,8 @@ from typing import Self
 import numpy as np
 from scipy.special import betaln, psi
 
-from bnp_dask.allocation.base import DrawnWeights
-from bnp_dask.allocation.measure import log_partition, measure_weights
+from bnp_dask.allocation.base import DrawnWeights, SmallSlices
+from bnp_dask.allocation.measure import limit_of, log_partition, measure_weights
 from bnp_dask.allocation.mixture_step import mixture_local_step, mixture_reassign, mixture_tiles
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.registry import register
@@ -122,8 +122,10 @@ class DPMixture:
         value = matmul(n + 1.0, params.log_u) + matmul(_mass_after(n) + self.gamma, params.log_not_u)
         return {"entropy": float(summary["H"].sum()), "allocation": float(value)}
 
-    def draw_weights(self, counts: np.ndarray, least: np.ndarray | None, rng: np.random.Generator) -> DrawnWeights:
-        return measure_weights(float(self.gamma), 0.0, 1.0, counts, least, rng)
+    def draw_weights(
+        self, counts: np.ndarray, small: SmallSlices | None, n_atoms: float, rng: np.random.Generator
+    ) -> DrawnWeights:
+        return measure_weights(float(self.gamma), 0.0, 1.0, counts, small, limit_of(n_atoms), rng)
 
     def certain_values(self, counts: np.ndarray) -> dict[str, np.ndarray]:
         return {"H": np.zeros(len(counts))}

@@ -9,7 +9,7 @@ from types import MappingProxyType
 import numpy as np
 from scipy.special import gammaln, psi
 
-from bnp_dask.allocation.base import DrawnWeights
+from bnp_dask.allocation.base import DrawnWeights, SmallSlices
 from bnp_dask.allocation.mixture_step import mixture_local_step, mixture_reassign, mixture_tiles
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.registry import register
@@ -93,8 +93,10 @@ class FiniteMixture:
         value = matmul(summary["N"] + self.gamma / summary.n_clusters, params.log_pi)
         return {"entropy": float(summary["H"].sum()), "allocation": float(value)}
 
-    def draw_weights(self, counts: np.ndarray, least: np.ndarray | None, rng: np.random.Generator) -> DrawnWeights:
-        return DrawnWeights(log_gammas(counts + self.gamma / len(counts), rng))
+    def draw_weights(
+        self, counts: np.ndarray, small: SmallSlices | None, n_atoms: float, rng: np.random.Generator
+    ) -> DrawnWeights:
+        return DrawnWeights(log_gammas(counts + self.gamma / len(counts), rng), np.zeros(len(counts)))
 
     def certain_values(self, counts: np.ndarray) -> dict[str, np.ndarray]:
         return {"H": np.zeros(len(counts))}

@@ -9,8 +9,8 @@ from typing import Literal
 
 import numpy as np
 
-from bnp_dask.allocation.base import DrawnWeights
-from bnp_dask.allocation.measure import log_partition, measure_weights
+from bnp_dask.allocation.base import DrawnWeights, SmallSlices
+from bnp_dask.allocation.measure import limit_of, log_partition, measure_weights
 from bnp_dask.allocation.mixture_step import mixture_local_step, mixture_reassign, mixture_tiles
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.registry import register
@@ -131,8 +131,10 @@ class NGGPMixture:
     def log_joint(self, params: SeatParams, summary: Summary) -> dict[str, float]:
         raise SettingError(NO_OBJECTIVE)
 
-    def draw_weights(self, counts: np.ndarray, least: np.ndarray | None, rng: np.random.Generator) -> DrawnWeights:
-        return measure_weights(float(self.a), float(self.sigma), float(self.tau), counts, least, rng)
+    def draw_weights(
+        self, counts: np.ndarray, small: SmallSlices | None, n_atoms: float, rng: np.random.Generator
+    ) -> DrawnWeights:
+        return measure_weights(float(self.a), float(self.sigma), float(self.tau), counts, small, limit_of(n_atoms), rng)
 
     def certain_values(self, counts: np.ndarray) -> dict[str, np.ndarray]:
         return {"H": np.zeros(len(counts)), ABSENT: LEAST_LOG * counts}

@@ -12,6 +12,9 @@ import numpy as np
 SHOWN = 6
 """Features or words that a description names."""
 
+SETTINGS = frozenset(("nu", "kappa", "a", "b", "lam", "lam1", "lam0"))
+"""Estimates that are settings of q: they are no parameters of the likelihood."""
+
 Names = Sequence[str] | None
 """Names of features or words, ``(D,)``, or None."""
 

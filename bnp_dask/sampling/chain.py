@@ -7,13 +7,14 @@ from typing import cast
 
 import numpy as np
 
-from bnp_dask.allocation.base import SampledAllocation
+from bnp_dask.allocation.base import SampledAllocation, SmallSlices
+from bnp_dask.allocation.measure import bound
 from bnp_dask.core.summary import Summary
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.model import Model
 from bnp_dask.observation.base import LOG_BASE, LeanObservation
 from bnp_dask.observation.interface.drawing import SampledObservation
-from bnp_dask.sampling.sweep import PARAMETERS, WEIGHTS, Assigned, Drawn, generator
+from bnp_dask.sampling.sweep import PARAMETERS, WEIGHTS, Assigned, Drawn, generator, no_slices
 from bnp_dask.schedules.engine.chains import Chain, Sweep
 from bnp_dask.structure.screened import worthwhile
 
@@ -33,7 +34,7 @@ def first_chain(model: Model, start: Summary) -> Chain:
     return Chain(total, None, int(start.ids.max(initial=-1)) + 1)
 
 
-def draw_clusters(model: Model, chain: Chain, number: int, lap: int, seed: int, n_atoms: int) -> Drawn:
+def draw_clusters(model: Model, chain: Chain, number: int, lap: int, seed: int, n_atoms: int, weight: float) -> Drawn:
     """Weights and parameters of a chain's clusters for a sweep, with as many new clusters as slices may need.
 
     Parameters
@@ -44,10 +45,12 @@ def draw_clusters(model: Model, chain: Chain, number: int, lap: int, seed: int, 
         Key of the random numbers; the lap counts from 0.
     n_atoms
         Atoms of the largest batch.
+    weight
+        Weight of all data.
     """
     total = chain.total
     allocation = cast(SampledAllocation, model.allocation)
-    weights = allocation.draw_weights(total["N"], chain.least, generator(seed, number, lap, WEIGHTS))
+    weights = allocation.draw_weights(total["N"], chain.small, weight, generator(seed, number, lap, WEIGHTS))
     n_new = len(weights.log_size) - total.n_clusters
     if n_new:
         total = total.insert_empty(np.arange(chain.next_id, chain.next_id + n_new))
@@ -55,7 +58,7 @@ def draw_clusters(model: Model, chain: Chain, number: int, lap: int, seed: int, 
     if isinstance(model.observation, LeanObservation):
         screened = model.screens and worthwhile(n_atoms, total.n_clusters, _width(model))
         params = model.observation.lean(params, screened)
-    return Drawn(number, lap, total.ids, params, weights.log_size, weights.limit)
+    return Drawn(number, lap, total.ids, params, weights)
 
 
 def drawn_parameters(model: Model, total: Summary, rng: np.random.Generator) -> object:
@@ -71,15 +74,28 @@ def _width(model: Model) -> int:
 def begin_sweep(model: Model, chain: Chain, drawn: Drawn, n_rows: int) -> None:
     """Sums over no batch."""
     empty = RunningTotal(model.empty_summary(drawn.ids))
-    chain.sweep = Sweep(empty, np.ones(len(drawn.ids)), np.full(n_rows, -1))
+    chain.sweep = Sweep(empty, no_slices(), np.full(n_rows, -1), drawn.weights.limit)
 
 
 def add_batch(chain: Chain, found: Assigned, rows: np.ndarray, labels: np.ndarray) -> None:
     """Add what a batch holds; ``labels`` are the clusters of the noted rows at the positions ``rows``."""
     assert chain.sweep is not None
     chain.sweep.total.add(found.summary)
-    np.minimum(chain.sweep.least, found.least, out=chain.sweep.least)
+    chain.sweep.small = _pruned(chain.sweep, found.small)
     chain.sweep.rows[rows] = labels
+
+
+def _pruned(sweep: Sweep, more: SmallSlices) -> SmallSlices:
+    """Slices so far and more, without those that cannot be small any more: so few are left, whatever the data."""
+    held = sweep.small
+    place, uniform, offset = (
+        np.concatenate(both)
+        for both in zip((held.place, held.uniform, held.offset), (more.place, more.uniform, more.offset), strict=True)
+    )
+    if sweep.limit is None:
+        return held
+    kept = uniform < bound(sweep.total.value_of("N"), sweep.limit)[place]
+    return SmallSlices(place[kept], uniform[kept], offset[kept])
 
 
 def end_sweep(model: Model, chain: Chain) -> np.ndarray:
@@ -87,7 +103,8 @@ def end_sweep(model: Model, chain: Chain) -> np.ndarray:
     assert chain.sweep is not None
     value = chain.sweep.total.value()
     keep = np.ones(value.n_clusters, np.bool_) if not model.allocation.nonparametric else value["N"] > 0.0
-    chain.total, chain.least = value.take(value.ids[keep]), chain.sweep.least[keep]
+    chain.total, small = value.take(value.ids[keep]), chain.sweep.small
+    chain.small = replace(small, place=(np.cumsum(keep) - 1)[small.place])
     chain.next_id = max(chain.next_id, int(chain.total.ids.max(initial=-1)) + 1)
     chain.log_joint = log_joint(model, chain.total)
     rows, chain.sweep = chain.sweep.rows, None

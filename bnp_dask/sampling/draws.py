@@ -14,12 +14,15 @@ from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import whole_number
 from bnp_dask.kernels.numeric.arithmetic import log
 from bnp_dask.model import Model, Posterior
-from bnp_dask.observation.describing import estimates_of
+from bnp_dask.observation.describing import SETTINGS, estimates_of
 from bnp_dask.sampling.chain import drawn_parameters
 from bnp_dask.sampling.sweep import PARAMETERS, generator
 
 if TYPE_CHECKING:
     import xarray
+
+Variables = dict[str, tuple[tuple[str, ...], np.ndarray]]
+"""Axes and values by name."""
 
 DrawnState = tuple[Summary, float, np.ndarray]
 """One chain at one draw: statistics, log joint, clusters of the noted rows."""
@@ -147,8 +150,8 @@ class Draws:
     def to_xarray(self) -> xarray.Dataset:
         """All draws as labelled arrays with the axes ``chain`` and ``draw`` in front, as ArviZ reads them.
 
-        ``log_joint``, ``n_clusters``, ``share`` as in :meth:`to_dict`; ``labels (chain, draw, row)``; and the parameters
-        of the likelihood, each one draw given the partition, under the names of :meth:`Posterior.to_xarray
+        ``log_joint``, ``n_clusters``, ``share`` as in :meth:`to_dict`; ``labels (chain, draw, row)``; and parameters of
+        the likelihood, one draw given each partition, under the names of :meth:`Posterior.to_xarray
         <bnp_dask.model.Posterior.to_xarray>`, such as ``mean (chain, draw, cluster, feature)``: clusters by falling
         size, NaN where there are fewer.
         """
@@ -157,7 +160,7 @@ class Draws:
         except ImportError as error:
             raise SettingError("to_xarray needs xarray: pip install 'bnp-dask[xarray]'") from error
         found = self.to_dict()
-        variables: dict[str, tuple[tuple[str, ...], np.ndarray]] = {
+        variables: Variables = {
             name: (("chain", "draw", "cluster")[: value.ndim], value) for name, value in found.items()
         }
         variables["labels"] = (("chain", "draw", "row"), self.labels)
@@ -168,7 +171,7 @@ class Draws:
             "lap": ("draw", self.laps),
         }
         for c, s in np.ndindex(self.n_chains, self.n_draws):
-            self._put_parameters(variables, coords, c, s, found["share"].shape[2])
+            self._put_parameters(variables, coords, c, s)
         return xarray.Dataset(variables, coords=coords, attrs={"observation": type(self.model.observation).__name__})
 
     def _put_parameters(
@@ -183,6 +186,8 @@ class Draws:
         rng = generator(self.seed, c, int(self.laps[s]), PARAMETERS)
         params = drawn_parameters(self.model, self.summary(c, s), rng)
         for name, value in estimates_of(self.model.observation, params, None).items():
+            if name.split(".")[-1] in SETTINGS:
+                continue
             array = value.values
             if name not in variables:
                 dims = ["chain", "draw", "cluster"]

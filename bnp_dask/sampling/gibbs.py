@@ -65,13 +65,13 @@ class Gibbs:
     :mod:`bnp_dask.allocation.measure`).  Weights of atoms are how often they are there, whole numbers.
 
     ``result.draws`` are the draws.  ``result.posterior`` is the point estimate, clusters by falling size: the posterior
-    of weights and parameters given the partition that :meth:`Draws.point <bnp_dask.sampling.draws.Draws.point>`
-    chooses among the draws.  What uses a posterior, such as :func:`bnp_dask.predict` and :func:`bnp_dask.score`,
-    uses that; :meth:`Draws.posterior <bnp_dask.sampling.draws.Draws.posterior>` gives that of any draw, to average over.
+    of weights and parameters given the partition that :meth:`Draws.point <bnp_dask.sampling.draws.Draws.point>` chooses
+    among the draws.  What uses a posterior, such as :func:`bnp_dask.predict` and :func:`bnp_dask.score`, uses that;
+    :meth:`Draws.posterior <bnp_dask.sampling.draws.Draws.posterior>` gives that of any draw, to average over.
 
     The history's objective is the log probability of partition and data of the first chain, with weights and parameters
-    integrated out, in nats: it goes up and down.  Columns besides the usual: ``log_joint``, the same number.  Assignments
-    of clusters that are told apart take the place of the partition in a ``FiniteMixture``.
+    integrated out, in nats: it goes up and down.  Columns besides the usual: ``log_joint``, the same number.  In a
+    ``FiniteMixture`` it is that of assignments to clusters that are told apart.
 
     References
     ----------
@@ -216,7 +216,8 @@ def kept_draws(work: Work, state: State, schedule: Gibbs) -> Draws | None:
 
 def _drawn(work: Work, chains: Sequence[Chain], lap: int) -> tuple[Drawn, ...]:
     n_atoms = max(work.survey.batch_atoms, default=0)
-    return tuple(draw_clusters(work.model, c, i, lap, work.seed, n_atoms) for i, c in enumerate(chains))
+    weight = work.survey.total_weight
+    return tuple(draw_clusters(work.model, c, i, lap, work.seed, n_atoms, weight) for i, c in enumerate(chains))
 
 
 def _swept(

@@ -8,14 +8,15 @@ from typing import Any, cast
 
 import numpy as np
 
-from bnp_dask.allocation.base import SampledAllocation
+from bnp_dask.allocation.base import DrawnWeights, SampledAllocation, SmallSlices
+from bnp_dask.allocation.measure import SMALL, bound, heights, window_ends
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.finite import require_finite_arrays
 from bnp_dask.core.summary import Summary, add_in_place
 from bnp_dask.data.base import Reader, naming_batch
 from bnp_dask.data.skipping import read_or_why, require_checksum
 from bnp_dask.errors import DataError, NumericalError
-from bnp_dask.kernels.mixture.choose import NOBODY, choose, choose_screened, least_by_cluster
+from bnp_dask.kernels.mixture.choose import NOBODY, Choice
 from bnp_dask.kernels.mixture.resp import RaggedResp, ScreenedWeights, cluster_sums
 from bnp_dask.kernels.numeric.arithmetic import exp
 from bnp_dask.model import Model
@@ -45,21 +46,15 @@ class Drawn:
         ``(K,)``.
     observation
         Parameters of the likelihood at the draw.
-    log_size, limit
-        See :class:`~bnp_dask.allocation.base.DrawnWeights`.
+    weights
+        Weights of the clusters.
     """
 
     chain: int
     lap: int
     ids: np.ndarray
     observation: Any
-    log_size: np.ndarray
-    limit: float | None
-
-    @property
-    def log_weight(self) -> np.ndarray:
-        """Log weights among the clusters that are open to an atom, ``(K,)`` nats."""
-        return self.log_size if self.limit is None else np.maximum(self.log_size - np.log(self.limit), 0.0)
+    weights: DrawnWeights
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,14 +110,14 @@ class Assigned:
     ----------
     summary
         Statistics by cluster.
-    least
-        The smallest uniform number that belongs to an atom of each cluster in the next sweep, ``(K,)``.
+    small
+        What the next sweep has to know of its slices; places are those of the clusters of ``summary``.
     labels
         Cluster of each atom.
     """
 
     summary: Summary
-    least: np.ndarray
+    small: SmallSlices
     labels: Labels
 
 
@@ -180,8 +175,13 @@ def _labels_of_rows(batch: Batch, found: tuple[Assigned, ...], rows: np.ndarray)
 
 def _lost(model: Model, drawn: tuple[Drawn, ...], task: Task, why: str) -> Swept:
     nothing = Labels.of(np.zeros(0, np.int64))
-    found = tuple(Assigned(model.empty_summary(d.ids), np.ones(len(d.ids)), nothing) for d in drawn)
+    found = tuple(Assigned(model.empty_summary(d.ids), no_slices(), nothing) for d in drawn)
     return Swept(found, np.full((len(drawn), len(task.rows)), -1), why)
+
+
+def no_slices() -> SmallSlices:
+    """Slices of no atom."""
+    return SmallSlices(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
 
 
 def repeated(batch: Batch) -> Batch:
@@ -198,32 +198,55 @@ def repeated(batch: Batch) -> Batch:
     return replace(batch.take(np.repeat(np.arange(batch.n_atoms), times)), weights=None)
 
 
+def slice_numbers(seed: int, chain: int, lap: int, batch: int, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Uniform numbers of the atoms of a batch in a sweep: slices by their height, above 0, and offsets of windows."""
+    drawn = generator(seed, chain, lap, SLICE, batch).random((2, n))
+    return 1.0 - drawn[0], drawn[1]
+
+
 def assign(model: Model, drawn: Drawn, atoms: Batch, task: Task, before: Labels | None) -> Assigned:
     """Draw a cluster for each of some atoms, which had others before."""
-    key = task.seed, drawn.chain, drawn.lap
-    n, size = atoms.n_atoms, exp(drawn.log_size)
-    slices = None
-    if drawn.limit is not None:
-        if before is None or len(before.places) != n:
-            raise DataError(
-                f"{atoms.name}: {n} atoms, but another number in the last sweep; data changed under the run"
-            )
-        heights = np.minimum(size, drawn.limit)[positions(drawn.ids, before.names)]
-        slices = heights[before.places] * (1.0 - generator(*key, SLICE, task.number).random(n))
-    uniform = generator(*key, ASSIGN, task.number).random(n)
+    n = atoms.n_atoms
+    uniform = generator(task.seed, drawn.chain, drawn.lap, ASSIGN, task.number).random(n)
+    choice = _choice(drawn, atoms, task, before)
     total = model.empty_summary(drawn.ids)
     labels = np.empty(n, np.int64)
     start = 0
-    for piece, screened in _pieces(model, drawn, atoms):
+    for piece, screened in _pieces(model, drawn, choice, atoms):
         own = slice(start, start + piece.n_atoms)
-        high = None if slices is None else slices[own]
-        labels[own] = _chosen(model, drawn, piece, screened, size, high, uniform[own])
+        labels[own] = _chosen(model, drawn, piece, screened, choice.rows(own), uniform[own])
         add_in_place(total, statistics(model, drawn.ids, piece, labels[own]))
         start += piece.n_atoms
     require_finite_arrays(total.values, f"{atoms.name}: statistic", total.ids)
-    following = 1.0 - generator(task.seed, drawn.chain, drawn.lap + 1, SLICE, task.number).random(n)
-    least = least_by_cluster(labels, following, len(drawn.ids))
-    return Assigned(total, least, Labels.of(drawn.ids[labels]))
+    return Assigned(total, _small_slices(drawn, total["N"], task, labels), Labels.of(drawn.ids[labels]))
+
+
+def _choice(drawn: Drawn, atoms: Batch, task: Task, before: Labels | None) -> Choice:
+    """Which clusters are open to the atoms of a batch."""
+    weights, n = drawn.weights, atoms.n_atoms
+    if weights.limit is None or before is None:
+        return Choice(weights.log_size)
+    if len(before.places) != n:
+        raise DataError(
+            f"{atoms.name}: {n} atoms, but {len(before.places)} in the last sweep; the data have changed under the run"
+        )
+    size = exp(weights.log_size)
+    height = heights(size, weights.limit)
+    log_weight = np.maximum(weights.log_size - np.log(weights.limit), 0.0)
+    places = positions(drawn.ids, before.names)[before.places]
+    uniform, offset = slice_numbers(task.seed, drawn.chain, drawn.lap, task.number, n)
+    slices, shown = uniform * height[places], size / SMALL
+    ends = window_ends(size[places], weights.mark[places], offset)
+    return Choice(log_weight, height, shown, weights.mark, slices, ends, places)
+
+
+def _small_slices(drawn: Drawn, counts: np.ndarray, task: Task, labels: np.ndarray) -> SmallSlices:
+    """Numbers of the next sweep that the coordinator needs, given how many atoms of the batch each cluster has."""
+    if drawn.weights.limit is None:
+        return no_slices()
+    uniform, offset = slice_numbers(task.seed, drawn.chain, drawn.lap + 1, task.number, len(labels))
+    few = np.flatnonzero(uniform < bound(counts, drawn.weights.limit)[labels])
+    return SmallSlices(labels[few], uniform[few], offset[few])
 
 
 def positions(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
@@ -232,14 +255,14 @@ def positions(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     return order[np.searchsorted(ids, wanted, sorter=order)]
 
 
-def _pieces(model: Model, drawn: Drawn, atoms: Batch) -> Iterator[tuple[Batch, ScreenedWeights | None]]:
+def _pieces(model: Model, drawn: Drawn, choice: Choice, atoms: Batch) -> Iterator[tuple[Batch, ScreenedWeights | None]]:
     """Tiles in the order of rows, with the weights of the clusters that matter; None where all are looked at."""
     if not model.screens:
         for tile in model.allocation.tiles(atoms, len(drawn.ids)):
             yield tile, None
         return
     forms = cast(QuadraticObservation, model.observation).forms(drawn.observation)
-    for piece, screened in screened_pieces(forms, drawn.log_weight, atoms, model.marginalises):
+    for piece, screened in screened_pieces(forms, choice.log_weight, atoms, model.marginalises):
         if screened is not None:
             yield piece, screened
             continue
@@ -252,20 +275,19 @@ def _chosen(
     drawn: Drawn,
     piece: Batch,
     screened: ScreenedWeights | None,
-    size: np.ndarray,
-    slices: np.ndarray | None,
+    choice: Choice,
     uniform: np.ndarray,
 ) -> np.ndarray:
     """Places of the clusters of some atoms."""
     left = np.arange(piece.n_atoms)
     out = np.full(piece.n_atoms, NOBODY)
     if screened is not None:
-        out = choose_screened(screened, size, slices, uniform)
+        out = choice.from_lists(screened, uniform)
         left = np.flatnonzero(out == NOBODY)
     if len(left):
-        rest = piece if len(left) == piece.n_atoms else piece.take(left)
-        log_lik = model.observation.expected_log_lik(drawn.observation, rest)
-        out[left] = choose(log_lik, drawn.log_weight, size, None if slices is None else slices[left], uniform[left])
+        whole = len(left) == piece.n_atoms
+        log_lik = model.observation.expected_log_lik(drawn.observation, piece if whole else piece.take(left))
+        out[left] = (choice if whole else choice.rows(left)).from_all(log_lik, uniform[left])
     if (out == NOBODY).any():
         raise NumericalError(
             f"{piece.name}: the log likelihood of an atom is not finite under any cluster; rescale the columns"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
+
 import numpy as np
 from numba import njit
 
@@ -14,68 +16,87 @@ NOBODY = -1
 """Place of an atom that could not be drawn from what is listed."""
 
 
-def choose(
-    log_lik: np.ndarray, log_weight: np.ndarray, size: np.ndarray, slices: np.ndarray | None, uniform: np.ndarray
-) -> np.ndarray:
-    """Places of clusters, drawn in proportion to ``exp(log_lik + log_weight)`` where ``size >= slice``.
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """Which clusters are open to each of some atoms, and in what proportion.
 
     Parameters
     ----------
-    log_lik
-        ``(n, K)`` nats; overwritten.
-    log_weight, size
-        ``(K,)``.
-    slices
-        ``(n,)``; None: all clusters are open.
-    uniform
-        Numbers from 0 to 1, ``(n,)``: the place is where the cumulative responsibility exceeds one.
-
-    Returns
-    -------
-    numpy.ndarray
-        ``(n,)`` int64.
+    log_weight
+        Log weights among open clusters, ``(K,)`` nats.
+    height
+        A cluster is open to atoms whose slice is at most this, ``(K,)``; without heights all are open to all.
+    shown, mark
+        A cluster with ``shown`` below one is open only where ``(end - mark) mod 1`` is less, ``(K,)``.
+    slices, ends
+        Of each atom, ``(n,)``.
+    places
+        Clusters of the atoms so far, ``(n,)``: they are open, whatever rounding does.
     """
-    log_lik = np.ascontiguousarray(log_lik, np.float64)
-    if slices is not None:
-        _close(log_lik, size, slices)
-    resp, _ = resp_and_entropy(log_lik, log_weight, None)
-    out = np.empty(len(resp), np.int64)
-    _invert(resp, uniform, out)
-    return out
 
+    log_weight: np.ndarray
+    height: np.ndarray | None = None
+    shown: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    mark: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    slices: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    ends: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    places: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
 
-def choose_screened(
-    screened: ScreenedWeights, size: np.ndarray, slices: np.ndarray | None, uniform: np.ndarray
-) -> np.ndarray:
-    """The same from screened weights, whose ``value`` includes the log weights; :data:`NOBODY` for atoms whose best
-    cluster is closed to them: clusters that were left out may matter then."""
-    n = len(screened.offsets) - 1
-    out = np.empty(n, np.int64)
-    none = np.zeros((0, 0), np.float32)
-    _invert_lists(
-        screened.offsets,
-        screened.index,
-        screened.value,
-        none if screened.tail is None else screened.tail,
-        size,
-        np.zeros(n) if slices is None else slices,
-        uniform,
-        out,
-    )
-    return out
+    def rows(self, own: slice | np.ndarray) -> Choice:
+        """That of some of the atoms."""
+        if self.height is None:
+            return self
+        return replace(self, slices=self.slices[own], ends=self.ends[own], places=self.places[own])
+
+    def from_all(self, log_lik: np.ndarray, uniform: np.ndarray) -> np.ndarray:
+        """A cluster for each atom, drawn in proportion to ``exp(log_lik + log_weight)`` among those that are open.
+
+        Parameters
+        ----------
+        log_lik
+            ``(n, K)`` nats; overwritten.
+        uniform
+            Numbers from 0 to 1, ``(n,)``: the cluster is that at which the cumulative responsibility exceeds them.
+
+        Returns
+        -------
+        numpy.ndarray
+            Places of clusters, ``(n,)`` int64; :data:`NOBODY` where no number is finite.
+        """
+        log_lik = np.ascontiguousarray(log_lik, np.float64)
+        if self.height is not None:
+            _close(log_lik, self.height, self.shown, self.mark, self.slices, self.ends, self.places)
+        resp, _ = resp_and_entropy(log_lik, self.log_weight, None)
+        out = np.empty(len(resp), np.int64)
+        _invert(resp, uniform, out)
+        return out
+
+    def from_lists(self, screened: ScreenedWeights, uniform: np.ndarray) -> np.ndarray:
+        """The same from screened weights, whose values include the log weights.
+
+        :data:`NOBODY` for atoms whose best cluster is closed to them, since clusters that were left out may matter
+        then, and for those that see clusters through windows.
+        """
+        n = len(screened.offsets) - 1
+        out = np.empty(n, np.int64)
+        tail = np.zeros((0, 0), np.float32) if screened.tail is None else screened.tail
+        height, slices = self.height, self.slices
+        if height is None:
+            height, slices = np.ones(screened.n_clusters), np.ones(n)
+        least = height.min(initial=np.inf) if (self.shown < 1.0).any() else 0.0
+        _invert_lists(screened.offsets, screened.index, screened.value, tail, height, slices, least, uniform, out)
+        return out
 
 
 @njit(nogil=True, cache=True)
-def _close(log_lik, size, slices):
+def _close(log_lik, height, shown, mark, slices, ends, places):
     n, n_clusters = log_lik.shape
-    least = size[0]
-    for k in range(n_clusters):
-        least = min(least, size[k])
     for i in range(n):
-        if least < slices[i]:
-            for k in range(n_clusters):
-                if size[k] < slices[i]:
-                    log_lik[i, k] = -np.inf
+        for k in range(n_clusters):
+            if k == places[i]:
+                continue
+            if height[k] < slices[i] or (shown[k] < 1.0 and not (ends[i] - mark[k]) % 1.0 < shown[k]):
+                log_lik[i, k] = -np.inf
 
 
 @njit(nogil=True, cache=True)
@@ -97,7 +118,8 @@ def _invert(resp, uniform, out):
 
 
 @njit(nogil=True, cache=True)
-def _invert_lists(offsets, index, value, tail, size, slices, uniform, out):
+def _invert_lists(offsets, index, value, tail, size, slices, least, uniform, out):
+    # atoms with slices below ``least`` are left to others
     has_tail = len(tail) > 0
     n_clusters = len(size)
     longest = n_clusters
@@ -111,7 +133,7 @@ def _invert_lists(offsets, index, value, tail, size, slices, uniform, out):
             top = max(top, value[j])
             if size[index[j]] >= slices[i]:
                 best = max(best, value[j])
-        if best < top or not np.isfinite(top):
+        if best < top or not np.isfinite(top) or slices[i] <= least:
             out[i] = NOBODY
             continue
         total = 0.0
@@ -144,13 +166,3 @@ def _invert_lists(offsets, index, value, tail, size, slices, uniform, out):
                     if reached > level:
                         break
         out[i] = place
-
-
-@njit(nogil=True, cache=True)
-def least_by_cluster(labels, uniform, n_clusters):
-    """Smallest of ``uniform (n,)`` in each cluster, ``(K,)``; one where it holds no atom."""
-    out = np.ones(n_clusters)
-    for i in range(len(labels)):
-        if uniform[i] < out[labels[i]]:
-            out[labels[i]] = uniform[i]
-    return out

@@ -50,32 +50,40 @@ def draw_auxiliary(n: float, k: float, a: float, sigma: float, tau: float, rng: 
     raise ArithmeticError("no point of the density of U was accepted")
 
 
-def expected_jumps(mass: float, sigma: float, log_least: float) -> float:
-    """Points that :func:`unused_jumps` proposes, on average: at least as many as there are jumps."""
-    if log_least >= 0.0:
-        return mass * math.exp(-math.exp(log_least))
-    return mass * (math.exp(-1.0) + _power_mass(sigma, log_least))
-
-
-def _power_mass(sigma: float, log_least: float) -> float:
-    """Integral of ``s^(-1 - sigma)`` from the least to one; infinite where it overflows."""
-    if sigma == 0.0:
-        return -log_least
-    return math.expm1(-sigma * log_least) / sigma if -sigma * log_least < 700.0 else math.inf
-
-
 def unused_jumps(mass: float, sigma: float, least: float, rng: np.random.Generator) -> np.ndarray:
-    """Jumps above ``least`` that no atom has, by falling size: a Poisson process of ``mass s^(-1 - sigma) exp(-s)``.
+    """Jumps above ``least`` (below one) that no atom has: a Poisson process of ``mass s^(-1 - sigma) exp(-s)``.
 
     Below one they are those of a power law, above one those of an exponential, each thinned to the product.
     """
-    cut = max(1.0, least)
-    found = []
-    if least < 1.0:
-        total = _power_mass(sigma, math.log(least))
-        u = rng.random(rng.poisson(mass * total))
-        small = least ** (1.0 - u) if sigma == 0.0 else (1.0 + u * sigma * total) ** (-1.0 / sigma)
-        found.append(small[rng.random(len(small)) < np.exp(-small)])
-    large = cut + rng.standard_exponential(rng.poisson(mass * math.exp(-cut)))
-    found.append(large[rng.random(len(large)) < large ** (-1.0 - sigma)])
-    return np.sort(np.concatenate(found))[::-1]
+    log_least = math.log(least)
+    total = -log_least if sigma == 0.0 else math.expm1(-sigma * log_least) / sigma
+    u = rng.random(rng.poisson(mass * total))
+    small = least**u if sigma == 0.0 else (1.0 + u * sigma * total) ** (-1.0 / sigma)
+    large = 1.0 + rng.standard_exponential(rng.poisson(mass * math.exp(-1.0)))
+    kept = rng.random(len(small)) < np.exp(-small), rng.random(len(large)) < large ** (-1.0 - sigma)
+    return np.concatenate([small[kept[0]], large[kept[1]]])
+
+
+def unused_small_jumps(
+    mass: float, sigma: float, most: float, ends: np.ndarray, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Jumps below ``most`` that no atom has, and their marks, as far as windows show them.
+
+    Marks are uniform on a circle of length one.  The window that ends at ``w`` shows a jump s where the mark is at most
+    ``s / most`` before w.  A jump that several of the windows ``ends (m,)`` show is that of the first.
+    """
+    shown = mass * most ** (-sigma) / (1.0 - sigma)  # integral of mass s^(-1 - sigma) s / most
+    sizes, marks = [], []
+    for i, end in enumerate(ends):
+        size = most * rng.random(rng.poisson(shown)) ** (1.0 / (1.0 - sigma))
+        mark = (end - size / most * rng.random(len(size))) % 1.0
+        kept = rng.random(len(size)) < np.exp(-size)
+        kept &= ~is_shown(size[:, None], mark[:, None], ends[:i], most).any(axis=1)
+        sizes.append(size[kept])
+        marks.append(mark[kept])
+    return np.concatenate([np.zeros(0), *sizes]), np.concatenate([np.zeros(0), *marks])
+
+
+def is_shown(size: np.ndarray, mark: np.ndarray, end: np.ndarray, most: float) -> np.ndarray:
+    """Whether windows show jumps, of any shapes that go together; those of ``most`` and more are in every window."""
+    return (end - mark) % 1.0 * most < size

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bnp_dask.allocation.base import SmallSlices
 from bnp_dask.core.summary import Summary
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.model import Model
@@ -21,13 +22,15 @@ NAME = "chain"
 class Sweep:
     """An unfinished sweep of one chain: sums over the batches so far.
 
-    ``least (K,)`` as in :class:`Chain`, for the clusters of ``total``; ``rows (R,)`` are the clusters of the rows that
-    are noted, -1 where they were not met yet.
+    ``small`` as in :class:`Chain`, for the clusters of ``total``; ``rows (R,)`` are the clusters of the rows that are
+    noted, -1 where they were not met yet; ``limit`` is that of the weights
+    (:class:`~bnp_dask.allocation.base.DrawnWeights`).
     """
 
     total: RunningTotal
-    least: np.ndarray
+    small: SmallSlices
     rows: np.ndarray
+    limit: float | None
 
 
 @dataclass
@@ -38,9 +41,8 @@ class Chain:
     ----------
     total
         Statistics of the clusters.
-    least
-        The smallest of the uniform numbers that belong to the atoms of each cluster in the next sweep, ``(K,)``; None
-        before the first sweep.
+    small
+        What the next sweep has to know of its slices; None before the first sweep.
     next_id
         Id of the next cluster.
     log_joint
@@ -50,7 +52,7 @@ class Chain:
     """
 
     total: Summary
-    least: np.ndarray | None
+    small: SmallSlices | None
     next_id: int
     log_joint: float = 0.0
     sweep: Sweep | None = None
@@ -73,7 +75,10 @@ def sampler_to_json(sampler: Sampler | None) -> dict[str, Any] | None:
     """Everything that is not an array."""
     if sampler is None:
         return None
-    chains = [[chain.next_id, chain.log_joint, chain.sweep is not None] for chain in sampler.chains]
+    chains = [
+        [c.next_id, c.log_joint, c.small is not None, None if c.sweep is None else [c.sweep.limit]]
+        for c in sampler.chains
+    ]
     return {"chains": chains, "draws": [[lap, list(astuple(part))] for lap, part in sampler.draws]}
 
 
@@ -82,11 +87,11 @@ def sampler_to_arrays(sampler: Sampler | None) -> dict[str, np.ndarray]:
     out: dict[str, np.ndarray] = {}
     for number, chain in enumerate([] if sampler is None else sampler.chains):
         held = {"total": chain.total}
-        if chain.least is not None:
-            out[f"{NAME}{number}/least"] = chain.least
+        if chain.small is not None:
+            out |= _slices_to_arrays(f"{NAME}{number}/small", chain.small)
         if chain.sweep is not None:
             held |= {"high": chain.sweep.total.high, "low": chain.sweep.total.low}
-            out[f"{NAME}{number}/sweep_least"] = chain.sweep.least
+            out |= _slices_to_arrays(f"{NAME}{number}/next", chain.sweep.small)
             out[f"{NAME}{number}/rows"] = chain.sweep.rows
         for name, summary in held.items():
             out |= {f"{NAME}{number}/{name}/{key}": value for key, value in summary.to_arrays().items()}
@@ -105,12 +110,20 @@ def sampler_from_saved(
         return Summary.from_arrays(model.fields, own)
 
     chains = []
-    for number, (next_id, log_joint, sweeps) in enumerate(numbers["chains"]):
+    for number, (next_id, log_joint, has_small, sweep) in enumerate(numbers["chains"]):
         name = f"{NAME}{number}"
-        least = arrays.get(f"{name}/least")
+        small = _slices_from(f"{name}/small", arrays) if has_small else None
         going = None
-        if sweeps:
+        if sweep is not None:
             total = RunningTotal(summary(f"{name}/high"), summary(f"{name}/low"))
-            going = Sweep(total, np.array(arrays[f"{name}/sweep_least"]), np.array(arrays[f"{name}/rows"]))
-        chains.append(Chain(summary(f"{name}/total"), least, next_id, log_joint, going))
+            going = Sweep(total, _slices_from(f"{name}/next", arrays), np.array(arrays[f"{name}/rows"]), sweep[0])
+        chains.append(Chain(summary(f"{name}/total"), small, next_id, log_joint, going))
     return Sampler(chains, [(lap, Part(*part)) for lap, part in numbers["draws"]])
+
+
+def _slices_to_arrays(name: str, small: SmallSlices) -> dict[str, np.ndarray]:
+    return {f"{name}/{key}": value for key, value in vars(small).items()}
+
+
+def _slices_from(name: str, arrays: Mapping[str, np.ndarray]) -> SmallSlices:
+    return SmallSlices(*(np.array(arrays[f"{name}/{key}"]) for key in ("place", "uniform", "offset")))
