@@ -83,7 +83,7 @@ class Gibbs:
     thin: int = 5
     chains: int = 1
     window: int = 8
-    rows: int | Sequence[int] = ROWS
+    rows: int | tuple[int, ...] = ROWS
     decides_moves = False
 
     def __post_init__(self) -> None:

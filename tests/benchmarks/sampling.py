@@ -1,0 +1,69 @@
+"""Sweeps of Gibbs sampling beside laps of variational inference, per CPU second.
+
+``python -m tests.benchmarks.sampling``: JSON lines with CPU seconds of a lap after the first ones, in one thread, and
+their ratio.  Both start from the same clusters; the number of clusters is fixed, so that laps do the same work.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import numpy as np
+
+import bnp_dask as bnp
+from bnp_dask.execute import SerialExecutor
+
+LAPS = 6
+
+
+def data(n: int, d: int, k: int) -> np.ndarray:
+    """Points about random centers."""
+    rng = np.random.default_rng(0)
+    return rng.normal(scale=4.0, size=(k, d))[rng.integers(k, size=n)] + rng.normal(size=(n, d))
+
+
+class Clock:
+    """CPU seconds at the end of each lap."""
+
+    def __init__(self) -> None:
+        self.at: list[float] = []
+
+    def on_start(self, info: Any) -> None: ...
+
+    def on_batch(self, done: int) -> bool:
+        return False
+
+    def on_lap(self, row: Any, posterior: Any) -> bool:
+        self.at.append(time.process_time())
+        return False
+
+    def on_end(self, reason: str) -> None: ...
+
+
+def seconds(schedule: Any, likelihood: Any, x: np.ndarray, k: int) -> float:
+    """Median CPU seconds of a lap."""
+    clock, model = Clock(), bnp.Model(bnp.FiniteMixture(1.0), likelihood)
+    start = bnp.BregmanKMeans(k)
+    bnp.train(model, x, schedule=schedule, init=start, callbacks=[clock], client=SerialExecutor(), batch_size=10_000)
+    return float(np.median(np.diff(clock.at)[1:]))
+
+
+def main() -> None:
+    """Gaussians of full covariance, screened and not, and diagonal ones."""
+    full = bnp.FullBatch(laps=LAPS, tolerance=0.0, count_tolerance=0.0)
+    for name, likelihood, d, k in (
+        ("Gaussian", bnp.Gaussian(), 16, 50),
+        ("Gaussian", bnp.Gaussian(), 4, 8),
+        ("DiagGaussian", bnp.DiagGaussian(), 16, 50),
+    ):
+        x = data(40_000, d, k)
+        ours = seconds(bnp.Gibbs(laps=LAPS, thin=1), likelihood, x, k)
+        theirs = seconds(full, likelihood, x, k)
+        line = {"features": d, "clusters": k, "sweep": ours, "lap": theirs, "speed": theirs / ours}
+        print(json.dumps({"name": f"gibbs {name}", **line}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

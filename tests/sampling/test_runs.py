@@ -1,0 +1,196 @@
+"""Whole runs of samplers: bits, resuming, what uses a result, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import bnp_dask as bnp
+from bnp_dask.cli.jobfile import read_job
+from bnp_dask.errors import DataError, SettingError
+from bnp_dask.execute import SerialExecutor
+from bnp_dask.execute.threads import ThreadExecutor
+from tests.faults.parts import Faulty, atoms
+
+GIBBS = bnp.Gibbs(laps=6, thin=1, chains=2, window=3, rows=40)
+
+
+def blobs(n=240, d=2, k=3, seed=0):
+    rng = np.random.default_rng(seed)
+    return 8.0 * np.eye(k, d)[rng.integers(k, size=n)] + rng.normal(size=(n, d))
+
+
+def go(schedule=GIBBS, data=None, allocation=None, **more):
+    model = bnp.Model(allocation or bnp.NGGPMixture(1.0, 0.25, 1.0), bnp.DiagGaussian())
+    x = blobs() if data is None else data
+    return bnp.train(model, x, schedule=schedule, batch_size=80, init=bnp.BregmanKMeans(4), **more)
+
+
+def bits(result):
+    rows = [{k: v for k, v in row.items() if k != "seconds"} for row in result.history]
+    arrays = {k: v.tobytes() for k, v in result.posterior.summary.to_arrays().items()}
+    draws = result.draws
+    return rows, arrays, draws.labels.tobytes(), draws.log_joint.tobytes(), draws.values["x"].tobytes()
+
+
+class StopAfter:
+    """Ends a run after some steps."""
+
+    def __init__(self, n):
+        self.left = n
+
+    def on_start(self, info): ...
+
+    def on_batch(self, done):
+        self.left -= 1
+        return self.left == 0
+
+    def on_lap(self, row, posterior): ...
+
+    def on_end(self, reason): ...
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return go(client=SerialExecutor())
+
+
+def test_workers_change_no_bit(whole):
+    executor = ThreadExecutor(2)
+    assert bits(go(client=executor)) == bits(whole)
+    executor.close()
+
+
+@pytest.mark.parametrize("stop", [4, 14])
+def test_stopped_and_resumed_is_the_uninterrupted_run(tmp_path, stop, whole):
+    first = go(store=tmp_path / "run", callbacks=[StopAfter(stop)])
+    assert first.reason == "stopped by a callback"
+    assert bits(go(store=tmp_path / "run", resume=True)) == bits(whole)
+
+
+def test_a_run_goes_on_with_more_laps(tmp_path, whole):
+    go(bnp.Gibbs(laps=4, thin=1, chains=2, window=3, rows=40), store=tmp_path / "run")
+    longer = go(store=tmp_path / "run", resume=True)
+    assert bits(longer)[2:] == bits(whole)[2:]
+    assert_array_equal(bnp.load_draws(tmp_path / "run").labels, whole.draws.labels)
+
+
+def test_a_chain_does_not_depend_on_the_others(whole):
+    alone = go(bnp.Gibbs(laps=6, thin=1, chains=1, window=3, rows=40))
+    assert_array_equal(alone.draws.labels[0], whole.draws.labels[0])
+
+
+def test_draws_add_up(whole):
+    draws = whole.draws
+    assert whole.reason == "sampled"
+    assert draws.labels.shape == (2, 3, 40)
+    for chain, draw in np.ndindex(2, 3):
+        assert draws.summary(chain, draw)["N"].sum() == 240
+    shared = draws.co_clustering()
+    assert_allclose(shared.diagonal(), 1.0)
+    assert_allclose(shared, shared.T)
+    chain, draw = draws.point()
+    assert_array_equal(whole.posterior.ids, draws.summary(chain, draw).ids)
+    assert (np.diff(whole.posterior.summary["N"]) <= 0).all()
+
+
+def test_draws_are_labelled_arrays_as_arviz_reads_them(whole):
+    pytest.importorskip("xarray")
+    found = whole.draws.to_xarray()
+    assert found["log_joint"].dims == ("chain", "draw")
+    assert found["mean"].dims == ("chain", "draw", "cluster", "feature")
+    assert found["labels"].dims == ("chain", "draw", "row")
+    assert "nu" not in found
+    assert_allclose(found["share"].sum("cluster"), 1.0)
+    assert_array_equal(found["n_clusters"], np.isfinite(found["mean"][..., 0]).sum("cluster"))
+
+
+def test_everything_that_uses_a_posterior_takes_the_point_estimate(tmp_path, whole):
+    labels = bnp.predict(whole.posterior, blobs())
+    assert len(np.unique(labels)) >= 2
+    assert np.isfinite(bnp.score(whole.posterior, blobs(seed=1)))
+    assert np.isfinite(bnp.score(whole.draws.posterior(1, 0), blobs(seed=1)))
+    bnp.save(whole.posterior, tmp_path / "p.zarr")
+    assert_array_equal(bnp.load(tmp_path / "p.zarr").ids, whole.posterior.ids)
+
+
+def test_objective_of_a_dirichlet_process_is_the_log_probability_of_partition_and_data():
+    result = go(bnp.Gibbs(laps=2, thin=1), allocation=bnp.DPMixture(1.0))
+    draws, model = result.draws, result.posterior.model
+    summary = draws.summary(0, 0)
+    expected = model.allocation.log_partition(summary["N"]) + model.best_data_terms(summary).sum()
+    assert_allclose(draws.log_joint[0, 0], expected, rtol=1e-10)
+    assert result.history[-1]["elbo"] == draws.log_joint[0, -1]
+
+
+def test_blobs_are_found_and_finite_mixtures_keep_their_clusters():
+    found = go(bnp.Gibbs(laps=40, thin=2), allocation=bnp.FiniteMixture(1.0))
+    assert found.posterior.n_clusters == 4
+    assert_allclose(np.sort(found.posterior.summary["N"])[-3:].sum(), 240, atol=30)
+
+
+def test_weights_are_how_often_an_atom_is_there():
+    times = np.arange(240) % 3
+    result = go(bnp.Gibbs(laps=2, thin=1, rows=(0, 1, 2)), weights=times.astype(float))
+    assert result.posterior.summary["N"].sum() == times.sum()
+    assert (result.draws.labels[0, 0] >= 0).tolist() == [False, True, True]
+    with pytest.raises(DataError, match=r"row 0 has weight 0\.5.*whole numbers"):
+        go(weights=np.full(240, 0.5))
+
+
+def test_a_batch_that_goes_bad_under_a_run_is_left_out(tmp_path):
+    x = atoms()
+    source = Faulty(x, str(tmp_path), fails=frozenset((1, call) for call in range(1, 50)))
+    model = bnp.Model(bnp.DPMixture(), bnp.DiagGaussian())
+    schedule = bnp.Gibbs(laps=4, thin=1)
+    result = bnp.train(model, source, schedule=schedule, on_bad_batch="skip", client=SerialExecutor())
+    assert len(result.skipped) == 1
+    assert_allclose(result.posterior.summary["N"].sum(), len(x) * 7 / 8, rtol=1e-2)
+
+
+def test_entries_may_be_missing_where_features_are_independent():
+    x = blobs()
+    x[::7, 0] = np.nan
+    model = bnp.Model(bnp.DPMixture(), bnp.DiagGaussian(missing="marginalise"))
+    assert bnp.train(model, x, schedule=bnp.Gibbs(laps=4, thin=1)).draws.n_draws == 2
+    with pytest.raises(SettingError, match="expectations in place of missing entries"):
+        bnp.train(bnp.Model(bnp.DPMixture(), bnp.Gaussian(missing="marginalise")), x, schedule=GIBBS)
+
+
+def test_what_is_not_sampled_is_refused_by_name():
+    for allocation in (bnp.HDPTopics(), bnp.HDPHMM()):
+        with pytest.raises(SettingError, match=f"{type(allocation).__name__} is not sampled"):
+            bnp.train(bnp.Model(allocation, bnp.Multinomial()), np.ones((5, 3)), schedule=GIBBS)
+    with pytest.raises(SettingError, match="reproducible"):
+        go(reproducible=True)
+    with pytest.raises(SettingError, match="moves"):
+        go(moves=[bnp.Merge()])
+    with pytest.raises(SettingError, match="chains=3"):
+        go(n_init=3)
+    with pytest.raises(SettingError, match="row 500 is not there"):
+        go(bnp.Gibbs(laps=2, thin=1, rows=[1, 500]))
+    with pytest.raises(SettingError, match="has no meaning"):
+        bnp.train(bnp.Model(bnp.DPMixture(), bnp.Gaussian(), estimate="map"), blobs(), schedule=GIBBS)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"laps": 0}, {"burn_in": -1}, {"thin": 0}, {"chains": 0}, {"rows": 0}, {"rows": ()}, {"window": 0}]
+)
+def test_settings_out_of_range_are_refused(wrong):
+    with pytest.raises(SettingError, match=next(iter(wrong))):
+        bnp.Gibbs(**wrong)
+
+
+def test_a_sampler_that_would_keep_no_draw_is_refused():
+    with pytest.raises(SettingError, match="no draw would be kept"):
+        bnp.Gibbs(laps=10, burn_in=10)
+
+
+def test_job_files_know_it(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text(
+        "data: x.npy\nmodel:\n  allocation: {type: DPMixture, gamma: 2.0}\n  observation: {type: Gaussian}\n"
+        "schedule: {type: Gibbs, laps: 20, chains: 2, rows: [1, 2, 3]}\n"
+    )
+    assert read_job(path).schedule == bnp.Gibbs(laps=20, chains=2, rows=(1, 2, 3))
