@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bnp_dask.core.columns import Columns
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Summary
+from bnp_dask.core.vocabulary import Words
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import whole_number
 from bnp_dask.kernels.numeric.arithmetic import log
@@ -53,6 +55,8 @@ class Draws:
         Of all clusters of all draws, ``(M,)``.
     values
         Statistics by name: of clusters ``(M, ...)``, of all atoms together ``(C S,)``.
+    words, columns
+        As in :class:`~bnp_dask.model.Posterior`.
     """
 
     model: Model
@@ -64,6 +68,8 @@ class Draws:
     offsets: np.ndarray
     ids: np.ndarray
     values: Mapping[str, np.ndarray]
+    words: Words | None = None
+    columns: Columns | None = None
 
     @property
     def n_chains(self) -> int:
@@ -103,7 +109,8 @@ class Draws:
     def posterior(self, chain: int, draw: int) -> Posterior:
         """Posterior of weights and parameters given the partition at a draw; :func:`bnp_dask.score` and all others take
         it."""
-        return self.model.global_step(self.summary(chain, draw))
+        found = self.model.global_step(self.summary(chain, draw))
+        return replace(found, words=self.words, columns=self.columns)
 
     # -- all draws -------------------------------------------------------------------------------------------------
     def co_clustering(self) -> np.ndarray:
@@ -185,7 +192,9 @@ class Draws:
         """Write the parameters at one draw into arrays of all draws, which the first call makes."""
         rng = generator(self.seed, c, int(self.laps[s]), PARAMETERS)
         params = drawn_parameters(self.model, self.summary(c, s), rng)
-        for name, value in estimates_of(self.model.observation, params, None).items():
+        names = None if self.columns is None else self.columns.shown
+        names = names if self.words is None else self.words.words
+        for name, value in estimates_of(self.model.observation, params, names).items():
             if name.split(".")[-1] in SETTINGS:
                 continue
             array = value.values

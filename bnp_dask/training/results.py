@@ -19,10 +19,10 @@ import math
 import os
 import uuid
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import zarr
@@ -30,19 +30,20 @@ import zarr
 from bnp_dask._version import __version__
 from bnp_dask.analysis.arguments import require_posterior
 from bnp_dask.analysis.sequences import transitions
+from bnp_dask.core.columns import Columns
 from bnp_dask.core.encoding import from_spec, to_spec
 from bnp_dask.core.location import Location
 from bnp_dask.core.registry import REGISTRY
-from bnp_dask.core.rows import Rows, plain
+from bnp_dask.core.vocabulary import Words
 from bnp_dask.errors import DataError, SettingError, StoreError
-from bnp_dask.inputs.paths import DRAWS_NAME
+from bnp_dask.inputs.paths import DRAWS_NAME, POSTERIOR_NAME
 from bnp_dask.inputs.settings import path_text
 from bnp_dask.model import Posterior
 from bnp_dask.observation.describing import by_feature, each, estimates_of
 from bnp_dask.sampling import Draws
+from bnp_dask.training.history import History
 
 if TYPE_CHECKING:
-    import pandas
     import xarray
 
 FORMAT = 1
@@ -329,93 +330,6 @@ def to_xarray(posterior: Posterior) -> xarray.Dataset:
     return xarray.Dataset(variables, coords=coords, attrs=settings)
 
 
-# -- history --------------------------------------------------------------------------------------------------
-class History(Sequence[Mapping[str, Any]]):
-    """One row per step of a run, in order.
-
-    ``history["elbo"]`` is a column as an array, ``(n_steps,)``; ``history[3]`` is a row; ``history[2:5]`` is a
-    history.  Rows need not have the same entries: a number that a row lacks is NaN in its column.
-
-    Where rows of a memoized or full-batch run are ``exact``, the objective is accounted for: ``elbo`` is that of the
-    row before plus ``gain``, what assigning the row's batches anew brought, plus the gains of its accepted ``moves``
-    (births, merges, deletes, the sorting of clusters by size, and better priors), to rounding.  Rows with batches that
-    were left out begin a new account.
-    """
-
-    def __init__(self, rows: Sequence[Mapping[str, Any]] = ()) -> None:
-        self._rows = rows if isinstance(rows, Rows) else Rows(rows)
-
-    @property
-    def columns(self) -> list[str]:
-        """Names of all entries, in the order in which they first occur."""
-        return list(dict.fromkeys(name for row in self._rows for name in row))
-
-    @overload
-    def __getitem__(self, key: str) -> np.ndarray: ...
-    @overload
-    def __getitem__(self, key: int) -> Mapping[str, Any]: ...
-    @overload
-    def __getitem__(self, key: slice) -> History: ...
-    def __getitem__(self, key: str | int | slice) -> Any:
-        if isinstance(key, slice):
-            return History(self._rows[key])
-        if isinstance(key, (int, np.integer)):
-            return self._rows[key]
-        if key not in self:
-            raise KeyError(f"no column {key!r} in the history; it has {', '.join(self.columns) or 'no rows'}")
-        return _column([row.get(key) for row in self._rows])
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __iter__(self) -> Iterator[Mapping[str, Any]]:
-        return iter(self._rows)
-
-    def __contains__(self, key: object) -> bool:
-        return any(key in row for row in self._rows) if isinstance(key, str) else key in self._rows
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, History) and self.to_json() == other.to_json()
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"History({len(self)} steps; columns {', '.join(self.columns) or 'none'})"
-
-    def moves(self) -> list[dict[str, Any]]:
-        """Every proposal to change the clusters, in order: lap, kind, targets, others, gain (nats), accepted, why."""
-        return [{"lap": row.get("lap"), **move} for row in self for move in row.get("moves", ())]
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """The history as a DataFrame, one row per step."""
-        try:
-            import pandas
-        except ImportError as error:
-            raise SettingError("to_pandas needs pandas: pip install 'bnp-dask[dataframe]'") from error
-        return pandas.DataFrame([dict(row) for row in self._rows], columns=self.columns)
-
-    def to_json(self) -> str:
-        """The history as JSON lines: one object per step, numbers in full precision."""
-        return "".join(json.dumps(plain(row)) + "\n" for row in self._rows)
-
-    @staticmethod
-    def from_json(lines: str) -> History:
-        """Inverse of :meth:`to_json`."""
-        return History([json.loads(line) for line in lines.splitlines() if line.strip()])
-
-
-def _column(values: list[Any]) -> np.ndarray:
-    present = [v for v in values if v is not None]
-    numbers = all(isinstance(v, (bool, int, float, np.number, np.bool_)) for v in present)
-    if numbers and len(present) == len(values):
-        return np.array(values)
-    if numbers:
-        return np.array([np.nan if v is None else v for v in values], np.float64)
-    out = np.empty(len(values), object)
-    out[:] = values
-    return out
-
-
 # -- result ---------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, eq=False)
 class TrainResult:
@@ -469,3 +383,29 @@ class TrainResult:
         from bnp_dask.reports.run_page import result_html
 
         return result_html(self)
+
+
+def with_names(result: TrainResult, words: Words | None, columns: Columns | None) -> TrainResult:
+    """The result with names of words and columns."""
+    draws = None if result.draws is None else replace(result.draws, words=words, columns=columns)
+    return replace(result, posterior=replace(result.posterior, words=words, columns=columns), draws=draws)
+
+
+def save_result(result: TrainResult, folder: Path) -> None:
+    """Write the posterior, and draws where there are some, into a run directory."""
+    save(result.posterior, folder / POSTERIOR_NAME)
+    if result.draws is not None:
+        save_draws(result.draws, folder / DRAWS_NAME)
+
+
+__all__ = [
+    "History",
+    "TrainResult",
+    "load",
+    "load_draws",
+    "save",
+    "save_draws",
+    "save_result",
+    "to_xarray",
+    "with_names",
+]

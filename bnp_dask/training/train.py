@@ -27,7 +27,6 @@ from bnp_dask.execute.dask import open_executor
 from bnp_dask.execute.heap import Heap
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.initialize import InitContext, Initialization
-from bnp_dask.inputs.paths import DRAWS_NAME, POSTERIOR_NAME
 from bnp_dask.inputs.settings import flag, seed_of
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.model import Model
@@ -55,7 +54,7 @@ from bnp_dask.training.defaults import check_schedule, default_moves, start_of
 from bnp_dask.training.doors import check_parts, require_savable, require_savable_parameters
 from bnp_dask.training.grain_line import tell_of_grain
 from bnp_dask.training.memory_plan import MEMORY, MemoryPlan, parse_memory
-from bnp_dask.training.results import History, TrainResult, save, save_draws
+from bnp_dask.training.results import History, TrainResult, save_result, with_names
 from bnp_dask.training.run_settings import (
     Begun,
     RunParts,
@@ -224,11 +223,9 @@ def train(
             )
             run = _Run(work, init, schedule, memo, found.manifest, [*callbacks, LogLaps()], checkpoint_minutes * 60)
             result = _best_of(run, n_init, _of_these_data(checkpoint, found.manifest), _where(executor))
-        result = replace(result, posterior=replace(result.posterior, words=words, columns=columns))
+        result = with_names(result, words, columns)
         if store is not None:
-            save(result.posterior, Path(store) / POSTERIOR_NAME)
-            if result.draws is not None:
-                save_draws(result.draws, Path(store) / DRAWS_NAME)
+            save_result(result, Path(store))
     _warn_of_limit(result, schedule)
     return result
 
@@ -290,11 +287,9 @@ class _Run:
                 callback.on_end(reason)
         seconds = before + time.perf_counter() - started
         left_out = tuple(why for _, why in self._left_out(state))
-        converged = reason == "converged"
         draws = kept_draws(self.work, state, self.schedule) if isinstance(self.schedule, Gibbs) else None
-        return TrainResult(
-            state.posterior, History(rows), converged, reason, seconds, left_out, warm_seconds, draws=draws
-        )
+        found = state.posterior, History(rows), reason == "converged", reason, seconds, left_out, warm_seconds
+        return TrainResult(*found, draws=draws)
 
     def _warm_up(self, state: State) -> float:
         """Compile on every worker what laps need, before the first of them; seconds until the last is ready.

@@ -1,0 +1,101 @@
+"""The history of a run: one row per step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+
+from bnp_dask.core.rows import Rows, plain
+from bnp_dask.errors import SettingError
+
+if TYPE_CHECKING:
+    import pandas
+
+
+class History(Sequence[Mapping[str, Any]]):
+    """One row per step of a run, in order.
+
+    ``history["elbo"]`` is a column as an array, ``(n_steps,)``; ``history[3]`` is a row; ``history[2:5]`` is a
+    history.  Rows need not have the same entries: a number that a row lacks is NaN in its column.
+
+    Where rows of a memoized or full-batch run are ``exact``, the objective is accounted for: ``elbo`` is that of the
+    row before plus ``gain``, what assigning the row's batches anew brought, plus the gains of its accepted ``moves``
+    (births, merges, deletes, the sorting of clusters by size, and better priors), to rounding.  Rows with batches that
+    were left out begin a new account.
+    """
+
+    def __init__(self, rows: Sequence[Mapping[str, Any]] = ()) -> None:
+        self._rows = rows if isinstance(rows, Rows) else Rows(rows)
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of all entries, in the order in which they first occur."""
+        return list(dict.fromkeys(name for row in self._rows for name in row))
+
+    @overload
+    def __getitem__(self, key: str) -> np.ndarray: ...
+    @overload
+    def __getitem__(self, key: int) -> Mapping[str, Any]: ...
+    @overload
+    def __getitem__(self, key: slice) -> History: ...
+    def __getitem__(self, key: str | int | slice) -> Any:
+        if isinstance(key, slice):
+            return History(self._rows[key])
+        if isinstance(key, (int, np.integer)):
+            return self._rows[key]
+        if key not in self:
+            raise KeyError(f"no column {key!r} in the history; it has {', '.join(self.columns) or 'no rows'}")
+        return _column([row.get(key) for row in self._rows])
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        return iter(self._rows)
+
+    def __contains__(self, key: object) -> bool:
+        return any(key in row for row in self._rows) if isinstance(key, str) else key in self._rows
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, History) and self.to_json() == other.to_json()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"History({len(self)} steps; columns {', '.join(self.columns) or 'none'})"
+
+    def moves(self) -> list[dict[str, Any]]:
+        """Every proposal to change the clusters, in order: lap, kind, targets, others, gain (nats), accepted, why."""
+        return [{"lap": row.get("lap"), **move} for row in self for move in row.get("moves", ())]
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The history as a DataFrame, one row per step."""
+        try:
+            import pandas
+        except ImportError as error:
+            raise SettingError("to_pandas needs pandas: pip install 'bnp-dask[dataframe]'") from error
+        return pandas.DataFrame([dict(row) for row in self._rows], columns=self.columns)
+
+    def to_json(self) -> str:
+        """The history as JSON lines: one object per step, numbers in full precision."""
+        return "".join(json.dumps(plain(row)) + "\n" for row in self._rows)
+
+    @staticmethod
+    def from_json(lines: str) -> History:
+        """Inverse of :meth:`to_json`."""
+        return History([json.loads(line) for line in lines.splitlines() if line.strip()])
+
+
+def _column(values: list[Any]) -> np.ndarray:
+    present = [v for v in values if v is not None]
+    numbers = all(isinstance(v, (bool, int, float, np.number, np.bool_)) for v in present)
+    if numbers and len(present) == len(values):
+        return np.array(values)
+    if numbers:
+        return np.array([np.nan if v is None else v for v in values], np.float64)
+    out = np.empty(len(values), object)
+    out[:] = values
+    return out
