@@ -103,14 +103,7 @@ class Posterior:
 
     def for_visits(self, n_atoms: int) -> Posterior:
         """What local steps on batches of at most so many atoms look at, and nothing else."""
-        observation = self.model.observation
-        if not isinstance(observation, LeanObservation):
-            return self.light()
-        screened = False
-        if self.model.screens:
-            shape = cast(QuadraticObservation, observation).forms(self.observation).shift.shape
-            screened = worthwhile(n_atoms, *shape)
-        return replace(self.light(), observation=observation.lean(self.observation, screened))
+        return replace(self.light(), observation=self.model.lean(self.observation, n_atoms))
 
     # the rest is for users at a prompt; modules that build on this one are imported when asked for
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -237,6 +230,15 @@ class Model:
     def marginalises(self) -> bool:
         """Whether NaN in dense rows is an entry that is missing, see :mod:`bnp_dask.observation.missing.entries`."""
         return marginalises(self.observation)
+
+    def lean(self, params: Any, n_atoms: int) -> Any:
+        """Parameters of the likelihood as local steps on batches of at most so many atoms need them."""
+        if not isinstance(self.observation, LeanObservation):
+            return params
+        screened = False
+        if self.screens:
+            screened = worthwhile(n_atoms, *cast(QuadraticObservation, self.observation).forms(params).shift.shape)
+        return self.observation.lean(params, screened)
 
     def weight_in(self, summary: Summary, is_sparse: bool) -> float:
         """Weight of the atoms of a summary as a survey counts it: documents where tokens are the atoms."""

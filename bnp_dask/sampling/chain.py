@@ -12,11 +12,10 @@ from bnp_dask.allocation.measure import bound
 from bnp_dask.core.summary import Summary
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.model import Model
-from bnp_dask.observation.base import LOG_BASE, LeanObservation
+from bnp_dask.observation.base import LOG_BASE
 from bnp_dask.observation.interface.drawing import SampledObservation
 from bnp_dask.sampling.sweep import PARAMETERS, WEIGHTS, Assigned, Drawn, generator, no_slices
 from bnp_dask.schedules.engine.chains import Chain, Sweep
-from bnp_dask.structure.screened import worthwhile
 
 
 def first_chain(model: Model, start: Summary) -> Chain:
@@ -55,20 +54,13 @@ def draw_clusters(model: Model, chain: Chain, number: int, lap: int, seed: int, 
     if n_new:
         total = total.insert_empty(np.arange(chain.next_id, chain.next_id + n_new))
     params = drawn_parameters(model, total, generator(seed, number, lap, PARAMETERS))
-    if isinstance(model.observation, LeanObservation):
-        screened = model.screens and worthwhile(n_atoms, total.n_clusters, _width(model))
-        params = model.observation.lean(params, screened)
-    return Drawn(number, lap, total.ids, params, weights)
+    return Drawn(number, lap, total.ids, model.lean(params, n_atoms), weights)
 
 
 def drawn_parameters(model: Model, total: Summary, rng: np.random.Generator) -> object:
     """Parameters of the likelihood at a draw from their posterior given a partition."""
     observation = cast(SampledObservation, model.observation)
     return observation.at_draw(model.observation_step(total), rng)
-
-
-def _width(model: Model) -> int:
-    return max(model.observation.sizes.get("feature", 1), 1)
 
 
 def begin_sweep(model: Model, chain: Chain, drawn: Drawn, n_rows: int) -> None:
