@@ -181,15 +181,9 @@ class Draws:
             self._put_parameters(variables, coords, c, s)
         return xarray.Dataset(variables, coords=coords, attrs={"observation": type(self.model.observation).__name__})
 
-    def _put_parameters(
-        self,
-        variables: dict[str, tuple[tuple[str, ...], np.ndarray]],
-        coords: dict[str, Any],
-        c: int,
-        s: int,
-        most: int,
-    ) -> None:
+    def _put_parameters(self, variables: Variables, coords: dict[str, Any], c: int, s: int) -> None:
         """Write the parameters at one draw into arrays of all draws, which the first call makes."""
+        most = variables["share"][1].shape[2]
         rng = generator(self.seed, c, int(self.laps[s]), PARAMETERS)
         params = drawn_parameters(self.model, self.summary(c, s), rng)
         names = None if self.columns is None else self.columns.shown
