@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from bnp_dask.allocation.nggp import NO_OBJECTIVE, NGGPMixture
 from bnp_dask.core.survey import Survey
 from bnp_dask.errors import SettingError
@@ -10,8 +12,9 @@ from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge, Move
 from bnp_dask.observation import AutoRegressiveGaussian, Multinomial
 from bnp_dask.sampling import Gibbs
-from bnp_dask.schedules import Schedule
+from bnp_dask.schedules import Memoized, Schedule
 from bnp_dask.streaming import ExpectationPropagation, Filter
+from bnp_dask.training.run_settings import Begun
 
 N_CLUSTERS = 25
 """Clusters to start with, when nobody says how many; moves take away and add what the data call for."""
@@ -60,3 +63,22 @@ def default_init(model: Model, is_sparse: bool, n_atoms: int, n_clusters: int | 
         usual = N_STATES if model.allocation.nonparametric else N_CLUSTERS
         return ContiguousBlocks(min(usual, n_atoms) if n_clusters is None else n_clusters)
     return BregmanKMeans(min(N_CLUSTERS, n_atoms) if n_clusters is None else n_clusters)
+
+
+def filled_in(
+    model: Model,
+    begun: Begun | None,
+    init: Initialization | None,
+    schedule: Schedule | None,
+    moves: Sequence[Move] | None,
+) -> tuple[Initialization | None, Schedule, Sequence[Move]]:
+    """Settings that the user left out as the run that is resumed has them, or at their defaults.
+
+    ``init`` stays None where only the data can tell.
+    """
+    if begun is not None:
+        init = begun.init() if init is None else init
+        moves = begun.moves() if moves is None else moves
+        schedule = begun.schedule(schedule)
+    schedule = Memoized() if schedule is None else schedule
+    return init, schedule, default_moves(model, schedule) if moves is None else moves

@@ -34,7 +34,6 @@ from bnp_dask.moves import Move
 from bnp_dask.observation.base import read_as
 from bnp_dask.sampling.gibbs import SAMPLED, Gibbs, kept_draws
 from bnp_dask.schedules import (
-    Memoized,
     Schedule,
     State,
     Step,
@@ -50,7 +49,7 @@ from bnp_dask.schedules.engine.state import Loss
 from bnp_dask.store import Behind, Checkpoint, Listing, MemoryStore, RunStore
 from bnp_dask.structure.warmup import warm_task
 from bnp_dask.training.callbacks import FAILED, Callback, LogLaps, RunInfo, logger, tell_of_idle
-from bnp_dask.training.defaults import check_schedule, default_moves, start_of
+from bnp_dask.training.defaults import check_schedule, filled_in, start_of
 from bnp_dask.training.doors import check_parts, require_savable, require_savable_parameters
 from bnp_dask.training.grain_line import tell_of_grain
 from bnp_dask.training.memory_plan import MEMORY, MemoryPlan, parse_memory
@@ -191,10 +190,9 @@ def train(
     check_parts(model, init, schedule, moves or (), callbacks)
     model = replace(model, reproducible=flag("reproducible", reproducible) or model.reproducible)
     check_run(store, resume, checkpoint_minutes, on_bad_batch, job, n_init)
-    room = parse_memory(memory)
-    begun = Begun.at(store, resume)
+    room, begun = parse_memory(memory), Begun.at(store, resume)
     model = model if begun is None else begun.model(model)
-    init, schedule, moves = _filled_in(model, begun, init, schedule, moves)
+    init, schedule, moves = filled_in(model, begun, init, schedule, moves)
     check_schedule(model, schedule, n_init)
     require_savable(model, init, schedule, moves, store is not None)
     before = None if begun is None else begun.columns()
@@ -429,25 +427,6 @@ def _best_of(run: _Run, n_init: int, checkpoint: Checkpoint | None, where: str) 
 def _seed_of(seed: int, number: int) -> int:
     """Seed of a start, by its number; the first has that of the run."""
     return seed if number == 0 else int(np.random.SeedSequence(seed, spawn_key=(number,)).generate_state(1)[0])
-
-
-def _filled_in(
-    model: Model,
-    begun: Begun | None,
-    init: Initialization | None,
-    schedule: Schedule | None,
-    moves: Sequence[Move] | None,
-) -> tuple[Initialization | None, Schedule, Sequence[Move]]:
-    """Settings that the user left out as the run that is resumed has them, or at their defaults.
-
-    ``init`` stays None where only the data can tell.
-    """
-    if begun is not None:
-        init = begun.init() if init is None else init
-        moves = begun.moves() if moves is None else moves
-        schedule = begun.schedule(schedule)
-    schedule = Memoized() if schedule is None else schedule
-    return init, schedule, default_moves(model, schedule) if moves is None else moves
 
 
 def _where(executor: Executor) -> str:

@@ -26,7 +26,7 @@ PRIORS = {
 def test_a_short_chain_is_near_the_exact_posterior(prior):
     allocation, n_clusters = PRIORS[prior]
     model, batch = case("Gaussian", allocation, 4)
-    assert distance(model, batch, 1000, n_clusters) < 0.1
+    assert distance(model, batch, 1500, n_clusters) < 0.16  # sampling error: a quarter of it after 24,000 sweeps
 
 
 @pytest.mark.long
