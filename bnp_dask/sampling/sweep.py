@@ -65,10 +65,11 @@ class Labels:
     places: np.ndarray
 
     @staticmethod
-    def of(ids: np.ndarray) -> Labels:
-        """From the id of each atom; places take as few bytes as they need."""
-        names, places = np.unique(ids, return_inverse=True)
-        return Labels(names, places.astype(np.min_scalar_type(max(len(names) - 1, 0))))
+    def of(ids: np.ndarray, places: np.ndarray) -> Labels:
+        """From places ``(n,)`` among all clusters ``ids (K,)``; they take as few bytes as they need."""
+        used = np.bincount(places, minlength=len(ids)) > 0
+        fewest = np.min_scalar_type(max(int(used.sum()) - 1, 0))
+        return Labels(ids[used], (np.cumsum(used) - 1).astype(fewest)[places])
 
     @property
     def ids(self) -> np.ndarray:
@@ -174,7 +175,7 @@ def _labels_of_rows(batch: Batch, found: tuple[Assigned, ...], rows: np.ndarray)
 
 
 def _lost(model: Model, drawn: tuple[Drawn, ...], task: Task, why: str) -> Swept:
-    nothing = Labels.of(np.zeros(0, np.int64))
+    nothing = Labels(np.zeros(0, np.int64), np.zeros(0, np.uint8))
     found = tuple(Assigned(model.empty_summary(d.ids), no_slices(), nothing) for d in drawn)
     return Swept(found, np.full((len(drawn), len(task.rows)), -1), why)
 
@@ -218,7 +219,7 @@ def assign(model: Model, drawn: Drawn, atoms: Batch, task: Task, before: Labels 
         add_in_place(total, statistics(model, drawn.ids, piece, labels[own]))
         start += piece.n_atoms
     require_finite_arrays(total.values, f"{atoms.name}: statistic", total.ids)
-    return Assigned(total, _small_slices(drawn, total["N"], task, labels), Labels.of(drawn.ids[labels]))
+    return Assigned(total, _small_slices(drawn, total["N"], task, labels), Labels.of(drawn.ids, labels))
 
 
 def _choice(drawn: Drawn, atoms: Batch, task: Task, before: Labels | None) -> Choice:

@@ -62,6 +62,10 @@ def test_workers_change_no_bit(whole):
     executor.close()
 
 
+def test_dask_changes_no_bit(dask_client, whole):
+    assert bits(go(client=dask_client(2))) == bits(whole)
+
+
 @pytest.mark.parametrize("stop", [4, 14])
 def test_stopped_and_resumed_is_the_uninterrupted_run(tmp_path, stop, whole):
     first = go(store=tmp_path / "run", callbacks=[StopAfter(stop)])
