@@ -71,14 +71,15 @@ def filled_in(
     init: Initialization | None,
     schedule: Schedule | None,
     moves: Sequence[Move] | None,
-) -> tuple[Initialization | None, Schedule, Sequence[Move]]:
+) -> tuple[Model, Initialization | None, Schedule, Sequence[Move]]:
     """Settings that the user left out as the run that is resumed has them, or at their defaults.
 
     ``init`` stays None where only the data can tell.
     """
     if begun is not None:
+        model = begun.model(model)
         init = begun.init() if init is None else init
         moves = begun.moves() if moves is None else moves
         schedule = begun.schedule(schedule)
     schedule = Memoized() if schedule is None else schedule
-    return init, schedule, default_moves(model, schedule) if moves is None else moves
+    return model, init, schedule, default_moves(model, schedule) if moves is None else moves

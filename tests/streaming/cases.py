@@ -44,6 +44,12 @@ def steps(n: int, seed: int = 0) -> Batch:
     return Batch(np.concatenate([path[1:], path[:-1]], axis=1), None, "steps")
 
 
+def units(n: int, seed: int = 0) -> Batch:
+    """Vectors of length one."""
+    x = points(n, seed).x
+    return Batch(x / np.linalg.norm(x, axis=1, keepdims=True), None, "units")
+
+
 LIKELIHOODS = {
     "AutoRegressiveGaussian": (bnp.AutoRegressiveGaussian(), steps),
     "Gaussian": (bnp.Gaussian(), points),
@@ -53,6 +59,7 @@ LIKELIHOODS = {
     "Bernoulli": (bnp.Bernoulli(), bits),
     "Multinomial": (bnp.Multinomial(0.5), documents),
     "Poisson": (bnp.Poisson(), counts),
+    "VonMisesFisher": (bnp.VonMisesFisher(), units),
     "Product": (bnp.Product({(0,): bnp.Poisson(), (1, 2): bnp.DiagGaussian()}), counts),
 }
 

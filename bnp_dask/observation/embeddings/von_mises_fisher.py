@@ -150,6 +150,13 @@ class VonMisesFisher:
         kappa = directions.concentrations_of(params.s / params.a, d)
         return replace(params, level=directions.log_constants(kappa, d), theta=kappa[:, None] * params.m)
 
+    def at_draw(self, params: Directions, rng: np.random.Generator) -> Directions:
+        d, each = params.m.shape[1], np.arange(len(params.a))
+        kappa = directions.draw_concentrations(params.a, params.s, d, each, rng)
+        mean = directions.draw_directions(params.m, kappa * params.s, rng)
+        level = directions.log_constants(kappa, d)
+        return replace(params, m=mean, kappa=kappa, level=level, theta=kappa[:, None] * mean)
+
     def expected_log_lik(self, params: Directions, batch: Batch) -> np.ndarray:
         return np.asarray(matmul(_units(batch), params.theta.T) + params.level)
 
