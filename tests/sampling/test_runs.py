@@ -12,6 +12,7 @@ from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.execute.threads import ThreadExecutor
 from tests.faults.parts import Faulty, atoms
+from tests.stopping import AfterSteps
 
 GIBBS = bnp.Gibbs(laps=6, thin=1, chains=2, window=3, rows=40)
 
@@ -34,23 +35,6 @@ def bits(result):
     return rows, arrays, draws.labels.tobytes(), draws.log_joint.tobytes(), draws.values["x"].tobytes()
 
 
-class StopAfter:
-    """Ends a run after some steps."""
-
-    def __init__(self, n):
-        self.left = n
-
-    def on_start(self, info): ...
-
-    def on_batch(self, done):
-        self.left -= 1
-        return self.left == 0
-
-    def on_lap(self, row, posterior): ...
-
-    def on_end(self, reason): ...
-
-
 @pytest.fixture(scope="module")
 def whole():
     return go(client=SerialExecutor())
@@ -68,7 +52,7 @@ def test_dask_changes_no_bit(dask_client, whole):
 
 @pytest.mark.parametrize("stop", [4, 14])
 def test_stopped_and_resumed_is_the_uninterrupted_run(tmp_path, stop, whole):
-    first = go(store=tmp_path / "run", callbacks=[StopAfter(stop)])
+    first = go(store=tmp_path / "run", callbacks=[AfterSteps(stop)])
     assert first.reason == "stopped by a callback"
     assert bits(go(store=tmp_path / "run", resume=True)) == bits(whole)
 

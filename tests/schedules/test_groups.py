@@ -17,6 +17,7 @@ from bnp_dask.schedules.engine import fold
 from bnp_dask.schedules.engine.reduction import FAN, change_of, joined, reduced, reduced_for_us, sums_left
 from bnp_dask.store import RunStore
 from bnp_dask.structure.base import Visit
+from tests.stopping import AfterSteps
 
 MOVES = [bnp.Birth(), bnp.Merge(), bnp.Delete()]
 FIELDS = {"N": Field(("cluster",)), "x": Field(("cluster", "feature"))}
@@ -257,33 +258,13 @@ def test_a_group_that_is_sent_back_is_counted_once(tmp_path, monkeypatch, where)
         assert total == pytest.approx(2400.0, rel=1e-12)
 
 
-class Stop:
-    """A callback that stops a run after some groups of batches."""
-
-    def __init__(self, at):
-        self.at, self.seen = at, 0
-
-    def on_start(self, info):
-        pass
-
-    def on_batch(self, done):
-        self.seen += 1
-        return self.seen >= self.at
-
-    def on_lap(self, row, posterior):
-        pass
-
-    def on_end(self, reason):
-        pass
-
-
 @pytest.mark.parametrize("name", ["mixture", "births at batches", "full batch", "topics"])
 def test_stopped_in_the_middle_of_a_lap_with_workers_writing(tmp_path, name):
     make, schedule, moves = CASES[name]
     whole = undisturbed(name)
     for at in (3,):
         store = tmp_path / f"run{at}"
-        make(schedule, moves, store=store, callbacks=[Stop(at)])
+        make(schedule, moves, store=store, callbacks=[AfterSteps(at)])
         assert bits(make(schedule, moves, store=store, resume=True)) == whole
     other = make(schedule, moves, store=tmp_path / "threads", client=ThreadExecutor(2))
     assert bits(other) == whole
@@ -294,7 +275,7 @@ def test_stopped_with_batches_in_flight_that_are_older_than_a_birth(tmp_path, at
     """Their old statistics are brought up to date as far as their posterior goes, not to the clusters born since."""
     name = "births at batches"
     make, schedule, moves = CASES[name]
-    make(schedule, moves, store=tmp_path / "run", callbacks=[Stop(at)])
+    make(schedule, moves, store=tmp_path / "run", callbacks=[AfterSteps(at)])
     found = RunStore.view(tmp_path / "run").load()
     seen, edits = [seen for _, seen in found.state["in_flight"]], found.state["edits"]
     assert edits[min(seen) :] and all(kind == "InsertEmpty" for kind, _ in edits[min(seen) :])

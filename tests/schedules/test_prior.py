@@ -12,6 +12,7 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import survey_batch
 from bnp_dask.errors import SettingError
 from bnp_dask.reports.run_page import page_html
+from tests.stopping import AfterSteps
 
 
 @pytest.fixture(scope="module")
@@ -26,26 +27,6 @@ def go(x, learn="diagonal", schedule=None, observation=None, **more):
     model = bnp.Model(bnp.DPMixture(), observation or bnp.Gaussian(), learn_prior=learn)
     schedule = schedule or bnp.Memoized(laps=7, window=2)
     return bnp.train(model, x, schedule=schedule, init=bnp.BregmanKMeans(10), batch_size=300, **more)
-
-
-class StopAfter:
-    """A callback that ends the run after some steps."""
-
-    def __init__(self, steps):
-        self.left = steps
-
-    def on_start(self, info):
-        pass
-
-    def on_batch(self, done):
-        self.left -= 1
-        return self.left == 0
-
-    def on_lap(self, row, posterior):
-        pass
-
-    def on_end(self, reason):
-        pass
 
 
 def same(a, b):
@@ -78,7 +59,7 @@ def test_the_objective_with_the_hyperprior_never_falls_and_is_accounted_for(blob
 def test_a_run_that_is_stopped_and_resumed_learns_the_same_bits(blobs, tmp_path, stop):
     whole = go(blobs)
 
-    go(blobs, store=tmp_path / "run", callbacks=[StopAfter(stop)], checkpoint_minutes=1e-9)
+    go(blobs, store=tmp_path / "run", callbacks=[AfterSteps(stop)], checkpoint_minutes=1e-9)
     rest = go(blobs, store=tmp_path / "run", resume=True)
     same(rest.posterior, whole.posterior)
     np.testing.assert_array_equal(rest.history["elbo"], whole.history["elbo"])
@@ -192,7 +173,7 @@ def test_states_of_sequences_keep_their_prior(blobs):
 @pytest.mark.filterwarnings("ignore::bnp_dask.training.train.ConvergenceWarning")
 def test_a_run_that_an_older_version_began_keeps_its_prior(blobs, tmp_path, monkeypatch):
     monkeypatch.setattr("bnp_dask.training.run_settings.PRIOR_RULE", "grain")
-    older = go(blobs, "auto", store=tmp_path / "run", callbacks=[StopAfter(8)])
+    older = go(blobs, "auto", store=tmp_path / "run", callbacks=[AfterSteps(8)])
     monkeypatch.undo()
     assert older.posterior.model.reference is None
     rest = go(blobs, "auto", store=tmp_path / "run", resume=True)

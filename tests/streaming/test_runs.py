@@ -16,6 +16,7 @@ from bnp_dask.execute.threads import ThreadExecutor
 from bnp_dask.streaming import seats
 from bnp_dask.streaming.site import seat_batch, site_summary
 from tests.faults.parts import Faulty, atoms
+from tests.stopping import AfterSteps
 from tests.streaming.cases import case
 
 EP = bnp.ExpectationPropagation(laps=3, window=3, count_tolerance=0.0)
@@ -37,23 +38,6 @@ def go(schedule, data=None, allocation=None, **more):
 def bits(result):
     rows = [{k: v for k, v in row.items() if k != "seconds"} for row in result.history]
     return rows, {k: v.tobytes() for k, v in result.posterior.summary.to_arrays().items()}
-
-
-class StopAfter:
-    """Ends a run after some steps."""
-
-    def __init__(self, n):
-        self.left = n
-
-    def on_start(self, info): ...
-
-    def on_batch(self, done):
-        self.left -= 1
-        return self.left == 0
-
-    def on_lap(self, row, posterior): ...
-
-    def on_end(self, reason): ...
 
 
 # -- the same numbers whatever computes them ------------------------------------------------------------------------
@@ -117,7 +101,7 @@ def test_dask_changes_no_bit(dask_client):
 @pytest.mark.parametrize("stop", [1, 4])
 def test_stopped_and_resumed_is_the_uninterrupted_run(tmp_path, name, stop):
     whole = go(SCHEDULES[name])
-    first = go(SCHEDULES[name], store=tmp_path / "run", callbacks=[StopAfter(stop)])
+    first = go(SCHEDULES[name], store=tmp_path / "run", callbacks=[AfterSteps(stop)])
     assert first.reason == "stopped by a callback"
     assert bits(go(SCHEDULES[name], store=tmp_path / "run", resume=True)) == bits(whole)
 

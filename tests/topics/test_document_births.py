@@ -18,8 +18,9 @@ from bnp_dask.moves import Delete, DocumentBirth, Merge
 from bnp_dask.observation import Gaussian, Multinomial
 from bnp_dask.schedules import FullBatch, Memoized
 from bnp_dask.training.train import train
+from tests.stopping import AfterLaps
 from tests.topics.parts import corpus
-from tests.topics.test_runs import StopAfter, bits, falls
+from tests.topics.test_runs import bits, falls
 
 MOVES = (DocumentBirth(passes=10, every=2), Merge(), Delete())
 
@@ -79,7 +80,7 @@ def test_bits_are_those_of_any_workers_and_of_a_run_resumed_within_a_candidates_
         executor.close()
     run = {"store": tmp_path / "run", "checkpoint_minutes": 1e-9}
     for laps in (2, 3):
-        go(**lasting(), **run, resume=laps > 2, callbacks=[StopAfter(laps)])
+        go(**lasting(), **run, resume=laps > 2, callbacks=[AfterLaps(laps)])
     assert bits(go(**lasting(), **run, resume=True)) == whole
 
 

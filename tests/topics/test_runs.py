@@ -23,6 +23,7 @@ from bnp_dask.schedules.engine.state import recall, recall_states, remember
 from bnp_dask.structure.base import Trial
 from bnp_dask.training.train import train
 from tests.schedules.parts import Batches, rows_of, start, work_on
+from tests.stopping import AfterLaps
 from tests.topics.parts import allocation, corpus, point_model, points
 
 SCHEDULES = {
@@ -89,29 +90,10 @@ def test_threads_and_serial_agree(name):
         executor.close()
 
 
-class StopAfter:
-    """A callback that ends the run after some laps."""
-
-    def __init__(self, laps):
-        self.laps = laps
-
-    def on_start(self, info):
-        pass
-
-    def on_batch(self, done):
-        pass
-
-    def on_lap(self, row, posterior):
-        return row["lap"] >= self.laps
-
-    def on_end(self, reason):
-        self.reason = reason
-
-
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_stopped_and_resumed_is_the_uninterrupted_run(tmp_path, name):
     whole = go(SCHEDULES[name], SerialExecutor())
-    go(SCHEDULES[name], SerialExecutor(), store=tmp_path / "run", callbacks=[StopAfter(2)], checkpoint_minutes=1e-9)
+    go(SCHEDULES[name], SerialExecutor(), store=tmp_path / "run", callbacks=[AfterLaps(2)], checkpoint_minutes=1e-9)
     rest = go(SCHEDULES[name], SerialExecutor(), store=tmp_path / "run", resume=True, checkpoint_minutes=1e-9)
     assert bits(rest) == bits(whole)
 

@@ -21,10 +21,11 @@ from bnp_dask.store.files import seal, unseal
 from bnp_dask.store.layout import RUN_FORMAT, VERSION
 from bnp_dask.training.results import load
 from bnp_dask.training.train import train
+from tests.stopping import AfterLaps
 from tests.topics import naive
 from tests.topics.parts import begin, corpus, fixed, prior_of, tokens_of, word_model
 from tests.topics.test_document_step import cases
-from tests.topics.test_runs import StopAfter, bits
+from tests.topics.test_runs import bits
 
 SWEEPS = 3
 
@@ -81,7 +82,7 @@ def go(states, store=None, **more):
 @pytest.mark.parametrize("states", ["float32", "float64"])
 def test_a_run_keeps_its_type_of_states_when_it_is_resumed(tmp_path, states):
     whole = go(states)
-    go(states, tmp_path / "run", callbacks=[StopAfter(2)])
+    go(states, tmp_path / "run", callbacks=[AfterLaps(2)])
     assert bits(go(states, tmp_path / "run", resume=True)) == bits(whole)
     assert load(tmp_path / "run" / "posterior.zarr").model.allocation.step.states == states
     other = {"float32": "float64", "float64": "float32"}[states]
@@ -97,7 +98,7 @@ def test_the_two_types_of_states_lead_to_about_the_same():
 
 def test_a_run_begun_before_the_type_could_be_chosen_is_resumed(tmp_path):
     """Its counts are float32, those of later visits what the setting says; it does not fall."""
-    go("float32", tmp_path / "run", callbacks=[StopAfter(2)])
+    go("float32", tmp_path / "run", callbacks=[AfterLaps(2)])
     path = tmp_path / "run" / "RUN.json"
     content = unseal(path, RUN_FORMAT, VERSION)
     text = json.dumps(content["settings"]).replace(', "states": "float32"', "")

@@ -24,6 +24,7 @@ from bnp_dask.observation import Gaussian
 from bnp_dask.schedules import FullBatch, Memoized, Stochastic
 from bnp_dask.training.results import load
 from bnp_dask.training.train import ConvergenceWarning, train
+from tests.stopping import AfterLaps
 
 warnings.simplefilter("ignore", ConvergenceWarning)
 
@@ -85,31 +86,12 @@ def test_the_current_client_is_used(dask_client):
     assert bits(there) == bits(go(SerialExecutor(), Memoized(laps=2, window=3)))
 
 
-class StopAfter:
-    """A callback that ends the run after some laps."""
-
-    def __init__(self, laps):
-        self.laps = laps
-
-    def on_start(self, info):
-        pass
-
-    def on_batch(self, done):
-        pass
-
-    def on_lap(self, row, posterior):
-        return row["lap"] >= self.laps
-
-    def on_end(self, reason):
-        self.reason = reason
-
-
 @pytest.mark.parametrize("name", SCHEDULES)
 @pytest.mark.parametrize("stop", [1, 2])
 def test_stopped_and_resumed_is_the_uninterrupted_run(tmp_path, name, stop):
     schedule, moves = SCHEDULES[name]
     whole = go(SerialExecutor(), schedule, moves)
-    first = go(SerialExecutor(), schedule, moves, store=tmp_path / "run", callbacks=[StopAfter(stop)])
+    first = go(SerialExecutor(), schedule, moves, store=tmp_path / "run", callbacks=[AfterLaps(stop)])
     assert first.reason == "stopped by a callback"
     rest = go(SerialExecutor(), schedule, moves, store=tmp_path / "run", resume=True)
     assert bits(rest) == bits(whole)

@@ -1,0 +1,36 @@
+"""Callbacks that end a run early, so that it can be resumed."""
+
+
+class AfterSteps:
+    """Ends a run after some steps."""
+
+    def __init__(self, steps):
+        self.left = steps
+
+    def on_start(self, info): ...
+
+    def on_batch(self, done):
+        self.left -= 1
+        return self.left <= 0
+
+    def on_lap(self, row, posterior): ...
+
+    def on_end(self, reason):
+        self.reason = reason
+
+
+class AfterLaps:
+    """Ends a run after some laps."""
+
+    def __init__(self, laps):
+        self.laps = laps
+
+    def on_start(self, info): ...
+
+    def on_batch(self, done): ...
+
+    def on_lap(self, row, posterior):
+        return row["lap"] >= self.laps
+
+    def on_end(self, reason):
+        self.reason = reason
