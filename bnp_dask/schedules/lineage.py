@@ -53,11 +53,11 @@ class Lineage:
         self.born: dict[int, np.ndarray] = {}
 
     @staticmethod
-    def of(state: State) -> Lineage:
-        """That of the clusters that a state has."""
+    def of(state: State, n_batches: int) -> Lineage:
+        """That of the clusters that a state has, of which later batches than ``n_batches`` hold nothing."""
         assert state.posterior.summary is not None
         trials = {name: trial.high for name, trial in state.trials.items()}
-        return Lineage(state.posterior.summary, len(state.visits), trials)
+        return Lineage(state.posterior.summary, n_batches, trials)
 
     @contextmanager
     def visited(self, state: State, batches: Iterable[int]) -> Iterator[None]:

@@ -175,7 +175,7 @@ def _taken_out(
         tell(take_out(work, state, run.turn, too_old, keeps_round=True))
     if gives_way:
         tell(take_out(work, state, run.turn, gives_way))
-    lineage = Lineage.of(state)
+    lineage = Lineage.of(state, len(state.visits) - found.n_new)
     if gives_way:
         state.posterior = before
     return lineage
