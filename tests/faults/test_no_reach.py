@@ -12,7 +12,7 @@ import sys
 import pytest
 from distributed import Client, LocalCluster
 
-from bnp_dask.execute.local import LEAN
+from bnp_dask.execute.local import ANY_PORT, LEAN
 from tests.faults.parts import BOUND, until
 from tests.schedules.test_groups import CASES, bits, undisturbed
 
@@ -45,7 +45,12 @@ class Cluster:
     def __init__(self, folder):
         self.folder = folder
         self.processes = []
-        self.cluster = LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address=None)
+        self.cluster = LocalCluster(
+            n_workers=0,
+            host="127.0.0.1",
+            dashboard_address=None,
+            scheduler_kwargs={"dashboard_address": ANY_PORT},
+        )
         self.client = Client(self.cluster, set_as_default=False)
 
     def start(self, *names):
