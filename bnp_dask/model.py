@@ -31,9 +31,8 @@ from bnp_dask.observation.base import (
     QuadraticObservation,
 )
 from bnp_dask.observation.missing.entries import completed, marginalises
-from bnp_dask.structure import prior
 from bnp_dask.structure.base import Structure, Trial, Visit
-from bnp_dask.structure.prior import LearnPrior, prior_terms, require_learning
+from bnp_dask.structure.prior import LearnPrior, learns_by_default, prior_terms, require_learning
 from bnp_dask.structure.screened import worthwhile
 from bnp_dask.structure.steps import LocalStep
 
@@ -202,13 +201,13 @@ class Model:
             return self
         return replace(self, observation=self.observation.with_columns(names))
 
-    def with_prior(self, survey: Survey, learns_by_default: bool = False) -> Model:
+    def with_prior(self, survey: Survey, may_learn: bool = False) -> Model:
         """The model with every prior setting that was None computed from the data; learning begins there.
 
-        ``learns_by_default`` says whether ``learn_prior="auto"`` may learn.
+        ``may_learn`` says whether ``learn_prior="auto"`` may learn.
         """
         found = self.observation.with_prior(survey)
-        learns = self.learn_prior in ("diagonal", "full") or (learns_by_default and prior.learns_by_default(self))
+        learns = self.learn_prior in ("diagonal", "full") or (may_learn and learns_by_default(self))
         return replace(self, observation=found, reference=found if learns else None)
 
     @property

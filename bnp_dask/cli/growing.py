@@ -153,7 +153,7 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _ageing(args: argparse.Namespace) -> dict[str, Any]:
-    """The same of verbs by which more data come in."""
+    """Settings of verbs by which more data come in."""
     return {"batch_size": args.batch_size, "half_life": args.half_life, "keep": args.keep}
 
 

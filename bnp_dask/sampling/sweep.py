@@ -25,7 +25,7 @@ from bnp_dask.schedules.engine.bad_batches import fault_of
 from bnp_dask.structure.screened import screened_pieces
 
 ASSIGN, SLICE, WEIGHTS, PARAMETERS = range(4)
-"""What random numbers are for."""
+"""Purposes of random numbers."""
 
 
 def generator(seed: int, chain: int, lap: int, purpose: int, batch: int = 0) -> np.random.Generator:

@@ -71,7 +71,7 @@ class Visit:
     lost: str = ""
 
     def scaled(self, factor: float) -> Visit:
-        """What is found where the batch weighs ``factor``: its statistics scaled, where its groups stand as it is."""
+        """Visit of the batch weighing ``factor``: its statistics are scaled, the states of its groups stay."""
         parts = {name: part.scale(factor) for name, part in self.parts.items()}
         newborn = None if self.newborn is None else self.newborn.scale(factor)
         return replace(self, summary=self.summary.scale(factor), parts=parts, newborn=newborn)

@@ -26,7 +26,8 @@ PRIORS = {
 def test_a_short_chain_is_near_the_exact_posterior(prior):
     allocation, n_clusters = PRIORS[prior]
     model, batch = case("Gaussian", allocation, 4)
-    assert distance(model, batch, 1500, n_clusters) < 0.16  # sampling error: a quarter of it after 24,000 sweeps
+    sweeps = 4000 if prior == "finite" else 1500  # empty clusters draw from a broad prior, so that it mixes slowly
+    assert distance(model, batch, sweeps, n_clusters) < 0.1  # of which sampling error is 0.02 to 0.07
 
 
 @pytest.mark.long

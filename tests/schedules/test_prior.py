@@ -166,7 +166,7 @@ def test_what_was_given_or_cannot_be_decided_is_not_learned(blobs, more):
 def test_states_of_sequences_keep_their_prior(blobs):
     survey = survey_batch(Batch(blobs))
     for allocation, learns in ((bnp.HDPHMM(), False), (bnp.FiniteMixture(), True)):
-        model = bnp.Model(allocation, bnp.Gaussian()).with_prior(survey, learns_by_default=True)
+        model = bnp.Model(allocation, bnp.Gaussian()).with_prior(survey, may_learn=True)
         assert (model.reference is not None) is learns
 
 

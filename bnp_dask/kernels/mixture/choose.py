@@ -72,7 +72,7 @@ class Choice:
         return out
 
     def from_lists(self, screened: ScreenedWeights, uniform: np.ndarray) -> np.ndarray:
-        """The same from screened weights, whose values include the log weights.
+        """Choices from screened weights, whose values include the log weights.
 
         :data:`NOBODY` for atoms whose best cluster is closed to them, since clusters that were left out may matter
         then, and for those that see clusters through windows.

@@ -93,7 +93,7 @@ def summary_from(model: Model, arrays: Mapping[str, np.ndarray], edits: Iterable
 
 
 def parts_from(model: Model, arrays: Mapping[str, np.ndarray], edits: Iterable[Edit]) -> Mapping[str, Summary]:
-    """What a visit gave the receivers of trials, brought up to date with changes of clusters since."""
+    """Statistics that a visit gave the receivers of trials, brought up to date with changes of clusters since."""
     parts: Mapping[str, Summary] = _parts(model, _unpacked(model, arrays))
     for edit in edits:
         parts = follow(parts, edit)

@@ -251,7 +251,7 @@ def recall(work: Work, state: State, batch: int, seen: int | None = None) -> Sum
 
 
 def recall_parts(work: Work, state: State, batch: int) -> Mapping[str, Summary]:
-    """What the batch's latest visit gave the receivers of trials, brought up to date with changes of clusters."""
+    """Statistics that the batch's latest visit gave receivers of trials, up to date with changes of clusters."""
     return parts_from(work.model, _kept(work, state, batch), state.edits[int(state.seen[batch]) :])
 
 

@@ -29,7 +29,7 @@ from bnp_dask.store.log import Extent
 from bnp_dask.training.growing.found import all_new
 from bnp_dask.training.growing.growing_run import GrowingRun
 from bnp_dask.training.growing.grown import Absent
-from bnp_dask.training.growing.taking_in import UpdateResult, take_in
+from bnp_dask.training.growing.taking_in import KEPT, UpdateResult, take_in
 from bnp_dask.training.growing.update import AGAIN, rules_of, taken_in
 from bnp_dask.training.memory_plan import MEMORY
 from bnp_dask.training.results import TrainResult
@@ -106,4 +106,4 @@ def grown_in_memory(
 
 def grown_on_disk(store: str, source: Source, client: Client | Executor | str | None) -> UpdateResult:
     """Let a run directory take in data once more, whether or not it has such."""
-    return taken_in(store, rules_of(1.0, 0, MEMORY, 10), client, lambda run, executor: all_new(run, source, executor))
+    return taken_in(store, rules_of(1.0, 0, MEMORY, KEPT), client, lambda run, executor: all_new(run, source, executor))

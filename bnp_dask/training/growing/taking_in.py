@@ -133,7 +133,7 @@ def take_in(run: GrowingRun, found: Found, rules: Rules, executor: Executor) -> 
 
 @dataclass(frozen=True, eq=False)
 class Ages:
-    """What time does to the batches of a run: by how much all fade, what new ones weigh, and which are too old.
+    """Effect of time on the batches of a run: by how much all fade, what new ones weigh, and which are too old.
 
     ``entering`` is None where new batches weigh one.
     """

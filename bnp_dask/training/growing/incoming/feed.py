@@ -42,7 +42,7 @@ class Feed:
                 raise SettingError(f"{name}={shown(function)}: needs a function of a position")
 
     def pieces(self, taken: Sequence[Mapping[str, Any]]) -> Iterator[Piece]:
-        """What a run does not have, of which ``taken`` are all pieces; read one after the other."""
+        """Pieces that a run does not have, of which ``taken`` are all pieces; read one after the other."""
         known = [piece["item"][1] for piece in taken if (piece.get("item") or [""])[0] == self.name]
         seen = set(known)
         for position in self.after(known[-1] if known else None):

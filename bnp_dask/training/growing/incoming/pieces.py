@@ -129,7 +129,7 @@ class Known:
         return Known(places, frozenset(contents))
 
     def without(self, places: Collection[str]) -> Known:
-        """The same but for what is known of some places."""
+        """Known pieces but for those from some places."""
         return Known({place: facts for place, facts in self.by_place.items() if place not in places}, self.in_memory)
 
     def has_place(self, piece: Piece, fingerprint: Any) -> bool:
