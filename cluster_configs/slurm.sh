@@ -1,14 +1,17 @@
 #!/bin/bash
 # One Slurm job: scheduler and coordinator on its first node, a worker for every task.
 #   sbatch slurm.sh run.yaml
-# Run it again after a time limit: it goes on from the last checkpoint.  A changed RUN.YAML needs another BNP_RUN_DIR.
+# Two minutes before its time limit it saves its state, stops, and queues itself again; then it goes on from there.  After
+# any other end (scancel, a lost node) submit it again.  A changed RUN.YAML needs another BNP_RUN_DIR.
 #SBATCH --job-name=bnp-dask
 #SBATCH --nodes=4
 #SBATCH --ntasks-per-node=16
 #SBATCH --cpus-per-task=1
 #SBATCH --mem-per-cpu=4G
 #SBATCH --time=08:00:00
-#SBATCH --signal=B:TERM@120
+#SBATCH --signal=B:USR1@120
+#SBATCH --requeue
+#SBATCH --open-mode=append
 set -euo pipefail
 
 job=${1:?usage: sbatch slurm.sh RUN.YAML}
@@ -23,16 +26,44 @@ export DASK_DISTRIBUTED__SCHEDULER__WORK_STEALING_INTERVAL=50ms
 # and do not map every array anew, which takes a quarter of their time; they may hold 128 MB for it
 export MALLOC_TRIM_THRESHOLD_=134217728 MALLOC_MMAP_THRESHOLD_=33554432
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
+# the log is the coordinator's; of Dask only what goes wrong
+export DASK_LOGGING__DISTRIBUTED=${DASK_LOGGING__DISTRIBUTED:-warning}
 
+rm -f "$contact" # of the same job before it was queued again
 dask scheduler --scheduler-file "$contact" &
 scheduler=$!
-srun dask worker --scheduler-file "$contact" --nthreads 1 --memory-limit 3.5GB --death-timeout 120 \
-    --local-directory "${TMPDIR:-/tmp}" &
+# a worker that dies is started again; one that the scheduler sends home has ended well.  This shell does for it what
+# Dask's nanny would, without a second Python in memory
+worker() {
+    until
+        dask worker --no-nanny --scheduler-file "$contact" --nthreads 1 --memory-limit 3.5GB --death-timeout 120 \
+            --local-directory "${TMPDIR:-/tmp}"
+    do sleep 1; done
+}
+export contact && export -f worker
+srun bash -c worker &
 workers=$!
 coordinator=
-# two minutes before the time limit: stop the coordinator cleanly; its last checkpoint stays
-trap '[ -z "$coordinator" ] || kill -TERM "$coordinator" 2>/dev/null || true' TERM
-trap 'kill "$workers" "$scheduler" 2>/dev/null || true; rm -f "$contact"' EXIT
+again=
+
+stop() { [ -z "$coordinator" ] || kill -TERM "$coordinator" 2>/dev/null || true; }
+# sends the workers home while there is a scheduler to take leave of: then nothing is left for srun to kill
+close() {
+    python - "$contact" <<'EOF' || true
+import sys
+from distributed import Client
+
+with Client(scheduler_file=sys.argv[1], timeout=10) as client:
+    client.retire_workers(client.scheduler_info(n_workers=-1)["workers"], close_workers=True, remove=True)
+EOF
+    for _ in $(seq 30); do kill -0 "$workers" 2>/dev/null || break; sleep 1; done
+    kill "$workers" "$scheduler" 2>/dev/null || true
+    wait "$scheduler" "$workers" 2>/dev/null || true
+    rm -f "$contact"
+}
+trap 'again=yes; stop' USR1
+trap stop TERM
+trap close EXIT
 
 for _ in $(seq 120); do [ -s "$contact" ] && break; sleep 1; done
 
@@ -42,6 +73,12 @@ bnp-dask train "$job" --store "$run" --resume --scheduler-file "$contact" &
 coordinator=$!
 status=0
 wait "$coordinator" || status=$?
-# a signal ends the first wait at once; the second waits for the coordinator to close what is open
-if kill -0 "$coordinator" 2>/dev/null; then status=0; wait "$coordinator" || status=$?; fi
+# a signal ends a wait at once; another waits for the coordinator to close what is open
+while kill -0 "$coordinator" 2>/dev/null; do status=0; wait "$coordinator" || status=$?; done
+
+if [ "$again" ] && [ "$status" = 143 ]; then # 143: stopped by a signal, its state saved
+    trap - EXIT
+    close
+    scontrol requeue "$SLURM_JOB_ID"
+fi
 exit "$status"
