@@ -56,6 +56,7 @@ def test_workers_killed_under_a_client_beside_the_scheduler(warm_cluster, tmp_pa
     assert bits(result) == quiet("memoized with moves")
 
 
+@pytest.mark.long
 def test_a_kill_every_second(warm_cluster, tmp_path):
     """Two workers, of which one is killed every second for as long as the run takes."""
     cluster, client = warm_cluster(2)

@@ -93,7 +93,7 @@ def test_pauses_of_a_calm_run_and_other_executors():
     schedule = Memoized(40, window=2)
     rows = [step.row for step in schedule.run(work, whole)]
     calm = 0
-    for stop in range(1, len(rows), 5):
+    for stop in range(1, len(rows), 11):
         work, state = separated()
         first, again = paused(work, state, schedule, stop)
         calm += state.calm

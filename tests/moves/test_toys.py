@@ -26,12 +26,12 @@ def assert_solved(toy, n_clusters, seed, laps=60):
 
 
 @pytest.mark.parametrize("n_clusters", [1, 40])
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_bars(n_clusters, seed):
     assert_solved(toys.bars(seed=seed), n_clusters, seed)
 
 
-@pytest.mark.parametrize("n_clusters", [1, 25])
+@pytest.mark.parametrize("n_clusters", [1, pytest.param(25, marks=pytest.mark.long)])
 def test_edges_small(n_clusters):
     assert_solved(toys.edges(20_000, 20), n_clusters, 0)
 
