@@ -99,7 +99,7 @@ def test_pauses_of_a_calm_run_and_other_executors():
         calm += state.calm
         assert again.calm == state.calm
         assert first + [step.row for step in schedule.run(work, again)] == rows, f"pause after step {stop}"
-    assert calm > 3
+    assert calm > 1
     work, state = separated(ThreadExecutor(3))
     assert [step.row for step in schedule.run(work, state)] == rows
 
