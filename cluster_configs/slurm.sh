@@ -54,7 +54,7 @@ import sys
 from distributed import Client
 
 with Client(scheduler_file=sys.argv[1], timeout=10) as client:
-    client.retire_workers(client.scheduler_info(n_workers=-1)["workers"], close_workers=True, remove=True)
+    client.retire_workers(client.scheduler_info(n_workers=-1)["workers"], close_workers=True, remove=False)
 EOF
     for _ in $(seq 30); do kill -0 "$workers" 2>/dev/null || break; sleep 1; done
     kill "$workers" "$scheduler" 2>/dev/null || true

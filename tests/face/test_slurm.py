@@ -92,7 +92,7 @@ def test_a_job_ends_with_a_log_of_its_own_lines_only(folder, node):
 @pytest.mark.timeout(1800)
 def test_a_job_that_nears_its_time_limit_queues_itself_again_and_ends_in_the_quiet_bits(folder, node):
     write_job(folder, 600)
-    number = submit(node, "--time=1", "--signal=B:USR1@10")
+    number = submit(node, "--time=2", "--signal=B:USR1@40")
     job = node.ended(number, "COMPLETED", "FAILED", "TIMEOUT", bound=1500)
     log = (folder / "log.txt").read_text()
     print(log)
@@ -106,7 +106,7 @@ def test_a_job_that_nears_its_time_limit_queues_itself_again_and_ends_in_the_qui
 @pytest.mark.timeout(1800)
 def test_a_job_that_its_time_limit_kills_goes_on_when_it_is_queued_again(folder, node):
     write_job(folder, 600)
-    number = submit(node, "--time=1", "--signal=B:CONT@1")  # a signal of which the script knows nothing
+    number = submit(node, "--time=2", "--signal=B:CONT@1")  # a signal of which the script knows nothing
     kills = 0
     while node.ended(number, "COMPLETED", "FAILED", "TIMEOUT", bound=600)["JobState"] == "TIMEOUT":
         kills += 1
