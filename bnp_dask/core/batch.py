@@ -33,6 +33,8 @@ class Batch:
         group of tokens, and this is None.
     names
         Names of the features, ``(D,)``, for messages; None where they have none.
+    read_width
+        Columns of the data it was read from, where words were added or left out since; its checksum counts these.
     """
 
     x: np.ndarray | sparse.csr_array
@@ -40,6 +42,7 @@ class Batch:
     name: str = "batch"
     groups: np.ndarray | None = None
     names: tuple[str, ...] | None = None
+    read_width: int | None = None
 
     def __post_init__(self) -> None:
         check_rows(self.x, self.name)
@@ -115,6 +118,17 @@ class Batch:
         shape = (len(indptr) - 1, self.n_features)
         x = sparse.csr_array((self.x.data[entries], self.x.indices[entries], indptr - indptr[0]), shape=shape)
         return replace(self, x=x, weights=weights)
+
+    def widened(self, width: int) -> Batch:
+        """The same atoms with columns of zeros behind, ``width`` in all."""
+        if width == self.n_features:
+            return self
+        x: Any = self.x
+        if isinstance(x, np.ndarray):
+            x = np.pad(x, ((0, 0), (0, width - x.shape[1])))
+        else:
+            x = sparse.csr_array((x.data, x.indices, x.indptr), shape=(x.shape[0], width))
+        return replace(self, x=x, names=None, read_width=self.read_width or self.n_features)
 
     def take(self, index: np.ndarray) -> Batch:
         """The atoms at the positions ``index``, ``(m,)``, in that order; each alone, without groups."""

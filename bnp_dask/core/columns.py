@@ -182,6 +182,13 @@ class Columns:
         """Names of features as tables show them; None where they say no more than positions, as in lists of numbers."""
         return None if self.is_positional or (len(self.names) == 1 and self.n_features > 1) else self.features
 
+    def first(self, count: int) -> Columns:
+        """The columns of the first ``count`` features."""
+        n = int(np.searchsorted(np.cumsum(self.widths), count)) + 1
+        names, kinds, widths = self.names[:n], self.kinds[:n], self.widths[:n]
+        levels = None if self.levels is None else self.levels[:count]
+        return replace(self, names=names, kinds=kinds, widths=widths, levels=levels)
+
     def using(self, weights: bool, groups: bool) -> Columns:
         """The same features, to be read with weights and groups or without."""
         roles = Roles(self.roles.weights if weights else None)

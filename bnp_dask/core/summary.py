@@ -30,6 +30,7 @@ __all__ = [
     "Merge",
     "Summary",
     "Take",
+    "Widen",
     "follow",
     "replay",
 ]
@@ -224,6 +225,22 @@ class Summary:
         links = self.links and self.links.take(index)
         return replace(self, ids=wanted, values=values, links=links)._keep_pairs(kept)
 
+    def widen(self, dim: str, size: int) -> Summary:
+        """Places are appended to the axis ``dim`` until it has ``size``; no atom has anything there.
+
+        SummaryError where it has more.
+        """
+
+        def padded(name: str, value: np.ndarray) -> np.ndarray:
+            dims = self.fields[name].dims
+            more = [(0, size - length if own == dim else 0) for own, length in zip(dims, value.shape, strict=False)]
+            if min((count for _, count in more), default=0) < 0:
+                raise SummaryError(f"{name} of shape {value.shape}: {dim} cannot shrink to {size}")
+            return np.pad(value, more) if dim in dims else value
+
+        values = {name: padded(name, value) for name, value in self.values.items()}
+        return replace(self, values=values, pair_values={n: padded(n, v) for n, v in self.pair_values.items()})
+
     def merge(self, keep: int, drop: int) -> Summary:
         """Cluster ``keep`` absorbs ``drop`` (eqs. 4.1-4.3).
 
@@ -380,7 +397,18 @@ class Fade:
         return summary.scale(self.factor)
 
 
-Edit = InsertEmpty | Take | Merge | Exchange | Forget | Fade
+@dataclass(frozen=True)
+class Widen:
+    """Recorded :meth:`Summary.widen`: the axis ``dim`` has ``size`` places from now on."""
+
+    dim: str
+    size: int
+
+    def apply(self, summary: Summary, parts: Mapping[str, Summary]) -> Summary:
+        return summary.widen(self.dim, self.size)
+
+
+Edit = InsertEmpty | Take | Merge | Exchange | Forget | Fade | Widen
 
 NO_PARTS: Mapping[str, Summary] = {}
 
@@ -397,8 +425,8 @@ def replay(summary: Summary, edits: Iterable[Edit], parts: Mapping[str, Summary]
 
 def follow(parts: Mapping[str, Summary], edit: Edit) -> Mapping[str, Summary]:
     """Statistics of trials after an edit, so that they can be exchanged after others."""
-    if isinstance(edit, Fade):
-        return {name: part.scale(edit.factor) for name, part in parts.items()}
+    if isinstance(edit, Fade | Widen):
+        return {name: edit.apply(part, NO_PARTS) for name, part in parts.items()}
     if not isinstance(edit, Merge | Exchange) or all(part.links is None for part in parts.values()):
         return parts
     ids = parts[edit.trial].ids if isinstance(edit, Exchange) else np.zeros(0, np.int64)

@@ -247,7 +247,7 @@ def require_atoms(total: Survey | None) -> Survey:
 
 
 def checksum(batch: Batch) -> int:
-    """CRC-32 of shape, kind, values and weights of a batch."""
+    """CRC-32 of shape, kind, values and weights of a batch; columns are counted as it was read."""
     if isinstance(batch.x, np.ndarray):
         parts = [batch.x]
     else:
@@ -258,7 +258,8 @@ def checksum(batch: Batch) -> int:
         parts.append(batch.groups)
     # index arrays may be 32 or 64 bit, depending on where the batch came from
     kinds = [np.dtype(np.int64) if p.dtype.kind == "i" else p.dtype for p in parts]
-    value = zlib.crc32(repr((batch.x.shape, batch.is_sparse, [str(kind) for kind in kinds])).encode())
+    shape = batch.x.shape if batch.read_width is None else (batch.n_atoms, batch.read_width)
+    value = zlib.crc32(repr((shape, batch.is_sparse, [str(kind) for kind in kinds])).encode())
     for part, kind in zip(parts, kinds, strict=True):
         rows = max(1, _TILE_BYTES // (8 * max(1, part[:1].size)))
         for start in range(0, len(part) if part.size else 0, rows):

@@ -115,6 +115,15 @@ class NamingObservation(Protocol):
 
 
 @runtime_checkable
+class WideningObservation(Protocol):
+    """What an observation model of counts provides besides if its words may become more; their axis is ``"word"``."""
+
+    def with_more_words(self, size: int) -> Self:
+        """The same with ``size`` words, of which the last are new to it."""
+        ...
+
+
+@runtime_checkable
 class LevelObservation(Protocol):
     """An observation model that is about levels, which batches hold as places among them.
 

@@ -123,6 +123,11 @@ class Multinomial:
             each = each * (1.0 - common + common * survey.n_features / total * survey.mean)
         return replace(self, lam=each, common=0.0)  # it is in the numbers now
 
+    def with_more_words(self, size: int) -> Self:
+        """The same with ``size`` words; each new one has the smallest prior count of those known."""
+        each = known("lam", self.lam)
+        return replace(self, lam=np.concatenate([each, np.full(size - len(each), each.min())]))
+
     def _numbers(self) -> tuple[np.ndarray | float, float]:
         """``lam`` and ``common``, or their defaults."""
         if self.lam is None and self.common is None:

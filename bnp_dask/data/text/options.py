@@ -140,7 +140,8 @@ class Text:
     def analysis(self) -> Analysis:
         """What cuts a text into words, with the stop words themselves."""
         return Analysis(
-            self.lowercase, self.strip_accents, self.token_pattern, self.ngrams, _stop_words(self.stop_words)
+            *(self.lowercase, self.strip_accents, self.token_pattern, self.ngrams, _stop_words(self.stop_words)),
+            float(self.min_df) if isinstance(self.min_df, (float, np.floating)) else int(self.min_df),
         )
 
     def analysis_given(self) -> bool:

@@ -6,7 +6,8 @@ import hashlib
 import os
 import re
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import repeat
@@ -48,6 +49,8 @@ class Analysis:
         ``ngram_range``: shortest and longest run of words.
     stop_words
         Words that are left out, before runs are formed.
+    min_df
+        Least documents (int), or share of them (float), that a word needs to be one of the vocabulary.
     """
 
     lowercase: bool = True
@@ -55,6 +58,7 @@ class Analysis:
     token_pattern: str = r"(?u)\b\w\w+\b"
     ngrams: tuple[int, int] = (1, 1)
     stop_words: tuple[str, ...] = ()
+    min_df: int | float = 2
 
     def analyzer(self, stop: bool = True) -> Analyzer:
         """The function from a text to its words, in order, repeats included; ``stop=False`` leaves stop words in."""
@@ -73,6 +77,16 @@ class Analysis:
         except (re.error, ValueError) as error:
             raise SettingError(f"token_pattern={self.token_pattern!r}: {error}") from error
 
+    def new_words(self, texts: Iterable[str], known: Collection[str]) -> list[str]:
+        """Words of some texts that are not ``known``, in as many of these as ``min_df`` asks for; alphabetical."""
+        analyze, documents, n_texts = self.analyzer(), Counter[str](), 0
+        for text in texts:
+            documents.update(set(analyze(text)))
+            n_texts += 1
+        least = self.min_df * n_texts if isinstance(self.min_df, float) else self.min_df
+        held = set(known)
+        return sorted(word for word, count in documents.items() if count >= least and word not in held)
+
     def to_json(self) -> dict[str, Any]:
         """Settings as they are stored."""
         return {**asdict(self), "ngrams": list(self.ngrams), "stop_words": list(self.stop_words)}
@@ -87,6 +101,7 @@ class Analysis:
                 str(stored["token_pattern"]),
                 (int(stored["ngrams"][0]), int(stored["ngrams"][1])),
                 tuple(stored["stop_words"]),
+                stored.get("min_df", 2),  # older stores did not keep it
             )
         except (KeyError, TypeError, IndexError) as error:
             raise DataError(f"the stored settings of the vocabulary are damaged ({error!r}); ingest again") from error

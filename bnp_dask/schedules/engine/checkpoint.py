@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.core.batch import batch_from_arrays, batch_to_arrays
-from bnp_dask.core.summary import Edit, Exchange, Fade, Forget, InsertEmpty, Merge, Summary, Take
+from bnp_dask.core.summary import Edit, Exchange, Fade, Forget, InsertEmpty, Merge, Summary, Take, Widen
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.errors import StoreError
 from bnp_dask.model import Model
@@ -27,7 +27,7 @@ Arrays = dict[str, np.ndarray]
 GATHERED = "gathered"
 """How the names of arrays of gathered atoms begin."""
 
-EDITS: dict[str, type[Edit]] = {e.__name__: e for e in (InsertEmpty, Take, Merge, Exchange, Forget, Fade)}
+EDITS: dict[str, type[Edit]] = {e.__name__: e for e in (InsertEmpty, Take, Merge, Exchange, Forget, Fade, Widen)}
 
 NUMBERS = ("lap", "position", "step", "terms", "lap_elbo", "finished", "void", "calm", "calm_laps")
 

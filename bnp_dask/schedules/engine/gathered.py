@@ -42,6 +42,11 @@ class Gathered:
             some.append(piece)
             self.held += piece.nbytes
 
+    def widen(self, width: int) -> None:
+        """Columns of zeros behind those of the atoms in memory, ``width`` in all; files are widened when read."""
+        for some in self.pieces.values():
+            some[:] = [piece.widened(width) if isinstance(piece, Batch) else piece for piece in some]
+
     def write(self, files: PartFiles) -> None:
         """Put those that are in memory into files, one for each cluster."""
         for cluster, atoms in self.in_memory().items():
@@ -81,10 +86,12 @@ class GatheredAtoms(Mapping[int, Batch]):
         Gives where those lie that are not in memory.
     room
         Bytes of what was read that are kept in memory for the next who asks.
+    width
+        Columns of the data now, where files may be from before some were added.
     """
 
-    def __init__(self, gathered: Gathered, files: Callable[[], PartFiles], room: int) -> None:
-        self._gathered, self._files, self._room = gathered, files, room
+    def __init__(self, gathered: Gathered, files: Callable[[], PartFiles], room: int, width: int | None = None) -> None:
+        self._gathered, self._files, self._room, self._width = gathered, files, room, width
         self._held = gathered.in_memory()
         self._read: OrderedDict[int, Batch] = OrderedDict()
 
@@ -95,6 +102,7 @@ class GatheredAtoms(Mapping[int, Batch]):
         if cluster not in self._read:
             files = self._files()
             found = [batch_from_arrays(files.get(part), "gathered atoms") for part in parts]
+            found = found if self._width is None else [atoms.widened(self._width) for atoms in found]
             found += [self._held[cluster]] if cluster in self._held else []
             self._read[cluster] = concatenate(found)
         whole = self._read[cluster]

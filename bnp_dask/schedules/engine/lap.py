@@ -204,6 +204,6 @@ def plan_context(work: Work, state: State, taken: Collection[int] = ()) -> PlanC
         lap=state.lap,
         seed=work.seed,
         free={int(i) for i in value.ids} - set(taken),
-        atoms=GatheredAtoms(state.gathered, work.memo.part_files, work.room),
+        atoms=GatheredAtoms(state.gathered, work.memo.part_files, work.room, work.source.n_features),
         calm=state.calm,
     )

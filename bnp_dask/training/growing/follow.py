@@ -14,6 +14,7 @@ from bnp_dask.execute.base import Executor
 from bnp_dask.inputs.settings import positive_number, shown
 from bnp_dask.training.growing.incoming.feed import Feed
 from bnp_dask.training.growing.incoming.times import Time
+from bnp_dask.training.growing.incoming.words import NewWords
 from bnp_dask.training.growing.taking_in import KEPT, UpdateResult
 from bnp_dask.training.growing.update import update
 from bnp_dask.training.memory_plan import MEMORY
@@ -37,6 +38,7 @@ def follow(
     half_life: str | datetime.timedelta | None = None,
     keep: str | datetime.timedelta | None = None,
     time: Time | None = None,
+    new_words: NewWords | None = None,
     on_version: Callable[[UpdateResult], bool | None] | None = None,
 ) -> Iterator[UpdateResult]:
     """Look for new data again and again, and take in what there is.
@@ -46,7 +48,7 @@ def follow(
 
     Parameters
     ----------
-    store, revisit, laps, batch_size, client, memory, versions, half_life, keep, time, on_version
+    store, revisit, laps, batch_size, client, memory, versions, half_life, keep, time, new_words, on_version
         As for :func:`bnp_dask.update`.
     data
         A folder, a pattern such as ``"inbox/*.parquet"``, or a feed.
@@ -82,6 +84,7 @@ def follow(
         half_life=half_life,
         keep=keep,
         time=time,
+        new_words=new_words,
         on_version=on_version,
     )
     return _looks(look, every, stop)

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from bnp_dask.data.base import Source
 from bnp_dask.data.identity import fingerprint_of
+from bnp_dask.data.sources.placed import LEFT_OUT
 from bnp_dask.errors import DataError
 from bnp_dask.execute.base import Executor
+from bnp_dask.model import Posterior
 from bnp_dask.store.manifest import ROW
 from bnp_dask.training.growing.growing_run import GrowingRun
 from bnp_dask.training.growing.incoming.look import Looked, look_at
 from bnp_dask.training.growing.incoming.pieces import Known, Piece, content_of, naming
 from bnp_dask.training.growing.incoming.times import times_of
+from bnp_dask.training.growing.incoming.words import Counts, NewWords, Placed, n_words, place_in, widens
 from bnp_dask.training.memory_plan import MemoryPlan
 
 
@@ -28,8 +31,8 @@ class Given:
     ----------
     piece
         The piece.
-    source
-        Its batches.
+    counts
+        Its batches, with the columns that they have.
     batch_size, weights
         How it was opened, so that it can be opened again: atoms per batch, and place of the weights.
     files
@@ -37,21 +40,35 @@ class Given:
     """
 
     piece: Piece
-    source: Source
+    counts: Counts
     batch_size: int | None = None
     weights: str | None = None
     files: tuple[str, ...] | None = None
+    placed: Placed | None = None
+
+    @property
+    def source(self) -> Source:
+        """Its batches; with the words of the run where they have their places."""
+        return self.counts.source if self.placed is None else self.placed.source()
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether the run does not count some of its columns."""
+        place = None if self.placed is None else self.placed.place
+        return place is not None and bool((place == LEFT_OUT).any())
 
 
 @dataclass(frozen=True, eq=False)
 class Found:
     """Pieces that are new and what was seen of them, names of those that are known, and batches that give way.
 
-    Each new piece has its own batches in ``out`` that give way to it; none where that is empty.
+    Each new piece has its own batches in ``out`` that give way to it; none where that is empty.  ``base`` is the
+    posterior in force, with the words that are new.
     """
 
     new: list[tuple[Given, Looked]]
     known: tuple[str, ...]
+    base: Posterior
     out: tuple[tuple[int, ...], ...] = ()
 
     @property
@@ -75,8 +92,11 @@ class Found:
 
     @property
     def sources(self) -> list[Source]:
-        """Sources of the new pieces."""
-        return [given.source for given, _ in self.new]
+        """Sources of the new pieces, all with the words that the run has after them."""
+        if not widens(self.base.model):
+            return [given.source for given, _ in self.new]
+        placed = [given.placed for given, _ in self.new]
+        return [own.source(n_words(self.base)) for own in placed if own is not None]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -103,9 +123,11 @@ class Found:
             rows.append(own)
             name = given.source.name if given.piece.item is None else given.piece.name
             facts = {"place": given.piece.place, "name": name, "n_batches": len(own)}
-            facts |= {"fingerprint": fingerprint_of(given.source), "content": content_of(looked.rows["checksum"])}
+            facts |= {"fingerprint": fingerprint_of(given.source), "content": contents_of(given, looked)[0]}
             facts |= {"batch_size": given.batch_size, "weights": given.weights}
             more = {"files": given.files, "item": given.piece.item}
+            if given.placed is not None and widens(self.base.model):
+                more["n_words"] = n_words(given.placed.base)
             pieces.append({**facts, **{name: value for name, value in more.items() if value is not None}})
         return np.concatenate(rows), pieces
 
@@ -116,6 +138,7 @@ def look_for_new(
     executor: Executor,
     replaced: Collection[str] = (),
     forgotten: Collection[str] = (),
+    new_words: NewWords | None = None,
 ) -> Found:
     """Look at all pieces that a run does not have.
 
@@ -123,30 +146,62 @@ def look_for_new(
     that is ``forgotten`` is new whatever it holds.
     """
     known = known_to(run).without(forgotten)
-    had, new, contents = [], [], set()
+    had, new, taken, base = [], [], set(), run.base
+    places = [(place, n) for place, n in run.words_then() if place is not None]
     for one in given:
         piece, source = one.piece, one.source
         if piece.place is not None and known.has_place(piece, fingerprint_of(source)):
             had.append(piece.name)
             continue
         MemoryPlan(executor.memory_limit).require_batches(source)
+        words_then = None if piece.place in forgotten else dict(places).get(piece.place)
         with naming(piece):
-            looked = look_at(run.base, source, run.first, executor)
-        content = content_of(looked.rows["checksum"])
-        key = (piece.place, piece.item, content)
-        if known.has_content(piece, content, piece.place in replaced) or key in contents:
-            had.append(piece.name)
-            continue
-        contents.add(key)
+            one, looked = _looked_at(run, base, one, executor, new_words, words_then)
+            contents = contents_of(one, looked)
+            key = (piece.place, piece.item, contents[0])
+            if any(known.has_content(piece, c, piece.place in replaced) for c in contents) or key in taken:
+                had.append(piece.name)
+                continue
+            if words_then is not None and one.leaves_out:  # another content in its place may bring other words
+                one, looked = _looked_at(run, base, one, executor, new_words)
+        taken.add(key)
         new.append((one, looked))
+        assert one.placed is not None
+        base = one.placed.base
     if new and not sum(int(looked.rows["atoms"].sum()) for _, looked in new):
         raise DataError(f"{new[0][0].piece.name}: the new data have no atoms; nothing was taken")
-    return Found(new, tuple(had))
+    return Found(new, tuple(had), base)
+
+
+def _looked_at(
+    run: GrowingRun,
+    base: Posterior,
+    one: Given,
+    executor: Executor,
+    new_words: NewWords | None = None,
+    words_then: int | None = None,
+) -> tuple[Given, Looked]:
+    """Put the columns of a piece in their places, and look at it; ``words_then`` as in :func:`place_in`."""
+    widths = {n for _, n in run.words_then()}
+    placed = replace(one, placed=place_in(base, one.counts, new_words, widths, words_then))
+    assert placed.placed is not None
+    return placed, look_at(placed.placed.base, placed.source, run.first, executor)
+
+
+def contents_of(given: Given, looked: Looked) -> list[int]:
+    """Checksums by which a piece is known, the first of which is kept.
+
+    Counts of texts change with the words of the run, and the texts do not; older runs kept the former.
+    """
+    own = content_of(looked.rows["checksum"])
+    return [own] if given.counts.content is None else [given.counts.content, own]
 
 
 def all_new(run: GrowingRun, source: Source, executor: Executor) -> Found:
     """Look at data that count as new, whether or not the run has such."""
-    return Found([(Given(Piece(source, None), source), look_at(run.base, source, run.first, executor))], ())
+    given, looked = _looked_at(run, run.base, Given(Piece(source, None), Counts(source)), executor)
+    assert given.placed is not None
+    return Found([(given, looked)], (), given.placed.base)
 
 
 def known_to(run: GrowingRun) -> Known:

@@ -38,6 +38,7 @@ from bnp_dask.store import (
 from bnp_dask.store.checkpoint import Prepared
 from bnp_dask.training.growing.grown import Absent, GrownSource, survey_of
 from bnp_dask.training.growing.incoming.times import moment_of, times_of
+from bnp_dask.training.growing.incoming.words import n_words, placed_again, widens
 from bnp_dask.training.results import load, save
 from bnp_dask.training.run_settings import OPENED, Begun
 from bnp_dask.training.survey_pass import GROWTH, surveyed
@@ -73,6 +74,8 @@ class GrowingRun:
         As the run was begun with.
     times
         Newest time of the atoms of each batch, ``(B,)`` seconds; NaN where nobody knows.
+    widened
+        ``base`` with the words that an update brings; None where there are none.
     """
 
     store: RunStore | MemoryStore
@@ -90,6 +93,7 @@ class GrowingRun:
     seed: int
     moves: tuple[Move, ...]
     times: np.ndarray
+    widened: Posterior | None = None
 
     @staticmethod
     def open(store: RunStore) -> GrowingRun:
@@ -154,11 +158,34 @@ class GrowingRun:
     def source(self, new: Sequence[Source] = (), reads_old: bool = True) -> GrownSource:
         """All batches of the run, those of the last pieces from ``new``."""
         old = self.log.pieces[: len(self.log.pieces) - len(new)]
-        known = [self.first_source, *(self._reopened(piece, reads_old) for piece in old)]
+        first = self._placed(self.first_source, self.first.n_features)
+        known = [first, *(self._reopened(piece, reads_old) for piece in old)]
         if self.base.model.marginalises:
             known = [letting_miss(source) for source in known]
         name = str(self.store.path) if isinstance(self.store, RunStore) else "data"
         return GrownSource(name, [*known, *new])
+
+    @property
+    def counting(self) -> Posterior:
+        """The posterior in force, with the words of an update."""
+        return self.base if self.widened is None else self.widened
+
+    def words_then(self) -> list[tuple[str | None, int]]:
+        """Places of all data, None for those in memory, and how many words the run had with each."""
+        if not widens(self.base.model):
+            return []
+        opened = self.store.settings.get(OPENED) if isinstance(self.store, RunStore) else None
+        first = (None if opened is None else opened["place"], self.first.n_features)
+        return [first, *((piece["place"], self._words_then(piece)) for piece in self.log.pieces)]
+
+    def _words_then(self, piece: Mapping[str, Any]) -> int:
+        return int(piece.get("n_words", self.first.n_features))  # older runs never had more
+
+    def _placed(self, source: Source, words_then: int) -> Source:
+        """Data that the run has, opened again, with all words that it has now."""
+        if isinstance(source, Absent) and widens(self.base.model):
+            return replace(source, n_features=n_words(self.counting))
+        return placed_again(self.counting, source, words_then)
 
     def times_of_first(self, time: Any) -> np.ndarray:
         """Times of the first data, ``(B,)``: of a column where they have it, else the date in the name of the file."""
@@ -177,7 +204,7 @@ class GrowingRun:
         """All that does not change while the run is worked on; what is read is compared with its checksum."""
         source = self.source(reads_old=False) if source is None else source
         return Work(
-            self.base.model,
+            self.counting.model,
             source,
             self.survey(),
             executor,
@@ -198,10 +225,13 @@ class GrowingRun:
 
     def _reopened(self, piece: Mapping[str, Any], reads_old: bool) -> Source:
         facts = (piece["name"], piece["n_batches"], self.first.n_features, self.first.is_sparse)
+        n_then, columns = self._words_then(piece), self.counting.columns
         if piece["place"] is None or not reads_old:
-            return Absent(*facts, why="it was given as data in memory")
+            return self._placed(Absent(*facts, why="it was given as data in memory"), n_then)
         weights = piece.get("weights")  # older runs have none
-        return _opened(piece["place"], piece["batch_size"], weights, self.base.columns, *facts)
+        if columns is not None and widens(self.base.model):
+            columns = columns.first(n_then)
+        return self._placed(_opened(piece["place"], piece["batch_size"], weights, columns, *facts), n_then)
 
     def publish(self) -> None:
         """Put the version that the run stands at in force, wherever a kill left it."""
@@ -285,7 +315,7 @@ def commit(
 
 def _held(run: GrowingRun, state: State) -> Posterior:
     """Keep a state in memory as the next version; no summary of a batch is kept, since none is visited again."""
-    run.base = posterior = published(run, state)
+    run.base, run.widened = (posterior := published(run, state)), None
     run.version = run.newest = run.newest + 1
     run.store = MemoryStore()
     state.seen[:] = len(state.edits)
@@ -317,7 +347,9 @@ def published(run: GrowingRun, state: State) -> Posterior:
     """The posterior as readers know it."""
     assert state.posterior.summary is not None
     summary = renamed(state.posterior.summary, run.names)
-    return replace(state.posterior, ids=summary.ids, summary=summary, words=run.base.words, columns=run.base.columns)
+    return replace(
+        state.posterior, ids=summary.ids, summary=summary, words=run.counting.words, columns=run.counting.columns
+    )
 
 
 def clusters_of(posterior: Posterior) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from dataclasses import replace as changed
 from typing import TYPE_CHECKING, Any
 
 from bnp_dask.analysis.arguments import require_posterior
-from bnp_dask.analysis.matching import open_for
 from bnp_dask.core.location import Location
 from bnp_dask.data import as_source
 from bnp_dask.data.identity import opened_as
@@ -20,6 +19,7 @@ from bnp_dask.training.growing.found import Found, Given, look_for_new
 from bnp_dask.training.growing.growing_run import GrowingRun
 from bnp_dask.training.growing.incoming.pieces import Piece, pieces_of
 from bnp_dask.training.growing.incoming.times import Time
+from bnp_dask.training.growing.incoming.words import Counts, NewWords, open_counts, require_new_words
 from bnp_dask.training.growing.taking_in import KEPT, UpdateResult
 from bnp_dask.training.growing.taking_out import batches_of, held
 from bnp_dask.training.growing.update import rules_of, taken_in
@@ -40,6 +40,7 @@ def replace(
     memory: int | str = MEMORY,
     versions: int = KEPT,
     time: Time | None = None,
+    new_words: NewWords | None = None,
     on_version: Callable[[UpdateResult], bool | None] | None = None,
 ) -> UpdateResult:
     """Take in the data of a place anew, in place of what a run has from there: a corrected file, a longer sequence.
@@ -56,7 +57,7 @@ def replace(
     source
         Path or URL as it was given to ``train`` or ``update``; or a folder or pattern, of which those files are taken
         that have another content now.  Files are opened as they were before.  Data that were retired come back.
-    revisit, laps, client, memory, versions, on_version
+    revisit, laps, client, memory, versions, new_words, on_version
         As for :func:`bnp_dask.update`.
     time
         As for :func:`bnp_dask.update`; where that tells nothing, the new batches are from when the old ones were.  In
@@ -75,21 +76,22 @@ def replace(
         As :func:`bnp_dask.update`; nothing was replaced then.
     """
     rules = rules_of(revisit, laps, memory, versions, time=time, on_version=on_version)
+    require_new_words(new_words)
     place = path_text("source", source)
 
     def corrected(run: GrowingRun, executor: Executor) -> Found:
         is_held = held(run, run.state())
-        given = list(_given_again(run, place))
+        given = list(_given_again(run, place, new_words))
         old = {str(one.piece.place): [b for b in batches_of(run, str(one.piece.place)) if is_held[b]] for one in given}
         # of what was retired, nothing is known any more
         back = {name for name, batches in old.items() if not batches}
-        found = look_for_new(run, given, executor, old.keys(), back)
+        found = look_for_new(run, given, executor, old.keys(), back, new_words)
         return changed(found, out=tuple(tuple(old[name]) for name in found.names))
 
     return taken_in(store, rules, client, corrected)
 
 
-def _given_again(run: GrowingRun, source: str) -> Iterator[Given]:
+def _given_again(run: GrowingRun, source: str, new_words: NewWords | None) -> Iterator[Given]:
     """Pieces of a place, opened as they were before; SettingError for those that the run does not have."""
     base, first = require_posterior(run.base), run.on_disk.settings.get(OPENED)
     url = Location.of(source, None, "source").url
@@ -105,9 +107,9 @@ def _given_again(run: GrowingRun, source: str) -> Iterator[Given]:
             )
         size, weights = known["batch_size"], known.get("weights")
         if weights is None:
-            opened = open_for(base, piece.data, size, weights=True)
+            counts = open_counts(base, piece.data, size, new_words)
         else:
             opened = as_source(piece.data, batch_size=size, weights=weights, columns=base.columns)
-            opened = letting_miss(opened) if base.model.marginalises else opened
-        again = opened_as(piece.data, opened, size, weights) or {}
-        yield Given(piece, opened, size, weights, again.get("files"))
+            counts = Counts(letting_miss(opened) if base.model.marginalises else opened)
+        again = opened_as(piece.data, counts.source, size, weights) or {}
+        yield Given(piece, counts, size, weights, again.get("files"))

@@ -16,12 +16,14 @@ from bnp_dask.schedules import State, Work
 from bnp_dask.schedules.ageing import fade
 from bnp_dask.schedules.arrivals import visit_arrivals
 from bnp_dask.schedules.lineage import Lineage, inherited, told
+from bnp_dask.schedules.widening import widen
 from bnp_dask.training.callbacks import logger
 from bnp_dask.training.growing.ages import Line, Span, with_times
 from bnp_dask.training.growing.changes import Change, changes_between
 from bnp_dask.training.growing.found import Found
 from bnp_dask.training.growing.growing_run import GrowingRun, clusters_of, commit, extended, published
 from bnp_dask.training.growing.grown import Absent, GrownSource
+from bnp_dask.training.growing.incoming.words import n_words, widens
 from bnp_dask.training.growing.taking_out import held, take_out
 from bnp_dask.training.results import History
 
@@ -114,6 +116,9 @@ def take_in(run: GrowingRun, found: Found, rules: Rules, executor: Executor) -> 
 
     if ages.factor != 1.0:
         tell(fade(state, ages.factor))
+    if widens(found.base.model) and n_words(found.base) > n_words(run.base):
+        run.widened = found.base
+        tell(widen(state, found.base.model, n_words(found.base)))
     extended(state, n_new, ages.entering)
     reads_old = rules.revisit > 0 or rules.laps > 0
     source = run.source(found.sources, reads_old)

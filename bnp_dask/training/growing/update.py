@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from bnp_dask.analysis.arguments import require_posterior
-from bnp_dask.analysis.matching import open_for
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.blas import one_blas_thread
@@ -24,6 +23,7 @@ from bnp_dask.training.growing.growing_run import GrowingRun
 from bnp_dask.training.growing.incoming.feed import Feed
 from bnp_dask.training.growing.incoming.pieces import Piece, naming, pieces_of
 from bnp_dask.training.growing.incoming.times import Time, moment_of
+from bnp_dask.training.growing.incoming.words import NewWords, open_counts, require_new_words
 from bnp_dask.training.growing.taking_in import KEPT, Rules, UpdateResult, nothing_new, take_in
 from bnp_dask.training.memory_plan import MEMORY, parse_memory
 
@@ -46,6 +46,7 @@ def update(
     half_life: str | datetime.timedelta | None = None,
     keep: str | datetime.timedelta | None = None,
     time: Time | None = None,
+    new_words: NewWords | None = None,
     on_version: Callable[[UpdateResult], bool | None] | None = None,
 ) -> UpdateResult:
     """Let a run take in more data: append batches, visit them, decide moves, publish a version.
@@ -92,6 +93,12 @@ def update(
         that the run had when they came (those before the first that have one: as old as the oldest of these).  The
         newest time of all data is the run's clock, which never goes back: data that come late are older, and enter with
         the weight of their age.
+    new_words
+        Words that the run does not know, in counts (:class:`bnp_dask.Multinomial`).  ``"add"``: the vocabulary grows
+        by them, behind the words that it has; ``"drop"``: they are left out.  None: those of texts and of ingested
+        stores with a vocabulary are added, and other columns that are new are an error.  Columns are matched by name
+        where they have names, in any order; of those without, ``"add"`` takes what is behind the known ones as new.
+        See Notes.
     on_version
         Called with the result before it is published; ``False`` refuses it, and the run stays as it was.
 
@@ -111,21 +118,30 @@ def update(
 
     Notes
     -----
+    New words are appended piece by piece in the order of their columns; those of raw texts in alphabetical order, if as
+    many texts of the piece have them as ``Text.min_df`` asked for when the run's texts were ingested (an ingested store
+    has its own rule behind it).  Older data hold none of them.  Their prior count is the smallest that any word has: so
+    a run with an even prior, such as ``Multinomial(0.1)``, is one that knew all words from its start, while
+    ``common=`` is kept from the first data.  The objective changes by what is new in a row ``"widened"`` of the
+    history.  Earlier versions keep their vocabulary.  ``fresh`` is scored with the new words, at what the prior says.
+
     Hughes (2016), 3.5.3, "Memoized algorithm for streaming", and 4.2.3 for births at batches.
     """
     rules = rules_of(revisit, laps, memory, versions, half_life, keep, time, on_version)
+    require_new_words(new_words)
 
     def new_pieces(run: GrowingRun, executor: Executor) -> Found:
         base = require_posterior(run.base)
         pieces = data.pieces(run.log.pieces) if isinstance(data, Feed) else pieces_of(data)
-        return look_for_new(run, (_opened(base, piece, batch_size) for piece in pieces), executor)
+        given = (_opened(base, piece, batch_size, new_words) for piece in pieces)
+        return look_for_new(run, given, executor, new_words=new_words)
 
     return taken_in(store, rules, client, new_pieces)
 
 
-def _opened(base: Posterior, piece: Piece, batch_size: int | None) -> Given:
+def _opened(base: Posterior, piece: Piece, batch_size: int | None, new_words: NewWords | None) -> Given:
     with naming(piece):
-        return Given(piece, open_for(base, piece.data, batch_size, weights=True), batch_size)
+        return Given(piece, open_counts(base, piece.data, batch_size, new_words), batch_size)
 
 
 def rules_of(

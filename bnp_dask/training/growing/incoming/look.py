@@ -18,6 +18,7 @@ from bnp_dask.execute.base import Executor
 from bnp_dask.model import Posterior
 from bnp_dask.schedules.engine.bad_batches import survey_checked
 from bnp_dask.store.manifest import ROW
+from bnp_dask.training.growing.incoming.words import n_words, widens
 from bnp_dask.training.survey_pass import PER_BATCH, each_batch
 
 
@@ -73,10 +74,11 @@ class Looked:
 
 def look_at(posterior: Posterior, source: Source, first: Survey, executor: Executor) -> Looked:
     """Look at all batches of a piece; DataError when they are not like the run's ``first`` data, or cannot be read."""
-    if source.n_features != first.n_features or source.is_sparse != first.is_sparse:
+    needed = n_words(posterior) if widens(posterior.model) else first.n_features
+    if source.n_features != needed or source.is_sparse != first.is_sparse:
         kinds = {True: "words of sparse counts", False: "columns of dense rows"}
         raise DataError(
-            f"{source.name}: has {source.n_features} {kinds[source.is_sparse]}, and the run {first.n_features} "
+            f"{source.name}: has {source.n_features} {kinds[source.is_sparse]}, and the run {needed} "
             f"{kinds[first.is_sparse]}; nothing was taken"
         )
     shared = executor.share("posterior", posterior.light())

@@ -1,0 +1,251 @@
+"""Words of new data held against those of a run: which are known, which are new, and where their columns are put."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from bnp_dask.analysis.matching import columns_for, is_texts, open_for, vocabulary_of, words_of
+from bnp_dask.core.columns import Columns, few
+from bnp_dask.core.vocabulary import Words
+from bnp_dask.data import as_source
+from bnp_dask.data.base import Source, columns_of
+from bnp_dask.data.sources.placed import LEFT_OUT, placed
+from bnp_dask.errors import DataError, SettingError
+from bnp_dask.inputs.settings import one_of
+from bnp_dask.model import Model, Posterior
+from bnp_dask.observation.base import WideningObservation
+
+NewWords = Literal["add", "drop"]
+"""What becomes of words that a run does not know."""
+
+WORD = "word"
+
+
+def widens(model: Model) -> bool:
+    """Whether the words of a model may become more."""
+    return isinstance(model.observation, WideningObservation)
+
+
+def require_new_words(value: Any) -> None:
+    """SettingError unless this is a rule for words that a run does not know, or None."""
+    one_of("new_words", value, ("add", "drop", None))
+
+
+def n_words(posterior: Posterior) -> int:
+    """Words that a posterior counts."""
+    return int(posterior.model.observation.sizes[WORD])
+
+
+def names_of(posterior: Posterior) -> tuple[str, ...] | None:
+    """Words that a posterior counts; None where it knows columns by their places only."""
+    if posterior.words is not None:
+        return posterior.words.words
+    named = posterior.columns is not None and posterior.columns.shown is not None
+    return posterior.columns.features if named and posterior.columns is not None else None
+
+
+# -- opening ------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """Counts as they were given.
+
+    Parameters
+    ----------
+    source
+        Their batches, with the columns of the data.
+    names
+        What these columns are called, ``(V,)``; None where they have no names, and lie as those of the run.
+    content
+        Checksum of the texts that they were made from; None for others.
+    """
+
+    source: Source
+    names: tuple[str, ...] | None = None
+    content: int | None = None
+
+
+def open_counts(base: Posterior, data: Any, batch_size: int | None, new_words: NewWords | None) -> Counts:
+    """Open data of a run whose words may become more, with all columns that they have."""
+    if not widens(base.model):
+        if new_words is not None:
+            kind = type(base.model.observation).__name__
+            raise SettingError(
+                f"new_words={new_words!r}: the run's likelihood is {kind}, which has no words; leave it out"
+            )
+        return Counts(open_for(base, data, batch_size, weights=True))
+    if is_texts(data):
+        return _counts_of_texts(base, data, batch_size, new_words)
+    if base.columns is not None and base.columns.shown is not None:
+        return _counts_of_columns(base, data, batch_size, new_words)
+    columns = columns_for(base, weights=True)
+    source = as_source(data, batch_size=batch_size, columns=columns)
+    words = None if base.words is None else words_of(source)
+    if words is not None:
+        return Counts(source, words.words)
+    found = columns_of(source)
+    if base.words is None or found is None:
+        return Counts(source)
+    missing = [name for name in base.words.words if name not in set(found.features)]
+    if new_words is None and (missing or len(found.features) > len(base.words)):
+        open_for(base, source)  # says what is wrong
+    return Counts(source, found.features)
+
+
+def _counts_of_texts(
+    base: Posterior, texts: Sequence[Any], batch_size: int | None, new_words: NewWords | None
+) -> Counts:
+    """Counts of raw texts: known words, then new ones in alphabetical order."""
+    known = vocabulary_of(base)
+    wrong = next((i for i, text in enumerate(texts) if not isinstance(text, str)), None)
+    if wrong is not None:
+        raise DataError(f"text {wrong} is {type(texts[wrong]).__name__}; needs str")
+    content = zlib.crc32("\0".join(texts).encode("utf-8", "surrogatepass"))
+    words = known.words
+    if new_words != "drop" and known.analysis is not None:
+        words = (*words, *known.analysis.new_words(texts, words))
+    counts = replace(known, words=words).counts(texts)
+    return Counts(as_source(counts, batch_size=batch_size), words, content)
+
+
+def _counts_of_columns(base: Posterior, data: Any, batch_size: int | None, new_words: NewWords | None) -> Counts:
+    """Counts of tables, whose columns have names."""
+    known = columns_for(base, weights=True)
+    assert known is not None
+    if new_words is None:
+        try:
+            source = open_for(base, data, batch_size, weights=True)
+        except DataError as error:
+            if not isinstance(columns_of(as_source(data)), Columns):
+                raise
+            raise DataError(f'{error}; new_words="add" takes columns of words as they are named') from error
+        found = columns_of(source)
+        return Counts(source, None if found is None else found.features)
+    found = columns_of(as_source(data))
+    if found is None:
+        return Counts(as_source(data, batch_size=batch_size, columns=known))
+    apart = {*known.roles.names, *known.others}
+    layout = [c for c in zip(found.names, found.kinds, found.widths, strict=True) if c[0] not in apart]
+    names, kinds, widths = zip(*layout, strict=True) if layout else ((), (), ())
+    own = replace(known, names=names, kinds=kinds, widths=widths)
+    return Counts(as_source(data, batch_size=batch_size, columns=own), own.features)
+
+
+# -- placing ------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """Counts whose columns have their places.
+
+    Parameters
+    ----------
+    counts
+        As they were given.
+    place
+        Of each column, ``(V,)``; None: as they lie.
+    base
+        The posterior in force, which counts their words.
+    """
+
+    counts: Counts
+    place: np.ndarray | None
+    base: Posterior
+
+    def source(self, width: int | None = None) -> Source:
+        """The batches with all words of a run, ``width`` of them."""
+        if not widens(self.base.model):
+            return self.counts.source
+        return placed(self.counts.source, n_words(self.base) if width is None else width, self.place)
+
+
+def place_in(
+    base: Posterior, counts: Counts, new_words: NewWords | None, widths: Collection[int], most: int | None = None
+) -> Placed:
+    """Put the columns of counts where a run has them, and widen the posterior by what is new.
+
+    Parameters
+    ----------
+    base
+        The posterior so far.
+    counts
+        What was given.
+    new_words
+        ``"drop"``: what is new is left out.  None: what has no name, or is a column of a table, may not be new.
+    widths
+        How many words the run had after each of its pieces.
+    most
+        Of data that were taken in before: how many words the run had then; later ones are left out of them.
+
+    Raises
+    ------
+    DataError
+        There are more columns, or fewer, and nothing tells which.
+    """
+    if not widens(base.model):
+        return Placed(counts, None, base)
+    known, n_columns = names_of(base), counts.source.n_features
+    if counts.names is None or known is None:
+        return _by_position(base, counts, new_words, widths)
+    index = {name: i for i, name in enumerate(known[:most])}
+    place = np.array([index.get(name, LEFT_OUT) for name in counts.names], np.int64)
+    new = np.flatnonzero(place == LEFT_OUT)
+    if len(new) and most is None and new_words != "drop":
+        base = widened(base, [counts.names[i] for i in new.tolist()])
+        place[new] = np.arange(len(known), len(known) + len(new))
+    if n_columns and (place == LEFT_OUT).all():
+        raise DataError(
+            f"{counts.source.name}: none of its {n_columns} words ({few(counts.names)}) is one of the run's "
+            f"({few(known)}); nothing was taken"
+        )
+    return Placed(counts, place, base)
+
+
+def _by_position(base: Posterior, counts: Counts, new_words: NewWords | None, widths: Collection[int]) -> Placed:
+    """Columns without names lie as those of the run; a run grows by those behind them where that is said."""
+    now, found = n_words(base), counts.source.n_features
+    if found == now or found in widths:
+        return Placed(counts, None, base)
+    if found > now and new_words == "add" and names_of(base) is None:
+        return Placed(counts, None, widened(base, found - now))
+    if found > now and new_words == "drop":
+        return Placed(counts, np.where(np.arange(found) < now, np.arange(found), LEFT_OUT), base)
+    advice = "" if names_of(base) is not None else '; new_words="add" appends those that come behind'
+    kind = "words of sparse counts" if counts.source.is_sparse else "columns of dense rows"
+    raise DataError(
+        f"{counts.source.name}: has {found} {kind} without names, and the run {now}{advice}; nothing was taken"
+    )
+
+
+def widened(base: Posterior, new: Sequence[str] | int) -> Posterior:
+    """A posterior that counts more words, by their names or so many without, at what the prior says of them."""
+    assert base.summary is not None
+    count = new if isinstance(new, int) else len(new)
+    observation: Any = base.model.observation
+    size = n_words(base) + count
+    model = replace(base.model, observation=observation.with_more_words(size))
+    found = model.global_step(base.summary.widen(WORD, size))
+    words, columns = base.words, base.columns
+    if words is not None and not isinstance(new, int):
+        words = Words.of((*words.words, *new), words.analysis)
+    elif columns is not None and not isinstance(new, int):
+        kinds = (*columns.kinds, *(columns.kinds[-1],) * count)
+        columns = replace(columns, names=(*columns.names, *new), kinds=kinds, widths=(*columns.widths, *(1,) * count))
+    return replace(found, words=words, columns=columns)
+
+
+def placed_again(base: Posterior, source: Source, most: int) -> Source:
+    """Data that a run has, opened again, with all words of the run; ``most`` as in :func:`place_in`."""
+    if not widens(base.model):
+        return source
+    known, names = names_of(base), None
+    if base.words is not None and (words := words_of(source)) is not None:
+        names = words.words
+    elif known is not None and (found := columns_of(source)) is not None:
+        names = found.features
+    if names is None or known is None:
+        return placed(source, n_words(base), None)
+    index = {name: i for i, name in enumerate(known[:most])}
+    return placed(source, n_words(base), np.array([index.get(name, LEFT_OUT) for name in names], np.int64))
