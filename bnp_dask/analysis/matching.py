@@ -8,12 +8,13 @@ import numpy as np
 from scipy import sparse
 
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.columns import Columns
+from bnp_dask.core.columns import Columns, few
 from bnp_dask.core.vocabulary import Words
 from bnp_dask.data import Analysis, Vocabulary, as_source, load_vocabulary
 from bnp_dask.data.base import Source, columns_of
 from bnp_dask.data.sources.missing import opened
 from bnp_dask.data.sources.named import matched
+from bnp_dask.data.sources.placed import placed
 from bnp_dask.data.sources.zarr_counts import ZarrCountsSource
 from bnp_dask.errors import DataError
 from bnp_dask.model import Model, Posterior
@@ -44,7 +45,7 @@ def open_for(posterior: Posterior, data: Any, batch_size: int | None = None, wei
     source = opened(data, posterior.model.marginalises, batch_size, columns=columns)
     if columns is None and posterior.words is not None and columns_of(source) is not None:
         source = matched(source, Columns.of(posterior.words.words))
-    check_vocabulary(posterior, source)
+    source = _in_known_words(posterior, source)
     _check_width(posterior, source)
     return source
 
@@ -98,13 +99,19 @@ def counts_of(posterior: Posterior, texts: Any) -> sparse.csr_array:
     return vocabulary_of(posterior).counts(texts)
 
 
-def check_vocabulary(posterior: Posterior, source: Source) -> None:
-    """DataError when a store of counts has other words than those the posterior was trained with."""
+def _in_known_words(posterior: Posterior, source: Source) -> Source:
+    """A store of counts with its columns where the posterior has their words; DataError when it has others besides."""
     if posterior.words is None or not isinstance(source, ZarrCountsSource) or source.vocabulary_digest is None:
-        return
-    if source.vocabulary_digest != posterior.words.digest:
+        return source
+    if source.vocabulary_digest == posterior.words.digest:
+        return source
+    index = {name: i for i, name in enumerate(posterior.words.words)}
+    words = load_vocabulary(source).words
+    unknown = [word for word in words if word not in index]
+    if unknown:
         raise DataError(
             f"{source.name}: its vocabulary of {source.n_features} words is not the one that the posterior was trained "
-            f"with ({len(posterior.words)} words): the same column would be another word. Ingest the texts again with "
-            "vocabulary=STORE, the store that the posterior was trained on, or predict from the raw texts"
+            f"with ({len(posterior.words)} words), which lacks {len(unknown)} of them: {few(unknown)}. Ingest the "
+            "texts again with vocabulary=STORE, the store that it was trained on, or predict from the raw texts"
         )
+    return placed(source, len(posterior.words), np.array([index[word] for word in words], np.int64))

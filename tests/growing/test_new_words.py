@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
-import pandas as pd
 import pytest
 from scipy import sparse
 
 import bnp_dask as bnp
-from bnp_dask.errors import DataError, SettingError
-from bnp_dask.execute.serial import SerialExecutor
+from bnp_dask.errors import DataError
 from bnp_dask.execute.threads import ThreadExecutor
-from bnp_dask.store import RunStore
+from bnp_dask.training.growing import growing_run
 from tests.growing.parts import begin, bits_of, gap, grow
 from tests.growing.test_update import COMMITTED, RECORDED, dying
 
@@ -44,6 +44,8 @@ WORDS = [f"word{i:02d}" for i in range(V)]
 def store(folder, number, words):
     """An ingested store of one day over some words, in that order; its path."""
     place = folder / f"day{number}.zarr"
+    if place.exists():
+        return place
     index = [WORDS.index(word) for word in words]
     sparse.save_npz(folder / "counts.npz", sparse.csr_matrix(counts(number, max(index) + 1)[:, index]))
     (folder / "words.txt").write_text("\n".join(words))
@@ -51,13 +53,88 @@ def store(folder, number, words):
     return place
 
 
-@pytest.mark.parametrize("kind", ["topics", "lda", "mixture"])
-def test_growing_equals_knowing_all_words_from_the_start(tmp_path, kind):
-    moves = ()
+@pytest.mark.parametrize(("kind", "laps", "exact"), [("mixture", 2, 1e-10), ("topics", 15, 1e-5)])
+def test_growing_equals_knowing_all_words_from_the_start(tmp_path, kind, laps, exact):
+    ends = {}
     for name, width in (("grown", 16), ("final", V)):
-        x = counts(0, 16)
-        first = bnp.as_source(sparse.csr_array(np.pad(x, ((0, 0), (0, width - 16)))), batch_size=10)
-        begin(tmp_path / name, first, model=MODELS[kind], moves=moves, k=3)
-        last = grow(tmp_path / name, rows(1, V), new_words="add", laps=0)
-    a, b = bnp.load(tmp_path / "grown"), bnp.load(tmp_path / "final")
-    print(kind, abs(a.summary["x"] - b.summary["x"]).max(), last.history[-1]["elbo"])
+        first = sparse.csr_array(np.pad(counts(0, 16), ((0, 0), (0, width - 16))))
+        begin(tmp_path / name, bnp.as_source(first, batch_size=10), model=MODELS[kind], moves=(), k=3)
+        found = grow(tmp_path / name, rows(1, V), new_words="add", laps=laps)
+        ends[name] = found.history[-1]["elbo"], found.posterior.summary["x"]
+    (elbo, x), (expected, final) = ends["grown"], ends["final"]
+    # documents of topic models stop where their own objective no longer rises by much
+    assert elbo == pytest.approx(expected, rel=exact)
+    np.testing.assert_allclose(x, final, rtol=exact, atol=100 * exact)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_statistics_and_objective_of_old_data_are_those_of_the_wider_model(tmp_path, kind):
+    begin(tmp_path / "run", rows(0, 16), model=MODELS[kind])
+    before = bnp.load(tmp_path / "run")
+    found = grow(tmp_path / "run", rows(1, V), new_words="add")
+    row = found.history[0]
+    assert (row["action"], row["words"], row["gain"]) == ("widened", V - 16, None)
+    lam = before.model.observation.lam
+    wide = np.concatenate([lam, np.full(V - 16, lam.min())])
+    np.testing.assert_array_equal(found.posterior.model.observation.lam, wide)
+    padded = {**before.summary.values, "x": np.pad(before.summary["x"], ((0, 0), (0, V - 16)))}
+    summary = replace(before.summary, values=padded)
+    model = replace(before.model, observation=bnp.Multinomial(wide))
+    expected = sum(model.elbo(model.global_step(summary), summary).values())
+    assert row["elbo"] == pytest.approx(expected, rel=1e-12)
+    assert gap(tmp_path / "run") < 1e-12
+    assert found.posterior.summary["x"].sum() == pytest.approx(80 * 50)
+    assert bnp.load(tmp_path / "run@0").summary["x"].shape[1] == 16
+
+
+def test_columns_of_stores_are_put_where_the_run_has_their_words(tmp_path):
+    paths = [store(tmp_path, 0, WORDS[:12]), store(tmp_path, 1, WORDS[15:3:-1]), store(tmp_path, 2, WORDS[6:20])]
+    begin(tmp_path / "run", paths[0], model=MODELS["topics"], batch_size=None)
+    for path in paths[1:]:
+        found = grow(tmp_path / "run", path, batch_size=None, revisit=2)
+        assert gap(tmp_path / "run") < 1e-12
+    words = found.posterior.words.words
+    assert words == (*WORDS[:12], *WORDS[15:11:-1], *WORDS[16:20])
+    expected = dict.fromkeys(WORDS, 0.0)
+    for number, own in enumerate((WORDS[:12], WORDS[15:3:-1], WORDS[6:20])):
+        index = [WORDS.index(word) for word in own]
+        for word, total in zip(own, counts(number, max(index) + 1)[:, index].sum(axis=0), strict=True):
+            expected[word] += total
+    sums = found.posterior.summary["x"].sum(axis=0)
+    np.testing.assert_allclose(sums, [expected[word] for word in words], rtol=1e-9)
+    assert bnp.load(tmp_path / "run@1").words.words == words[:16]
+    for path in paths:
+        assert grow(tmp_path / "run", path, batch_size=None).known == (str(path),)
+        assert np.isfinite(bnp.score(found.posterior, path))
+    with pytest.raises(DataError, match="word16"):
+        bnp.score(bnp.load(tmp_path / "run@1"), paths[2])
+
+
+def growing_by_words(folder, store_of_run, client=None, kill=None, monkeypatch=None):
+    """Bits of a run of four days of stores, each with words of its own, taken in one by one."""
+    paths = [store(folder, number, WORDS[3 * number : 3 * number + 10]) for number in range(4)]
+    begin(store_of_run, paths[0], model=MODELS["topics"], batch_size=None)
+    for path in paths[1:]:
+        if kill is not None:
+            (owner, name), when = kill
+            with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+                patch.setattr(owner, name, dying(getattr(owner, name), when))
+                grow(store_of_run, path, batch_size=None, revisit=0.5)
+        grow(store_of_run, path, client=client, batch_size=None, revisit=0.5)
+    return bits_of(store_of_run)
+
+
+def test_kills_workers_and_where_gathered_atoms_lie_do_not_change_bits(tmp_path, monkeypatch):
+    quiet = growing_by_words(tmp_path, tmp_path / "quiet")
+    assert gap(tmp_path / "quiet") < 1e-12
+    assert any(row["action"] != "new" and row.get("moves") for row in quiet[0])
+    for name, kill in (("recorded", (RECORDED, "after")), ("committed", (COMMITTED, "after"))):
+        assert growing_by_words(tmp_path, tmp_path / name, kill=kill, monkeypatch=monkeypatch)[0] == quiet[0]
+    executor = ThreadExecutor(3)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(growing_run, "EMBEDDED", 0)
+            found = growing_by_words(tmp_path, tmp_path / "threads", client=executor)
+    finally:
+        executor.close()
+    assert found[0] == quiet[0] and found[2] == quiet[2]
