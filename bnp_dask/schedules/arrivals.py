@@ -146,7 +146,7 @@ def _plan(work: Work, state: State, turn: Round, new: Sequence[int], rounds: boo
     gives_way = not work.model.structure.policy.splits_beside_trials  # births at batches, to trials
     if rounds and not turn.is_open and gives_way:
         _begin_round(work, state, turn)
-    splits = _splits(work, state, new)
+    splits = _splits(work, state, new, rounds)
     if rounds and not turn.is_open:
         _begin_round(work, state, turn, {split.target for split in splits.values()})
     state.plan = replace(state.plan, splits=splits)
@@ -166,8 +166,11 @@ def abandon(state: State, turn: Round) -> None:
     turn.is_open = False
 
 
-def _splits(work: Work, state: State, new: Sequence[int]) -> dict[int, Any]:
-    """Births at new batches, one for each; none of topics, whose documents elsewhere would have no weight for them."""
+def _splits(work: Work, state: State, new: Sequence[int], rounds: bool) -> dict[int, Any]:
+    """Births at new batches, one for each; none of topics, whose documents elsewhere would have no weight for them.
+
+    ``rounds`` says whether a round may begin with the same clusters.
+    """
     births = [m for m in work.moves if isinstance(m, Birth)]
     plan = state.plan
     policy = work.model.structure.policy
@@ -177,7 +180,13 @@ def _splits(work: Work, state: State, new: Sequence[int]) -> dict[int, Any]:
     context = plan_context(work, state, taken)
     context.lap = 2 * state.lap + 1  # models of sequences look at batches in odd laps
     found = plan_lap([replace(birth, where="batch", share=1.0, windows=0) for birth in births[:1]], context).splits
-    return {batch: found[batch] for batch in new if batch in found}
+    splits = {batch: found[batch] for batch in new if batch in found}
+    if not policy.splits_beside_trials:
+        return splits
+    # clusters of a round that begins after this are in its proposals, but for the targets
+    targets = {split.target for split in splits.values()}
+    free = targets if rounds else {int(i) for i in state.posterior.ids} - taken
+    return {batch: replace(split, instead=tuple(sorted(free))) for batch, split in splits.items()}
 
 
 def _stretch(

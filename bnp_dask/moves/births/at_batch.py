@@ -23,10 +23,10 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class Born:
-    """An accepted birth at a batch: the total, the batch's summary, the new posterior, terms, ids and gain."""
+    """An accepted birth at batches: the total, the batches' summaries, the new posterior, terms, ids and gain."""
 
     total: RunningTotal
-    summary: Summary
+    summaries: tuple[Summary, ...]
     posterior: Posterior
     terms: dict[str, float]
     new_ids: tuple[int, ...]
@@ -70,8 +70,25 @@ def consider_split(
     born, gain
         The accepted birth or None, and the gain in nats of the best way found.
     """
-    judge = _Judge(model, total, terms, summary, target, newborn)
-    owner: list[int | None] = [None] * newborn.n_clusters
+    return consider_splits(model, total, terms, [(summary, newborn)], target, recent, memory, stays)
+
+
+def consider_splits(
+    model: Model,
+    total: RunningTotal,
+    terms: dict[str, float],
+    parts: Sequence[tuple[Summary, Summary]],
+    target: int,
+    recent: Sequence[int],
+    memory: Memory,
+    stays: bool = False,
+) -> tuple[Born | None, float]:
+    """Decide one birth at several batches, whose newborn clusters are the same ones, as :func:`consider_split` does.
+
+    ``parts`` are the statistics of each batch, and of the newborn clusters in it.
+    """
+    judge = _Judge(model, total, terms, parts, target)
+    owner: list[int | None] = [None] * judge.newborn.n_clusters
     best = judge.evaluate(owner)
     for j, candidates in judge.likely_homes(recent, stays):
         for home in candidates:
@@ -89,19 +106,21 @@ def consider_split(
 
 
 class _Judge:
-    """Evaluates ways to give a batch's share of one cluster to new or recently born ones."""
+    """Evaluates ways to give the share of some batches in one cluster to new or recently born ones."""
 
     def __init__(
         self,
         model: Model,
         total: RunningTotal,
         terms: dict[str, float],
-        summary: Summary,
+        parts: Sequence[tuple[Summary, Summary]],
         target: int,
-        newborn: Summary,
     ) -> None:
         self.model, self.total, self.terms = model, total, terms
-        self.summary, self.target, self.newborn = summary, target, newborn
+        self.parts, self.target = parts, target
+        self.newborn = parts[0][1]
+        for _, newborn in parts[1:]:
+            self.newborn = self.newborn + newborn
 
     def evaluate(self, owner: Sequence[int | None], new_ids: Sequence[int] | None = None) -> Born:
         """The state in which newborn cluster j joins cluster ``owner[j]``, or stays on its own for None."""
@@ -111,19 +130,20 @@ class _Judge:
         receivers = [names[j] if home is None else home for j, home in enumerate(owner)]
         homes = [home for home in owner if home not in (None, self.target)]
         donors = [self.target, *homes]
-        part = replace(self.newborn, ids=np.array(receivers, np.int64))
-        if self.target not in receivers:
-            part = part.insert_empty([self.target])
-        batch = self.summary.exchange(donors, replace(part, links=_links_to(self.summary.ids, donors, part)))
-        total = self.total.copy()
+        total, batches = self.total.copy(), []
         total.high, total.low = total.high.insert_empty(ids), total.low.insert_empty(ids)
-        total.subtract(self.summary.insert_empty(ids))
-        total.add(batch)
+        for summary, newborn in self.parts:
+            part = replace(newborn, ids=np.array(receivers, np.int64))
+            if self.target not in receivers:
+                part = part.insert_empty([self.target])
+            batches.append(summary.exchange(donors, replace(part, links=_links_to(summary.ids, donors, part))))
+            total.subtract(summary.insert_empty(ids))
+            total.add(batches[-1])
         value = total.value()
         posterior = self.model.global_step(value)
         terms = self.model.elbo(posterior, value)
         gain = sum(terms[name] - self.terms[name] for name in terms)
-        return Born(total, batch, posterior, terms, tuple(ids), tuple(homes), gain)
+        return Born(total, tuple(batches), posterior, terms, tuple(ids), tuple(homes), gain)
 
     def with_ids(self, born: Born, owner: Sequence[int | None], memory: Memory) -> Born:
         """The same with ids that last."""
@@ -155,6 +175,30 @@ class _Judge:
             order = np.argsort(-gains, kind="stable")[:2]
             out.append([int(recent[i]) for i in order if gains[i] > 0])
         return out
+
+
+def alike(model: Model, newborns: Sequence[Summary]) -> list[list[int]]:
+    """Positions of newborn clusters, one of each batch, in groups whose union costs the data term nothing.
+
+    Each joins the group that it looks most like; a day that is one new cluster is one group, however it was cut.
+    """
+    groups: list[list[int]] = []
+    sums: list[Summary] = []
+    for i, newborn in enumerate(newborns):
+        gains = [_gain_of_union(model, own, newborn) for own in sums]
+        best = int(np.argmax(gains)) if gains else -1
+        if best < 0 or gains[best] <= 0:
+            groups.append([i])
+            sums.append(newborn)
+        else:
+            groups[best].append(i)
+            sums[best] = sums[best] + newborn
+    return groups
+
+
+def _gain_of_union(model: Model, a: Summary, b: Summary) -> float:
+    both = replace(a, ids=np.array([0], np.int64)).exchange([], replace(b, ids=np.array([1], np.int64)))
+    return float(data_gains(model, both, np.array([[0, 1]]))[0])
 
 
 def _links_to(ids: np.ndarray, donors: Sequence[int], part: Summary) -> Links | None:

@@ -303,20 +303,46 @@ def visit_and_split(
     """Local step on a batch that also tries to split one cluster, using the atoms of this batch alone."""
     model = posterior.model
     found = model.visit(posterior, batch, pairs, trials, (split.target,))
+    misfit = _misfit(posterior, found.summary, split)
+    target = split.target if misfit is None else misfit
+    if target != split.target:
+        found = model.visit(posterior, batch, pairs, trials, (target,))
     rng = child_rng(seed, *split.key)
-    atoms = model.gather(batch, found, split.target, batch.n_atoms, rng)
+    atoms = model.gather(batch, found, target, batch.n_atoms, rng)
     mass = model.mass(atoms)
     atoms = _some(model, atoms, split.sample, rng)
-    found = replace(found, members={}, split=split.target)
+    found = replace(found, members={}, split=target)
     fresh = None
     if atoms.n_atoms >= split.min_atoms:
         fresh = create(model, atoms, mass, (split.fresh, 2), split.refine, seed, (*split.key, 1))
+    if fresh is None and misfit is not None:
+        whole = found.summary.without_pairs().take([target])
+        return replace(found, newborn=replace(whole, ids=np.array([-1], np.int64)))
     if fresh is None:
         return found
     basis = replace(fresh, ids=-1 - np.arange(fresh.n_clusters))
-    trial = Trial("split", (split.target,), model.global_step(basis))
+    trial = Trial("split", (target,), model.global_step(basis))
     newborn = model.visit(posterior, batch, trials=(trial,)).parts["split"]
     return replace(found, newborn=newborn)
+
+
+def _misfit(posterior: Posterior, summary: Summary, split: Split) -> int | None:
+    """Cluster whose share of a batch would fit a cluster of its own better than that one, by the most; None for none.
+
+    Its own would have the prior as the only other evidence, so a share that looks like the rest of its cluster loses.
+    """
+    large = [i for i in split.instead if i in summary.ids and summary["N"][summary.position(i)] >= split.min_atoms]
+    if not large:
+        return None
+    model, shares = posterior.model, summary.without_pairs()
+    forecast = model.best_data_terms(shares.take(large)) - _held(posterior, shares)[shares.positions(np.array(large))]
+    best = int(np.argmax(forecast))
+    return large[best] if forecast[best] > 0 else None
+
+
+def _held(posterior: Posterior, shares: Summary) -> np.ndarray:
+    """Log likelihood of the shares at the parameters of their clusters, ``(K,)`` nats, without the base measure."""
+    return posterior.model.observation.score(posterior.observation, shares)
 
 
 def _some(model: Model, atoms: Batch, size: int, rng: np.random.Generator) -> Batch:

@@ -110,7 +110,10 @@ def state_from_saved(
         for i, (name, donors, focus, rest) in enumerate(numbers["trials"])
     ]
     proposals = tuple(_proposal_from_json(p) for p in numbers["proposals"])
-    splits = {b: Split(**{**split, "key": tuple(split["key"])}) for b, split in numbers["splits"]}
+    splits = {
+        b: Split(**{name: tuple(v) if isinstance(v, list) else v for name, v in split.items()})
+        for b, split in numbers["splits"]
+    }
     gather = _gather_from_json(*numbers["gather"])
     failures = {(kind, tuple(t)): tuple(counts) for kind, t, counts in numbers["failures"]}
     sweeps = {t: Sweep(tuple(r), summary(f"sweep{t}"), *rest) for t, r, *rest in numbers["sweeps"]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bnp_dask.schedules.engine.lap import keep, lose, try_split
+from bnp_dask.schedules.engine.lap import keep, lose, together, try_split
 from bnp_dask.schedules.engine.pipeline import Pipeline, Taken
 from bnp_dask.schedules.engine.state import State, Work, remember
 
@@ -52,9 +52,10 @@ def lose_with_step(work: Work, state: State, taken: Taken) -> Taken:
 def _keep(work: Work, state: State, taken: Taken, is_new: bool = False) -> list[dict[str, Any]]:
     """Remember the visits, and decide births at them; history rows of these."""
     rows = []
-    for batch, found in keep(work, state, taken, remember):
-        found, more = try_split(work, state, found, is_new)
-        remember(work, state, batch, found)
+    for some in together(state, keep(work, state, taken, remember)):
+        visits, more = try_split(work, state, [found for _, found in some], is_new)
+        for (batch, _), found in zip(some, visits, strict=True):
+            remember(work, state, batch, found)
         rows.extend(more)
     return rows
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from bnp_dask.core.summary import Edit, Forget, InsertEmpty
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.errors import NumericalError
 from bnp_dask.moves.base import Plan, PlanContext, record
-from bnp_dask.moves.births.at_batch import consider_split
+from bnp_dask.moves.births.at_batch import alike, consider_splits
 from bnp_dask.moves.engine import decide, plan_lap
 from bnp_dask.schedules.engine.bad_batches import require_enough, usable
 from bnp_dask.schedules.engine.gathered import Gathered, GatheredAtoms
@@ -106,36 +106,57 @@ def newer_clusters(state: State, found: Visit) -> list[int]:
     return [int(i) for i in ids[~np.isin(ids, found.summary.ids)]]
 
 
-def try_split(work: Work, state: State, found: Visit, is_new: bool = False) -> tuple[Visit, list[dict[str, Any]]]:
-    """Decide a birth at the batch just folded; the batch's statistics after it, and its history row.
+def together(state: State, visits: Sequence[tuple[int, Visit]]) -> list[list[tuple[int, Visit]]]:
+    """Batches just folded, in groups that decide a birth together.
 
-    At one that ``is_new`` to the run, the target may keep a part of it.
+    What would be a new cluster as a whole in several of them, and is alike, is one; all others are by themselves.
     """
-    recent = newer_clusters(state, found)
-    found = with_newer_clusters(state, found)
-    if found.split is None:
-        return found, []
-    target = found.split
-    if found.newborn is None:
+    groups: list[list[tuple[int, Visit]]] = []
+    wholes: dict[int, list[tuple[int, Visit]]] = {}
+    for batch, found in visits:
+        if found.split is None or found.newborn is None or found.newborn.n_clusters > 1:
+            groups.append([(batch, found)])
+        else:
+            wholes.setdefault(found.split, []).append((batch, found))
+    for some in wholes.values():
+        newborns = [found.newborn for _, found in some if found.newborn is not None]
+        groups += [[some[i] for i in own] for own in alike(state.model, newborns)]
+    return sorted(groups, key=lambda group: group[0][0])
+
+
+def try_split(
+    work: Work, state: State, visits: Sequence[Visit], is_new: bool = False
+) -> tuple[list[Visit], list[dict[str, Any]]]:
+    """Decide a birth at batches just folded; what is known of each after it, and its history row.
+
+    The newborn clusters of several batches are the same ones.  At those that are ``is_new`` to the run, the target may
+    keep a part of them.
+    """
+    recent = newer_clusters(state, visits[0])
+    visits = [with_newer_clusters(state, found) for found in visits]
+    target = visits[0].split
+    if target is None:
+        return visits, []
+    parts = [(found.summary, found.newborn) for found in visits if found.newborn is not None]
+    if not parts:
         state.memory.remember_failure("birth", (target,), _counts(state, target))
         why = "no split of this batch's atoms is better than none"
-        return found, [record("birth", (target,), (), None, False, why)]
+        return visits, [record("birth", (target,), (), None, False, why)]
     try:
-        born, gain = consider_split(
-            state.model, state.total, state.terms, found.summary, target, found.newborn, recent, state.memory, is_new
-        )
+        born, gain = consider_splits(state.model, state.total, state.terms, parts, target, recent, state.memory, is_new)
     except NumericalError as error:  # what is not finite is no gain; the state is as it was
         state.memory.remember_failure("birth", (target,), _counts(state, target))
-        return found, [record("birth", (target,), (), None, False, f"refused: {error}")]
+        return visits, [record("birth", (target,), (), None, False, f"refused: {error}")]
     if born is None:
         state.memory.remember_failure("birth", (target,), _counts(state, target))
-        return found, [record("birth", (target,), (), gain, False, "the objective would fall")]
+        return visits, [record("birth", (target,), (), gain, False, "the objective would fall")]
     state.memory.failures.pop(("birth", (target,)), None)
     state.total, state.posterior, state.terms = born.total, born.posterior, born.terms
     state.edits.append(InsertEmpty(born.new_ids))
     why = "the objective rises" + (f"; united with {list(born.united)} of other batches" if born.united else "")
     row = record("birth", (target,), (*born.new_ids, *born.united), gain, True, why)
-    return replace(found, summary=born.summary), [row]
+    both = zip(visits, born.summaries, strict=True)
+    return [replace(found, summary=summary) for found, summary in both], [row]
 
 
 def _counts(state: State, cluster: int) -> list[float]:
