@@ -101,8 +101,8 @@ class Split:
     """An attempt of one task to split a cluster using its own batch alone.
 
     ``target`` is the id of the cluster; ``fresh``, ``refine``, ``sample`` and ``min_atoms`` are as in ``Birth``;
-    ``key`` seeds the random numbers.  At a batch that is new to its run, the one of the clusters ``instead`` whose share
-    of it fits that cluster worst takes the place of the target, and the share may be a new cluster as a whole.
+    ``key`` seeds the random numbers.  Of a batch that is new to its run, where the target is better left together, the
+    share of one of the clusters ``instead`` may be new clusters, or one as a whole: the share that fits worst.
     """
 
     target: int

@@ -8,7 +8,7 @@ import pytest
 import bnp_dask as bnp
 from tests.growing.parts import begin, gap, grow
 
-FAR = np.array([[0.0, 0.0, 0.0], [60.0, 0.0, 0.0], [0.0, 60.0, 0.0], [0.0, 0.0, 60.0], [60.0, 60.0, 0.0]])
+FAR = np.array([[0.0, 0.0, 0.0], [60.0, 0.0, 0.0], [0.0, 60.0, 0.0], [0.0, 0.0, 60.0], [-60.0, 0.0, 0.0]])
 
 
 def rows(number, clusters, n=200):

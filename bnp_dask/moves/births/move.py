@@ -303,18 +303,14 @@ def visit_and_split(
     """Local step on a batch that also tries to split one cluster, using the atoms of this batch alone."""
     model = posterior.model
     found = model.visit(posterior, batch, pairs, trials, (split.target,))
-    misfit = _misfit(posterior, found.summary, split)
-    target = split.target if misfit is None else misfit
-    if target != split.target:
-        found = model.visit(posterior, batch, pairs, trials, (target,))
-    rng = child_rng(seed, *split.key)
-    atoms = model.gather(batch, found, target, batch.n_atoms, rng)
-    mass = model.mass(atoms)
-    atoms = _some(model, atoms, split.sample, rng)
+    target, fresh = split.target, _fresh(model, batch, found, split.target, split, seed)
+    misfit = None if fresh is not None else _misfit(posterior, found.summary, split)
+    if misfit is not None:
+        if misfit != target:
+            found = model.visit(posterior, batch, pairs, trials, (misfit,))
+            fresh = _fresh(model, batch, found, misfit, split, seed)
+        target = misfit
     found = replace(found, members={}, split=target)
-    fresh = None
-    if atoms.n_atoms >= split.min_atoms:
-        fresh = create(model, atoms, mass, (split.fresh, 2), split.refine, seed, (*split.key, 1))
     if fresh is None and misfit is not None:
         whole = found.summary.without_pairs().take([target])
         return replace(found, newborn=replace(whole, ids=np.array([-1], np.int64)))
@@ -326,8 +322,19 @@ def visit_and_split(
     return replace(found, newborn=newborn)
 
 
+def _fresh(model: Model, batch: Batch, found: Visit, target: int, split: Split, seed: int) -> Summary | None:
+    """New clusters of the batch's atoms of a target, or None when they are better left together."""
+    rng = child_rng(seed, *split.key)
+    atoms = model.gather(batch, found, target, batch.n_atoms, rng)
+    mass = model.mass(atoms)
+    atoms = _some(model, atoms, split.sample, rng)
+    if atoms.n_atoms < split.min_atoms:
+        return None
+    return create(model, atoms, mass, (split.fresh, 2), split.refine, seed, (*split.key, 1))
+
+
 def _misfit(posterior: Posterior, summary: Summary, split: Split) -> int | None:
-    """Cluster whose share of a batch would fit a cluster of its own better than that one, by the most; None for none.
+    """Cluster whose share of a batch fits one of its own better than that cluster, by the most; None where none does.
 
     Its own would have the prior as the only other evidence, so a share that looks like the rest of its cluster loses.
     """
