@@ -107,6 +107,9 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--laps", type=_laps, default=0, metavar="N", help="laps over all data after that (0)")
     parser.add_argument("--time", metavar="COLUMN", help="column that says when rows are from; default: names of files")
+    parser.add_argument(
+        "--new-words", choices=("add", "drop"), help="words that the run does not know; default: those with names enter"
+    )
     parser.add_argument("--versions", type=positive_int, metavar="N", help="versions that are kept whole (10)")
     add_client_options(parser)
 
@@ -149,7 +152,8 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
     from bnp_dask.training.growing.taking_in import KEPT
 
     versions = KEPT if args.versions is None else args.versions
-    return {"revisit": args.revisit, "laps": args.laps, "versions": versions, "time": args.time}
+    own = {"revisit": args.revisit, "laps": args.laps, "time": args.time, "new_words": args.new_words}
+    return {**own, "versions": versions}
 
 
 def _ageing(args: argparse.Namespace) -> dict[str, Any]:

@@ -34,7 +34,8 @@ class Batch:
     names
         Names of the features, ``(D,)``, for messages; None where they have none.
     read_width
-        Columns of the data it was read from, where words were added or left out since; its checksum counts these.
+        Columns that its checksum counts, where words of other data follow; None for all.  Of dense rows those behind
+        hold zeros.
     """
 
     x: np.ndarray | sparse.csr_array

@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import sparse
 
 import bnp_dask as bnp
-from bnp_dask.errors import DataError
+from bnp_dask.errors import DataError, SettingError
+from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.execute.threads import ThreadExecutor
 from bnp_dask.training.growing import growing_run
-from tests.growing.parts import begin, bits_of, gap, grow
+from tests.growing.parts import begin, bits_of, day, gap, grow
 from tests.growing.test_update import COMMITTED, RECORDED, dying
 
 V = 24
@@ -138,3 +140,110 @@ def test_kills_workers_and_where_gathered_atoms_lie_do_not_change_bits(tmp_path,
     finally:
         executor.close()
     assert found[0] == quiet[0] and found[2] == quiet[2]
+
+
+TEXTS = ["apple banana cherry apple", "banana cherry apple", "cherry banana", "apple cherry"] * 3
+LATER = ["apple durian durian", "durian elder banana", "elder cherry", "fig apple cherry banana"]
+
+
+@pytest.fixture
+def texts(tmp_path):
+    """A run on ingested texts."""
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
+    bnp.ingest(tmp_path / "texts.txt", tmp_path / "texts.zarr", format="lines", batch_size=6)
+    begin(tmp_path / "run", tmp_path / "texts.zarr", model=MODELS["topics"], batch_size=None)
+    return tmp_path / "run"
+
+
+def test_words_of_raw_texts_enter_by_the_rule_of_the_ingest_and_texts_are_taken_once(texts):
+    found = grow(texts, LATER, batch_size=2)
+    assert found.posterior.words.words == ("apple", "banana", "cherry", "durian", "elder")  # fig is in one text
+    np.testing.assert_allclose(found.posterior.summary["x"].sum(axis=0), [14, 11, 14, 3, 2], rtol=1e-9)
+    later = ["fig fig grape", "grape fig"]
+    assert grow(texts, later, batch_size=2).posterior.words.words[5:] == ("fig", "grape")
+    assert grow(texts, LATER, batch_size=2).new == ()  # fig is a word by now
+    assert (
+        bnp.score(bnp.load(texts), LATER) < 0
+        and bnp.score(
+            bnp.load(
+                texts,
+            ),
+            ["kiwi apple apple"],
+        )
+        < 0
+    )
+    words = bnp.load(f"{texts}@1").words.words
+    assert bnp.rollback(texts, 1).words.words == words
+    assert grow(texts, ["apple durian grape", "grape"], batch_size=2).posterior.words.words == (*words, "grape")
+    assert gap(texts) < 1e-12
+
+
+def test_new_words_can_be_left_out(texts, tmp_path):
+    found = grow(texts, LATER, batch_size=2, new_words="drop")
+    assert found.posterior.words.words == ("apple", "banana", "cherry")
+    assert found.history[0]["action"] == "new"
+    np.testing.assert_allclose(found.posterior.summary["x"].sum(axis=0), [14, 11, 14], rtol=1e-9)
+    path = store(tmp_path, 1, WORDS[:8])
+    with pytest.raises(DataError, match="none of its 8 words"):
+        grow(texts, path, batch_size=None, new_words="drop")
+
+
+def test_stores_whose_words_were_left_out_are_visited_as_they_were_taken(tmp_path):
+    first, second, third = (store(tmp_path, n, WORDS[2 * n : 2 * n + 8]) for n in range(3))
+    begin(tmp_path / "run", first, model=MODELS["topics"], batch_size=None)
+    grow(tmp_path / "run", second, batch_size=None, new_words="drop")
+    found = grow(tmp_path / "run", third, batch_size=None, revisit=2)
+    assert found.revisited == 8 and found.posterior.words.words == tuple(WORDS[:12])[:8] + tuple(WORDS[8:12])
+    assert gap(tmp_path / "run") < 1e-12
+    assert bnp.replace(tmp_path / "run", str(second), client=SerialExecutor()).known == (str(second),)
+    assert bnp.retire(tmp_path / "run", str(third)).summary["x"][:, 10:].max() < 1e-9
+    assert gap(tmp_path / "run") < 1e-12
+
+
+def test_tables_of_counts_grow_where_that_is_said(tmp_path):
+    for number, words in enumerate((WORDS[:8], WORDS[11:3:-1])):
+        index = [WORDS.index(word) for word in words]
+        frame = pd.DataFrame(counts(number, 12)[:, index], columns=words)
+        frame[frame.sum(axis=1) > 0].to_parquet(tmp_path / f"{number}.parquet")
+    begin(tmp_path / "run", tmp_path / "0.parquet", model=MODELS["mixture"], batch_size=20)
+    with pytest.raises(DataError, match="new_words"):
+        grow(tmp_path / "run", tmp_path / "1.parquet", batch_size=20)
+    found = grow(tmp_path / "run", tmp_path / "1.parquet", batch_size=20, new_words="add", revisit=2)
+    assert found.posterior.columns.names == (*WORDS[:8], *WORDS[11:7:-1])
+    assert gap(tmp_path / "run") < 1e-12
+    assert found.posterior.summary["x"].sum() == pytest.approx(
+        sum(pd.read_parquet(tmp_path / f"{n}.parquet").to_numpy().sum() for n in (0, 1))
+    )
+    found = grow(tmp_path / "run", tmp_path / "0.parquet", batch_size=20, new_words="add")
+    assert found.new == ()
+
+
+def test_columns_without_names_are_new_only_where_that_is_said(tmp_path):
+    begin(tmp_path / "run", rows(0, 16), model=MODELS["mixture"])
+    before = bits_of(tmp_path / "run")
+    with pytest.raises(DataError, match='has 24 words of sparse counts without names, and the run 16; new_words="add"'):
+        grow(tmp_path / "run", rows(1, V))
+    with pytest.raises(DataError, match="has 12 words"):
+        grow(tmp_path / "run", rows(1, 12), new_words="add")
+    with pytest.raises(SettingError, match="new_words='keep'"):
+        grow(tmp_path / "run", rows(1, V), new_words="keep")
+    assert bits_of(tmp_path / "run") == before
+    assert grow(tmp_path / "run", rows(1, 20), new_words="drop").posterior.summary["x"].shape[1] == 16
+    grow(tmp_path / "run", rows(2, V), new_words="add")
+    assert grow(tmp_path / "run", rows(3, 16)).posterior.summary["x"].shape[1] == V  # as wide as the run was
+    assert grow(tmp_path / "run", rows(3, 16)).new == ()
+    assert gap(tmp_path / "run") < 1e-12
+
+
+def test_a_likelihood_without_words_refuses_the_setting(tmp_path):
+    begin(tmp_path / "run", day(0))
+    with pytest.raises(SettingError, match="the run's likelihood is DiagGaussian, which has no words"):
+        grow(tmp_path / "run", day(1), new_words="add")
+
+
+def test_a_version_with_new_words_that_is_refused_leaves_the_run_as_it_was(tmp_path):
+    begin(tmp_path / "run", rows(0, 16), model=MODELS["mixture"])
+    before = bits_of(tmp_path / "run")
+    found = grow(tmp_path / "run", rows(1, V), new_words="add", on_version=lambda result: False)
+    assert found.refused and found.posterior.summary["x"].shape[1] == 16
+    assert bits_of(tmp_path / "run") == before

@@ -29,14 +29,15 @@ class PlacedReader:
         batch = self.atoms()
         if self.place is None:
             return batch.widened(self.width)
-        kept = self.place != LEFT_OUT
+        kept, width = self.place != LEFT_OUT, batch.n_features
         x: Any = batch.x
         if isinstance(x, np.ndarray):
             out: Any = np.zeros((x.shape[0], self.width))
             out[:, self.place[kept]] = x[:, kept]
+            width = int(self.place.max(initial=LEFT_OUT)) + 1
         else:
             out = _placed_counts(x, self.place, self.width)
-        return replace(batch, x=out, names=None, read_width=batch.n_features)
+        return replace(batch, x=out, names=None, read_width=width)
 
 
 def _placed_counts(x: sparse.csr_array, place: np.ndarray, width: int) -> sparse.csr_array:
