@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bnp_dask.training.growing.changes import Change
     from bnp_dask.training.growing.taking_in import UpdateResult
 
-IN_WORDS = {"born": "from", "split": "into", "merged": "into", "deleted": "into"}
+IN_WORDS = {"born": "from", "returned": "from", "split": "into", "merged": "into", "deleted": "into"}
 """How the other clusters of a change are told."""
 
 
@@ -120,6 +120,9 @@ def _add_ageing(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--half-life", metavar="AGE", help="age at which data weigh half: 30d, '100 batches', '1e6 atoms'"
     )
+    parser.add_argument(
+        "--dormant", type=_amount, metavar="N", help="lay clusters of a mixture away below so many (weighted) atoms"
+    )
     parser.add_argument("--keep", metavar="AGE", help="take out what is older than this: 90d, '300 batches'")
 
 
@@ -158,7 +161,8 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
 
 def _ageing(args: argparse.Namespace) -> dict[str, Any]:
     """Settings of verbs by which more data come in."""
-    return {"batch_size": args.batch_size, "half_life": args.half_life, "keep": args.keep}
+    own = {"batch_size": args.batch_size, "dormant": args.dormant}
+    return {**own, "half_life": args.half_life, "keep": args.keep}
 
 
 def _one_by_one(args: argparse.Namespace, verb: Callable[..., UpdateResult]) -> None:

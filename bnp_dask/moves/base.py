@@ -178,13 +178,15 @@ class Memory:
     failed with about these counts; ``sweeps`` holds the statistics of rejected deletes that are still improving, and
     under :data:`WHOLE` those of a candidate that takes from all clusters, with how often they were tried; ``next_id``
     is the next cluster id that was never used; ``grows`` says that at least half the small runs of births, when they
-    were last tried, found that their target is several clusters.
+    were last tried, found that their target is several clusters.  ``dormant`` holds the statistics of clusters that
+    faded and may return, by id, in the order in which they left.
     """
 
     next_id: int
     failures: dict[tuple[str, tuple[int, ...]], tuple[float, ...]] = field(default_factory=dict)
     sweeps: dict[int, Sweep] = field(default_factory=dict)
     grows: bool = False
+    dormant: dict[int, Summary] = field(default_factory=dict)
 
     def new_ids(self, count: int) -> tuple[int, ...]:
         """Ids that no cluster ever had."""

@@ -31,6 +31,7 @@ def widen(state: State, model: Model, size: int) -> dict[str, Any]:
     state.plan = replace(state.plan, trials=trials)
     memory = state.memory
     memory.sweeps = {t: replace(sweep, part=edit.apply(sweep.part, NO_PARTS)) for t, sweep in memory.sweeps.items()}
+    memory.dormant = {i: edit.apply(part, NO_PARTS) for i, part in memory.dormant.items()}
     state.gathered.widen(size)
     value = state.total.value()
     state.posterior = model.global_step(value)

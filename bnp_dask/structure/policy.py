@@ -19,6 +19,8 @@ class MovePolicy:
     splits_beside_trials
         Whether trials and splits at batches may share a lap.  A trial of a Markov chain counts transitions to and from
         every state there is, so that none may come within the lap.
+    lays_away
+        Whether clusters that fade can leave and return: where states of groups or of sequences name them, they stay.
     has_windows
         Whether births look for stretches of consecutive atoms too (thesis 6.5.2).
     asks_words
@@ -51,6 +53,7 @@ class MovePolicy:
     plans_side_by_side: bool = True
     splits_at_batches: bool = True
     splits_beside_trials: bool = True
+    lays_away: bool = True
     has_windows: bool = False
     asks_words: bool = False
     rows_per_sample: int = 1
@@ -66,12 +69,13 @@ class MovePolicy:
     seen: int | None = 500
 
 
-OF_CHAINS = MovePolicy(plans_side_by_side=False, splits_beside_trials=False, has_windows=True)
+OF_CHAINS = MovePolicy(plans_side_by_side=False, splits_beside_trials=False, lays_away=False, has_windows=True)
 """Policy for hidden Markov models."""
 
 OF_GROUPS = MovePolicy(
     plans_side_by_side=False,
     splits_at_batches=False,
+    lays_away=False,
     asks_words=True,
     rows_per_sample=2,
     scores_alike_only=True,

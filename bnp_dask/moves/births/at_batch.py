@@ -16,6 +16,7 @@ from bnp_dask.core.summary import Links, Summary
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import Memory
+from bnp_dask.moves.births.returning import returning
 from bnp_dask.moves.scores import data_gains
 
 ROUNDING = 1e-12
@@ -23,7 +24,10 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class Born:
-    """An accepted birth at batches: the total, the batches' summaries, the new posterior, terms, ids and gain."""
+    """An accepted birth at batches: the total, the batches' summaries, the new posterior, terms, ids and gain.
+
+    ``returned`` are those of the new ids that dormant clusters had.
+    """
 
     total: RunningTotal
     summaries: tuple[Summary, ...]
@@ -32,6 +36,7 @@ class Born:
     new_ids: tuple[int, ...]
     united: tuple[int, ...]
     gain: float
+    returned: tuple[int, ...] = ()
 
 
 def consider_split(
@@ -146,8 +151,14 @@ class _Judge:
         return Born(total, tuple(batches), posterior, terms, tuple(ids), tuple(homes), gain)
 
     def with_ids(self, born: Born, owner: Sequence[int | None], memory: Memory) -> Born:
-        """The same with ids that last."""
-        return self.evaluate(owner, memory.new_ids(len(born.new_ids)))
+        """The same with ids that last: those of clusters that return, or new ones."""
+        fresh = [int(self.newborn.ids[j]) for j, home in enumerate(owner) if home is None]
+        back = returning(self.model, memory.dormant, self.newborn.without_pairs().take(fresh)) if fresh else {}
+        new = iter(memory.new_ids(len(fresh) - len(back)))
+        ids = [back[j] if j in back else next(new) for j in range(len(fresh))]
+        for old in back.values():
+            del memory.dormant[old]
+        return replace(self.evaluate(owner, ids), returned=tuple(back.values()))
 
     def likely_homes(self, recent: Sequence[int], stays: bool) -> list[tuple[int, list[int]]]:
         """Newborn clusters, by position, and homes for each: the recently born ones whose union with it costs the data

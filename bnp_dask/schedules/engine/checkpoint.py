@@ -42,6 +42,7 @@ def state_to_json(state: State) -> dict[str, Any]:
         "given_up": list(state.plan.given_up),
         "trials": [[t.name, list(t.donors), list(t.focus), t.rest] for t in state.plan.trials],
         "next_id": memory.next_id,
+        "dormant": list(memory.dormant),
         "grows": memory.grows,
         "failures": [[kind, list(targets), list(counts)] for (kind, targets), counts in memory.failures.items()],
         "sweeps": [[t, list(s.receivers), s.gain, s.step, s.tried] for t, s in memory.sweeps.items()],
@@ -74,6 +75,8 @@ def state_to_arrays(state: State) -> Arrays:
         assert trial.beliefs.summary is not None
         _pack(out, f"basis{i}", trial.beliefs.summary)
         _pack_total(out, f"trial{i}", state.trials[trial.name])
+    for cluster, part in state.memory.dormant.items():
+        _pack(out, f"dormant{cluster}", part)
     for target, sweep in state.memory.sweeps.items():
         _pack(out, f"sweep{target}", sweep.part)
     index = _basis_index(state)
@@ -117,13 +120,14 @@ def state_from_saved(
     gather = _gather_from_json(*numbers["gather"])
     failures = {(kind, tuple(t)): tuple(counts) for kind, t, counts in numbers["failures"]}
     sweeps = {t: Sweep(tuple(r), summary(f"sweep{t}"), *rest) for t, r, *rest in numbers["sweeps"]}
+    dormant = {i: summary(f"dormant{i}") for i in numbers.get("dormant", ())}  # older runs have none
     return State(
         posterior=model.global_step(summary("posterior")),
         total=total("total"),
         visits=np.array(arrays["visits"]),
         seen=np.array(arrays["seen"]),
         receipts=_receipts(arrays["visits"], listing),
-        memory=Memory(numbers["next_id"], failures, sweeps, numbers.get("grows", False)),  # older runs lack it
+        memory=Memory(numbers["next_id"], failures, sweeps, numbers.get("grows", False), dormant),  # older runs lack it
         edits=[_edit_from_json(e) for e in numbers["edits"]],
         plan=Plan(np.array(arrays["pairs"]), tuple(trials), proposals, splits, tuple(numbers["given_up"]), gather),
         trials={t.name: total(f"trial{i}") for i, t in enumerate(trials)},

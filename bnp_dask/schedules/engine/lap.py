@@ -156,7 +156,8 @@ def try_split(
     why = "the objective rises" + (f"; united with {list(born.united)} of other batches" if born.united else "")
     row = record("birth", (target,), (*born.new_ids, *born.united), gain, True, why)
     both = zip(visits, born.summaries, strict=True)
-    return [replace(found, summary=summary) for found, summary in both], [row]
+    back = [record("return", (cluster,), (), None, True, "it was laid away before") for cluster in born.returned]
+    return [replace(found, summary=summary) for found, summary in both], [row, *back]
 
 
 def _counts(state: State, cluster: int) -> list[float]:

@@ -12,7 +12,7 @@ from bnp_dask.inputs.settings import number_from, path_text, whole_number
 from bnp_dask.store import Versions
 from bnp_dask.store.layout import read_settings, run_folder
 
-KINDS = ("born", "split", "merged", "deleted", "grown", "shrunk")
+KINDS = ("born", "returned", "split", "merged", "deleted", "dormant", "grown", "shrunk")
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,8 @@ class Change:
     Parameters
     ----------
     kind
-        ``"born"``; ``"split"`` into others, ``"merged"`` into another, ``"deleted"``, its atoms given to others: the
+        ``"born"``; ``"returned"`` under the id that it had before it was laid away; ``"dormant"``: it faded and was
+        laid away; ``"split"`` into others, ``"merged"`` into another, ``"deleted"``, its atoms given to others: the
         id is gone; ``"grown"`` or ``"shrunk"``: its share of all atoms changed.
     cluster
         Its id.
@@ -89,8 +90,13 @@ def changes_between(
     """Changes between two records of versions, ``events`` being the accepted moves in between, in order."""
     old = dict(zip(earlier["ids"], earlier["counts"], strict=True))
     new = dict(zip(later["ids"], later["counts"], strict=True))
+    events = list(events)
     origin, fate = _by_cluster(events)
-    born = [Change("born", i, origin.get(i, ()), 0.0, new[i]) for i in sorted(new.keys() - old.keys())]
+    back = {i for event in events if event["kind"] == "return" for i in event["targets"]}
+    born = [
+        Change("returned" if i in back else "born", i, origin.get(i, ()), 0.0, new[i])
+        for i in sorted(new.keys() - old.keys())
+    ]
     gone = [
         Change(kind, i, others, old[i], 0.0)
         for i in sorted(old.keys() - new.keys())
@@ -117,6 +123,8 @@ def _by_cluster(
             fate[targets[1]] = ("merged", targets[:1])
         elif event["kind"] == "delete":
             fate |= dict.fromkeys(targets, ("deleted", others))
+        elif event["kind"] == "dormant":
+            fate |= dict.fromkeys(targets, ("dormant", ()))
         elif event["kind"] == "birth":
             origin |= dict.fromkeys(others, targets)
             fate |= dict.fromkeys(targets, ("split", others))

@@ -39,6 +39,7 @@ def follow(
     keep: str | datetime.timedelta | None = None,
     time: Time | None = None,
     new_words: NewWords | None = None,
+    dormant: float | None = None,
     on_version: Callable[[UpdateResult], bool | None] | None = None,
 ) -> Iterator[UpdateResult]:
     """Look for new data again and again, and take in what there is.
@@ -48,7 +49,7 @@ def follow(
 
     Parameters
     ----------
-    store, revisit, laps, batch_size, client, memory, versions, half_life, keep, time, new_words, on_version
+    store, revisit, laps, batch_size, client, memory, versions, half_life, keep, time, new_words, dormant, on_version
         As for :func:`bnp_dask.update`.
     data
         A folder, a pattern such as ``"inbox/*.parquet"``, or a feed.
@@ -85,6 +86,7 @@ def follow(
         keep=keep,
         time=time,
         new_words=new_words,
+        dormant=dormant,
         on_version=on_version,
     )
     return _looks(look, every, stop)

@@ -80,6 +80,7 @@ def retire(
         if not out:
             return run.base
         with fixed_order(run.base.model.reproducible):
+            state.memory.dormant.clear()  # their statistics hold the data too
             row = take_out(run.work(SerialExecutor()), state, run.turn, out)
         row |= {"version": run.newest + 1, "seconds": run.seconds}
         record = {"pieces": [], "retired": given, "batches": out, "fresh": None, "elbo": state.elbo, "moves": []}

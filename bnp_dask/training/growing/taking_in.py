@@ -15,6 +15,7 @@ from bnp_dask.model import Posterior
 from bnp_dask.schedules import State, Work
 from bnp_dask.schedules.ageing import fade
 from bnp_dask.schedules.arrivals import visit_arrivals
+from bnp_dask.schedules.dormancy import lay_away
 from bnp_dask.schedules.lineage import Lineage, inherited, told
 from bnp_dask.schedules.widening import widen
 from bnp_dask.training.callbacks import logger
@@ -88,6 +89,7 @@ class Rules:
     keep: Span | None = None
     time: Any = None
     on_version: Callable[[UpdateResult], bool | None] | None = None
+    dormant: float | None = None
 
 
 def nothing_new(run: GrowingRun, known: Sequence[str]) -> UpdateResult:
@@ -123,7 +125,7 @@ def take_in(run: GrowingRun, found: Found, rules: Rules, executor: Executor) -> 
     reads_old = rules.revisit > 0 or rules.laps > 0
     source = run.source(found.sources, reads_old)
     work = run.work(executor, source, rules.room)
-    lineage = _taken_out(run, state, found, ages, work, tell)
+    lineage = _taken_out(run, state, found, ages, work, tell, rules.dormant)
     may = source.present
     may[list(state.lost)] = True  # a batch without atoms stands in for what was retired
     if reads_old:
@@ -132,7 +134,7 @@ def take_in(run: GrowingRun, found: Found, rules: Rules, executor: Executor) -> 
     for row in visit_arrivals(work, state, run.turn, n_new, n_again, may, run.schedule.window, rules.laps, lineage):
         tell(row)
     run.seconds += perf_counter() - started
-    out = _named(run, out, lineage.heirs(), state.posterior.ids.tolist())
+    out = _named(run, out, lineage.heirs(), [*state.posterior.ids.tolist(), *state.memory.dormant])
     return _committed(run, state, found, pieces, out, rules, waited)
 
 
@@ -172,14 +174,22 @@ class Ages:
 
 
 def _taken_out(
-    run: GrowingRun, state: State, found: Found, ages: Ages, work: Work, tell: Callable[[dict[str, Any]], None]
+    run: GrowingRun,
+    state: State,
+    found: Found,
+    ages: Ages,
+    work: Work,
+    tell: Callable[[dict[str, Any]], None],
+    dormant: float | None,
 ) -> Lineage:
-    """Take out what is too old and what gives way; the lineage of the clusters from there on."""
+    """Take out what is too old, what gives way and what has faded; the lineage of the clusters from there on."""
     before, gives_way = state.posterior, found.gives_way
     if too_old := sorted(set(ages.too_old) - set(gives_way)):
         tell(take_out(work, state, run.turn, too_old, keeps_round=True))
     if gives_way:
         tell(take_out(work, state, run.turn, gives_way))
+    if dormant is not None and (row := lay_away(state, run.turn, dormant)) is not None:
+        tell(row)
     lineage = Lineage.of(state, len(state.visits) - found.n_new)
     if gives_way:
         state.posterior = before

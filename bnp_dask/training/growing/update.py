@@ -13,7 +13,7 @@ from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.blas import one_blas_thread
 from bnp_dask.execute.dask import open_executor
-from bnp_dask.inputs.settings import number_from, path_text, shown, whole_number
+from bnp_dask.inputs.settings import number_from, path_text, positive_number, shown, whole_number
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.model import Posterior
 from bnp_dask.store import RunStore
@@ -47,6 +47,7 @@ def update(
     keep: str | datetime.timedelta | None = None,
     time: Time | None = None,
     new_words: NewWords | None = None,
+    dormant: float | None = None,
     on_version: Callable[[UpdateResult], bool | None] | None = None,
 ) -> UpdateResult:
     """Let a run take in more data: append batches, visit them, decide moves, publish a version.
@@ -99,6 +100,11 @@ def update(
         stores with a vocabulary are added, and other columns that are new are an error.  Columns are matched by name
         where they have names, in any order; of those without, ``"add"`` takes what is behind the known ones as new.
         See Notes.
+    dormant
+        Weighted atoms below which a cluster of a mixture leaves the model, with these atoms, and is laid away under its
+        id: once time has passed and old batches have gone, before the new ones are visited.  A birth at a new batch of
+        what looks like it brings it back under that id.  The last 100 that left are kept.  None: clusters stay, however
+        faint.
     on_version
         Called with the result before it is published; ``False`` refuses it, and the run stays as it was.
 
@@ -127,7 +133,7 @@ def update(
 
     Hughes (2016), 3.5.3, "Memoized algorithm for streaming", and 4.2.3 for births at batches.
     """
-    rules = rules_of(revisit, laps, memory, versions, half_life, keep, time, on_version)
+    rules = rules_of(revisit, laps, memory, versions, half_life, keep, time, on_version, dormant)
     require_new_words(new_words)
 
     def new_pieces(run: GrowingRun, executor: Executor) -> Found:
@@ -153,6 +159,7 @@ def rules_of(
     keep: Any = None,
     time: Any = None,
     on_version: Any = None,
+    dormant: Any = None,
 ) -> Rules:
     """Settings of an update; SettingError for those out of range."""
     if time is not None:
@@ -160,10 +167,11 @@ def rules_of(
     if on_version is not None and not callable(on_version):
         raise SettingError(f"on_version={shown(on_version)}: needs a function of the result of an update")
     number_from("revisit", revisit, 0.0)
+    faint = None if dormant is None else positive_number("dormant", dormant, "number of atoms")
     whole_number("versions", versions, 1)
     whole_number("laps", laps, 0)
     spans = (span_from("half_life", half_life), span_from("keep", keep))
-    return Rules(revisit, laps, parse_memory(memory), versions, *spans, time, on_version)
+    return Rules(revisit, laps, parse_memory(memory), versions, *spans, time, on_version, faint)
 
 
 def taken_in(
@@ -175,6 +183,9 @@ def taken_in(
     """Open a run, let ``find`` look at what is new, and take that in."""
     with contextlib.closing(RunStore.open(path_text("store", store))) as opened:
         run = GrowingRun.open(opened)
+        if rules.dormant is not None and not run.base.model.structure.policy.lays_away:
+            kind = type(run.base.model.allocation).__name__
+            raise SettingError(f"dormant={rules.dormant:g}: clusters of mixtures are laid away, not those of {kind}")
         run.publish()
         with one_blas_thread(), fixed_order(run.base.model.reproducible), open_executor(client, AGAIN) as executor:
             found = find(run, executor)
