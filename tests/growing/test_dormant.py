@@ -111,7 +111,7 @@ def test_the_command_line_lays_away(tmp_path, capsys):
     np.save(tmp_path / "2026-11-01.npy", rows(1, [0]))
     np.save(tmp_path / "2026-11-09.npy", rows(2, [0]))
     for name in ("2026-11-01", "2026-11-09"):
-        facts = ["--half-life", "1d", "--dormant", "30", "--batch-size", "50", "--client", "none"]
+        facts = ["--half-life", "1d", "--dormant", "30", "--batch-size", "50", "--quiet"]
         assert main(["update", str(tmp_path / "run"), str(tmp_path / f"{name}.npy"), *facts]) == 0
     assert main(["changes", str(tmp_path / "run")]) == 0
     assert "dormant" in capsys.readouterr().out

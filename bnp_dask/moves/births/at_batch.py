@@ -188,28 +188,23 @@ class _Judge:
         return out
 
 
-def alike(model: Model, newborns: Sequence[Summary]) -> list[list[int]]:
-    """Positions of newborn clusters, one of each batch, in groups whose union costs the data term nothing.
+def matched(model: Model, first: Summary, other: Summary) -> Summary | None:
+    """Newborn clusters of another batch in the order of those of the first which they look like, under their ids.
 
-    Each joins the group that it looks most like; a day that is one new cluster is one group, however it was cut.
+    None unless each looks like one of them, that is the data term rises where the two become one, and no two like the
+    same.
     """
-    groups: list[list[int]] = []
-    sums: list[Summary] = []
-    for i, newborn in enumerate(newborns):
-        gains = [_gain_of_union(model, own, newborn) for own in sums]
-        best = int(np.argmax(gains)) if gains else -1
-        if best < 0 or gains[best] <= 0:
-            groups.append([i])
-            sums.append(newborn)
-        else:
-            groups[best].append(i)
-            sums[best] = sums[best] + newborn
-    return groups
-
-
-def _gain_of_union(model: Model, a: Summary, b: Summary) -> float:
-    both = replace(a, ids=np.array([0], np.int64)).exchange([], replace(b, ids=np.array([1], np.int64)))
-    return float(data_gains(model, both, np.array([[0, 1]]))[0])
+    count = first.n_clusters
+    if first.links is not None or other.n_clusters != count:
+        return None
+    mine, theirs = np.arange(count), np.arange(count, 2 * count)
+    both = replace(first.without_pairs(), ids=mine).exchange([], replace(other.without_pairs(), ids=theirs))
+    pairs = np.array([[a, b] for a in mine for b in theirs])
+    gains = data_gains(model, both, pairs).reshape(count, count)
+    order = gains.argmax(axis=1)
+    if len(set(order.tolist())) < count or gains.max(axis=1).min() <= 0:
+        return None
+    return replace(other.without_pairs().take(other.ids[order]), ids=first.ids)
 
 
 def _links_to(ids: np.ndarray, donors: Sequence[int], part: Summary) -> Links | None:

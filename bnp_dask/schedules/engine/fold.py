@@ -52,7 +52,7 @@ def lose_with_step(work: Work, state: State, taken: Taken) -> Taken:
 def _keep(work: Work, state: State, taken: Taken, is_new: bool = False) -> list[dict[str, Any]]:
     """Remember the visits, and decide births at them; history rows of these."""
     rows = []
-    for some in together(state, keep(work, state, taken, remember)):
+    for some in together(state, keep(work, state, taken, remember), is_new):
         visits, more = try_split(work, state, [found for _, found in some], is_new)
         for (batch, _), found in zip(some, visits, strict=True):
             remember(work, state, batch, found)

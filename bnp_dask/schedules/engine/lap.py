@@ -13,7 +13,7 @@ from bnp_dask.core.summary import Edit, Forget, InsertEmpty
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.errors import NumericalError
 from bnp_dask.moves.base import Plan, PlanContext, record
-from bnp_dask.moves.births.at_batch import alike, consider_splits
+from bnp_dask.moves.births.at_batch import consider_splits, matched
 from bnp_dask.moves.engine import decide, plan_lap
 from bnp_dask.schedules.engine.bad_batches import require_enough, usable
 from bnp_dask.schedules.engine.gathered import Gathered, GatheredAtoms
@@ -106,22 +106,25 @@ def newer_clusters(state: State, found: Visit) -> list[int]:
     return [int(i) for i in ids[~np.isin(ids, found.summary.ids)]]
 
 
-def together(state: State, visits: Sequence[tuple[int, Visit]]) -> list[list[tuple[int, Visit]]]:
+def together(state: State, visits: Sequence[tuple[int, Visit]], is_new: bool) -> list[list[tuple[int, Visit]]]:
     """Batches just folded, in groups that decide a birth together.
 
-    What would be a new cluster as a whole in several of them, and is alike, is one; all others are by themselves.
+    Where they are new to the run, those are together that found the same clusters in the same one: as long as the
+    others' share of them stays where it is, what one batch gives away is too little to be worth a cluster.
     """
     groups: list[list[tuple[int, Visit]]] = []
-    wholes: dict[int, list[tuple[int, Visit]]] = {}
     for batch, found in visits:
-        if found.split is None or found.newborn is None or found.newborn.n_clusters > 1:
-            groups.append([(batch, found)])
+        for group in groups if is_new and found.newborn is not None else ():
+            first = group[0][1]
+            if first.split != found.split or first.newborn is None:
+                continue
+            newborn = matched(state.model, first.newborn, found.newborn)
+            if newborn is not None:
+                group.append((batch, replace(found, newborn=newborn)))
+                break
         else:
-            wholes.setdefault(found.split, []).append((batch, found))
-    for some in wholes.values():
-        newborns = [found.newborn for _, found in some if found.newborn is not None]
-        groups += [[some[i] for i in own] for own in alike(state.model, newborns)]
-    return sorted(groups, key=lambda group: group[0][0])
+            groups.append([(batch, found)])
+    return groups
 
 
 def try_split(
