@@ -23,8 +23,14 @@ from bnp_dask.schedules.engine.fold import fold_again, fold_first
 from bnp_dask.schedules.engine.gathered import Gathered
 from bnp_dask.schedules.engine.lap import begin_lap, plan_context, settle_lap
 from bnp_dask.schedules.engine.pipeline import Pipeline
-from bnp_dask.schedules.engine.state import State, Work
-from bnp_dask.schedules.lineage import Lineage
+from bnp_dask.schedules.engine.state import State, Work, recall
+from bnp_dask.schedules.lineage import COUNTS, Lineage
+
+REGAINED = "regained"
+"""Action of a row of the history where atoms come back that left the model with their clusters."""
+
+SHORT = 1e-9
+"""Share of a batch's atoms that may be missing by rounding."""
 
 
 @dataclass
@@ -37,28 +43,32 @@ class Round:
         Whether a batch was visited since the round began, ``(B,)`` bool.
     last
         Step of the last visit of each batch, ``(B,)`` int64; -1 before the first.
+    short
+        Whether clusters left the model, perhaps with atoms of this batch, since its last visit, ``(B,)`` bool.
     is_open
         Whether proposals wait for the end of the round.
     """
 
     seen: np.ndarray
     last: np.ndarray
+    short: np.ndarray
     is_open: bool = False
 
     @classmethod
     def begin(cls, n_batches: int, step: int) -> Round:
         """Before the first round, all batches having been visited by ``step``."""
-        return cls(np.zeros(n_batches, np.bool_), np.full(n_batches, step, np.int64))
+        return cls(np.zeros(n_batches, np.bool_), np.full(n_batches, step, np.int64), np.zeros(n_batches, np.bool_))
 
     def extended(self, count: int) -> Round:
         """This round with ``count`` batches more, never visited."""
-        seen = np.concatenate([self.seen, np.zeros(count, np.bool_)])
-        return Round(seen, np.concatenate([self.last, np.full(count, -1, np.int64)]), self.is_open)
+        seen, short = (np.concatenate([old, np.zeros(count, np.bool_)]) for old in (self.seen, self.short))
+        return Round(seen, np.concatenate([self.last, np.full(count, -1, np.int64)]), short, self.is_open)
 
     def note(self, batches: Sequence[int], step: int) -> None:
         """Batches were visited."""
         self.seen[list(batches)] = True
         self.last[list(batches)] = step
+        self.short[list(batches)] = False
 
     def due(self, may: np.ndarray, most: int) -> list[int]:
         """Batches to visit next of those that ``may`` be, ``(B,)`` bool: longest ago first, none twice in a round."""
@@ -189,6 +199,14 @@ def _splits(work: Work, state: State, new: Sequence[int], rounds: bool) -> dict[
     return {batch: replace(split, instead=tuple(sorted(free))) for batch, split in splits.items()}
 
 
+def _regains(work: Work, state: State, turn: Round, batches: Sequence[int]) -> bool:
+    """Whether atoms of some batches come back that left with their clusters, so that the objective is of more data."""
+    short = [batch for batch in batches if turn.short[batch] and batch not in state.lost]
+    held = (float(recall(work, state, batch)[COUNTS].sum()) for batch in short)
+    full = (work.survey.batch_weights[batch] * state.weight(batch) for batch in short)
+    return any(own < (1.0 - SHORT) * whole for own, whole in zip(held, full, strict=True))
+
+
 def _stretch(
     work: Work,
     state: State,
@@ -205,8 +223,10 @@ def _stretch(
     for _ in range(pipeline.n_left):
         taken = pipeline.take()
         with lineage.visited(state, taken.batches):
-            fold = fold_first(work, state, taken) if is_new else fold_again(work, state, pipeline, taken)
-        action, gain, moves = fold
+            regains = not is_new and _regains(work, state, turn, taken.batches)
+            fold = fold_first if is_new or regains else partial(fold_again, pipeline=pipeline)
+            action, gain, moves = fold(work, state, taken=taken)
+        action = REGAINED if regains else action
         state.step += 1
         turn.note(taken.batches, state.step)
         if turn.is_open and turn.seen.all():

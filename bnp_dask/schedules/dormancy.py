@@ -30,7 +30,8 @@ def lay_away(state: State, turn: Round, least: float) -> dict[str, Any] | None:
     """Let clusters of fewer (weighted) atoms leave the model with their atoms; the row of the history that says so.
 
     None where there are none; the largest cluster stays.  A round that is open ends undecided where one leaves.  The
-    gain of the row is the change of the objective, which is that of the other atoms from then on.
+    gain of the row is the change of the objective, which is that of the other atoms from then on; atoms that left come
+    back when their batch is visited again.
     """
     value = state.total.value()
     counts = value["N"]
@@ -53,6 +54,7 @@ def lay_away(state: State, turn: Round, least: float) -> dict[str, Any] | None:
     state.edits.append(edit)
     state.total.apply([edit])
     memory.forget_dead(np.array(edit.ids))
+    turn.short[turn.last >= 0] = True
     value = state.total.value()
     state.posterior = state.model.global_step(value)
     state.terms = state.model.elbo(state.posterior, value)

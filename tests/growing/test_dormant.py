@@ -115,3 +115,22 @@ def test_the_command_line_lays_away(tmp_path, capsys):
         assert main(["update", str(tmp_path / "run"), str(tmp_path / f"{name}.npy"), *facts]) == 0
     assert main(["changes", str(tmp_path / "run")]) == 0
     assert "dormant" in capsys.readouterr().out
+
+
+def test_atoms_that_left_come_back_when_their_batch_is_visited(tmp_path):
+    days = DAYS[:5]
+    paths = [tmp_path / f"{date(number)}.npy" for number in range(5)]
+    for number, path in enumerate(paths):
+        np.save(path, rows(number, days[number]))
+    begin(tmp_path / "run", paths[0], model=bnp.Model(bnp.DPMixture(), bnp.DiagGaussian()), batch_size=50, laps=10)
+    actions = []
+    for path in paths[1:]:
+        found = grow(tmp_path / "run", path, **FADING, revisit=1)
+        actions += [row["action"] for row in found.history]
+        assert gap(tmp_path / "run") < 1e-12
+    assert "dormant" in actions and "regained" in actions and "kept" not in actions
+    weights = 200 * 0.5 ** np.arange(5)
+    np.save(tmp_path / "2026-11-05b.npy", rows(9, [0]))
+    found = grow(tmp_path / "run", tmp_path / "2026-11-05b.npy", half_life="1d", batch_size=50, laps=1)
+    assert found.posterior.summary["N"].sum() == pytest.approx(weights.sum() + 200, rel=1e-9)
+    assert gap(tmp_path / "run") < 1e-12

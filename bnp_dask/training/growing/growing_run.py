@@ -128,7 +128,9 @@ class GrowingRun:
             except DamagedError as error:
                 raise StoreError(f"{error}; put the file back from a copy") from error
             arrays = (np.array(checkpoint.arrays[f"{GROWTH}/{name}"]) for name in ("seen", "last"))
-            turn = Round(*arrays, growth["is_open"])
+            seen, last = arrays
+            short = np.array(checkpoint.arrays.get(f"{GROWTH}/short", np.zeros(len(seen), np.bool_)))  # older: none
+            turn = Round(seen, last, short, growth["is_open"])
             version, newest, seconds = growth["version"], growth["newest"], growth["seconds"]
             names = dict(growth.get("names", ()))  # older runs have none
         times = np.array(checkpoint.arrays.get(f"{GROWTH}/times", np.full(len(turn.last), np.nan)))  # older: none
@@ -337,7 +339,7 @@ def _prepared(run: GrowingRun, state: State, number: int, rows: list[dict[str, A
         GROWTH: {**run.log.to_json(), "version": number, "newest": number, "is_open": run.turn.is_open},
     }
     numbers[GROWTH] |= {"names": sorted(run.names.items()), "seconds": run.seconds}
-    own = {"seen": run.turn.seen, "last": run.turn.last, "times": run.times}
+    own = {"seen": run.turn.seen, "last": run.turn.last, "short": run.turn.short, "times": run.times}
     arrays = {**state_to_arrays(state), **{f"{GROWTH}/{name}": array for name, array in own.items()}}
     listing = Listing.of_latest(state.visits, state.receipts)
     return run.on_disk.prepare(numbers, arrays, rows, listing, state.gathered.parts(), is_constant)

@@ -19,7 +19,7 @@ from bnp_dask.training.growing.found import Found, Given, look_for_new
 from bnp_dask.training.growing.growing_run import GrowingRun
 from bnp_dask.training.growing.incoming.pieces import Piece, pieces_of
 from bnp_dask.training.growing.incoming.times import Time
-from bnp_dask.training.growing.incoming.words import Counts, NewWords, open_counts, require_new_words
+from bnp_dask.training.growing.incoming.words import Counts, NewWords, open_counts, require_new_words, widens
 from bnp_dask.training.growing.taking_in import KEPT, UpdateResult
 from bnp_dask.training.growing.taking_out import batches_of, held
 from bnp_dask.training.growing.update import rules_of, taken_in
@@ -109,7 +109,10 @@ def _given_again(run: GrowingRun, source: str, new_words: NewWords | None) -> It
         if weights is None:
             counts = open_counts(base, piece.data, size, new_words)
         else:
-            opened = as_source(piece.data, batch_size=size, weights=weights, columns=base.columns)
+            columns = base.columns
+            if columns is not None and widens(base.model):
+                columns = columns.first(known.get("n_words", run.first.n_features))
+            opened = as_source(piece.data, batch_size=size, weights=weights, columns=columns)
             counts = Counts(letting_miss(opened) if base.model.marginalises else opened)
         again = opened_as(piece.data, counts.source, size, weights) or {}
         yield Given(piece, counts, size, weights, again.get("files"))

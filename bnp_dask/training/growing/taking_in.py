@@ -14,7 +14,7 @@ from bnp_dask.execute.base import Executor
 from bnp_dask.model import Posterior
 from bnp_dask.schedules import State, Work
 from bnp_dask.schedules.ageing import fade
-from bnp_dask.schedules.arrivals import visit_arrivals
+from bnp_dask.schedules.arrivals import REGAINED, visit_arrivals
 from bnp_dask.schedules.dormancy import lay_away
 from bnp_dask.schedules.lineage import Lineage, inherited, told
 from bnp_dask.schedules.widening import widen
@@ -231,7 +231,7 @@ def _committed(
     return result
 
 
-VISITS = ("new", "folded", "recomputed", "kept")
+VISITS = ("new", "folded", "recomputed", "kept", REGAINED)
 """Actions of rows of the history that visited batches."""
 
 

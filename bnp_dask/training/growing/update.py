@@ -103,8 +103,9 @@ def update(
     dormant
         Weighted atoms below which a cluster of a mixture leaves the model, with these atoms, and is laid away under its
         id: once time has passed and old batches have gone, before the new ones are visited.  A birth at a new batch of
-        what looks like it brings it back under that id.  The last 100 that left are kept.  None: clusters stay, however
-        faint.
+        what looks like it brings it back under that id.  Atoms that left come back, in a row ``"regained"`` of the
+        history, when their batch is visited again.  The last 100 clusters that left are kept.  None: clusters stay,
+        however faint.
     on_version
         Called with the result before it is published; ``False`` refuses it, and the run stays as it was.
 
