@@ -178,6 +178,13 @@ def test_words_of_raw_texts_enter_by_the_rule_of_the_ingest_and_texts_are_taken_
     assert gap(texts) < 1e-12
 
 
+def test_texts_of_one_update_know_the_words_of_those_before(texts):
+    messages = {"0": ["fig apple", "fig banana"], "1": ["fig cherry", "banana"]}
+    found = grow(texts, bnp.Feed("texts", lambda position: list(messages), messages.get), batch_size=2)
+    words = found.posterior.words.words
+    assert words[3:] == ("fig",) and found.posterior.summary["x"][:, 3].sum() == pytest.approx(3.0)
+
+
 def test_new_words_can_be_left_out(texts, tmp_path):
     found = grow(texts, LATER, batch_size=2, new_words="drop")
     assert found.posterior.words.words == ("apple", "banana", "cherry")

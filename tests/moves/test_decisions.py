@@ -106,7 +106,7 @@ def test_a_birth_at_a_batch_of_parts_that_are_alike_is_not_taken(two_blobs, shar
     value = assigned(model, batch, (0,), np.ones((70, 1)))
     newborn = assigned(model, batch, (-1, -2), np.tile([1.0 - share, share], (70, 1)))
     terms = model.elbo(model.global_step(value), value)
-    born, gain = consider_split(model, RunningTotal(value), terms, value, 0, newborn, [], Memory(3))
+    born, gain = consider_split(model, RunningTotal(value), terms, [(value, newborn)], 0, [], Memory(3))
     alone = newborn.insert_empty([0]).take([0, -1, -2])
     assert gain == pytest.approx(objective(model, alone) - objective(model, value), abs=1e-9)
     assert gain < 0 and born is None
@@ -121,7 +121,7 @@ def test_a_birth_at_a_batch_is_taken_from_the_first_nat_on_that_it_gains(two_blo
         value = assigned(model, moved, (0,), np.ones((40, 1)))
         newborn = assigned(model, moved, (-1, -2), np.eye(2)[part.astype(int)])
         terms = model.elbo(model.global_step(value), value)
-        born, gain = consider_split(model, RunningTotal(value), terms, value, 0, newborn, [], Memory(3))
+        born, gain = consider_split(model, RunningTotal(value), terms, [(value, newborn)], 0, [], Memory(3))
         assert (born is not None) == (gain > 0)
         if born is not None:
             assert objective(model, born.total.value()) - objective(model, value) == pytest.approx(gain)

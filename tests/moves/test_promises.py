@@ -71,7 +71,7 @@ def test_of_two_new_clusters_of_a_batch_one_at_most_joins_what_another_batch_fou
     )
     value = total.value()
     terms = model.elbo(model.global_step(value), value)
-    born, gain = consider_split(model, total, terms, own, 0, newborn, [7], Memory(9))
+    born, gain = consider_split(model, total, terms, [(own, newborn)], 0, [7], Memory(9))
     assert born.united == (7,) and len(born.new_ids) == 2
     assert born.summaries[0]["N"][born.summaries[0].position(7)] == 20.0
     assert objective(model, born.total.value()) - objective(model, value) == pytest.approx(gain)

@@ -43,54 +43,37 @@ def consider_split(
     model: Model,
     total: RunningTotal,
     terms: dict[str, float],
-    summary: Summary,
-    target: int,
-    newborn: Summary,
-    recent: Sequence[int],
-    memory: Memory,
-    stays: bool = False,
-) -> tuple[Born | None, float]:
-    """Decide a birth at one batch on the exact whole-data objective.
-
-    Parameters
-    ----------
-    model
-        The model.
-    total, terms
-        Whole-data statistics with the batch's ``summary`` folded in, and the objective's terms.
-    summary
-        The batch's own statistics.
-    target, newborn
-        The cluster that was split, and the statistics of the clusters that would take this batch's share of it.
-    recent
-        Ids of clusters born in this lap of which this batch holds no mass.
-    memory
-        Gives new ids.
-    stays
-        Whether the target may keep atoms of this batch that look like those it has of others: of batches that were
-        never visited before, most do.
-
-    Returns
-    -------
-    born, gain
-        The accepted birth or None, and the gain in nats of the best way found.
-    """
-    return consider_splits(model, total, terms, [(summary, newborn)], target, recent, memory, stays)
-
-
-def consider_splits(
-    model: Model,
-    total: RunningTotal,
-    terms: dict[str, float],
     parts: Sequence[tuple[Summary, Summary]],
     target: int,
     recent: Sequence[int],
     memory: Memory,
     stays: bool = False,
 ) -> tuple[Born | None, float]:
-    """Decide one birth at several batches, whose newborn clusters are the same ones, as :func:`consider_split` does.
+    """Decide a birth at one batch, or at some that found the same clusters, on the exact whole-data objective.
 
-    ``parts`` are the statistics of each batch, and of the newborn clusters in it.
+    Parameters
+    ----------
+    model
+        The model.
+    total, terms
+        Whole-data statistics with the batches folded in, and the objective's terms.
+    parts
+        Of each batch its own statistics, and those of the newborn clusters that would take its share of the target;
+        the newborn clusters of all have the same ids, in the same order.
+    target
+        The cluster that was split.
+    recent
+        Ids of clusters born in this lap of which these batches hold no mass.
+    memory
+        Gives new ids.
+    stays
+        Whether the target may keep atoms of these batches that look like those it has of others: of batches that were
+        never visited before, most do.
+
+    Returns
+    -------
+    born, gain
+        The accepted birth or None, and the gain in nats of the best way found.
     """
     judge = _Judge(model, total, terms, parts, target)
     owner: list[int | None] = [None] * judge.newborn.n_clusters

@@ -338,18 +338,14 @@ def _misfit(posterior: Posterior, summary: Summary, split: Split) -> int | None:
 
     Its own would have the prior as the only other evidence, so a share that looks like the rest of its cluster loses.
     """
-    large = [i for i in split.instead if i in summary.ids and summary["N"][summary.position(i)] >= split.min_atoms]
-    if not large:
+    is_large = np.isin(summary.ids, split.instead) & (summary["N"] >= split.min_atoms)
+    if not is_large.any():
         return None
     model, shares = posterior.model, summary.without_pairs()
-    forecast = model.best_data_terms(shares.take(large)) - _held(posterior, shares)[shares.positions(np.array(large))]
+    held = model.observation.score(posterior.observation, shares)[is_large]
+    forecast = model.best_data_terms(shares.take(shares.ids[is_large])) - held
     best = int(np.argmax(forecast))
-    return large[best] if forecast[best] > 0 else None
-
-
-def _held(posterior: Posterior, shares: Summary) -> np.ndarray:
-    """Log likelihood of the shares at the parameters of their clusters, ``(K,)`` nats, without the base measure."""
-    return posterior.model.observation.score(posterior.observation, shares)
+    return int(shares.ids[is_large][best]) if forecast[best] > 0 else None
 
 
 def _some(model: Model, atoms: Batch, size: int, rng: np.random.Generator) -> Batch:

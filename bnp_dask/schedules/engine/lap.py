@@ -13,7 +13,7 @@ from bnp_dask.core.summary import Edit, Forget, InsertEmpty
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.errors import NumericalError
 from bnp_dask.moves.base import Plan, PlanContext, record
-from bnp_dask.moves.births.at_batch import consider_splits, matched
+from bnp_dask.moves.births.at_batch import consider_split, matched
 from bnp_dask.moves.engine import decide, plan_lap
 from bnp_dask.schedules.engine.bad_batches import require_enough, usable
 from bnp_dask.schedules.engine.gathered import Gathered, GatheredAtoms
@@ -146,7 +146,7 @@ def try_split(
         why = "no split of this batch's atoms is better than none"
         return visits, [record("birth", (target,), (), None, False, why)]
     try:
-        born, gain = consider_splits(state.model, state.total, state.terms, parts, target, recent, state.memory, is_new)
+        born, gain = consider_split(state.model, state.total, state.terms, parts, target, recent, state.memory, is_new)
     except NumericalError as error:  # what is not finite is no gain; the state is as it was
         state.memory.remember_failure("birth", (target,), _counts(state, target))
         return visits, [record("birth", (target,), (), None, False, f"refused: {error}")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -134,13 +134,13 @@ class Found:
 
 def look_for_new(
     run: GrowingRun,
-    given: Iterable[Given],
+    openings: Iterable[Callable[[Posterior], Given]],
     executor: Executor,
     replaced: Collection[str] = (),
     forgotten: Collection[str] = (),
     new_words: NewWords | None = None,
 ) -> Found:
-    """Look at all pieces that a run does not have.
+    """Look at all pieces that a run does not have, each opened with the words of those before it.
 
     A piece from a place that is ``replaced`` may have another content than the run has from there; one from a place
     that is ``forgotten`` is new whatever it holds.
@@ -148,7 +148,8 @@ def look_for_new(
     known = known_to(run).without(forgotten)
     had, new, taken, base = [], [], set(), run.base
     places = [(place, n) for place, n in run.words_then() if place is not None]
-    for one in given:
+    for opening in openings:
+        one = opening(base)
         piece, source = one.piece, one.source
         if piece.place is not None and known.has_place(piece, fingerprint_of(source)):
             had.append(piece.name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace as changed
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bnp_dask.analysis.arguments import require_posterior
@@ -15,6 +16,7 @@ from bnp_dask.data.sources.missing import letting_miss
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.inputs.settings import path_text
+from bnp_dask.model import Posterior
 from bnp_dask.training.growing.found import Found, Given, look_for_new
 from bnp_dask.training.growing.growing_run import GrowingRun
 from bnp_dask.training.growing.incoming.pieces import Piece, pieces_of
@@ -85,10 +87,16 @@ def replace(
         old = {str(one.piece.place): [b for b in batches_of(run, str(one.piece.place)) if is_held[b]] for one in given}
         # of what was retired, nothing is known any more
         back = {name for name, batches in old.items() if not batches}
-        found = look_for_new(run, given, executor, old.keys(), back, new_words)
+        found = look_for_new(
+            run, (partial(_opened_already, one) for one in given), executor, old.keys(), back, new_words
+        )
         return changed(found, out=tuple(tuple(old[name]) for name in found.names))
 
     return taken_in(store, rules, client, corrected)
+
+
+def _opened_already(one: Given, base: Posterior) -> Given:
+    return one
 
 
 def _given_again(run: GrowingRun, source: str, new_words: NewWords | None) -> Iterator[Given]:

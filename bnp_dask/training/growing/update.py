@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bnp_dask.analysis.arguments import require_posterior
@@ -138,10 +139,10 @@ def update(
     require_new_words(new_words)
 
     def new_pieces(run: GrowingRun, executor: Executor) -> Found:
-        base = require_posterior(run.base)
+        require_posterior(run.base)
         pieces = data.pieces(run.log.pieces) if isinstance(data, Feed) else pieces_of(data)
-        given = (_opened(base, piece, batch_size, new_words) for piece in pieces)
-        return look_for_new(run, given, executor, new_words=new_words)
+        openings = (partial(_opened, piece=piece, batch_size=batch_size, new_words=new_words) for piece in pieces)
+        return look_for_new(run, openings, executor, new_words=new_words)
 
     return taken_in(store, rules, client, new_pieces)
 
