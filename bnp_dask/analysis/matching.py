@@ -12,9 +12,9 @@ from bnp_dask.core.columns import Columns, few
 from bnp_dask.core.vocabulary import Words
 from bnp_dask.data import Analysis, Vocabulary, as_source, load_vocabulary
 from bnp_dask.data.base import Source, columns_of
+from bnp_dask.data.placed import placed
 from bnp_dask.data.sources.missing import opened
 from bnp_dask.data.sources.named import matched
-from bnp_dask.data.sources.placed import placed
 from bnp_dask.data.sources.zarr_counts import ZarrCountsSource
 from bnp_dask.errors import DataError
 from bnp_dask.model import Model, Posterior
