@@ -21,8 +21,7 @@ MOST = 100
 WORTH = 100.0
 """Atoms that the statistics of a cluster count at least while it is laid away.
 
-They had many before they faded, and their shape is known as well as by these.  Chosen by synthetic streams of three
-dimensions (seasons of 60 to 400 atoms at 5 standard deviations), where any number from 20 to 1000 does.
+They had many before they faded, and their shape is known as well as by these.  Set by judgement, not by data.
 """
 
 
