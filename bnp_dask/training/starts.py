@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from bnp_dask.training.one_run import OneRun
 
 LAPS = 10
-"""Laps after which the best of several starts goes on alone."""
+"""Laps after which the best of several starts goes on alone: a guess that was not compared with others."""
 
 WENT_ON, LEFT = "went on alone", "another start was ahead"
 """Reasons of starts that had not ended by then."""

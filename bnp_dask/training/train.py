@@ -124,7 +124,8 @@ def train(
         turns, and the one whose objective is highest then goes on alone, to the bits of its own run
         (``rng=result.starts[i]["seed"]``).  So they take the time of that run and ten laps for each of the others, and
         share ``memory``.  ``result.starts`` tells of all.  Callbacks are told of each lap by the start that is ahead.
-        In ``store`` only the one that goes on is kept: a run that ends before begins anew, to the same bits.
+        In ``store`` only the one that goes on is kept: a run that ends before begins anew, to the same bits.  A run of
+        fewer laps keeps the best at its end, and goes on with that one when it is resumed with more.
     weights
         One weight per atom: array, or column name for tables.
     batch_size
