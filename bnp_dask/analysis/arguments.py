@@ -44,11 +44,7 @@ def check_run(
     positive_number("checkpoint_minutes", checkpoint_minutes, "number of minutes")
     if not (job is None or isinstance(job, str)):
         raise SettingError(f"job is a {type(job).__name__}; needs the text of a job file")
-    if whole_number("n_init", n_init, 1, MOST_STARTS, "a whole number of starts") > 1 and store is not None:
-        raise SettingError(
-            f"n_init={n_init} with store={shown(str(store))}: a run directory keeps one run; leave store out and save "
-            "the result, or make each start a run of its own (rng=0, rng=1, ...) in a directory of its own"
-        )
+    whole_number("n_init", n_init, 1, MOST_STARTS, "a whole number of starts")
 
 
 def require_posterior(value: Any) -> Posterior:

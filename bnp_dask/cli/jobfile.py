@@ -12,7 +12,7 @@
     client: {workers: 4}                     # or {scheduler: tcp://...} or {scheduler_file: ...}; left out: no Dask
     store: runs/patches
     rng: 0
-    n_init: 1                                # starts, the best of which is the result; more than one without store
+    n_init: 1                                # starts, of which the best goes on after ten laps
     on_bad_batch: raise                      # or skip: leave out batches that cannot be read
     reproducible: false                      # or true: the same bits on other processors
     memory: 256MB                            # of this process for what it holds of batches; the rest lies in files

@@ -111,8 +111,7 @@ def resume_command(args: argparse.Namespace) -> None:
 
 def go(job: Job, where: ClientSpec | ExecutorSpec, resume: bool, quiet: bool) -> None:
     """Run a job and print what came out."""
-    from bnp_dask.training.callbacks import Callback, Progress
-    from bnp_dask.training.train import STOPPED
+    from bnp_dask.training.callbacks import STOPPED, Callback, Progress
 
     stop = StopWhenAsked()
     callbacks: list[Callback] = [stop]

@@ -105,7 +105,7 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
     init
         Where to start; default ``BregmanKMeans(n_clusters)``, of 25 clusters where their number is learned.
     n_init
-        Starts, one after the other; the one whose objective is highest is kept.
+        Starts, of which the one whose objective is highest after ten laps goes on.
     schedule
         Default ``Memoized(laps=max_laps, tolerance=tol)``; another one's own settings win over these two.
     moves

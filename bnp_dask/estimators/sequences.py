@@ -96,7 +96,7 @@ class SequenceModel(BaseEstimator):
         Where to start; default ``BregmanKMeans(n_states)`` for a fixed number of states, ``ContiguousBlocks(10)`` when
         it is learned; autoregressive models start from ``ContiguousBlocks`` always.
     n_init
-        Starts, one after the other; the one whose objective is highest is kept.
+        Starts, of which the one whose objective is highest after ten laps goes on.
     schedule
         Default ``Memoized(laps=max_laps, tolerance=tol)``; another one's own settings win over these two.
     moves

@@ -62,7 +62,7 @@ class TopicModel(TransformerMixin, BaseEstimator):
     init
         Where to start; default ``SampledTopics(n_topics)``, which sets their number from the data if it is learned.
     n_init
-        Starts, one after the other; the one whose objective is highest is kept.
+        Starts, of which the one whose objective is highest after ten laps goes on.
     schedule
         Default ``Memoized(laps=max_laps, tolerance=tol)``; another one's own settings win over these two.
     moves

@@ -17,6 +17,9 @@ logger = logging.getLogger("bnp_dask")
 FAILED = "failed"
 """Reason of a run that ends with an error."""
 
+STOPPED = "stopped by a callback"
+"""Reason of a run that a callback ended."""
+
 
 @dataclass(frozen=True)
 class RunInfo:

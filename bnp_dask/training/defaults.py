@@ -78,7 +78,7 @@ def filled_in(
     """
     if begun is not None:
         model = begun.model(model)
-        init = begun.init() if init is None else init
+        init = begun.init(init)
         moves = begun.moves() if moves is None else moves
         schedule = begun.schedule(schedule)
     schedule = Memoized() if schedule is None else schedule

@@ -352,8 +352,9 @@ class TrainResult:
     warm_seconds
         Wall time of compiling or loading kernels before the first lap; not in the seconds of the history.
     starts
-        Of several starts (``n_init``) in their order: seed, objective (``"elbo"``, nats), ``"n_clusters"``, ``"lap"``
-        and ``"reason"`` at the end of each.  Empty where there was one.
+        Of several starts (``n_init``) in their order: ``"seed"``, objective (``"elbo"``, nats), ``"n_clusters"`` and
+        ``"lap"`` when one of them went on alone, and ``"reason"``: that one did, or another was ahead, or why it had
+        ended before.  Empty where there was one.
     draws
         Draws of a run with ``Gibbs()``; None for other schedules, and where none was kept yet.
     """

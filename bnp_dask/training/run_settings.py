@@ -64,6 +64,7 @@ class RunParts:
     source: Source
     columns: Columns | None
     opened: dict[str, Any] | None = None
+    n_init: int = 1
 
     def settings(self) -> dict[str, Any]:
         """All of it, JSON-able: kept with the run, and compared when it is resumed."""
@@ -78,12 +79,14 @@ class RunParts:
             "columns": None if self.columns is None else self.columns.to_json(),
             _RULE: PRIOR_RULE,
             OPENED: self.opened,
+            "n_init": self.n_init,
         }
 
     def with_added(self, settings: dict[str, Any]) -> dict[str, Any]:
         """Settings of a run that an earlier version began, with those that its parts have got since."""
         (model, digest), (init, other) = settings["model"], settings["init"]
         return {
+            "n_init": 1,
             **settings,
             "model": [with_added(model, self.model), digest],
             "init": [with_added(init, self.init), other],
@@ -201,9 +204,15 @@ class Begun:
         """The seed of the run."""
         return int(self.settings["seed"])
 
-    def init(self) -> Initialization | None:
-        """Where the run started; None where the data decided, or arrays told, which are not kept."""
+    def init(self, given: Initialization | None) -> Initialization | None:
+        """Where the run started; one that is ``given`` with what it leaves open as the run has it.
+
+        None where nothing is given and the data decided, or arrays told, which are not kept.
+        """
         spec, digests = self.settings["init"]
+        if given is not None:
+            filled: Initialization = _as_begun(given, spec)
+            return filled
         return None if digests else self._made("init", spec)
 
     def moves(self) -> tuple[Move, ...]:

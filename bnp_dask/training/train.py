@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import time
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,45 +14,32 @@ from distributed import Client
 
 from bnp_dask.analysis.arguments import check_run, listed
 from bnp_dask.analysis.matching import words_of
-from bnp_dask.core.rows import Row, Rows
 from bnp_dask.data.base import columns_of
 from bnp_dask.data.identity import opened_as
-from bnp_dask.data.skipping import CheckedSource
 from bnp_dask.data.sources.missing import opened
 from bnp_dask.errors import DataError
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.blas import one_blas_thread
 from bnp_dask.execute.dask import open_executor
-from bnp_dask.execute.heap import Heap
 from bnp_dask.execute.serial import SerialExecutor
-from bnp_dask.initialize import InitContext, Initialization
+from bnp_dask.initialize import Initialization
 from bnp_dask.inputs.settings import flag, seed_of
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.model import Model
 from bnp_dask.moves import Move
 from bnp_dask.observation.base import read_as
-from bnp_dask.sampling.gibbs import SAMPLED, Gibbs, kept_draws
 from bnp_dask.schedules import (
     Schedule,
-    State,
-    Step,
     Work,
-    is_constant,
-    restored,
-    state_to_arrays,
-    state_to_json,
 )
-from bnp_dask.schedules.engine.bad_batches import require_enough, usable, without
-from bnp_dask.schedules.engine.gathered import EMBEDDED
-from bnp_dask.schedules.engine.state import Loss
-from bnp_dask.store import Behind, Checkpoint, Listing, MemoryStore, RunStore
-from bnp_dask.structure.warmup import warm_task
-from bnp_dask.training.callbacks import FAILED, Callback, LogLaps, RunInfo, logger, tell_of_idle
+from bnp_dask.store import Checkpoint, RunStore
+from bnp_dask.training.callbacks import Callback, LogLaps
 from bnp_dask.training.defaults import check_schedule, filled_in, start_of
-from bnp_dask.training.doors import check_parts, require_savable, require_savable_parameters
+from bnp_dask.training.doors import check_parts, require_savable
 from bnp_dask.training.grain_line import tell_of_grain
 from bnp_dask.training.memory_plan import MEMORY, MemoryPlan, parse_memory
-from bnp_dask.training.results import History, TrainResult, save_result, with_names
+from bnp_dask.training.one_run import OneRun
+from bnp_dask.training.results import TrainResult, save_result, with_names
 from bnp_dask.training.run_settings import (
     Begun,
     RunParts,
@@ -62,13 +48,10 @@ from bnp_dask.training.run_settings import (
     learns_by_default,
     open_store,
 )
-from bnp_dask.training.survey_pass import gone_since, skipped, survey_of_run, survey_task, take_survey
+from bnp_dask.training.survey_pass import survey_of_run, survey_task, take_survey
 
 RESUME = "What was committed to the run directory is safe: start a cluster and call train(..., resume=True)."
 ANEW = "Nothing was kept of this run: start a cluster and call train(...) again, with store= to be able to go on."
-
-STOPPED = "stopped by a callback"
-"""Reason of a run that a callback ended."""
 
 
 class ConvergenceWarning(UserWarning):
@@ -137,9 +120,12 @@ def train(
         Seed, a whole number >= 0; a SeedSequence; or a Generator or RandomState, from which one is drawn.  None:
         another seed each time, which the run directory keeps, so that ``resume=True`` goes on with it.
     n_init
-        Starts.  Each is a whole run with random numbers of its own, one after the other, so that it takes as many times
-        as long (the first pass over the data is made once); the first of them is the run that ``n_init=1`` makes.  The
-        one whose objective is highest is the result; ``result.starts`` tells of the others.  Not with ``store``.
+        Starts, each with random numbers of its own; the first is the run that ``n_init=1`` makes.  All take ten laps in
+        turns, and the one whose objective is highest then goes on alone, to the bits of its own run
+        (``rng=result.starts[i]["seed"]``).  So they take the time of that run and ten laps for each of the others, and
+        share ``memory``.  ``result.starts`` tells of all.  Callbacks are told of each lap by the start that is ahead.
+        In ``store`` only the one that goes on is kept: a run that ends before begins anew, to the same bits.  A run of
+        fewer laps keeps the best at its end, and goes on with that one when it is resumed with more.
     weights
         One weight per atom: array, or column name for tables.
     batch_size
@@ -200,7 +186,7 @@ def train(
     named = model.with_columns(None if columns is None else columns.features)
     seed = seed_of(rng) if rng is not None or begun is None else begun.seed()
     place, skips = opened_as(data, source, batch_size, weights), on_bad_batch == "skip"
-    parts = RunParts(model, init, schedule, tuple(moves), seed, source, columns, place)
+    parts = RunParts(model, init, schedule, tuple(moves), seed, source, columns, place, n_init)
     gone = ANEW if store is None else RESUME
     with one_blas_thread(), fixed_order(model.reproducible), open_executor(client, gone) as executor:
         plan = MemoryPlan(executor.memory_limit)
@@ -211,15 +197,14 @@ def train(
             compare_data(memo, found)
             plan.require_surveyed(found.source, found.survey)
             init = start_of(schedule, model, found.survey) if init is None else init
-            facts = facts_for_priors(memo, found.survey, columns)
-            ready = named.with_prior(facts, learns_by_default(memo, schedule))
+            known = facts_for_priors(memo, found.survey, columns)
+            ready = named.with_prior(known, learns_by_default(memo, schedule))
             shelf = memo.shared if isinstance(memo, RunStore) else None
-            room = room // 4 if store is None else room
-            work = Work(
-                ready, found.source, found.survey, executor, memo, seed, tuple(moves), shelf, skips, found.unread, room
-            )
-            run = _Run(work, init, schedule, memo, found.manifest, [*callbacks, LogLaps()], checkpoint_minutes * 60)
-            result = _best_of(run, n_init, _of_these_data(checkpoint, found.manifest), _where(executor))
+            facts, gathered = (found.source, found.survey, executor, memo), room // 4 if store is None else room
+            work = Work(ready, *facts, seed, tuple(moves), shelf, skips, found.unread, gathered)
+            watched = [*callbacks, LogLaps()]
+            run = OneRun(work, init, schedule, memo, found.manifest, watched, checkpoint_minutes * 60, n_init, room)
+            result = run.go(_of_these_data(checkpoint, found.manifest), _where(executor))
         result = with_names(result, words, columns)
         if store is not None:
             save_result(result, Path(store))
@@ -244,188 +229,6 @@ def _of_these_data(checkpoint: Checkpoint | None, manifest: dict[str, Any]) -> C
     if checkpoint is None or (not checkpoint.begun and checkpoint.state.get("manifest") != manifest):
         return None
     return checkpoint
-
-
-@dataclass
-class _Run:
-    """One call of :func:`train`, from its first or restored state to its result."""
-
-    work: Work
-    init: Initialization
-    schedule: Schedule
-    memo: RunStore | MemoryStore
-    manifest: dict[str, Any]
-    callbacks: list[Callback]
-    checkpoint_seconds: float
-
-    def go(self, checkpoint: Checkpoint | None, where: str) -> TrainResult:
-        started = time.perf_counter()
-        state, rows = self._first_state(checkpoint)
-        require_savable_parameters(state.posterior)
-        assert state.posterior.summary is not None
-        MemoryPlan(self.work.executor.memory_limit).require_model(
-            state.posterior.n_clusters, state.posterior.summary.nbytes, max(self.work.survey.batch_bytes)
-        )
-        warm_seconds = self._warm_up(state)
-        started += warm_seconds
-        before = rows[-1]["seconds"] if rows else 0.0
-        info = RunInfo(
-            self.work.source.n_batches, self.work.survey.n_atoms, self.schedule.laps, state.lap, state.position, where
-        )
-        for callback in self.callbacks:
-            callback.on_start(info)
-        reason = FAILED
-        try:
-            with contextlib.closing(Behind()) as commits:
-                ended = self._loop(state, rows, before - started, commits)
-            reason = ended
-        finally:
-            for callback in self.callbacks:
-                callback.on_end(reason)
-        seconds = before + time.perf_counter() - started
-        left_out = tuple(why for _, why in self._left_out(state))
-        draws = kept_draws(self.work, state, self.schedule) if isinstance(self.schedule, Gibbs) else None
-        found = state.posterior, History(rows), reason == "converged", reason, seconds, left_out, warm_seconds
-        return TrainResult(*found, draws=draws)
-
-    def _warm_up(self, state: State) -> float:
-        """Compile on every worker what laps need, before the first of them; seconds until the last is ready.
-
-        As many tasks as workers at once: each is busy with one.  A worker that comes later compiles when it must.
-        """
-        executor, light = self.work.executor, state.posterior.light()
-        tell_of_idle(self.work.source.name, self.work.source.n_batches, executor.n_workers)
-        reader = usable(self.work, state).reader(0)
-        started = time.perf_counter()
-        tasks = [executor.submit(f"warm-up-{i}", warm_task, light, reader) for i in range(max(1, executor.n_workers))]
-        for task in tasks:
-            executor.result(task)
-        return time.perf_counter() - started
-
-    def _loop(self, state: State, rows: Rows, clock: float, commits: Behind) -> str:
-        saved_rows, saved_at = len(rows), time.perf_counter()
-        stopped, heap = False, Heap()
-        for step in self.schedule.run(self.work, state):
-            if step.row is not None:
-                n_skipped = len(self._left_out(state))
-                skips = {"skipped": n_skipped} if n_skipped else {}
-                rows.append({**step.row, **skips, "seconds": clock + time.perf_counter()})
-            stopped = self._tell(step, rows)
-            if step.lap_end or stopped or time.perf_counter() - saved_at > self.checkpoint_seconds:
-                self._checkpoint(step, rows[saved_rows:], commits)
-                saved_rows, saved_at = len(rows), time.perf_counter()
-            if step.lap_end:
-                heap.tidy()
-            if stopped:
-                break
-        if stopped:
-            return STOPPED
-        return state.finished if state.finished not in (None, "laps") else f"limit of {self.schedule.laps} laps"
-
-    def _left_out(self, state: State) -> list[tuple[int, str]]:
-        """Batches that are left out, since before the run or under it, and why."""
-        under = ((b, f"{loss.why} (from lap {loss.lap} on)") for b, loss in state.lost.items())
-        return sorted([*skipped(self.work.source), *under])
-
-    def _tell(self, step: Step, rows: Rows) -> bool:
-        done = self.work.source.n_batches if step.lap_end else step.state.position
-        stop = False
-        for callback in self.callbacks:  # every one is told, also after one that stops the run
-            stop = callback.on_batch(done) is True or stop
-        for callback in self.callbacks if step.lap_end else ():
-            stop = callback.on_lap(rows[-1], step.state.posterior) is True or stop
-        return stop
-
-    def _checkpoint(self, step: Step, new_rows: list[Row], commits: Behind) -> None:
-        state = step.state
-        if isinstance(self.memo, MemoryStore):
-            self.memo.forget({(int(b), int(v)) for b, v in enumerate(state.visits)})
-            return
-        state.in_flight = step.pipeline.outstanding()
-        if state.gathered.held > EMBEDDED:
-            state.gathered.write(self.memo.part_files())
-        numbers, arrays, listing = self._saved(state)
-        commits.commit(self.memo, numbers, arrays, new_rows, listing, state.parts(), is_constant)
-        state.in_flight = []
-
-    def _saved(self, state: State) -> tuple[dict[str, Any], dict[str, np.ndarray], Listing]:
-        """What a checkpoint holds: plain data, arrays, and the summaries that it refers to."""
-        numbers = {**state_to_json(state), "manifest": self.manifest}
-        return numbers, state_to_arrays(state), Listing.of_latest(state.visits, state.receipts)
-
-    def _first_state(self, checkpoint: Checkpoint | None) -> tuple[State, Rows]:
-        """Where to begin, and the history up to there.
-
-        A start is committed before anything else is done, so that no initialisation is made twice.
-        """
-        if checkpoint is None:
-            state = self._start()
-            if isinstance(self.memo, RunStore):
-                numbers, arrays, listing = self._saved(state)
-                self.memo.write(self.memo.prepare(numbers, arrays, [], listing, begun=False))
-                self.memo.forget_drafts()
-            return state, Rows()
-        assert isinstance(self.memo, RunStore)
-        state, checkpoint = restored(self.work, self.memo, checkpoint)
-        for loss in state.lost.values():
-            logger.warning("skipped since lap %d: %s", loss.lap, loss.why)
-        if state.finished in ("laps", SAMPLED) and state.lap < self.schedule.laps:
-            state = replace(state, finished=None)
-        return state, Rows(checkpoint.history)
-
-    def _start(self) -> State:
-        """The state before the first step, from the initialisation.
-
-        Where that fails because batches have gone bad since the survey, it is begun anew without them.
-        """
-        work, lost = self.work, dict[int, Loss]()
-        while True:
-            survey = without(work.survey, list(lost)) if lost else work.survey
-            try:
-                rng, drafts = work.rng(0, "init"), self.memo.drafts if isinstance(self.memo, RunStore) else None
-                source = CheckedSource(work.source, work.survey.checksums, work.unread)
-                context = InitContext(work.model, source, survey, work.executor, rng, drafts)
-                state = State.start(work.model, self.init.start(context), work.source.n_batches)
-            except Exception:
-                gone = gone_since(work.source, survey, work.executor) if work.skips else {}
-                if not gone:
-                    raise
-                lost |= {b: Loss(why, 1, 1) for b, why in gone.items()}
-                for why in gone.values():
-                    logger.warning("skipped from the start: %s", why)
-                require_enough(work, lost)
-                continue
-            state.lost = lost
-            return state
-
-
-def _best_of(run: _Run, n_init: int, checkpoint: Checkpoint | None, where: str) -> TrainResult:
-    """The best of some starts by the exact objective, the first of equals; no more after one that a callback stops.
-
-    One alone may go on from a checkpoint.
-    """
-    if n_init == 1:
-        return run.go(checkpoint, where)
-    best: TrainResult | None = None
-    starts: list[Mapping[str, Any]] = []
-    for number in range(n_init):
-        work = replace(run.work, seed=_seed_of(run.work.seed, number), memo=MemoryStore())
-        found = replace(run, work=work, memo=work.memo).go(None, where)
-        last = found.history[-1]
-        facts = {name: last[name] for name in ("elbo", "n_clusters", "lap")}
-        starts.append({"seed": work.seed, **facts, "reason": found.reason})
-        logger.info("start %d of %d: objective %.10g nats, K=%d", number + 1, n_init, last["elbo"], last["n_clusters"])
-        if best is None or last["elbo"] > best.history[-1]["elbo"]:
-            best = found
-        if found.reason == STOPPED:
-            break
-    assert best is not None
-    return replace(best, starts=tuple(starts))
-
-
-def _seed_of(seed: int, number: int) -> int:
-    """Seed of a start, by its number; the first has that of the run."""
-    return seed if number == 0 else int(np.random.SeedSequence(seed, spawn_key=(number,)).generate_state(1)[0])
 
 
 def _where(executor: Executor) -> str:

@@ -352,6 +352,12 @@ def test_what_cannot_be_sampled():
     with pytest.raises(SettingError, match=r"1000000 words times n_clusters=400, .* are 6.0 GB.*Ask for 134 topics"):
         wide = sparse.csr_array(([1.0, 1.0], ([0, 0], [0, 999_999])), shape=(1, 1_000_000))
         start(SampledTopics(400), Batch(wide), n_batches=1)
-    for bad in ({"passes": 0}, {"averaged": 101}, {"concentration": 0.0}, {"max_tokens": 0}):
+    for bad in (
+        {"passes": 0},
+        {"averaged": 201},
+        {"passes": 9, "averaged": 10},
+        {"concentration": 0.0},
+        {"max_tokens": 0},
+    ):
         with pytest.raises(SettingError):
             SampledTopics(5, **bad)

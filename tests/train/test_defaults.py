@@ -14,7 +14,7 @@ from scipy import sparse
 import bnp_dask as bnp
 from bnp_dask.allocation import HDPHMM, LDA, DPMixture, FiniteHMM, FiniteMixture, HDPTopics
 from bnp_dask.cli.jobfile import parse_job
-from bnp_dask.errors import SettingError, StoreError
+from bnp_dask.errors import StoreError
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.initialize import BregmanKMeans, ContiguousBlocks, SampledTopics
 from bnp_dask.model import Model
@@ -126,7 +126,7 @@ def test_topics_start_from_a_state_whose_size_the_data_set():
         warnings.simplefilter("ignore")  # of laps: clusters come and go in the first
         result = go(Model(HDPTopics(), Multinomial()), counts, schedule=Memoized(laps=6))
     first = result.history[0]["n_clusters"]
-    assert first == int(np.sqrt(12_000) / 6)
+    assert first == int(np.sqrt(12_000) / 4)
     assert 4 <= result.posterior.n_clusters <= 6 < first
 
 
@@ -143,45 +143,6 @@ def test_a_run_ends_after_some_calm_laps_unless_a_tolerance_is_given():
     calm = np.abs(gains) <= 1e-4 * len(x)
     assert calm[-PATIENCE:].all() and np.convolve(calm[:-1], np.ones(PATIENCE), "valid").max() < PATIENCE
     assert exact.history[-1]["lap"] > usual.history[-1]["lap"]
-
-
-# -- several starts -----------------------------------------------------------------------------------------------
-def test_the_best_of_some_starts_is_the_result():
-    rng = np.random.default_rng(2)
-    x = np.repeat(rng.normal(0, 6, (9, 2)), 30, axis=0) + rng.normal(size=(270, 2))
-    model, more = Model(FiniteMixture(), Gaussian()), {"init": BregmanKMeans(9), "schedule": Memoized(laps=4)}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        result = go(model, x, rng=5, n_init=4, **more)
-        alone = [go(model, x, rng=start["seed"], **more) for start in result.starts]
-    values = [r.history[-1]["elbo"] for r in alone]
-    assert [start["elbo"] for start in result.starts] == values
-    assert result.starts[0]["seed"] == 5 and len(set(values)) > 1
-    assert bits(result) == bits(alone[int(np.argmax(values))])
-    assert alone[0].starts == ()
-
-
-def test_a_callback_that_stops_ends_the_starts():
-    class Stop:
-        def on_start(self, info): ...
-        def on_batch(self, done): ...
-        def on_lap(self, row, posterior):
-            return True
-
-        def on_end(self, reason): ...
-
-    result = go(MODEL, three_clusters()[0], n_init=3, callbacks=[Stop()])
-    assert len(result.starts) == 1
-
-
-def test_starts_that_make_no_sense_are_refused(tmp_path):
-    x, _ = three_clusters(150)
-    for wrong in (0, -1, 1.5, True, "3", 10**6, None):
-        with pytest.raises(SettingError, match="n_init"):
-            go(MODEL, x, n_init=wrong)
-    with pytest.raises(SettingError, match=r"n_init=2 with store=.*keeps one run"):
-        go(MODEL, x, n_init=2, store=tmp_path / "run")
-    assert not (tmp_path / "run").exists()
 
 
 # -- job files ----------------------------------------------------------------------------------------------------
@@ -254,6 +215,19 @@ def test_runs_of_older_versions_go_on_without_moves_and_with_their_priors(tmp_pa
         assert "prior_rule" not in RunStore.view(tmp_path / "run").settings
         now = go(MODEL, x, store=tmp_path / "run", resume=True, rng=1, schedule=Memoized(laps=6))
     assert bits(now) == bits(whole) and not now.history.moves()
+
+
+def test_a_sampled_start_that_leaves_its_passes_open_is_as_the_run_has_it(tmp_path):
+    counts = sparse.csr_array(np.random.default_rng(0).poisson(0.5, (60, 12)).astype(np.float64))
+    model, began = Model(LDA(), Multinomial()), SampledTopics(3, passes=20, averaged=5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        whole = go(model, counts, init=began, schedule=Memoized(laps=2))
+        go(model, counts, init=began, schedule=Memoized(laps=1), store=tmp_path / "run")
+        more = go(model, counts, init=SampledTopics(3), schedule=Memoized(laps=2), store=tmp_path / "run", resume=True)
+    assert bits(more) == bits(whole)
+    with pytest.raises(StoreError, match=r"init\.passes: the run has 20, this call 30"):
+        go(model, counts, init=SampledTopics(3, passes=30), store=tmp_path / "run", resume=True)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from bnp_dask.moves.base import DOCUMENTS, WHOLE, PlanContext, Planning, Proposa
 from bnp_dask.structure.base import Trial
 
 AVERAGED = 0.2
-"""Share of the sampler's passes, the last ones, whose counts are averaged, as in ``SampledTopics()``."""
+"""Share of the sampler's passes, the last ones, whose counts are averaged."""
 
 NUMBER_BYTES = 20
 """Bytes of the sampler's tables for each word of each topic."""

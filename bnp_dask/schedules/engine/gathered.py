@@ -54,6 +54,13 @@ class Gathered:
             self.pieces[cluster] = [*self.parts_of(cluster), part]
         self.held = 0
 
+    def move(self, files: PartFiles, other: PartFiles) -> None:
+        """Files that lie with ``files`` lie with the ``other`` from now on."""
+        for cluster, some in self.pieces.items():
+            self.pieces[cluster] = [
+                other.put(piece.name, files.get(piece)) if isinstance(piece, Part) else piece for piece in some
+            ]
+
     def parts_of(self, cluster: int) -> list[Part]:
         """Files with atoms of a cluster."""
         return [piece for piece in self.pieces[cluster] if isinstance(piece, Part)]

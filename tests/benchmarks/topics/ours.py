@@ -15,6 +15,10 @@ A tenth of the training documents kept apart, 8 laps without moves, K=101-102: 0
 -7.4515 (-7.3803), 0.05 and 0.5 -7.5180 (-7.4212): the two scores disagree about the first two.  1,000 documents in a
 ``DPMixture`` of 25 clusters, 12 laps without moves, nats per held-out document: 0.1 -525.71, 0.15 and 0.5 -512.91.
 More laps lower the score with each of the priors, by 0.016 with the default.
+
+These had 100 passes of the sampler at the start, 20 averaged, and a sixth of the square root of the tokens as topics.
+With 200 passes, 100 averaged, and a quarter (the default now), and the default prior: K 152, 28 laps, objective
+-3,134,825, score -7.3771, after lap 1 -7.3517, after lap 8 -7.3743; 117 CPU seconds (78 before).
 """
 
 from __future__ import annotations

@@ -1,0 +1,254 @@
+"""One call of ``train``, from its first or restored state to its result."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from bnp_dask.core.rows import Row, Rows
+from bnp_dask.data.skipping import CheckedSource
+from bnp_dask.execute.heap import Heap
+from bnp_dask.initialize import InitContext, Initialization
+from bnp_dask.sampling.gibbs import SAMPLED, Gibbs, kept_draws
+from bnp_dask.schedules import Schedule, State, Step, Work, is_constant, restored, state_to_arrays, state_to_json
+from bnp_dask.schedules.base import IDLE
+from bnp_dask.schedules.engine.bad_batches import require_enough, usable, without
+from bnp_dask.schedules.engine.gathered import EMBEDDED
+from bnp_dask.schedules.engine.state import Loss
+from bnp_dask.store import Behind, Checkpoint, Listing, MemoryStore, RunStore
+from bnp_dask.structure.warmup import warm_task
+from bnp_dask.training.callbacks import FAILED, STOPPED, Callback, RunInfo, logger, tell_of_idle
+from bnp_dask.training.doors import require_savable_parameters
+from bnp_dask.training.memory_plan import MemoryPlan
+from bnp_dask.training.results import History, TrainResult
+from bnp_dask.training.starts import SETTLED, Settled, Stand, ended, settle, starts_of, take_over
+from bnp_dask.training.survey_pass import gone_since, skipped
+
+
+@dataclass
+class OneRun:
+    """One call of :func:`~bnp_dask.training.train.train`, from its first or restored state to its result.
+
+    Parameters
+    ----------
+    work, init, schedule, memo, manifest, callbacks
+        Parts of the run.
+    checkpoint_seconds
+        Longest time between checkpoints within a lap.
+    n_init
+        Starts, of which one goes on after a few laps.
+    room
+        Bytes of single batches that all starts together may hold in memory before that.
+    settled
+        What became of the starts; None before that, and where there is one.
+    """
+
+    work: Work
+    init: Initialization
+    schedule: Schedule
+    memo: RunStore | MemoryStore
+    manifest: dict[str, Any]
+    callbacks: list[Callback]
+    checkpoint_seconds: float
+    n_init: int = 1
+    room: int = 0
+    settled: Settled | None = None
+
+    def go(self, checkpoint: Checkpoint | None, where: str) -> TrainResult:
+        """Train to the end, from a checkpoint where there is one; ``where`` it runs, for callbacks."""
+        if checkpoint is not None and SETTLED in checkpoint.state:
+            return self.alone(Settled(**checkpoint.state[SETTLED]))._go(checkpoint, where)
+        return self._go(checkpoint, where)
+
+    def alone(self, settled: Settled) -> OneRun:
+        """The run as the start that goes on makes it."""
+        return replace(self, work=replace(self.work, seed=settled.seed), settled=settled)
+
+    def _go(self, checkpoint: Checkpoint | None, where: str) -> TrainResult:
+        started = time.perf_counter()
+        settles = self.n_init > 1 and checkpoint is None
+        runs = starts_of(self) if settles else [self]
+        stands = [Stand(*run._first_state(checkpoint)) for run in runs]
+        state, rows = stands[0].state, stands[0].rows
+        for stand in stands:
+            self._require_fitting(stand.state)
+        warm_seconds = self._warm_up(state)
+        started += warm_seconds
+        before = rows[-1]["seconds"] if rows else 0.0
+        clock = before - started
+        info = RunInfo(
+            self.work.source.n_batches, self.work.survey.n_atoms, self.schedule.laps, state.lap, state.position, where
+        )
+        for callback in self.callbacks:
+            callback.on_start(info)
+        run, reason = self, FAILED
+        try:
+            with contextlib.closing(Behind()) as commits:
+                if settles:
+                    best, settled, stopped = settle(runs, stands, self.callbacks, clock)
+                    run, state, rows = self.alone(settled), stands[best].state, stands[best].rows
+                    why = STOPPED if stopped else run._loop_on(runs[best], state, rows, clock, commits)
+                else:
+                    why = self._loop(state, rows, clock, commits, len(rows))
+            reason = why
+        finally:
+            for callback in self.callbacks:
+                callback.on_end(reason)
+        seconds = before + time.perf_counter() - started
+        left_out = tuple(why for _, why in run._left_out(state))
+        draws = kept_draws(run.work, state, run.schedule) if isinstance(run.schedule, Gibbs) else None
+        found = state.posterior, History(rows), reason == "converged", reason, seconds, left_out, warm_seconds
+        starts = () if run.settled is None else tuple(run.settled.starts)
+        return TrainResult(*found, starts=starts, draws=draws)
+
+    def _loop_on(self, settled: OneRun, state: State, rows: Rows, clock: float, commits: Behind) -> str:
+        """Go on with the start that has settled; all that it keeps comes here first."""
+        take_over(settled.memo, self.memo, state, self.work.room)
+        settled.memo.close()
+        self._checkpoint(Step(state, IDLE, None, lap_end=True), list(rows), commits)
+        return self._loop(state, rows, clock, commits, len(rows))
+
+    def _require_fitting(self, state: State) -> None:
+        """Errors for a state that cannot be saved, or held by a worker."""
+        require_savable_parameters(state.posterior)
+        assert state.posterior.summary is not None
+        MemoryPlan(self.work.executor.memory_limit).require_model(
+            state.posterior.n_clusters, state.posterior.summary.nbytes, max(self.work.survey.batch_bytes)
+        )
+
+    def _warm_up(self, state: State) -> float:
+        """Compile on every worker what laps need, before the first of them; seconds until the last is ready.
+
+        As many tasks as workers at once: each is busy with one.  A worker that comes later compiles when it must.
+        """
+        executor, light = self.work.executor, state.posterior.light()
+        tell_of_idle(self.work.source.name, self.work.source.n_batches, executor.n_workers)
+        reader = usable(self.work, state).reader(0)
+        started = time.perf_counter()
+        tasks = [executor.submit(f"warm-up-{i}", warm_task, light, reader) for i in range(max(1, executor.n_workers))]
+        for task in tasks:
+            executor.result(task)
+        return time.perf_counter() - started
+
+    def _loop(self, state: State, rows: Rows, clock: float, commits: Behind, n_saved: int) -> str:
+        saved_at, stopped, heap = time.perf_counter(), False, Heap()
+        for step, stopped in self.steps(state, rows, clock):
+            if step.lap_end or stopped or time.perf_counter() - saved_at > self.checkpoint_seconds:
+                self._checkpoint(step, rows[n_saved:], commits)
+                n_saved, saved_at = len(rows), time.perf_counter()
+            if step.lap_end:
+                heap.tidy()
+        if stopped:
+            return STOPPED
+        return ended(state, self.schedule)
+
+    def take_lap(self, stand: Stand, clock: float) -> bool:
+        """Go on for one lap, and keep no checkpoint; whether a callback stops the run."""
+        heap = Heap()
+        for step, stopped in self.steps(stand.state, stand.rows, clock):
+            if stopped:
+                return True
+            if step.lap_end:
+                self._forget(step.state)
+                heap.tidy()
+                break
+        return False
+
+    def steps(self, state: State, rows: Rows, clock: float) -> Iterator[tuple[Step, bool]]:
+        """Steps of the schedule, noted in ``rows`` and told to callbacks, and whether these stop the run: the last."""
+        for step in self.schedule.run(self.work, state):
+            if step.row is not None:
+                n_skipped = len(self._left_out(state))
+                skips = {"skipped": n_skipped} if n_skipped else {}
+                rows.append({**step.row, **skips, "seconds": clock + time.perf_counter()})
+            stopped = self._tell(step, rows)
+            yield step, stopped
+            if stopped:
+                return
+
+    def _left_out(self, state: State) -> list[tuple[int, str]]:
+        """Batches that are left out, since before the run or under it, and why."""
+        under = ((b, f"{loss.why} (from lap {loss.lap} on)") for b, loss in state.lost.items())
+        return sorted([*skipped(self.work.source), *under])
+
+    def _tell(self, step: Step, rows: Rows) -> bool:
+        done = self.work.source.n_batches if step.lap_end else step.state.position
+        stop = False
+        for callback in self.callbacks:  # every one is told, also after one that stops the run
+            stop = callback.on_batch(done) is True or stop
+        for callback in self.callbacks if step.lap_end else ():
+            stop = callback.on_lap(rows[-1], step.state.posterior) is True or stop
+        return stop
+
+    def _checkpoint(self, step: Step, new_rows: list[Row], commits: Behind) -> None:
+        state = step.state
+        self._forget(state)
+        if isinstance(self.memo, MemoryStore):
+            return
+        state.in_flight = step.pipeline.outstanding()
+        if state.gathered.held > EMBEDDED:
+            state.gathered.write(self.memo.part_files())
+        numbers, arrays, listing = self._saved(state)
+        commits.commit(self.memo, numbers, arrays, new_rows, listing, state.parts(), is_constant)
+        state.in_flight = []
+
+    def _forget(self, state: State) -> None:
+        """Keep of every batch only its latest visit."""
+        if isinstance(self.memo, MemoryStore):
+            self.memo.forget({(int(b), int(v)) for b, v in enumerate(state.visits)})
+
+    def _saved(self, state: State) -> tuple[dict[str, Any], dict[str, np.ndarray], Listing]:
+        """What a checkpoint holds: plain data, arrays, and the summaries that it refers to."""
+        settled = {} if self.settled is None else {SETTLED: asdict(self.settled)}
+        numbers = {**state_to_json(state), "manifest": self.manifest, **settled}
+        return numbers, state_to_arrays(state), Listing.of_latest(state.visits, state.receipts)
+
+    def _first_state(self, checkpoint: Checkpoint | None) -> tuple[State, Rows]:
+        """Where to begin, and the history up to there.
+
+        A start is committed before anything else is done, so that no initialisation is made twice.
+        """
+        if checkpoint is None:
+            state = self._start()
+            if isinstance(self.memo, RunStore):
+                numbers, arrays, listing = self._saved(state)
+                self.memo.write(self.memo.prepare(numbers, arrays, [], listing, begun=False))
+                self.memo.forget_drafts()
+            return state, Rows()
+        assert isinstance(self.memo, RunStore)
+        state, checkpoint = restored(self.work, self.memo, checkpoint)
+        for loss in state.lost.values():
+            logger.warning("skipped since lap %d: %s", loss.lap, loss.why)
+        if state.finished in ("laps", SAMPLED) and state.lap < self.schedule.laps:
+            state = replace(state, finished=None)
+        return state, Rows(checkpoint.history)
+
+    def _start(self) -> State:
+        """The state before the first step, from the initialisation.
+
+        Where that fails because batches have gone bad since the survey, it is begun anew without them.
+        """
+        work, lost = self.work, dict[int, Loss]()
+        while True:
+            survey = without(work.survey, list(lost)) if lost else work.survey
+            try:
+                rng, drafts = work.rng(0, "init"), self.memo.drafts if isinstance(self.memo, RunStore) else None
+                source = CheckedSource(work.source, work.survey.checksums, work.unread)
+                context = InitContext(work.model, source, survey, work.executor, rng, drafts)
+                state = State.start(work.model, self.init.start(context), work.source.n_batches)
+            except Exception:
+                gone = gone_since(work.source, survey, work.executor) if work.skips else {}
+                if not gone:
+                    raise
+                lost |= {b: Loss(why, 1, 1) for b, why in gone.items()}
+                for why in gone.values():
+                    logger.warning("skipped from the start: %s", why)
+                require_enough(work, lost)
+                continue
+            state.lost = lost
+            return state

@@ -1,0 +1,167 @@
+"""Several starts of one run: all take some laps in turns, and the best by the exact objective goes on alone.
+
+Each start has a state and random numbers of its own, so the one that goes on has the bits of a run of that start alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bnp_dask.core.rows import Rows
+from bnp_dask.model import Posterior
+from bnp_dask.schedules import Schedule, State
+from bnp_dask.store import MemoryStore, RunStore
+from bnp_dask.training.callbacks import STOPPED, Callback, RunInfo, logger
+
+if TYPE_CHECKING:
+    from bnp_dask.training.one_run import OneRun
+
+LAPS = 10
+"""Laps after which the best of several starts goes on alone: a guess that was not compared with others."""
+
+WENT_ON, LEFT = "went on alone", "another start was ahead"
+"""Reasons of starts that had not ended by then."""
+
+SETTLED = "settled"
+"""Name under which checkpoints keep what became of the starts."""
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What became of several starts.
+
+    Parameters
+    ----------
+    seed
+        Seed of the one that goes on.
+    starts
+        Of each in order: seed, objective in nats, clusters, laps, and what became of it.
+    """
+
+    seed: int
+    starts: Sequence[Mapping[str, Any]]
+
+
+@dataclass
+class Stand:
+    """Where a run stands: its state and its history."""
+
+    state: State
+    rows: Rows
+
+
+@dataclass(frozen=True)
+class InTurns:
+    """Callback of one of several starts: tells those of the run how far all starts together are in their lap."""
+
+    callbacks: Sequence[Callback]
+    place: int
+    n_starts: int
+    n_batches: int
+
+    def on_start(self, info: RunInfo) -> None:
+        """The run tells."""
+
+    def on_batch(self, done: int) -> bool | None:
+        share = (self.place * self.n_batches + done) // self.n_starts
+        stop = False
+        for callback in self.callbacks:  # every one is told, also after one that stops the run
+            stop = callback.on_batch(share) is True or stop
+        return stop
+
+    def on_lap(self, row: Mapping[str, Any], posterior: Posterior) -> bool | None:
+        """Callbacks are told of the start that is ahead, once all have taken their lap."""
+        return None
+
+    def on_end(self, reason: str) -> None:
+        """The run tells."""
+
+
+def starts_of(run: OneRun) -> list[OneRun]:
+    """A run for each start, with a seed and a memory of its own; together they hold what the run may hold."""
+    out = []
+    for number in range(run.n_init):
+        own = run.room // run.n_init
+        memo = MemoryStore(own - own // 4)
+        work = replace(run.work, seed=_seed_of(run.work.seed, number), memo=memo, shelf=None, room=own // 4)
+        out.append(replace(run, work=work, memo=memo, n_init=1))
+    return out
+
+
+def settle(
+    runs: Sequence[OneRun], stands: Sequence[Stand], callbacks: Sequence[Callback], clock: float
+) -> tuple[int, Settled, bool]:
+    """Take laps with all starts; the number of the best, what became of all, and whether a callback stops the run."""
+    stopped = False
+    for _ in range(LAPS):
+        going = [number for number, stand in enumerate(stands) if stand.state.finished is None]
+        stopped = _lap_of_all([(runs[n], stands[n]) for n in going], callbacks, clock)
+        if going and not stopped:
+            leader = stands[_best(stands)]
+            for callback in callbacks:  # every one is told, also after one that stops the run
+                stopped = callback.on_lap(leader.rows[-1], leader.state.posterior) is True or stopped
+        if stopped or not going:
+            break
+    best = _best(stands)
+    facts = [_facts(run, stand, n == best, stopped) for n, (run, stand) in enumerate(zip(runs, stands, strict=True))]
+    for number, fact in enumerate(facts):
+        logger.info(
+            "start %d of %d: objective %.10g nats, K=%d, %s", number + 1, len(runs), fact["elbo"], fact["n_clusters"],
+            fact["reason"],
+        )  # fmt: skip
+        if number != best:
+            runs[number].memo.close()
+    return best, Settled(runs[best].work.seed, facts), stopped
+
+
+def _lap_of_all(going: Sequence[tuple[OneRun, Stand]], callbacks: Sequence[Callback], clock: float) -> bool:
+    """One lap of each start in turn; whether a callback stops the run."""
+    for place, (run, stand) in enumerate(going):
+        told = InTurns(callbacks, place, len(going), run.work.source.n_batches)
+        if replace(run, callbacks=[told]).take_lap(stand, clock):
+            return True
+    return False
+
+
+def take_over(memo: RunStore | MemoryStore, ours: RunStore | MemoryStore, state: State, room: int) -> None:
+    """All that a state refers to lies in ``ours`` from now on, and no longer in ``memo``; ``room`` as in the work."""
+    for batch in np.flatnonzero(state.visits >= 0).tolist():
+        visit = int(state.visits[batch])
+        arrays, meta = memo.get_summary(batch, visit, state.receipt(batch))
+        state.note(batch, visit, int(state.seen[batch]), ours.put_summary(batch, visit, arrays, meta))
+    if state.gathered.parts():
+        state.gathered.move(memo.part_files(), ours.part_files())
+    if state.gathered.held > room:
+        state.gathered.write(ours.part_files())
+
+
+def ended(state: State, schedule: Schedule) -> str:
+    """Why a run has ended."""
+    return state.finished if state.finished not in (None, "laps") else f"limit of {schedule.laps} laps"
+
+
+def _best(stands: Sequence[Stand]) -> int:
+    """The start with the highest objective, the first of equals; as long as none has taken a lap, the first."""
+    values = [stand.state.elbo if stand.state.lap > 0 else -np.inf for stand in stands]
+    return int(np.argmax(values))
+
+
+def _facts(run: OneRun, stand: Stand, is_best: bool, stopped: bool) -> dict[str, Any]:
+    state = stand.state
+    if state.finished is not None:
+        reason = ended(state, run.schedule)
+    else:
+        reason = STOPPED if stopped else WENT_ON if is_best else LEFT
+    return {
+        "seed": run.work.seed, "elbo": state.elbo, "n_clusters": state.posterior.n_clusters, "lap": state.lap,
+        "reason": reason,
+    }  # fmt: skip
+
+
+def _seed_of(seed: int, number: int) -> int:
+    """Seed of a start, by its number; the first has that of the run."""
+    return seed if number == 0 else int(np.random.SeedSequence(seed, spawn_key=(number,)).generate_state(1)[0])
