@@ -47,6 +47,7 @@ from bnp_dask.schedules.engine.bad_batches import require_enough, usable, withou
 from bnp_dask.schedules.engine.gathered import EMBEDDED
 from bnp_dask.schedules.engine.state import Loss
 from bnp_dask.store import Behind, Checkpoint, Listing, MemoryStore, RunStore
+from bnp_dask.streaming.truncation_free import STREAMED
 from bnp_dask.structure.warmup import warm_task
 from bnp_dask.training.callbacks import FAILED, Callback, LogLaps, RunInfo, logger, tell_of_idle
 from bnp_dask.training.defaults import check_schedule, filled_in, start_of
@@ -111,7 +112,7 @@ def train(
         ``FromNothing()`` for schedules that open clusters themselves.
     schedule
         ``Memoized()`` (default), ``FullBatch()`` or ``Stochastic()``; ``Filter()``, ``ExpectationPropagation()`` or
-        ``Gibbs(...)``, the only ones for ``NGGPMixture``.
+        ``Gibbs(...)``, the only ones for ``NGGPMixture``; ``TruncationFreeSVI()``, which opens clusters too.
     moves
         Proposals that change the number of clusters, such as ``[Birth(), Merge(), Delete()]``; decided by the exact
         whole-data objective.  None: all of them for a model that learns its number of clusters (``DPMixture``,
@@ -369,7 +370,7 @@ class _Run:
         state, checkpoint = restored(self.work, self.memo, checkpoint)
         for loss in state.lost.values():
             logger.warning("skipped since lap %d: %s", loss.lap, loss.why)
-        if state.finished in ("laps", SAMPLED) and state.lap < self.schedule.laps:
+        if state.finished in ("laps", SAMPLED, STREAMED) and state.lap < self.schedule.laps:
             state = replace(state, finished=None)
         return state, Rows(checkpoint.history)
 
