@@ -28,6 +28,9 @@ from bnp_dask.streaming.settling import lose_sites
 STREAMED = "streamed"
 """Reason of a run that has made all of its passes."""
 
+MOST_LAPS, MOST_SWEEPS = 10**6, 10**4
+"""Passes over the data, and sweeps of a minibatch, that may be asked for: nothing else ends them."""
+
 LEAST = 1.0
 """Atoms (of topics: tokens) of the whole data below which a cluster is given up."""
 
@@ -105,9 +108,11 @@ class TruncationFreeSVI:
     decides_moves = False
 
     def __post_init__(self) -> None:
-        for name in ("laps", "minibatch", "window", "samples", "prune_every"):
+        for name in ("minibatch", "window", "prune_every"):
             hold(self, name, whole_number(name, getattr(self, name), 1))
-        hold(self, "burn_in", whole_number("burn_in", self.burn_in))
+        hold(self, "laps", whole_number("laps", self.laps, 1, MOST_LAPS))
+        hold(self, "burn_in", whole_number("burn_in", self.burn_in, 0, MOST_SWEEPS))
+        hold(self, "samples", whole_number("samples", self.samples, 1, MOST_SWEEPS))
         one_of("order", self.order, ("shuffled", "fixed"))
         if self.extrapolate is not None:
             flag("extrapolate", self.extrapolate)
