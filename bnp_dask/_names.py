@@ -44,6 +44,7 @@ SCHEDULES: Group = MappingProxyType(
         "Gibbs": "bnp_dask.sampling",
         "Memoized": "bnp_dask.schedules",
         "Stochastic": "bnp_dask.schedules",
+        "TruncationFreeSVI": "bnp_dask.streaming",
     }
 )
 

@@ -40,6 +40,8 @@ FACTS = {
     "moves/births/documents.py": 1,
     "moves/births/small_run.py": 2,
     "training/defaults.py": 2,
+    # whether topics of tokens are drawn, or clusters of atoms
+    "streaming/truncation_free.py": 1,
     # what it costs to visit a batch, and to keep what was found
     "schedules/engine/batch_memo.py": 3,
     "schedules/engine/pipeline.py": 1,

@@ -80,6 +80,23 @@ class UrnAllocation(Protocol):
         ...
 
 
+@runtime_checkable
+class StickAllocation(Protocol):
+    """Allocation model whose posterior sticks follow from counts: truncation-free stochastic inference needs them."""
+
+    @property
+    def gamma(self) -> float:
+        """Concentration of the sticks, which are Beta(1, gamma) beforehand."""
+        ...
+
+    def from_counts(self, counts: np.ndarray) -> Params:
+        """Parameters with sticks Beta(1 + c_k, gamma + c_>k) for ``counts (K,)`` in stick order.
+
+        Mixtures count atoms; topic models count tables, the draws of topics at the top level.
+        """
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class DrawnWeights:
     """Weights of clusters at one draw, not normalized.

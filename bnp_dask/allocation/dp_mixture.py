@@ -82,8 +82,12 @@ class DPMixture:
         return mixture_reassign(self.log_weights(params), log_lik, batch, mass, self.top)
 
     def global_step(self, summary: Summary) -> StickParams:
-        eta1 = 1.0 + summary["N"]
-        eta0 = self.gamma + _mass_after(summary["N"])
+        return self.from_counts(summary["N"])
+
+    def from_counts(self, counts: np.ndarray) -> StickParams:
+        """See :class:`~bnp_dask.allocation.base.StickAllocation`."""
+        eta1 = 1.0 + counts
+        eta0 = self.gamma + _mass_after(counts)
         total = psi(eta1 + eta0)
         return StickParams(eta1, eta0, psi(eta1) - total, psi(eta0) - total)
 

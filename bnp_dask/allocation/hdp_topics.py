@@ -123,6 +123,11 @@ class HDPTopics:
         u = top.best_u() if top.groups > 0 and summary.n_clusters else u_from_counts(counts, self.gamma)
         return TopicSticks.of(u, top.omega())
 
+    def from_counts(self, counts: np.ndarray) -> TopicSticks:
+        """See :class:`~bnp_dask.allocation.base.StickAllocation`; ``counts`` are tables."""
+        u = u_from_counts(counts, self.gamma)
+        return TopicSticks.of(u, (1.0 + counts) / u)
+
     def top_level(self, summary: Summary) -> TopLevel:
         """What the global step depends on."""
         return TopLevel(self.gamma, self.alpha, float(summary["docs"]), summary["P"], float(summary["P_rest"]))

@@ -27,6 +27,7 @@ from bnp_dask.moves import Move
 from bnp_dask.observation.base import Observation, chosen_columns, level_keys
 from bnp_dask.observation.describing import estimates_of
 from bnp_dask.schedules import Memoized
+from bnp_dask.training.defaults import OPENING
 from bnp_dask.training.results import History, TrainResult
 from bnp_dask.training.train import ConvergenceWarning, train
 
@@ -120,7 +121,8 @@ def run_estimator(
     batch_size: int | None = None,
     store: str | os.PathLike[str] | None = None,
 ) -> TrainResult:
-    """Train with an estimator's settings; ``init`` and ``moves`` hold where it has none, None as in ``train``.
+    """Train with an estimator's settings; ``init`` and ``moves`` hold where it has none, None as in ``train``;
+    a schedule that opens clusters itself starts from none.
 
     The posterior keeps the names of features that scikit-learn saw.  Sets ``posterior_``, ``history_``, ``converged_``
     and ``n_iter_``.  It does not warn: see
@@ -130,13 +132,14 @@ def run_estimator(
     laps = whole_number("max_laps", estimator.max_laps, 1, what="a whole number of laps")
     tolerance = None if estimator.tol is None else number_from("tol", estimator.tol, 0.0)
     usual = Memoized(laps=laps, tolerance=tolerance)
+    begin = None if isinstance(estimator.schedule, OPENING) else init
     with warnings.catch_warnings():
         # told later, as scikit-learn's own warning
         warnings.simplefilter("ignore", ConvergenceWarning)
         result = train(
             model,
             source_of(estimator, model.observation, data, weights, batch_size),
-            init=init if estimator.init is None else estimator.init,
+            init=begin if estimator.init is None else estimator.init,
             schedule=usual if estimator.schedule is None else estimator.schedule,
             moves=moves if estimator.moves is None else estimator.moves,
             client=estimator.client,

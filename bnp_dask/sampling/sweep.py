@@ -147,7 +147,7 @@ def sweep(
     """The task: read a batch and draw a cluster for each atom in every chain."""
     batch = reader() if task.empty is None else read_or_why(reader)
     if isinstance(batch, str):
-        return _lost(model, drawn, batch)
+        return _lost(model, drawn, task, batch)
     with naming_batch(task.name):
         if task.checksum is not None:
             require_checksum(batch, task.checksum)

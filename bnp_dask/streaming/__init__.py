@@ -4,9 +4,15 @@
 
 The site of a batch is its summary, and the total less a site is the cavity that the next visit of the batch starts from
 (expectation propagation).  In one pass every site is added once and forgotten (assumed density filtering).
+
+    batch, what is believed -> minibatch by minibatch: clusters drawn together, a step of the learning rate -> change
+
+The change by a batch is how much of what was believed is left, and what is added; changes follow one another
+(truncation-free stochastic variational inference).
 """
 
 from bnp_dask.streaming.filtering import Filter
 from bnp_dask.streaming.propagation import ExpectationPropagation
+from bnp_dask.streaming.truncation_free import TruncationFreeSVI
 
-__all__ = ["ExpectationPropagation", "Filter"]
+__all__ = ["ExpectationPropagation", "Filter", "TruncationFreeSVI"]

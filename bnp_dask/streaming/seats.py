@@ -151,15 +151,15 @@ def _seat_points(model: Model, held: Summary, batch: Batch, weights: np.ndarray,
     d, k = batch.n_features, held.n_clusters
     nothing = model.observation.global_step(model.empty_summary(np.zeros(1, np.int64)))
     params = model.observation.global_step(held) if k else nothing
-    columns = [_columns(params, d)[i][..., :k] for i in range(6)]
-    priors = [column[..., 0] for column in _columns(nothing, d)]
+    columns = [columns_of(params, d)[i][..., :k] for i in range(6)]
+    priors = [column[..., 0] for column in columns_of(nothing, d)]
     tables = [*columns, np.maximum(held["N"], 0.0), _absent(held)]
     front = (np.ascontiguousarray(batch.x - observation.center), weights)
     lists, k = _run(filter_gaussian, front, urn_of(model), epsilon, tables, (*priors, 0.0, 0.0), batch.n_atoms, k)
     return lists.seated(weights, k)
 
 
-def _columns(params: Any, d: int) -> list[np.ndarray]:
+def columns_of(params: Any, d: int) -> list[np.ndarray]:
     """Parameters with the cluster axis last: means, roots, one over the diagonals of these, nu, kappa, constants."""
     roots = np.linalg.cholesky(params.B)
     inverse = 1.0 / np.diagonal(roots, axis1=1, axis2=2)

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from typing import Protocol
 
 from bnp_dask.model import Model
 from bnp_dask.schedules.engine.bad_batches import require_enough
 from bnp_dask.schedules.engine.state import Loss, State, Work
 from bnp_dask.streaming.seats import urn_of
-from bnp_dask.streaming.site import Site
 
 logger = logging.getLogger("bnp_dask")
 
 LEAST_EPSILON = 0.01
 """Probability of a new cluster above which it is opened, of priors without a discount, by default."""
+
+
+class Visited(Protocol):
+    """What a task brings back from a batch."""
+
+    @property
+    def lost(self) -> str:
+        """Why the batch is left out; empty where it is not."""
+        ...
 
 
 def threshold(model: Model, epsilon: float | None) -> float:
@@ -29,7 +38,7 @@ def settle(work: Work, state: State) -> None:
         state.posterior = work.model.global_step(value)
 
 
-def lose_sites(work: Work, state: State, sites: Mapping[int, Site]) -> None:
+def lose_sites(work: Work, state: State, sites: Mapping[int, Visited]) -> None:
     """Note which batches are left out from now on; DataError where too many are."""
     for batch, site in sites.items():
         if site.lost:

@@ -134,7 +134,7 @@ def seated(
     tasks = []
     for batch, held in zip(batches, cavities, strict=True):
         light = replace(held, values=dict(held.values), fields=dict(held.fields))
-        args = (work.model, light, epsilon, reader_of(work, state, batch), _place(work, state, batch))
+        args = (work.model, light, epsilon, reader_of(work, state, batch), place_of(work, state, batch))
         tasks.append((f"seat-lap{state.lap}-batch{batch}", seat, args))
     for batch, site in zip(batches, collected(work.executor, submitted(work.executor, tasks), False), strict=True):
         if work.unread is not None:
@@ -142,7 +142,8 @@ def seated(
         yield site
 
 
-def _place(work: Work, state: State, batch: int) -> Place:
+def place_of(work: Work, state: State, batch: int) -> Place:
+    """What a task has to know of a batch before it reads it."""
     alive = batch not in state.lost
     checksum = None
     if work.unread is not None and work.unread[batch] and alive:

@@ -32,13 +32,18 @@ def union_gains(model: Model, a: Summary, b: Summary, total: Summary) -> np.ndar
     urn = urn_of(model)
     if not a.n_clusters:
         return np.zeros(0)
-    both = replace(a, values={name: value + b[name] for name, value in a.values.items()})
-    evidence = model.best_data_terms(both) - model.best_data_terms(a) - model.best_data_terms(b)
+    evidence = evidence_gains(model, a, b)
     n_a, n_b, s = np.maximum(a["N"], 1.0), np.maximum(b["N"], 1.0), urn.sigma
     clusters = expected_clusters(total[ABSENT]) if ABSENT in total else float(np.sum(total["N"] > 0.0))
     price = urn.log_price(float(total["N"].sum()), max(clusters - 1.0, 1.0))
     prior = gammaln(n_a + n_b - s) - gammaln(n_a - s) - gammaln(n_b - s) + gammaln(1.0 - s) - price
     return np.asarray(evidence + prior)
+
+
+def evidence_gains(model: Model, a: Summary, b: Summary) -> np.ndarray:
+    """Log of the evidence of the atoms of two clusters in one over that of both, ``(M,)`` nats."""
+    both = replace(a, values={name: value + b[name] for name, value in a.values.items()})
+    return np.asarray(model.best_data_terms(both) - model.best_data_terms(a) - model.best_data_terms(b))
 
 
 def unions(model: Model, total: Summary, least: float, concerned: np.ndarray) -> list[tuple[int, int, float]]:

@@ -13,7 +13,7 @@ from bnp_dask.moves import Birth, Delete, Merge, Move
 from bnp_dask.observation import AutoRegressiveGaussian, Multinomial
 from bnp_dask.sampling import Gibbs
 from bnp_dask.schedules import Memoized, Schedule
-from bnp_dask.streaming import ExpectationPropagation, Filter
+from bnp_dask.streaming import ExpectationPropagation, Filter, TruncationFreeSVI
 from bnp_dask.training.run_settings import Begun
 
 N_CLUSTERS = 25
@@ -21,6 +21,10 @@ N_CLUSTERS = 25
 
 N_STATES = 10
 """States of sequences to start with, when their number is learned."""
+
+
+OPENING = (Filter, ExpectationPropagation, TruncationFreeSVI)
+"""Schedules that open clusters themselves, and start from none."""
 
 
 def default_moves(model: Model, schedule: Schedule) -> tuple[Move, ...]:
@@ -34,8 +38,8 @@ def default_moves(model: Model, schedule: Schedule) -> tuple[Move, ...]:
 
 
 def start_of(schedule: Schedule, model: Model, survey: Survey) -> Initialization:
-    """Where a run of a schedule starts: filters open their clusters themselves."""
-    if isinstance(schedule, (Filter, ExpectationPropagation)):
+    """Where a run of a schedule starts: those of streams open their clusters themselves."""
+    if isinstance(schedule, OPENING):
         return FromNothing()
     return default_init(model, survey.is_sparse, survey.n_atoms)
 
@@ -44,7 +48,7 @@ def check_schedule(model: Model, schedule: Schedule, n_init: int = 1) -> None:
     """SettingError where the schedule cannot train the model, or not from several starts."""
     if isinstance(schedule, Gibbs) and n_init > 1:
         raise SettingError(f"n_init={n_init}: no start of a sampler is the best one; use Gibbs(chains={n_init})")
-    if isinstance(schedule, (Filter, ExpectationPropagation, Gibbs)):
+    if isinstance(schedule, (*OPENING, Gibbs)):
         schedule.check(model)
     elif isinstance(model.allocation, NGGPMixture):
         raise SettingError(f"{type(schedule).__name__}(): {NO_OBJECTIVE}")

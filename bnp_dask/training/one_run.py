@@ -21,6 +21,7 @@ from bnp_dask.schedules.engine.bad_batches import require_enough, usable, withou
 from bnp_dask.schedules.engine.gathered import EMBEDDED
 from bnp_dask.schedules.engine.state import Loss
 from bnp_dask.store import Behind, Checkpoint, Listing, MemoryStore, RunStore
+from bnp_dask.streaming.truncation_free import STREAMED
 from bnp_dask.structure.warmup import warm_task
 from bnp_dask.training.callbacks import FAILED, STOPPED, Callback, RunInfo, logger, tell_of_idle
 from bnp_dask.training.doors import require_savable_parameters
@@ -224,7 +225,7 @@ class OneRun:
         state, checkpoint = restored(self.work, self.memo, checkpoint)
         for loss in state.lost.values():
             logger.warning("skipped since lap %d: %s", loss.lap, loss.why)
-        if state.finished in ("laps", SAMPLED) and state.lap < self.schedule.laps:
+        if state.finished in ("laps", SAMPLED, STREAMED) and state.lap < self.schedule.laps:
             state = replace(state, finished=None)
         return state, Rows(checkpoint.history)
 

@@ -94,7 +94,7 @@ def train(
         ``FromNothing()`` for schedules that open clusters themselves.
     schedule
         ``Memoized()`` (default), ``FullBatch()`` or ``Stochastic()``; ``Filter()``, ``ExpectationPropagation()`` or
-        ``Gibbs(...)``, the only ones for ``NGGPMixture``.
+        ``Gibbs(...)``, the only ones for ``NGGPMixture``; ``TruncationFreeSVI()``, which opens clusters too.
     moves
         Proposals that change the number of clusters, such as ``[Birth(), Merge(), Delete()]``; decided by the exact
         whole-data objective.  None: all of them for a model that learns its number of clusters (``DPMixture``,

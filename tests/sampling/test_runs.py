@@ -8,9 +8,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import bnp_dask as bnp
 from bnp_dask.cli.jobfile import read_job
+from bnp_dask.core.batch import Batch
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.sampling.sweep import Task, sweep
+from bnp_dask.testing.parts import survey_of
 from tests.faults.parts import Faulty, atoms
 from tests.stopping import AfterSteps
 
@@ -135,6 +138,16 @@ def test_a_batch_that_goes_bad_under_a_run_is_left_out(tmp_path):
     result = bnp.train(model, source, schedule=schedule, on_bad_batch="skip", client=SerialExecutor())
     assert len(result.skipped) == 1
     assert_allclose(result.posterior.summary["N"].sum(), len(x) * 7 / 8, rtol=1e-2)
+
+
+def test_a_batch_that_cannot_be_read_in_a_sweep_has_nothing_and_says_why():
+    def broken():
+        raise DataError("batch 0: gone")
+
+    model = bnp.Model(bnp.DPMixture(), bnp.DiagGaussian()).with_prior(survey_of(Batch(blobs(), None, "x")))
+    found = sweep(model, (), broken, Task("batch 0", 0, 0, np.arange(3), empty=broken), None)
+    assert "gone" in found.lost
+    assert found.rows.shape == (0, 3)
 
 
 def test_entries_may_be_missing_where_features_are_independent():

@@ -19,7 +19,7 @@ MANY = 64.0
 
 
 @njit(nogil=True, cache=True)
-def _log_predictive(words, held, prior, prior_total, chunk, table, totals, n_clusters, factors, log_pred):
+def log_predictive_counts(words, held, prior, prior_total, chunk, table, totals, n_clusters, factors, log_pred):
     """Dirichlet-multinomial log densities of one document, without its coefficient, under K clusters and the prior."""
     wide = n_clusters + 1
     length = 0.0
@@ -100,7 +100,9 @@ def filter_counts(rows, prior, weights, urn, epsilon, tables, n_clusters, first,
             continue
         words, held = indices[indptr[n] : indptr[n + 1]], data[indptr[n] : indptr[n + 1]]
         seat, new, mode = seat_rule(mass, expected, a, sigma, tau, rule, mode)
-        length = _log_predictive(words, held, prior, prior_total, chunk, table, totals, n_clusters, factors, log_pred)
+        length = log_predictive_counts(
+            words, held, prior, prior_total, chunk, table, totals, n_clusters, factors, log_pred
+        )
         logs[n], opened = seat_atom(log_pred, counts, n_clusters, seat, new, sigma, epsilon, resp)
         n_clusters += opened
         for k in range(n_clusters):

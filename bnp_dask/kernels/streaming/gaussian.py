@@ -19,7 +19,7 @@ def student_constant(nu, kappa, log_det, d):
 
 
 @njit(nogil=True, cache=True, fastmath={"contract"})
-def _log_predictive(x, means, roots, inverse, nu, kappa, constant, n_clusters, y, log_pred):
+def log_predictive_points(x, means, roots, inverse, nu, kappa, constant, n_clusters, y, log_pred):
     """Student log densities of one point under K clusters and, at position K, the prior, by forward substitution."""
     d, wide = len(x), n_clusters + 1
     for k in range(wide):
@@ -41,7 +41,7 @@ def _log_predictive(x, means, roots, inverse, nu, kappa, constant, n_clusters, y
 
 
 @njit(nogil=True, cache=True)
-def _add(x, share, k, means, roots, inverse, nu, kappa, constant, v):
+def add_point(x, share, k, means, roots, inverse, nu, kappa, constant, v):
     """Add a share of a point to cluster ``k``: its mean moves, its scale matrix gets a product, by a rank-one update
     of the Cholesky factor."""
     d = len(x)
@@ -90,7 +90,7 @@ def filter_gaussian(x, weights, urn, epsilon, tables, n_clusters, first, out):
         if weights[n] == 0.0:
             continue
         seat, new, mode = seat_rule(mass, expected, a, sigma, tau, rule, mode)
-        _log_predictive(x[n], means, roots, inverse, nu, kappa, constant, n_clusters, y, log_pred)
+        log_predictive_points(x[n], means, roots, inverse, nu, kappa, constant, n_clusters, y, log_pred)
         logs[n], opened = seat_atom(log_pred, counts, n_clusters, seat, new, sigma, epsilon, resp)
         n_clusters += opened
         for k in range(n_clusters):
@@ -100,7 +100,7 @@ def filter_gaussian(x, weights, urn, epsilon, tables, n_clusters, first, out):
             used += 1
             share = weights[n] * resp[k]
             counts[k] += share
-            _add(x[n], share, k, means, roots, inverse, nu, kappa, constant, v)
+            add_point(x[n], share, k, means, roots, inverse, nu, kappa, constant, v)
             expected += note_seated(absent, k, weights[n], resp[k])
         offsets[n + 1] = used
         mass += weights[n]

@@ -13,7 +13,7 @@ LEFT, RIGHT, LEFT_AGAIN, LOW = np.uint64(13), np.uint64(7), np.uint64(17), np.ui
 
 
 @njit(nogil=True, cache=True)
-def _uniform(state):
+def next_uniform(state):
     """Next number in [0, 1) by xorshift (Marsaglia 2003); ``state (1,)`` uint64, not zero."""
     x = state[0]
     x ^= x << LEFT
@@ -55,10 +55,10 @@ def _first_above(row, value):
 def _from_table(row, old, worth, state):
     """A topic by the cumulative ``row (K,)``, of which ``worth`` at the topic ``old`` (or -1) does not count."""
     for _ in range(TRIES):
-        k = _first_above(row, _uniform(state) * row[-1])
+        k = _first_above(row, next_uniform(state) * row[-1])
         if k != old:
             break
-        if _uniform(state) * (row[k] - (row[k - 1] if k > 0 else 0.0)) >= worth:
+        if next_uniform(state) * (row[k] - (row[k - 1] if k > 0 else 0.0)) >= worth:
             break
     return k
 
@@ -120,7 +120,7 @@ def sample_pass(offsets, words, topics, prior, table, each, counts, totals, stat
                 t = listed[j]
                 own += here[t] * (row[t] + prior[v]) * inverse[t]
                 part[j] = own
-            at = _uniform(state) * (own + max(table[v, n_topics - 1] - worth, 0.0))
+            at = next_uniform(state) * (own + max(table[v, n_topics - 1] - worth, 0.0))
             if at < own:
                 k = listed[_first_above(part[:used], at)]
             else:

@@ -17,7 +17,7 @@ from bnp_dask.moves.base import Gather, Memory, Plan, Proposal, Split, Sweep
 from bnp_dask.schedules.engine.chains import sampler_from_saved, sampler_to_arrays, sampler_to_json
 from bnp_dask.schedules.engine.gathered import Gathered
 from bnp_dask.schedules.engine.prior import prior_to_arrays, with_saved_prior
-from bnp_dask.schedules.engine.state import Loss, State
+from bnp_dask.schedules.engine.state import Loss, State, Stream
 from bnp_dask.store import Listing, no_receipts
 from bnp_dask.store.parts import Part
 from bnp_dask.structure.base import Trial
@@ -26,6 +26,9 @@ Arrays = dict[str, np.ndarray]
 
 GATHERED = "gathered"
 """How the names of arrays of gathered atoms begin."""
+
+TABLES = "stream/tables"
+"""Name of the array of tables of topics."""
 
 EDITS: dict[str, type[Edit]] = {e.__name__: e for e in (InsertEmpty, Take, Merge, Exchange, Forget, Fade, Widen)}
 
@@ -54,6 +57,7 @@ def state_to_json(state: State) -> dict[str, Any]:
         "has_partial": state.partial is not None,
         "lost": [[b, loss.why, loss.lap, loss.step] for b, loss in sorted(state.lost.items())],
         "sampler": sampler_to_json(state.sampler),
+        "stream": None if state.stream is None else {"seen": state.stream.seen},
     }
 
 
@@ -66,6 +70,8 @@ def state_to_arrays(state: State) -> Arrays:
         out["weights"] = state.weights
     out.update(prior_to_arrays(state.model))
     out.update(sampler_to_arrays(state.sampler))
+    if state.stream is not None and state.stream.tables is not None:
+        out[TABLES] = state.stream.tables
     assert state.posterior.summary is not None
     _pack(out, "posterior", state.posterior.summary)
     _pack_total(out, "total", state.total)
@@ -137,9 +143,16 @@ def state_from_saved(
         gathered=_gathered(numbers, arrays),
         partial=total("partial") if numbers["has_partial"] else None,
         sampler=sampler_from_saved(model, numbers.get("sampler"), arrays),  # older runs have none
+        stream=_stream(numbers.get("stream"), arrays),  # older runs have none
         lost={b: Loss(*rest) for b, *rest in numbers.get("lost", ())},  # older runs have none
         **{"calm": False, **{name: numbers[name] for name in NUMBERS if name in numbers}},  # older runs lack some
     )
+
+
+def _stream(numbers: Mapping[str, Any] | None, arrays: Mapping[str, np.ndarray]) -> Stream | None:
+    if numbers is None:
+        return None
+    return Stream(numbers["seen"], np.array(arrays[TABLES]) if TABLES in arrays else None)
 
 
 def _receipts(visits: np.ndarray, listing: Listing | None) -> np.ndarray:

@@ -116,6 +116,18 @@ class Loss:
 
 
 @dataclass
+class Stream:
+    """Where a schedule stands that learns from a stream of minibatches.
+
+    ``seen`` is the weight of all atoms so far, those of the start among them; ``tables (K,)`` are those of the topics
+    of the total, None for models without topics.
+    """
+
+    seen: float
+    tables: np.ndarray | None = None
+
+
+@dataclass
 class State:
     """Where a run stands.
 
@@ -158,6 +170,8 @@ class State:
         Weight of each batch in all totals, ``(B,)``; None where all weigh one.  Kept statistics are weighted.
     sampler
         Chains of a schedule that samples.
+    stream
+        Where a schedule stands that learns from a stream of minibatches.
     finished
         Why the run stopped: ``"converged"``, ``"laps"``, or None while it goes on.
     """
@@ -186,6 +200,7 @@ class State:
     lost: dict[int, Loss] = field(default_factory=dict)
     weights: np.ndarray | None = None
     sampler: Sampler | None = None
+    stream: Stream | None = None
     finished: str | None = None
 
     @classmethod

@@ -48,6 +48,7 @@ HOLDERS: dict[str, tuple[type, Callable[[Any], Any]]] = {
     "NGGPMixture": (bnp.NGGPMixture, lambda a: one_pass(bnp.Filter(), a)),
     "Filter": (bnp.Filter, lambda s: one_pass(s, bnp.DPMixture())),
     "ExpectationPropagation": (bnp.ExpectationPropagation, lambda s: one_pass(s, bnp.DPMixture())),
+    "TruncationFreeSVI": (bnp.TruncationFreeSVI, lambda s: one_pass(s, bnp.DPMixture())),
     "FiniteHMM": (bnp.FiniteHMM, lambda a: fit(KINDS["HDPHMM"], ROWS, model=bnp.Model(a, bnp.DiagGaussian()))),
     "HDPHMM": (bnp.HDPHMM, lambda a: fit(KINDS["HDPHMM"], ROWS, model=bnp.Model(a, bnp.DiagGaussian()))),
     **{
