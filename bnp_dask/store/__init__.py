@@ -23,11 +23,11 @@ checkpoint's list says of every summary its visit, its bytes and its CRC-32, whi
 
 from bnp_dask.store.background import Behind
 from bnp_dask.store.checkpoint import Checkpoint, Listing, no_receipts, receipt_of
-from bnp_dask.store.files import DamagedError
 from bnp_dask.store.growth import GrowthLog
-from bnp_dask.store.layout import JOB_NAME
+from bnp_dask.store.layout import JOB_NAME, may_hold_runs, run_folder
 from bnp_dask.store.manifest import Manifest
 from bnp_dask.store.memory import MemoryStore
+from bnp_dask.store.place import DamagedError, Key, place_of
 from bnp_dask.store.reach import Drafts, SharedFiles
 from bnp_dask.store.run import RunStore, read_history
 from bnp_dask.store.summaries import NO_RECEIPT, Receipt, SummaryFiles
@@ -41,6 +41,7 @@ __all__ = [
     "DamagedError",
     "Drafts",
     "GrowthLog",
+    "Key",
     "Listing",
     "Manifest",
     "MemoryStore",
@@ -49,8 +50,11 @@ __all__ = [
     "SharedFiles",
     "SummaryFiles",
     "Versions",
+    "may_hold_runs",
     "no_receipts",
+    "place_of",
     "read_history",
     "receipt_of",
+    "run_folder",
     "version_named",
 ]

@@ -32,7 +32,7 @@ from bnp_dask.schedules import (
     Schedule,
     Work,
 )
-from bnp_dask.store import Checkpoint, RunStore
+from bnp_dask.store import Checkpoint, RunStore, run_folder
 from bnp_dask.training.callbacks import Callback, LogLaps
 from bnp_dask.training.defaults import check_schedule, filled_in, start_of
 from bnp_dask.training.doors import check_parts, require_savable
@@ -207,7 +207,7 @@ def train(
             result = run.go(_of_these_data(checkpoint, found.manifest), _where(executor))
         result = with_names(result, words, columns)
         if store is not None:
-            save_result(result, Path(store))
+            save_result(result, run_folder(store))
     _warn_of_limit(result, schedule)
     return result
 

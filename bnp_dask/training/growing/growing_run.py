@@ -34,6 +34,7 @@ from bnp_dask.store import (
     RunStore,
     Versions,
     no_receipts,
+    place_of,
 )
 from bnp_dask.store.checkpoint import Prepared
 from bnp_dask.training.growing.grown import Absent, GrownSource, survey_of
@@ -114,7 +115,7 @@ class GrowingRun:
         growth = checkpoint.state.get(GROWTH)
         versions = Versions(store.path)
         place = store.path / POSTERIOR_NAME if growth is None else versions.posterior(growth["version"])
-        if not place.exists():
+        if not place_of(place).exists(place):
             raise StoreError(f"{place} is missing; train(..., resume=True) writes it, then update() takes in more data")
         base = load(place)
         found = _first_data(store, begun, checkpoint, base)
