@@ -24,7 +24,7 @@ checkpoint's list says of every summary its visit, its bytes and its CRC-32, whi
 from bnp_dask.store.background import Behind
 from bnp_dask.store.checkpoint import Checkpoint, Listing, no_receipts, receipt_of
 from bnp_dask.store.growth import GrowthLog
-from bnp_dask.store.layout import JOB_NAME, may_hold_runs, run_folder
+from bnp_dask.store.layout import JOB_NAME, may_hold_runs, posterior_place, read_note, run_folder
 from bnp_dask.store.manifest import Manifest
 from bnp_dask.store.memory import MemoryStore
 from bnp_dask.store.place import DamagedError, Key, place_of
@@ -53,7 +53,9 @@ __all__ = [
     "may_hold_runs",
     "no_receipts",
     "place_of",
+    "posterior_place",
     "read_history",
+    "read_note",
     "receipt_of",
     "run_folder",
     "version_named",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bnp_dask.errors import StoreError
-from bnp_dask.inputs.paths import local_path
+from bnp_dask.inputs.paths import POSTERIOR_NAME, local_path
 from bnp_dask.store.files import unseal
 from bnp_dask.store.place import TEMPORARY, DamagedError, Key, cannot, place_of, require_known
 from bnp_dask.store.reach import DRAFTS_NAME, SESSION_NAME
@@ -68,6 +68,23 @@ def run_folder(path: str | os.PathLike[str]) -> Path | Key:
         require_known(key)
         return key
     return local_path(text)
+
+
+def posterior_place(path: str | os.PathLike[str]) -> str:
+    """Where the posterior of a run directory lies; of anything else, the path as it is."""
+    text = os.fspath(path)
+    if not may_hold_runs(text):
+        return text
+    inside = run_folder(text) / POSTERIOR_NAME
+    return str(inside) if place_of(inside).exists(inside) else text
+
+
+def read_note(path: str | os.PathLike[str], name: str) -> bytes | None:
+    """Content of a file that is kept beside a run; None where there is none."""
+    if not may_hold_runs(path):
+        return None
+    file = run_folder(path) / name
+    return place_of(file).read(file) if place_of(file).exists(file) else None
 
 
 def require_new(folder: Path | Key) -> None:

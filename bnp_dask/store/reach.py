@@ -108,7 +108,8 @@ class Drafts:
 def _reached(path: Path | Key, session: str) -> Iterator[None]:
     """StoreError where this process does not see a directory, or the system refuses what is done inside."""
     try:
-        if place_of(path).read(path / SESSION_NAME) != session.encode():
+        place, file = place_of(path), path / SESSION_NAME
+        if all(look(file) != session.encode() for look in (place.glance, place.read)):
             raise StoreError(f"{path} is another directory here, or an older state of it")
         yield
     except (OSError, DamagedError) as error:

@@ -174,9 +174,13 @@ class RunStore:
             self._lock.release()
             self._lock = None
 
+    def require_lock(self) -> None:
+        """StoreError where another process may have taken over; to be asked before something is replaced."""
+        self._held().require()
+
     def note(self, name: str, data: bytes) -> None:
         """Keep a file beside the run, in place of an older one of that name."""
-        self._require_writer()
+        self.require_lock()
         file = self.path / name
         if not self._place.exists(file) or self._place.read(file) != data:
             self._place.write(file, data)

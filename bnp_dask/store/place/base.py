@@ -88,6 +88,9 @@ class Place(Protocol):
     def read(self, path: Any) -> bytes:
         """Content of a file."""
 
+    def glance(self, path: Any) -> bytes:
+        """Content of a small file; where asking takes long, as it was up to a minute ago."""
+
     def write(self, path: Any, data: bytes, sync: bool = True) -> None:
         """Put a file in place of an older one, in one step; with ``sync`` it outlives a loss of power."""
 

@@ -7,12 +7,15 @@ that comes before; pieces of no commit are in no chain, and are never read.  One
 
 from __future__ import annotations
 
+import os
 import re
+import time
 import zlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 
 from bnp_dask.errors import StoreError
 from bnp_dask.store.place.base import DamagedError, Extent, Lock
@@ -25,6 +28,12 @@ REQUESTS = 16
 
 LISTINGS = 3
 """Times that a folder is listed for pieces that it must hold."""
+
+GLANCE_SECONDS = 60.0
+"""How old what a glance sees may be."""
+
+GLANCES = 3
+"""Tries of a glance."""
 
 _PIECE = re.compile(r"(\d+)-([0-9a-f]{8})-(\d+)-([0-9a-f]{8})")
 
@@ -41,6 +50,12 @@ class Bucket:
 
     def read(self, path: Key) -> bytes:
         return _read(objects_of(path), path)
+
+    def glance(self, path: Key) -> bytes:
+        found, problem = _seen_lately(path, int(time.monotonic() // GLANCE_SECONDS), os.getpid())
+        if found is None:
+            raise DamagedError(problem)
+        return found
 
     def write(self, path: Key, data: bytes, sync: bool = True) -> None:
         objects_of(path).put(path, data)
@@ -91,6 +106,16 @@ class Bucket:
 
     def lock(self, folder: Key) -> Lock:
         return Lease(folder)
+
+
+@lru_cache(256)
+def _seen_lately(key: Key, minute: int, process: int) -> tuple[bytes | None, str]:
+    """Content of an object, or why there is none: a process that does not reach it does not ask again for a while."""
+    try:
+        found = objects_of(key).get(key, tries=GLANCES)
+    except StoreError as error:
+        return None, str(error)
+    return found, f"{key} is missing"
 
 
 def _read(objects: Objects, key: Key) -> bytes:

@@ -43,6 +43,9 @@ class Disk:
         except OSError as error:
             raise cannot("read", path, error) from error
 
+    def glance(self, path: Path) -> bytes:
+        return self.read(path)
+
     def write(self, path: Path, data: bytes, sync: bool = True) -> None:
         # The name must be free on every machine that shares the directory.
         temporary = path.with_name(f"{TEMPORARY}{uuid.uuid4().hex}-{path.name}")

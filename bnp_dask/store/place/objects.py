@@ -57,10 +57,10 @@ class Objects:
             ) from error
         self._creating = threading.Lock()  # fsspec's memory looks first and writes then
 
-    def get(self, key: Key) -> bytes | None:
+    def get(self, key: Key, tries: int = len(PAUSES) + 1) -> bytes | None:
         """Content of an object; None where there is none."""
         try:
-            return bytes(self._again("read", key, lambda: self._fs.cat_file(self._name(key))))
+            return bytes(self._again("read", key, lambda: self._fs.cat_file(self._name(key)), tries))
         except FileNotFoundError:
             return None
 
@@ -119,9 +119,9 @@ class Objects:
     def _name(self, key: Key) -> str:
         return str(self._fs._strip_protocol(key.url))
 
-    def _again(self, verb: str, key: Key, ask: Callable[[], T]) -> T:
+    def _again(self, verb: str, key: Key, ask: Callable[[], T], tries: int = len(PAUSES) + 1) -> T:
         """Ask until there is an answer; StoreError in one line where there is none after all tries."""
-        for pause in (*PAUSES, None):
+        for pause in (*PAUSES[: tries - 1], None):
             try:
                 return ask()
             except FileNotFoundError as error:
