@@ -64,7 +64,8 @@ def run_folder(path: str | os.PathLike[str]) -> Path | Key:
     if text.startswith("file://"):
         text = text.removeprefix("file://")
     if "://" in text:
-        key = Key(text.rstrip("/"))
+        protocol, _, rest = text.partition("://")
+        key = Key(f"{protocol}://{rest.rstrip('/')}")
         require_known(key)
         return key
     return local_path(text)

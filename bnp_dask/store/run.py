@@ -298,7 +298,12 @@ class RunStore:
         self._last = Committed(prepared.number, prepared.listing, history, prepared.parts)
         newest = {c.number: c for c in (*self._pinned, self._previous, self._last) if c is not None}
         kept = [newest[number] for number in sorted(newest)]
-        remove_checkpoints(self.path, newest)
+        if remove_checkpoints(self.path, newest) > prepared.number:
+            raise StoreError(
+                f"{self.path} holds checkpoints that are newer than {prepared.number}, the one that was made now: the "
+                "store did not list them before, or another process has taken over this run. Nothing was replaced; "
+                "open it again to go on from the newest"
+            )
         remove_summaries(self.summaries, kept, self._unpinned[0] if self._unpinned else dropped)
         self._unpinned = []
         self._parts.only(part for c in kept for part in c.parts)
@@ -309,7 +314,7 @@ class RunStore:
         self._sync_summaries(prepared.listing)
         self._place.sync(self._parts.new(prepared.parts))
         history = append(self.path / "history.jsonl", prepared.history, self._history)
-        self._place.write(base.with_suffix(".npz"), packed)
+        self._create(base.with_suffix(".npz"), packed)
         content = {
             "format": CHECKPOINT_FORMAT,
             "version": VERSION,
@@ -321,12 +326,17 @@ class RunStore:
             "parts": [[part.name, part.size, part.crc] for part in prepared.parts],
             "state": json.loads(prepared.state),
         }
-        if not self._place.create(base.with_suffix(".json"), seal(content)):  # from here on this is the newest
-            raise StoreError(
-                f"checkpoint {prepared.number} of {self.path} was made by another process, which has taken over this "
-                "run; nothing of its own was replaced. Let it go on, or stop it and resume"
-            )
+        self._place.sync_folder(base.parent)
+        self._create(base.with_suffix(".json"), seal(content))  # from here on this is the newest
+        self._place.sync_folder(base.parent)
         return history
+
+    def _create(self, file: Path | Key, data: bytes) -> None:
+        if not self._place.create(file, data):
+            raise StoreError(
+                f"{file} is there already: another process has taken over this run, or its store did not list the file "
+                "before. Nothing was replaced; let the other process go on, or open the run again"
+            )
 
     def load(self, refused: Mapping[int, str] | None = None) -> Checkpoint | None:
         """The newest whole checkpoint, or None when nothing was committed yet.

@@ -17,14 +17,15 @@ def checkpoint_numbers(path: Path | Key) -> list[int]:
     return [number for number, suffix, _ in _checkpoint_files(path) if suffix == "json"]
 
 
-def remove_checkpoints(path: Path | Key, kept: Iterable[int]) -> None:
-    """Remove all checkpoints but those with these numbers, and such as are newer than all of these."""
-    numbers = set(kept)
+def remove_checkpoints(path: Path | Key, kept: Iterable[int]) -> int:
+    """Remove all checkpoints but those with these numbers, and such as are newer; number of the newest there was."""
+    numbers, files = set(kept), list(_checkpoint_files(path))
     newest = max(numbers, default=None)
-    found = [f for f in _checkpoint_files(path) if f[0] not in numbers and (newest is None or f[0] < newest)]
+    found = [f for f in files if f[0] not in numbers and (newest is None or f[0] < newest)]
     # first what says that a checkpoint is there
     for own in ("json", "npz"):
         place_of(path).remove(file for _, suffix, file in found if suffix == own)
+    return max((number for number, suffix, _ in files if suffix == "json"), default=0)
 
 
 def _checkpoint_files(path: Path | Key) -> Iterator[tuple[int, str, Path | Key]]:

@@ -98,7 +98,7 @@ class Place(Protocol):
         """Put a file whose name tells its content, and its folder; a commit waits until it is durable."""
 
     def create(self, path: Any, data: bytes) -> bool:
-        """Put a file that makes others valid; False where another process has put one, which stays."""
+        """Put a file that nobody may replace; False where another process has put one, which stays."""
 
     def append(self, path: Any, data: bytes, committed: Extent) -> Extent:
         """Add to what was committed of a file, in place of what was not; durable when this returns."""

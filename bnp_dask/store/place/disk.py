@@ -70,10 +70,7 @@ class Disk:
             self.write(path, data, sync=exists)
 
     def create(self, path: Path, data: bytes) -> bool:
-        # the lock keeps others away; what lies there is what a commit left that nobody could read
-        self.sync_folder(path.parent)
-        self.write(path, data, sync=True)
-        self.sync_folder(path.parent)
+        self.write(path, data)  # the lock keeps others away; what lies there is what a commit left that was killed
         return True
 
     def append(self, path: Path, data: bytes, committed: Extent) -> Extent:

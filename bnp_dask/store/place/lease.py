@@ -104,7 +104,7 @@ class Lease:
     def __init__(self, folder: Key) -> None:
         self._claims = _Claims(folder)
         self._failed = ""
-        self.number, self._was_free = self._claims.taken()
+        self.number, self._before_is_whole = self._claims.taken()
         self._beats = _Beats(self._claims, self.number)
         self._thread = threading.Thread(target=self._beats.run, name="bnp-dask-lease", daemon=True)
         self._thread.start()
@@ -114,9 +114,9 @@ class Lease:
         """Let another process write, at once."""
         if not self._beats.stopping.is_set():
             self._beats.stop()
-            self._thread.join()
+            self._thread.join(SECONDS)
             with contextlib.suppress(StoreError):  # then it ends with the last beat
-                self._claims.leave(self.number)
+                self._claims.leave(self.number, is_whole=not self._failed)
 
     def require(self) -> None:
         """StoreError where another process may have taken over: of a beat that is not old nobody may think so."""
@@ -148,8 +148,11 @@ class Lease:
             raise self._claims.lost(self.number)
 
     def fence(self, claim: Callable[[], int], newest: int) -> int:
-        """A former holder that ended in peace commits no more; from another its next number is taken."""
-        return newest if self._was_free else claim()
+        """A former holder that ended in peace commits no more; from another its next number is taken.
+
+        Nor is that number used again, for which it may have left a file that no commit refers to.
+        """
+        return newest if self._before_is_whole else claim()
 
 
 class _Claims:
@@ -166,15 +169,17 @@ class _Claims:
         return self.folder / FOLDER / f"{number:08d}.beat"
 
     def taken(self) -> tuple[int, bool]:
-        """Take the lease: number of the claim, and whether no other process may think that it holds one."""
+        """Take the lease: number of the claim, and whether who held it before has finished all commits and ended."""
         while True:
             before = self._newest()
-            is_free = before == 0 or self._is_left(before)
-            if not is_free:
+            signs = self._signs(before) if before else {"ended": True, "whole": True}
+            if not signs.get("ended", False):
                 self._wait_for_end(before)
+                signs = self._signs(before)
             number = before + 1
             own = json.dumps(asdict(Holder.this())).encode()
             if self._objects.create(self.claim(number), own):
+                is_whole = bool(signs.get("whole", False))
                 break
         if self._objects.create(self.claim(number), b"another"):
             raise StoreError(
@@ -184,7 +189,7 @@ class _Claims:
             )
         self.renew(number, 0)
         self._forget(number)
-        return number, is_free
+        return number, is_whole
 
     def renew(self, number: int, beat: int) -> None:
         """A sign of life."""
@@ -193,9 +198,9 @@ class _Claims:
             self.beat(number), json.dumps({"beat": beat, "until": until.isoformat(timespec="seconds")}).encode()
         )
 
-    def leave(self, number: int) -> None:
-        """The last sign."""
-        self._objects.put(self.beat(number), json.dumps({"ended": True}).encode())
+    def leave(self, number: int, is_whole: bool) -> None:
+        """The last sign, and whether every commit was finished."""
+        self._objects.put(self.beat(number), json.dumps({"ended": True, "whole": is_whole}).encode())
 
     def is_lost(self, number: int) -> bool:
         """Whether another process has taken over: there is a later claim, or this one is so old that it is gone."""
@@ -230,9 +235,6 @@ class _Claims:
             return dict(json.loads(content or b"{}"))
         except (ValueError, TypeError):
             return {}
-
-    def _is_left(self, number: int) -> bool:
-        return bool(self._signs(number).get("ended", False))
 
     def _wait_for_end(self, number: int) -> None:
         """Return when a claim is no longer good; StoreError as soon as it is seen that it is."""
