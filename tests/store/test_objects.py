@@ -223,7 +223,7 @@ def test_what_a_killed_commit_left_is_never_part_of_another(url, monkeypatch, de
 def failing(monkeypatch, fails):
     """Let requests fail, before or after they are done, as ``fails(number)`` says: "", "before" or "after"."""
     count = [0]
-    for name in ("pipe_file", "cat_file", "ls", "info", "rm", "find"):
+    for name in ("pipe_file", "cat_file", "ls", "rm", "find"):
         original = getattr(MemoryFileSystem, name)
 
         def call(self, *args, original=original, **more):
@@ -270,7 +270,7 @@ def test_a_lost_network_is_one_line_and_the_run_goes_on_when_it_is_back(url, mon
         assert lap_of(url) in (1, 2)
         if lap_of(url) == 2:
             break
-    assert n > 10
+    assert n >= 10
     store = RunStore.open(url)
     lap = store.load().state["lap"]
     run_lap(store, lap + 1)
@@ -347,10 +347,11 @@ def test_stopped_in_the_middle_of_a_commit(url, monkeypatch, elsewhere, laps):
     run_laps(url, 2)
     first = RunStore.open(url)
     first.load()
-    original, second = objects.Objects.create, []
+    original, second, is_late = objects.Objects.create, [], []
 
     def late(self, key, data):
-        if key.url.endswith("checkpoints/00000003.json") and not second:
+        if key.url.endswith("checkpoints/00000003.json") and not is_late:
+            is_late.append(True)
             kill(first)
             second.append(RunStore.open(url))
             second[0].load()
