@@ -47,7 +47,9 @@ def add(commands: argparse._SubParsersAction) -> None:
         allow_abbrev=False,
     )
     train.add_argument("job", metavar="RUN.YAML", help="the job file")
-    train.add_argument("--store", metavar="DIR", help="run directory, instead of the job file's")
+    train.add_argument(
+        "--store", metavar="DIR", help="run directory or URL of an object store, instead of the job file's"
+    )
     train.add_argument("--laps", type=positive_int, metavar="N", help="limit of laps, instead of the job file's")
     train.add_argument(
         "--resume",

@@ -39,6 +39,14 @@ def is_run(folder: Path | Key) -> bool:
     return place_of(folder).exists(folder / RUN_NAME)
 
 
+def holds_run(path: str | os.PathLike[str]) -> bool:
+    """Whether a run is seen at a path or URL; False as well where nobody may look, as beside a public posterior."""
+    try:
+        return is_run(run_folder(path))
+    except StoreError:
+        return False
+
+
 def has_begun(folder: Path | Key) -> bool:
     """Whether a directory holds a run with a checkpoint of more than its start, or of what nobody can tell."""
     if not is_run(folder):
@@ -74,15 +82,15 @@ def run_folder(path: str | os.PathLike[str]) -> Path | Key:
 def posterior_place(path: str | os.PathLike[str]) -> str:
     """Where the posterior of a run directory lies; of anything else, the path as it is."""
     text = os.fspath(path)
-    if not may_hold_runs(text):
+    if "://" in text and not holds_run(text):
         return text
     inside = run_folder(text) / POSTERIOR_NAME
     return str(inside) if place_of(inside).exists(inside) else text
 
 
 def read_note(path: str | os.PathLike[str], name: str) -> bytes | None:
-    """Content of a file that is kept beside a run; None where there is none."""
-    if not may_hold_runs(path):
+    """Content of a file that is kept beside a run; None where there is none, or no run."""
+    if not holds_run(path):
         return None
     file = run_folder(path) / name
     return place_of(file).read(file) if place_of(file).exists(file) else None

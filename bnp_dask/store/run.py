@@ -59,7 +59,7 @@ class _FenceError(DamagedError):
 
 
 class RunStore:
-    """A run on disk; made by :meth:`create`, :meth:`open` or :meth:`view`.
+    """A run on disk, or on an object store; made by :meth:`create`, :meth:`open` or :meth:`view`.
 
     One process writes at a time; others may read meanwhile.  After a kill at any moment :meth:`load` gives a
     whole checkpoint: the newest, or the one before it.

@@ -20,7 +20,7 @@ from typing import Any
 
 from bnp_dask.errors import StoreError
 from bnp_dask.store.files import seal, unseal
-from bnp_dask.store.layout import is_run, may_hold_runs, run_folder
+from bnp_dask.store.layout import holds_run, may_hold_runs, run_folder
 from bnp_dask.store.place import DamagedError, Key, place_of
 
 FORMAT, FORMAT_VERSION = "bnp-dask version", 1
@@ -101,12 +101,12 @@ def version_named(path: str) -> tuple[Versions, int | None] | None:
     """
     if not may_hold_runs(path):
         return None
-    if is_run(folder := run_folder(path)):
-        return Versions(folder), None
+    if holds_run(path):
+        return Versions(run_folder(path)), None
     found = _NAMED.fullmatch(path)
-    if found is None or place_of(folder).exists(folder) or not is_run(before := run_folder(found[1])):
+    if found is None or place_of(folder := run_folder(path)).exists(folder) or not holds_run(found[1]):
         return None
-    return Versions(before), int(found[2])
+    return Versions(run_folder(found[1])), int(found[2])
 
 
 def _read(path: Path | Key) -> dict[str, Any]:

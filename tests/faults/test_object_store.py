@@ -106,18 +106,15 @@ def test_a_run_that_is_stopped_and_resumed_has_the_bits_of_one_in_memory(url, na
 
 
 def check_kills(url, quiet, monkeypatch, numbers):
-    """Kill a run at some requests, resume it each time; and whether the last of the numbers was beyond its end."""
-    reached = [True]
-    for n in numbers:
-        for after in (False, True):
-            own = f"{url}-{n}-{after}"
-            with killed_at(n, after, monkeypatch) as reached:
-                small(own)
-            monkeypatch.setattr(lease.Holder, "lives", False)
+    """Kill a run at some requests, resume it each time; whether the last of the numbers was beyond its end."""
+    for n, after in ((n, after) for n in numbers for after in (False, True)):
+        own = f"{url}-{n}-{after}"
+        with killed_at(n, after, monkeypatch) as reached:
+            small(own)
+        with monkeypatch.context() as patch:
+            patch.setattr(lease.Holder, "lives", False)
             assert bits(small(own, resume=True)) == quiet
-            assert len(read_history(own)) == len(quiet[0])
-            monkeypatch.undo()
-            monkeypatch.setattr(objects, "PAUSES", (0.001,) * 4)
+        assert len(read_history(own)) == len(quiet[0])
         if not reached:
             return True
     return False
