@@ -166,8 +166,9 @@ def train(
         Settings that make no sense together, or a batch or model that cannot fit the memory of a worker; says which
         size would.
     StoreError
-        A run directory that is in use, or an object store that does not answer; or one that holds another run, or belongs to other data or settings; or a part that
-        could not be saved, such as a likelihood whose class is not registered (:func:`bnp_dask.register`).
+        A run directory that is in use, or an object store that does not answer; one that holds another run, or belongs
+        to other data or settings; or a part that could not be saved, such as a likelihood whose class is not registered
+        (:func:`bnp_dask.register`).
     ExecutionError
         The cluster was lost: its scheduler died, restarted, hangs or cannot be reached (told within Dask's connection
         timeout ``distributed.comm.timeouts.connect``, 30 s unless set otherwise), or a task lost worker after worker.
