@@ -9,6 +9,7 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ import numpy as np
 from bnp_dask._version import __version__
 from bnp_dask.errors import StoreError
 from bnp_dask.store.checkpoint import Checkpoint, Committed, Listing, Prepared, StoredRows
-from bnp_dask.store.files import crc_of_packed, dump_json, pack, seal, unpack, unseal
+from bnp_dask.store.commit import LISTING, FenceError, claim_next, head_of, put_checkpoint
+from bnp_dask.store.files import dump_json, seal, unpack, unseal
 from bnp_dask.store.layout import (
     CHECKPOINT_FORMAT,
     JOB_NAME,
@@ -32,7 +34,7 @@ from bnp_dask.store.layout import (
     require_new,
     run_folder,
 )
-from bnp_dask.store.log import append, check_extent
+from bnp_dask.store.log import check_extent
 from bnp_dask.store.parts import CommittedParts, Part, PartFiles, parts_in
 from bnp_dask.store.place import DamagedError, Extent, Key, Lock, place_of
 from bnp_dask.store.reach import DRAFTS_NAME, Drafts, SharedFiles, begin_session
@@ -41,21 +43,12 @@ from bnp_dask.store.sweep import checkpoint_numbers, remove_checkpoints, remove_
 
 READ_TRIES = 10
 
-_FENCE = "fence"
-"""In the head of a checkpoint whose number was taken, so that nobody else makes one of that number."""
-
-_LISTING = "/summaries"  # an array of the user may have any name, but none of theirs begins with a slash
-
 NO_NOTES: Mapping[str, bytes] = {}
 
 
 def nothing(name: str) -> bool:
     """No array, of whatever name."""
     return False
-
-
-class _FenceError(DamagedError):
-    """A number of a checkpoint was taken, and none was made."""
 
 
 class RunStore:
@@ -75,21 +68,13 @@ class RunStore:
         self._lock = lock
         self._session = None if lock is None else begin_session(path)
         newest = max(checkpoint_numbers(path), default=0)
-        self._number = newest if lock is None else lock.fence(self._claim_next, newest)
+        self._number = newest if lock is None else lock.fence(partial(claim_next, path, str(self._session)), newest)
         # The checkpoint that the next commit builds upon, and the one before it: None before the first one.
         self._last: Committed | None = None
         self._previous: Committed | None = None
         self._pinned: list[Committed] = []
         self._unpinned: list[Committed] = []
         self._must_load = self._number > 0
-
-    def _claim_next(self) -> int:
-        """Take the number of the next checkpoint, so that a process that wrote before cannot commit it."""
-        while True:
-            number = max(checkpoint_numbers(self.path), default=0) + 1
-            head = {"format": CHECKPOINT_FORMAT, "version": VERSION, "begun": False, _FENCE: self._session}
-            if self._place.create(checkpoint_base(self.path, number).with_suffix(".json"), seal(head)):
-                return number
 
     # -- opening ------------------------------------------------------------------------------------------------
     @staticmethod
@@ -278,7 +263,7 @@ class RunStore:
         rows = "".join(dump_json(row) + "\n" for row in history).encode()
         # text and copies are made now, because what is in the state may change; packing takes ten times as long
         copies = {name: array if constant(name) else np.array(array) for name, array in arrays.items()}
-        arrays, text = {**copies, _LISTING: listing.rows}, dump_json(dict(state))
+        arrays, text = {**copies, LISTING: listing.rows}, dump_json(dict(state))
         # A number is never used twice, so that a failed commit cannot leave half of its files to the next.
         self._number += 1
         return Prepared(self._number, text, arrays, rows, listing, tuple(parts), begun)
@@ -293,7 +278,9 @@ class RunStore:
             stays loadable.
         """
         with self._held().committing():
-            history = self._put(prepared)
+            self._sync_summaries(prepared.listing)
+            self._place.sync(self._parts.new(prepared.parts))
+            history = put_checkpoint(self.path, prepared, self._history)
         dropped, self._previous = self._previous, self._last
         self._last = Committed(prepared.number, prepared.listing, history, prepared.parts)
         newest = {c.number: c for c in (*self._pinned, self._previous, self._last) if c is not None}
@@ -307,36 +294,6 @@ class RunStore:
         remove_summaries(self.summaries, kept, self._unpinned[0] if self._unpinned else dropped)
         self._unpinned = []
         self._parts.only(part for c in kept for part in c.parts)
-
-    def _put(self, prepared: Prepared) -> Extent:
-        """Put all files of a checkpoint, the one that makes it valid last; how far the history goes then."""
-        packed, base = pack(prepared.arrays), checkpoint_base(self.path, prepared.number)
-        self._sync_summaries(prepared.listing)
-        self._place.sync(self._parts.new(prepared.parts))
-        history = append(self.path / "history.jsonl", prepared.history, self._history)
-        self._create(base.with_suffix(".npz"), packed)
-        content = {
-            "format": CHECKPOINT_FORMAT,
-            "version": VERSION,
-            "software": __version__,
-            "number": prepared.number,
-            "begun": prepared.begun,
-            "arrays": Extent(len(packed), crc_of_packed(packed)).to_json(),
-            "history": history.to_json(),
-            "parts": [[part.name, part.size, part.crc] for part in prepared.parts],
-            "state": json.loads(prepared.state),
-        }
-        self._place.sync_folder(base.parent)
-        self._create(base.with_suffix(".json"), seal(content))  # from here on this is the newest
-        self._place.sync_folder(base.parent)
-        return history
-
-    def _create(self, file: Path | Key, data: bytes) -> None:
-        if not self._place.create(file, data):
-            raise StoreError(
-                f"{file} is there already: another process has taken over this run, or its store did not list the file "
-                "before. Nothing was replaced; let the other process go on, or open the run again"
-            )
 
     def load(self, refused: Mapping[int, str] | None = None) -> Checkpoint | None:
         """The newest whole checkpoint, or None when nothing was committed yet.
@@ -370,7 +327,7 @@ class RunStore:
                     if number in refused:
                         raise DamagedError(refused[number])
                     found = self._read(number)
-                except _FenceError:
+                except FenceError:
                     continue
                 except DamagedError as error:
                     problems.append(str(error))
@@ -413,20 +370,12 @@ class RunStore:
         return max(checkpoint_numbers(self.path), default=0) == number
 
     def _read(self, number: int) -> Checkpoint:
-        base = checkpoint_base(self.path, number)
-        content = unseal(base.with_suffix(".json"), CHECKPOINT_FORMAT, VERSION)
-        if _FENCE in content:
-            raise _FenceError(f"checkpoint {number} of {self.path} was never made")
-        if not isinstance(content.get("state"), dict):
-            raise StoreError(
-                f"checkpoint {number} has the right checksums but holds no state of a run; remove it to resume from "
-                "the one before"
-            )
+        base, content = checkpoint_base(self.path, number), head_of(self.path, number)
         packed = self._place.read(base.with_suffix(".npz"))
         if Extent(len(packed), zlib.crc32(packed)) != Extent.from_json(content["arrays"]):
             raise DamagedError(f"{base.with_suffix('.npz')} is damaged (its checksum does not fit)")
         arrays, _ = unpack(packed, base.with_suffix(".npz"))
-        listing = Listing.of_saved(arrays.pop(_LISTING))
+        listing = Listing.of_saved(arrays.pop(LISTING))
         rows = StoredRows(self.path / "history.jsonl", Extent.from_json(content["history"]))
         check_extent(rows.path, rows.extent)
         parts = parts_in(content)

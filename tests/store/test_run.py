@@ -14,8 +14,9 @@ import pytest
 
 from bnp_dask import __version__
 from bnp_dask.errors import StoreError
-from bnp_dask.store import Listing, Receipt, RunStore, SummaryFiles, lock, read_history
+from bnp_dask.store import Listing, Receipt, RunStore, SummaryFiles, read_history
 from bnp_dask.store.files import seal
+from bnp_dask.store.place import lock
 
 B = 3
 

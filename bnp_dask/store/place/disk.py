@@ -12,8 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from bnp_dask.store.lock import WriterLock
 from bnp_dask.store.place.base import DamagedError, Extent, Lock, cannot
+from bnp_dask.store.place.lock import WriterLock
 
 TEMPORARY = ".tmp-"
 FILE_THREADS = 16
