@@ -98,7 +98,7 @@ def killed_at(n, after, monkeypatch):
             yield reached
 
 
-@pytest.mark.parametrize("name", ["topics", "chains"])
+@pytest.mark.parametrize("name", ["topics", pytest.param("chains", marks=pytest.mark.long)])
 def test_a_run_that_is_stopped_and_resumed_has_the_bits_of_one_in_memory(url, name):
     make, schedule, moves = CASES[name]
     make(schedule, moves, store=url, callbacks=[AfterSteps(3)])
@@ -207,14 +207,13 @@ def test_a_run_grows_and_goes_back_as_one_in_a_directory(url, tmp_path):
     found = []
     for store in (url, str(tmp_path / "run")):
         small(store)
-        one = bnp.update(store, more, batch_size=20)
-        two = bnp.update(store, more + 0.5, batch_size=20)
-        kept = [bnp.load(f"{store}@{n}").n_clusters for n in (0, 1, 2)]
+        more_of_it = bnp.update(store, more, batch_size=20)
+        kept = [bits_of(bnp.load(f"{store}@{n}")) for n in (0, 1)]
+        assert bits_of(bnp.load(store)) == bits_of(more_of_it.posterior) == kept[1]
         changed = bnp.changes(store)
-        back = bnp.rollback(store, 1)
-        assert bnp.load(store).n_clusters == back.n_clusters
-        elbos = [r.history["elbo"][-1] for r in (one, two)]
-        found.append((elbos, kept, changed, {k: v.tobytes() for k, v in back.summary.to_arrays().items()}))
+        back = bnp.rollback(store, 0)
+        assert bits_of(bnp.load(store)) == bits_of(back) == kept[0]
+        found.append((list(more_of_it.history["elbo"]), kept, changed))
     assert found[0] == found[1]
 
 
