@@ -318,6 +318,7 @@ def run_until(url, steps):
         process.stdout.close()
 
 
+@pytest.mark.long
 def test_a_process_that_is_killed_while_it_writes_to_s3_is_gone_on_with_at_once(s3, quiet):
     url = f"{s3}/b/run"
     run_until(url, 4)
