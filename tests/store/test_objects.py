@@ -369,6 +369,22 @@ def test_stopped_in_the_middle_of_a_commit(url, monkeypatch, elsewhere, laps):
     assert lap_of(url) == 2 + laps
 
 
+def test_one_who_took_over_and_failed_before_it_began_leaves_the_fence_to_the_next(url, monkeypatch, elsewhere):
+    run_laps(url, 1)
+    first = RunStore.open(url)
+    first.load()
+    kill(first)
+    with monkeypatch.context() as patch, pytest.raises(StoreError, match="no network"):
+        patch.setattr("bnp_dask.store.run.begin_session", lambda path: (_ for _ in ()).throw(StoreError("no network")))
+        RunStore.open(url)
+    third = RunStore.open(url)
+    assert third.load().number == 1 and third._number == 2  # the number after the newest is taken
+    third.close()
+    with pytest.raises(StoreError, match=r"taken over"):
+        run_lap(first, 1)
+    assert lap_of(url) == 0
+
+
 def test_old_claims_are_removed_and_their_holders_see_it(url, elsewhere):
     first = RunStore.create(url, {})
     kill(first)

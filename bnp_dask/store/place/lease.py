@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import math
 import os
 import socket
 import threading
@@ -84,7 +85,13 @@ class Holder:
     @property
     def lives(self) -> bool:
         """Whether its process is there, of one that is here."""
-        return _started(self.process) == self.started
+        try:
+            os.kill(self.process, 0)
+        except ProcessLookupError:
+            return False
+        except OSError:  # it is of another user, who may be hidden
+            pass
+        return _started(self.process) in ("", self.started)
 
 
 class Lease:
@@ -104,11 +111,12 @@ class Lease:
     def __init__(self, folder: Key) -> None:
         self._claims = _Claims(folder)
         self._failed = ""
-        self.number, self._before_is_whole = self._claims.taken()
+        self.number, is_whole = self._claims.taken()
+        self._owes_fence = not is_whole
         self._beats = _Beats(self._claims, self.number)
         self._thread = threading.Thread(target=self._beats.run, name="bnp-dask-lease", daemon=True)
         self._thread.start()
-        self._forgotten = weakref.finalize(self, self._beats.stop)
+        weakref.finalize(self, self._beats.stop)
 
     def release(self) -> None:
         """Let another process write, at once."""
@@ -116,7 +124,7 @@ class Lease:
             self._beats.stop()
             self._thread.join(SECONDS)
             with contextlib.suppress(StoreError):  # then it ends with the last beat
-                self._claims.leave(self.number, is_whole=not self._failed)
+                self._claims.leave(self.number, is_whole=not (self._failed or self._owes_fence))
 
     def require(self) -> None:
         """StoreError where another process may have taken over: of a beat that is not old nobody may think so."""
@@ -152,7 +160,11 @@ class Lease:
 
         Nor is that number used again, for which it may have left a file that no commit refers to.
         """
-        return newest if self._before_is_whole else claim()
+        if not self._owes_fence:
+            return newest
+        number = claim()
+        self._owes_fence = False
+        return number
 
 
 class _Claims:
@@ -276,7 +288,7 @@ class _Beats:
 
     def __init__(self, claims: _Claims, number: int) -> None:
         self._claims, self._number, self._count = claims, number, 0
-        self.beaten = time.monotonic()
+        self.beaten = -math.inf  # of the first beat nobody noted the time before it was sent
         self.stopping = threading.Event()
         self.lost = False
 
