@@ -71,10 +71,11 @@ def quiet():
 
 
 @contextlib.contextmanager
-def killed_at(n, after, monkeypatch):
+def killed_at(n, after, monkeypatch, of_posterior=True):
     """Let the process end before (or after) the n-th request that changes something; whether it came so far.
 
-    A dead process holds no lease that lives, and none of its threads.
+    A dead process holds no lease that lives, and none of its threads.  Requests of the posterior are many, and
+    counted where that is said.
     """
     count, reached = [0], []
     with monkeypatch.context() as patch:
@@ -82,15 +83,15 @@ def killed_at(n, after, monkeypatch):
         for name in CHANGING:
             original = getattr(MemoryFileSystem, name)
 
-            def call(self, *args, original=original, **more):
+            def call(self, path, *args, original=original, **more):
                 if reached:
                     raise Killed
-                count[0] += 1
+                count[0] += of_posterior or ".zarr" not in str(path)
                 if count[0] <= n:
-                    return original(self, *args, **more)
+                    return original(self, path, *args, **more)
                 reached.append(True)
                 if after:
-                    original(self, *args, **more)
+                    original(self, path, *args, **more)
                 raise Killed
 
             patch.setattr(MemoryFileSystem, name, call)
@@ -109,7 +110,7 @@ def check_kills(url, quiet, monkeypatch, numbers):
     """Kill a run at some requests, resume it each time; whether the last of the numbers was beyond its end."""
     for n, after in ((n, after) for n in numbers for after in (False, True)):
         own = f"{url}-{n}-{after}"
-        with killed_at(n, after, monkeypatch) as reached:
+        with killed_at(n, after, monkeypatch, of_posterior=False) as reached:
             small(own)
         with monkeypatch.context() as patch:
             patch.setattr(lease.Holder, "lives", False)
