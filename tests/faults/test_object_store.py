@@ -134,7 +134,8 @@ def kill_again_and_again(url, quiet, monkeypatch, kills):
     rng, done, runs = np.random.default_rng(0), 0, 0
     own = f"{url}-{runs}"
     while done < kills:
-        with killed_at(int(rng.integers(40)), bool(rng.integers(2)), monkeypatch) as reached:
+        n, after = int(rng.integers(40)), bool(rng.integers(2))
+        with killed_at(n, after, monkeypatch, of_posterior=False) as reached:
             result = small(own, resume=True, laps=8)
             assert bits(result) == quiet
             runs, own = runs + 1, f"{url}-{runs + 1}"
