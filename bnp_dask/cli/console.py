@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.lines import one_line, say, tell
-from bnp_dask.inputs.paths import local_path, posterior_place
+from bnp_dask.inputs.paths import local_path
 from bnp_dask.inputs.settings import shown
 
 if TYPE_CHECKING:
@@ -189,6 +189,7 @@ def show_bar(quiet: bool) -> bool:
 
 def posterior_of(path: str) -> Posterior:
     """The posterior at a path, or the one in a run directory."""
+    from bnp_dask.store import posterior_place
     from bnp_dask.training.growing.loading import load
 
     return load(posterior_place(path))

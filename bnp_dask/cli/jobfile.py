@@ -65,10 +65,10 @@ from bnp_dask.errors import SettingError
 from bnp_dask.inputs.paths import local_path
 from bnp_dask.inputs.protocols import require
 from bnp_dask.inputs.settings import shown
-from bnp_dask.inputs.yaml_limits import LIMITS, read_yaml
+from bnp_dask.inputs.yaml_limits import LIMITS, Limits, read_yaml
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation.base import Observation, read_as
-from bnp_dask.store import JOB_NAME
+from bnp_dask.store import JOB_NAME, read_note
 from bnp_dask.training.memory_plan import MEMORY, parse_memory
 from bnp_dask.training.results import TrainResult, load
 from bnp_dask.training.train import train
@@ -151,6 +151,10 @@ class _Top:
     folder: str | None = None
 
 
+LIMITS_OF_KEPT = LIMITS.times(4)
+"""Of a job that a run keeps: it has been checked, and is longer than what the user wrote."""
+
+
 def read_job(path: str | os.PathLike[str]) -> Job:
     """Read and check a job file.
 
@@ -162,20 +166,41 @@ def read_job(path: str | os.PathLike[str]) -> Job:
         right one.
     """
     file = local_path(path)
-    # what a run keeps of a job has been checked, and is longer than what the user wrote
-    limits = LIMITS.times(4) if file.name == JOB_NAME else LIMITS
+    limits = LIMITS_OF_KEPT if file.name == JOB_NAME else LIMITS
     try:
         with open(file, "rb") as opened:
-            content = read_yaml(opened.read(limits.characters + 1).decode("utf-8"), limits)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise SettingError(f"cannot read the job file {file}: {reason}") from error
-    except SettingError as error:
-        raise SettingError(f"{file} is not valid YAML for a job: {error}") from error
+            content = opened.read(limits.characters + 1)
+    except OSError as error:
+        raise SettingError(f"cannot read the job file {file}: {error.strerror or error}") from error
+    return _job_of(content, str(file), limits, file.absolute().parent)
+
+
+def job_of_run(rundir: str) -> Job | None:
+    """The job that a run directory, or a run on an object store, is of; None where it is of none.
+
+    Raises
+    ------
+    SettingError
+        As for :func:`read_job`.
+    """
+    content = read_note(rundir, JOB_NAME)
+    if content is None:
+        return None
+    return _job_of(content, f"{rundir}/{JOB_NAME}", LIMITS_OF_KEPT, Path())
+
+
+def _job_of(content: bytes, name: str, limits: Limits, folder: Path) -> Job:
+    """A job from the bytes of a job file; messages call it by ``name``."""
     try:
-        return parse_job(content, file.absolute().parent)
+        read = read_yaml(content[: limits.characters + 1].decode("utf-8"), limits)
+    except UnicodeDecodeError as error:
+        raise SettingError(f"cannot read the job file {name}: {error}") from error
     except SettingError as error:
-        raise SettingError(f"{file}: {error}") from error
+        raise SettingError(f"{name} is not valid YAML for a job: {error}") from error
+    try:
+        return parse_job(read, folder)
+    except SettingError as error:
+        raise SettingError(f"{name}: {error}") from error
 
 
 def parse_job(content: Any, folder: Path) -> Job:

@@ -21,7 +21,7 @@ from bnp_dask.cli.console import (
 from bnp_dask.cli.stop import StopWhenAsked
 from bnp_dask.errors import StoreError
 from bnp_dask.inputs.lines import say
-from bnp_dask.inputs.paths import POSTERIOR_NAME, local_path
+from bnp_dask.inputs.paths import POSTERIOR_NAME
 
 if TYPE_CHECKING:
     from bnp_dask.cli.job_parts import ClientSpec, ExecutorSpec
@@ -47,7 +47,9 @@ def add(commands: argparse._SubParsersAction) -> None:
         allow_abbrev=False,
     )
     train.add_argument("job", metavar="RUN.YAML", help="the job file")
-    train.add_argument("--store", metavar="DIR", help="run directory, instead of the job file's")
+    train.add_argument(
+        "--store", metavar="DIR", help="run directory or URL of an object store, instead of the job file's"
+    )
     train.add_argument("--laps", type=positive_int, metavar="N", help="limit of laps, instead of the job file's")
     train.add_argument(
         "--resume",
@@ -72,7 +74,7 @@ def add(commands: argparse._SubParsersAction) -> None:
 def train_command(args: argparse.Namespace) -> None:
     """Train as a job file says."""
     from bnp_dask.cli.jobfile import read_job, with_laps, with_store
-    from bnp_dask.store import JOB_NAME, RunStore
+    from bnp_dask.store import JOB_NAME, RunStore, read_note
 
     job = read_job(args.job)
     if args.laps is not None:
@@ -83,7 +85,7 @@ def train_command(args: argparse.Namespace) -> None:
     if job.store is None:
         say("no 'store' is given: nothing will be kept of this run, and it cannot be resumed", args.quiet)
     begun = job.store is not None and RunStore.has_begun(job.store)
-    if begun and (Path(job.store) / JOB_NAME).exists() and not args.resume:
+    if begun and not args.resume and read_note(job.store, JOB_NAME) is not None:
         raise StoreError(
             f"{job.store} holds a run already: go on with 'bnp-dask resume {_shown(job.store)}', or choose another "
             "directory with --store"
@@ -94,16 +96,16 @@ def train_command(args: argparse.Namespace) -> None:
 
 def resume_command(args: argparse.Namespace) -> None:
     """Go on with a run."""
-    from bnp_dask.cli.jobfile import read_job, with_laps, with_store
+    from bnp_dask.cli.jobfile import job_of_run, with_laps, with_store
     from bnp_dask.store import JOB_NAME
 
-    copy = local_path(args.rundir) / JOB_NAME
-    if not copy.exists():
+    kept = job_of_run(args.rundir)
+    if kept is None:
         raise StoreError(
             f"{args.rundir} has no {JOB_NAME}: it is not the run directory of 'bnp-dask train', or nothing was saved "
             "yet. A run started in Python is resumed there, with train(..., resume=True)"
         )
-    job = with_store(read_job(copy), args.rundir)
+    job = with_store(kept, args.rundir)
     if args.laps is not None:
         job = with_laps(job, args.laps)
     go(job, client_spec(args, job.client), resume=True, quiet=args.quiet)
@@ -111,6 +113,7 @@ def resume_command(args: argparse.Namespace) -> None:
 
 def go(job: Job, where: ClientSpec | ExecutorSpec, resume: bool, quiet: bool) -> None:
     """Run a job and print what came out."""
+    from bnp_dask.store import run_folder
     from bnp_dask.training.callbacks import STOPPED, Callback, Progress
 
     stop = StopWhenAsked()
@@ -131,7 +134,7 @@ def go(job: Job, where: ClientSpec | ExecutorSpec, resume: bool, quiet: bool) ->
             say(f"  ... and {len(result.skipped) - SHOWN_SKIPPED} more")
     say(result_table(posterior))
     if job.store is not None:
-        say(f"posterior: {Path(job.store) / POSTERIOR_NAME}")
+        say(f"posterior: {run_folder(job.store) / POSTERIOR_NAME}")
         say(f"next: bnp-dask inspect {_shown(job.store)}; bnp-dask report {_shown(job.store)} report.html")
 
 
@@ -169,18 +172,20 @@ def _resumable(stop: StopWhenAsked) -> Iterator[None]:
 
 def how_to_resume(args: argparse.Namespace) -> str:
     """What to type to go on, when a command that trains was stopped."""
-    from bnp_dask.store import JOB_NAME
+    from bnp_dask.store import JOB_NAME, read_note
 
     rundir = getattr(args, "rundir", None) if args.command in ("train", "resume") else None
     if rundir is None:
         return ""
-    if not (local_path(rundir) / JOB_NAME).exists():
+    if read_note(rundir, JOB_NAME) is None:
         return "; nothing was saved yet"
     return f"; go on with: bnp-dask resume {_shown(rundir)}"
 
 
 def _shown(path: str) -> str:
-    """A path as it is typed in a shell, relative where that is shorter."""
+    """A path or URL as it is typed in a shell, relative where that is shorter."""
+    if "://" in path:
+        return shlex.quote(path)
     full = Path(path).absolute()
     near = full.relative_to(Path.cwd()) if full.is_relative_to(Path.cwd()) else full
     return shlex.quote(str(near))

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from bnp_dask.cli.console import positive_int
-from bnp_dask.inputs.paths import local_path
 
 if TYPE_CHECKING:
     from bnp_dask.cli.job_parts import DataSpec
@@ -72,18 +71,12 @@ def rows_of(args: argparse.Namespace, posterior: Posterior, trained: str, weight
 
 def job_data(rundir: str) -> DataSpec | None:
     """The data that a run was trained on, as its job file describes them; None without one."""
-    from bnp_dask.cli.jobfile import DataSpec, read_job
+    from bnp_dask.cli.jobfile import DataSpec, job_of_run
     from bnp_dask.errors import BnpDaskError
-    from bnp_dask.store import JOB_NAME
 
-    if "://" in rundir or "::" in rundir:
-        return None
-    copy = local_path(rundir) / JOB_NAME
-    if not copy.is_file():
-        return None
     try:
-        data = read_job(copy).data
-        return data if isinstance(data, DataSpec) else None
+        job = job_of_run(rundir)
+        return job.data if job is not None and isinstance(job.data, DataSpec) else None
     except BnpDaskError:  # of another version, or its files are gone: the run can be read without it
         return None
 

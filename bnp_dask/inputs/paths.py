@@ -53,12 +53,3 @@ def local_path(path: str | os.PathLike[str]) -> Path:
     if len(encoded) > PATH_BYTES:
         raise SettingError(f"{shown(text)}: a path of {len(encoded)} bytes; needs at most {PATH_BYTES}")
     return Path(found)
-
-
-def posterior_place(path: str | os.PathLike[str]) -> str:
-    """Where the posterior of a run directory lies; of anything else, the path as it is."""
-    text = os.fspath(path)
-    if "://" in text or "::" in text:
-        return text
-    inside = local_path(text) / POSTERIOR_NAME
-    return str(inside) if inside.exists() else text

@@ -15,14 +15,13 @@ import numpy as np
 from bnp_dask._version import __version__
 from bnp_dask.analysis.topics.documents import counts_words
 from bnp_dask.errors import SettingError
-from bnp_dask.inputs.paths import posterior_place
 from bnp_dask.inputs.settings import path_text, shown, whole_number
 from bnp_dask.model import Posterior
 from bnp_dask.reports.describe import ClusterRow, check_names, cluster_rows
 from bnp_dask.reports.page_file import page_target, write_page
 from bnp_dask.reports.sequences_page import sequence_sections, sequences_for
 from bnp_dask.reports.topics_page import documents_for, page_of_topics
-from bnp_dask.store import read_history
+from bnp_dask.store import posterior_place, read_history
 from bnp_dask.structure.prior import scale_shape
 from bnp_dask.training.growing.loading import load
 from bnp_dask.training.results import History, TrainResult

@@ -15,7 +15,7 @@ from bnp_dask.errors import BnpDaskError
 from bnp_dask.execute.base import Executor
 from bnp_dask.model import Posterior
 from bnp_dask.reports import plots_sequences as plots_chains
-from bnp_dask.store import RunStore
+from bnp_dask.store import RunStore, holds_run
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -31,7 +31,7 @@ def sequences_for(posterior: Posterior, what: Any, data: Any) -> Source | str:
     """Sequences to show beside the model: those given, or those of the run directory; or why there are none."""
     if data is not None:
         return open_for(posterior, data)
-    if not isinstance(what, (str, os.PathLike)) or not RunStore.exists(what):
+    if not isinstance(what, (str, os.PathLike)) or not holds_run(what):
         return "No sequences were given to this page."
     facts = RunStore.view(what).settings.get("data", {})
     path = str(facts.get("path", ""))

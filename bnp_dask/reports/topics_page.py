@@ -20,7 +20,7 @@ from bnp_dask.execute.base import Executor
 from bnp_dask.model import Posterior
 from bnp_dask.reports.plots import lap_positions
 from bnp_dask.reports.topics_browser import PageFacts, topics_page
-from bnp_dask.store import RunStore
+from bnp_dask.store import RunStore, holds_run
 from bnp_dask.training.results import History, TrainResult
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def documents_for(what: Any, data: Any) -> Source | str:
     """Documents to show: those given, else those that a run directory was trained on; or why there are none."""
     if data is not None:
         return as_source(data)
-    if not isinstance(what, (str, os.PathLike)) or not RunStore.exists(what):
+    if not isinstance(what, (str, os.PathLike)) or not holds_run(what):
         return "No documents were given to this page."
     facts = RunStore.view(what).settings.get("data", {})
     path = str(facts.get("path", ""))

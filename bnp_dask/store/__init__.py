@@ -17,17 +17,19 @@
       summaries/00003/00000800-000002-9ae1f004.npz    summary of batch 800 at visit 2, with its CRC-32
 
 Every file is written under a temporary name, synced, and renamed, so that a kill at any moment leaves old files whole.
+On an object store (store.place) the names are those of objects; files that grow are folders of pieces, and ``lock/``
+holds a lease.
 Files that grow are valid as far as the head says that was written after them.  Nothing is believed for its name: a
 checkpoint's list says of every summary its visit, its bytes and its CRC-32, which whoever reads it compares.
 """
 
 from bnp_dask.store.background import Behind
 from bnp_dask.store.checkpoint import Checkpoint, Listing, no_receipts, receipt_of
-from bnp_dask.store.files import DamagedError
 from bnp_dask.store.growth import GrowthLog
-from bnp_dask.store.layout import JOB_NAME
+from bnp_dask.store.layout import JOB_NAME, holds_run, may_hold_runs, posterior_place, read_note, run_folder
 from bnp_dask.store.manifest import Manifest
 from bnp_dask.store.memory import MemoryStore
+from bnp_dask.store.place import DamagedError, Key, place_of
 from bnp_dask.store.reach import Drafts, SharedFiles
 from bnp_dask.store.run import RunStore, read_history
 from bnp_dask.store.summaries import NO_RECEIPT, Receipt, SummaryFiles
@@ -41,6 +43,7 @@ __all__ = [
     "DamagedError",
     "Drafts",
     "GrowthLog",
+    "Key",
     "Listing",
     "Manifest",
     "MemoryStore",
@@ -49,8 +52,14 @@ __all__ = [
     "SharedFiles",
     "SummaryFiles",
     "Versions",
+    "holds_run",
+    "may_hold_runs",
     "no_receipts",
+    "place_of",
+    "posterior_place",
     "read_history",
+    "read_note",
     "receipt_of",
+    "run_folder",
     "version_named",
 ]

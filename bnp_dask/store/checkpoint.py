@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.store.log import Extent, read_extent
+from bnp_dask.store.log import read_extent
 from bnp_dask.store.parts import Part
+from bnp_dask.store.place import Extent, Key
 from bnp_dask.store.summaries import NO_RECEIPT, UNKNOWN, Receipt
 
 COLUMNS = 4
@@ -99,7 +100,7 @@ def no_receipts(n_batches: int) -> np.ndarray:
 class StoredRows:
     """Rows of a history in a file, up to some checkpoint."""
 
-    path: Path
+    path: Path | Key
     extent: Extent
 
     def read(self) -> list[dict[str, Any]]:

@@ -1,18 +1,14 @@
-"""Files that are whole or absent: atomic writes, arrays in one file, JSON with a checksum."""
+"""Content of files: arrays in one file, JSON with a checksum."""
 
 from __future__ import annotations
 
 import io
 import json
-import os
 import re
 import struct
-import uuid
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.errors import StoreError
+from bnp_dask.store.place import DamagedError, Key, place_of
 
-TEMPORARY = ".tmp-"
-FILE_THREADS = 16
 META = "meta.json"
 ARRAY = "array/"
 _CRC_DIGITS = 8
@@ -34,125 +29,6 @@ _NAME_AND_EXTRA = struct.Struct("<HH")
 
 _BEFORE_HEADER = 12
 """Bytes of an npy file of version 2 before its header, the last four of which are the length of that."""
-
-
-class DamagedError(Exception):
-    """A file that is missing, cut off or altered; the message names it."""
-
-
-# -- bytes --------------------------------------------------------------------------------------------------------
-def write_atomic(path: Path, data: bytes, sync: bool) -> None:
-    """Write a file so that its name shows either what was there before or all of ``data``.
-
-    Parameters
-    ----------
-    path
-        File to write; its directory must exist.
-    data
-        Content.
-    sync
-        Whether to wait until the content is on the disk, so that it outlives a loss of power.
-
-    Raises
-    ------
-    StoreError
-        The disk is full, or the file may not be written.
-    """
-    # The name must be free on every machine that shares the directory.
-    temporary = path.with_name(f"{TEMPORARY}{uuid.uuid4().hex}-{path.name}")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(data)
-            if sync:
-                file.flush()
-                os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        _unlink_quietly(temporary)
-        raise cannot("write", path, error) from error
-
-
-def cannot(verb: str, path: Path, error: OSError) -> StoreError:
-    """The error for a file that the operating system refuses."""
-    reason = error.strerror or str(error)
-    return StoreError(
-        f"cannot {verb} {path}: {reason}. Make room or give permission, then go on: what was saved before is unharmed"
-    )
-
-
-def read_bytes(path: Path) -> bytes:
-    """Content of a file; DamagedError when it is missing, StoreError when it may not be read."""
-    try:
-        return path.read_bytes()
-    except FileNotFoundError as error:
-        raise DamagedError(f"{path} is missing") from error
-    except OSError as error:
-        raise cannot("read", path, error) from error
-
-
-def sync_files(paths: Iterable[Path]) -> None:
-    """Wait until files and the directories that name them are on the disk.
-
-    Many at a time: the file system then writes its journal once for all instead of once for each.
-    """
-    files = list(paths)
-    _all_at_once(_sync, files)
-    _all_at_once(sync_directory, sorted({f.parent for f in files}))
-
-
-def _sync(path: Path) -> None:
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise cannot("sync", path, error) from error
-
-
-def sync_directory(path: Path) -> None:
-    """Wait until the names in a directory are on the disk."""
-    if os.name != "nt":  # Windows cannot, and does not need to
-        _sync(path)
-
-
-def make_directory(path: Path) -> None:
-    """Make a directory and its parents."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise cannot("make directory", path, error) from error
-
-
-def remove(paths: Iterable[Path]) -> None:
-    """Remove files that nobody needs; one that cannot be removed only wastes space."""
-    # A file that is on the disk takes a file system up to milliseconds to remove, and many at a time hardly longer.
-    _all_at_once(_unlink_quietly, list(paths))
-
-
-def _all_at_once(what: Callable[[Path], None], files: list[Path]) -> None:
-    """Do this to many files, each thread to a share of them."""
-
-    def own(share: list[Path]) -> None:
-        for path in share:
-            what(path)
-
-    if len(files) <= 1:
-        return own(files)
-    with ThreadPoolExecutor(FILE_THREADS, thread_name_prefix="bnp-dask-files") as pool:
-        list(pool.map(own, (files[i::FILE_THREADS] for i in range(min(FILE_THREADS, len(files))))))
-
-
-def remove_temporary(directory: Path) -> None:
-    """Remove what writers that were killed left behind, in ``directory`` and below."""
-    for folder, _, names in os.walk(directory):
-        remove(Path(folder, name) for name in names if name.startswith(TEMPORARY))
-
-
-def _unlink_quietly(path: Path) -> None:
-    with suppress(OSError):
-        path.unlink(missing_ok=True)
 
 
 # -- arrays -------------------------------------------------------------------------------------------------------
@@ -190,7 +66,7 @@ def _hex_crc(data: bytes | memoryview) -> bytes:
     return b"%08x" % zlib.crc32(data)
 
 
-def unpack(data: bytes, path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def unpack(data: bytes, path: Path | Key) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Inverse of :func:`pack`; DamagedError naming ``path`` when anything does not fit."""
     if data[-_CRC_DIGITS:] != _hex_crc(memoryview(data)[:-_CRC_DIGITS]):
         raise DamagedError(f"{path} is damaged (its checksum does not fit)")
@@ -261,7 +137,7 @@ def seal(data: dict[str, Any]) -> bytes:
     return f'{{"crc32":{zlib.crc32(body.encode())},"content":{body}}}\n'.encode()
 
 
-def unseal(path: Path, kind: str, version: int) -> dict[str, Any]:
+def unseal(path: Path | Key, kind: str, version: int) -> dict[str, Any]:
     """Read what :func:`seal` wrote.
 
     Raises
@@ -271,7 +147,7 @@ def unseal(path: Path, kind: str, version: int) -> dict[str, Any]:
     StoreError
         It was written by a newer version of this package.
     """
-    data = read_bytes(path)
+    data = place_of(path).read(path)
     envelope = _SEALED.fullmatch(data)
     if envelope is None or int(envelope[1]) != zlib.crc32(envelope[2]):
         raise DamagedError(f"{path} is damaged (its checksum does not fit)")

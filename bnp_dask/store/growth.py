@@ -18,9 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.store.files import dump_json, make_directory
-from bnp_dask.store.log import Extent, append, read_extent
+from bnp_dask.store.files import dump_json
+from bnp_dask.store.log import append, read_extent
 from bnp_dask.store.manifest import ROW
+from bnp_dask.store.place import Extent, Key, place_of
 
 ROWS, PIECES = "grown.rows", "grown.jsonl"
 
@@ -44,19 +45,19 @@ class GrowthLog:
         How much of the files that is.
     """
 
-    folder: Path | None
+    folder: Path | Key | None
     rows: np.ndarray
     pieces: tuple[Mapping[str, Any], ...]
     rows_extent: Extent = NONE
     pieces_extent: Extent = NONE
 
     @staticmethod
-    def empty(folder: Path | None) -> GrowthLog:
+    def empty(folder: Path | Key | None) -> GrowthLog:
         """Nothing yet."""
         return GrowthLog(folder, np.zeros(0, ROW), ())
 
     @staticmethod
-    def open(folder: Path, saved: Mapping[str, Any]) -> GrowthLog:
+    def open(folder: Path | Key, saved: Mapping[str, Any]) -> GrowthLog:
         """What a checkpoint refers to; DamagedError where that is not there."""
         extents = [Extent.from_json(saved[name]) for name in ("rows", "pieces")]
         rows = np.frombuffer(read_extent(folder / ROWS, extents[0]), ROW)
@@ -78,7 +79,7 @@ class GrowthLog:
         )
         if self.folder is None:
             return more
-        make_directory(self.folder)
+        place_of(self.folder).make_folder(self.folder)
         return replace(
             more,
             rows_extent=append(self.folder / ROWS, data, self.rows_extent),

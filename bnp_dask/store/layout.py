@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from bnp_dask.errors import StoreError
-from bnp_dask.inputs.paths import local_path
-from bnp_dask.store.files import TEMPORARY, DamagedError, cannot, unseal
+from bnp_dask.inputs.paths import POSTERIOR_NAME, local_path
+from bnp_dask.store.files import unseal
+from bnp_dask.store.place import TEMPORARY, DamagedError, Key, cannot, place_of, require_known
 from bnp_dask.store.reach import DRAFTS_NAME, SESSION_NAME
 from bnp_dask.store.sweep import checkpoint_numbers
 
@@ -20,13 +21,35 @@ MANIFEST_NAME = "manifest"
 JOB_NAME = "job.yaml"
 """The job file that a run is of, where it is of one."""
 
-_OWN = ("LOCK", SESSION_NAME, "checkpoints", MANIFEST_NAME, DRAFTS_NAME, JOB_NAME)
+_OWN = ("LOCK", "lock", SESSION_NAME, "checkpoints", MANIFEST_NAME, DRAFTS_NAME, JOB_NAME)
 """What a run directory holds before it is a run."""
 
 
-def has_begun(folder: Path) -> bool:
+def may_hold_runs(path: str | os.PathLike[str]) -> bool:
+    """Whether a run may lie at a path or URL; data and posteriors may lie at others."""
+    try:
+        run_folder(path)
+    except StoreError:
+        return False
+    return True
+
+
+def is_run(folder: Path | Key) -> bool:
+    """Whether a directory holds a run."""
+    return place_of(folder).exists(folder / RUN_NAME)
+
+
+def holds_run(path: str | os.PathLike[str]) -> bool:
+    """Whether a run is seen at a path or URL; False as well where nobody may look, as beside a public posterior."""
+    try:
+        return is_run(run_folder(path))
+    except StoreError:
+        return False
+
+
+def has_begun(folder: Path | Key) -> bool:
     """Whether a directory holds a run with a checkpoint of more than its start, or of what nobody can tell."""
-    if not (folder / RUN_NAME).exists():
+    if not is_run(folder):
         return False
     for number in checkpoint_numbers(folder):
         try:
@@ -38,30 +61,45 @@ def has_begun(folder: Path) -> bool:
     return False
 
 
-def checkpoint_base(folder: Path, number: int) -> Path:
+def checkpoint_base(folder: Path | Key, number: int) -> Path | Key:
     """Files of a checkpoint, without suffix."""
     return folder / "checkpoints" / f"{number:08d}"
 
 
-def run_folder(path: str | os.PathLike[str]) -> Path:
-    """A run directory as a path; StoreError for a URL."""
+def run_folder(path: str | os.PathLike[str]) -> Path | Key:
+    """A run directory as a path, or as a key of an object store; StoreError for URLs where no run can be."""
     text = os.fspath(path)
     if text.startswith("file://"):
         text = text.removeprefix("file://")
     if "://" in text:
-        raise StoreError(
-            f"{text} is a URL: a run directory needs locks and atomic renames, so a local or shared file system. "
-            "Pass such a path as store=; data may be URLs"
-        )
+        protocol, _, rest = text.partition("://")
+        key = Key(f"{protocol}://{rest.rstrip('/')}")
+        require_known(key)
+        return key
     return local_path(text)
 
 
-def require_new(folder: Path) -> None:
+def posterior_place(path: str | os.PathLike[str]) -> str:
+    """Where the posterior of a run directory lies; of anything else, the path as it is."""
+    text = os.fspath(path)
+    if "://" in text and not holds_run(text):
+        return text
+    inside = run_folder(text) / POSTERIOR_NAME
+    return str(inside) if place_of(inside).exists(inside) else text
+
+
+def read_note(path: str | os.PathLike[str], name: str) -> bytes | None:
+    """Content of a file that is kept beside a run; None where there is none, or no run."""
+    if not holds_run(path):
+        return None
+    file = run_folder(path) / name
+    return place_of(file).read(file) if place_of(file).exists(file) else None
+
+
+def require_new(folder: Path | Key) -> None:
     """StoreError unless a run may be started in a directory."""
     try:
-        found = sorted(os.listdir(folder))
-    except FileNotFoundError:
-        return
+        found = sorted(place_of(folder).names(folder))
     except NotADirectoryError as error:
         raise StoreError(f"{folder} is a file; a run directory must be new or an empty directory") from error
     except OSError as error:
@@ -79,10 +117,10 @@ def require_new(folder: Path) -> None:
         raise StoreError(f"{folder} is not empty ({shown}); choose a new directory for the run")
 
 
-def read_settings(folder: Path) -> dict[str, Any]:
+def read_settings(folder: Path | Key) -> dict[str, Any]:
     """The settings that a run was started with; StoreError where there is none, or they are damaged."""
     path = folder / RUN_NAME
-    if not path.exists():
+    if not is_run(folder):
         raise StoreError(f"{folder} holds no run; start one with train(..., store={str(folder)!r}), without resume")
     try:
         return unseal(path, RUN_FORMAT, VERSION)["settings"]

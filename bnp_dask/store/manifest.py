@@ -12,8 +12,9 @@ import numpy as np
 
 from bnp_dask._version import __version__
 from bnp_dask.errors import StoreError
-from bnp_dask.store.files import DamagedError, dump_json, make_directory, pack, read_bytes, unpack, write_atomic
-from bnp_dask.store.log import Extent, append, read_extent
+from bnp_dask.store.files import dump_json, pack, unpack
+from bnp_dask.store.log import append, read_extent
+from bnp_dask.store.place import DamagedError, Extent, Key, place_of
 
 MANIFEST_FORMAT = "bnp-dask manifest"
 VERSION = 1
@@ -52,7 +53,7 @@ class Manifest:
         Why batches cannot be used, by number.
     """
 
-    def __init__(self, folder: Path | None, identity: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path | Key | None, identity: Mapping[str, Any]) -> None:
         self._folder = folder
         self._identity = dump_json(dict(identity))
         self.key = f"{zlib.crc32(self._identity.encode()):08x}"
@@ -62,7 +63,7 @@ class Manifest:
         self._extent = Extent()
 
     @classmethod
-    def open(cls, folder: Path, identity: Mapping[str, Any]) -> Manifest:
+    def open(cls, folder: Path | Key, identity: Mapping[str, Any]) -> Manifest:
         """The manifest of these data in a folder, as far as it got; an empty one where there is none.
 
         Raises
@@ -74,12 +75,12 @@ class Manifest:
         """
         made = cls(folder, identity)
         wanted = made._identity
-        if made._file(".npz").exists() and made._load() != wanted:  # other data of one checksum
+        if place_of(folder).exists(made._file(".npz")) and made._load() != wanted:  # other data of one checksum
             return cls(folder, identity)
         return made
 
     @classmethod
-    def of_key(cls, folder: Path, key: str) -> Manifest:
+    def of_key(cls, folder: Path | Key, key: str) -> Manifest:
         """A manifest by its name; DamagedError when it is missing or damaged, StoreError when it is too new."""
         made = cls(folder, {})
         made.key = key
@@ -127,7 +128,7 @@ class Manifest:
         arrays, reasons = dict(arrays), {**self.reasons, **reasons}
         extent = Extent(self._extent.nbytes + len(data), zlib.crc32(data, self._extent.crc32))
         if self._folder is not None:
-            make_directory(self._folder)
+            place_of(self._folder).make_folder(self._folder)
             append(self._file(".rows"), data, self._extent)
             meta = {
                 "format": MANIFEST_FORMAT,
@@ -137,18 +138,18 @@ class Manifest:
                 "rows": extent.to_json(),
                 "reasons": sorted(reasons.items()),
             }
-            write_atomic(self._file(".npz"), pack(arrays, meta), sync=True)  # from here on the rows are valid
+            place_of(self._folder).write(self._file(".npz"), pack(arrays, meta))  # from here on the rows are valid
         self._parts.append(np.frombuffer(data, ROW))
         self.arrays, self.reasons, self._extent = arrays, reasons, extent
 
-    def _file(self, suffix: str) -> Path:
+    def _file(self, suffix: str) -> Path | Key:
         assert self._folder is not None
         return self._folder / f"{self.key}{suffix}"
 
     def _load(self) -> str:
         """Take over what is on the disk; its identity."""
         head = self._file(".npz")
-        arrays, meta = unpack(read_bytes(head), head)
+        arrays, meta = unpack(place_of(head).read(head), head)
         if meta.get("format") != MANIFEST_FORMAT:
             raise DamagedError(f"{head} is damaged (it is no manifest)")
         if meta["version"] > VERSION:

@@ -113,7 +113,7 @@ class MemoryStore:
             return
         entry = visits.pop(visit)
         if isinstance(entry, Receipt):
-            self._files().path(batch, visit, entry).unlink(missing_ok=True)
+            Path(self._files().path(batch, visit, entry)).unlink(missing_ok=True)
         else:
             self._held -= sum(a.nbytes for a in entry[0].values())
 

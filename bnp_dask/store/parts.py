@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.errors import StoreError
-from bnp_dask.store.files import DamagedError, make_directory, pack, read_bytes, remove, unpack, write_atomic
+from bnp_dask.store.files import pack, unpack
+from bnp_dask.store.place import DamagedError, Key, place_of
 
 
 @dataclass(frozen=True)
@@ -36,22 +36,21 @@ class Part:
 class PartFiles:
     """Parts in a folder, which is made when the first is written."""
 
-    folder: Path
+    folder: Path | Key
 
-    def path(self, name: str) -> Path:
+    def path(self, name: str) -> Path | Key:
         """File of a part."""
         return self.folder / name
 
     def put(self, name: str, arrays: Mapping[str, np.ndarray]) -> Part:
         """Write named arrays; StoreError where the disk is full."""
         data = pack(arrays)
-        make_directory(self.folder)
-        write_atomic(self.path(name), data, sync=False)  # a commit that refers to it waits for the disk
+        place_of(self.folder).write_once(self.path(name), data)
         return Part(name, len(data), zlib.crc32(data))
 
     def read(self, part: Part) -> bytes:
         """Content of a part; DamagedError when it is missing or another."""
-        data = read_bytes(self.path(part.name))
+        data = place_of(self.folder).read(self.path(part.name))
         if (len(data), zlib.crc32(data)) != (part.size, part.crc):
             raise DamagedError(f"{self.path(part.name)} is damaged (its checksum does not fit)")
         return data
@@ -67,7 +66,7 @@ class PartFiles:
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove parts that nobody refers to."""
-        remove(self.path(name) for name in names)
+        place_of(self.folder).remove(self.path(name) for name in names)
 
 
 @dataclass
@@ -85,7 +84,7 @@ class CommittedParts:
     files: PartFiles
     names: set[str] = field(default_factory=set)
 
-    def new(self, parts: Iterable[Part]) -> list[Path]:
+    def new(self, parts: Iterable[Part]) -> list[Path | Key]:
         """Files of those that no checkpoint has referred to so far."""
         return [self.files.path(part.name) for part in parts if part.name not in self.names]
 
@@ -97,8 +96,7 @@ class CommittedParts:
 
     def begin(self, kept: Iterable[Part]) -> None:
         """The same for whoever goes on with a run: what was put without a commit is removed too."""
-        if self.files.folder.exists():
-            self.names = set(os.listdir(self.files.folder))
+        self.names = set(place_of(self.files.folder).names(self.files.folder)) or self.names
         self.only(kept)
 
 

@@ -17,17 +17,18 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.errors import StoreError
-from bnp_dask.store.files import DamagedError, make_directory, pack, read_bytes, unpack, write_atomic
+from bnp_dask.store.files import pack, unpack
+from bnp_dask.store.place import DamagedError, Key, place_of
 from bnp_dask.store.summaries import NO_RECEIPT, Receipt, SummaryFiles
 
 SESSION_NAME = "SESSION"
 DRAFTS_NAME = "drafts"
 
 
-def begin_session(folder: Path) -> str:
+def begin_session(folder: Path | Key) -> str:
     """Leave a new number in a run directory, and give it."""
     session = uuid.uuid4().hex
-    write_atomic(folder / SESSION_NAME, session.encode(), sync=False)
+    place_of(folder).write(folder / SESSION_NAME, session.encode(), sync=False)
     return session
 
 
@@ -45,7 +46,7 @@ class SharedFiles:
         The summaries.
     """
 
-    path: Path
+    path: Path | Key
     session: str
     files: SummaryFiles
 
@@ -79,7 +80,7 @@ class Drafts:
         As of :class:`SharedFiles`.
     """
 
-    path: Path
+    path: Path | Key
     session: str
 
     def get(self, key: str) -> dict[str, np.ndarray] | None:
@@ -87,7 +88,7 @@ class Drafts:
         file = self._file(key)
         try:
             with _reached(self.path, self.session):
-                arrays, meta = unpack(read_bytes(file), file)
+                arrays, meta = unpack(place_of(file).read(file), file)
         except StoreError:
             return None
         return arrays if meta == {"key": key} else None
@@ -95,18 +96,20 @@ class Drafts:
     def put(self, key: str, arrays: Mapping[str, np.ndarray]) -> None:
         """Keep arrays under a key, which says all that they depend on."""
         with suppress(StoreError), _reached(self.path, self.session):
-            make_directory(self._file(key).parent)
-            write_atomic(self._file(key), pack(arrays, {"key": key}), sync=False)
+            place = place_of(self.path)
+            place.make_folder(self._file(key).parent)
+            place.write(self._file(key), pack(arrays, {"key": key}), sync=False)
 
-    def _file(self, key: str) -> Path:
+    def _file(self, key: str) -> Path | Key:
         return self.path / DRAFTS_NAME / f"{key}.npz"
 
 
 @contextmanager
-def _reached(path: Path, session: str) -> Iterator[None]:
+def _reached(path: Path | Key, session: str) -> Iterator[None]:
     """StoreError where this process does not see a directory, or the system refuses what is done inside."""
     try:
-        if (path / SESSION_NAME).read_bytes() != session.encode():
+        place, file = place_of(path), path / SESSION_NAME
+        if all(look(file) != session.encode() for look in (place.glance, place.read)):
             raise StoreError(f"{path} is another directory here, or an older state of it")
         yield
     except (OSError, DamagedError) as error:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +18,8 @@ import numpy as np
 from bnp_dask._version import __version__
 from bnp_dask.errors import StoreError
 from bnp_dask.store.checkpoint import Checkpoint, Committed, Listing, Prepared, StoredRows
-from bnp_dask.store.files import (
-    DamagedError,
-    crc_of_packed,
-    dump_json,
-    make_directory,
-    pack,
-    read_bytes,
-    remove,
-    remove_temporary,
-    seal,
-    sync_directory,
-    sync_files,
-    unpack,
-    unseal,
-    write_atomic,
-)
+from bnp_dask.store.commit import LISTING, FenceError, claim_next, head_of, put_checkpoint
+from bnp_dask.store.files import dump_json, seal, unpack, unseal
 from bnp_dask.store.layout import (
     CHECKPOINT_FORMAT,
     JOB_NAME,
@@ -43,20 +29,19 @@ from bnp_dask.store.layout import (
     VERSION,
     checkpoint_base,
     has_begun,
+    is_run,
     read_settings,
     require_new,
     run_folder,
 )
-from bnp_dask.store.lock import WriterLock
-from bnp_dask.store.log import Extent, append, check_extent
+from bnp_dask.store.log import check_extent
 from bnp_dask.store.parts import CommittedParts, Part, PartFiles, parts_in
+from bnp_dask.store.place import DamagedError, Extent, Key, Lock, place_of
 from bnp_dask.store.reach import DRAFTS_NAME, Drafts, SharedFiles, begin_session
 from bnp_dask.store.summaries import NO_RECEIPT, Receipt, SummaryFiles
 from bnp_dask.store.sweep import checkpoint_numbers, remove_checkpoints, remove_summaries
 
 READ_TRIES = 10
-
-_LISTING = "/summaries"  # an array of the user may have any name, but none of theirs begins with a slash
 
 NO_NOTES: Mapping[str, bytes] = {}
 
@@ -67,34 +52,35 @@ def nothing(name: str) -> bool:
 
 
 class RunStore:
-    """A run on disk; made by :meth:`create`, :meth:`open` or :meth:`view`.
+    """A run on disk, or on an object store; made by :meth:`create`, :meth:`open` or :meth:`view`.
 
     One process writes at a time; others may read meanwhile.  After a kill at any moment :meth:`load` gives a
     whole checkpoint: the newest, or the one before it.
     """
 
-    def __init__(self, path: Path, settings: dict[str, Any], lock: WriterLock | None) -> None:
+    def __init__(self, path: Path | Key, settings: dict[str, Any], lock: Lock | None) -> None:
         self.path = path
+        self._place = place_of(path)
         self.settings = settings
         self.summaries = SummaryFiles(path.absolute() / "summaries")  # workers have other working directories
         self.manifests = path / MANIFEST_NAME
         self._parts = CommittedParts(PartFiles(path / "parts"))
         self._lock = lock
         self._session = None if lock is None else begin_session(path)
-        numbers = checkpoint_numbers(path)
-        self._number = max(numbers, default=0)
+        newest = max(checkpoint_numbers(path), default=0)
+        self._number = newest if lock is None else lock.fence(partial(claim_next, path, str(self._session)), newest)
         # The checkpoint that the next commit builds upon, and the one before it: None before the first one.
         self._last: Committed | None = None
         self._previous: Committed | None = None
         self._pinned: list[Committed] = []
         self._unpinned: list[Committed] = []
-        self._must_load = bool(numbers)
+        self._must_load = self._number > 0
 
     # -- opening ------------------------------------------------------------------------------------------------
     @staticmethod
     def exists(path: str | os.PathLike[str]) -> bool:
         """Whether a directory holds a run."""
-        return (run_folder(path) / RUN_NAME).exists()
+        return is_run(run_folder(path))
 
     @staticmethod
     def has_begun(path: str | os.PathLike[str]) -> bool:
@@ -110,7 +96,7 @@ class RunStore:
         Parameters
         ----------
         path
-            A directory on a local or shared file system.
+            A directory on a local or shared file system, or a URL of an object store.
         settings
             JSON-able; kept for :meth:`open`.
         notes
@@ -123,23 +109,25 @@ class RunStore:
         """
         folder = run_folder(path)
         require_new(folder)
-        make_directory(folder)
-        lock = WriterLock(folder / "LOCK")
+        place = place_of(folder)
+        place.make_folder(folder)
+        lock = place.lock(folder)
         try:
             require_new(folder)  # another process may have been faster
             created = datetime.now(UTC).isoformat(timespec="seconds")
             content = {"format": RUN_FORMAT, "version": VERSION, "software": __version__, "created": created}
             # a run that has not begun may have a checkpoint of its start, which is not that of this one
             remove_checkpoints(folder, ())
-            shutil.rmtree(folder / "summaries", ignore_errors=True)
+            place.remove_tree(folder / "summaries")
             if JOB_NAME not in notes:
-                remove([folder / JOB_NAME])
-            make_directory(folder / "checkpoints")
+                place.remove([folder / JOB_NAME])
+            place.make_folder(folder / "checkpoints")
             for name, data in notes.items():
-                write_atomic(folder / name, data, sync=True)
-            write_atomic(folder / RUN_NAME, seal({**content, "settings": settings}), sync=True)
-            sync_directory(folder)
-            sync_directory(folder.parent)
+                place.write(folder / name, data)
+            lock.require()
+            place.write(folder / RUN_NAME, seal({**content, "settings": settings}))
+            place.sync_folder(folder)
+            place.sync_folder(folder.parent)
             return cls(folder, json.loads(dump_json(settings)), lock)
         except BaseException:
             lock.release()
@@ -150,10 +138,10 @@ class RunStore:
         """Go on writing to a run; StoreError when there is none, or another process writes to it."""
         folder = run_folder(path)
         read_settings(folder)
-        lock = WriterLock(folder / "LOCK")
+        lock = place_of(folder).lock(folder)
         try:
             settings = read_settings(folder)  # another process may have replaced it
-            remove_temporary(folder)
+            place_of(folder).remove_temporary(folder)
             return cls(folder, settings, lock)
         except BaseException:
             lock.release()
@@ -171,11 +159,16 @@ class RunStore:
             self._lock.release()
             self._lock = None
 
+    def require_lock(self) -> None:
+        """StoreError where another process may have taken over; to be asked before something is replaced."""
+        self._held().require()
+
     def note(self, name: str, data: bytes) -> None:
         """Keep a file beside the run, in place of an older one of that name."""
-        self._require_writer()
-        if not (self.path / name).exists() or read_bytes(self.path / name) != data:
-            write_atomic(self.path / name, data, sync=True)
+        self.require_lock()
+        file = self.path / name
+        if not self._place.exists(file) or self._place.read(file) != data:
+            self._place.write(file, data)
 
     # -- summaries ----------------------------------------------------------------------------------------------
     def put_summary(
@@ -205,7 +198,7 @@ class RunStore:
 
     def forget_drafts(self) -> None:
         """The run has started: they are not needed any more."""
-        shutil.rmtree(self.path / DRAFTS_NAME, ignore_errors=True)
+        self._place.remove_tree(self.path / DRAFTS_NAME)
 
     def part_files(self) -> PartFiles:
         """Files of what is too large to be in each checkpoint that refers to it."""
@@ -267,13 +260,13 @@ class RunStore:
         self._require_writer()
         if self._must_load:
             raise StoreError(f"{self.path} holds checkpoints; call load() before commit(), to go on from the newest")
-        # A number is never used twice, so that a failed commit cannot leave half of its files to the next.
-        self._number += 1
         rows = "".join(dump_json(row) + "\n" for row in history).encode()
         # text and copies are made now, because what is in the state may change; packing takes ten times as long
         copies = {name: array if constant(name) else np.array(array) for name, array in arrays.items()}
-        arrays = {**copies, _LISTING: listing.rows}
-        return Prepared(self._number, dump_json(dict(state)), arrays, rows, listing, tuple(parts), begun)
+        arrays, text = {**copies, LISTING: listing.rows}, dump_json(dict(state))
+        # A number is never used twice, so that a failed commit cannot leave half of its files to the next.
+        self._number += 1
+        return Prepared(self._number, text, arrays, rows, listing, tuple(parts), begun)
 
     def write(self, prepared: Prepared) -> None:
         """Put what was prepared on the disk, and remove older summaries; one after the other, in any thread.
@@ -284,30 +277,20 @@ class RunStore:
             The disk is full or a file cannot be written (named), or a summary is missing; the previous checkpoint
             stays loadable.
         """
-        packed, base = pack(prepared.arrays), checkpoint_base(self.path, prepared.number)
-        self._sync_summaries(prepared.listing)
-        sync_files(self._parts.new(prepared.parts))
-        history = append(self.path / "history.jsonl", prepared.history, self._history)
-        write_atomic(base.with_suffix(".npz"), packed, sync=True)
-        content = {
-            "format": CHECKPOINT_FORMAT,
-            "version": VERSION,
-            "software": __version__,
-            "number": prepared.number,
-            "begun": prepared.begun,
-            "arrays": Extent(len(packed), crc_of_packed(packed)).to_json(),
-            "history": history.to_json(),
-            "parts": [[part.name, part.size, part.crc] for part in prepared.parts],
-            "state": json.loads(prepared.state),
-        }
-        sync_directory(base.parent)
-        write_atomic(base.with_suffix(".json"), seal(content), sync=True)  # from here on this is the newest
-        sync_directory(base.parent)
+        with self._held().committing():
+            self._sync_summaries(prepared.listing)
+            self._place.sync(self._parts.new(prepared.parts))
+            history = put_checkpoint(self.path, prepared, self._history)
         dropped, self._previous = self._previous, self._last
         self._last = Committed(prepared.number, prepared.listing, history, prepared.parts)
         newest = {c.number: c for c in (*self._pinned, self._previous, self._last) if c is not None}
         kept = [newest[number] for number in sorted(newest)]
-        remove_checkpoints(self.path, newest)
+        if remove_checkpoints(self.path, newest) > prepared.number:
+            raise StoreError(
+                f"{self.path} holds checkpoints that are newer than {prepared.number}, the one that was made now: the "
+                "store did not list them before, or another process has taken over this run. Nothing was replaced; "
+                "open it again to go on from the newest"
+            )
         remove_summaries(self.summaries, kept, self._unpinned[0] if self._unpinned else dropped)
         self._unpinned = []
         self._parts.only(part for c in kept for part in c.parts)
@@ -344,6 +327,8 @@ class RunStore:
                     if number in refused:
                         raise DamagedError(refused[number])
                     found = self._read(number)
+                except FenceError:
+                    continue
                 except DamagedError as error:
                     problems.append(str(error))
                     continue
@@ -385,18 +370,12 @@ class RunStore:
         return max(checkpoint_numbers(self.path), default=0) == number
 
     def _read(self, number: int) -> Checkpoint:
-        base = checkpoint_base(self.path, number)
-        content = unseal(base.with_suffix(".json"), CHECKPOINT_FORMAT, VERSION)
-        if not isinstance(content.get("state"), dict):
-            raise StoreError(
-                f"checkpoint {number} has the right checksums but holds no state of a run; remove it to resume from "
-                "the one before"
-            )
-        packed = read_bytes(base.with_suffix(".npz"))
+        base, content = checkpoint_base(self.path, number), head_of(self.path, number)
+        packed = self._place.read(base.with_suffix(".npz"))
         if Extent(len(packed), zlib.crc32(packed)) != Extent.from_json(content["arrays"]):
             raise DamagedError(f"{base.with_suffix('.npz')} is damaged (its checksum does not fit)")
         arrays, _ = unpack(packed, base.with_suffix(".npz"))
-        listing = Listing.of_saved(arrays.pop(_LISTING))
+        listing = Listing.of_saved(arrays.pop(LISTING))
         rows = StoredRows(self.path / "history.jsonl", Extent.from_json(content["history"]))
         check_extent(rows.path, rows.extent)
         parts = parts_in(content)
@@ -420,13 +399,18 @@ class RunStore:
         """Wait until the files are on the disk that no earlier checkpoint made durable, with all that leads there."""
         new = listing.new_since(None if self._last is None else self._last.listing)
         if new.any():
-            sync_files(self.summaries.path(*entry) for entry in listing.entries(new))
-            sync_directory(self.summaries.folder)
-            sync_directory(self.path)
+            self._place.sync(self.summaries.path(*entry) for entry in listing.entries(new))
+            self._place.sync_folder(self.summaries.folder)
+            self._place.sync_folder(self.path)
 
     def _require_writer(self) -> None:
+        self._held()
+
+    def _held(self) -> Lock:
+        """The lock; StoreError where there is none."""
         if self._lock is None:
             raise StoreError(f"{self.path} was opened for reading or closed; call RunStore.open() to write")
+        return self._lock
 
 
 def read_history(path: str | os.PathLike[str]) -> list[dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,15 +11,8 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.errors import StoreError
-from bnp_dask.store.files import (
-    DamagedError,
-    crc_of_packed,
-    make_directory,
-    pack,
-    read_bytes,
-    unpack,
-    write_atomic,
-)
+from bnp_dask.store.files import crc_of_packed, pack, unpack
+from bnp_dask.store.place import DamagedError, Key, place_of
 
 BATCHES_PER_FOLDER = 256
 
@@ -57,13 +49,13 @@ class SummaryFiles:
         The directory, made when the first summary is written.
     """
 
-    folder: Path
+    folder: Path | Key
 
-    def folder_of(self, batch: int) -> Path:
+    def folder_of(self, batch: int) -> Path | Key:
         """Folder with the files of a batch; of some hundred files, whatever the number of batches."""
         return self.folder / f"{batch // BATCHES_PER_FOLDER:05d}"
 
-    def path(self, batch: int, visit: int, receipt: Receipt = NO_RECEIPT) -> Path:
+    def path(self, batch: int, visit: int, receipt: Receipt = NO_RECEIPT) -> Path | Key:
         """File of a summary."""
         checksum = "" if receipt.crc32 == UNKNOWN else f"-{receipt.crc32:08x}"
         return self.folder_of(batch) / f"{batch:08d}-{visit:06d}{checksum}.npz"
@@ -90,13 +82,7 @@ class SummaryFiles:
         data = pack(arrays, {"key": [batch, visit], "meta": dict(meta or {})})
         receipt = Receipt(len(data), crc_of_packed(data))
         path = self.path(batch, visit, receipt)
-        if not path.parent.exists():
-            make_directory(path.parent)
-        # Not synced, because a commit does that for all new ones together; but one that a checkpoint may refer to
-        # is never replaced by bytes that are not on the disk yet.
-        exists = path.exists()
-        if not (exists and read_bytes(path) == data):
-            write_atomic(path, data, sync=exists)
+        place_of(path).write_once(path, data)
         return receipt
 
     def get(
@@ -111,7 +97,7 @@ class SummaryFiles:
         """
         path = self.path(batch, visit, receipt)
         try:
-            data = read_bytes(path)
+            data = place_of(path).read(path)
             arrays, meta = unpack(data, path)
             _require_same(path, (batch, visit), receipt, meta, data)
         except DamagedError as error:
@@ -122,26 +108,22 @@ class SummaryFiles:
         # version 0.1 wrote the meta data alone
         return arrays, meta["meta"] if "key" in meta else meta
 
-    def names(self, folder: Path) -> Iterator[tuple[Path, tuple[int, int, int]]]:
+    def names(self, folder: Path | Key) -> Iterator[tuple[Path | Key, tuple[int, int, int]]]:
         """Files in a folder of summaries, and batch, visit and CRC-32 as their names say."""
-        try:
-            found = os.listdir(folder)
-        except FileNotFoundError:
-            return
-        for name in found:
+        for name in place_of(folder).names(folder):
             if (parts := _NAME.fullmatch(name)) is not None:
                 yield folder / name, (int(parts[1]), int(parts[2]), int(parts[3], 16) if parts[3] else UNKNOWN)
 
     def keys(self) -> Iterator[tuple[int, int]]:
         """Batch and visit of every summary there is."""
-        if not self.folder.exists():
-            return
-        for folder in os.scandir(self.folder):
-            for _, (batch, visit, _) in self.names(Path(folder.path)):
+        for name in place_of(self.folder).names(self.folder):
+            for _, (batch, visit, _) in self.names(self.folder / name):
                 yield batch, visit
 
 
-def _require_same(path: Path, key: tuple[int, int], receipt: Receipt, meta: Mapping[str, Any], data: bytes) -> None:
+def _require_same(
+    path: Path | Key, key: tuple[int, int], receipt: Receipt, meta: Mapping[str, Any], data: bytes
+) -> None:
     """DamagedError unless a whole file is the one that was written."""
     found = meta.get("key", list(key))
     if found != list(key):

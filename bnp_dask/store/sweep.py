@@ -8,20 +8,33 @@ from pathlib import Path
 import numpy as np
 
 from bnp_dask.store.checkpoint import Committed, Listing
-from bnp_dask.store.files import remove
+from bnp_dask.store.place import Key, place_of
 from bnp_dask.store.summaries import BATCHES_PER_FOLDER, SummaryFiles
 
 
-def checkpoint_numbers(path: Path) -> list[int]:
+def checkpoint_numbers(path: Path | Key) -> list[int]:
     """Numbers of the checkpoints in a run directory."""
-    return [int(p.stem) for p in (path / "checkpoints").glob("*.json") if p.stem.isdigit()]
+    return [number for number, suffix, _ in _checkpoint_files(path) if suffix == "json"]
 
 
-def remove_checkpoints(path: Path, kept: Iterable[int]) -> None:
-    """Remove all checkpoints but those with these numbers."""
-    numbers = set(kept)
-    remove(p for p in (path / "checkpoints").glob("*.json") if p.stem.isdigit() and int(p.stem) not in numbers)
-    remove(p for p in (path / "checkpoints").glob("*.npz") if p.stem.isdigit() and int(p.stem) not in numbers)
+def remove_checkpoints(path: Path | Key, kept: Iterable[int]) -> int:
+    """Remove all checkpoints but those with these numbers, and such as are newer; number of the newest there was."""
+    numbers, files = set(kept), list(_checkpoint_files(path))
+    newest = max(numbers, default=None)
+    found = [f for f in files if f[0] not in numbers and (newest is None or f[0] < newest)]
+    # first what says that a checkpoint is there
+    for own in ("json", "npz"):
+        place_of(path).remove(file for _, suffix, file in found if suffix == own)
+    return max((number for number, suffix, _ in files if suffix == "json"), default=0)
+
+
+def _checkpoint_files(path: Path | Key) -> Iterator[tuple[int, str, Path | Key]]:
+    """Number, suffix and file of all that checkpoints left."""
+    folder = path / "checkpoints"
+    for name in place_of(folder).names(folder):
+        stem, _, suffix = name.partition(".")
+        if stem.isdigit() and suffix in ("json", "npz"):
+            yield int(stem), suffix, folder / name
 
 
 def remove_summaries(files: SummaryFiles, kept: Sequence[Committed], dropped: Committed | None) -> None:
@@ -32,10 +45,10 @@ def remove_summaries(files: SummaryFiles, kept: Sequence[Committed], dropped: Co
     """
     listings = [c.listing for c in kept]
     for folder in _changed_folders(files, [None if dropped is None else dropped.listing, *listings]):
-        remove(_unneeded(files, folder, listings))
+        place_of(folder).remove(_unneeded(files, folder, listings))
 
 
-def _changed_folders(files: SummaryFiles, listings: Sequence[Listing | None]) -> Iterator[Path]:
+def _changed_folders(files: SummaryFiles, listings: Sequence[Listing | None]) -> Iterator[Path | Key]:
     numbers: set[int] = set()
     for old, new in zip(listings[:-1], listings[1:], strict=True):
         if new is not None:
@@ -43,7 +56,7 @@ def _changed_folders(files: SummaryFiles, listings: Sequence[Listing | None]) ->
     return (files.folder_of(number * BATCHES_PER_FOLDER) for number in sorted(numbers))
 
 
-def _unneeded(files: SummaryFiles, folder: Path, listings: Sequence[Listing]) -> Iterator[Path]:
+def _unneeded(files: SummaryFiles, folder: Path | Key, listings: Sequence[Listing]) -> Iterator[Path | Key]:
     found = list(files.names(folder))
     batches = np.unique([key[0] for _, key in found])
     needed: set[tuple[int, int, int]] = set()

@@ -13,15 +13,15 @@ and the pointer follows the checkpoint.
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bnp_dask.errors import StoreError
-from bnp_dask.store.files import DamagedError, make_directory, seal, sync_directory, unseal, write_atomic
-from bnp_dask.store.layout import RUN_NAME, run_folder
+from bnp_dask.store.files import seal, unseal
+from bnp_dask.store.layout import holds_run, may_hold_runs, run_folder
+from bnp_dask.store.place import DamagedError, Key, place_of
 
 FORMAT, FORMAT_VERSION = "bnp-dask version", 1
 FOLDER, POINTER = "versions", "VERSION.json"
@@ -39,7 +39,7 @@ class Versions:
         The run directory.
     """
 
-    path: Path
+    path: Path | Key
 
     @property
     def current(self) -> int | None:
@@ -50,11 +50,11 @@ class Versions:
         StoreError
             The pointer is damaged.
         """
-        if not (self.path / POINTER).exists():
+        if not place_of(self.path).exists(self.path / POINTER):
             return None
         return int(_read(self.path / POINTER)["number"])
 
-    def posterior(self, number: int) -> Path:
+    def posterior(self, number: int) -> Path | Key:
         """Where the posterior of a version lies, while it is kept."""
         return self.path / FOLDER / f"{number:08d}.zarr"
 
@@ -64,33 +64,33 @@ class Versions:
 
     def has(self, number: int) -> bool:
         """Whether there is a record of a version."""
-        return self._record(number).exists()
+        return place_of(self.path).exists(self._record(number))
 
     def write(self, number: int, record: Mapping[str, Any]) -> None:
         """Write the record of a version, on the disk when this returns."""
-        make_directory(self.path / FOLDER)
+        place = place_of(self.path)
+        place.make_folder(self.path / FOLDER)
         content = {"format": FORMAT, "version": FORMAT_VERSION, "number": number, **record}
-        write_atomic(self._record(number), seal(content), sync=True)
-        sync_directory(self.path / FOLDER)
+        place.write(self._record(number), seal(content))
+        place.sync_folder(self.path / FOLDER)
 
     def point_at(self, number: int) -> None:
         """Put a version in force, in one step."""
-        write_atomic(
-            self.path / POINTER, seal({"format": FORMAT, "version": FORMAT_VERSION, "number": number}), sync=True
-        )
-        sync_directory(self.path)
+        content = {"format": FORMAT, "version": FORMAT_VERSION, "number": number}
+        place_of(self.path).write(self.path / POINTER, seal(content))
+        place_of(self.path).sync_folder(self.path)
 
     def kept(self) -> list[int]:
         """Numbers of the versions whose posterior is kept, ascending."""
-        found = (self.path / FOLDER).glob("*.zarr")
-        return sorted(int(p.stem) for p in found if p.stem.isdigit())
+        found = (name.rpartition(".zarr") for name in place_of(self.path).names(self.path / FOLDER))
+        return sorted(int(stem) for stem, suffix, rest in found if suffix and not rest and stem.isdigit())
 
     def keep(self, numbers: Collection[int]) -> None:
         """Remove all posteriors but those of some versions; records stay."""
         for number in set(self.kept()) - set(numbers):
-            shutil.rmtree(self.posterior(number), ignore_errors=True)
+            place_of(self.path).remove_tree(self.posterior(number))
 
-    def _record(self, number: int) -> Path:
+    def _record(self, number: int) -> Path | Key:
         return self.path / FOLDER / f"{number:08d}.json"
 
 
@@ -99,17 +99,17 @@ def version_named(path: str) -> tuple[Versions, int | None] | None:
 
     The number is None where a run has no versions, or the version in force is meant.
     """
-    if "://" in path:
+    if not may_hold_runs(path):
         return None
-    if (folder := run_folder(path)).joinpath(RUN_NAME).exists():
-        return Versions(folder), None
+    if holds_run(path):
+        return Versions(run_folder(path)), None
     found = _NAMED.fullmatch(path)
-    if found is None or folder.exists() or not (before := run_folder(found[1])).joinpath(RUN_NAME).exists():
+    if found is None or place_of(folder := run_folder(path)).exists(folder) or not holds_run(found[1]):
         return None
-    return Versions(before), int(found[2])
+    return Versions(run_folder(found[1])), int(found[2])
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path | Key) -> dict[str, Any]:
     try:
         return unseal(path, FORMAT, FORMAT_VERSION)
     except DamagedError as error:

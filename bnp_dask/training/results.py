@@ -41,6 +41,7 @@ from bnp_dask.inputs.settings import path_text
 from bnp_dask.model import Posterior
 from bnp_dask.observation.describing import by_feature, each, estimates_of
 from bnp_dask.sampling import Draws
+from bnp_dask.store import Key, may_hold_runs, place_of, run_folder
 from bnp_dask.training.history import History
 
 if TYPE_CHECKING:
@@ -124,8 +125,9 @@ def load_draws(path: str | os.PathLike[str]) -> Draws:
     StoreError
         As for :func:`bnp_dask.load`.
     """
-    folder = Path(path_text("path", path)) / DRAWS_NAME
-    place, draws = _load("draws", folder if folder.is_dir() else path)
+    if may_hold_runs(path_text("path", path)) and place_of(folder := run_folder(path)).exists(folder / DRAWS_NAME):
+        path = folder / DRAWS_NAME
+    place, draws = _load("draws", path)
     if not isinstance(draws, Draws):
         raise StoreError(f"{place.name}: holds a {type(draws).__name__}, not draws")
     return draws
@@ -392,7 +394,7 @@ def with_names(result: TrainResult, words: Words | None, columns: Columns | None
     return replace(result, posterior=replace(result.posterior, words=words, columns=columns), draws=draws)
 
 
-def save_result(result: TrainResult, folder: Path) -> None:
+def save_result(result: TrainResult, folder: Path | Key) -> None:
     """Write the posterior, and draws where there are some, into a run directory."""
     save(result.posterior, folder / POSTERIOR_NAME)
     if result.draws is not None:

@@ -21,7 +21,7 @@ from bnp_dask.inputs.settings import shown
 from bnp_dask.model import Model
 from bnp_dask.moves import Move
 from bnp_dask.schedules import Schedule
-from bnp_dask.store import JOB_NAME, MemoryStore, RunStore
+from bnp_dask.store import JOB_NAME, Key, MemoryStore, RunStore
 from bnp_dask.training.doors import facts_of
 from bnp_dask.training.survey_pass import Surveyed, skipped
 
@@ -190,7 +190,7 @@ class Begun:
     So a run goes on as it began, also where a newer version has other defaults.
     """
 
-    path: Path
+    path: Path | Key
     settings: Mapping[str, Any]
 
     @classmethod
@@ -198,7 +198,8 @@ class Begun:
         """The run in a directory, if there is one and it is to be resumed."""
         if store is None or not resume or not RunStore.exists(store):
             return None
-        return cls(Path(store), RunStore.view(store).settings)
+        found = RunStore.view(store)
+        return cls(found.path, found.settings)
 
     def seed(self) -> int:
         """The seed of the run."""

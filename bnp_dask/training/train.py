@@ -32,7 +32,7 @@ from bnp_dask.schedules import (
     Schedule,
     Work,
 )
-from bnp_dask.store import Checkpoint, RunStore
+from bnp_dask.store import Checkpoint, RunStore, run_folder
 from bnp_dask.training.callbacks import Callback, LogLaps
 from bnp_dask.training.defaults import check_schedule, filled_in, start_of
 from bnp_dask.training.doors import check_parts, require_savable
@@ -104,7 +104,8 @@ def train(
         A ``distributed.Client``, the address of a scheduler, or an executor; None is the current client, or this thread
         when there is none.  Nothing is started here; the client of an address is closed at the end.
     store
-        Run directory for checkpoints; it ends with the posterior in ``posterior.zarr``.  None keeps nothing.
+        Run directory for checkpoints, or a URL of an object store that refuses to create what exists, such as
+        ``"s3://bucket/run"`` (``bnp-dask[s3]``); it ends with the posterior in ``posterior.zarr``.  None keeps nothing.
     resume
         Go on from the last checkpoint in ``store``, to the same bits as an uninterrupted run; starts anew where
         the directory holds none.  All other arguments must be those of the first call, but ``laps`` may grow, and
@@ -165,8 +166,9 @@ def train(
         Settings that make no sense together, or a batch or model that cannot fit the memory of a worker; says which
         size would.
     StoreError
-        A run directory that is in use, holds another run, or belongs to other data or settings; or a part that
-        could not be saved, such as a likelihood whose class is not registered (:func:`bnp_dask.register`).
+        A run directory that is in use, or an object store that does not answer; one that holds another run, or belongs
+        to other data or settings; or a part that could not be saved, such as a likelihood whose class is not registered
+        (:func:`bnp_dask.register`).
     ExecutionError
         The cluster was lost: its scheduler died, restarted, hangs or cannot be reached (told within Dask's connection
         timeout ``distributed.comm.timeouts.connect``, 30 s unless set otherwise), or a task lost worker after worker.
@@ -207,7 +209,7 @@ def train(
             result = run.go(_of_these_data(checkpoint, found.manifest), _where(executor))
         result = with_names(result, words, columns)
         if store is not None:
-            save_result(result, Path(store))
+            save_result(result, run_folder(store))
     _warn_of_limit(result, schedule)
     return result
 

@@ -14,8 +14,9 @@ import pytest
 
 from bnp_dask import __version__
 from bnp_dask.errors import StoreError
-from bnp_dask.store import Listing, Receipt, RunStore, SummaryFiles, lock, read_history
+from bnp_dask.store import Listing, Receipt, RunStore, SummaryFiles, read_history
 from bnp_dask.store.files import seal
+from bnp_dask.store.place import lock
 
 B = 3
 
@@ -665,7 +666,7 @@ def test_file_instead_of_a_directory(path):
         RunStore.create(path, {})
 
 
-@pytest.mark.parametrize("url", ["s3://bucket/run", "gs://b/r", "https://host/run"])
+@pytest.mark.parametrize("url", ["sftp://host/run", "https://host/run", "s3://bucket/run::zip"])
 def test_urls_are_refused(url):
     for use in (lambda: RunStore.create(url, {}), lambda: RunStore.open(url), lambda: RunStore.exists(url)):
         with pytest.raises(StoreError, match="local or shared file system"):

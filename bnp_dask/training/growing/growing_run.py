@@ -34,6 +34,7 @@ from bnp_dask.store import (
     RunStore,
     Versions,
     no_receipts,
+    place_of,
 )
 from bnp_dask.store.checkpoint import Prepared
 from bnp_dask.training.growing.grown import Absent, GrownSource, survey_of
@@ -114,7 +115,7 @@ class GrowingRun:
         growth = checkpoint.state.get(GROWTH)
         versions = Versions(store.path)
         place = store.path / POSTERIOR_NAME if growth is None else versions.posterior(growth["version"])
-        if not place.exists():
+        if not place_of(place).exists(place):
             raise StoreError(f"{place} is missing; train(..., resume=True) writes it, then update() takes in more data")
         base = load(place)
         found = _first_data(store, begun, checkpoint, base)
@@ -221,6 +222,7 @@ class GrowingRun:
     def commit_again(self, state: State) -> None:
         """Commit the same state once more, so that nothing is kept of the one before."""
         prepared = _prepared(self, state, self.newest, [])
+        self.on_disk.require_lock()
         self.on_disk.pin([])
         self.versions.write(self.version, {**self.versions.record(self.version), "checkpoint": prepared.number})
         self.on_disk.write(prepared)
@@ -239,6 +241,7 @@ class GrowingRun:
         """Put the version that the run stands at in force, wherever a kill left it."""
         growth = self.checkpoint.state.get(GROWTH)
         if growth is not None and self.versions.current != growth["version"]:
+            self.on_disk.require_lock()
             self.versions.point_at(growth["version"])
             save(load(self.versions.posterior(growth["version"])), self.on_disk.path / POSTERIOR_NAME)
             self.versions.keep([number for number in self.versions.kept() if number <= growth["version"]])
@@ -297,6 +300,7 @@ def commit(
     if isinstance(run.store, MemoryStore):
         return _held(run, state)
     store, versions = run.store, run.versions
+    store.require_lock()
     if run.checkpoint.state.get(GROWTH) is None:
         _note_first(run)
     number = run.newest + 1
@@ -306,8 +310,10 @@ def commit(
     gone, kept = kept[:-keep], kept[-keep:]
     store.pin([_checkpoint(versions, n) for n in kept[:-1]], [_checkpoint(versions, n) for n in gone])
     prepared = _prepared(run, state, number, rows)
+    store.require_lock()
     versions.write(number, {**record, "before": run.version, "checkpoint": prepared.number, **clusters_of(posterior)})
     store.write(prepared)
+    store.require_lock()
     versions.point_at(number)
     save(posterior, store.path / POSTERIOR_NAME)
     versions.keep(kept)

@@ -25,7 +25,7 @@ from bnp_dask.schedules import Memoized, State, state_to_arrays, state_to_json
 from bnp_dask.schedules.arrivals import Round
 from bnp_dask.store import Checkpoint, GrowthLog, MemoryStore, RunStore, no_receipts
 from bnp_dask.store.checkpoint import NOTHING_LISTED, StoredRows
-from bnp_dask.store.log import Extent
+from bnp_dask.store.place import Extent
 from bnp_dask.training.growing.found import all_new
 from bnp_dask.training.growing.growing_run import GrowingRun
 from bnp_dask.training.growing.grown import Absent

@@ -61,6 +61,7 @@ def rollback(store: str | os.PathLike[str], version: int) -> Posterior:
         rows = [{"version": number, "rolled_back": now.state[GROWTH]["version"], **_last_row(found.history)}]
         prepared = opened.prepare(state, arrays, rows, found.listing, found.parts)
         opened.write(prepared)
+        opened.require_lock()
         versions.point_at(number)
         posterior = load(versions.posterior(number))
         save(posterior, folder / POSTERIOR_NAME)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import socket
 import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
 from bnp_dask.errors import StoreError
-from bnp_dask.store.files import cannot
+from bnp_dask.store.place.base import cannot
 
 
 class WriterLock:
@@ -53,6 +55,17 @@ class WriterLock:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+    def require(self) -> None:
+        """Nothing: nobody else has it."""
+
+    def committing(self) -> AbstractContextManager[None]:
+        """Around a commit: nobody else can make one."""
+        return nullcontext()
+
+    def fence(self, claim: Callable[[], int], newest: int) -> int:
+        """Number of the newest commit: who held the lock before is gone."""
+        return newest
 
 
 def _lock(descriptor: int, path: Path) -> None:

@@ -1,0 +1,92 @@
+"""Files of a checkpoint: its arrays, then its head, whose appearance is the commit; and numbers that nobody may use."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from bnp_dask._version import __version__
+from bnp_dask.errors import StoreError
+from bnp_dask.store.checkpoint import Prepared
+from bnp_dask.store.files import crc_of_packed, pack, seal, unseal
+from bnp_dask.store.layout import CHECKPOINT_FORMAT, VERSION, checkpoint_base
+from bnp_dask.store.log import append
+from bnp_dask.store.place import DamagedError, Extent, Key, place_of
+from bnp_dask.store.sweep import checkpoint_numbers
+
+LISTING = "/summaries"  # an array of the user may have any name, but none of theirs begins with a slash
+
+_FENCE = "fence"
+"""In the head of a checkpoint whose number was taken, so that nobody else makes one of that number."""
+
+
+class FenceError(DamagedError):
+    """A number of a checkpoint was taken, and none was made."""
+
+
+def put_checkpoint(path: Path | Key, prepared: Prepared, before: Extent) -> Extent:
+    """Put all files of a checkpoint, the head last; how far the history goes then.
+
+    Parameters
+    ----------
+    path
+        The run directory.
+    prepared
+        The checkpoint; its summaries and parts are durable.
+    before
+        How far the history went before.
+
+    Raises
+    ------
+    StoreError
+        A file cannot be written, or another process has made a checkpoint of this number.
+    """
+    place, base, packed = place_of(path), checkpoint_base(path, prepared.number), pack(prepared.arrays)
+    history = append(path / "history.jsonl", prepared.history, before)
+    _create(base.with_suffix(".npz"), packed)
+    content = {
+        "format": CHECKPOINT_FORMAT,
+        "version": VERSION,
+        "software": __version__,
+        "number": prepared.number,
+        "begun": prepared.begun,
+        "arrays": Extent(len(packed), crc_of_packed(packed)).to_json(),
+        "history": history.to_json(),
+        "parts": [[part.name, part.size, part.crc] for part in prepared.parts],
+        "state": json.loads(prepared.state),
+    }
+    place.sync_folder(base.parent)
+    _create(base.with_suffix(".json"), seal(content))  # from here on this is the newest
+    place.sync_folder(base.parent)
+    return history
+
+
+def _create(file: Path | Key, data: bytes) -> None:
+    if not place_of(file).create(file, data):
+        raise StoreError(
+            f"{file} is there already: another process has taken over this run, or its store did not list the file "
+            "before. Nothing was replaced; let the other process go on, or open the run again"
+        )
+
+
+def claim_next(path: Path | Key, session: str) -> int:
+    """Take the number of the next checkpoint, so that a process that wrote before cannot commit it."""
+    while True:
+        number = max(checkpoint_numbers(path), default=0) + 1
+        head = {"format": CHECKPOINT_FORMAT, "version": VERSION, "begun": False, _FENCE: session}
+        if place_of(path).create(checkpoint_base(path, number).with_suffix(".json"), seal(head)):
+            return number
+
+
+def head_of(path: Path | Key, number: int) -> dict[str, Any]:
+    """Head of a checkpoint; DamagedError where it is none, StoreError where it holds no state."""
+    content = unseal(checkpoint_base(path, number).with_suffix(".json"), CHECKPOINT_FORMAT, VERSION)
+    if _FENCE in content:
+        raise FenceError(f"checkpoint {number} of {path} was never made")
+    if not isinstance(content.get("state"), dict):
+        raise StoreError(
+            f"checkpoint {number} has the right checksums but holds no state of a run; remove it to resume from "
+            "the one before"
+        )
+    return content

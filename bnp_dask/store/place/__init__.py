@@ -1,0 +1,26 @@
+"""Where a run directory lies: paths of a file system, or objects of a store, used by the same verbs.
+
+::
+
+    path -> place_of -> Disk (paths: renames, syncs, file locks) or Bucket (keys: conditional puts, leases)
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bnp_dask.store.place.base import DamagedError, Extent, Lock, Place, cannot
+from bnp_dask.store.place.bucket import Bucket
+from bnp_dask.store.place.disk import TEMPORARY, Disk
+from bnp_dask.store.place.key import Key
+from bnp_dask.store.place.objects import require_known
+
+_DISK, _BUCKET = Disk(), Bucket()
+
+
+def place_of(path: Path | Key) -> Place:
+    """What a path is to be read and written by."""
+    return _BUCKET if isinstance(path, Key) else _DISK
+
+
+__all__ = ["TEMPORARY", "DamagedError", "Extent", "Key", "Lock", "Place", "cannot", "place_of", "require_known"]

@@ -1,0 +1,128 @@
+"""The verbs that a run directory needs of whatever it lies on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from bnp_dask.errors import StoreError
+
+UNHARMED = "what was saved before is unharmed"
+
+
+class DamagedError(Exception):
+    """A file that is missing, cut off or altered; the message names it."""
+
+
+def cannot(verb: str, path: str | os.PathLike[str], error: OSError) -> StoreError:
+    """The error for a file that the operating system refuses."""
+    reason = error.strerror or str(error)
+    return StoreError(f"cannot {verb} {path}: {reason}. Make room or give permission, then go on: {UNHARMED}")
+
+
+@dataclass(frozen=True)
+class Extent:
+    """The committed beginning of a file that grows.
+
+    Parameters
+    ----------
+    nbytes
+        Its length.
+    crc32
+        CRC-32 of its content.
+    """
+
+    nbytes: int = 0
+    crc32: int = 0
+
+    @staticmethod
+    def from_json(data: Mapping[str, int]) -> Extent:
+        """Inverse of :meth:`to_json`."""
+        return Extent(data["bytes"], data["crc32"])
+
+    def to_json(self) -> dict[str, int]:
+        """As plain data."""
+        return {"bytes": self.nbytes, "crc32": self.crc32}
+
+
+class Lock(Protocol):
+    """Held by the one process that writes to a run directory."""
+
+    def release(self) -> None:
+        """Let another process write."""
+
+    def require(self) -> None:
+        """StoreError where another process may have taken over; to be asked before something is replaced."""
+
+    def committing(self) -> AbstractContextManager[None]:
+        """Around a commit: StoreError where another process has taken over, whose directory it is then."""
+
+    def fence(self, claim: Callable[[], int], newest: int) -> int:
+        """Number of the newest commit, once no process that held the lock before can commit any more.
+
+        Parameters
+        ----------
+        claim
+            Takes the number of the next commit, so that nobody else can, and gives it.
+        newest
+            The number of the newest commit as it was seen.
+        """
+
+
+class Place(Protocol):
+    """A file system or an object store.  Files appear whole or not at all, and are gone when they are removed.
+
+    Paths are of the kind that the place knows: :class:`pathlib.Path` or :class:`~bnp_dask.store.place.key.Key`.
+    What the place refuses is a StoreError that names the file; a file that is missing is a DamagedError.
+    """
+
+    def exists(self, path: Any) -> bool:
+        """Whether there is a file, or a folder with something in it."""
+
+    def names(self, folder: Any) -> list[str]:
+        """Names in a folder; none where there is no folder.  OSError where it cannot be read."""
+
+    def read(self, path: Any) -> bytes:
+        """Content of a file."""
+
+    def glance(self, path: Any) -> bytes:
+        """Content of a small file; where asking takes long, as it was up to a minute ago."""
+
+    def write(self, path: Any, data: bytes, sync: bool = True) -> None:
+        """Put a file in place of an older one, in one step; with ``sync`` it outlives a loss of power."""
+
+    def write_once(self, path: Any, data: bytes) -> None:
+        """Put a file whose name tells its content, and its folder; a commit waits until it is durable."""
+
+    def create(self, path: Any, data: bytes) -> bool:
+        """Put a file that nobody may replace; False where another process has put one, which stays."""
+
+    def append(self, path: Any, data: bytes, committed: Extent) -> Extent:
+        """Add to what was committed of a file, in place of what was not; durable when this returns."""
+
+    def pieces(self, path: Any, committed: Extent) -> Iterator[bytes]:
+        """What was committed of a file that grows, piece by piece."""
+
+    def remove(self, paths: Iterable[Any]) -> None:
+        """Remove files that nobody needs; one that cannot be removed only wastes space."""
+
+    def remove_tree(self, folder: Any) -> None:
+        """Remove a folder that nobody needs, with all in it."""
+
+    def remove_temporary(self, folder: Any) -> None:
+        """Remove what writers that were killed left behind, in a folder and below."""
+
+    def make_folder(self, folder: Any) -> None:
+        """Make a folder and its parents, where there are such things."""
+
+    def sync(self, paths: Iterable[Any]) -> None:
+        """Wait until files are durable, with the names by which their folders know them."""
+
+    def sync_folder(self, folder: Any) -> None:
+        """Wait until the names in a folder are durable."""
+
+    def lock(self, folder: Any) -> Lock:
+        """Become the writer of a run directory; StoreError where another process is."""

@@ -1,0 +1,158 @@
+"""A file system of this machine, or one that it shares with others: atomic renames, syncs and file locks."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from bnp_dask.store.place.base import DamagedError, Extent, Lock, cannot
+from bnp_dask.store.place.lock import WriterLock
+
+TEMPORARY = ".tmp-"
+FILE_THREADS = 16
+
+PIECE_BYTES = 2**22
+"""Bytes that are read at a time to check a file."""
+
+
+@dataclass(frozen=True)
+class Disk:
+    """The :class:`~bnp_dask.store.place.base.Place` of paths."""
+
+    def exists(self, path: Path) -> bool:
+        return path.exists()
+
+    def names(self, folder: Path) -> list[str]:
+        try:
+            return os.listdir(folder)
+        except FileNotFoundError:
+            return []
+
+    def read(self, path: Path) -> bytes:
+        try:
+            return path.read_bytes()
+        except FileNotFoundError as error:
+            raise DamagedError(f"{path} is missing") from error
+        except OSError as error:
+            raise cannot("read", path, error) from error
+
+    def glance(self, path: Path) -> bytes:
+        return self.read(path)
+
+    def write(self, path: Path, data: bytes, sync: bool = True) -> None:
+        # The name must be free on every machine that shares the directory.
+        temporary = path.with_name(f"{TEMPORARY}{uuid.uuid4().hex}-{path.name}")
+        try:
+            with open(temporary, "wb") as file:
+                file.write(data)
+                if sync:
+                    file.flush()
+                    os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except OSError as error:
+            _unlink_quietly(temporary)
+            raise cannot("write", path, error) from error
+
+    def write_once(self, path: Path, data: bytes) -> None:
+        if not path.parent.exists():
+            self.make_folder(path.parent)
+        # Not synced, because a commit does that for all new ones together; but one that a checkpoint may refer to
+        # is never replaced by bytes that are not on the disk yet.
+        exists = path.exists()
+        if not (exists and self.read(path) == data):
+            self.write(path, data, sync=exists)
+
+    def create(self, path: Path, data: bytes) -> bool:
+        self.write(path, data)  # the lock keeps others away; what lies there is what a commit left that was killed
+        return True
+
+    def append(self, path: Path, data: bytes, committed: Extent) -> Extent:
+        try:
+            with open(path, "ab") as file:
+                file.truncate(committed.nbytes)
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise cannot("write", path, error) from error
+        if committed.nbytes == 0:
+            self.sync_folder(path.parent)
+        return Extent(committed.nbytes + len(data), zlib.crc32(data, committed.crc32))
+
+    def pieces(self, path: Path, committed: Extent) -> Iterator[bytes]:
+        left = committed.nbytes
+        if left == 0:
+            return
+        try:
+            with open(path, "rb") as file:
+                while left and (piece := file.read(min(left, PIECE_BYTES))):
+                    left -= len(piece)
+                    yield piece
+        except OSError as error:
+            raise DamagedError(f"{path} cannot be read ({error.strerror})") from error
+
+    def remove(self, paths: Iterable[Path]) -> None:
+        # A file that is on the disk takes a file system up to milliseconds to remove, and many at a time hardly longer.
+        _all_at_once(_unlink_quietly, list(paths))
+
+    def remove_tree(self, folder: Path) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def remove_temporary(self, folder: Path) -> None:
+        for below, _, names in os.walk(folder):
+            self.remove(Path(below, name) for name in names if name.startswith(TEMPORARY))
+
+    def make_folder(self, folder: Path) -> None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise cannot("make directory", folder, error) from error
+
+    def sync(self, paths: Iterable[Path]) -> None:
+        # Many at a time: the file system then writes its journal once for all instead of once for each.
+        files = list(paths)
+        _all_at_once(_sync, files)
+        _all_at_once(self.sync_folder, sorted({f.parent for f in files}))
+
+    def sync_folder(self, folder: Path) -> None:
+        if os.name != "nt":  # Windows cannot, and does not need to
+            _sync(folder)
+
+    def lock(self, folder: Path) -> Lock:
+        return WriterLock(folder / "LOCK")
+
+
+def _sync(path: Path) -> None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise cannot("sync", path, error) from error
+
+
+def _all_at_once(what: Callable[[Path], None], files: list[Path]) -> None:
+    """Do this to many files, each thread to a share of them."""
+
+    def own(share: list[Path]) -> None:
+        for path in share:
+            what(path)
+
+    if len(files) <= 1:
+        return own(files)
+    with ThreadPoolExecutor(FILE_THREADS, thread_name_prefix="bnp-dask-files") as pool:
+        list(pool.map(own, (files[i::FILE_THREADS] for i in range(min(FILE_THREADS, len(files))))))
+
+
+def _unlink_quietly(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink(missing_ok=True)

@@ -1,0 +1,430 @@
+"""Runs on object stores: what is put, what is refused, and who may write; on fsspec's memory, which has conditions."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import uuid
+
+import fsspec
+import numpy as np
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from bnp_dask.errors import StoreError
+from bnp_dask.store import Listing, RunStore, read_history
+from bnp_dask.store.place import Key, lease, objects, place_of
+from tests.store.test_run import B, commit, lap_of, put_all, run_lap, run_laps
+
+
+class Killed(BaseException):
+    """What a kill would do: no handler sees it."""
+
+
+@pytest.fixture
+def url():
+    bucket = f"bucket-{uuid.uuid4().hex}"
+    yield f"memory://{bucket}/run"
+    fs = fsspec.filesystem("memory")
+    for path in fs.find(f"/{bucket}"):
+        fs.rm_file(path)
+
+
+@pytest.fixture
+def dead(monkeypatch):
+    """Whoever holds a lease has been killed."""
+    monkeypatch.setattr(lease.Holder, "lives", False)
+
+
+@pytest.fixture
+def elsewhere(monkeypatch):
+    """Processes do not see each other, and leases are short."""
+    monkeypatch.setattr(lease, "_machine", lambda: "")
+    monkeypatch.setattr(lease, "SECONDS", 0.4)
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch):
+    monkeypatch.setattr(objects, "PAUSES", (0.001,) * 4)
+
+
+def kill(store):
+    """End what a killed process would have ended: its thread."""
+    if store is not None and store._lock is not None:
+        store._lock._beats.stop()
+        store._lock._thread.join()
+
+
+# -- the plain way ------------------------------------------------------------------------------------------------
+def test_laps_come_back(url):
+    run_laps(url, 4)
+    assert lap_of(url) == 3
+    assert RunStore.view(url).settings == {"seed": 1}
+    assert RunStore.exists(url) and not RunStore.exists(url + "2")
+    assert len(read_history(url)) == 8
+
+
+def test_only_what_two_checkpoints_need_is_kept(url):
+    run_laps(url, 5)
+    folder = Key(url)
+    assert sorted(place_of(folder).names(folder / "checkpoints")) == [
+        "00000004.json", "00000004.npz", "00000005.json", "00000005.npz",
+    ]  # fmt: skip
+    assert sorted(RunStore.view(url).summaries.keys()) == [(b, v) for b in range(B) for v in (3, 4)]
+
+
+def test_a_run_ends_in_the_objects_that_a_directory_has_as_files(url, tmp_path):
+    run_laps(url, 3)
+    run_laps(tmp_path / "run", 3)
+    objects_of, files = RunStore.view(url), RunStore.view(tmp_path / "run")
+    for name in ("00000003.npz", "00000003.json"):
+        place, key = place_of(objects_of.path), objects_of.path / "checkpoints" / name
+        assert place.read(key) == (files.path / "checkpoints" / name).read_bytes()
+    for entry in files.load().listing.entries():
+        key, file = objects_of.summaries.path(*entry), files.summaries.path(*entry)
+        assert place_of(key).read(key) == file.read_bytes()
+
+
+def test_a_commit_takes_as_many_requests_whatever_the_number_of_batches(url, monkeypatch):
+    asked = []
+    original = objects.Objects._again
+    monkeypatch.setattr(objects.Objects, "_again", lambda self, *args: asked.append(args[0]) or original(self, *args))
+    counts = []
+    for n in (10, 200):
+        store = RunStore.create(f"{url}{n}", {})
+        for lap in range(4):
+            listing = Listing.of((b, lap, store.put_summary(b, lap, {"a": np.arange(2)})) for b in range(n))
+            asked.clear()
+            commit(store, lap, listing)
+        counts.append(len(asked))
+        store.close()
+    assert counts[0] == counts[1] <= 12
+
+
+def test_a_history_is_read_piece_by_piece_and_a_missing_one_is_told(url):
+    run_laps(url, 3)
+    folder = Key(url) / "history.jsonl"
+    first, *_ = sorted(place_of(folder).names(folder))
+    place_of(folder).remove([folder / first])
+    with pytest.raises(StoreError, match=r"no checkpoint in .* is whole: .*history.jsonl is damaged"):
+        RunStore.view(url).load()
+
+
+def test_a_listing_that_lags_is_asked_for_again(url, monkeypatch):
+    run_laps(url, 3)
+    original, torn = MemoryFileSystem.ls, []
+
+    def ls(self, path, detail=True, **more):
+        found = original(self, path, detail, **more)
+        if "history" in path and len(torn) < 2:
+            torn.append(path)
+            return found[:-1]
+        return found
+
+    monkeypatch.setattr(MemoryFileSystem, "ls", ls)
+    assert lap_of(url) == 2
+    assert len(torn) == 2
+
+
+@pytest.mark.parametrize("folder", ["checkpoints", "lock"])
+def test_a_listing_without_the_newest_replaces_nothing(url, monkeypatch, folder):
+    """The run goes on as it should, or is refused; who reads it later finds what was committed."""
+    run_laps(url, 3)
+    original = MemoryFileSystem.ls
+
+    def ls(self, path, detail=True, **more):
+        found = original(self, path, detail, **more)
+        return [f for f in found if "00000003" not in str(f)] if path.endswith(folder) else found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryFileSystem, "ls", ls)
+        store = RunStore.open(url)
+        try:
+            assert store.load().state["lap"] == (1 if folder == "checkpoints" else 2)
+            if folder == "checkpoints":
+                with pytest.raises(StoreError, match="is there already"):
+                    store.commit({}, {}, [], Listing.of([]))
+        finally:
+            store.close()
+    assert lap_of(url) == 2
+    store = RunStore.open(url)
+    store.load()
+    run_lap(store, 3)
+    store.close()
+    assert lap_of(url) == 3
+
+
+# -- kills --------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", ["pipe_file", "rm"])
+@pytest.mark.parametrize("after", [False, True])
+def test_killed_at_every_request_that_changes_something(url, monkeypatch, dead, name, after):
+    """Kill lap 2 before (or after) the n-th request, for every n: load gives lap 1 or lap 2, and the run goes on."""
+    original, seen = getattr(MemoryFileSystem, name), set()
+    for n in range(100):
+        own, calls = f"{url}{n}", [0]
+        run_laps(own, 2)
+
+        def call(self, *args, calls=calls, n=n, **more):
+            calls[0] += 1
+            if calls[0] > n:
+                if after and calls[0] == n + 1:
+                    original(self, *args, **more)
+                raise Killed
+            return original(self, *args, **more)
+
+        store, finished = None, False
+        with monkeypatch.context() as patch:
+            patch.setattr(MemoryFileSystem, name, call)
+            try:
+                store = RunStore.open(own)
+                store.load()
+                run_lap(store, 2)
+                finished = True
+            except Killed:
+                pass
+        kill(store)
+        seen.add(lap_of(own))
+        store = RunStore.open(own)
+        lap = store.load().state["lap"]
+        run_lap(store, lap + 1)
+        store.close()
+        assert lap_of(own) == lap + 1
+        if finished:
+            break
+    assert finished and n > 1
+    assert seen == ({1, 2} if name == "pipe_file" else {2})  # nothing is removed before the commit
+
+
+def test_what_a_killed_commit_left_is_never_part_of_another(url, monkeypatch, dead):
+    """Arrays were put and no head: the next commit has another number, and its arrays are its own."""
+    run_laps(url, 1)
+    original = MemoryFileSystem.pipe_file
+
+    def call(self, path, data, **more):
+        if path.endswith("00000002.json"):
+            raise Killed
+        return original(self, path, data, **more)
+
+    store = RunStore.open(url)
+    store.load()
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(MemoryFileSystem, "pipe_file", call)
+        commit(store, 7, put_all(store, 7))
+    kill(store)
+    store = RunStore.open(url)
+    assert store.load().number == 1
+    run_lap(store, 1)
+    store.close()
+    assert RunStore.view(url).load().number == 3 and lap_of(url) == 1
+
+
+# -- requests that fail ---------------------------------------------------------------------------------------------
+def failing(monkeypatch, fails):
+    """Let requests fail, before or after they are done, as ``fails(number)`` says: "", "before" or "after"."""
+    count = [0]
+    for name in ("pipe_file", "cat_file", "ls", "rm", "find"):
+        original = getattr(MemoryFileSystem, name)
+
+        def call(self, *args, original=original, **more):
+            count[0] += 1
+            how = fails(count[0])
+            if how == "before":
+                raise ConnectionError("reset by peer")
+            found = original(self, *args, **more)
+            if how == "after":
+                raise TimeoutError("no answer")
+            return found
+
+        monkeypatch.setattr(MemoryFileSystem, name, call)
+
+
+@pytest.mark.parametrize("how", ["before", "after"])
+def test_one_request_of_five_fails_and_nothing_is_lost(url, monkeypatch, how):
+    with monkeypatch.context() as patch:
+        failing(patch, lambda n: how if n % 5 == 0 else "")
+        run_laps(url, 3)
+        assert lap_of(url) == 2
+    assert lap_of(url) == 2
+
+
+def test_a_lost_network_is_one_line_and_the_run_goes_on_when_it_is_back(url, monkeypatch):
+    run_laps(url, 2)
+    for n in range(1, 40, 3):
+        store = RunStore.open(url)
+        store.load()
+        with monkeypatch.context() as patch:
+            failing(patch, lambda count, n=n: "before" if count > n else "")
+            problem = ""
+            try:
+                run_lap(store, 2)
+            except StoreError as error:
+                problem = str(error)
+            if problem:
+                assert re.fullmatch(
+                    r"cannot .*ConnectionError: reset by peer.*what was saved before is unharmed", problem
+                )
+                with pytest.raises(StoreError, match=r"could not be finished before|reset by peer"):
+                    commit(store, 2, Listing.of([]))
+        store.close()
+        assert lap_of(url) in (1, 2)
+        if lap_of(url) == 2:
+            break
+    assert n >= 7
+    store = RunStore.open(url)
+    lap = store.load().state["lap"]
+    run_lap(store, lap + 1)
+    store.close()
+    assert lap_of(url) == lap + 1
+
+
+def test_no_permission_is_not_tried_again(url, monkeypatch):
+    calls = []
+
+    def denied(self, path, *args, **more):
+        calls.append(path)
+        raise PermissionError("Access Denied")
+
+    monkeypatch.setattr(MemoryFileSystem, "cat_file", denied)
+    with pytest.raises(StoreError, match="PermissionError: Access Denied. Check network, credentials and permissions"):
+        place_of(Key(url)).read(Key(url) / "x")
+    assert len(calls) == 1
+
+
+# -- who writes -----------------------------------------------------------------------------------------------------
+def test_a_second_writer_is_told_who_writes_and_until_when(url):
+    store = RunStore.create(url, {})
+    with pytest.raises(
+        StoreError, match=r"being written by process \d+ on .* since .*good until 20\d\d-.*being renewed"
+    ):
+        RunStore.open(url)
+    RunStore.view(url).load()
+    store.close()
+    RunStore.open(url).close()
+
+
+def test_a_writer_on_another_machine_is_seen_by_its_beats(url, elsewhere):
+    store = RunStore.create(url, {})
+    with pytest.raises(StoreError, match="is being written by process"):
+        RunStore.open(url)
+    with pytest.raises(StoreError, match="is being written by process"):
+        RunStore.create(url, {})
+    store.close()
+    RunStore.open(url).close()
+
+
+def test_a_killed_writer_on_this_machine_is_not_waited_for(url, dead):
+    store = RunStore.create(url, {})
+    kill(store)
+    started = time.monotonic()
+    RunStore.open(url).close()
+    assert time.monotonic() - started < lease.SECONDS / 4
+
+
+def test_who_comes_back_after_another_has_taken_over_commits_nothing(url, elsewhere):
+    """It was stopped for longer than its lease: at its next commit, and at all later ones, it is told."""
+    run_laps(url, 1)
+    first = RunStore.open(url)
+    first.load()
+    kill(first)
+    second = RunStore.open(url)
+    assert second.load().state["lap"] == 0
+    run_lap(second, 1)
+    before = fsspec.filesystem("memory").find(url.removeprefix("memory://"))
+    for _ in range(2):
+        with pytest.raises(StoreError, match=r"taken over by process|could not be finished before"):
+            run_lap(first, 1)
+    first.close()
+    run_lap(second, 2)
+    second.close()
+    assert lap_of(url) == 2
+    assert set(before) & {f for f in before if "lock" in f}
+
+
+@pytest.mark.parametrize("laps", [0, 1, 3])
+def test_stopped_in_the_middle_of_a_commit(url, monkeypatch, elsewhere, laps):
+    """It goes on where the number that it was about to take is taken, or taken and removed again since."""
+    run_laps(url, 2)
+    first = RunStore.open(url)
+    first.load()
+    original, second, is_late = objects.Objects.create, [], []
+
+    def late(self, key, data):
+        if key.url.endswith("checkpoints/00000003.json") and not is_late:
+            is_late.append(True)
+            kill(first)
+            second.append(RunStore.open(url))
+            second[0].load()
+            for lap in range(laps):
+                run_lap(second[0], 2 + lap)
+        return original(self, key, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(objects.Objects, "create", late)
+        with pytest.raises(StoreError, match=r"is there already|taken over"):
+            commit(first, 2, put_all(first, 2))
+    first.close()
+    run_lap(second[0], 2 + laps)
+    second[0].close()
+    assert lap_of(url) == 2 + laps
+
+
+def test_one_who_took_over_and_failed_before_it_began_leaves_the_fence_to_the_next(url, monkeypatch, elsewhere):
+    run_laps(url, 1)
+    first = RunStore.open(url)
+    first.load()
+    kill(first)
+    with monkeypatch.context() as patch, pytest.raises(StoreError, match="no network"):
+        patch.setattr("bnp_dask.store.run.begin_session", lambda path: (_ for _ in ()).throw(StoreError("no network")))
+        RunStore.open(url)
+    third = RunStore.open(url)
+    assert third.load().number == 1 and third._number == 2  # the number after the newest is taken
+    third.close()
+    with pytest.raises(StoreError, match=r"taken over"):
+        run_lap(first, 1)
+    assert lap_of(url) == 0
+
+
+def test_old_claims_are_removed_and_their_holders_see_it(url, elsewhere):
+    first = RunStore.create(url, {})
+    kill(first)
+    for _ in range(4):
+        RunStore.open(url).close()
+    folder = Key(url) / lease.FOLDER
+    assert sorted(place_of(folder).names(folder)) == [
+        "00000004.beat", "00000004.json", "00000005.beat", "00000005.json",
+    ]  # fmt: skip
+    with pytest.raises(StoreError, match="taken over"):
+        first.commit({}, {}, [], Listing.of([]))
+
+
+def test_a_lease_is_renewed_until_it_is_released(url, elsewhere):
+    store = RunStore.create(url, {})
+    beat = Key(url) / lease.FOLDER / "00000001.beat"
+    seen, deadline = set(), time.monotonic() + 20
+    while len(seen) < 3 and time.monotonic() < deadline:
+        seen.add(place_of(beat).read(beat))
+    assert len(seen) == 3
+    store.close()
+    assert json.loads(place_of(beat).read(beat)) == {"ended": True, "whole": True}
+
+
+def test_a_store_without_conditions_is_refused(url, monkeypatch):
+    original = MemoryFileSystem.pipe_file
+    monkeypatch.setattr(MemoryFileSystem, "pipe_file", lambda self, path, data, **more: original(self, path, data))
+    with pytest.raises(StoreError, match="creates an object that exists, in spite of the condition"):
+        RunStore.create(url, {})
+
+
+def test_a_missing_package_is_named_with_its_extra(monkeypatch):
+    def missing(*args, **more):
+        raise ImportError("Install gcsfs")
+
+    monkeypatch.setattr(fsspec, "filesystem", missing)
+    with pytest.raises(StoreError, match=r"pip install 'bnp-dask\[gcs\]'"):
+        RunStore.exists(f"gs://{uuid.uuid4().hex}/run")
+
+
+def test_a_url_without_a_bucket():
+    with pytest.raises(StoreError, match="names no bucket; needs one, such as s3://bucket/run"):
+        RunStore.exists("s3://")
