@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -44,6 +44,7 @@ from bnp_dask.observation.priors import (
     check_dense,
     default_location,
     default_variance,
+    known,
     resolution,
     rounding_variance,
     single,
@@ -159,7 +160,8 @@ class Gaussian:
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        return {"feature": len(self.center), "packed": n_packed(len(self.center))}
+        d = self._prior.center.size
+        return {"feature": d, "packed": n_packed(d)}
 
     def with_prior(self, survey: Survey) -> Self:
         d = survey.n_features
@@ -208,11 +210,12 @@ class Gaussian:
         self, batch: Batch, resp: Resp, gaps: np.ndarray | None, params: NormalWishart | None
     ) -> dict[str, np.ndarray]:
         """Expected statistics of a batch with ``gaps (n, D)``, or none."""
-        x = filled(batch, gaps, self.center)
-        first, second = moment_sums(x, self.center, resp)
+        center = self._prior.center
+        x = filled(batch, gaps, center)
+        first, second = moment_sums(x, center, resp)
         entropy = np.zeros(len(first))
         if gaps is not None and params is not None:
-            add_expectations(params, x - self.center, gaps, resp, first, second, entropy)
+            add_expectations(params, x - center, gaps, resp, first, second, entropy)
         held = {"x": first, "xx": second}
         if not self.marginalises:
             return held
@@ -225,11 +228,10 @@ class Gaussian:
         return np.maximum(n - summary[GONE], 0.0) if self.marginalises and summary[GONE].any() else n
 
     def global_step(self, summary: Summary) -> NormalWishart:
-        d = len(self.center)
-        n = self._count(summary)
-        prior = self.m - self.center
-        nu, kappa = self.nu + n, self.kappa + n
-        shift = (self.kappa * prior + summary["x"]) / kappa[:, None]
+        prior, n = self._prior, self._count(summary)
+        d = prior.center.size
+        nu, kappa = prior.nu + n, prior.kappa + n
+        shift = (prior.kappa * (prior.m - prior.center) + summary["x"]) / kappa[:, None]
         scale = self._posterior_scale(n, summary["x"], summary["xx"], kappa)
         scale, root, log_det = wishart.factor(scale, summary.ids, type(self).__name__)
         precision = matmul(root.transpose(0, 2, 1), root)
@@ -238,7 +240,7 @@ class Gaussian:
         params = NormalWishart(
             nu=nu,
             B=scale,
-            m=shift + self.center,
+            m=shift + prior.center,
             kappa=kappa,
             shift=shift,
             log_det=log_det,
@@ -254,7 +256,7 @@ class Gaussian:
     def _rounding_loss(self, params: NormalWishart) -> np.ndarray | float:
         """Loss of an atom's log likelihood by rounding, ``(K,)`` nats."""
         variance = rounding_variance(self.grain)
-        quadratic = params.theta[:, len(self.center) + 1 :]
+        quadratic = params.theta[:, params.shift.shape[1] + 1 :]
         return 0.0 if variance is None else matmul(quadratic, pack(np.diag(variance)))
 
     def _posterior_scale(self, n: np.ndarray, x: np.ndarray, xx: np.ndarray, kappa: np.ndarray) -> np.ndarray:
@@ -263,35 +265,35 @@ class Gaussian:
 
         Only the scatter is a difference; sums that include the prior mean would cancel when it is far away.
         """
-        held = n[:, None] > EMPTY
+        prior, held = self._prior, n[:, None] > EMPTY
         mean = np.divide(x, n[:, None], out=np.zeros_like(x), where=held)
-        away = mean - (self.m - self.center)
-        shrinkage = np.maximum(n, 0.0) * self.kappa / kappa
+        away = mean - (prior.m - prior.center)
+        shrinkage = np.maximum(n, 0.0) * prior.kappa / kappa
         scatter = xx - packed_outer(x, mean)
         scatter += shrinkage[:, None] * packed_outer(away, away)
         scale = unpack(scatter, x.shape[1])
-        scale += self.B
+        scale += prior.B
         variance = rounding_variance(self.grain)
         if variance is not None:
             scale += np.maximum(n, 0.0)[:, None, None] * np.diag(variance)
         return scale
 
     def evidence(self, summary: Summary) -> np.ndarray:
-        n = self._count(summary)
-        nu, kappa = self.nu + n, self.kappa + n
+        prior, n = self._prior, self._count(summary)
+        nu, kappa = prior.nu + n, prior.kappa + n
         scale = self._posterior_scale(n, summary["x"], summary["xx"], kappa)
         log_det = wishart.log_dets(scale, summary.ids, type(self).__name__)
-        mean_part = 0.5 * len(self.center) * log(self.kappa / kappa)
-        evidence = wishart.log_evidence(n, nu, log_det, self.nu, self.B) + mean_part
+        mean_part = 0.5 * prior.center.size * log(prior.kappa / kappa)
+        evidence = wishart.log_evidence(n, nu, log_det, prior.nu, prior.B) + mean_part
         return evidence + summary[ENTROPY] if self.marginalises else evidence
 
     def at_mode(self, params: NormalWishart) -> NormalWishart:
-        d = len(self.center)
+        d = params.shift.shape[1]
         level = 0.5 * (d * log(params.nu) - params.log_det - d * LOG_2PI)
         return _at_level(params, level + self._rounding_loss(params))
 
     def at_draw(self, params: NormalWishart, rng: np.random.Generator) -> NormalWishart:
-        d = len(self.center)
+        d = params.shift.shape[1]
         drawn = wishart.draw_precisions(params.B, params.nu, rng)
         shift = params.shift + drawn.normals(rng) / np.sqrt(params.kappa)[:, None]
         spread = np.sqrt(np.diagonal(drawn.covariance, axis1=1, axis2=2) + shift**2)
@@ -302,7 +304,7 @@ class Gaussian:
             params,
             nu=np.ones_like(params.nu),
             B=drawn.covariance,
-            m=shift + self.center,
+            m=shift + self._prior.center,
             shift=shift,
             log_det=drawn.log_det,
             theta=theta,
@@ -312,29 +314,29 @@ class Gaussian:
         return _at_level(found, level + self._rounding_loss(found))
 
     def expected_log_lik(self, params: NormalWishart, batch: Batch) -> np.ndarray:
-        gaps = holes(batch, self.missing)
-        x = filled(batch, gaps, self.center)
+        gaps, center = holes(batch, self.missing), self._prior.center
+        x = filled(batch, gaps, center)
         if params.whiten.all():
             out = np.empty((batch.n_atoms, len(params.nu)))
         else:
-            out = quadratic_log_lik(x, self.center, params.theta)
+            out = quadratic_log_lik(x, center, params.theta)
         if params.whiten.any():
-            y = x - self.center
+            y = x - center
             for k in np.flatnonzero(params.whiten):
                 squares = whitened_squares(y, params.shift[k], wishart.root(params.B[k]))
                 out[:, k] = params.level[k] - 0.5 * params.nu[k] * squares
         if gaps is not None:
-            integrate(params, x - self.center, gaps, out)
+            integrate(params, x - center, gaps, out)
         return out
 
     def lean(self, params: NormalWishart, screened: bool) -> NormalWishart:
         return wishart.without_scale(params, screened)
 
     def forms(self, params: NormalWishart) -> Forms:
-        return Forms(self.center, params.shift, params.B, params.nu, params.level)
+        return Forms(self._prior.center, params.shift, params.B, params.nu, params.level)
 
     def score(self, params: NormalWishart, summary: Summary) -> np.ndarray:
-        d = len(self.center)
+        d = params.shift.shape[1]
         total = (
             params.theta[:, d] * self._count(summary)
             + np.einsum("kd,kd->k", params.theta[:, :d], summary["x"])
@@ -343,19 +345,19 @@ class Gaussian:
         return total + summary[ENTROPY] if self.marginalises else total
 
     def kl(self, params: NormalWishart) -> np.ndarray:
-        d = len(self.center)
+        prior, d = self._prior, params.shift.shape[1]
         quadratic = params.theta[:, d + 1 :]
-        wishart_part = wishart.wishart_kl(params.nu, params.log_det, self.nu, self.B, quadratic)
-        ratio = self.kappa / params.kappa
+        wishart_part = wishart.wishart_kl(params.nu, params.log_det, prior.nu, prior.B, quadratic)
+        ratio = prior.kappa / params.kappa
         normal = 0.5 * d * (ratio - 1.0 - log(ratio)) + self._pull(params)
         return wishart_part + normal
 
     def log_prior(self, params: NormalWishart) -> np.ndarray:
         """``nu/2 log|Lam| - tr(B Lam)/2 - kappa/2 (mu - m)' Lam (mu - m)``: the density for which the point estimate
         of :meth:`at_mode` is the mode, that is, with respect to ``|Lam|^(-D/2) dLam dmu``."""
-        d = len(self.center)
+        prior, d = self._prior, params.shift.shape[1]
         log_det = d * log(params.nu) - params.log_det
-        return 0.5 * self.nu * log_det + matmul(params.theta[:, d + 1 :], pack(self.B)) - self._pull(params)
+        return 0.5 * prior.nu * log_det + matmul(params.theta[:, d + 1 :], pack(prior.B)) - self._pull(params)
 
     def draw(self, params: NormalWishart, place: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         return params.m[place] + student_draws(params.B, params.nu, 1.0 + 1.0 / params.kappa, place, rng)
@@ -363,33 +365,36 @@ class Gaussian:
     def best_joint(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
         """Log likelihood plus log prior of each atom at the point estimate of a cluster that holds it alone, ``(n,)``
         nats, and the size of the terms that it is a sum of."""
-        scale = wishart.with_rounding(self.B, self.grain)
-        return wishart.best_joint(batch.x - self.center, self.m - self.center, self.nu, scale, self.kappa)
+        prior = self._prior
+        scale = wishart.with_rounding(prior.B, self.grain)
+        return wishart.best_joint(batch.x - prior.center, prior.m - prior.center, prior.nu, scale, prior.kappa)
 
     def _pull(self, params: NormalWishart) -> np.ndarray:
         """``kappa / 2 (m_k - m)' E[Lam_k] (m_k - m)`` with the prior's kappa and m, ``(K,)``."""
-        away = params.shift - (self.m - self.center)
-        quadratic = params.theta[:, len(self.center) + 1 :]
-        return -self.kappa * np.einsum("kp,kp->k", quadratic, packed_outer(away, away))
+        prior = self._prior
+        away = params.shift - (prior.m - prior.center)
+        quadratic = params.theta[:, params.shift.shape[1] + 1 :]
+        return -prior.kappa * np.einsum("kp,kp->k", quadratic, packed_outer(away, away))
 
     @property
     def learns_by_default(self) -> bool:
         return all(setting is None for setting in (self.nu, self.B, self.m, self.kappa))
 
     def learned(self, params: NormalWishart, used: np.ndarray, start: Self, shape: ScaleShape) -> Self:
-        d = len(self.center)
+        prior, d = self._prior, params.shift.shape[1]
+        first = wishart.expected_scale(start._prior.nu, start._prior.B)
         theta, kappa = params.theta[used], params.kappa[used]
         found = wishart.precisions(theta[:, d + 1 :], params.nu[used], params.log_det[used], d)
         shift = learned.mean_settings(found, theta[:, :d].sum(axis=0))
         away = params.shift[used] - shift
         pull = -2.0 * np.einsum("kp,kp->", theta[:, d + 1 :], packed_outer(away, away))
-        nu, scale = learned.wishart_settings(found, self.nu, wishart.expected_scale(start.nu, start.B), shape == "full")
+        nu, scale = learned.wishart_settings(found, prior.nu, first, shape == "full")
         count = max(LEAST_MASS, learned.pseudo_count(found.n_clusters, d, float(pull + (d / kappa).sum())))
-        return replace(self, nu=nu, B=scale, m=shift + self.center, kappa=count)
+        return replace(self, nu=nu, B=scale, m=shift + prior.center, kappa=count)
 
     def log_hyperprior(self, start: Self) -> float:
-        scale = wishart.expected_scale(start.nu, start.B)
-        return learned.log_wishart_hyperprior(self.nu, self.B, scale) - self.kappa
+        prior, first = self._prior, wishart.expected_scale(start._prior.nu, start._prior.B)
+        return learned.log_wishart_hyperprior(prior.nu, prior.B, first) - prior.kappa
 
     def estimates(self, params: NormalWishart, names: Names) -> Estimates:
         square = (Axis("feature", names), Axis("feature", names))
@@ -406,10 +411,10 @@ class Gaussian:
         gaps = holes(batch, self.missing)
         if gaps is not None:
             whole = np.flatnonzero(~gaps.any(axis=1))
-            out = marginal_predictive(params, self.center, batch, gaps)
+            out = marginal_predictive(params, self._prior.center, batch, gaps)
             out[whole] = self.log_predictive(params, batch.take(whole)) if len(whole) else 0.0
             return out
-        y = batch.x - self.center
+        y = batch.x - self._prior.center
         out = np.empty((batch.n_atoms, len(params.nu)))
         for k in range(len(params.nu)):
             squares = whitened_squares(y, params.shift[k], wishart.root(params.B[k]))
@@ -419,7 +424,22 @@ class Gaussian:
 
     def impute(self, params: NormalWishart, batch: Batch, resp: np.ndarray) -> np.ndarray:
         gaps = holes(batch, self.missing)
-        return np.array(batch.x) if gaps is None else conditional_means(params, self.center, batch, gaps, resp)
+        return np.array(batch.x) if gaps is None else conditional_means(params, self._prior.center, batch, gaps, resp)
+
+    @property
+    def _prior(self) -> _Prior:
+        nu, kappa = float(known("nu", self.nu)), float(known("kappa", self.kappa))
+        return _Prior(nu, known("B", self.B), known("m", self.m), kappa, known("center", self.center))
+
+
+class _Prior(NamedTuple):
+    """Settings that are all known: ``B (D, D)``, and ``m, center (D,)``."""
+
+    nu: float
+    B: np.ndarray
+    m: np.ndarray
+    kappa: float
+    center: np.ndarray
 
 
 def _at_level(params: NormalWishart, level: np.ndarray) -> NormalWishart:

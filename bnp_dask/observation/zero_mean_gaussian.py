@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -33,7 +33,15 @@ from bnp_dask.observation.base import ScaleShape
 from bnp_dask.observation.describing import Axis, Estimate, Estimates, Names, each, vector
 from bnp_dask.observation.interface.drawing import student_draws
 from bnp_dask.observation.interface.equality import compared_by_settings
-from bnp_dask.observation.priors import LOG_2PI, check_dense, default_variance, resolution, rounding_variance, width
+from bnp_dask.observation.priors import (
+    LOG_2PI,
+    check_dense,
+    default_variance,
+    known,
+    resolution,
+    rounding_variance,
+    width,
+)
 from bnp_dask.observation.ranges import require_scale, require_spread
 
 
@@ -96,7 +104,7 @@ class ZeroMeanGaussian:
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        return {"packed": n_packed(len(self.B))}
+        return {"packed": n_packed(len(self._prior.B))}
 
     def with_prior(self, survey: Survey) -> Self:
         require_spread(survey, about_zero=True)
@@ -111,14 +119,15 @@ class ZeroMeanGaussian:
         return replace(self, nu=nu, B=scale, grain=resolution(self.grain, survey))
 
     def check(self, batch: Batch) -> None:
-        check_dense(self, batch, width("B", self.B), 0.0, self.B if np.ndim(self.B) == 2 else None)
+        scale = None if self.B is None or np.ndim(self.B) != 2 else self.B
+        check_dense(self, batch, width("B", self.B), 0.0, scale)
 
     def summarize(self, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:
         return {"xx": moment_sums(batch.x, None, resp)[1]}
 
     def global_step(self, summary: Summary) -> WishartParams:
-        d = len(self.B)
-        nu = self.nu + summary["N"]
+        prior = self._prior
+        d, nu = len(prior.B), prior.nu + summary["N"]
         scale = self._posterior_scale(summary)
         scale, root, log_det = wishart.factor(scale, summary.ids, type(self).__name__)
         precision = nu[:, None, None] * matmul(root.transpose(0, 2, 1), root)
@@ -130,7 +139,8 @@ class ZeroMeanGaussian:
 
     def _posterior_scale(self, summary: Summary) -> np.ndarray:
         """B of the posterior, ``(K, D, D)``: prior + second moments + variance of rounding."""
-        scale = self.B + unpack(summary["xx"], len(self.B))
+        prior = self._prior.B
+        scale = prior + unpack(summary["xx"], len(prior))
         variance = rounding_variance(self.grain)
         if variance is not None:
             scale += np.maximum(summary["N"], 0.0)[:, None, None] * np.diag(variance)
@@ -142,19 +152,19 @@ class ZeroMeanGaussian:
         return 0.0 if variance is None else matmul(theta[:, 1:], pack(np.diag(variance)))
 
     def evidence(self, summary: Summary) -> np.ndarray:
-        scale = self._posterior_scale(summary)
+        prior, scale = self._prior, self._posterior_scale(summary)
         log_det = wishart.log_dets(scale, summary.ids, type(self).__name__)
-        return wishart.log_evidence(summary["N"], self.nu + summary["N"], log_det, self.nu, self.B)
+        return wishart.log_evidence(summary["N"], prior.nu + summary["N"], log_det, prior.nu, prior.B)
 
     def at_mode(self, params: WishartParams) -> WishartParams:
-        d = len(self.B)
+        d = len(self._prior.B)
         theta = params.theta.copy()
         theta[:, 0] = 0.5 * (d * log(params.nu) - params.log_det - d * LOG_2PI) + self._rounding_loss(theta)
         return replace(params, theta=theta)
 
     def at_draw(self, params: WishartParams, rng: np.random.Generator) -> WishartParams:
         drawn = wishart.draw_precisions(params.B, params.nu, rng)
-        level = -0.5 * (drawn.log_det + len(self.B) * LOG_2PI)
+        level = -0.5 * (drawn.log_det + len(self._prior.B) * LOG_2PI)
         theta = np.concatenate([level[:, None], quadratic_coefficients(drawn.precision)], axis=1)
         theta[:, 0] += self._rounding_loss(theta)
         spread = np.sqrt(np.diagonal(drawn.covariance, axis1=1, axis2=2))
@@ -175,7 +185,7 @@ class ZeroMeanGaussian:
         return wishart.without_scale(params, screened)
 
     def forms(self, params: WishartParams) -> Forms:
-        d = len(self.B)
+        d = len(self._prior.B)
         return Forms(np.zeros(d), np.zeros((len(params.nu), d)), params.B, params.nu, params.theta[:, 0])
 
     def score(self, params: WishartParams, summary: Summary) -> np.ndarray:
@@ -183,13 +193,15 @@ class ZeroMeanGaussian:
         return params.theta[:, 0] * summary["N"] + quadratic
 
     def kl(self, params: WishartParams) -> np.ndarray:
-        return wishart.wishart_kl(params.nu, params.log_det, self.nu, self.B, params.theta[:, 1:])
+        prior = self._prior
+        return wishart.wishart_kl(params.nu, params.log_det, prior.nu, prior.B, params.theta[:, 1:])
 
     def log_prior(self, params: WishartParams) -> np.ndarray:
         """``nu/2 log|Lam| - tr(B Lam)/2``: the density with respect to ``|Lam|^(-(D + 1)/2) dLam``, of which the
         point estimate of :meth:`at_mode` is the mode."""
-        log_det = len(self.B) * log(params.nu) - params.log_det
-        return 0.5 * self.nu * log_det + matmul(params.theta[:, 1:], pack(self.B))
+        prior = self._prior
+        log_det = len(prior.B) * log(params.nu) - params.log_det
+        return 0.5 * prior.nu * log_det + matmul(params.theta[:, 1:], pack(prior.B))
 
     def draw(self, params: WishartParams, place: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         return student_draws(params.B, params.nu, np.ones(len(params.nu)), place, rng)
@@ -197,19 +209,21 @@ class ZeroMeanGaussian:
     def best_joint(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
         """Log likelihood plus log prior of each atom at the point estimate of a cluster that holds it alone, ``(n,)``
         nats, and the size of the terms that it is a sum of."""
-        return wishart.best_joint(batch.x, None, self.nu, wishart.with_rounding(self.B, self.grain), np.inf)
+        prior = self._prior
+        return wishart.best_joint(batch.x, None, prior.nu, wishart.with_rounding(prior.B, self.grain), np.inf)
 
     @property
     def learns_by_default(self) -> bool:
         return False
 
     def learned(self, params: WishartParams, used: np.ndarray, start: Self, shape: ScaleShape) -> Self:
-        found = wishart.precisions(params.theta[used, 1:], params.nu[used], params.log_det[used], len(self.B))
-        nu, scale = learned.wishart_settings(found, self.nu, wishart.expected_scale(start.nu, start.B), shape == "full")
+        prior = self._prior
+        found = wishart.precisions(params.theta[used, 1:], params.nu[used], params.log_det[used], len(prior.B))
+        nu, scale = learned.wishart_settings(found, prior.nu, wishart.expected_scale(*start._prior), shape == "full")
         return replace(self, nu=nu, B=scale)
 
     def log_hyperprior(self, start: Self) -> float:
-        return learned.log_wishart_hyperprior(self.nu, self.B, wishart.expected_scale(start.nu, start.B))
+        return learned.log_wishart_hyperprior(*self._prior, wishart.expected_scale(*start._prior))
 
     def estimates(self, params: WishartParams, names: Names) -> Estimates:
         square = (Axis("feature", names), Axis("feature", names))
@@ -224,9 +238,20 @@ class ZeroMeanGaussian:
 
     def log_predictive(self, params: WishartParams, batch: Batch) -> np.ndarray:
         """Student t with nu - D + 1 degrees of freedom."""
-        d = len(self.B)
+        d = len(self._prior.B)
         out = np.empty((batch.n_atoms, len(params.nu)))
         for k in range(len(params.nu)):
             squares = whitened_squares(batch.x, None, wishart.root(params.B[k]))
             out[:, k] = wishart.student_log_density(squares, params.nu[k], params.log_det[k], 1.0, d)
         return out
+
+    @property
+    def _prior(self) -> _Prior:
+        return _Prior(nu=float(known("nu", self.nu)), B=known("B", self.B))
+
+
+class _Prior(NamedTuple):
+    """Settings that are all known: ``B (D, D)``."""
+
+    nu: float
+    B: np.ndarray
