@@ -25,11 +25,15 @@ class Allocation(Protocol):
     The verbs of its local step are those that its structure asks for: see :mod:`bnp_dask.structure.verbs`.
     """
 
-    structure: Structure
-    """How atoms hang together: ``Independent()``, ``Groups()`` or ``Chains()``."""
+    @property
+    def structure(self) -> Structure:
+        """How atoms hang together: ``Independent()``, ``Groups()`` or ``Chains()``."""
+        ...
 
-    nonparametric: bool
-    """Whether the number of clusters is unbounded, so that moves learn it."""
+    @property
+    def nonparametric(self) -> bool:
+        """Whether the number of clusters is unbounded, so that moves learn it."""
+        ...
 
     @property
     def fields(self) -> Mapping[str, Field]:

@@ -164,7 +164,7 @@ def _plain_warnings() -> Iterator[None]:
 
 def _options(parser: argparse.ArgumentParser) -> set[str]:
     """Option names of a parser and of its commands."""
-    found = set()
+    found: set[str] = set()
     for action in parser._actions:
         found.update(action.option_strings)
         if isinstance(action, argparse._SubParsersAction):

@@ -81,13 +81,13 @@ def train_command(args: argparse.Namespace) -> None:
         job = with_laps(job, args.laps)
     if args.store is not None:
         job = with_store(job, args.store)
-    args.rundir = job.store
-    if job.store is None:
+    args.rundir = store = job.store
+    if store is None:
         say("no 'store' is given: nothing will be kept of this run, and it cannot be resumed", args.quiet)
-    begun = job.store is not None and RunStore.has_begun(job.store)
-    if begun and not args.resume and read_note(job.store, JOB_NAME) is not None:
+    begun = store is not None and RunStore.has_begun(store)
+    if store is not None and begun and not args.resume and read_note(store, JOB_NAME) is not None:
         raise StoreError(
-            f"{job.store} holds a run already: go on with 'bnp-dask resume {_shown(job.store)}', or choose another "
+            f"{store} holds a run already: go on with 'bnp-dask resume {_shown(store)}', or choose another "
             "directory with --store"
         )
     # one that was begun without a job file, in Python, may be the same run

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -14,7 +14,10 @@ from bnp_dask.errors import DataError, SettingError, nearest
 from bnp_dask.inputs.levels import Levels
 from bnp_dask.inputs.settings import one_of, positive_number, whole_number
 
-GAPS = ("refuse", "cut", "ignore")
+Gaps = Literal["refuse", "cut", "ignore"]
+"""What a gap in the order column does."""
+
+GAPS: tuple[Gaps, ...] = ("refuse", "cut", "ignore")
 
 OPTIONAL: Mapping[str, Any] = MappingProxyType({"optional": True})
 """Metadata of fields about names: files leave them out while they are None, as versions without names wrote them."""
@@ -39,11 +42,11 @@ class Cutting:
     """
 
     cut: int | None = None
-    gaps: str = "refuse"
+    gaps: Gaps = "refuse"
     step: float | None = None
 
     @staticmethod
-    def of(cut: int | None, gaps: str | None, step: float | None, order: str | None) -> Cutting:
+    def of(cut: int | None, gaps: Gaps | None, step: float | None, order: str | None) -> Cutting:
         """From the arguments of :func:`bnp_dask.as_source`; SettingError for values that say nothing."""
         if cut is not None:
             whole_number("cut", cut, 1, what="None, or the most rows of a block, a whole number")

@@ -219,7 +219,8 @@ def _decode(spec: Spec, arrays: Mapping[str, np.ndarray], classes: Registry) -> 
             return {str(k): _decode(v, arrays, classes) for k, v in spec["$map"]}
         if kind == "$csr":
             parts = {n: _array(spec["$csr"][n], arrays) for n in ("data", "indices", "indptr")}
-            return from_parts(**parts, shape=tuple(int(n) for n in spec["shape"]), name="a sparse matrix")
+            n_rows, n_columns = (int(n) for n in spec["shape"])
+            return from_parts(**parts, shape=(n_rows, n_columns), name="a sparse matrix")
         if kind == "$float":
             return float(spec["$float"])
         if kind == "$scalar":
@@ -260,7 +261,7 @@ def _is_written(field: Field[Any], value: Any) -> bool:
 
 
 def _default(field: Field[Any]) -> Any:
-    return field.default_factory() if field.default is MISSING else field.default
+    return field.default if field.default_factory is MISSING else field.default_factory()
 
 
 def _required(field: Field[Any]) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
+from scipy import sparse
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.registry import register
@@ -197,7 +198,7 @@ def sample_topics(
     The counts ``known (V, J)`` of topics that exist count beside those of the tokens, and stay: J topics come first,
     and of those that the settings ask for as many as are left are new.
     """
-    x, k = batch.x.tocsr(), cast(int, settings.n_clusters)
+    x, k = sparse.csr_array(batch.x), cast(int, settings.n_clusters)
     times = np.ones(x.shape[0]) if batch.weights is None else np.asarray(batch.weights, np.float64)
     if x.data.sum() > MOST_TOKENS:
         raise DataError(

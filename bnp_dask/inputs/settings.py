@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -31,7 +31,7 @@ LEAST_RATE, MOST_RATE = 1e-120, 1e120
 """Range of the rate of a Gamma prior, one over counts: by default a pseudo-count over the mean of counts."""
 
 
-def is_whole(value: object) -> bool:
+def is_whole(value: object) -> TypeGuard[int | np.integer[Any]]:
     """Whether this is a whole number; True and False are none."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 

@@ -161,7 +161,7 @@ class AutoRegressiveGaussian:
 
     def _reach(self) -> np.ndarray | None:
         """Squared size, ``(2 D,)``, from which a row's quadratic forms may become too large; None without a prior."""
-        if self.B is None or self.V is None or np.ndim(self.M) != 2:
+        if self.B is None or self.V is None or self.M is None or np.ndim(self.M) != 2:
             return None
         scale, steps = np.diagonal(known("B", self.B)), known("M", self.M)
         with np.errstate(divide="ignore"):
@@ -235,7 +235,7 @@ class AutoRegressiveGaussian:
             out = np.empty((batch.n_atoms, len(params.nu)))
         else:
             out = quadratic_log_lik(z, None, params.theta)
-        for k in np.flatnonzero(params.whiten):
+        for k in np.flatnonzero(params.whiten).tolist():
             squares, leverage = self._squares(params, z, k)
             out[:, k] = params.theta[k, 0] - 0.5 * params.nu[k] * squares + params.spread * leverage
         return out

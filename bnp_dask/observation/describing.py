@@ -87,9 +87,8 @@ def vector(values: np.ndarray, names: Names = None) -> str:
         return ", ".join(f"{name} {v:.3g}" for name, v in zip(names, values, strict=True))
     if len(values) <= SHOWN:
         return "(" + ", ".join(f"{v:.3g}" for v in values) + ")" if len(values) > 1 else f"{values[0]:.3g}"
-    ends = [
-        f"{values[i]:.3g}" + ("" if names is None else f" ({names[i]})") for i in (values.argmin(), values.argmax())
-    ]
+    outermost = (int(values.argmin()), int(values.argmax()))
+    ends = [f"{values[i]:.3g}" + ("" if names is None else f" ({names[i]})") for i in outermost]
     return f"{ends[0]} .. {np.median(values):.3g} .. {ends[1]}"
 
 

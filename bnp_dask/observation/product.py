@@ -75,7 +75,7 @@ class Product:
 
     groups: Mapping[ColumnGroup, Observation] | Iterable[tuple[ColumnGroup, Observation]]
     n_features: int | None = None
-    places: tuple[str, ...] | None = field(default=None, metadata=OPTIONAL)
+    places: tuple[Key, ...] | None = field(default=None, metadata=OPTIONAL)
     others: Literal["ignore"] | None = field(default=None, metadata=OPTIONAL)
 
     @classmethod
@@ -186,7 +186,8 @@ class Product:
         return {f"{i}.{dim}": size for i, part in enumerate(self.parts) for dim, size in part.sizes.items()}
 
     def with_columns(self, names: Sequence[str] | None) -> Self:
-        groups, places = [], []
+        groups: list[tuple[Key, Observation]] = []
+        places: list[Key] = []
         for key, part in self._pairs:
             place = resolve(key, names)
             if isinstance(part, NamingObservation):

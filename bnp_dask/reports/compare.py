@@ -121,6 +121,7 @@ def compare(
     SettingError
         There is no run, or one is none of these.
     """
+    named: dict[str, Subject | Mapping[str, Subject]]
     if len(runs) == 1 and isinstance(runs[0], Mapping):
         named = {str(name): run for name, run in runs[0].items()}
     else:

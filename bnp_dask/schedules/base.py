@@ -59,10 +59,20 @@ class Step:
 class Schedule(Protocol):
     """In which order batches are visited and when global steps are taken."""
 
-    laps: int
-    window: int
-    decides_moves: bool
-    """Whether it has an exact objective, with which moves are decided."""
+    @property
+    def laps(self) -> int:
+        """Passes over the data, at most."""
+        ...
+
+    @property
+    def window(self) -> int:
+        """Batches that are on the way at a time."""
+        ...
+
+    @property
+    def decides_moves(self) -> bool:
+        """Whether it has an exact objective, with which moves are decided."""
+        ...
 
     def run(self, work: Work, state: State) -> Iterator[Step]:
         """Go on from ``state`` until it is finished, changing it in place."""

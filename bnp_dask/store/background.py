@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -29,7 +29,7 @@ class Behind:
         store: RunStore,
         state: Mapping[str, Any],
         arrays: Mapping[str, np.ndarray],
-        history: list[dict[str, Any]],
+        history: Sequence[Mapping[str, Any]],
         listing: Listing,
         parts: Iterable[Part] = (),
         constant: Callable[[str], bool] = nothing,

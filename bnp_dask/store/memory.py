@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +83,7 @@ class MemoryStore:
         self,
         state: Mapping[str, Any],
         arrays: Mapping[str, np.ndarray],
-        history: list[dict[str, Any]],
+        history: Sequence[Mapping[str, Any]],
         listing: Listing,
     ) -> None:
         """Nothing is saved; older summaries than those of the ``listing`` are forgotten."""

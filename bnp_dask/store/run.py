@@ -7,7 +7,7 @@ import json
 import os
 import warnings
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -212,7 +212,7 @@ class RunStore:
         self,
         state: Mapping[str, Any],
         arrays: Mapping[str, np.ndarray],
-        history: list[dict[str, Any]],
+        history: Sequence[Mapping[str, Any]],
         listing: Listing,
         parts: Iterable[Part] = (),
     ) -> None:
@@ -226,7 +226,7 @@ class RunStore:
         self,
         state: Mapping[str, Any],
         arrays: Mapping[str, np.ndarray],
-        history: list[dict[str, Any]],
+        history: Sequence[Mapping[str, Any]],
         listing: Listing,
         parts: Iterable[Part] = (),
         constant: Callable[[str], bool] = nothing,

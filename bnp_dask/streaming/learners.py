@@ -287,7 +287,7 @@ def gibbs_any(
     z, logs, k, first = np.full(atoms.n_atoms, NONE), 0.0, known, len(uniform) - len(labels)
     kept = np.zeros(known + (len(labels) + 1) * atoms.n_atoms, np.bool_)
     for sweep, numbers in enumerate(uniform):
-        for i in np.flatnonzero(weights):
+        for i in np.flatnonzero(weights).tolist():
             old, before = int(z[i]), None
             if old != NONE:
                 before = places.take_out(i, old)

@@ -76,7 +76,8 @@ def unions(model: Model, total: Summary, least: float, concerned: np.ndarray) ->
         if gain[m] <= least:
             break
         if not pair & taken:
-            out.append((*sorted(pair), float(gain[m])))
+            low, high = sorted(pair)
+            out.append((low, high, float(gain[m])))
             taken |= pair
     return out
 

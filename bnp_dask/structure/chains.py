@@ -205,16 +205,16 @@ class ChainRun:
         concerned = tile if len(block.steps) == tile.n_atoms else tile.take(block.steps)
         params = self.trial.beliefs.observation
         log_lik = self.model.observation.expected_log_lik(params, concerned)
-        shares = share_block(offsets, weights, block, shifted(log_lik, concerned)[0], *self.potentials)
+        given = share_block(offsets, weights, block, shifted(log_lik, concerned)[0], *self.potentials)
         rows = state.row_weights[:, None]
-        mass = shares.mass * rows
+        mass = given.mass * rows
         lost = merge_losses(chains, offsets, weights, [donors])[0] if len(donors) > 1 else 0.0
         firsts = offsets[:-1][np.diff(offsets) > 0]
-        values = {"M": shares.pairs, "start": mass[firsts].sum(axis=0), "H": np.asarray(shares.gain[0] - lost)}
+        values = {"M": given.pairs, "start": mass[firsts].sum(axis=0), "H": np.asarray(given.gain[0] - lost)}
         found = self.model.summary_of(self.trial.beliefs.ids, concerned, LocalStep(mass[block.steps], values), params)
         share = mass / np.where(block.mass > 0.0, block.mass, 1.0)[:, None]
-        coming = shares.first.sum(axis=1, keepdims=True)
-        enter = shares.first / np.where(coming > 0.0, coming, 1.0)
+        coming = given.first.sum(axis=1, keepdims=True)
+        enter = given.first / np.where(coming > 0.0, coming, 1.0)
         links = self.part.links
         assert links is not None
         links.values["M"][0] += matmul(share[block.steps].T, block.leave[:, self.outside])

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import pickle
+from typing import Protocol
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp, xlogy
 
-from bnp_dask.allocation.base import Allocation, PointAllocation
+from bnp_dask.allocation.base import Allocation, Params, PointAllocation
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.kernels.mixture.resp import cluster_sums
 from bnp_dask.structure.steps import LocalStep
+from bnp_dask.structure.verbs import MixtureAllocation
 from bnp_dask.testing.parts import (
     NO_PAIRS,
     assert_stationary_maximum,
@@ -22,13 +24,17 @@ from bnp_dask.testing.parts import (
 )
 
 
+class Mixture(Allocation, MixtureAllocation, Protocol):
+    """Allocation model of independent atoms, with the verbs of its local step."""
+
+
 class AllocationSuite:
     """Tests of one allocation model of independent atoms.  Subclass as ``TestSomething``, give :meth:`model`."""
 
     n_atoms = 50
     n_clusters = 5
 
-    def model(self, top: int | None = None) -> Allocation:
+    def model(self, top: int | None = None) -> Mixture:
         """The model, keeping ``top`` clusters per atom."""
         raise NotImplementedError
 
@@ -45,7 +51,9 @@ class AllocationSuite:
         values = {"N": np.asarray(n, np.float64), **{name: np.zeros(shape) for name, shape in shapes.items()}}
         return Summary(np.arange(len(n)), {"N": Field(("cluster",)), **model.fields}, values)
 
-    def stepped(self, top: int | None, weighted: bool, pairs: np.ndarray = NO_PAIRS):
+    def stepped(
+        self, top: int | None, weighted: bool, pairs: np.ndarray = NO_PAIRS
+    ) -> tuple[Mixture, Params, np.ndarray, np.ndarray, LocalStep]:
         """Model, parameters, log likelihoods, weights and the local step on them."""
         rng = np.random.default_rng(3)
         model = self.model(top)

@@ -118,8 +118,8 @@ class ObservationSuite:
                 assert np.isfinite(value.values).all(), name
                 for axis, size in zip(value.axes, value.values.shape[1:], strict=True):
                     assert axis.labels is None or len(axis.labels) == size, f"{name}: a label for each entry"
-                    told = known is not None and axis.labels is not None
-                    assert not told or all(label.startswith(tuple(names)) for label in axis.labels), name
+                    if known is not None and axis.labels is not None:
+                        assert all(label.startswith(tuple(names)) for label in axis.labels), name
             assert model.describe(params, 1, known)
         assert "column " in model.describe(params, 1, names)
 

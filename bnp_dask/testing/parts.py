@@ -60,7 +60,7 @@ def assert_stationary_maximum(objective: Any, best: Summary, other: Summary) -> 
 
 
 def to_dense(resp: Resp) -> np.ndarray:
-    return resp.to_dense() if isinstance(resp, SparseResp) else resp
+    return resp if isinstance(resp, np.ndarray) else resp.to_dense()
 
 
 def assert_close(a: Summary, b: Summary) -> None:

@@ -85,5 +85,5 @@ def filled_in(
         init = begun.init(init)
         moves = begun.moves() if moves is None else moves
         schedule = begun.schedule(schedule)
-    schedule = Memoized() if schedule is None else schedule
-    return model, init, schedule, default_moves(model, schedule) if moves is None else moves
+    visits: Schedule = Memoized() if schedule is None else schedule
+    return model, init, visits, default_moves(model, visits) if moves is None else moves

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.core.rows import Row, Rows
+from bnp_dask.data.base import Source
 from bnp_dask.data.skipping import CheckedSource
 from bnp_dask.execute.heap import Heap
 from bnp_dask.initialize import InitContext, Initialization
@@ -239,7 +240,9 @@ class OneRun:
             survey = without(work.survey, list(lost)) if lost else work.survey
             try:
                 rng, drafts = work.rng(0, "init"), self.memo.drafts if isinstance(self.memo, RunStore) else None
-                source = CheckedSource(work.source, work.survey.checksums, work.unread)
+                source: Source = work.source
+                if work.unread is not None:
+                    source = CheckedSource(source, work.survey.checksums, work.unread)
                 context = InitContext(work.model, source, survey, work.executor, rng, drafts)
                 state = State.start(work.model, self.init.start(context), work.source.n_batches)
             except Exception:

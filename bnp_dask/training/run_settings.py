@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -96,7 +97,7 @@ class RunParts:
 
 
 def open_store(
-    path: str | Path | None, resume: bool, parts: RunParts, job: str | None, room: int
+    path: str | os.PathLike[str] | None, resume: bool, parts: RunParts, job: str | None, room: int
 ) -> RunStore | MemoryStore:
     """Where a run is kept.  One that has not begun is gone on with if it is the same, and else replaced.
 
@@ -128,7 +129,7 @@ def open_store(
     return RunStore.create(path, settings, notes)
 
 
-def _differs(old: dict[str, Any], new: dict[str, Any], path: str | Path) -> StoreError | None:
+def _differs(old: dict[str, Any], new: dict[str, Any], path: str | os.PathLike[str]) -> StoreError | None:
     """The error for a run that is not the one which is wanted; None where it is."""
 
     def comparable(settings: dict[str, Any]) -> dict[str, Any]:
@@ -173,7 +174,7 @@ def _rule_of(memo: RunStore | MemoryStore) -> str | None:
     return memo.settings.get(_RULE) if isinstance(memo, RunStore) else PRIOR_RULE
 
 
-def _other(path: str | Path, name: str, old: Any, new: Any) -> StoreError:
+def _other(path: str | os.PathLike[str] | Key, name: str, old: Any, new: Any) -> StoreError:
     what = "the data changed" if name in (*DATA, *SURVEYED) else "settings differ"
     place, ours, theirs = first_difference(name, old, new)
     place = place.replace(".fields", "").replace("model[0]", "model").replace("init[0]", "init")
@@ -194,7 +195,7 @@ class Begun:
     settings: Mapping[str, Any]
 
     @classmethod
-    def at(cls, store: str | Path | None, resume: bool) -> Begun | None:
+    def at(cls, store: str | os.PathLike[str] | None, resume: bool) -> Begun | None:
         """The run in a directory, if there is one and it is to be resumed."""
         if store is None or not resume or not RunStore.exists(store):
             return None

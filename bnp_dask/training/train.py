@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -66,7 +66,7 @@ def train(
     schedule: Schedule | None = None,
     moves: Sequence[Move] | None = None,
     client: Client | Executor | str | None = None,
-    store: str | Path | None = None,
+    store: str | os.PathLike[str] | None = None,
     resume: bool = False,
     callbacks: Sequence[Callback] = (),
     rng: int | np.random.SeedSequence | np.random.Generator | np.random.RandomState | None = 0,

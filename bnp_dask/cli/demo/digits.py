@@ -17,7 +17,7 @@ from bnp_dask.initialize import BregmanKMeans
 from bnp_dask.inputs.lines import say
 from bnp_dask.model import Model
 from bnp_dask.observation import Bernoulli
-from bnp_dask.reports.describe import means
+from bnp_dask.observation.describing import estimates_of
 from bnp_dask.schedules import Memoized
 
 LAPS = 60
@@ -54,9 +54,8 @@ def play(stage: Stage) -> Path:
     posterior = result.posterior
     resp = predict(posterior, bits.astype(np.float64), soft=True)
     label = resp.argmax(axis=1)
-    cards = make_cards(
-        posterior.weights, means(posterior.model.observation, posterior.observation), resp, bits, digits.target
-    )
+    probability = estimates_of(posterior.model.observation, posterior.observation, None)["probability"].values
+    cards = make_cards(posterior.weights, probability, resp, bits, digits.target)
     right = sum(np.bincount(digits.target[label == k]).max() for k in np.unique(label))
     say(f"{result.reason}, {result.seconds:.0f} s, {len(cards)} clusters with digits; the largest:")
     say(table(("share", "true digits (never shown to the model)"), [(f"{c.share:.1%}", c.words) for c in cards[:12]]))

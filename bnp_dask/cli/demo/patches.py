@@ -21,7 +21,7 @@ from bnp_dask.initialize import BregmanKMeans
 from bnp_dask.inputs.lines import say
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation import ZeroMeanGaussian
-from bnp_dask.reports.describe import covariance
+from bnp_dask.observation.describing import estimates_of
 from bnp_dask.schedules import Memoized
 
 SIDE = 8
@@ -135,7 +135,7 @@ def label_image(posterior: Posterior, photograph: np.ndarray) -> np.ndarray:
 def look_at(posterior: Posterior) -> list[Look]:
     """What each cluster looks like, in the order of the posterior."""
     n = posterior.n_clusters
-    matrices = [covariance(posterior.model.observation, posterior.observation, k) for k in range(n)]
+    matrices = estimates_of(posterior.model.observation, posterior.observation, None)["covariance"].values
     contrast = np.array([np.sqrt(np.trace(c) / len(c)) for c in matrices])
     # contrasts are spread over three orders of magnitude: brightness follows their logarithm
     brightness = np.clip(0.12 + 0.88 * np.log(contrast / 0.004) / np.log(0.2 / 0.004), 0.12, 1.0)

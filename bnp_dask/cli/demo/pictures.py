@@ -43,8 +43,8 @@ def patches_picture(
         Of the run.
     """
     figure = new_figure(13.0, 11.4)
-    figure.get_layout_engine().set(w_pad=0.05, h_pad=0.05)
-    top, middle, bottom = figure.subfigures(3, 1, height_ratios=(4.1, 4.9, 2.4))
+    figure.set_layout_engine("constrained", w_pad=0.05, h_pad=0.05)
+    top, middle, bottom = figure.subfigures(3, 1, squeeze=False, height_ratios=(4.1, 4.9, 2.4)).flat
     top.suptitle(
         "Two photographs, and the cluster of every 8x8 patch: hue is the direction of edges (grey: none), "
         "brightness the contrast",
@@ -121,8 +121,8 @@ def digits_picture(path: Path, cards: Sequence[Card], history: History, title: s
     columns = 8
     rows = -(-len(cards) // columns)
     figure = new_figure(13.0, 1.25 * rows + 3.2)
-    figure.get_layout_engine().set(w_pad=0.06, h_pad=0.06)
-    top, bottom = figure.subfigures(2, 1, height_ratios=(1.25 * rows + 0.6, 2.4))
+    figure.set_layout_engine("constrained", w_pad=0.06, h_pad=0.06)
+    top, bottom = figure.subfigures(2, 1, squeeze=False, height_ratios=(1.25 * rows + 0.6, 2.4)).flat
     top.suptitle(title, fontsize=12, color=INK)
     grid = np.atleast_2d(top.subplots(rows, columns))
     for ax in grid.flat:

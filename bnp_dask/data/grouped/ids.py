@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
-from bnp_dask.core.columns import WHOLE, Columns, Cutting, Roles
+from bnp_dask.core.columns import WHOLE, Columns, Cutting, Gaps, Roles
 from bnp_dask.core.location import Location
 from bnp_dask.data.base import Source
 from bnp_dask.data.batching import PIECE_BYTES, check_dtype, check_matrix
@@ -98,7 +98,7 @@ class RowSettings:
     weights: Any
     groups: Any
     order: str | None
-    gaps: Literal["refuse", "cut", "ignore"] | None
+    gaps: Gaps | None
     step: float | None
     cut: int | None
 
@@ -109,10 +109,12 @@ class RowSettings:
         if not (isinstance(groups, str) and not groups.endswith(".npy")):
             return replace(self, weights=weights, groups=groups)
         order = roles.order if self.order is None else self.order
-        said = {"gaps": self.gaps, "step": self.step} if order is not None else {}
-        before: Any = asdict(roles.cutting)
-        cutting = {n: before[n] if value is None else value for n, value in {**said, "cut": self.cut}.items()}
-        return replace(self, weights=weights, groups=groups, order=order, **cutting)
+        gaps, step, before = self.gaps, self.step, roles.cutting
+        if order is not None:
+            gaps = before.gaps if gaps is None else gaps
+            step = before.step if step is None else step
+        cut = before.cut if self.cut is None else self.cut
+        return replace(self, weights=weights, groups=groups, order=order, gaps=gaps, step=step, cut=cut)
 
 
 # -- arrays ------------------------------------------------------------------------------------------------------
@@ -142,7 +144,7 @@ def from_list(
 
 
 def grouped(
-    source: Rows,
+    source: Source,
     offsets: Any,
     batch_size: int | None,
     weights: np.ndarray | NpyFile | None = None,

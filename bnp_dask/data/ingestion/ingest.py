@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import DTypeLike
 from scipy import sparse
 
 from bnp_dask.core.columns import Columns, Cutting
@@ -280,7 +281,7 @@ def _chain(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
 def _write_rows(plan: _Plan, pieces: Iterator[tuple[Piece, float]], sample: np.ndarray) -> IngestReport:
     name = plan.given.location.name
     projection = _projection(plan, sample.shape[1])
-    usual = np.float32 if plan.given.format == "images" else sample.dtype
+    usual: DTypeLike = np.float32 if plan.given.format == "images" else sample.dtype
     usual = np.float64 if projection is not None else usual
     try:
         kind = np.dtype(usual if plan.dtype is None else plan.dtype)
@@ -344,8 +345,8 @@ def _convert(x: np.ndarray, kind: np.dtype, name: str, row: int) -> np.ndarray:
     with np.errstate(invalid="ignore", over="ignore"):
         out = x.astype(kind)
     with np.errstate(invalid="ignore"):
-        changed = np.argwhere(out.astype(x.dtype) != x) if x.dtype.kind in "iu" and kind.kind == "f" else ()
-    if len(changed):
+        changed = np.argwhere(out.astype(x.dtype) != x) if x.dtype.kind in "iu" and kind.kind == "f" else None
+    if changed is not None and len(changed):
         at = changed[0]
         raise DataError(
             f"{name}: dtype {kind} cannot hold {x[tuple(at)]} (row {row + at[0]}, column {at[1]}); store as {x.dtype}, "

@@ -74,8 +74,10 @@ def frame_batch(
         x = np.empty((len(frame), len(columns)))
         for i, (column, own) in enumerate(zip(columns, levels, strict=True)):
             values = frame[column]
-            numbers = own is None
-            x[:, i] = values.to_numpy(np.float64, na_value=np.nan) if numbers else codes(values, own, name, str(column))
+            if own is None:
+                x[:, i] = values.to_numpy(np.float64, na_value=np.nan)
+            else:
+                x[:, i] = codes(values, own, name, str(column))
     held = None
     if weights is not None:
         held = check_weights(frame[weights].to_numpy(dtype=np.float64, na_value=np.nan), len(frame), name)

@@ -119,10 +119,7 @@ def state_from_saved(
         for i, (name, donors, focus, rest) in enumerate(numbers["trials"])
     ]
     proposals = tuple(_proposal_from_json(p) for p in numbers["proposals"])
-    splits = {
-        b: Split(**{name: tuple(v) if isinstance(v, list) else v for name, v in split.items()})
-        for b, split in numbers["splits"]
-    }
+    splits = {b: Split(**_with_tuples(split)) for b, split in numbers["splits"]}
     gather = _gather_from_json(*numbers["gather"])
     failures = {(kind, tuple(t)): tuple(counts) for kind, t, counts in numbers["failures"]}
     sweeps = {t: Sweep(tuple(r), summary(f"sweep{t}"), *rest) for t, r, *rest in numbers["sweeps"]}
@@ -202,7 +199,12 @@ def _edit_from_json(saved: list[Any]) -> Edit:
         raise StoreError(
             f"the checkpoint holds a change of clusters of an unknown kind, {name!r}; it needs a newer version"
         )
-    return EDITS[name](**{key: tuple(v) if isinstance(v, list) else v for key, v in values.items()})
+    return EDITS[name](**_with_tuples(values))
+
+
+def _with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields read from JSON, which knows lists alone."""
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
 
 
 def _gather_from_json(targets: list[int], limits: list[int] | int) -> Gather:

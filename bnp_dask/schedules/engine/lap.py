@@ -114,9 +114,9 @@ def together(state: State, visits: Sequence[tuple[int, Visit]], is_new: bool) ->
     """
     groups: list[list[tuple[int, Visit]]] = []
     for batch, found in visits:
-        for group in groups if is_new and found.newborn is not None else ():
+        for group in groups if is_new else ():
             first = group[0][1]
-            if first.split != found.split or first.newborn is None:
+            if first.split != found.split or first.newborn is None or found.newborn is None:
                 continue
             newborn = matched(state.model, first.newborn, found.newborn)
             if newborn is not None:

@@ -88,7 +88,8 @@ def _better(model: Model, value: Summary) -> Model:
     params = model.observation_step(value)
     now = _worth(model, params, value)
     for _ in range(UPDATES):
-        observation = cast(LearningObservation, model.observation)
+        observation = model.observation
+        assert isinstance(observation, LearningObservation)
         reference = cast(Any, model.reference)
         try:
             found = replace(model, observation=observation.learned(params, used, reference, scale_shape(model)))

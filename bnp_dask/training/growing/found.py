@@ -122,10 +122,10 @@ class Found:
             own["source"] = number
             rows.append(own)
             name = given.source.name if given.piece.item is None else given.piece.name
-            facts = {"place": given.piece.place, "name": name, "n_batches": len(own)}
+            facts: dict[str, Any] = {"place": given.piece.place, "name": name, "n_batches": len(own)}
             facts |= {"fingerprint": fingerprint_of(given.source), "content": contents_of(given, looked)[0]}
             facts |= {"batch_size": given.batch_size, "weights": given.weights}
-            more = {"files": given.files, "item": given.piece.item}
+            more: dict[str, Any] = {"files": given.files, "item": given.piece.item}
             if given.placed is not None and widens(self.base.model):
                 more["n_words"] = n_words(given.placed.base)
             pieces.append({**facts, **{name: value for name, value in more.items() if value is not None}})
@@ -155,7 +155,7 @@ def look_for_new(
             had.append(piece.name)
             continue
         MemoryPlan(executor.memory_limit).require_batches(source)
-        words_then = None if piece.place in forgotten else dict(places).get(piece.place)
+        words_then = None if piece.place is None or piece.place in forgotten else dict(places).get(piece.place)
         with naming(piece):
             one, looked = _looked_at(run, base, one, executor, new_words, words_then)
             contents = contents_of(one, looked)

@@ -267,15 +267,23 @@ def _first_data(store: RunStore, begun: Begun, checkpoint: Checkpoint, base: Pos
 
 
 def _opened(
-    place: str, batch_size: int | None, weights: Any, columns: Any, name: str, n_batches: int, *facts: Any
+    place: str,
+    batch_size: int | None,
+    weights: Any,
+    columns: Any,
+    name: str,
+    n_batches: int,
+    n_features: int,
+    is_sparse: bool,
 ) -> Source:
     """Data opened again; what stands in their place where they are gone, or cut otherwise."""
     try:
         source = as_source(place, batch_size=batch_size, weights=weights, columns=columns)
     except BnpDaskError as error:
-        return Absent(name, n_batches, *facts, why=str(error))
+        return Absent(name, n_batches, n_features, is_sparse, str(error))
     if source.n_batches != n_batches:
-        return Absent(name, n_batches, *facts, why=f"it had {n_batches} batches, and has {source.n_batches} now")
+        why = f"it had {n_batches} batches, and has {source.n_batches} now"
+        return Absent(name, n_batches, n_features, is_sparse, why)
     return source
 
 
@@ -369,7 +377,13 @@ def clusters_of(posterior: Posterior) -> dict[str, Any]:
 def _note_first(run: GrowingRun) -> None:
     """Write down what ``train`` left as version 0."""
     save(run.base, run.versions.posterior(0))
-    facts = {"before": None, "checkpoint": run.checkpoint.number, "pieces": [], "moves": [], "fresh": None}
+    facts: dict[str, Any] = {
+        "before": None,
+        "checkpoint": run.checkpoint.number,
+        "pieces": [],
+        "moves": [],
+        "fresh": None,
+    }
     run.versions.write(0, {**facts, **clusters_of(run.base)})
 
 

@@ -134,7 +134,7 @@ class Known:
 
     def has_place(self, piece: Piece, fingerprint: Any) -> bool:
         """Whether a piece is one that the run has, as far as sizes and times of its files tell."""
-        if piece.place not in self.by_place:
+        if piece.place is None or piece.place not in self.by_place:
             return False
         before, content = self.by_place[piece.place]
         # files of a folder that was the first data were compared as a whole

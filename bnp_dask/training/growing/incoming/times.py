@@ -38,7 +38,8 @@ def time_in(text: str) -> float:
     for found in _NAMED.finditer(text):
         year, _, month, day, *clock = found.groups()
         try:
-            moment = datetime.datetime(*map(int, (year, month, day)), *(int(part or 0) for part in clock))
+            hour, minute, second = (int(part or 0) for part in clock)
+            moment = datetime.datetime(int(year), int(month), int(day), hour, minute, second)
         except ValueError:
             continue
         return moment.replace(tzinfo=datetime.UTC).timestamp()
