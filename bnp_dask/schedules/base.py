@@ -61,12 +61,12 @@ class Schedule(Protocol):
 
     @property
     def laps(self) -> int:
-        """Passes over the data, at most."""
+        """Passes over the data at most."""
         ...
 
     @property
     def window(self) -> int:
-        """Batches that are on the way at a time."""
+        """Batches in flight at most."""
         ...
 
     @property
