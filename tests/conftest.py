@@ -38,8 +38,12 @@ def dask_client() -> Iterator[DaskClient]:
 def no_client_left() -> Iterator[None]:
     """A test leaves no current client of Dask's behind: others that name none would compute on its cluster."""
     yield
-    with pytest.raises(ValueError, match="No clients"):
-        default_client()
+    try:
+        left = default_client()
+    except ValueError:
+        return
+    left.close()  # of a test that failed: the next ones shall not fail for it
+    pytest.fail(f"{left} was left as the current client")
 
 
 @pytest.fixture

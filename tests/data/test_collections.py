@@ -12,6 +12,7 @@ from scipy import sparse
 
 from bnp_dask.data import as_source
 from bnp_dask.errors import DataError
+from bnp_dask.execute.local import ANY_PORT
 from tests.data.reading import read_all, rows, weights
 
 X = np.random.default_rng(0).normal(size=(200, 3))
@@ -92,7 +93,8 @@ def test_persisted_here_works_and_on_a_cluster_is_refused_with_the_fix():
     np.testing.assert_array_equal(rows(as_source(da.from_array(X, chunks=(50, 3)).persist(scheduler="synchronous"))), X)
     from distributed import Client
 
-    with Client(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as client:
+    free = {"scheduler_kwargs": {"dashboard_address": ANY_PORT}}  # others may have a dashboard on this machine
+    with Client(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None, **free) as client:
         x = (da.from_array(X, chunks=(200, 3)) + 1).persist()
         with pytest.raises(DataError, match=r"persisted on a cluster.*x.to_zarr"):
             as_source(x).reader(0)
