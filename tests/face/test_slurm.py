@@ -31,7 +31,7 @@ SMALL = ["--nodes=1", "--ntasks-per-node=2", "--mem-per-cpu=1G", "--output=log.t
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A working directory with data, and the programs of this environment before all others."""
-    np.save(tmp_path / "atoms.npy", atoms())
+    np.save(tmp_path / "atoms.npy", atoms(3600))  # 60 batches: long runs outlast a time limit
     (tmp_path / "bin").mkdir()
     for name, words in PROGRAMS.items():
         (tmp_path / "bin" / name).write_text(f'#!/bin/bash\nexec {sys.executable} {words} "$@"\n')
