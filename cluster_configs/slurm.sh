@@ -30,7 +30,8 @@ export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 export DASK_LOGGING__DISTRIBUTED=${DASK_LOGGING__DISTRIBUTED:-warning}
 
 rm -f "$contact" # of the same job before it was queued again
-dask scheduler --scheduler-file "$contact" &
+# any ports, since other jobs may have a scheduler on this node; the log names them
+dask scheduler --port 0 --dashboard-address :0 --scheduler-file "$contact" &
 scheduler=$!
 # a worker that dies is started again; one that the scheduler sends home has ended well.  This shell does for it what
 # Dask's nanny would, without a second Python in memory

@@ -9,7 +9,7 @@ from distributed import Client
 
 from bnp_dask.cli import main
 from bnp_dask.errors import ExecutionError
-from bnp_dask.store import RunStore
+from bnp_dask.store import JOB_NAME, RunStore
 from tests.faults.parts import BOUND, After, Faulty, atoms, bits, go, quiet
 
 STATED = 30.0
@@ -53,8 +53,7 @@ def test_the_command_line_names_its_own_command(tmp_path, monkeypatch, capsys):
     """An error of a lost cluster ends with what to type."""
     from bnp_dask.cli import run
 
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "job.yaml").write_text("{}")
+    RunStore.create(tmp_path / "run", {}, {JOB_NAME: b"{}"}).close()
 
     def lost(args):
         args.rundir = "run"
