@@ -1,13 +1,15 @@
 """Disturbed runs: each ends in the quiet run's bits, or in one line that names the command which then does.
 
-``python -m tests.faults.disturb --runs 100 --seed 0`` needs hours, and root for networks and disks of its own (without,
-these disturbances are left out).  A line for each run goes to stdout; folders of runs that failed are kept and named.
-Exit code 1 when any did.
+``python -m tests.faults.disturb --runs 100 --seed 0`` needs hours, and root for networks and disks of its own
+(without, these disturbances are left out).  ``--minutes 120 --length 4`` is a soak: runs of four times the laps, with
+as many more disturbances, until the time is over.  A line for each run goes to stdout; folders of runs that failed are
+kept and named.  Exit code 1 when any did.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import random
 import re
@@ -50,17 +52,40 @@ NOTHING = "; nothing was saved yet"
 
 @dataclass(frozen=True)
 class Settings:
-    """How a run is disturbed, besides what its seed decides: seconds of pauses, and of a run at most."""
+    """How runs are disturbed: seconds of pauses, seconds of a run at most, and times the laps."""
 
     pause: float
     limit: float
+    length: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A kind of run, its laps, and the disturbances: each begins so many seconds after the run."""
+
+    name: str
+    n_laps: int
+    when: list[tuple[float, str]]
+
+    @classmethod
+    def draw(cls, rng: random.Random, ways: Sequence[str], length: int) -> Plan:
+        """One or two disturbances within the first ten seconds or so, and as often again for each further length."""
+        name = rng.choice(sorted(KINDS))
+        when = []
+        for part in range(length):
+            chosen = [rng.choice(ways)] + ([rng.choice(ways)] if rng.random() < 0.3 else [])
+            when += [(12.0 * part + rng.uniform(1.0, 12.0), way) for way in chosen]
+        return cls(name, LAPS[name] * length, when)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {', '.join(way for _, way in self.when)}"
 
 
 @cache
-def quiet(name: str) -> tuple[Any, ...]:
+def quiet(name: str, n_laps: int) -> tuple[Any, ...]:
     """Bits of the undisturbed run."""
     with tempfile.TemporaryDirectory() as folder:
-        return bits(KINDS[name].train(Path(folder), LAPS[name], client=SerialExecutor()))
+        return bits(KINDS[name].train(Path(folder), n_laps, client=SerialExecutor()))
 
 
 def bits_of(run: Path) -> tuple[Any, ...]:
@@ -130,12 +155,8 @@ def next_words(code: int, said: str, killed: bool, folder: Path) -> list[str]:
     raise Failed(f"no next command in: {errors[0]}")
 
 
-def run_once(seed: int, ways: Sequence[str], settings: Settings, folder: Path) -> str:
+def run_once(plan: Plan, rng: random.Random, settings: Settings, folder: Path) -> str:
     """One disturbed run; what happened."""
-    rng = random.Random(seed)
-    name = rng.choice(sorted(KINDS))
-    chosen = [rng.choice(ways)] + ([rng.choice(ways)] if rng.random() < 0.3 else [])
-    when = [(rng.uniform(1.0, 12.0), way) for way in chosen]
     has_network, has_mounts = not why_no_networks(), os.geteuid() == 0
     with ExitStack() as stack:
         disk = stack.enter_context(small_disk(folder / "disk", has_mounts))
@@ -144,17 +165,17 @@ def run_once(seed: int, ways: Sequence[str], settings: Settings, folder: Path) -
         machines = Machines(folder, N_WORKERS, network)
         stack.callback(machines.close)
         machines.start()
-        job = as_job(name, folder, LAPS[name], machines.file, Path("disk/run"))
+        job = as_job(plan.name, folder, plan.n_laps, machines.file, Path("disk/run"))
         (folder / "job.yaml").write_text(yaml.safe_dump(job))
         began = time.monotonic()
         process = command(["train", "job.yaml"], folder, network)
         stack.callback(process.kill)
         scene = Scene(machines, disk, process, rng, settings.pause)
-        with disturbed(scene, when):
+        with disturbed(scene, plan.when):
             code, said = ended(process, folder, settings.limit)
-        seconds, how = time.monotonic() - began, f"{name}: {', '.join(chosen)} [{' '.join(scene.notes)}]"
+        seconds, how = time.monotonic() - began, f"{plan} [{' '.join(scene.notes)}]"
         if code != 0:
-            words = next_words(code, said, "kill_coordinator" in chosen, folder)
+            words = next_words(code, said, any(way == "kill_coordinator" for _, way in plan.when), folder)
             how += f" -> code {code} after {seconds:.0f} s"
             machines.heal()
             again = command(words, folder, network)
@@ -163,7 +184,7 @@ def run_once(seed: int, ways: Sequence[str], settings: Settings, folder: Path) -
             if code != 0:
                 raise Failed(f"{how}; then {' '.join(words)} ended with code {code}:\n{said}")
             how += f", {words[0]}"
-        if bits_of(folder / "disk" / "run") != quiet(name):
+        if bits_of(folder / "disk" / "run") != quiet(plan.name, plan.n_laps):
             raise Failed(f"{how}: other bits")
         return f"{how} -> quiet bits after {time.monotonic() - began:.0f} s"
 
@@ -172,6 +193,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run many; 0 when all ended as they should."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.disturb", description=__doc__)
     parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--minutes", type=float, help="begin runs for so long, in place of a number of them")
+    parser.add_argument("--length", type=int, default=1, help="times the laps and the disturbances of a run")
     parser.add_argument("--seed", type=int, default=0, help="of the first run; the others follow")
     parser.add_argument("--pause", type=float, default=40.0, metavar="SECONDS", help="for which processes are stopped")
     parser.add_argument("--ways", nargs="+", choices=sorted(WAYS), help="disturbances; default: all that can be made")
@@ -182,19 +205,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for way in sorted(WAYS)
         if not (way in NEEDS_NETWORK and why_no_networks()) and not (way in NEEDS_MOUNT and os.geteuid() != 0)
     ]
-    settings = Settings(args.pause, limit=300.0 + 4.0 * args.pause)
+    settings = Settings(args.pause, args.length * (300.0 + 4.0 * args.pause), args.length)
     count: Counter[str] = Counter()
-    for seed in range(args.seed, args.seed + args.runs):
+    began, seeds = time.monotonic(), itertools.count(args.seed)
+    for seed in seeds if args.minutes else itertools.islice(seeds, args.runs):
+        if args.minutes and time.monotonic() - began > 60.0 * args.minutes:
+            break
+        rng = random.Random(seed)
+        plan = Plan.draw(rng, ways, settings.length)
         folder = Path(tempfile.mkdtemp(prefix=f"disturb-{seed}-"))
         try:
-            how, verdict = run_once(seed, ways, settings, folder), "good"
+            how, verdict = run_once(plan, rng, settings, folder), "good"
         except Exception as error:
             how, verdict = f"{type(error).__name__}: {error}; see {folder}", "FAILED"
-        count[verdict] += 1
+        count.update([verdict, plan.name, *(way for _, way in plan.when)])
         print(f"run {seed} {verdict}: {how}", flush=True)
         if verdict == "good":
             shutil.rmtree(folder, ignore_errors=True)
-    print(f"{sum(count.values())} runs: {dict(count)}")
+    print(f"{count['good'] + count['FAILED']} runs in {(time.monotonic() - began) / 60.0:.1f} minutes: {dict(count)}")
     return int(count["FAILED"] > 0)
 
 
