@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from uuid import uuid4
 
 import dask
+import fsspec
 import pytest
 from distributed import Client, LocalCluster, default_client
 
@@ -44,6 +46,16 @@ def no_client_left() -> Iterator[None]:
         return
     left.close()  # of a test that failed: the next ones shall not fail for it
     pytest.fail(f"{left} was left as the current client")
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    """A run on an object store of its own, in fsspec's memory."""
+    bucket = f"bucket-{uuid4().hex}"
+    yield f"memory://{bucket}/run"
+    fs = fsspec.filesystem("memory")
+    for path in fs.find(f"/{bucket}"):
+        fs.rm_file(path)
 
 
 @pytest.fixture

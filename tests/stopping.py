@@ -1,4 +1,8 @@
-"""Callbacks that end a run early, so that it can be resumed."""
+"""Callbacks that end a run early, so that it can be resumed, and the exception that stands for a kill."""
+
+
+class Killed(BaseException):
+    """A kill: no handler sees it."""
 
 
 class AfterSteps:

@@ -121,7 +121,7 @@ class Batch:
         return replace(self, x=x, weights=weights)
 
     def widened(self, width: int) -> Batch:
-        """The same atoms with columns of zeros behind, ``width`` in all."""
+        """These atoms with columns of zeros behind, ``width`` in all."""
         if width == self.n_features:
             return self
         x: Any = self.x

@@ -15,7 +15,7 @@ from bnp_dask.inputs.levels import Levels
 from bnp_dask.inputs.settings import one_of, positive_number, whole_number
 
 Gaps = Literal["refuse", "cut", "ignore"]
-"""What a gap in the order column does."""
+"""Effects of a gap in the order column."""
 
 GAPS: tuple[Gaps, ...] = ("refuse", "cut", "ignore")
 

@@ -116,10 +116,10 @@ class NamingObservation(Protocol):
 
 @runtime_checkable
 class WideningObservation(Protocol):
-    """What an observation model of counts provides besides if its words may become more; their axis is ``"word"``."""
+    """An observation model of counts whose words may become more; their axis is ``"word"``."""
 
     def with_more_words(self, size: int) -> Self:
-        """The same with ``size`` words, of which the last are new to it."""
+        """The model of ``size`` words, of which the last are new to it."""
         ...
 
 

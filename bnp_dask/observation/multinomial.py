@@ -124,7 +124,7 @@ class Multinomial:
         return replace(self, lam=each, common=0.0)  # it is in the numbers now
 
     def with_more_words(self, size: int) -> Self:
-        """The same with ``size`` words; each new one has the smallest prior count of those known."""
+        """The model of ``size`` words; each new one has the smallest prior count of those known."""
         each = known("lam", self.lam)
         return replace(self, lam=np.concatenate([each, np.full(size - len(each), each.min())]))
 

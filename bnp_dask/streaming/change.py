@@ -58,7 +58,7 @@ class Turn:
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """What a batch does to what is believed: ``fade * before + added``.
+    """Effect of a batch on what is believed: ``fade * before + added``.
 
     Parameters
     ----------

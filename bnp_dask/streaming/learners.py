@@ -40,7 +40,7 @@ class Draws:
 
 
 class Learner(Protocol):
-    """What is believed while the minibatches of one batch are visited."""
+    """Beliefs while the minibatches of one batch are visited."""
 
     def step(self, rows: np.ndarray, keep: float, size: float) -> float:
         """Draw what is hidden of some rows given ``size`` times what is held; add their statistics to ``keep`` of it.
@@ -121,7 +121,7 @@ class WordSums:
             self.added_totals = np.concatenate([self.added_totals, np.zeros(more)])
 
     def values(self, n_clusters: int) -> np.ndarray:
-        """What was added, ``(K, V)``."""
+        """Counts that were added, ``(K, V)``."""
         return self.scale * np.ascontiguousarray(self.added[:, :n_clusters].T)
 
 

@@ -205,7 +205,7 @@ class OneRun:
             self.memo.forget({(int(b), int(v)) for b, v in enumerate(state.visits)})
 
     def _saved(self, state: State) -> tuple[dict[str, Any], dict[str, np.ndarray], Listing]:
-        """What a checkpoint holds: plain data, arrays, and the summaries that it refers to."""
+        """Content of a checkpoint: plain data, arrays, and the summaries that it refers to."""
         settled = {} if self.settled is None else {SETTLED: asdict(self.settled)}
         numbers = {**state_to_json(state), "manifest": self.manifest, **settled}
         return numbers, state_to_arrays(state), Listing.of_latest(state.visits, state.receipts)

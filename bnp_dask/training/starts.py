@@ -32,7 +32,7 @@ SETTLED = "settled"
 
 @dataclass(frozen=True)
 class Settled:
-    """What became of several starts.
+    """Outcome of several starts.
 
     Parameters
     ----------

@@ -44,7 +44,7 @@ PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 
 
 def why_no_slurm() -> str:
-    """What is missing for a node; empty where one can run."""
+    """Programs or rights that are missing for a node; empty where one can run."""
     missing = [name for name in PROGRAMS if shutil.which(name, path=PATH) is None]
     if missing:
         return f"needs {', '.join(missing)}: apt-get install slurm-wlm munge"
@@ -70,7 +70,7 @@ class Node:
         return done.stdout.strip()
 
     def job(self, number: str) -> dict[str, str]:
-        """What is known of a job, by Slurm's names: ``JobState``, ``Restarts``, ``ExitCode``, ..."""
+        """Facts of a job, by Slurm's names: ``JobState``, ``Restarts``, ``ExitCode``, ..."""
         words = self.command("scontrol", "show", "job", number).split()
         return dict(word.split("=", 1) for word in words if "=" in word)
 

@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import time
-import uuid
 import warnings
 
 import fsspec
@@ -25,21 +24,9 @@ from bnp_dask.errors import StoreError
 from bnp_dask.store import RunStore, read_history
 from bnp_dask.store.place import lease, objects
 from tests.schedules.test_groups import CASES, AfterSteps, bits, undisturbed
+from tests.stopping import Killed
 
 CHANGING = ("pipe_file", "rm", "rm_file")
-
-
-class Killed(BaseException):
-    """What a kill would do: no handler sees it."""
-
-
-@pytest.fixture
-def url():
-    bucket = f"bucket-{uuid.uuid4().hex}"
-    yield f"memory://{bucket}/run"
-    fs = fsspec.filesystem("memory")
-    for path in fs.find(f"/{bucket}"):
-        fs.rm_file(path)
 
 
 @pytest.fixture(autouse=True)

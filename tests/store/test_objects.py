@@ -15,20 +15,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 from bnp_dask.errors import StoreError
 from bnp_dask.store import Listing, RunStore, read_history
 from bnp_dask.store.place import Key, lease, objects, place_of
+from tests.stopping import Killed
 from tests.store.test_run import B, commit, lap_of, put_all, run_lap, run_laps
-
-
-class Killed(BaseException):
-    """What a kill would do: no handler sees it."""
-
-
-@pytest.fixture
-def url():
-    bucket = f"bucket-{uuid.uuid4().hex}"
-    yield f"memory://{bucket}/run"
-    fs = fsspec.filesystem("memory")
-    for path in fs.find(f"/{bucket}"):
-        fs.rm_file(path)
 
 
 @pytest.fixture

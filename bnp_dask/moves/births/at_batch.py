@@ -134,7 +134,7 @@ class _Judge:
         return Born(total, tuple(batches), posterior, terms, tuple(ids), tuple(homes), gain)
 
     def with_ids(self, born: Born, owner: Sequence[int | None], memory: Memory) -> Born:
-        """The same with ids that last: those of clusters that return, or new ones."""
+        """A birth under ids that last: those of clusters that return, or new ones."""
         fresh = [int(self.newborn.ids[j]) for j, home in enumerate(owner) if home is None]
         back = returning(self.model, memory.dormant, self.newborn.without_pairs().take(fresh)) if fresh else {}
         new = iter(memory.new_ids(len(fresh) - len(back)))

@@ -19,7 +19,7 @@ _DISK, _BUCKET = Disk(), Bucket()
 
 
 def place_of(path: Path | Key) -> Place:
-    """What a path is to be read and written by."""
+    """The place that a path is read and written by."""
     return _BUCKET if isinstance(path, Key) else _DISK
 
 

@@ -104,7 +104,7 @@ class Place(Protocol):
         """Add to what was committed of a file, in place of what was not; durable when this returns."""
 
     def pieces(self, path: Any, committed: Extent) -> Iterator[bytes]:
-        """What was committed of a file that grows, piece by piece."""
+        """Committed content of a file that grows, piece by piece."""
 
     def remove(self, paths: Iterable[Any]) -> None:
         """Remove files that nobody needs; one that cannot be removed only wastes space."""

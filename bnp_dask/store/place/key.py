@@ -28,7 +28,7 @@ class Key:
 
     @property
     def protocol(self) -> str:
-        """What stands before ``://``."""
+        """Part before ``://``."""
         return self.url.partition("://")[0]
 
     @property

@@ -21,7 +21,7 @@ from bnp_dask.model import Model, Posterior
 from bnp_dask.observation.base import WideningObservation
 
 NewWords = Literal["add", "drop"]
-"""What becomes of words that a run does not know."""
+"""Ways to treat words that a run does not know."""
 
 WORD = "word"
 
