@@ -15,6 +15,9 @@ from distributed.client import ClosedClientError
 GONE = (OSError, ClosedClientError, CancelledError, asyncio.CancelledError)
 """Errors of a connection that broke."""
 
+LEFT = (*GONE, RuntimeError)
+"""Errors of a client that was closed while it tried to connect again: its pool of connections is closed under it."""
+
 CLOSE_SECONDS = 5.0
 """Longest time that closing a client may take: what it still has to send may find nobody who takes it."""
 
@@ -28,7 +31,7 @@ def closed_in_time(client: Client) -> Iterator[Client]:
     try:
         yield client
     finally:
-        with suppress(*GONE):
+        with suppress(*LEFT):
             client.close(timeout=CLOSE_SECONDS)
 
 
@@ -56,4 +59,4 @@ class _Told(logging.Filter):
         if client is None or client.status == "running":
             return True
         error = record.exc_info[1] if record.exc_info else None
-        return not (isinstance(error, GONE) or record.getMessage().startswith("Failed to reconnect"))
+        return not (isinstance(error, LEFT) or record.getMessage().startswith("Failed to reconnect"))

@@ -17,6 +17,7 @@ from typing import Any
 
 from distributed import Client
 
+from bnp_dask.execute.lost import closed_in_time
 from tests.faults.parts import BOUND, ROOT, until
 
 SCHEDULER = """
@@ -93,12 +94,13 @@ class OneProcess:
         """Of the scheduler."""
         return str(json.loads(self.file.read_text())["address"])
 
-    def connect(self) -> Client:
-        """A client, once the workers are there."""
-        client = Client(scheduler_file=str(self.file), set_as_default=False, timeout=10)
-        self.port = int(client.scheduler.address.rsplit(":", 1)[1])
-        client.wait_for_workers(2, timeout=BOUND)
-        return client
+    @contextmanager
+    def connect(self) -> Iterator[Client]:
+        """A client, once the workers are there; it may be left when the scheduler is gone."""
+        with closed_in_time(Client(scheduler_file=str(self.file), set_as_default=False, timeout=10)) as client:
+            self.port = int(client.scheduler.address.rsplit(":", 1)[1])
+            client.wait_for_workers(2, timeout=BOUND)
+            yield client
 
     def signal(self, what: signal.Signals) -> None:
         """Send a signal to all of it."""
