@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.survey import Survey
 from bnp_dask.core.vocabulary import Words
-from bnp_dask.inputs.protocols import require
+from bnp_dask.inputs.protocols import as_a, require
 from bnp_dask.inputs.settings import flag, one_of
 from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
@@ -236,7 +236,7 @@ class Model:
             return params
         screened = False
         if self.screens:
-            screened = worthwhile(n_atoms, *cast(QuadraticObservation, self.observation).forms(params).shift.shape)
+            screened = worthwhile(n_atoms, *as_a(self.observation, QuadraticObservation).forms(params).shift.shape)
         return self.observation.lean(params, screened)
 
     def weight_in(self, summary: Summary, is_sparse: bool) -> float:
@@ -329,7 +329,7 @@ class Model:
     def allocation_step(self, summary: Summary) -> Any:
         """Optimal parameters of the allocation model."""
         params = self.allocation.global_step(summary)
-        return cast(PointAllocation, self.allocation).at_mode(params) if self.estimate == "map" else params
+        return as_a(self.allocation, PointAllocation).at_mode(params) if self.estimate == "map" else params
 
     def elbo(self, posterior: Posterior, summary: Summary) -> dict[str, float]:
         """Terms of the whole-data objective, nats; exact for any parameters and any summary (slack included).
@@ -372,7 +372,7 @@ class Model:
 
     def _allocation_terms(self, params: Any, summary: Summary) -> dict[str, float]:
         is_map = self.estimate == "map"
-        of = cast(PointAllocation, self.allocation).log_joint if is_map else self.allocation.elbo
+        of = as_a(self.allocation, PointAllocation).log_joint if is_map else self.allocation.elbo
         terms = of(params, summary)
         require_finite_terms(terms)
         return terms

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import shutil
 import subprocess
 import sys
@@ -116,6 +117,12 @@ def test_kernels_import_only_arrays(imports):
     allowed = {"bnp_dask", "numpy", "scipy", "numba", "llvmlite", *sys.stdlib_module_names}
     found = {m: names - allowed for m, names in imports.items() if m.startswith("bnp_dask.kernels")}
     assert not any(found.values()), found
+
+
+def test_nobody_tells_the_type_checker_what_it_does_not_know():
+    """``as_a`` of ``inputs/protocols.py`` asks the value itself."""
+    names = [f"{path.relative_to(PACKAGE)}" for path in SOURCES if re.search(r"import.*\bcast\b", path.read_text())]
+    assert not names, f"{names} use typing.cast; ask with as_a(value, role)"
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(PACKAGE)))

@@ -108,3 +108,13 @@ def test_parts_of_groups_are_summed_tile_by_tile_as_a_visit_sums_them():
     posterior = model.global_step(model.summarize(ids, batch, np.random.default_rng(1).dirichlet(np.ones(3), 30)))
     steps = list(model.steps(posterior, batch))
     np.testing.assert_allclose(sum(step.resp.sum(axis=0) for _, step in steps), model.local_step(posterior, batch)["N"])
+
+
+def test_a_part_of_a_model_is_asked_for_its_verbs_before_they_are_called():
+    from bnp_dask.allocation.base import StickAllocation
+    from bnp_dask.inputs.protocols import as_a
+
+    mixture = bnp.DPMixture()
+    assert as_a(mixture, StickAllocation) is mixture
+    with pytest.raises(SettingError, match="FiniteMixture is no StickAllocation"):
+        as_a(bnp.FiniteMixture(), StickAllocation)

@@ -19,6 +19,7 @@ Params = Any
 """A frozen dataclass of arrays; each allocation model has its own."""
 
 
+@runtime_checkable
 class Allocation(Protocol):
     """A distribution over which cluster each atom comes from.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from bnp_dask.execute.base import Executor
 from bnp_dask.execute.blas import one_blas_thread
 from bnp_dask.execute.dask import open_executor
 from bnp_dask.execute.ordered import in_order
+from bnp_dask.inputs.protocols import as_a
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.model import Posterior
 from bnp_dask.observation.missing.entries import MarginalObservation
@@ -99,7 +100,7 @@ def _imputed(posterior: Posterior, reader: Reader) -> Outputs:
 def impute_batch(posterior: Posterior, reader: Reader) -> np.ndarray:
     """Task: the atoms of a batch without holes, ``(n, D)``."""
     model, batch = posterior.model, replace(reader(), weights=None)
-    observation = cast(MarginalObservation, model.observation)
+    observation = as_a(model.observation, MarginalObservation)
     if model.structure.has_shares:
         check_documents(model, batch)
         resp = atom_resp(posterior, batch, find_topics(posterior, batch, own_step(posterior)))

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from bnp_dask.data.sources.collections import block_rows, is_dask, is_dask_frame
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.ordered import in_order
+from bnp_dask.inputs.protocols import as_a
 from bnp_dask.inputs.settings import flag, whole_number
 from bnp_dask.kernels.numeric.arithmetic import log, log_sum_exp
 from bnp_dask.model import Model, Posterior
@@ -414,7 +415,7 @@ def log_density(posterior: Posterior, batch: Batch) -> np.ndarray:
         rows = []
         for tile in model.allocation.tiles(batch, posterior.n_clusters):
             log_lik = model.observation.log_predictive(posterior.observation, tile)
-            rows.append(cast(ChainedAllocation, model.allocation).log_density(posterior.allocation, log_lik, tile))
+            rows.append(as_a(model.allocation, ChainedAllocation).log_density(posterior.allocation, log_lik, tile))
         return np.concatenate([np.zeros(0), *rows])
     weights = posterior.weights
     with np.errstate(divide="ignore"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
-from typing import cast
 
 import numpy as np
 from scipy import sparse
@@ -22,6 +21,7 @@ from bnp_dask.initialize.base import (
     new_root,
     submit_atoms,
 )
+from bnp_dask.inputs.protocols import as_a
 from bnp_dask.inputs.settings import MOST, hold, positive_mass, whole_number
 from bnp_dask.kernels.topics.gibbs import add_counts, cumulate, sample_pass
 from bnp_dask.model import Model
@@ -198,7 +198,8 @@ def sample_topics(
     The counts ``known (V, J)`` of topics that exist count beside those of the tokens, and stay: J topics come first,
     and of those that the settings ask for as many as are left are new.
     """
-    x, k = sparse.csr_array(batch.x), cast(int, settings.n_clusters)
+    x, k = sparse.csr_array(batch.x), settings.n_clusters
+    assert k is not None, "how many topics there are is found before any document is read"
     times = np.ones(x.shape[0]) if batch.weights is None else np.asarray(batch.weights, np.float64)
     if x.data.sum() > MOST_TOKENS:
         raise DataError(
@@ -210,7 +211,7 @@ def sample_topics(
     if len(words) == 0:
         raise DataError(f"SampledTopics: the {x.shape[0]} documents that were drawn have no words")
     offsets = np.concatenate([[0], np.cumsum(repeats)])[x.indptr]
-    prior = np.asarray(cast(Multinomial, model.observation).lam, np.float64)
+    prior = np.asarray(as_a(model.observation, Multinomial).lam, np.float64)
     rng = child_rng(root)
     topics, weights = np.full(len(words), -1, np.int64), np.full(k, 1.0 / k)
     counts = np.zeros((x.shape[1], k), np.float32)

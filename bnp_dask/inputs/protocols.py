@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import Any, TypeVar
 
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import shown
 
 _ABSENT = object()
+
+Role = TypeVar("Role")
 
 
 def members(protocol: type) -> tuple[str, ...]:
@@ -35,6 +37,21 @@ def require(name: str, value: Any, protocol: type, example: str) -> None:
     lacks = lacking(value, protocol)
     if lacks is not None:
         raise SettingError(f"{name}={shown(value)}: {lacks}, such as {example}")
+
+
+def as_a(value: object, role: type[Role]) -> Role:
+    """Part of a model as an instance of a class or protocol, whose verbs its type alone does not promise.
+
+    Whether it has them is checked at the door, where a user's settings are; here it is checked once more.
+
+    Raises
+    ------
+    SettingError
+        The value is something else, or lacks a verb.
+    """
+    if not isinstance(value, role):
+        raise SettingError(f"{type(value).__name__} is no {role.__name__}, which this needs")
+    return value
 
 
 def lacking(value: Any, protocol: type) -> str | None:

@@ -93,6 +93,7 @@ class Observation(Protocol):
         ...
 
 
+@runtime_checkable
 class TokenObservation(Protocol):
     """What topic models need besides, to take sparse counts apart into tokens."""
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, Self, TypeGuard
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from bnp_dask.core.summary import CLUSTER, Field, Summary
 from bnp_dask.core.survey import Survey
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.column_notation import ColumnGroup, Key, as_key, is_positions, positions, resolve
-from bnp_dask.inputs.protocols import require
+from bnp_dask.inputs.protocols import as_a, require
 from bnp_dask.inputs.settings import hold, one_of, shown, whole_number
 from bnp_dask.kernels.mixture.resp import Resp
 from bnp_dask.observation.base import LOG_BASE, NamingObservation, Observation, level_keys
@@ -279,7 +279,7 @@ class Product:
                     f"columns {self._label(i, None)[0]}: {type(part).__name__} says not how to draw its parameters; "
                     "it needs a method at_draw(params, rng)"
                 )
-        return ProductParams(tuple(cast(SampledObservation, part).at_draw(own, rng) for part, own in both))
+        return ProductParams(tuple(as_a(part, SampledObservation).at_draw(own, rng) for part, own in both))
 
     def expected_log_lik(self, params: ProductParams, batch: Batch) -> np.ndarray:
         total = self.parts[0].expected_log_lik(params.parts[0], self._view(0, batch))
@@ -348,7 +348,8 @@ class Product:
 
     @property
     def _pairs(self) -> tuple[tuple[Key, Observation], ...]:
-        return cast(tuple[tuple[Key, Observation], ...], self.groups)
+        assert _are_kept(self.groups)
+        return self.groups
 
     @property
     def _width(self) -> int:
@@ -387,6 +388,11 @@ def _written(names: tuple[str, ...]) -> Key:
 
 def _quoted(key: Key) -> str:
     return str(key) if isinstance(key, tuple) else json.dumps(key, ensure_ascii=False)
+
+
+def _are_kept(groups: object) -> TypeGuard[tuple[tuple[Key, Observation], ...]]:
+    """Whether groups are in the notation that is kept, as those of every instance are."""
+    return isinstance(groups, tuple)
 
 
 def _checked_pair(pair: Any) -> tuple[Key, Observation]:

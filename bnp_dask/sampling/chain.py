@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import cast
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from bnp_dask.allocation.base import SampledAllocation, SmallSlices
 from bnp_dask.allocation.measure import bound
 from bnp_dask.core.summary import Summary
 from bnp_dask.core.totals import RunningTotal
+from bnp_dask.inputs.protocols import as_a
 from bnp_dask.model import Model
 from bnp_dask.observation.base import LOG_BASE
 from bnp_dask.observation.interface.drawing import SampledObservation
@@ -48,7 +48,7 @@ def draw_clusters(model: Model, chain: Chain, number: int, lap: int, seed: int, 
         Weight of all data.
     """
     total = chain.total
-    allocation = cast(SampledAllocation, model.allocation)
+    allocation = as_a(model.allocation, SampledAllocation)
     weights = allocation.draw_weights(total["N"], chain.small, weight, generator(seed, number, lap, WEIGHTS))
     n_new = len(weights.log_size) - total.n_clusters
     if n_new:
@@ -59,7 +59,7 @@ def draw_clusters(model: Model, chain: Chain, number: int, lap: int, seed: int, 
 
 def drawn_parameters(model: Model, total: Summary, rng: np.random.Generator) -> object:
     """Parameters of the likelihood at a draw from their posterior given a partition."""
-    observation = cast(SampledObservation, model.observation)
+    observation = as_a(model.observation, SampledObservation)
     return observation.at_draw(model.observation_step(total), rng)
 
 
@@ -105,6 +105,6 @@ def end_sweep(model: Model, chain: Chain) -> np.ndarray:
 
 def log_joint(model: Model, total: Summary) -> float:
     """Log probability of assignments and data, with weights and parameters integrated out, nats."""
-    allocation = cast(SampledAllocation, model.allocation)
+    allocation = as_a(model.allocation, SampledAllocation)
     data = model.best_data_terms(total).sum() + total.values.get(LOG_BASE, 0.0)
     return float(allocation.log_partition(total["N"]) + data)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from bnp_dask.core.summary import Summary, add_in_place
 from bnp_dask.data.base import Reader, naming_batch
 from bnp_dask.data.skipping import read_or_why, require_checksum
 from bnp_dask.errors import DataError, NumericalError
+from bnp_dask.inputs.protocols import as_a
 from bnp_dask.kernels.mixture.choose import NOBODY, Choice
 from bnp_dask.kernels.mixture.resp import RaggedResp, ScreenedWeights, cluster_sums
 from bnp_dask.kernels.numeric.arithmetic import exp
@@ -262,7 +263,7 @@ def _pieces(model: Model, drawn: Drawn, choice: Choice, atoms: Batch) -> Iterato
         for tile in model.allocation.tiles(atoms, len(drawn.ids)):
             yield tile, None
         return
-    forms = cast(QuadraticObservation, model.observation).forms(drawn.observation)
+    forms = as_a(model.observation, QuadraticObservation).forms(drawn.observation)
     for piece, screened in screened_pieces(forms, choice.log_weight, atoms, model.marginalises):
         if screened is not None:
             yield piece, screened
@@ -300,5 +301,5 @@ def statistics(model: Model, ids: np.ndarray, atoms: Batch, places: np.ndarray) 
     """Summary of atoms whose clusters are at these ``places (n,)``."""
     resp = RaggedResp(np.arange(len(places) + 1), places, np.ones(len(places)), len(ids))
     total = model.summarize(ids, atoms, resp)
-    certain = cast(SampledAllocation, model.allocation).certain_values(cluster_sums(resp))
+    certain = as_a(model.allocation, SampledAllocation).certain_values(cluster_sums(resp))
     return replace(total, values={**total.values, **certain})

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 
+from bnp_dask.allocation.base import StickAllocation
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Summary
+from bnp_dask.inputs.protocols import as_a
 from bnp_dask.kernels.streaming.counts_gibbs import NONE, gibbs_counts
 from bnp_dask.kernels.streaming.gaussian_gibbs import gibbs_gaussian
 from bnp_dask.kernels.streaming.sticks import choose_cluster, free_position, prior_weights
@@ -165,7 +167,7 @@ class CountLearner:
 
     @classmethod
     def of(cls, model: Model, held: Summary, batch: Batch, draws: Draws, rng: np.random.Generator) -> CountLearner:
-        weights, observation = weights_of(batch), cast(Multinomial, model.observation)
+        weights, observation = weights_of(batch), as_a(model.observation, Multinomial)
         log_base = float(observation.summarize(batch, weights[:, None])[LOG_BASE])
         prior = np.ascontiguousarray(observation.lam, np.float64)
         words, counts = WordSums.of(held["x"]), Counted.of(held["N"])
@@ -181,7 +183,7 @@ class CountLearner:
         uniform = self.rng.random((self.draws.sweeps(len(rows)), len(rows)))
         labels = np.full((self.draws.samples, len(rows)), NONE)
         prior = np.ascontiguousarray(self.prior[words]), float(self.prior.sum())
-        gamma = float(self.model.allocation.gamma)  # type: ignore[attr-defined]
+        gamma = float(as_a(self.model.allocation, StickAllocation).gamma)
         k, logs = gibbs_counts(local, prior, weights, believed, gamma, uniform, labels)
         self.words.weigh(keep, k)
         times = weights / len(labels)
@@ -262,7 +264,7 @@ def gibbs_points(
 ) -> tuple[int, float]:
     """Clusters of points under Gaussians of full covariance; see
     :func:`~bnp_dask.kernels.streaming.gaussian_gibbs.gibbs_gaussian`."""
-    observation = cast(Any, model.observation)
+    observation = as_a(model.observation, Gaussian)
     nothing = columns_of(observation.global_step(model.empty_summary(np.zeros(1, np.int64))), atoms.n_features)
     start = nothing
     if current.n_clusters:
@@ -270,7 +272,7 @@ def gibbs_points(
         start = [np.concatenate(both, axis=-1) for both in zip(known, nothing, strict=True)]
     x = np.ascontiguousarray(atoms.x - observation.center, np.float64)
     believed = by_size(current["N"]), np.maximum(current["N"], 0.0)
-    gamma = float(cast(Any, model.allocation).gamma)
+    gamma = float(as_a(model.allocation, StickAllocation).gamma)
     contiguous = tuple(np.ascontiguousarray(table) for table in start)
     found: tuple[int, float] = gibbs_gaussian(x, weights, believed, contiguous, gamma, uniform, labels)
     return found
@@ -282,7 +284,7 @@ def gibbs_any(
     """Clusters of atoms by ``log_predictive`` and ``summarize`` of their likelihood; see
     :func:`~bnp_dask.kernels.streaming.counts_gibbs.gibbs_counts`."""
     places = _Places.of(model, current, atoms, weights)
-    known, gamma = current.n_clusters, float(cast(Any, model.allocation).gamma)
+    known, gamma = current.n_clusters, float(as_a(model.allocation, StickAllocation).gamma)
     order, counts = by_size(current["N"]), np.maximum(current["N"], 0.0)
     z, logs, k, first = np.full(atoms.n_atoms, NONE), 0.0, known, len(uniform) - len(labels)
     kept = np.zeros(known + (len(labels) + 1) * atoms.n_atoms, np.bool_)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import cast
 
 import numpy as np
 from scipy.special import gammaln
 
 from bnp_dask.allocation.base import StickAllocation
 from bnp_dask.core.summary import Summary
+from bnp_dask.inputs.protocols import as_a
 from bnp_dask.kernels.numeric.arithmetic import log
 from bnp_dask.model import Model
 from bnp_dask.streaming.unite import evidence_gains, rows
@@ -60,7 +60,7 @@ class Newborn:
         assert self.held is not None
         evidence = evidence_gains(model, rows(self.held.summary, places), rows(opened.summary, np.full(len(places), j)))
         a, b = np.maximum(self.held.counts[places], 1.0), max(float(opened.counts[j]), 1.0)
-        price = float(log(cast(StickAllocation, model.allocation).gamma))
+        price = float(log(as_a(model.allocation, StickAllocation).gamma))
         return np.asarray(evidence + gammaln(a + b) - gammaln(a) - gammaln(b) - price)
 
     def _add(self, names: list[int], opened: Opened) -> None:

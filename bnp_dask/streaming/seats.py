@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from bnp_dask.allocation.base import UrnAllocation
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Summary
+from bnp_dask.inputs.protocols import as_a
 from bnp_dask.kernels.mixture.resp import RaggedResp
 from bnp_dask.kernels.streaming.counts import filter_counts
 from bnp_dask.kernels.streaming.gaussian import filter_gaussian, student_constant
@@ -43,7 +44,7 @@ class Seated:
 
 def urn_of(model: Model) -> Urn:
     """The predictive rule of a model that can be filtered."""
-    return cast(UrnAllocation, model.allocation).urn
+    return as_a(model.allocation, UrnAllocation).urn
 
 
 def seat_batch(model: Model, held: Summary, batch: Batch, epsilon: float) -> Seated:
@@ -132,7 +133,7 @@ def _grown(table: np.ndarray, prior: Any, more: int) -> np.ndarray:
 
 
 def _seat_counts(model: Model, held: Summary, batch: Batch, weights: np.ndarray, epsilon: float) -> Seated:
-    observation = cast(Multinomial, model.observation)
+    observation = as_a(model.observation, Multinomial)
     counts = as_csr(batch)
     rows = (counts.indptr.astype(np.int64), counts.indices.astype(np.int64), np.asarray(counts.data, np.float64))
     table = held["x"]
@@ -147,7 +148,7 @@ def _seat_counts(model: Model, held: Summary, batch: Batch, weights: np.ndarray,
 
 
 def _seat_points(model: Model, held: Summary, batch: Batch, weights: np.ndarray, epsilon: float) -> Seated:
-    observation = cast(Any, model.observation)
+    observation = as_a(model.observation, Gaussian)
     d, k = batch.n_features, held.n_clusters
     nothing = model.observation.global_step(model.empty_summary(np.zeros(1, np.int64)))
     params = model.observation.global_step(held) if k else nothing

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Summary
 from bnp_dask.errors import DataError
+from bnp_dask.inputs.protocols import as_a
 from bnp_dask.kernels.streaming.counts_gibbs import NONE
 from bnp_dask.kernels.streaming.topics_gibbs import draw_tables, sweep_topics
 from bnp_dask.kernels.streaming.word_sums import add_tokens
@@ -17,6 +18,9 @@ from bnp_dask.model import Model
 from bnp_dask.observation import Multinomial
 from bnp_dask.observation.checks import as_csr
 from bnp_dask.streaming.learners import Counted, Draws, WordSums, by_size, provisional, tally, weights_of
+
+Tokens = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Where documents begin, ``(G + 1,)``; place of the word, and topic, of each token, ``(T,)``."""
 
 LEAST_SHARE = 1e-300
 """Weight of a topic at the top level, at least."""
@@ -48,7 +52,7 @@ class TopicLearner:
                 f"{batch.name}: some counts are fractions; TruncationFreeSVI() draws a topic for every single token. "
                 "Use whole numbers, or another schedule"
             )
-        prior = np.ascontiguousarray(cast(Multinomial, model.observation).lam, np.float64)
+        prior = np.ascontiguousarray(as_a(model.observation, Multinomial).lam, np.float64)
         sums = WordSums.of(held["x"]), Counted.of(held["N"]), Counted.of(tables)
         return cls(model, rows, weights_of(batch), draws, rng, held, *sums, prior)
 
@@ -94,7 +98,7 @@ class _Minibatch:
     allocation: Any
     rng: np.random.Generator
     state: np.ndarray
-    tokens: tuple[np.ndarray, np.ndarray, np.ndarray]
+    tokens: Tokens
     weights: np.ndarray
     prior: tuple[np.ndarray, float]
     known: np.ndarray
@@ -109,7 +113,7 @@ class _Minibatch:
 
     @classmethod
     def of(
-        cls, learner: TopicLearner, words: np.ndarray, tokens: tuple[Any, ...], weights: np.ndarray, size: float
+        cls, learner: TopicLearner, words: np.ndarray, tokens: Tokens, weights: np.ndarray, size: float
     ) -> _Minibatch:
         known = size * learner.tables.value
         k = len(known)
@@ -118,7 +122,7 @@ class _Minibatch:
         prior = own, float(learner.prior.sum())
         room, state = len(totals), learner.rng.integers(1, 2**63, 1, dtype=np.uint64)
         found = cls(
-            learner.model.allocation, learner.rng, state, cast(Any, tokens), weights, prior, known, by_size(known), k,
+            learner.model.allocation, learner.rng, state, tokens, weights, prior, known, by_size(known), k,
             np.zeros(room), 1.0, table + own[:, None], totals + prior[1], np.zeros(room, np.int64),
             np.zeros(room, np.bool_),
         )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, cast
+from typing import Literal
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from bnp_dask.allocation.base import StickAllocation
 from bnp_dask.core.registry import register
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.errors import SettingError
+from bnp_dask.inputs.protocols import as_a
 from bnp_dask.inputs.settings import flag, hold, one_of, whole_number
 from bnp_dask.model import Model
 from bnp_dask.observation import Multinomial
@@ -249,4 +250,4 @@ def settle_sticks(work: Work, state: State) -> None:
         return
     model, counts = work.model, value["N"] if state.stream.tables is None else state.stream.tables
     found = model.global_step(value)
-    state.posterior = replace(found, allocation=cast(StickAllocation, model.allocation).from_counts(counts))
+    state.posterior = replace(found, allocation=as_a(model.allocation, StickAllocation).from_counts(counts))

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.group_states import GroupStates
 from bnp_dask.core.summary import Links, Summary
-from bnp_dask.inputs.protocols import require
+from bnp_dask.inputs.protocols import as_a, require
 from bnp_dask.kernels.hmm.merge_entropy import merge_losses
 from bnp_dask.kernels.hmm.restricted import Block, find_block, share_block
 from bnp_dask.kernels.mixture.resp import Resp
@@ -90,14 +90,14 @@ class Chains:
 
     def assign(self, model: Model, posterior: Posterior, tile: Batch, places: np.ndarray) -> LocalStep:
         log_lik = model.observation.expected_log_lik(posterior.observation, tile)
-        return cast(ChainedAllocation, model.allocation).local_step(posterior.allocation, log_lik, tile, places)
+        return as_a(model.allocation, ChainedAllocation).local_step(posterior.allocation, log_lik, tile, places)
 
     def sweep(
         self, model: Model, posterior: Posterior, batch: Batch, places: np.ndarray
     ) -> Iterator[tuple[Batch, LocalStep]]:
         """The local step in small pieces, in an order of their own, for sums alone."""
         log_lik = partial(model.observation.expected_log_lik, posterior.observation)
-        return cast(ChainedAllocation, model.allocation).sweep(posterior.allocation, log_lik, batch, places)
+        return as_a(model.allocation, ChainedAllocation).sweep(posterior.allocation, log_lik, batch, places)
 
     def summarize(self, model: Model, ids: np.ndarray, batch: Batch, resp: Resp) -> Summary:
         return summarize_rows(model, ids, batch, resp)
@@ -118,7 +118,7 @@ class Chains:
 
     def untied(self, model: Model) -> Model:
         """The model without its chains: a mixture of steps."""
-        return replace(model, allocation=cast(ChainedAllocation, model.allocation).untied())
+        return replace(model, allocation=as_a(model.allocation, ChainedAllocation).untied())
 
     def untied_summary(self, model: Model, summary: Summary) -> Summary:
         """Counts and statistics of the likelihood; entropies count as zero."""

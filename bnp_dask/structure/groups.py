@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
@@ -13,7 +13,7 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.core.group_states import GroupStates, concatenate_states
 from bnp_dask.core.summary import Summary
 from bnp_dask.errors import SettingError
-from bnp_dask.inputs.protocols import require
+from bnp_dask.inputs.protocols import as_a, require
 from bnp_dask.kernels.mixture.resp import Resp, WordResp
 from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.kernels.topics.counts import count_sums
@@ -54,7 +54,7 @@ class Groups:
         model.observation.check(with_words(batch))
 
     def keeps_states(self, model: Model) -> bool:
-        return cast(GroupedAllocation, model.allocation).keeps_states
+        return as_a(model.allocation, GroupedAllocation).keeps_states
 
     def screens(self, model: Model) -> bool:
         return False
@@ -92,7 +92,7 @@ class Groups:
     def assign(self, model: Model, posterior: Posterior, tile: Batch, places: np.ndarray) -> LocalStep:
         laid, none = lay_out(tile), np.zeros((0, posterior.n_clusters), np.bool_)
         table = laid.log_lik(model.observation, posterior.observation)
-        allocation = cast(GroupedAllocation, model.allocation)
+        allocation = as_a(model.allocation, GroupedAllocation)
         step = allocation.local_step(posterior.allocation, laid.tokens, table, places, none, None)
         return LocalStep(step.sums, step.values, step.pair_values)
 
@@ -119,7 +119,7 @@ class Groups:
     def part(self, model: Model, posterior: Posterior, cluster: int) -> Model:
         """The model of parts of documents, whose topics share the prior mass of the topic that they were."""
         share = float(posterior.weights[posterior.positions(np.array(cluster))])
-        allocation: Any = cast(GroupedAllocation, model.allocation).within(share)
+        allocation: Any = as_a(model.allocation, GroupedAllocation).within(share)
         return replace(model, allocation=allocation)
 
     def untied(self, model: Model) -> Model:
@@ -161,7 +161,7 @@ class Laid:
         """Table of likelihoods, ``(R, K)`` nats."""
         if self.words is None:
             return observation.expected_log_lik(params, self.batch)
-        return cast(TokenObservation, observation).token_log_lik(params, self.words)
+        return as_a(observation, TokenObservation).token_log_lik(params, self.words)
 
     def summarize(self, observation: Observation, params: Any, sums: np.ndarray) -> dict[str, np.ndarray]:
         """Statistics of weighted responsibilities by row of the table, ``(R, K)``, whose clusters have ``params``."""
@@ -174,7 +174,7 @@ def summarize_words(
     observation: Observation, batch: Batch, counts: np.ndarray, words: np.ndarray
 ) -> dict[str, np.ndarray]:
     """Statistics of tokens that are already summed by word, ``counts (R, K)`` of the words ``(R,)``."""
-    return cast(TokenObservation, observation).summarize(batch, WordResp(counts, words))
+    return as_a(observation, TokenObservation).summarize(batch, WordResp(counts, words))
 
 
 def lay_out(batch: Batch) -> Laid:
@@ -214,7 +214,7 @@ def visit_groups(
 ) -> Visited:
     """Local step on the groups of a batch that also carries out trials; see ``Model.visit``."""
     check_tokens(model, batch)
-    allocation = cast(GroupedAllocation, model.allocation)
+    allocation = as_a(model.allocation, GroupedAllocation)
     places = posterior.positions(pairs).reshape(-1, 2)
     sets = _sets(posterior, [t.donors for t in trials] + [(int(i),) for i in sought])
     out = Visited(model.empty_summary(posterior.ids, pairs), {}, {})
@@ -284,7 +284,7 @@ def _try_out(
     model: Model, posterior: Posterior, trial: Trial, laid: Laid, mass: np.ndarray, states: GroupStates | None
 ) -> GroupStep:
     """Share out what a trial's donors hold of each token among its receivers."""
-    allocation = cast(GroupedAllocation, model.allocation)
+    allocation = as_a(model.allocation, GroupedAllocation)
     donors = posterior.positions(np.array(trial.donors, np.int64))
     beliefs = model.allocation.weights(trial.beliefs.allocation)
     table = laid.log_lik(model.observation, trial.beliefs.observation)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.group_states import GroupStates
 from bnp_dask.core.summary import Summary
-from bnp_dask.inputs.protocols import require
+from bnp_dask.inputs.protocols import as_a, require
 from bnp_dask.kernels.mixture.resp import Resp, ScreenedWeights
 from bnp_dask.observation.base import QuadraticObservation
 from bnp_dask.structure.base import Trial, Visit, absorbed_rows, at_most, draw, without_data
@@ -77,7 +77,7 @@ class Independent:
     ) -> Iterator[tuple[Batch, LocalStep]]:
         for piece, found in self.screened(model, posterior, batch):
             if found is not None:
-                allocation = cast(MixtureAllocation, model.allocation)
+                allocation = as_a(model.allocation, MixtureAllocation)
                 yield piece, allocation.local_step(posterior.allocation, found, piece, places)
                 continue
             for tile in model.allocation.tiles(piece, posterior.n_clusters):
@@ -85,7 +85,7 @@ class Independent:
 
     def assign(self, model: Model, posterior: Posterior, tile: Batch, places: np.ndarray) -> LocalStep:
         log_lik = model.observation.expected_log_lik(posterior.observation, tile)
-        return cast(MixtureAllocation, model.allocation).local_step(posterior.allocation, log_lik, tile, places)
+        return as_a(model.allocation, MixtureAllocation).local_step(posterior.allocation, log_lik, tile, places)
 
     def screened(
         self, model: Model, posterior: Posterior, batch: Batch
@@ -95,7 +95,7 @@ class Independent:
             yield batch, None
             return
         log_weights = model.allocation.log_weights(posterior.allocation)
-        forms = cast(QuadraticObservation, model.observation).forms(posterior.observation)
+        forms = as_a(model.observation, QuadraticObservation).forms(posterior.observation)
         yield from screened_pieces(forms, log_weights, batch, model.marginalises)
 
     def summarize(self, model: Model, ids: np.ndarray, batch: Batch, resp: Resp) -> Summary:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, runtime_checkable
 
 from bnp_dask.core.finite import require_finite_terms
 from bnp_dask.errors import SettingError
+from bnp_dask.inputs.protocols import as_a
 from bnp_dask.inputs.settings import one_of
 from bnp_dask.observation.base import LearningObservation, ScaleShape
 
@@ -70,15 +71,15 @@ def concentration(model: Model) -> LearningAllocation | None:
     """The allocation, where its concentration is learned with the prior of the likelihood: not with ``"auto"``, which
     leaves alone what the user may have set."""
     asked = model.reference is not None and model.learn_prior != "auto"
-    learns = asked and isinstance(model.allocation, LearningAllocation)
-    return cast(LearningAllocation, model.allocation) if learns else None
+    return model.allocation if asked and isinstance(model.allocation, LearningAllocation) else None
 
 
 def prior_terms(model: Model) -> dict[str, float]:
     """Log density of the prior's own settings, nats, where these are learned; else nothing."""
     if model.reference is None:
         return {}
-    value = cast(LearningObservation, model.observation).log_hyperprior(cast(Any, model.reference))
+    learned, start = (as_a(part, LearningObservation) for part in (model.observation, model.reference))
+    value = learned.log_hyperprior(start)
     learner = concentration(model)
     terms = {"prior": value if learner is None else value + learner.log_hyperprior()}
     require_finite_terms(terms)

@@ -8,12 +8,13 @@ trial's statistics are exact for it, and a lap with trials costs little more tha
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Summary
+from bnp_dask.inputs.protocols import as_a
 from bnp_dask.kernels.mixture.resp import Resp, SparseResp, columns_of, resp_entropy
 from bnp_dask.observation.missing.entries import CompletingObservation, lacks_any
 from bnp_dask.structure.base import Trial
@@ -116,7 +117,7 @@ class TrialRun:
         """What the receivers get of some atoms of which the donors hold ``held (n, J)``, and what the donors had."""
         beliefs = self.trial.beliefs
         log_lik = self.model.observation.expected_log_lik(beliefs.observation, atoms)
-        allocation = cast(MixtureAllocation, self.model.allocation)
+        allocation = as_a(self.model.allocation, MixtureAllocation)
         step = allocation.reassign(beliefs.allocation, log_lik, atoms, held.sum(axis=1))
         donors = np.array(self.trial.donors, np.int64)
         if self.all_of_them:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
@@ -15,6 +15,7 @@ Params = Any
 """A frozen dataclass of arrays; each allocation model has its own."""
 
 
+@runtime_checkable
 class MixtureAllocation(Protocol):
     """Verbs of an allocation whose atoms are independent given the weights; its structure is ``Independent()``."""
 
@@ -27,6 +28,7 @@ class MixtureAllocation(Protocol):
         ...
 
 
+@runtime_checkable
 class GroupedAllocation(Protocol):
     """Verbs of an allocation whose atoms are tokens of groups (documents); its structure is ``Groups()``.
 
@@ -84,6 +86,7 @@ class GroupedAllocation(Protocol):
         ...
 
 
+@runtime_checkable
 class ChainedAllocation(Protocol):
     """Verbs of an allocation whose atoms are steps of sequences; its structure is ``Chains()``."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 from scipy import sparse
@@ -13,6 +13,7 @@ from bnp_dask.allocation import DocumentStep
 from bnp_dask.analysis.topics.documents import TILE_NUMBERS, DocumentTopics, check_documents, find_topics
 from bnp_dask.core.batch import Batch
 from bnp_dask.errors import DataError
+from bnp_dask.inputs.protocols import as_a
 from bnp_dask.inputs.settings import hold, number_between, one_of, whole_number
 from bnp_dask.kernels.numeric.arithmetic import log, log_sum_exp, matmul
 from bnp_dask.kernels.topics.completion import log_word_shares, mix
@@ -140,7 +141,7 @@ def _word_tables(posterior: Posterior, words: Any, found: DocumentTopics) -> tup
     """
     lam = posterior.observation.lam
     table = np.ascontiguousarray((lam / lam.sum(axis=1, keepdims=True))[:, words].T)
-    prior_lam = np.asarray(cast(Multinomial, posterior.model.observation).lam)
+    prior_lam = np.asarray(as_a(posterior.model.observation, Multinomial).lam)
     return table, matmul(table, found.prior) + found.rest * (prior_lam / prior_lam.sum())[words]
 
 

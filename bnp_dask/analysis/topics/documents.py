@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from scipy import sparse
@@ -18,6 +18,7 @@ from bnp_dask.allocation import DocumentStep
 from bnp_dask.allocation.document_step import LOWEST
 from bnp_dask.core.batch import Batch
 from bnp_dask.errors import SettingError
+from bnp_dask.inputs.protocols import as_a
 from bnp_dask.kernels.mixture.resp import resp_from_weights
 from bnp_dask.kernels.numeric.arithmetic import exp
 from bnp_dask.kernels.topics import document_step as kernel
@@ -44,7 +45,7 @@ def prior_mass(posterior: Posterior) -> tuple[np.ndarray, float]:
             f"{type(model.allocation).__name__} gives no document weights of its own; this needs a topic model, such "
             "as HDPTopics() or LDA()"
         )
-    return cast(GroupedAllocation, model.allocation).prior_mass(posterior.allocation)
+    return as_a(model.allocation, GroupedAllocation).prior_mass(posterior.allocation)
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,10 +108,19 @@ class DocumentTopics:
         return sparse.csr_array((self.count, self.position, self.offsets), shape=shape)
 
 
+@runtime_checkable
+class SteppingAllocation(Protocol):
+    """Allocation model whose documents are visited by a local step with settings."""
+
+    @property
+    def step(self) -> DocumentStep:
+        """The local step."""
+        ...
+
+
 def own_step(posterior: Posterior) -> DocumentStep:
     """The document step of the model, from scratch: what prediction uses."""
-    step: DocumentStep = cast(Any, posterior.model.allocation).step
-    return replace(step, start="cold")
+    return replace(as_a(posterior.model.allocation, SteppingAllocation).step, start="cold")
 
 
 def as_documents(model: Model, batch: Batch) -> Batch:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import cast
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from bnp_dask.core.summary import Exchange, Summary
 from bnp_dask.data.base import batch_reader
 from bnp_dask.execute.ordered import in_order
 from bnp_dask.initialize.base import child_rng
+from bnp_dask.inputs.protocols import as_a
 from bnp_dask.kernels.numeric.arithmetic import exp, inner, log, matmul
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import PlanContext, Proposal
@@ -201,7 +201,7 @@ def settle(posterior: Posterior, piece: Batch, blocks: Summary) -> Window | None
 
     None when they vanish, when they live on too many states, or when they lack too much.
     """
-    model, value = posterior.model, cast(Summary, posterior.summary)
+    model, value = posterior.model, as_a(posterior.summary, Summary)
     new = [-1 - i for i in range(blocks.n_clusters)]
     old, before = _evidence(posterior, piece)
     more = _first(value.insert_empty(new), blocks, value.position(int(old.ids[np.argmax(old["N"])])))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Self, cast
+from typing import Self
 
 import numpy as np
 from scipy import sparse
@@ -113,8 +113,8 @@ class Categorical:
 
     def _levels_in(self, survey: Survey) -> tuple[Levels, ...]:
         """The levels of each column; of a source that does not name them, the places up to the largest in the data."""
-        if survey.levels is not None and all(own is not None for own in survey.levels):
-            found = cast(tuple[Levels, ...], survey.levels)
+        found = tuple(own for own in survey.levels or () if own is not None)
+        if survey.levels is not None and len(found) == len(survey.levels):
             if self.levels is not None and self.levels != found:
                 raise SettingError(f"levels={shown(self.levels)}: the data have {shown(found)}; leave levels out")
             return found

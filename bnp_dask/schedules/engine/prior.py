@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
+from bnp_dask.allocation.base import Allocation
 from bnp_dask.core.summary import Summary
 from bnp_dask.errors import NumericalError
+from bnp_dask.inputs.protocols import as_a
 from bnp_dask.model import Model
 from bnp_dask.moves.base import CALM_GAIN, NOBODY, record
 from bnp_dask.observation.base import LearningObservation
@@ -90,7 +92,7 @@ def _better(model: Model, value: Summary) -> Model:
     for _ in range(UPDATES):
         observation = model.observation
         assert isinstance(observation, LearningObservation)
-        reference = cast(Any, model.reference)
+        reference = as_a(model.reference, LearningObservation)
         try:
             found = replace(model, observation=observation.learned(params, used, reference, scale_shape(model)))
             params = found.observation_step(value)
@@ -112,7 +114,7 @@ def _better_concentration(model: Model, value: Summary) -> Model:
         learner = concentration(model)
         if learner is None:
             return model
-        found = replace(model, allocation=cast(Any, learner.learned(model.allocation_step(value))))
+        found = replace(model, allocation=as_a(learner.learned(model.allocation_step(value)), Allocation))
         before, after = (sum((m.allocation_terms(value) | prior_terms(m)).values()) for m in (model, found))
         if not after > before:
             return model
