@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from bnp_dask.allocation import HDPTopics as HDPTopics
     from bnp_dask.allocation import NGGPMixture as NGGPMixture
     from bnp_dask.analysis.impute import impute as impute
-    from bnp_dask.analysis.predict import completion_score as completion_score
     from bnp_dask.analysis.predict import predict as predict
-    from bnp_dask.analysis.predict import score as score
     from bnp_dask.analysis.sample import sample as sample
+    from bnp_dask.analysis.score import completion_score as completion_score
+    from bnp_dask.analysis.score import score as score
     from bnp_dask.analysis.sequences import state_durations as state_durations
     from bnp_dask.analysis.sequences import survey_sequences as survey_sequences
     from bnp_dask.analysis.sequences import transitions as transitions

@@ -11,6 +11,7 @@ import numpy as np
 from bnp_dask.analysis.arguments import require_posterior
 from bnp_dask.analysis.levels import with_levels
 from bnp_dask.analysis.matching import open_for
+from bnp_dask.analysis.running import WINDOW
 from bnp_dask.analysis.topics.documents import atom_resp, check_documents, find_topics, own_step
 from bnp_dask.core.batch import Batch
 from bnp_dask.data.base import Reader, batch_reader
@@ -28,9 +29,6 @@ from bnp_dask.observation.missing.entries import MarginalObservation
 
 if TYPE_CHECKING:
     from distributed import Client
-
-WINDOW = 8
-"""Batches in flight."""
 
 
 def impute(

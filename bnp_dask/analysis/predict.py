@@ -1,10 +1,8 @@
-"""Assign new atoms to the clusters of a posterior, and score how well it expected them."""
+"""Assign new atoms to the clusters of a posterior."""
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,35 +10,23 @@ import numpy as np
 
 from bnp_dask.analysis.arguments import require_posterior
 from bnp_dask.analysis.matching import columns_for, open_for
-from bnp_dask.analysis.running import computing_as, runner_for
+from bnp_dask.analysis.running import WINDOW, computing_as, runner_for
 from bnp_dask.analysis.sequences.states import name_steps, state_path
 from bnp_dask.analysis.topics.assign import assign_documents, n_shares
-from bnp_dask.analysis.topics.completion import BatchScore, Completion, CompletionScore, combine_scores, complete_batch
-from bnp_dask.analysis.topics.documents import as_documents, prior_mass
-from bnp_dask.core.batch import Batch, check_weights
+from bnp_dask.core.batch import Batch
 from bnp_dask.core.finite import require_finite_rows
 from bnp_dask.data import output_lazy as lazy
-from bnp_dask.data.base import Reader, Source, batch_reader
+from bnp_dask.data.base import Reader, batch_reader
 from bnp_dask.data.output import Layout, Outputs, write
 from bnp_dask.data.sources.collections import block_rows, is_dask, is_dask_frame
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.ordered import in_order
-from bnp_dask.inputs.protocols import as_a
 from bnp_dask.inputs.settings import flag, whole_number
-from bnp_dask.kernels.numeric.arithmetic import log, log_sum_exp
-from bnp_dask.model import Model, Posterior
-from bnp_dask.structure.sequences import sequence_offsets, sequence_weights
-from bnp_dask.structure.verbs import ChainedAllocation
+from bnp_dask.model import Posterior
 
 if TYPE_CHECKING:
     from distributed import Client
-
-WINDOW = 8
-"""Batches in flight."""
-
-UNSEEN_MASS = 1e-12
-"""Prior mass of clusters without atoms below which it is rounding of weights that sum to one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,173 +249,3 @@ class _Block:
         if self.mode.top is not None:
             return np.concatenate([columns["label"], columns["resp"]], axis=1)
         return columns["resp"] if self.mode.soft else columns["label"]
-
-
-# -- score ----------------------------------------------------------------------------------------------------
-def score(
-    posterior: Posterior,
-    data: Any,
-    *,
-    completion: Completion | None = None,
-    batch_size: int | None = None,
-    client: Client | Executor | str | None = None,
-) -> float:
-    """Mean log likelihood per atom under the posterior predictive, nats; larger is better.  Topic models: completion.
-
-    The density of an atom is ``sum_k E[pi_k] p(x | cluster k)`` with each cluster's parameters integrated over
-    their posterior.  A Dirichlet process keeps mass for clusters that no atom has come from yet; that share
-    is given to the prior predictive, so that the density integrates to one.
-
-    For hidden Markov models it is the log density of whole sequences under expected transitions, per step; paths
-    through states that were never seen are left out.
-
-    For topic models it is the document completion score, in nats per held-out token: the topics of each document are
-    found from one part of its words, with E[phi_k] for the topics, and the other part is predicted by
-    ``sum_k E[pi_dk] E[phi_k]``.  The default is that of thesis Ch. 7: 80% of the distinct words of each document to
-    find its topics, 20% to be predicted.  See :func:`completion_score` for the counts behind it.
-
-    Parameters
-    ----------
-    posterior
-        Trained clusters.
-    data
-        Held-out atoms; weights, where the source has them, weigh the mean: of a table the column that training had
-        (``as_source(table)`` counts every row once).  Raw texts as in :func:`predict`.
-    completion
-        Which words are held out (topic models only): ``Completion("types")``, the default, or ``Completion("tokens")``
-        for thesis (5.59), half of the tokens; with ``share=`` and ``seed=``.
-    batch_size, client
-        As in :func:`predict`.
-
-    Raises
-    ------
-    DataError
-        Features other than those the model was trained on, values that its likelihood cannot produce, a total
-        weight of zero, or documents none of which has two words.
-    SettingError
-        ``completion`` for a model without documents.
-    """
-    if require_posterior(posterior).model.structure.has_shares:
-        return completion_score(posterior, data, completion, batch_size=batch_size, client=client).score
-    if completion is not None:
-        raise SettingError(
-            f"completion={completion!r}: {type(posterior.model.allocation).__name__} has no documents to complete; "
-            "leave it out"
-        )
-    source = open_for(posterior, data, batch_size, weights=True)
-    parts = _for_batches(posterior, source, client, score_batch, "score")
-    weight = math.fsum(w for _, w in parts)
-    if weight <= 0:
-        raise DataError(f"{source.name}: the atoms' weights sum to {weight}; a mean needs a positive sum")
-    return math.fsum(value for value, _ in parts) / weight
-
-
-def score_samples(
-    posterior: Posterior, data: Any, *, batch_size: int | None = None, client: Client | Executor | str | None = None
-) -> np.ndarray:
-    """Log likelihood of each atom under the posterior predictive, ``(n,)`` nats; see :func:`score`.
-
-    Topic models: completion of each document ``(G,)``, nats per held-out token; NaN where it cannot be split.
-    """
-    source = open_for(require_posterior(posterior), data, batch_size)
-    if posterior.model.structure.has_shares:
-        found = _for_batches(posterior, source, client, _Complete(Completion()), "score")
-        with np.errstate(invalid="ignore"):
-            return np.concatenate([part.value / part.tokens for part in found])
-    return np.concatenate(_for_batches(posterior, source, client, density_of, "score"))
-
-
-def completion_score(
-    posterior: Posterior,
-    data: Any,
-    completion: Completion | None = None,
-    *,
-    batch_size: int | None = None,
-    client: Client | Executor | str | None = None,
-) -> CompletionScore:
-    """Document completion of held-out documents, with what was counted on the way; see :func:`score`.
-
-    Documents that cannot be split are left out and counted.  The split of a document depends on its own words and the
-    seed, so the score does not depend on how data are cut or ordered, but for rounding.
-    """
-    prior_mass(require_posterior(posterior))
-    chosen = Completion() if completion is None else completion
-    if not isinstance(chosen, Completion):
-        raise SettingError(f'completion={completion!r}: needs Completion("types"), Completion("tokens"), or None')
-    source = open_for(posterior, data, batch_size)
-    parts = _for_batches(posterior, source, client, _Complete(chosen), "score")
-    with computing_as(posterior.model):
-        return combine_scores(parts, chosen, source.name)
-
-
-@dataclass(frozen=True)
-class _Complete:
-    """Task: completion of one batch."""
-
-    completion: Completion
-
-    def __call__(self, posterior: Posterior, reader: Reader) -> BatchScore:
-        return complete_batch(posterior, as_documents(posterior.model, reader()), self.completion)
-
-
-def _for_batches(
-    posterior: Posterior,
-    source: Source,
-    client: Client | Executor | str | None,
-    function: Callable[[Posterior, Reader], Any],
-    verb: str,
-) -> list[Any]:
-    with runner_for(posterior, client) as runner:
-        shared = runner.share("posterior", posterior.light())
-        tasks = ((f"{verb}-batch{i}", function, (shared, batch_reader(source, i))) for i in range(source.n_batches))
-        return list(in_order(runner, tasks, WINDOW))
-
-
-def density_of(posterior: Posterior, reader: Reader) -> np.ndarray:
-    """Task: log density of each atom of a batch, ``(n,)`` nats."""
-    return log_density(posterior, reader())
-
-
-def score_batch(posterior: Posterior, reader: Reader) -> tuple[float, float]:
-    """Task: weighted sum of the log densities of a batch, and the sum of weights."""
-    batch = _counting(posterior.model, reader())
-    value = log_density(posterior, batch)
-    return math.fsum(value if batch.weights is None else value * batch.weights), batch.total_weight
-
-
-def _counting(model: Model, batch: Batch) -> Batch:
-    """The atoms, or sequences, that count at least a little: of those that do not nobody asks for a density."""
-    if batch.weights is None or (batch.weights > 0).all():
-        return batch
-    check_weights(batch.weights, batch.n_atoms, batch.name)
-    if not model.structure.is_ordered:
-        return batch.take(np.flatnonzero(batch.weights > 0))
-    return batch.take_groups(np.flatnonzero(sequence_weights(batch, sequence_offsets(batch)) > 0))
-
-
-def log_density(posterior: Posterior, batch: Batch) -> np.ndarray:
-    """Log posterior predictive density of each atom of a batch in memory, ``(n,)`` nats."""
-    model = posterior.model
-    model.observation.check(batch)
-    if model.structure.is_ordered:
-        rows = []
-        for tile in model.allocation.tiles(batch, posterior.n_clusters):
-            log_lik = model.observation.log_predictive(posterior.observation, tile)
-            rows.append(as_a(model.allocation, ChainedAllocation).log_density(posterior.allocation, log_lik, tile))
-        return np.concatenate([np.zeros(0), *rows])
-    weights = posterior.weights
-    with np.errstate(divide="ignore"):
-        log_weights = log(weights)
-    rest = 1.0 - float(np.sum(weights))
-    prior = model.observation.global_step(model.empty_summary(np.zeros(1, np.int64))) if rest > UNSEEN_MASS else None
-    out = np.empty(batch.n_atoms)
-    start = 0
-    for tile in model.allocation.tiles(batch, posterior.n_clusters + 1):
-        terms = model.observation.log_predictive(posterior.observation, tile) + log_weights
-        if prior is not None:
-            unseen = model.observation.log_predictive(prior, tile) + math.log(rest)
-            terms = np.concatenate([terms, unseen], axis=1)
-        out[start : start + tile.n_atoms] = log_sum_exp(terms)
-        start += tile.n_atoms
-    require_finite_rows(out, batch, "log density")
-    return out

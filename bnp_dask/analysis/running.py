@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from bnp_dask.data.base import Reader, Source, batch_reader
 from bnp_dask.execute import Executor
 from bnp_dask.execute.blas import one_blas_thread
 from bnp_dask.execute.dask import open_executor
+from bnp_dask.execute.ordered import in_order
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.model import Model, Posterior
 
 if TYPE_CHECKING:
     from distributed import Client
+
+WINDOW = 8
+"""Batches in flight."""
 
 
 @contextmanager
@@ -28,3 +33,17 @@ def runner_for(posterior: Posterior, client: Client | Executor | str | None) -> 
     """An executor for tasks on batches, which compute as the posterior's model says."""
     with computing_as(posterior.model), open_executor(client) as runner:
         yield runner
+
+
+def for_batches(
+    posterior: Posterior,
+    source: Source,
+    client: Client | Executor | str | None,
+    function: Callable[[Posterior, Reader], Any],
+    verb: str,
+) -> list[Any]:
+    """Results of ``function(posterior, reader)`` for each batch of a source, in order; ``verb`` names the tasks."""
+    with runner_for(posterior, client) as runner:
+        shared = runner.share("posterior", posterior.light())
+        tasks = ((f"{verb}-batch{i}", function, (shared, batch_reader(source, i))) for i in range(source.n_batches))
+        return list(in_order(runner, tasks, WINDOW))

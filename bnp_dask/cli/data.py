@@ -226,7 +226,7 @@ def impute_command(args: argparse.Namespace) -> None:
 
 def score_command(args: argparse.Namespace) -> None:
     """Print the held-out log likelihood."""
-    from bnp_dask.analysis.predict import completion_score, score
+    from bnp_dask.analysis.score import completion_score, score
     from bnp_dask.analysis.topics import Completion
 
     posterior = posterior_of(args.posterior)

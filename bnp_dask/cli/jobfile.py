@@ -34,43 +34,26 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import types
-import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 import yaml
 
-from bnp_dask.allocation.base import Allocation
 from bnp_dask.cli.job_parts import TLS, ClientSpec, DataSpec, ExecutorSpec
-from bnp_dask.cli.job_roles import (
-    ALLOCATION,
-    EXECUTOR,
-    INIT,
-    MOVE,
-    OBSERVATION,
-    SCHEDULE,
-    SOURCE,
-    Role,
-    class_of,
-    nearest,
-    short_name,
-)
+from bnp_dask.cli.job_roles import EXECUTOR, INIT, MOVE, SCHEDULE, SOURCE, class_of
+from bnp_dask.cli.settings import absolute, build, kind_and_settings, mapping, object_of, settings_of, short
 from bnp_dask.data.base import Source
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.paths import local_path
-from bnp_dask.inputs.protocols import require
 from bnp_dask.inputs.settings import shown
 from bnp_dask.inputs.yaml_limits import LIMITS, Limits, read_yaml
-from bnp_dask.model import Model, Posterior
-from bnp_dask.observation.base import Observation, read_as
+from bnp_dask.model import Model
+from bnp_dask.observation.base import read_as
 from bnp_dask.store import JOB_NAME, read_note
 from bnp_dask.training.memory_plan import MEMORY, parse_memory
-from bnp_dask.training.results import TrainResult, load
+from bnp_dask.training.results import TrainResult
 from bnp_dask.training.train import train
 
 if TYPE_CHECKING:
@@ -205,19 +188,19 @@ def _job_of(content: bytes, name: str, limits: Limits, folder: Path) -> Job:
 
 def parse_job(content: Any, folder: Path) -> Job:
     """Check a job given as a mapping; paths in it are relative to its ``folder``, or else to ``folder``."""
-    top = _mapping(content, "the job")
-    values = _settings(_Top, top, "", folder)
-    folder = Path(_absolute(values.get("folder") or ".", folder, "folder"))
+    top = mapping(content, "the job")
+    values = settings_of(_Top, top, "", folder)
+    folder = Path(absolute(values.get("folder") or ".", folder, "folder"))
     if values.get("rng", 0) < 0:
         raise SettingError(f"rng: found {values['rng']}, needs a whole number, at least 0")
     return Job(
-        model=_build(Model, top["model"], "model", folder),
+        model=build(Model, top["model"], "model", folder),
         data=_data(top["data"], folder),
-        init=None if top.get("init") is None else _one_of(INIT, top["init"], "init", folder),
-        schedule=None if top.get("schedule") is None else _one_of(SCHEDULE, top["schedule"], "schedule", folder),
+        init=None if top.get("init") is None else object_of(INIT, top["init"], "init", folder),
+        schedule=None if top.get("schedule") is None else object_of(SCHEDULE, top["schedule"], "schedule", folder),
         moves=_moves(top.get("moves"), folder),
         client=_client(top.get("client"), folder),
-        store=None if values.get("store") is None else _absolute(values["store"], folder, "store"),
+        store=None if values.get("store") is None else absolute(values["store"], folder, "store"),
         rng=values.get("rng", 0),
         n_init=values.get("n_init", 1),
         checkpoint_minutes=values.get("checkpoint_minutes", 5.0),
@@ -230,14 +213,14 @@ def parse_job(content: Any, folder: Path) -> Job:
 
 def with_laps(job: Job, laps: int) -> Job:
     """The same job with another limit of laps."""
-    kind, given = _kind_and_settings(job.raw.get("schedule") or "Memoized", "schedule")
+    kind, given = kind_and_settings(job.raw.get("schedule") or "Memoized", "schedule")
     raw = {**job.raw, "schedule": {"type": kind, **given, "laps": laps}}
     return parse_job(raw, Path())
 
 
 def with_store(job: Job, store: str | os.PathLike[str]) -> Job:
     """The same job with another run directory."""
-    return parse_job({**job.raw, "store": _absolute(os.fspath(store), Path(), "store")}, Path())
+    return parse_job({**job.raw, "store": absolute(os.fspath(store), Path(), "store")}, Path())
 
 
 def to_text(job: Job) -> str:
@@ -248,23 +231,23 @@ def to_text(job: Job) -> str:
 def _data(value: Any, folder: Path) -> DataSpec | Source:
     """Where the data are, or a source of another package that has a ``type``."""
     if isinstance(value, Mapping) and "type" in value:
-        return _one_of(SOURCE, value, "data", folder)
-    data = _build(DataSpec, _short(value, "path"), "data", folder)
+        return object_of(SOURCE, value, "data", folder)
+    data = build(DataSpec, short(value, "path"), "data", folder)
     apart = {"weights": data.weights, "groups": data.groups}
-    files = {n: _absolute(v, folder, f"data.{n}") for n, v in apart.items() if v is not None and v.endswith(".npy")}
-    return dataclasses.replace(data, path=_absolute(data.path, folder, "data.path"), **files)
+    files = {n: absolute(v, folder, f"data.{n}") for n, v in apart.items() if v is not None and v.endswith(".npy")}
+    return dataclasses.replace(data, path=absolute(data.path, folder, "data.path"), **files)
 
 
 def _client(value: Any, folder: Path) -> ClientSpec | ExecutorSpec:
     """Where to compute, or an executor of another package that has a ``type``: made when the run begins."""
     if isinstance(value, Mapping) and "type" in value:
-        kind, given = _kind_and_settings(value, "client")
+        kind, given = kind_and_settings(value, "client")
         cls = class_of(EXECUTOR, kind, "client")
-        return ExecutorSpec(cls, _settings(cls, given, "client", folder))
-    client = ClientSpec() if value is None else _build(ClientSpec, value, "client", folder)
+        return ExecutorSpec(cls, settings_of(cls, given, "client", folder))
+    client = ClientSpec() if value is None else build(ClientSpec, value, "client", folder)
     for name in ("scheduler_file", *TLS):
         if getattr(client, name) is not None:
-            found = _absolute(getattr(client, name), folder, f"client.{name}")
+            found = absolute(getattr(client, name), folder, f"client.{name}")
             client = dataclasses.replace(client, **{name: found})
     return client
 
@@ -275,162 +258,4 @@ def _moves(value: Any, folder: Path) -> tuple[Any, ...] | None:
         return None
     if not isinstance(value, list):
         raise SettingError(f"moves: found {shown(value)}, needs a list, such as [Birth, Merge, Delete]")
-    return tuple(_one_of(MOVE, move, f"moves[{i}]", folder) for i, move in enumerate(value))
-
-
-# -- from text to objects -------------------------------------------------------------------------------------
-def _one_of(role: Role, value: Any, path: str, folder: Path) -> Any:
-    """An object of one of the classes of a role, from ``{type: Name, ...}`` or ``Name``."""
-    kind, given = _kind_and_settings(value, path)
-    made = _build(class_of(role, kind, path), given, path, folder)
-    require(path, made, role.protocol, role.example)
-    return made
-
-
-def _kind_and_settings(value: Any, path: str) -> tuple[str, dict[str, Any]]:
-    given = dict(_mapping(_short(value, "type"), path))
-    kind = given.pop("type", None)
-    if not isinstance(kind, str):
-        close = get_close_matches("type", [k for k in given if isinstance(k, str)], n=1)
-        hint = f" (found {shown(close[0])})" if close else ""
-        raise SettingError(f"{path}: needs 'type', the name of a class{hint}, such as {{type: DPMixture}}")
-    return kind, given
-
-
-def _build(cls: type, value: Any, path: str, folder: Path) -> Any:
-    """An object of ``cls`` from its settings."""
-    values = _settings(cls, _mapping(value, path), path, folder)
-    try:
-        return cls(**values)
-    except (ArithmeticError, TypeError, ValueError) as error:  # a SettingError, or NumPy's own about an array
-        raise SettingError(f"{path}: {error}") from error
-
-
-def _settings(cls: type, given: Mapping[str, Any], path: str, folder: Path) -> dict[str, Any]:
-    """Values for the fields of a dataclass, each checked against its type."""
-    known = {f.name: f for f in dataclasses.fields(cls) if f.init}
-    for name in given:
-        if name not in known:
-            raise SettingError(f"{_join(path, name)}: there is no such setting{nearest(name, known)}")
-    required = [n for n, f in known.items() if f.default is f.default_factory is dataclasses.MISSING]
-    missing = [n for n in required if n not in given]
-    if missing:
-        raise SettingError(f"{_join(path, missing[0])}: is missing, and needed")
-    hints = typing.get_type_hints(cls)
-    return {n: _convert(v, hints[n], _join(path, n), folder) for n, v in given.items()}
-
-
-def _convert(value: Any, hint: Any, path: str, folder: Path) -> Any:
-    """A value of a YAML file as the type that a field declares; SettingError when it is another."""
-    if hint is object:
-        return value
-    if hint is Allocation:
-        return _one_of(ALLOCATION, value, path, folder)
-    if hint is Observation:
-        return _one_of(OBSERVATION, value, path, folder)
-    if hint is Posterior:
-        return load(_absolute(_text(value, path), folder, path))
-    if hint is Path:
-        return Path(_absolute(_text(value, path), folder, path))
-    if hint in (np.ndarray, Any):
-        return _array(value, path, folder)
-    if get_origin(hint) is Literal:
-        if value not in get_args(hint):
-            raise SettingError(
-                f"{path}: {shown(value)} is none of {', '.join(get_args(hint))}{nearest(value, get_args(hint))}"
-            )
-        return value
-    if get_origin(hint) in (Union, types.UnionType):
-        return _convert_union(value, get_args(hint), path, folder)
-    if isinstance(get_origin(hint), type) and issubclass(get_origin(hint), Mapping):
-        item = get_args(hint)[1]
-        return {k: _convert(v, item, f"{path}[{short_name(k)}]", folder) for k, v in _mapping(value, path).items()}
-    if get_origin(hint) is tuple:
-        if not isinstance(value, list):
-            raise SettingError(f"{path}: found {shown(value)}, needs a list, such as [a, b]")
-        return tuple(_convert(v, get_args(hint)[0], f"{path}[{i}]", folder) for i, v in enumerate(value))
-    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-        return _build(hint, value, path, folder)
-    return _scalar(value, hint, path)
-
-
-def _convert_union(value: Any, options: tuple[Any, ...], path: str, folder: Path) -> Any:
-    if value is None and types.NoneType in options:
-        return None
-    is_number = isinstance(value, (int, float))
-    fits = [o for o in options if o is not types.NoneType]
-    if is_number:  # a number for an array is a number where the class takes both
-        fits.sort(key=lambda o: o not in (bool, int, float))
-    else:
-        fits.sort(key=lambda o: o in (bool, int, float))
-    errors = []
-    for option in fits:
-        try:
-            return _convert(value, option, path, folder)
-        except SettingError as error:
-            errors.append(error)
-    raise errors[0]
-
-
-def _scalar(value: Any, hint: Any, path: str) -> Any:
-    names = {bool: "true or false", int: "a whole number", float: "a number", str: "text", types.NoneType: "nothing"}
-    if hint not in names:
-        raise SettingError(f"{path}: cannot be given in a job file; use Python for it")
-    if hint is float and type(value) is int:
-        return float(value)
-    if type(value) is not hint:
-        raise SettingError(f"{path}: found {shown(value)}, needs {names[hint]}")
-    return value
-
-
-def _array(value: Any, path: str, folder: Path) -> np.ndarray:
-    if isinstance(value, str):
-        try:
-            found = np.load(_absolute(value, folder, path), allow_pickle=False)
-        except SettingError:
-            raise
-        except Exception as error:  # NumPy raises nearly anything on damaged bytes
-            raise SettingError(f"{path}: cannot read {shown(value)} as a .npy file: {error}") from error
-        if not isinstance(found, np.ndarray) or found.dtype.kind not in "biuf":
-            raise SettingError(f"{path}: {shown(value)} holds no array of numbers; write one with numpy.save")
-        return found
-    try:
-        array = np.asarray(value, np.float64)
-    except (TypeError, ValueError):
-        array = np.zeros(0)
-    if isinstance(value, bool) or array.size == 0:
-        raise SettingError(
-            f"{path}: found {shown(value)}, needs numbers: a list, a list of lists, or the path of a .npy file"
-        )
-    return array
-
-
-# -- small things ----------------------------------------------------------------------------------------------
-def _mapping(value: Any, path: str) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise SettingError(f"{path}: found {shown(value)}, needs settings, such as 'name: value'")
-    return value
-
-
-def _text(value: Any, path: str) -> str:
-    if not isinstance(value, str):
-        raise SettingError(f"{path}: found {shown(value)}, needs text")
-    return value
-
-
-def _short(value: Any, name: str) -> Any:
-    """``Name`` is short for ``{name: Name}``."""
-    return {name: value} if isinstance(value, str) else value
-
-
-def _join(path: str, name: Any) -> str:
-    return f"{path}.{short_name(name)}" if path else short_name(name)
-
-
-def _absolute(path: str, folder: Path, where: str) -> str:
-    if "://" in path or "::" in path:
-        return path
-    try:
-        return os.path.abspath(folder / local_path(path))
-    except SettingError as error:
-        raise SettingError(f"{where}: {error}") from error
+    return tuple(object_of(MOVE, move, f"moves[{i}]", folder) for i, move in enumerate(value))

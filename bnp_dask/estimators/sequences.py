@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from bnp_dask.allocation import HDPHMM, FiniteHMM
-from bnp_dask.analysis.predict import predict, score
+from bnp_dask.analysis.predict import predict
 from bnp_dask.analysis.sample import sample
+from bnp_dask.analysis.score import score
 from bnp_dask.analysis.sequences import transitions
 from bnp_dask.data import as_source
 from bnp_dask.data.sources.frames import is_frame, is_list_of_frames, joined

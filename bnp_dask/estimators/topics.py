@@ -11,7 +11,8 @@ import numpy as np
 from scipy import sparse
 
 from bnp_dask.allocation import LDA, HDPTopics
-from bnp_dask.analysis.predict import predict, score
+from bnp_dask.analysis.predict import predict
+from bnp_dask.analysis.score import score
 from bnp_dask.analysis.topics.words import by_size
 from bnp_dask.errors import SettingError
 from bnp_dask.estimators.fitting import run_estimator, sound_input, source_of, warn_unless_converged

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import bnp_dask as bnp
-from bnp_dask.analysis.predict import score_samples
+from bnp_dask.analysis.score import score_samples
 from bnp_dask.core.columns import Columns, Cutting, Roles
 from bnp_dask.data.base import columns_of
 from bnp_dask.data.sources.named import OrderedSource

@@ -15,7 +15,7 @@ import yaml
 import zarr
 
 import bnp_dask as bnp
-from bnp_dask.analysis.predict import score_samples
+from bnp_dask.analysis.score import score_samples
 from bnp_dask.cli import main
 
 # runs of a few laps stop at their limit

@@ -16,7 +16,8 @@ from scipy.integrate import quad
 from scipy.special import logsumexp, softmax
 
 from bnp_dask.allocation import DPMixture, FiniteMixture
-from bnp_dask.analysis.predict import assign_batch, log_density, predict, score, score_samples
+from bnp_dask.analysis.predict import assign_batch, predict
+from bnp_dask.analysis.score import log_density, score, score_samples
 from bnp_dask.core.batch import Batch
 from bnp_dask.data import output as assigned
 from bnp_dask.errors import DataError, SettingError, StoreError

@@ -13,7 +13,8 @@ from scipy import sparse
 from scipy.special import logsumexp, psi
 
 from bnp_dask.allocation import DPMixture
-from bnp_dask.analysis.predict import completion_score, predict, score, score_samples
+from bnp_dask.analysis.predict import predict
+from bnp_dask.analysis.score import completion_score, score, score_samples
 from bnp_dask.analysis.topics import Completion
 from bnp_dask.analysis.topics import completion as topics_completion
 from bnp_dask.analysis.topics.completion import FOLD_IN, split_atoms, split_counts

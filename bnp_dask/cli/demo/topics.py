@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from bnp_dask.allocation import HDPTopics
-from bnp_dask.analysis.predict import completion_score
+from bnp_dask.analysis.score import completion_score
 from bnp_dask.analysis.topics import topic_list
 from bnp_dask.analysis.topics.words import word_tokens
 from bnp_dask.cli.console import table

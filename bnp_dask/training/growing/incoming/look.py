@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bnp_dask.analysis.predict import score_batch
+from bnp_dask.analysis.score import score_batch
 from bnp_dask.analysis.topics.completion import Completion, complete_batch
 from bnp_dask.analysis.topics.documents import as_documents
 from bnp_dask.core.batch import Batch

@@ -1,0 +1,183 @@
+"""From the text of a job file to objects: each setting is converted to the type that its field declares."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import types
+import typing
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
+
+import numpy as np
+
+from bnp_dask.allocation.base import Allocation
+from bnp_dask.cli.job_roles import ALLOCATION, OBSERVATION, Role, class_of, nearest, short_name
+from bnp_dask.errors import SettingError
+from bnp_dask.inputs.paths import local_path
+from bnp_dask.inputs.protocols import require
+from bnp_dask.inputs.settings import shown
+from bnp_dask.model import Posterior
+from bnp_dask.observation.base import Observation
+from bnp_dask.training.results import load
+
+if TYPE_CHECKING:
+    pass
+
+
+def object_of(role: Role, value: Any, path: str, folder: Path) -> Any:
+    """An object of one of the classes of a role, from ``{type: Name, ...}`` or ``Name``."""
+    kind, given = kind_and_settings(value, path)
+    made = build(class_of(role, kind, path), given, path, folder)
+    require(path, made, role.protocol, role.example)
+    return made
+
+
+def kind_and_settings(value: Any, path: str) -> tuple[str, dict[str, Any]]:
+    given = dict(mapping(short(value, "type"), path))
+    kind = given.pop("type", None)
+    if not isinstance(kind, str):
+        close = get_close_matches("type", [k for k in given if isinstance(k, str)], n=1)
+        hint = f" (found {shown(close[0])})" if close else ""
+        raise SettingError(f"{path}: needs 'type', the name of a class{hint}, such as {{type: DPMixture}}")
+    return kind, given
+
+
+def build(cls: type, value: Any, path: str, folder: Path) -> Any:
+    """An object of ``cls`` from its settings."""
+    values = settings_of(cls, mapping(value, path), path, folder)
+    try:
+        return cls(**values)
+    except (ArithmeticError, TypeError, ValueError) as error:  # a SettingError, or NumPy's own about an array
+        raise SettingError(f"{path}: {error}") from error
+
+
+def settings_of(cls: type, given: Mapping[str, Any], path: str, folder: Path) -> dict[str, Any]:
+    """Values for the fields of a dataclass, each checked against its type."""
+    known = {f.name: f for f in dataclasses.fields(cls) if f.init}
+    for name in given:
+        if name not in known:
+            raise SettingError(f"{_join(path, name)}: there is no such setting{nearest(name, known)}")
+    required = [n for n, f in known.items() if f.default is f.default_factory is dataclasses.MISSING]
+    missing = [n for n in required if n not in given]
+    if missing:
+        raise SettingError(f"{_join(path, missing[0])}: is missing, and needed")
+    hints = typing.get_type_hints(cls)
+    return {n: _convert(v, hints[n], _join(path, n), folder) for n, v in given.items()}
+
+
+def _convert(value: Any, hint: Any, path: str, folder: Path) -> Any:
+    """A value of a YAML file as the type that a field declares; SettingError when it is another."""
+    if hint is object:
+        return value
+    if hint is Allocation:
+        return object_of(ALLOCATION, value, path, folder)
+    if hint is Observation:
+        return object_of(OBSERVATION, value, path, folder)
+    if hint is Posterior:
+        return load(absolute(_text(value, path), folder, path))
+    if hint is Path:
+        return Path(absolute(_text(value, path), folder, path))
+    if hint in (np.ndarray, Any):
+        return _array(value, path, folder)
+    if get_origin(hint) is Literal:
+        if value not in get_args(hint):
+            raise SettingError(
+                f"{path}: {shown(value)} is none of {', '.join(get_args(hint))}{nearest(value, get_args(hint))}"
+            )
+        return value
+    if get_origin(hint) in (Union, types.UnionType):
+        return _convert_union(value, get_args(hint), path, folder)
+    if isinstance(get_origin(hint), type) and issubclass(get_origin(hint), Mapping):
+        item = get_args(hint)[1]
+        return {k: _convert(v, item, f"{path}[{short_name(k)}]", folder) for k, v in mapping(value, path).items()}
+    if get_origin(hint) is tuple:
+        if not isinstance(value, list):
+            raise SettingError(f"{path}: found {shown(value)}, needs a list, such as [a, b]")
+        return tuple(_convert(v, get_args(hint)[0], f"{path}[{i}]", folder) for i, v in enumerate(value))
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return build(hint, value, path, folder)
+    return _scalar(value, hint, path)
+
+
+def _convert_union(value: Any, options: tuple[Any, ...], path: str, folder: Path) -> Any:
+    if value is None and types.NoneType in options:
+        return None
+    is_number = isinstance(value, (int, float))
+    fits = [o for o in options if o is not types.NoneType]
+    if is_number:  # a number for an array is a number where the class takes both
+        fits.sort(key=lambda o: o not in (bool, int, float))
+    else:
+        fits.sort(key=lambda o: o in (bool, int, float))
+    errors = []
+    for option in fits:
+        try:
+            return _convert(value, option, path, folder)
+        except SettingError as error:
+            errors.append(error)
+    raise errors[0]
+
+
+def _scalar(value: Any, hint: Any, path: str) -> Any:
+    names = {bool: "true or false", int: "a whole number", float: "a number", str: "text", types.NoneType: "nothing"}
+    if hint not in names:
+        raise SettingError(f"{path}: cannot be given in a job file; use Python for it")
+    if hint is float and type(value) is int:
+        return float(value)
+    if type(value) is not hint:
+        raise SettingError(f"{path}: found {shown(value)}, needs {names[hint]}")
+    return value
+
+
+def _array(value: Any, path: str, folder: Path) -> np.ndarray:
+    if isinstance(value, str):
+        try:
+            found = np.load(absolute(value, folder, path), allow_pickle=False)
+        except SettingError:
+            raise
+        except Exception as error:  # NumPy raises nearly anything on damaged bytes
+            raise SettingError(f"{path}: cannot read {shown(value)} as a .npy file: {error}") from error
+        if not isinstance(found, np.ndarray) or found.dtype.kind not in "biuf":
+            raise SettingError(f"{path}: {shown(value)} holds no array of numbers; write one with numpy.save")
+        return found
+    try:
+        array = np.asarray(value, np.float64)
+    except (TypeError, ValueError):
+        array = np.zeros(0)
+    if isinstance(value, bool) or array.size == 0:
+        raise SettingError(
+            f"{path}: found {shown(value)}, needs numbers: a list, a list of lists, or the path of a .npy file"
+        )
+    return array
+
+
+def mapping(value: Any, path: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise SettingError(f"{path}: found {shown(value)}, needs settings, such as 'name: value'")
+    return value
+
+
+def _text(value: Any, path: str) -> str:
+    if not isinstance(value, str):
+        raise SettingError(f"{path}: found {shown(value)}, needs text")
+    return value
+
+
+def short(value: Any, name: str) -> Any:
+    """``Name`` is short for ``{name: Name}``."""
+    return {name: value} if isinstance(value, str) else value
+
+
+def _join(path: str, name: Any) -> str:
+    return f"{path}.{short_name(name)}" if path else short_name(name)
+
+
+def absolute(path: str, folder: Path, where: str) -> str:
+    if "://" in path or "::" in path:
+        return path
+    try:
+        return os.path.abspath(folder / local_path(path))
+    except SettingError as error:
+        raise SettingError(f"{where}: {error}") from error
