@@ -11,8 +11,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from bnp_dask.core.edits import Edit, Exchange, Forget, InsertEmpty, Merge, Take, replay
 from bnp_dask.core.group_states import GroupStates
-from bnp_dask.core.summary import Edit, Exchange, Field, Forget, InsertEmpty, Links, Merge, Summary, Take, replay
+from bnp_dask.core.summary import Field, Links, Summary
 from bnp_dask.core.totals import RunningTotal, difference
 from bnp_dask.errors import SummaryError
 

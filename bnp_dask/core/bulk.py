@@ -1,6 +1,6 @@
 """Moments of the bulk of the data, which single rows far away cannot change, and the grain of its values.
 
-The points of :class:`~bnp_dask.core.quantiles.Quantiles` are values of the data.  Where all of them lie a whole number
+The points of :class:`~bnp_dask.core.survey.quantiles.Quantiles` are values of the data.  Where all lie a whole number
 of steps apart, that step is the grain of the column: its values were rounded, or recorded on a grid.  The steps of
 continuous values come out smaller than any that matters.
 """
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bnp_dask.core.quantiles import Quantiles
 from bnp_dask.core.survey import Survey
+from bnp_dask.core.survey.quantiles import Quantiles
 
 OUTER = 0.05
 """Share of the weight below, and above, what the range of the bulk is told from."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bnp_dask.core.summary import Edit, Exchange, Merge
+from bnp_dask.core.edits import Edit, Exchange, Merge
 from bnp_dask.errors import SummaryError
 
 SMALL = 2.0**-100

@@ -2,13 +2,13 @@
 
 A :class:`Field` is declared once by the model part that owns it, with its axes and with what happens to it when
 two clusters become one.  A :class:`Summary` holds the values of all fields of a model for one set of atoms.
-Clusters carry ids that never change; their positions may.  An :data:`Edit` is a recorded verb: a stored summary
-is brought up to date by replaying the edits it has not seen (:func:`replay`).
+Clusters carry ids that never change; their positions may.  Verbs that change clusters are recorded as edits
+(:mod:`bnp_dask.core.edits`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,22 +18,7 @@ from bnp_dask.core.fields import CLUSTER, Field, Links, absorb, combine_links, g
 from bnp_dask.core.registry import register
 from bnp_dask.errors import SummaryError
 
-__all__ = [
-    "CLUSTER",
-    "Edit",
-    "Exchange",
-    "Fade",
-    "Field",
-    "Forget",
-    "InsertEmpty",
-    "Links",
-    "Merge",
-    "Summary",
-    "Take",
-    "Widen",
-    "follow",
-    "replay",
-]
+__all__ = ["CLUSTER", "Field", "Links", "Summary"]
 
 
 def _no_pairs() -> np.ndarray:
@@ -307,20 +292,6 @@ class Summary:
         both = replace(charged, ids=np.concatenate([rest.ids, part.ids]), values=values)
         return both.take(final)
 
-    def _follow(self, edit: Merge | Exchange, ids: np.ndarray) -> Summary:
-        """Statistics of a trial after an edit of clusters that it leaves alone, ``ids`` being those it makes."""
-        gone = (edit.keep, edit.drop) if isinstance(edit, Merge) else edit.donors
-        if self.links is None or not np.isin(gone, self.links.rest).all():
-            return self
-        values = dict(self.values)
-        for name, declared in self.fields.items():
-            if declared.links is not None:
-                between = self.links.between(declared.links, gone)
-                values[name] = np.asarray(values[name] - interplay(len(gone), len(self.links.donors), between))
-        if isinstance(edit, Merge):
-            return replace(self, values=values, links=self.links.merge(edit.keep, edit.drop))
-        return replace(self, values=values, links=self.links.exchange(gone, edit.trial, ids))
-
     def _keep_pairs(self, kept: Any) -> Summary:
         pair_values = {n: v[kept] for n, v in self.pair_values.items()}
         return replace(self, pairs=self.pairs[kept], pair_values=pair_values)
@@ -335,102 +306,6 @@ class Summary:
 
 
 # -- edits: verbs as data -----------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class InsertEmpty:
-    """Recorded :meth:`Summary.insert_empty`."""
-
-    ids: tuple[int, ...]
-
-    def apply(self, summary: Summary, parts: Mapping[str, Summary]) -> Summary:
-        return summary.insert_empty(self.ids)
-
-
-@dataclass(frozen=True)
-class Take:
-    """Recorded :meth:`Summary.take`."""
-
-    ids: tuple[int, ...]
-
-    def apply(self, summary: Summary, parts: Mapping[str, Summary]) -> Summary:
-        return summary.take(self.ids)
-
-
-@dataclass(frozen=True)
-class Merge:
-    """Recorded :meth:`Summary.merge`."""
-
-    keep: int
-    drop: int
-
-    def apply(self, summary: Summary, parts: Mapping[str, Summary]) -> Summary:
-        return summary.merge(self.keep, self.drop)
-
-
-@dataclass(frozen=True)
-class Exchange:
-    """Recorded :meth:`Summary.exchange`; each summary has its own part, found by the name of the trial."""
-
-    trial: str
-    donors: tuple[int, ...]
-
-    def apply(self, summary: Summary, parts: Mapping[str, Summary]) -> Summary:
-        if self.trial not in parts:
-            raise SummaryError(f"trial {self.trial} was not accumulated beside this summary")
-        return summary.exchange(self.donors, parts[self.trial])
-
-
-@dataclass(frozen=True)
-class Forget:
-    """Recorded :meth:`Summary.without_pairs`: a lap ended, and what was tracked during it is void."""
-
-    def apply(self, summary: Summary, parts: Mapping[str, Summary]) -> Summary:
-        return summary.without_pairs()
-
-
-@dataclass(frozen=True)
-class Fade:
-    """Recorded :meth:`Summary.scale`: time has passed, and all atoms weigh ``factor`` of what they weighed."""
-
-    factor: float
-
-    def apply(self, summary: Summary, parts: Mapping[str, Summary]) -> Summary:
-        return summary.scale(self.factor)
-
-
-@dataclass(frozen=True)
-class Widen:
-    """Recorded :meth:`Summary.widen`: the axis ``dim`` has ``size`` places from now on."""
-
-    dim: str
-    size: int
-
-    def apply(self, summary: Summary, parts: Mapping[str, Summary]) -> Summary:
-        return summary.widen(self.dim, self.size)
-
-
-Edit = InsertEmpty | Take | Merge | Exchange | Forget | Fade | Widen
-
-NO_PARTS: Mapping[str, Summary] = {}
-
-
-def replay(summary: Summary, edits: Iterable[Edit], parts: Mapping[str, Summary] = NO_PARTS) -> Summary:
-    """Apply recorded edits in order: brings a stored summary up to date.
-
-    ``parts`` are the statistics that trials would give some clusters, by the name of the trial.
-    """
-    for edit in edits:
-        summary, parts = edit.apply(summary, parts), follow(parts, edit)
-    return summary
-
-
-def follow(parts: Mapping[str, Summary], edit: Edit) -> Mapping[str, Summary]:
-    """Statistics of trials after an edit, so that they can be exchanged after others."""
-    if isinstance(edit, Fade | Widen):
-        return {name: edit.apply(part, NO_PARTS) for name, part in parts.items()}
-    if not isinstance(edit, Merge | Exchange) or all(part.links is None for part in parts.values()):
-        return parts
-    ids = parts[edit.trial].ids if isinstance(edit, Exchange) else np.zeros(0, np.int64)
-    return {name: part._follow(edit, ids) for name, part in parts.items()}
 
 
 def add_in_place(total: Summary, part: Summary) -> None:

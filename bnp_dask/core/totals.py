@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from bnp_dask.core.edits import Edit, replay
 from bnp_dask.core.fields import Field, combine_links
-from bnp_dask.core.summary import Edit, Summary, replay
+from bnp_dask.core.summary import Summary
 from bnp_dask.errors import SummaryError
 from bnp_dask.kernels.numeric.compensated import two_sum_into
 from bnp_dask.kernels.numeric.sparse_sums import Thin, is_thin

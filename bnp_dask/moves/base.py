@@ -9,7 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.summary import Exchange, Merge, Summary
+from bnp_dask.core.edits import Exchange, Merge
+from bnp_dask.core.summary import Summary
 from bnp_dask.core.survey import Survey
 from bnp_dask.data.base import Source
 from bnp_dask.execute.base import Executor, Task

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from bnp_dask.core.edits import Edit, Exchange, Merge, Take, follow
 from bnp_dask.core.finite import require_finite_terms
-from bnp_dask.core.summary import Edit, Exchange, Merge, Summary, Take, follow
+from bnp_dask.core.summary import Summary
 from bnp_dask.errors import NumericalError, SummaryError
 from bnp_dask.execute.base import Task
 from bnp_dask.execute.ordered import in_order

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bnp_dask.core.edits import Merge as MergeEdit
 from bnp_dask.core.registry import register
-from bnp_dask.core.summary import Merge as MergeEdit
 from bnp_dask.inputs.settings import hold, number_from, whole_number
 from bnp_dask.moves.base import NOBODY, PlanContext, Planning, Proposal
 from bnp_dask.moves.scores import allocation_gains, rough_allocation_gains

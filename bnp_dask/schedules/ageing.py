@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.core.summary import Fade
+from bnp_dask.core.edits import Fade
 from bnp_dask.schedules.base import history_row
 from bnp_dask.schedules.engine.state import State
 

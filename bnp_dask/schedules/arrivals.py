@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.core.summary import Forget
+from bnp_dask.core.edits import Forget
 from bnp_dask.moves.base import DOCUMENTS, Plan
 from bnp_dask.moves.births.move import Birth
 from bnp_dask.moves.engine import plan_lap

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.core.summary import Take
+from bnp_dask.core.edits import Take
 from bnp_dask.moves.base import record
 from bnp_dask.schedules.arrivals import Round, abandon
 from bnp_dask.schedules.base import history_row

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from bnp_dask.core.summary import NO_PARTS, Widen
+from bnp_dask.core.edits import NO_PARTS, Widen
 from bnp_dask.core.totals import WORDS
 from bnp_dask.model import Model, Posterior
 from bnp_dask.schedules.base import history_row

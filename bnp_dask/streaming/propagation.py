@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from bnp_dask.core.edits import InsertEmpty, Take
 from bnp_dask.core.registry import register
-from bnp_dask.core.summary import InsertEmpty, Summary, Take
+from bnp_dask.core.summary import Summary
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import hold, number_from, share_below_one, whole_number
 from bnp_dask.schedules.base import IDLE, Step, history_row

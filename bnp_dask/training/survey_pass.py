@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from bnp_dask.core.encoding import to_identity
-from bnp_dask.core.quantiles import QuantileTotal
 from bnp_dask.core.survey import Survey, extend, require_atoms, survey_batch
+from bnp_dask.core.survey.quantiles import QuantileTotal
 from bnp_dask.data.base import Reader, Source, batch_reader
 from bnp_dask.data.coalesce import bytes_told, in_words, n_together
 from bnp_dask.data.identity import identity_of

@@ -8,8 +8,8 @@ from scipy import sparse
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.bulk import bulk_of
-from bnp_dask.core.quantiles import MOST_SPARSE, NO_BATCHES, POINTS, TOTAL_POINTS, quantiles_of
 from bnp_dask.core.survey import combine, extend, survey_batch
+from bnp_dask.core.survey.quantiles import MOST_SPARSE, NO_BATCHES, POINTS, TOTAL_POINTS, quantiles_of
 from bnp_dask.training.survey_pass import survey_from_arrays, survey_to_arrays
 
 SHARES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bnp_dask.allocation import DPMixture
-from bnp_dask.core.summary import Exchange
+from bnp_dask.core.edits import Exchange
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.execute import ThreadExecutor
 from bnp_dask.model import Model

@@ -9,7 +9,7 @@ import pytest
 
 from bnp_dask.allocation import DPMixture
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.summary import Exchange, Merge, replay
+from bnp_dask.core.edits import Exchange, Merge, replay
 from bnp_dask.core.survey import survey_batch
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.model import Model

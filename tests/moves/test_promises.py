@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 
 from bnp_dask.allocation import DPMixture
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.summary import Exchange
+from bnp_dask.core.edits import Exchange
 from bnp_dask.core.survey import survey_batch
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.model import Model

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bnp_dask.allocation import HDPHMM, DPMixture, HDPTopics
-from bnp_dask.core.summary import Exchange
+from bnp_dask.core.edits import Exchange
 from bnp_dask.execute import SerialExecutor, ThreadExecutor
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge

@@ -9,7 +9,7 @@ import pytest
 
 from bnp_dask.allocation import LDA, DocumentStep, HDPTopics
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.summary import Exchange, Merge
+from bnp_dask.core.edits import Exchange, Merge
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.execute.threads import ThreadExecutor

@@ -8,8 +8,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from bnp_dask.core.edits import Edit, Forget, follow, replay
 from bnp_dask.core.group_states import GroupStates, replay_states
-from bnp_dask.core.summary import Edit, Forget, Summary, follow, replay
+from bnp_dask.core.summary import Summary
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.model import Model
 from bnp_dask.schedules.engine.packed import MARK, pack_sparse, packed_words, unpack_sparse

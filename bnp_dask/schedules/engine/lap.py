@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.core.summary import Edit, Forget, InsertEmpty
+from bnp_dask.core.edits import Edit, Forget, InsertEmpty
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.errors import NumericalError
 from bnp_dask.moves.base import Plan, PlanContext, record

@@ -9,8 +9,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from bnp_dask.core.edits import Edit
 from bnp_dask.core.group_states import GroupStates
-from bnp_dask.core.summary import Edit, Summary
+from bnp_dask.core.summary import Summary
 from bnp_dask.core.survey import Survey
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.data.base import Source

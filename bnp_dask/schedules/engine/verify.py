@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.core.summary import Edit, Summary
+from bnp_dask.core.edits import Edit
+from bnp_dask.core.summary import Summary
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.errors import BnpDaskError, StoreError, SummaryError
 from bnp_dask.execute.ordered import in_order
