@@ -27,6 +27,7 @@ from bnp_dask.core.registry import register
 from bnp_dask.inputs.settings import flag, hold, number_from, one_of, positive_number, whole_number, whole_or_none
 from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.kernels.numeric.fixed_order import is_fixed
+from bnp_dask.kernels.topics import document_state as kernel_state
 from bnp_dask.kernels.topics import document_step as kernel
 from bnp_dask.kernels.topics.document_table import table_of
 from bnp_dask.structure.steps import GroupStep, Tokens
@@ -45,7 +46,7 @@ ROOM_NUMBERS = 2**22
 
 _own = threading.local()
 
-START = {"cold": kernel.COLD, "warm": kernel.WARM, "best": kernel.COLD | kernel.WARM}
+START = {"cold": kernel_state.COLD, "warm": kernel_state.WARM, "best": kernel_state.COLD | kernel_state.WARM}
 
 
 @register
@@ -119,10 +120,10 @@ class DocumentStep:
         """Type of the counts that are kept of documents; None where nothing is kept."""
         return np.dtype(self.states) if self.keeps_states else None
 
-    def rules(self, warm: bool) -> kernel.Rules:
+    def rules(self, warm: bool) -> kernel_state.Rules:
         """Settings as the kernel takes them; ``warm`` when there is something to start from."""
-        start = START[self.start] if warm else kernel.COLD
-        return kernel.Rules(
+        start = START[self.start] if warm else kernel_state.COLD
+        return kernel_state.Rules(
             int(self.sweeps), float(self.tolerance), bool(self.shrink), int(self.restarts), int(self.restart_sweeps),
             float(self.restart_above), int(self.top or 0), start, is_fixed() or None,
         )  # fmt: skip
@@ -237,7 +238,7 @@ def share_out(
 
 
 def _fit(
-    rules: kernel.Rules,
+    rules: kernel_state.Rules,
     prior: np.ndarray,
     theta: np.ndarray,
     tokens: Tokens,
@@ -246,18 +247,18 @@ def _fit(
     sets: np.ndarray,
     states: GroupStates | None,
     kept_as: np.dtype[Any] | None,
-) -> tuple[kernel.Found, GroupStates | None, np.ndarray]:
+) -> tuple[kernel_state.Found, GroupStates | None, np.ndarray]:
     """Call the kernel: its sums, the counts to keep, and the logs of the likelihoods that it used."""
     n_rows, k = log_lik.shape
     table = _room(n_rows, k)
     table_of(log_lik, LOWEST, table)
-    groups = kernel.Groups(
+    groups = kernel_state.Groups(
         tokens.offsets, tokens.row, tokens.weight, tokens.log_share, tokens.times, theta, table, log_lik
     )
-    memory = kernel.NO_MEMORY
-    if states is not None and rules.start & kernel.WARM:
-        memory = kernel.Memory(states.offsets, states.cluster, states.count.astype(np.float64))
-    found = kernel.Found(
+    memory = kernel_state.NO_MEMORY
+    if states is not None and rules.start & kernel_state.WARM:
+        memory = kernel_state.Memory(states.offsets, states.cluster, states.count.astype(np.float64))
+    found = kernel_state.Found(
         np.zeros((n_rows, k)), np.zeros((4, k)), np.zeros((4, len(pairs))), np.zeros((len(tokens.row), len(sets)))
     )
     begin = prior / prior.sum()

@@ -8,6 +8,7 @@ import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.kernels.mixture import resp as kernel
+from bnp_dask.kernels.mixture.entropy import pair_entropy
 from bnp_dask.kernels.numeric.arithmetic import log
 from bnp_dask.structure.steps import LocalStep, LogLik
 
@@ -52,7 +53,7 @@ def mixture_local_step(
         resp, log_resp = kernel.top_resp_from_weights(log_lik, top)
         weighted = kernel.scale_rows(resp, batch.weights)
         entropy = kernel.cluster_entropy(weighted, log_resp)
-    return LocalStep(weighted, {"H": entropy}, {"H": kernel.pair_entropy(resp, batch.weights, pairs)})
+    return LocalStep(weighted, {"H": entropy}, {"H": pair_entropy(resp, batch.weights, pairs)})
 
 
 def _screened_step(screened: kernel.ScreenedWeights, batch: Batch, pairs: np.ndarray, top: int | None) -> LocalStep:
@@ -64,7 +65,7 @@ def _screened_step(screened: kernel.ScreenedWeights, batch: Batch, pairs: np.nda
         resp, log_resp = kernel.top_resp_from_screened(screened, top)
         weighted = kernel.scale_rows(resp, batch.weights)
         entropy = kernel.cluster_entropy(weighted, log_resp)
-    return LocalStep(weighted, {"H": entropy}, {"H": kernel.pair_entropy(resp, batch.weights, pairs)})
+    return LocalStep(weighted, {"H": entropy}, {"H": pair_entropy(resp, batch.weights, pairs)})
 
 
 def mixture_reassign(

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from bnp_dask.data.ingestion.ingest import IngestReport as IngestReport
     from bnp_dask.data.ingestion.ingest import ingest as ingest
     from bnp_dask.data.ingestion.patches import Patches as Patches
+    from bnp_dask.data.sources.files import open_path as open_path
     from bnp_dask.data.sources.open import as_source as as_source
-    from bnp_dask.data.sources.open import open_path as open_path
     from bnp_dask.data.sources.zarr_counts import read_vocabulary as read_vocabulary
     from bnp_dask.data.text.ingest import TextReport as TextReport
     from bnp_dask.data.text.options import Text as Text

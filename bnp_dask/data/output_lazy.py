@@ -11,7 +11,8 @@ import numpy as np
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.columns import NO_ROLES, Columns
 from bnp_dask.data.sources.choose import choose, frame_columns
-from bnp_dask.data.sources.collections import as_declared, block_rows, is_dask_frame
+from bnp_dask.data.sources.dask_collections.arrays import as_declared, block_rows
+from bnp_dask.data.sources.dask_collections.graphs import is_dask_frame
 from bnp_dask.data.sources.frames import frame_batch
 from bnp_dask.data.sources.named import coded_rows, codes_of_unnamed
 from bnp_dask.errors import DataError

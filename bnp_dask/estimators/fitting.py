@@ -15,7 +15,8 @@ from scipy import sparse
 from bnp_dask.core.columns import Columns
 from bnp_dask.data import as_source
 from bnp_dask.data.base import Source
-from bnp_dask.data.sources.collections import as_declared, is_dask_array
+from bnp_dask.data.sources.dask_collections.arrays import as_declared
+from bnp_dask.data.sources.dask_collections.graphs import is_dask_array
 from bnp_dask.data.sources.frames import check_column, is_frame
 from bnp_dask.errors import DataError
 from bnp_dask.initialize import Initialization
@@ -25,7 +26,7 @@ from bnp_dask.inputs.sparse_rows import require_sound
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
 from bnp_dask.observation.base import Observation, chosen_columns, level_keys
-from bnp_dask.observation.describing import estimates_of
+from bnp_dask.observation.interface.describing import estimates_of
 from bnp_dask.schedules import Memoized
 from bnp_dask.training.defaults import OPENING
 from bnp_dask.training.results import History, TrainResult

@@ -14,7 +14,7 @@ from bnp_dask.allocation import DPMixture
 from bnp_dask.analysis.predict import predict
 from bnp_dask.analysis.sample import sample
 from bnp_dask.analysis.score import score, score_samples
-from bnp_dask.data.sources.collections import is_dask
+from bnp_dask.data.sources.dask_collections.graphs import is_dask
 from bnp_dask.data.sources.missing import with_nan
 from bnp_dask.errors import SettingError
 from bnp_dask.estimators.fitting import (

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 import uuid
 import weakref
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -32,14 +31,13 @@ from bnp_dask.execute.base import (
     task_of,
     tell_retry,
 )
-from bnp_dask.execute.lost import GONE, closed_in_time, told
+from bnp_dask.execute.lost import GONE, closed_in_time, remember_no_messages, told
 from bnp_dask.execute.message import Failure, Parcel
 from bnp_dask.execute.passing import may_pass
-from bnp_dask.execute.prefetch import looking_ahead
-from bnp_dask.execute.pulse import Pulse, SilenceError, patience
+from bnp_dask.execute.pulse import Pulse, SilenceError, patience, within
 from bnp_dask.execute.reach import client_of
 from bnp_dask.execute.serial import SerialExecutor
-from bnp_dask.execute.worker_queue import WorkerQueue
+from bnp_dask.execute.worker_queue import run_parcel
 from bnp_dask.inputs.protocols import require
 
 T = TypeVar("T")
@@ -148,7 +146,7 @@ class DaskExecutor:
         self._count = 0
         self._handles: weakref.WeakSet[Handle] = weakref.WeakSet()
         self._closed = self._is_lost = False
-        client.loop.add_callback(_remember_no_messages, client)
+        client.loop.add_callback(remember_no_messages, client)
 
     @property
     def n_workers(self) -> int:
@@ -249,7 +247,7 @@ class DaskExecutor:
             parcels = [Parcel.of(call) for call in calls]
             with dask.config.set(LARGE_IS_MEANT):
                 futures = self._client.map(
-                    _run, parcels, *needed, key=keys, priority=priority, pure=False, fifo_timeout=0
+                    run_parcel, parcels, *needed, key=keys, priority=priority, pure=False, fifo_timeout=0
                 )
         except GONE as error:
             raise self._lost(f"task {names[0]}", error) from None
@@ -312,7 +310,7 @@ class DaskExecutor:
         Whoever holds it may die before it is fetched.  Dask then waits for it to be computed again, even where nobody
         is left to do that: only :meth:`_wait` sees to this.
         """
-        return await _within(patience, self._client.gather(future, direct=self._direct, asynchronous=True))
+        return await within(patience, self._client.gather(future, direct=self._direct, asynchronous=True))
 
     async def _revive(self, future: Future) -> None:
         # Client.retry() fails on what a task needs and nobody holds any more, such as an older posterior.
@@ -342,7 +340,7 @@ class DaskExecutor:
                 logger.warning("task %s waits: no worker has been connected for %.0f s", name, now - last_seen)
 
     async def _ended(self, future: Future) -> bool:
-        return (await _within(POLL_SECONDS, future.exception(asynchronous=True)))[0]
+        return (await within(POLL_SECONDS, future.exception(asynchronous=True)))[0]
 
     def _has_workers(self, name: str) -> bool:
         try:
@@ -387,43 +385,6 @@ class DaskExecutor:
         text = " ".join(str(why).split()).rstrip(".")
         reason = f" ({text})" if text else ""
         return ExecutionError(f"lost the Dask cluster while {what} was out{reason}", self._advice)
-
-
-def _run(parcel: Parcel, *values: Any) -> Any:
-    """The task: its value, or as a value what failed here or before and will fail again; what may pass is raised."""
-    for value in values:
-        if isinstance(value, Failure):
-            return value
-    try:
-        with looking_ahead(WorkerQueue.of_this_worker()):
-            return parcel.open().run(values)
-    except Exception as error:
-        if may_pass(error):
-            raise
-        return Failure.of(error)
-
-
-def _remember_no_messages(client: Client) -> None:
-    """Let a client forget what it has sent.
-
-    For those who develop Dask it keeps the last 1,000 messages below 1 MB, among them tasks with what they take.  Dask
-    does not promise that a client looks like this inside; where it does not, that memory is not saved.
-    """
-    try:
-        client.scheduler_comm.recent_message_log = deque(maxlen=0)
-    except AttributeError as error:
-        logger.debug("cannot see what this client remembers: %r", error)
-
-
-async def _within(seconds: float, work: Awaitable[T]) -> tuple[bool, T | None]:
-    """Whether something ended within some seconds, and what it gave."""
-    task = asyncio.ensure_future(work)
-    try:
-        await asyncio.wait({task}, timeout=seconds)
-        return (True, task.result()) if task.done() else (False, None)
-    finally:
-        if not task.done():
-            task.cancel()
 
 
 def _identity(value: Any) -> Any:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import weakref
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 
 from distributed import Client
 from distributed.client import ClosedClientError
+
+from bnp_dask.execute.base import logger
 
 GONE = (OSError, ClosedClientError, CancelledError, asyncio.CancelledError)
 """Errors of a connection that broke."""
@@ -60,3 +63,15 @@ class _Told(logging.Filter):
             return True
         error = record.exc_info[1] if record.exc_info else None
         return not (isinstance(error, LEFT) or record.getMessage().startswith("Failed to reconnect"))
+
+
+def remember_no_messages(client: Client) -> None:
+    """Let a client forget what it has sent.
+
+    For those who develop Dask it keeps the last 1,000 messages below 1 MB, among them tasks with what they take.  Dask
+    does not promise that a client looks like this inside; where it does not, that memory is not saved.
+    """
+    try:
+        client.scheduler_comm.recent_message_log = deque(maxlen=0)
+    except AttributeError as error:
+        logger.debug("cannot see what this client remembers: %r", error)

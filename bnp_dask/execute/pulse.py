@@ -113,3 +113,14 @@ async def _answers(client: Client) -> bool:
     except (OSError, AttributeError):  # a client that was closed has no scheduler
         return False
     return True
+
+
+async def within(seconds: float, work: Awaitable[T]) -> tuple[bool, T | None]:
+    """Whether something ended within some seconds, and what it gave."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait({task}, timeout=seconds)
+        return (True, task.result()) if task.done() else (False, None)
+    finally:
+        if not task.done():
+            task.cancel()

@@ -1,4 +1,4 @@
-"""The tasks that wait on a Dask worker, and its memory."""
+"""Tasks on a Dask worker: how one is run, those that wait, and the worker's memory."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from distributed import get_worker
 from distributed.core import Status
 
 from bnp_dask.execute.base import logger
-from bnp_dask.execute.message import Parcel
-from bnp_dask.execute.prefetch import Coming
+from bnp_dask.execute.message import Failure, Parcel
+from bnp_dask.execute.passing import may_pass
+from bnp_dask.execute.prefetch import Coming, looking_ahead
 
 ROOM_AHEAD = 0.4
 """Share of a worker's limit that it may hold with a batch read ahead: while a task computes, it takes at most as much
@@ -67,3 +68,17 @@ class WorkerQueue:
         """Whether a task is still this worker's, which goes on working."""
         is_here = self._worker.state.tasks.get(task.key) is task and task.state in ("ready", "executing")
         return bool(is_here and self._worker.status == Status.running)
+
+
+def run_parcel(parcel: Parcel, *values: Any) -> Any:
+    """The task: its value, or as a value what failed here or before and will fail again; what may pass is raised."""
+    for value in values:
+        if isinstance(value, Failure):
+            return value
+    try:
+        with looking_ahead(WorkerQueue.of_this_worker()):
+            return parcel.open().run(values)
+    except Exception as error:
+        if may_pass(error):
+            raise
+        return Failure.of(error)

@@ -54,6 +54,13 @@ def as_key(columns: ColumnGroup) -> Key:
     return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}:{run[-1] + 1}" for run in runs)
 
 
+def written(names: tuple[str, ...]) -> Key:
+    """Columns as they are easily read: text where commas and digits leave no doubt."""
+    text = ", ".join(names)
+    plain = not is_positions(text.replace(" ", "")) and not any("," in n or n != n.strip() for n in names)
+    return text if plain else names
+
+
 def positions(key: Key, n_features: int) -> np.ndarray:
     """Positions that a text in the notation of slices means among ``n_features`` columns."""
     pieces = []

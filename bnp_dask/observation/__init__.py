@@ -5,8 +5,9 @@ from bnp_dask.observation.bernoulli import Bernoulli, BetaBits
 from bnp_dask.observation.diag_gaussian import DiagGaussian, NormalGamma
 from bnp_dask.observation.embeddings.von_mises_fisher import Directions, VonMisesFisher
 from bnp_dask.observation.fixed_variance_gaussian import FixedVarianceGaussian, NormalMean
-from bnp_dask.observation.gaussian import Gaussian, NormalWishart
+from bnp_dask.observation.gaussian import Gaussian
 from bnp_dask.observation.multinomial import DirichletWords, Multinomial
+from bnp_dask.observation.normal_wishart import NormalWishart
 from bnp_dask.observation.poisson import GammaRates, Poisson
 from bnp_dask.observation.product import Product, ProductParams
 from bnp_dask.observation.tables.categorical import Categorical, LevelShares

@@ -35,7 +35,7 @@ from bnp_dask.kernels.mixture.resp import Resp
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.kernels.numeric.fixed_order import is_fixed
 from bnp_dask.observation import wishart
-from bnp_dask.observation.describing import Axis, Estimate, Estimates, Names, each, vector
+from bnp_dask.observation.interface.describing import Axis, Estimate, Estimates, Names, each, vector
 from bnp_dask.observation.interface.drawing import student_draws
 from bnp_dask.observation.interface.equality import compared_by_settings
 from bnp_dask.observation.priors import LOG_2PI, check_dense, default_variance, known, width

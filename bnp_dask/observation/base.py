@@ -27,7 +27,7 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import CLUSTER, Field, Summary
 from bnp_dask.core.survey import Survey
 from bnp_dask.inputs.column_notation import Key
-from bnp_dask.kernels.gaussian.screen import Forms
+from bnp_dask.kernels.gaussian.bounds import Forms
 from bnp_dask.kernels.mixture.resp import AnyResp, Resp
 
 Params = Any

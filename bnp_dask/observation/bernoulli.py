@@ -20,7 +20,7 @@ from bnp_dask.kernels.mixture.resp import Resp
 from bnp_dask.kernels.numeric.arithmetic import exp, log, matmul
 from bnp_dask.kernels.numeric.draws import log_gammas
 from bnp_dask.observation.checks import check_width, cluster_fastest, product, stored, sums, where_first
-from bnp_dask.observation.describing import Estimates, Names, by_feature, largest
+from bnp_dask.observation.interface.describing import Estimates, Names, by_feature, largest
 from bnp_dask.observation.interface.equality import compared_by_settings
 from bnp_dask.observation.missing.entries import (
     GONE,

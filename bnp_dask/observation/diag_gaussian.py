@@ -19,7 +19,7 @@ from bnp_dask.core.survey import Survey
 from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
 from bnp_dask.kernels.numeric.arithmetic import exp, log, log1p, matmul
 from bnp_dask.kernels.numeric.draws import log_gammas
-from bnp_dask.observation.describing import (
+from bnp_dask.observation.interface.describing import (
     Axis,
     Estimate,
     Estimates,

@@ -19,7 +19,13 @@ from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.observation.base import LOG_BASE
 from bnp_dask.observation.checks import atom_mass
-from bnp_dask.observation.describing import Estimates, Names, by_feature, by_feature_or_each, mean_and_deviation
+from bnp_dask.observation.interface.describing import (
+    Estimates,
+    Names,
+    by_feature,
+    by_feature_or_each,
+    mean_and_deviation,
+)
 from bnp_dask.observation.interface.equality import compared_by_settings
 from bnp_dask.observation.missing.entries import (
     GONE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from bnp_dask.core.survey import Survey
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import LEAST_MASS
 from bnp_dask.kernels.gaussian import learned
+from bnp_dask.kernels.gaussian.bounds import Forms
 from bnp_dask.kernels.gaussian.quadratic import (
     moment_sums,
     n_packed,
@@ -25,19 +26,26 @@ from bnp_dask.kernels.gaussian.quadratic import (
     packed_outer,
     quadratic_coefficients,
     quadratic_log_lik,
-    unpack,
     whitened_squares,
 )
-from bnp_dask.kernels.gaussian.screen import Forms
 from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.observation import wishart
 from bnp_dask.observation.base import ScaleShape
-from bnp_dask.observation.describing import Axis, Estimate, Estimates, Names, by_feature, each, mean_and_deviation
+from bnp_dask.observation.interface.describing import (
+    Axis,
+    Estimate,
+    Estimates,
+    Names,
+    by_feature,
+    each,
+    mean_and_deviation,
+)
 from bnp_dask.observation.interface.drawing import student_draws
 from bnp_dask.observation.interface.equality import compared_by_settings
 from bnp_dask.observation.missing.entries import ENTROPY, GONE, Missing, checked, filled, holes, rows_of
 from bnp_dask.observation.missing.gaussian import add_expectations, conditional_means, integrate, marginal_predictive
+from bnp_dask.observation.normal_wishart import NormalWishart, NormalWishartPrior, at_level, posterior_scale
 from bnp_dask.observation.priors import (
     LOG_2PI,
     PRIOR_SCALE,
@@ -55,43 +63,6 @@ from bnp_dask.observation.ranges import location, require_near, require_scale, r
 
 ROUNDS = 3
 """Passes over atoms with missing entries where nothing is believed of their clusters yet."""
-
-EMPTY = 1e-20
-"""Atoms of a cluster below which its sums are what rounding left of atoms that went: they have no mean."""
-
-
-@register
-@dataclass(frozen=True, eq=False)
-class NormalWishart:
-    """q(mu, Lam) per cluster, and the coefficients of the log likelihood.
-
-    Parameters
-    ----------
-    nu, kappa
-        Degrees of freedom and pseudo-count of the mean, ``(K,)``.
-    B, m
-        Scale matrix ``(K, D, D)`` and mean ``(K, D)``.
-    shift
-        ``m`` minus the center of the statistics, ``(K, D)``, exact where ``m`` is large.
-    log_det
-        ``log|B|``, ``(K,)``.
-    level
-        Log likelihood of an atom at ``m``, ``(K,)`` nats.
-    theta
-        Coefficients of ``[y, 1, y_i y_j (i <= j)]`` for centred atoms y, ``(K, D + 1 + D (D + 1) / 2)``.
-    whiten
-        Clusters whose log likelihoods are computed by whitening, because ``theta`` would lose digits, ``(K,)``.
-    """
-
-    nu: np.ndarray
-    B: np.ndarray
-    m: np.ndarray
-    kappa: np.ndarray
-    shift: np.ndarray
-    log_det: np.ndarray
-    level: np.ndarray
-    theta: np.ndarray
-    whiten: np.ndarray
 
 
 @register
@@ -232,7 +203,7 @@ class Gaussian:
         d = prior.center.size
         nu, kappa = prior.nu + n, prior.kappa + n
         shift = (prior.kappa * (prior.m - prior.center) + summary["x"]) / kappa[:, None]
-        scale = self._posterior_scale(n, summary["x"], summary["xx"], kappa)
+        scale = posterior_scale(prior, rounding_variance(self.grain), n, summary["x"], summary["xx"], kappa)
         scale, root, log_det = wishart.factor(scale, summary.ids, type(self).__name__)
         precision = matmul(root.transpose(0, 2, 1), root)
         precision *= nu[:, None, None]
@@ -251,7 +222,7 @@ class Gaussian:
         params.theta[:, :d] = np.einsum("kij,kj->ki", precision, shift)
         params.theta[:, d + 1 :] = quadratic_coefficients(precision)
         level = 0.5 * (wishart.expected_log_det(nu, log_det, d) - d * LOG_2PI - d / kappa)
-        return _at_level(params, level + self._rounding_loss(params))
+        return at_level(params, level + self._rounding_loss(params))
 
     def _rounding_loss(self, params: NormalWishart) -> np.ndarray | float:
         """Loss of an atom's log likelihood by rounding, ``(K,)`` nats."""
@@ -259,29 +230,10 @@ class Gaussian:
         quadratic = params.theta[:, params.shift.shape[1] + 1 :]
         return 0.0 if variance is None else matmul(quadratic, pack(np.diag(variance)))
 
-    def _posterior_scale(self, n: np.ndarray, x: np.ndarray, xx: np.ndarray, kappa: np.ndarray) -> np.ndarray:
-        """B of the posterior, ``(K, D, D)``: prior + scatter about the cluster's own mean + shrinkage of the mean +
-        variance of rounding.
-
-        Only the scatter is a difference; sums that include the prior mean would cancel when it is far away.
-        """
-        prior, held = self._prior, n[:, None] > EMPTY
-        mean = np.divide(x, n[:, None], out=np.zeros_like(x), where=held)
-        away = mean - (prior.m - prior.center)
-        shrinkage = np.maximum(n, 0.0) * prior.kappa / kappa
-        scatter = xx - packed_outer(x, mean)
-        scatter += shrinkage[:, None] * packed_outer(away, away)
-        scale = unpack(scatter, x.shape[1])
-        scale += prior.B
-        variance = rounding_variance(self.grain)
-        if variance is not None:
-            scale += np.maximum(n, 0.0)[:, None, None] * np.diag(variance)
-        return scale
-
     def evidence(self, summary: Summary) -> np.ndarray:
         prior, n = self._prior, self._count(summary)
         nu, kappa = prior.nu + n, prior.kappa + n
-        scale = self._posterior_scale(n, summary["x"], summary["xx"], kappa)
+        scale = posterior_scale(prior, rounding_variance(self.grain), n, summary["x"], summary["xx"], kappa)
         log_det = wishart.log_dets(scale, summary.ids, type(self).__name__)
         mean_part = 0.5 * prior.center.size * log(prior.kappa / kappa)
         evidence = wishart.log_evidence(n, nu, log_det, prior.nu, prior.B) + mean_part
@@ -290,7 +242,7 @@ class Gaussian:
     def at_mode(self, params: NormalWishart) -> NormalWishart:
         d = params.shift.shape[1]
         level = 0.5 * (d * log(params.nu) - params.log_det - d * LOG_2PI)
-        return _at_level(params, level + self._rounding_loss(params))
+        return at_level(params, level + self._rounding_loss(params))
 
     def at_draw(self, params: NormalWishart, rng: np.random.Generator) -> NormalWishart:
         d = params.shift.shape[1]
@@ -311,7 +263,7 @@ class Gaussian:
             whiten=wishart.needs_whitening(drawn.precision, spread),
         )
         level = -0.5 * (drawn.log_det + d * LOG_2PI)
-        return _at_level(found, level + self._rounding_loss(found))
+        return at_level(found, level + self._rounding_loss(found))
 
     def expected_log_lik(self, params: NormalWishart, batch: Batch) -> np.ndarray:
         gaps, center = holes(batch, self.missing), self._prior.center
@@ -427,24 +379,6 @@ class Gaussian:
         return np.array(batch.x) if gaps is None else conditional_means(params, self._prior.center, batch, gaps, resp)
 
     @property
-    def _prior(self) -> _Prior:
+    def _prior(self) -> NormalWishartPrior:
         nu, kappa = float(known("nu", self.nu)), float(known("kappa", self.kappa))
-        return _Prior(nu, known("B", self.B), known("m", self.m), kappa, known("center", self.center))
-
-
-class _Prior(NamedTuple):
-    """Settings that are all known: ``B (D, D)``, and ``m, center (D,)``."""
-
-    nu: float
-    B: np.ndarray
-    m: np.ndarray
-    kappa: float
-    center: np.ndarray
-
-
-def _at_level(params: NormalWishart, level: np.ndarray) -> NormalWishart:
-    """The same with another log likelihood at the mean, ``(K,)``, from which the constant follows."""
-    d = params.shift.shape[1]
-    theta = params.theta.copy()
-    theta[:, d] = level - 0.5 * np.einsum("kd,kd->k", theta[:, :d], params.shift)
-    return replace(params, level=level, theta=theta)
+        return NormalWishartPrior(nu, known("B", self.B), known("m", self.m), kappa, known("center", self.center))

@@ -25,7 +25,7 @@ from bnp_dask.kernels.topics.counts import rising, rising_sums, row_log_factoria
 from bnp_dask.kernels.topics.dirichlet import dirichlet_table, table_scores
 from bnp_dask.observation.base import LOG_BASE
 from bnp_dask.observation.checks import as_csr, atom_mass, check_counts, cluster_fastest, sums
-from bnp_dask.observation.describing import Axis, Estimate, Estimates, Names, by_feature, largest
+from bnp_dask.observation.interface.describing import Axis, Estimate, Estimates, Names, by_feature, largest
 from bnp_dask.observation.interface.equality import compared_by_settings
 from bnp_dask.observation.priors import known, positive, vector, width
 from bnp_dask.observation.ranges import MOST_COUNT

@@ -25,7 +25,7 @@ from bnp_dask.kernels.numeric.draws import log_gammas
 from bnp_dask.kernels.topics.counts import rising_sums, row_log_factorials
 from bnp_dask.observation.base import LOG_BASE
 from bnp_dask.observation.checks import as_csr, atom_mass, check_counts, cluster_fastest, product, sums
-from bnp_dask.observation.describing import Estimates, Names, by_feature, largest
+from bnp_dask.observation.interface.describing import Estimates, Names, by_feature, largest
 from bnp_dask.observation.interface.equality import compared_by_settings
 from bnp_dask.observation.missing.entries import (
     GONE,

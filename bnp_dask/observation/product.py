@@ -16,13 +16,13 @@ from bnp_dask.core.registry import register
 from bnp_dask.core.summary import CLUSTER, Field, Summary
 from bnp_dask.core.survey import Survey
 from bnp_dask.errors import SettingError
-from bnp_dask.inputs.column_notation import ColumnGroup, Key, as_key, is_positions, positions, resolve
+from bnp_dask.inputs.column_notation import ColumnGroup, Key, as_key, is_positions, positions, resolve, written
 from bnp_dask.inputs.protocols import as_a, require
 from bnp_dask.inputs.settings import hold, one_of, shown, whole_number
 from bnp_dask.kernels.mixture.resp import Resp
 from bnp_dask.observation.base import LOG_BASE, NamingObservation, Observation, level_keys
 from bnp_dask.observation.checks import check_width
-from bnp_dask.observation.describing import Axis, Estimates, Names, describe_cluster, estimates_of
+from bnp_dask.observation.interface.describing import Axis, Estimates, Names, describe_cluster, estimates_of
 from bnp_dask.observation.interface.drawing import DrawingObservation, SampledObservation
 from bnp_dask.observation.interface.equality import compared_by_settings
 from bnp_dask.observation.missing.entries import MarginalObservation, completed, marginalises
@@ -119,7 +119,7 @@ class Product:
         Product({"calls": Poisson(), "sex": Categorical(), "age": DiagGaussian()})
         """
         groups, leaves_out = proposed_groups(table, given)
-        return cls([(_written(names), part) for names, part in groups], others="ignore" if leaves_out else None)
+        return cls([(written(names), part) for names, part in groups], others="ignore" if leaves_out else None)
 
     def __repr__(self) -> str:
         pairs = ", ".join(f"{_quoted(key)}: {as_code(part)}" for key, part in self._pairs)
@@ -377,13 +377,6 @@ class Product:
         if LOG_BASE in fields:
             values[LOG_BASE] = summary[LOG_BASE]
         return Summary(summary.ids, fields, {"N": summary["N"], **values})
-
-
-def _written(names: tuple[str, ...]) -> Key:
-    """Columns as they are easily read: text where commas and digits leave no doubt."""
-    text = ", ".join(names)
-    plain = not is_positions(text.replace(" ", "")) and not any("," in n or n != n.strip() for n in names)
-    return text if plain else names
 
 
 def _quoted(key: Key) -> str:

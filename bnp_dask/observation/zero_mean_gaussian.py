@@ -16,6 +16,7 @@ from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.survey import Survey
 from bnp_dask.kernels.gaussian import learned
+from bnp_dask.kernels.gaussian.bounds import Forms
 from bnp_dask.kernels.gaussian.quadratic import (
     moment_sums,
     n_packed,
@@ -25,12 +26,11 @@ from bnp_dask.kernels.gaussian.quadratic import (
     unpack,
     whitened_squares,
 )
-from bnp_dask.kernels.gaussian.screen import Forms
 from bnp_dask.kernels.mixture.resp import Resp
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.observation import wishart
 from bnp_dask.observation.base import ScaleShape
-from bnp_dask.observation.describing import Axis, Estimate, Estimates, Names, each, vector
+from bnp_dask.observation.interface.describing import Axis, Estimate, Estimates, Names, each, vector
 from bnp_dask.observation.interface.drawing import student_draws
 from bnp_dask.observation.interface.equality import compared_by_settings
 from bnp_dask.observation.priors import (

@@ -13,7 +13,7 @@ from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs.arrays import plain
 from bnp_dask.inputs.settings import shown
 from bnp_dask.model import Posterior
-from bnp_dask.observation.describing import describe_cluster, estimates_of
+from bnp_dask.observation.interface.describing import describe_cluster, estimates_of
 
 MEANS = ("mean", "probability", "rate")
 """What likelihoods call the expected value of an atom."""

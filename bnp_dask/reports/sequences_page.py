@@ -10,7 +10,7 @@ from bnp_dask.analysis.matching import open_for
 from bnp_dask.analysis.sequences import SequenceSurvey, survey_sequences, transitions
 from bnp_dask.data.base import Source
 from bnp_dask.data.grouped.offsets import GroupedSource
-from bnp_dask.data.sources.collections import DaskFrameSource
+from bnp_dask.data.sources.dask_collections.frames import DaskFrameSource
 from bnp_dask.errors import BnpDaskError
 from bnp_dask.execute.base import Executor
 from bnp_dask.model import Posterior

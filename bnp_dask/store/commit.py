@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import zlib
 from pathlib import Path
 from typing import Any
 
 from bnp_dask._version import __version__
 from bnp_dask.errors import StoreError
-from bnp_dask.store.checkpoint import Prepared
-from bnp_dask.store.files import crc_of_packed, pack, seal, unseal
+from bnp_dask.store.checkpoint import Checkpoint, Listing, Prepared, StoredRows
+from bnp_dask.store.files import crc_of_packed, pack, seal, unpack, unseal
 from bnp_dask.store.layout import CHECKPOINT_FORMAT, VERSION, checkpoint_base
-from bnp_dask.store.log import append
+from bnp_dask.store.log import append, check_extent
+from bnp_dask.store.parts import Part, parts_in
 from bnp_dask.store.place import DamagedError, Extent, Key, place_of
 from bnp_dask.store.sweep import checkpoint_numbers
 
@@ -90,3 +92,25 @@ def head_of(path: Path | Key, number: int) -> dict[str, Any]:
             "the one before"
         )
     return content
+
+
+def read_checkpoint(path: Path | Key, number: int) -> Checkpoint:
+    """A checkpoint of a run directory by its number, without its parts; DamagedError where one of its files is."""
+    base, content = checkpoint_base(path, number), head_of(path, number)
+    packed = place_of(path).read(base.with_suffix(".npz"))
+    if Extent(len(packed), zlib.crc32(packed)) != Extent.from_json(content["arrays"]):
+        raise DamagedError(f"{base.with_suffix('.npz')} is damaged (its checksum does not fit)")
+    arrays, _ = unpack(packed, base.with_suffix(".npz"))
+    listing = Listing.of_saved(arrays.pop(LISTING))
+    rows = StoredRows(path / "history.jsonl", Extent.from_json(content["history"]))
+    check_extent(rows.path, rows.extent)
+    return Checkpoint(content["state"], arrays, rows, number, listing, parts_in(content), content.get("begun", True))
+
+
+def parts_of(path: Path | Key, number: int) -> tuple[Part, ...]:
+    """Parts of a checkpoint; none where it is damaged: then nobody can read it."""
+    try:
+        base = checkpoint_base(path, number)
+        return parts_in(unseal(base.with_suffix(".json"), CHECKPOINT_FORMAT, VERSION))
+    except DamagedError:
+        return ()

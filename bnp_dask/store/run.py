@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import warnings
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -17,25 +16,22 @@ import numpy as np
 
 from bnp_dask._version import __version__
 from bnp_dask.errors import StoreError
-from bnp_dask.store.checkpoint import Checkpoint, Committed, Listing, Prepared, StoredRows
-from bnp_dask.store.commit import LISTING, FenceError, claim_next, head_of, put_checkpoint
-from bnp_dask.store.files import dump_json, seal, unpack, unseal
+from bnp_dask.store.checkpoint import Checkpoint, Committed, Listing, Prepared
+from bnp_dask.store.commit import LISTING, FenceError, claim_next, parts_of, put_checkpoint, read_checkpoint
+from bnp_dask.store.files import dump_json, seal
 from bnp_dask.store.layout import (
-    CHECKPOINT_FORMAT,
     JOB_NAME,
     MANIFEST_NAME,
     RUN_FORMAT,
     RUN_NAME,
     VERSION,
-    checkpoint_base,
     has_begun,
     is_run,
     read_settings,
     require_new,
     run_folder,
 )
-from bnp_dask.store.log import check_extent
-from bnp_dask.store.parts import CommittedParts, Part, PartFiles, parts_in
+from bnp_dask.store.parts import CommittedParts, Part, PartFiles
 from bnp_dask.store.place import DamagedError, Extent, Key, Lock, place_of
 from bnp_dask.store.reach import DRAFTS_NAME, Drafts, SharedFiles, begin_session
 from bnp_dask.store.summaries import NO_RECEIPT, Receipt, SummaryFiles
@@ -315,7 +311,7 @@ class RunStore:
         self._must_load = False
         self._last = None if found is None else Committed(found.number, found.listing, found.rows.extent, found.parts)
         if self._lock is not None:
-            self._parts.begin(part for n in checkpoint_numbers(self.path) for part in self._parts_of(n))
+            self._parts.begin(part for n in checkpoint_numbers(self.path) for part in parts_of(self.path, n))
         return found
 
     def _load(self, refused: Mapping[int, str]) -> Checkpoint | None:
@@ -370,26 +366,10 @@ class RunStore:
         return max(checkpoint_numbers(self.path), default=0) == number
 
     def _read(self, number: int) -> Checkpoint:
-        base, content = checkpoint_base(self.path, number), head_of(self.path, number)
-        packed = self._place.read(base.with_suffix(".npz"))
-        if Extent(len(packed), zlib.crc32(packed)) != Extent.from_json(content["arrays"]):
-            raise DamagedError(f"{base.with_suffix('.npz')} is damaged (its checksum does not fit)")
-        arrays, _ = unpack(packed, base.with_suffix(".npz"))
-        listing = Listing.of_saved(arrays.pop(LISTING))
-        rows = StoredRows(self.path / "history.jsonl", Extent.from_json(content["history"]))
-        check_extent(rows.path, rows.extent)
-        parts = parts_in(content)
-        for part in parts:
+        found = read_checkpoint(self.path, number)
+        for part in found.parts:
             self._parts.files.read(part)
-        return Checkpoint(content["state"], arrays, rows, number, listing, parts, content.get("begun", True))
-
-    def _parts_of(self, number: int) -> tuple[Part, ...]:
-        """Parts of a checkpoint; none where it is damaged: then nobody can read it."""
-        try:
-            base = checkpoint_base(self.path, number)
-            return parts_in(unseal(base.with_suffix(".json"), CHECKPOINT_FORMAT, VERSION))
-        except DamagedError:
-            return ()
+        return found
 
     @property
     def _history(self) -> Extent:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from bnp_dask.core.batch import Batch
-from bnp_dask.kernels.gaussian.screen import LARGEST, SMALLEST, Costs, Forms, Screen, screened_weights
+from bnp_dask.kernels.gaussian.bounds import LARGEST, SMALLEST, Forms
+from bnp_dask.kernels.gaussian.screen import Costs, Screen, screened_weights
 from bnp_dask.kernels.mixture.resp import ScreenedWeights
 from bnp_dask.observation.missing.entries import lacks_any
 

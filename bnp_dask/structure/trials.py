@@ -15,7 +15,8 @@ import numpy as np
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Summary
 from bnp_dask.inputs.protocols import as_a
-from bnp_dask.kernels.mixture.resp import Resp, SparseResp, columns_of, resp_entropy
+from bnp_dask.kernels.mixture.entropy import resp_entropy
+from bnp_dask.kernels.mixture.resp import Resp, SparseResp, columns_of
 from bnp_dask.observation.missing.entries import CompletingObservation, lacks_any
 from bnp_dask.structure.base import Trial
 from bnp_dask.structure.steps import LocalStep

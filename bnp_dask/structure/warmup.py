@@ -12,15 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bnp_dask.core.batch import Batch
+from bnp_dask.kernels.gaussian.bounds import Forms
 from bnp_dask.kernels.gaussian.quadratic import moment_sums
-from bnp_dask.kernels.gaussian.screen import Forms, Screen, screened_weights
-from bnp_dask.kernels.mixture.resp import (
-    columns_of,
-    pair_entropy,
-    resp_from_screened,
-    scale_rows,
-    top_resp_from_screened,
-)
+from bnp_dask.kernels.gaussian.screen import Screen, screened_weights
+from bnp_dask.kernels.mixture.entropy import pair_entropy
+from bnp_dask.kernels.mixture.resp import columns_of, resp_from_screened, scale_rows, top_resp_from_screened
 
 if TYPE_CHECKING:
     from bnp_dask.model import Posterior

@@ -18,15 +18,8 @@ from bnp_dask.errors import DataError
 from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
 from bnp_dask.model import Model
 from bnp_dask.observation.base import LOG_BASE, EvidenceObservation, LeanObservation, Observation, QuadraticObservation
-from bnp_dask.observation.describing import DescribedObservation
-from bnp_dask.testing.parts import (
-    assert_close,
-    assert_stationary_maximum,
-    leaves,
-    random_resp,
-    sparse_resp,
-    survey_of,
-)
+from bnp_dask.observation.interface.describing import DescribedObservation
+from bnp_dask.testing.parts import assert_close, assert_stationary_maximum, leaves, random_resp, sparse_resp, survey_of
 
 SWITCHES = (".missing", ".fractional", ".others")
 """Settings that are no numbers: None is off."""

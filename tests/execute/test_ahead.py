@@ -15,10 +15,10 @@ from distributed.core import Status
 from bnp_dask.execute import SerialExecutor, ThreadExecutor
 from bnp_dask.execute import prefetch as ahead
 from bnp_dask.execute.base import Call, Slot
-from bnp_dask.execute.dask import DaskExecutor, _run
+from bnp_dask.execute.dask import DaskExecutor
 from bnp_dask.execute.message import Parcel
 from bnp_dask.execute.prefetch import Coming, in_turn, load_of, looking_ahead, n_held
-from bnp_dask.execute.worker_queue import ROOM_AHEAD, UNLIMITED_AHEAD, WorkerQueue
+from bnp_dask.execute.worker_queue import ROOM_AHEAD, UNLIMITED_AHEAD, WorkerQueue, run_parcel
 from tests.execute.reading import (
     Slow,
     add_up,
@@ -366,7 +366,7 @@ def worker_with(limit, held, ready=(), status=Status.running):
 class Waiting:
     """A task in the queue of a worker."""
 
-    def __init__(self, key, priority, *args, function=_run):
+    def __init__(self, key, priority, *args, function=run_parcel):
         self.key, self.priority, self.state = key, priority, "ready"
         self.run_spec = SimpleNamespace(func=function, args=args)
 
@@ -421,7 +421,7 @@ def test_another_dask_may_look_otherwise():
         assert list(queue.coming()) == []
     assert not WorkerQueue(object()).has_room(1)
     assert WorkerQueue.of_this_worker() is None
-    assert _run(Parcel.of(Call("sum", sum, ((1, 2),)))) == 3
+    assert run_parcel(Parcel.of(Call("sum", sum, ((1, 2),)))) == 3
 
 
 # -- on workers -----------------------------------------------------------------------------------------------------

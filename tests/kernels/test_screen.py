@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from scipy.special import logsumexp
 
 from bnp_dask.kernels.gaussian import screen as kernel
+from bnp_dask.kernels.gaussian.bounds import Forms
 from bnp_dask.kernels.gaussian.quadratic import moment_sums
-from bnp_dask.kernels.gaussian.screen import CORE, HARMLESS, MARGIN, Costs, Forms, Screen, screened_weights
+from bnp_dask.kernels.gaussian.screen import CORE, HARMLESS, MARGIN, Costs, Screen, screened_weights
 from bnp_dask.kernels.mixture.resp import resp_from_screened
 from bnp_dask.kernels.mixture.softmax import TINY
 

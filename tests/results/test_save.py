@@ -14,13 +14,13 @@ import pytest
 import zarr
 
 import bnp_dask as bnp
-import bnp_dask.training.results as results
+import bnp_dask.training.archive as archive
 from bnp_dask.allocation import FiniteMixture
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.columns import Columns
 from bnp_dask.errors import StoreError
 from bnp_dask.observation import with_previous
-from bnp_dask.observation.describing import describe_cluster, estimates_of
+from bnp_dask.observation.interface.describing import describe_cluster, estimates_of
 from bnp_dask.training.results import load, save, to_xarray
 from tests.results.cases import OBSERVATIONS, atoms, fitted
 from tests.results.test_serialize import same
@@ -87,7 +87,7 @@ def test_saving_again_replaces_and_leaves_nothing_behind(saved):
 
 
 def test_large_arrays_are_cut_into_chunks(tmp_path, monkeypatch):
-    monkeypatch.setattr(results, "_CHUNK_BYTES", 64)
+    monkeypatch.setattr(archive, "_CHUNK_BYTES", 64)
     save(fitted("gaussian"), tmp_path / "m.zarr")
     same(fitted("gaussian"), load(tmp_path / "m.zarr"))
     assert zarr.open(array_folder(tmp_path / "m.zarr", "observation.m")).nchunks > 1
@@ -110,7 +110,7 @@ def test_a_kill_while_saving_leaves_the_old_model_or_none(tmp_path, monkeypatch,
     old, new = fitted("diag"), fitted("gaussian", seed=3)
     if not fresh:
         save(old, path)
-    write, calls = results._write_array, []
+    write, calls = archive._write_array, []
 
     def dying(*args):
         calls.append(1)
@@ -122,9 +122,9 @@ def test_a_kill_while_saving_leaves_the_old_model_or_none(tmp_path, monkeypatch,
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(results, "_write_array", dying)
+        patch.setattr(archive, "_write_array", dying)
         if at == "root":
-            patch.setattr(results, "_write_root", dying_root)
+            patch.setattr(archive, "_write_root", dying_root)
         with pytest.raises(Killed):
             save(new, path)
     if fresh:

@@ -13,7 +13,7 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.data.base import Reader, Source, batch_reader
 from bnp_dask.data.grouped.offsets import GroupedSource
 from bnp_dask.data.output import Compute, Layout, Outputs
-from bnp_dask.data.sources.collections import DaskFrameSource
+from bnp_dask.data.sources.dask_collections.frames import DaskFrameSource
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.prefetch import Load, load_of
 from bnp_dask.model import Model, Posterior

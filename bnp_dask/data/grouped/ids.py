@@ -21,7 +21,7 @@ from bnp_dask.data.ingestion.formats import open_packed
 from bnp_dask.data.sources.arrays import ArraySource, with_weights
 from bnp_dask.data.sources.arrow import as_arrow
 from bnp_dask.data.sources.choose import arrow_columns, choose
-from bnp_dask.data.sources.collections import DaskArraySource
+from bnp_dask.data.sources.dask_collections.arrays import DaskArraySource
 from bnp_dask.data.sources.frames import TableSource
 from bnp_dask.data.sources.npy import NpyFile, NpySource
 from bnp_dask.data.sources.parquet import (

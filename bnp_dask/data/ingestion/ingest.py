@@ -5,111 +5,29 @@ from __future__ import annotations
 import contextlib
 import os
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import DTypeLike
-from scipy import sparse
 
-from bnp_dask.core.columns import Columns, Cutting
+from bnp_dask.core.columns import Cutting
 from bnp_dask.core.location import Location
-from bnp_dask.data.base import columns_of
-from bnp_dask.data.batching import (
-    BATCH_BYTES,
-    ENTRY_BYTES,
-    PIECE_BYTES,
-    batch_rows,
-    check_dtype,
-    check_names,
-    parsed,
-)
-from bnp_dask.data.grouped.offsets import Cut, GroupedSource
-from bnp_dask.data.grouped.steps import whole_groups
-from bnp_dask.data.ingestion.formats import STREAMED, Piece, Stream, check_format, detect, detect_text
-from bnp_dask.data.ingestion.grouped_rows import GroupedTable, grouped_table
+from bnp_dask.data.batching import BATCH_BYTES, batch_rows, check_dtype, check_names, parsed
+from bnp_dask.data.ingestion.counts import write_counts, write_text
+from bnp_dask.data.ingestion.formats import Piece, check_format, detect, detect_text
+from bnp_dask.data.ingestion.grouped_rows import grouped_table
 from bnp_dask.data.ingestion.patches import Patches
+from bnp_dask.data.ingestion.plan import Input, Plan, Progress, chained, named_errors, stored_bytes
 from bnp_dask.data.ingestion.projection import Projection, fit_projection, load_projection
 from bnp_dask.data.ingestion.report import IngestReport
 from bnp_dask.data.ingestion.settings import check_ingest, check_target, check_use
-from bnp_dask.data.ingestion.writers import CountsWriter, RowsWriter, write_vector
-from bnp_dask.data.sources.npy import NpySource
-from bnp_dask.data.sources.open import open_path
-from bnp_dask.data.sources.parquet import ParquetSource
-from bnp_dask.data.sources.zarr_rows import ZarrRowsSource
-from bnp_dask.data.text.ingest import Corpus, TextReport, documents_of, write_corpus
+from bnp_dask.data.ingestion.writers import RowsWriter, write_vector
+from bnp_dask.data.text.corpus import Corpus, documents_of
 from bnp_dask.data.text.options import TEXT_FORMATS, Documents, Text
-from bnp_dask.data.text.vocabulary import WordSums, write_vocabulary
-from bnp_dask.errors import DataError, SettingError, StoreError
+from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs.settings import is_whole, shown
-
-Progress = Callable[[float, int], None]
-"""Called with the share of the source that was read, 0 to 1, and the number of atoms written so far."""
-
-_UNBATCHED = 2**62
-
-
-@dataclass(frozen=True, eq=False)
-class _Input:
-    """The source as a stream that can be read several times; ``notes`` and ``named`` are known once it was read."""
-
-    location: Location
-    format: str
-    columns: Sequence[str] | None
-    weights: Any
-    patches: Patches
-    notes: list[str] = field(default_factory=list)
-    table: GroupedTable | None = None
-    named: list[Columns] = field(default_factory=list)
-
-    def cut(self, n_features: int, rows: int, cut: int | None) -> Cut | None:
-        """Groups of the rows, cut as was asked: of a column, or of a store that has them; else None."""
-        name = self.location.name
-        if self.table is not None:
-            found = self.table
-            return Cut.within(found.offsets, n_features, rows, name, cut, found.breaks, found.ids)
-        source = open_path(self.location, None, None, None, self.format) if self.format == "zarr" else None
-        if isinstance(source, GroupedSource):
-            whole, breaks = whole_groups(source.all_offsets(), source.names.all_blocks())
-            return Cut.within(whole, n_features, rows, name, cut, breaks, source.names.ids)
-        if cut is not None:
-            raise SettingError(
-                f"{name}: cut={cut} cuts sequences into blocks; name the column that tells them apart: group_column="
-            )
-        return None
-
-    def pieces(self) -> Iterator[tuple[Piece, float]]:
-        """Atoms with weights, in the stored dtype, and the share read."""
-        if self.table is not None:
-            self._name(self.table.columns)
-            yield from self.table.pieces()
-            return
-        if self.format in STREAMED:
-            stream = Stream(self.location, self.format, self.columns, self.weights, self.patches)
-            self._name(stream.named)
-            for piece in stream.pieces():
-                yield piece, stream.fraction()
-            self.notes[:] = stream.notes
-            return
-        source: Any = open_path(self.location, None, self.weights, self.columns, self.format)
-        if isinstance(source, NpySource):
-            # a file that can be cut anywhere is read in small pieces
-            rows = batch_rows(source.n_features, None, PIECE_BYTES)
-            source = open_path(self.location, rows, self.weights, self.columns, self.format)
-        if isinstance(source, GroupedSource):
-            source = source.atoms
-        self._name(columns_of(source))
-        for index in range(source.n_batches):
-            if isinstance(source, NpySource | ZarrRowsSource | ParquetSource):
-                x, weights = source.load_reader(index).load(source.dtype.newbyteorder("="))
-            else:
-                batch = source.reader(index)()
-                x, weights = batch.x, batch.weights
-            yield (x, weights), (index + 1) / source.n_batches
-
-    def _name(self, columns: Columns | None) -> None:
-        self.named[:] = [] if columns is None else [columns]
 
 
 def ingest(
@@ -209,14 +127,14 @@ def ingest(
     building = target.sibling(f".{target.basename}.{uuid.uuid4().hex[:12]}") if target.is_local else target
     cutting = Cutting.of(cut, gaps, step, order_column)
     table = grouped_table(location, kind, group_column, order_column, columns, weights, cutting)
-    given = _Input(location, kind, columns, weights, patches or Patches(), table=table)
-    plan = _Plan(given, building, target, batch_size, batch_bytes, vocabulary, project, dtype, progress, cut)
+    given = Input(location, kind, columns, weights, patches or Patches(), table=table)
+    plan = Plan(given, building, target, batch_size, batch_bytes, vocabulary, project, dtype, progress, cut)
     if overwrite and not target.is_local and target.exists():
         target.remove()
     try:
         # errors of the caller's own function are left as they are
-        with _named_errors(location, target) if kind != "documents" else contextlib.nullcontext():
-            report = _write(plan) if corpus is None else _write_text(plan, corpus)
+        with named_errors(location, target) if kind != "documents" else contextlib.nullcontext():
+            report = _write(plan) if corpus is None else write_text(plan, corpus)
             if target.is_local:
                 _put_in_place(building, target)
             return report
@@ -226,40 +144,7 @@ def ingest(
         raise
 
 
-@contextlib.contextmanager
-def _named_errors(location: Location, target: Location) -> Iterator[None]:
-    """What parsers raise is about the source; what the operating system refuses may be about either end."""
-    try:
-        with parsed(location.name):
-            yield
-    except OSError as error:
-        what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or error
-        raise StoreError(f"cannot turn {location.name} into {target.name}: {what}") from error
-
-
-@dataclass(frozen=True, eq=False)
-class _Plan:
-    given: _Input
-    building: Location
-    target: Location
-    batch_size: int | None
-    batch_bytes: int
-    vocabulary: str | os.PathLike[str] | None
-    project: int | str | os.PathLike[str] | None
-    dtype: str | None
-    progress: Progress | None
-    cut: int | None = None
-
-    def tell(self, fraction: float, n_atoms: int) -> None:
-        if self.progress is None:
-            return
-        try:
-            self.progress(fraction, n_atoms)
-        except Exception as error:  # it is the caller's; without a name it would be taken for damage of the data
-            raise SettingError(f"progress: {type(error).__name__} in the function given: {error}") from error
-
-
-def _write(plan: _Plan) -> IngestReport:
+def _write(plan: Plan) -> IngestReport:
     pieces = plan.given.pieces()
     first = next(pieces, None)
     if first is None:
@@ -267,18 +152,13 @@ def _write(plan: _Plan) -> IngestReport:
     if isinstance(first[0][0], np.ndarray):
         if plan.vocabulary is not None:
             raise DataError(f"{plan.given.location.name} holds dense rows, which have no vocabulary")
-        return _write_rows(plan, _chain(first, pieces), first[0][0])
+        return _write_rows(plan, chained(first, pieces), first[0][0])
     if plan.project is not None or plan.dtype is not None or plan.cut is not None:
         raise DataError(f"{plan.given.location.name} holds counts; project=, dtype= and cut= are for dense rows")
-    return _write_counts(plan, _chain(first, pieces), first[0][0])
+    return write_counts(plan, chained(first, pieces), first[0][0])
 
 
-def _chain(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
-    yield first
-    yield from rest
-
-
-def _write_rows(plan: _Plan, pieces: Iterator[tuple[Piece, float]], sample: np.ndarray) -> IngestReport:
+def _write_rows(plan: Plan, pieces: Iterator[tuple[Piece, float]], sample: np.ndarray) -> IngestReport:
     name = plan.given.location.name
     projection = _projection(plan, sample.shape[1])
     usual: DTypeLike = np.float32 if plan.given.format == "images" else sample.dtype
@@ -317,12 +197,13 @@ def _write_rows(plan: _Plan, pieces: Iterator[tuple[Piece, float]], sample: np.n
     loaded = 8 * writer.n_atoms * d
     return IngestReport(
         name, plan.target.name, plan.given.format, "rows", writer.n_atoms, d, writer.n_batches, loaded,
-        _stored(plan.building), str(kind), notes=tuple(notes), n_groups=None if cut is None else len(cut.offsets) - 1,
+        stored_bytes(plan.building), str(kind), notes=tuple(notes),
+        n_groups=None if cut is None else len(cut.offsets) - 1,
         n_cuts=0 if cut is None else cut.n_cuts,
     )  # fmt: skip
 
 
-def _projection(plan: _Plan, n_features: int) -> Projection | None:
+def _projection(plan: Plan, n_features: int) -> Projection | None:
     if plan.project is None:
         return None
     if isinstance(plan.project, int):
@@ -332,7 +213,7 @@ def _projection(plan: _Plan, n_features: int) -> Projection | None:
     return load_projection(Location.of(plan.project, argument="project"), n_features)
 
 
-def _told(plan: _Plan, piece: Piece, share: float) -> Piece:
+def _told(plan: Plan, piece: Piece, share: float) -> Piece:
     plan.tell(0.5 * share, 0)
     return piece
 
@@ -361,78 +242,9 @@ def _convert(x: np.ndarray, kind: np.dtype, name: str, row: int) -> np.ndarray:
     return out
 
 
-def _write_counts(plan: _Plan, pieces: Iterator[tuple[Piece, float]], sample: sparse.csr_array) -> IngestReport:
-    name = plan.given.location.name
-    words = None if plan.vocabulary is None else _read_vocabulary(plan.vocabulary)
-    # counts of these two are whole by definition; other sources may hold anything
-    whole = plan.given.format in ("docword", "ldac")
-    kind = np.dtype(np.uint32 if whole else np.float64)
-    writer, sums = _counts_writer(plan, kind), WordSums()
-    for (held, weights), fraction in pieces:
-        x = sparse.csr_array(held)
-        if words is not None:
-            sums.add(x)
-        if whole and x.nnz and x.data.max() > np.iinfo(np.uint32).max:
-            raise DataError(f"{name}: a count of {x.data.max():.0f}, more than 2**32 - 1")
-        writer.add(x, weights)
-        plan.tell(fraction, writer.n_atoms)
-    notes: list[str] = []
-    facts: dict[str, Any] = {"vocabulary": False}
-    if words is not None:
-        if len(words) < writer.n_words:
-            raise DataError(f"vocabulary {plan.vocabulary} has {len(words)} words, but {name} has {writer.n_words}")
-        writer.n_words = len(words)
-        facts = write_vocabulary(plan.building, words, *sums.of(len(words)), None)
-    if writer.n_empty:
-        notes.append(f"{writer.n_empty} documents have no words; they are kept as rows without entries")
-    if plan.given.format.startswith("svmlight"):
-        notes.append("labels of the file are not kept")
-    writer.close(facts, name)
-    plan.tell(1.0, writer.n_atoms)
-    return _counts_report(plan, writer, notes)
-
-
-def _counts_writer(plan: _Plan, kind: np.dtype) -> CountsWriter:
-    entries = _UNBATCHED if plan.batch_size is not None else max(1, plan.batch_bytes // ENTRY_BYTES)
-    return CountsWriter(plan.building, kind, entries, plan.batch_size)
-
-
-def _counts_report(
-    plan: _Plan, writer: CountsWriter, notes: Sequence[str], text: TextReport | None = None
-) -> IngestReport:
-    loaded = ENTRY_BYTES * writer.n_entries + 4 * (writer.n_atoms + writer.n_batches)
-    return IngestReport(
-        plan.given.location.name, plan.target.name, plan.given.format, "counts", writer.n_atoms, writer.n_words,
-        writer.n_batches, loaded, _stored(plan.building), str(writer.count_dtype), writer.n_entries, writer.total,
-        writer.n_empty, tuple(notes), text,
-    )  # fmt: skip
-
-
 def _kind(location: Location, text: Text | None) -> str:
     with parsed(location.name):
         return detect(location) if text is None else detect_text(location, text)
-
-
-def _write_text(plan: _Plan, corpus: Corpus) -> IngestReport:
-    if plan.project is not None or plan.dtype is not None or plan.given.weights is not None:
-        raise SettingError(f"{corpus.name} is raw text; project=, dtype= and weights= are for other data")
-    writer = _counts_writer(plan, np.dtype(np.uint32))
-    written = write_corpus(corpus, plan.building, writer, plan.vocabulary, plan.tell)
-    writer.close(written.facts, corpus.name)
-    plan.tell(1.0, writer.n_atoms)
-    return _counts_report(plan, writer, written.report.notes, written.report)
-
-
-def _read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
-    location = Location.of(path)
-    location.require()
-    with location.open("infer") as file:
-        return file.read().decode("utf-8", "replace").splitlines()
-
-
-def _stored(location: Location) -> int:
-    fs, path = location.filesystem()
-    return int(fs.du(path))
 
 
 def _put_in_place(building: Location, target: Location) -> None:

@@ -15,7 +15,7 @@ from bnp_dask.data.grouped.offsets import GroupedSource
 from bnp_dask.data.identity import fingerprint_of
 from bnp_dask.data.skipping import WithoutBatches
 from bnp_dask.data.sources.arrays import WeightedSource
-from bnp_dask.data.sources.collections import WINDOW, DaskFrameSource
+from bnp_dask.data.sources.dask_collections.frames import WINDOW, DaskFrameSource
 from bnp_dask.data.sources.levels import union
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.ordered import in_order

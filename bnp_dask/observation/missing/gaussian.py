@@ -44,7 +44,7 @@ from bnp_dask.observation.missing.entries import rows_of
 
 
 class Beliefs(Protocol):
-    """Parameters of a Normal-Wishart, see :class:`bnp_dask.observation.gaussian.NormalWishart`."""
+    """Parameters of a Normal-Wishart, see :class:`bnp_dask.observation.normal_wishart.NormalWishart`."""
 
     @property
     def nu(self) -> np.ndarray: ...

@@ -25,7 +25,7 @@ from bnp_dask.kernels.numeric.arithmetic import exp, log, matmul
 from bnp_dask.kernels.numeric.draws import log_gammas, log_shares
 from bnp_dask.kernels.topics.counts import count_sums, table_product
 from bnp_dask.observation.checks import check_width, cluster_fastest, where_first
-from bnp_dask.observation.describing import SHOWN, Axis, Estimate, Estimates, Names
+from bnp_dask.observation.interface.describing import SHOWN, Axis, Estimate, Estimates, Names
 from bnp_dask.observation.interface.equality import compared_by_settings
 from bnp_dask.observation.missing.entries import Missing, checked, filled, holes
 from bnp_dask.observation.priors import known, positive, vector, width

@@ -92,7 +92,7 @@ def _better(model: Model, value: Summary) -> Model:
     for _ in range(UPDATES):
         observation = model.observation
         assert isinstance(observation, LearningObservation)
-        reference = as_a(model.reference, LearningObservation)
+        reference: Any = model.reference  # of the class of the observation
         try:
             found = replace(model, observation=observation.learned(params, used, reference, scale_shape(model)))
             params = found.observation_step(value)

@@ -1,0 +1,137 @@
+"""One call of ``ingest``: the source as a stream that can be read again, and what was asked for."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bnp_dask.core.columns import Columns
+from bnp_dask.core.location import Location
+from bnp_dask.data.base import columns_of
+from bnp_dask.data.batching import PIECE_BYTES, batch_rows, parsed
+from bnp_dask.data.grouped.offsets import Cut, GroupedSource
+from bnp_dask.data.grouped.steps import whole_groups
+from bnp_dask.data.ingestion.formats import STREAMED, Piece, Stream
+from bnp_dask.data.ingestion.grouped_rows import GroupedTable
+from bnp_dask.data.ingestion.patches import Patches
+from bnp_dask.data.sources.files import open_path
+from bnp_dask.data.sources.npy import NpySource
+from bnp_dask.data.sources.parquet import ParquetSource
+from bnp_dask.data.sources.zarr_rows import ZarrRowsSource
+from bnp_dask.errors import SettingError, StoreError
+
+Progress = Callable[[float, int], None]
+"""Called with the share of the source that was read, 0 to 1, and the number of atoms written so far."""
+
+
+@dataclass(frozen=True, eq=False)
+class Input:
+    """The source as a stream that can be read several times; ``notes`` and ``named`` are known once it was read."""
+
+    location: Location
+    format: str
+    columns: Sequence[str] | None
+    weights: Any
+    patches: Patches
+    notes: list[str] = field(default_factory=list)
+    table: GroupedTable | None = None
+    named: list[Columns] = field(default_factory=list)
+
+    def cut(self, n_features: int, rows: int, cut: int | None) -> Cut | None:
+        """Groups of the rows, cut as was asked: of a column, or of a store that has them; else None."""
+        name = self.location.name
+        if self.table is not None:
+            found = self.table
+            return Cut.within(found.offsets, n_features, rows, name, cut, found.breaks, found.ids)
+        source = open_path(self.location, None, None, None, self.format) if self.format == "zarr" else None
+        if isinstance(source, GroupedSource):
+            whole, breaks = whole_groups(source.all_offsets(), source.names.all_blocks())
+            return Cut.within(whole, n_features, rows, name, cut, breaks, source.names.ids)
+        if cut is not None:
+            raise SettingError(
+                f"{name}: cut={cut} cuts sequences into blocks; name the column that tells them apart: group_column="
+            )
+        return None
+
+    def pieces(self) -> Iterator[tuple[Piece, float]]:
+        """Atoms with weights, in the stored dtype, and the share read."""
+        if self.table is not None:
+            self._name(self.table.columns)
+            yield from self.table.pieces()
+            return
+        if self.format in STREAMED:
+            stream = Stream(self.location, self.format, self.columns, self.weights, self.patches)
+            self._name(stream.named)
+            for piece in stream.pieces():
+                yield piece, stream.fraction()
+            self.notes[:] = stream.notes
+            return
+        source: Any = open_path(self.location, None, self.weights, self.columns, self.format)
+        if isinstance(source, NpySource):
+            # a file that can be cut anywhere is read in small pieces
+            rows = batch_rows(source.n_features, None, PIECE_BYTES)
+            source = open_path(self.location, rows, self.weights, self.columns, self.format)
+        if isinstance(source, GroupedSource):
+            source = source.atoms
+        self._name(columns_of(source))
+        for index in range(source.n_batches):
+            if isinstance(source, NpySource | ZarrRowsSource | ParquetSource):
+                x, weights = source.load_reader(index).load(source.dtype.newbyteorder("="))
+            else:
+                batch = source.reader(index)()
+                x, weights = batch.x, batch.weights
+            yield (x, weights), (index + 1) / source.n_batches
+
+    def _name(self, columns: Columns | None) -> None:
+        self.named[:] = [] if columns is None else [columns]
+
+
+@contextlib.contextmanager
+def named_errors(location: Location, target: Location) -> Iterator[None]:
+    """What parsers raise is about the source; what the operating system refuses may be about either end."""
+    try:
+        with parsed(location.name):
+            yield
+    except OSError as error:
+        what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or error
+        raise StoreError(f"cannot turn {location.name} into {target.name}: {what}") from error
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Source, target and settings of one call of ``ingest``."""
+
+    given: Input
+    building: Location
+    target: Location
+    batch_size: int | None
+    batch_bytes: int
+    vocabulary: str | os.PathLike[str] | None
+    project: int | str | os.PathLike[str] | None
+    dtype: str | None
+    progress: Progress | None
+    cut: int | None = None
+
+    def tell(self, fraction: float, n_atoms: int) -> None:
+        """Call the user's function, where there is one; SettingError for what that raises."""
+        if self.progress is None:
+            return
+        try:
+            self.progress(fraction, n_atoms)
+        except Exception as error:  # it is the caller's; without a name it would be taken for damage of the data
+            raise SettingError(f"progress: {type(error).__name__} in the function given: {error}") from error
+
+
+def chained(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
+    """The first item again, before those that follow it."""
+    yield first
+    yield from rest
+
+
+def stored_bytes(location: Location) -> int:
+    """Bytes of all files of a store."""
+    fs, path = location.filesystem()
+    return int(fs.du(path))

@@ -1,0 +1,199 @@
+"""Dask DataFrames: batches are their partitions, computed inside the task that uses them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import pyarrow as pa
+
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.columns import NO_ROLES, WHOLE, Columns, Cutting, Roles
+from bnp_dask.data.base import Reader
+from bnp_dask.data.batching import batch_name, check_index
+from bnp_dask.data.grouped.offsets import Runs, require_once
+from bnp_dask.data.grouped.steps import BatchNames, blocks_of
+from bnp_dask.data.sources.arrow import as_arrow
+from bnp_dask.data.sources.choose import choose, frame_columns
+from bnp_dask.data.sources.dask_collections.graphs import compute_graph, small_graph
+from bnp_dask.data.sources.frames import frame_batch, labels_in
+from bnp_dask.data.sources.levels import declared, distinct, pending, union, with_found
+from bnp_dask.errors import DataError
+from bnp_dask.execute.ordered import in_order
+from bnp_dask.inputs.column_notation import Key
+from bnp_dask.inputs.levels import Level, Levels
+
+WINDOW = 16
+"""Partitions whose groups are looked at, in flight."""
+
+
+@dataclass(frozen=True)
+class PartitionReader:
+    """Computes one partition of a dask DataFrame.
+
+    ``labels``, ``weights`` and ``keys`` are what the frame calls the columns of features, weights, groups and order.
+    """
+
+    payload: bytes
+    labels: tuple[Any, ...]
+    weights: Any
+    name: str
+    keys: tuple[Any, ...] = ()
+    cutting: Cutting = WHOLE
+    levels: tuple[Levels | None, ...] | None = None
+
+    def __call__(self) -> Batch:
+        frame = compute_graph(self.payload)
+        batch = frame_batch(frame, self.labels, self.weights, self.name, self.levels)
+        if not self.keys:
+            return batch
+        runs = _runs(frame, self.keys, self.name, self.cutting)
+        return replace(batch, groups=blocks_of(runs.offsets(), runs.breaks(), self.cutting.cut)[0])
+
+
+@dataclass(frozen=True)
+class PartitionNames:
+    """What the groups of one partition are called, as :class:`~bnp_dask.data.grouped.steps.BatchNames`."""
+
+    payload: bytes
+    name: str
+    keys: tuple[Any, ...]
+    cutting: Cutting
+
+    def __call__(self) -> tuple[pa.Array, np.ndarray]:
+        runs = _runs(compute_graph(self.payload), self.keys, self.name, self.cutting)
+        offsets, blocks = blocks_of(runs.offsets(), runs.breaks(), self.cutting.cut)
+        return BatchNames(runs.ids(), blocks, (0, len(offsets) - 1))()
+
+
+def _runs(frame: Any, keys: Sequence[Any], name: str, cutting: Cutting) -> Runs:
+    """Groups of the rows of one partition."""
+    runs = Runs(name, str(keys[0]), str(keys[1]) if len(keys) > 1 else None, cutting)
+    runs.add(*[as_arrow(frame[key]) for key in keys])
+    return runs
+
+
+@dataclass(frozen=True, eq=False)
+class DaskFrameSource:
+    """A dask DataFrame; each partition is a batch, whose length need not be known."""
+
+    name: str
+    frame: Any
+    columns: Columns
+    labels: Mapping[str, Any]
+    """What the frame calls each column."""
+
+    @staticmethod
+    def of(
+        frame: Any,
+        batch_size: int | None = None,
+        columns: Sequence[str] | Columns | None = None,
+        roles: Roles = NO_ROLES,
+        level_keys: Sequence[Key] = (),
+    ) -> DaskFrameSource:
+        """Check the columns; compute those of groups once, to see that no partition cuts a group, and those at the
+        ``level_keys``, to find their levels."""
+        name = "dask DataFrame"
+        if batch_size is not None:
+            raise DataError(f"{name}: its partitions are the batches; call df.repartition(...) instead of batch_size")
+        chosen, labels = choose(frame_columns(frame._meta, name), columns, roles, name, level_keys)
+        keys = tuple(labels[key] for key in roles.keys)
+        if keys:
+            _require_whole_groups(frame[list(keys)], keys, name, roles.cutting)
+        found = _levels_in(frame, {column: labels[column] for column in pending(chosen)}, name)
+        return DaskFrameSource(name, frame[list(labels.values())], with_found(chosen, found), labels)
+
+    @property
+    def keys(self) -> tuple[Any, ...]:
+        """What the frame calls the columns of groups and their order."""
+        return tuple(self.labels[key] for key in self.columns.roles.keys)
+
+    @property
+    def n_batches(self) -> int:
+        return int(self.frame.npartitions)
+
+    @property
+    def n_features(self) -> int:
+        return self.columns.n_features
+
+    @property
+    def n_atoms(self) -> None:
+        return None
+
+    @property
+    def spans(self) -> None:
+        """Unknown: only computing a partition tells its length."""
+        return None
+
+    @property
+    def is_sparse(self) -> bool:
+        return False
+
+    def reader(self, index: int) -> Reader:
+        name = batch_name(self.name, check_index(index, self.n_batches, self.name), None)
+        payload = cloudpickle.dumps(small_graph(self.frame.partitions[index], name))
+        cutting = self.columns.roles.cutting
+        labels, levels = labels_in(self.columns, self.labels), self.columns.levels
+        return PartitionReader(payload, *labels, name, self.keys, cutting, levels)
+
+    def batch_names(self, index: int) -> PartitionNames:
+        """What the groups of a batch are called; computes their columns again."""
+        name = batch_name(self.name, check_index(index, self.n_batches, self.name), None)
+        payload = cloudpickle.dumps(small_graph(self.frame[list(self.keys)].partitions[index], name))
+        return PartitionNames(payload, name, self.keys, self.columns.roles.cutting)
+
+    def describe(self) -> dict[str, Any]:
+        roles = self.columns.roles
+        return {
+            "kind": "dask dataframe",
+            "path": self.name,
+            "n_atoms": None,
+            "n_features": self.n_features,
+            "n_batches": self.n_batches,
+            "columns": list(self.columns.names),
+            "weights": roles.weights,
+            **({"groups": list(roles.keys)} if roles.keys else {}),
+            **({"cutting": asdict(roles.cutting)} if roles.cutting != WHOLE else {}),
+        }
+
+
+def _require_whole_groups(frame: Any, keys: tuple[Any, ...], name: str, cutting: Cutting) -> None:
+    """DataError when rows of one group lie in two places, such as in two partitions."""
+    ids = _of_partitions(frame, name, "ids", _ids, keys, cutting)
+    try:
+        require_once(ids, name, str(keys[0]))
+    except DataError as error:
+        raise DataError(f"{error}. Partitions must end where groups end: df.set_index({keys[0]!r})") from None
+
+
+def _of_partitions(frame: Any, name: str, what: str, function: Callable[..., Any], *facts: Any) -> list[Any]:
+    """``function(graph, name of the batch, *facts)`` of each partition, on the current client's cluster or here."""
+    from bnp_dask.execute.dask import open_executor  # brings along all of distributed
+
+    names = [f"{name} batch {b}" for b in range(frame.npartitions)]
+    graphs = (cloudpickle.dumps(small_graph(frame.partitions[b], where)) for b, where in enumerate(names))
+    tasks = ((f"{what}-batch{b}", function, (graph, names[b], *facts)) for b, graph in enumerate(graphs))
+    with open_executor(None) as executor:
+        return list(in_order(executor, tasks, WINDOW))
+
+
+def _levels_in(frame: Any, labels: Mapping[str, Any], name: str) -> dict[str, Levels]:
+    """Levels of some columns: as declared, else what partitions hold."""
+    known = {column: declared(frame._meta[label]) for column, label in labels.items()}
+    left = {column: label for column, label in labels.items() if not known[column]}
+    parts = _of_partitions(frame[[*left.values()]], name, "levels", _distinct, left) if left else []
+    return {column: levels for column, levels in known.items() if levels} | union(parts, [*left], name)
+
+
+def _distinct(payload: bytes, name: str, labels: Mapping[str, Any]) -> list[set[Level]]:
+    """Task: the values of columns of one partition."""
+    frame = compute_graph(payload)
+    return [distinct(frame[label], name, column) for column, label in labels.items()]
+
+
+def _ids(payload: bytes, name: str, keys: tuple[Any, ...], cutting: Cutting) -> Any:
+    """Task: the id of each run of rows of one partition."""
+    return _runs(compute_graph(payload), keys, name, cutting).ids()

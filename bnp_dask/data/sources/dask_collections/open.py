@@ -1,0 +1,38 @@
+"""A Dask collection as a source."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from bnp_dask.core.columns import Columns, Roles
+from bnp_dask.data.sources.dask_collections.arrays import DaskArraySource
+from bnp_dask.data.sources.dask_collections.graphs import is_dask_frame
+from bnp_dask.errors import DataError
+from bnp_dask.inputs.column_notation import Key
+
+if TYPE_CHECKING:
+    # imported where it is needed: it brings pandas along, 80 MB in each worker that reads plain files
+    pass
+from bnp_dask.data.sources.dask_collections.frames import DaskFrameSource
+
+
+def open_collection(
+    data: Any,
+    batch_size: int | None,
+    columns: Sequence[str] | Columns | None,
+    roles: Roles,
+    level_keys: Sequence[Key] = (),
+) -> DaskArraySource | DaskFrameSource:
+    """A dask array or DataFrame as a source; DataError for other collections."""
+    if is_dask_frame(data):
+        return DaskFrameSource.of(data, batch_size, columns, roles, level_keys)
+    import dask.array as da
+
+    if isinstance(data, da.Array):
+        if isinstance(columns, Sequence) or roles.weights is not None:
+            raise DataError(
+                "dask array: has no named columns; choose columns as x[:, [0, 2]], give weights as an array"
+            )
+        return DaskArraySource.of(data, batch_size)
+    raise DataError(f"{type(data).__name__} is a dask collection without rows; needs a dask Array or DataFrame")

@@ -1,0 +1,103 @@
+"""Normal-Wishart distributions: beliefs about the means and precisions of clusters (thesis 2.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from bnp_dask.core.registry import register
+from bnp_dask.kernels.gaussian.quadratic import packed_outer, unpack
+
+EMPTY = 1e-20
+"""Atoms of a cluster below which its sums are what rounding left of atoms that went: they have no mean."""
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class NormalWishart:
+    """q(mu, Lam) per cluster, and the coefficients of the log likelihood.
+
+    Parameters
+    ----------
+    nu, kappa
+        Degrees of freedom and pseudo-count of the mean, ``(K,)``.
+    B, m
+        Scale matrix ``(K, D, D)`` and mean ``(K, D)``.
+    shift
+        ``m`` minus the center of the statistics, ``(K, D)``, exact where ``m`` is large.
+    log_det
+        ``log|B|``, ``(K,)``.
+    level
+        Log likelihood of an atom at ``m``, ``(K,)`` nats.
+    theta
+        Coefficients of ``[y, 1, y_i y_j (i <= j)]`` for centred atoms y, ``(K, D + 1 + D (D + 1) / 2)``.
+    whiten
+        Clusters whose log likelihoods are computed by whitening, because ``theta`` would lose digits, ``(K,)``.
+    """
+
+    nu: np.ndarray
+    B: np.ndarray
+    m: np.ndarray
+    kappa: np.ndarray
+    shift: np.ndarray
+    log_det: np.ndarray
+    level: np.ndarray
+    theta: np.ndarray
+    whiten: np.ndarray
+
+
+class NormalWishartPrior(NamedTuple):
+    """Settings that are all known: ``B (D, D)``, and ``m, center (D,)``."""
+
+    nu: float
+    B: np.ndarray
+    m: np.ndarray
+    kappa: float
+    center: np.ndarray
+
+
+def at_level(params: NormalWishart, level: np.ndarray) -> NormalWishart:
+    """The same with another log likelihood at the mean, ``(K,)``, from which the constant follows."""
+    d = params.shift.shape[1]
+    theta = params.theta.copy()
+    theta[:, d] = level - 0.5 * np.einsum("kd,kd->k", theta[:, :d], params.shift)
+    return replace(params, level=level, theta=theta)
+
+
+def posterior_scale(
+    prior: NormalWishartPrior,
+    rounding: np.ndarray | None,
+    n: np.ndarray,
+    x: np.ndarray,
+    xx: np.ndarray,
+    kappa: np.ndarray,
+) -> np.ndarray:
+    """B of the posterior, ``(K, D, D)``: prior + scatter about the cluster's own mean + shrinkage of the mean +
+    variance of rounding.
+
+    Only the scatter is a difference; sums that include the prior mean would cancel when it is far away.
+
+    Parameters
+    ----------
+    prior
+        Settings of the prior.
+    rounding
+        Variance of rounding of each column, ``(D,)``; None for continuous columns.
+    n, x, xx
+        Statistics of the clusters: counts, and sums of centred atoms and of their packed squares.
+    kappa
+        Pseudo-counts of the posterior means, ``(K,)``.
+    """
+    held = n[:, None] > EMPTY
+    mean = np.divide(x, n[:, None], out=np.zeros_like(x), where=held)
+    away = mean - (prior.m - prior.center)
+    shrinkage = np.maximum(n, 0.0) * prior.kappa / kappa
+    scatter = xx - packed_outer(x, mean)
+    scatter += shrinkage[:, None] * packed_outer(away, away)
+    scale = unpack(scatter, x.shape[1])
+    scale += prior.B
+    if rounding is not None:
+        scale += np.maximum(n, 0.0)[:, None, None] * np.diag(rounding)
+    return scale
