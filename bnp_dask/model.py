@@ -47,7 +47,7 @@ NO_PAIRS = np.zeros((0, 2), np.int64)
 @register
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """What is believed about the clusters.
+    """Beliefs about the clusters.
 
     Parameters
     ----------
@@ -97,11 +97,11 @@ class Posterior:
         return np.array([place[int(c)] for c in np.ravel(ids)], np.int64).reshape(np.shape(ids))
 
     def light(self) -> Posterior:
-        """The same without its summary and names: half the bytes to send."""
+        """Posterior without its summary and names: half the bytes to send."""
         return replace(self, summary=None, words=None, columns=None)
 
     def for_visits(self, n_atoms: int) -> Posterior:
-        """What local steps on batches of at most so many atoms look at, and nothing else."""
+        """Posterior with nothing but what local steps on batches of at most so many atoms look at."""
         return replace(self.light(), observation=self.model.lean(self.observation, n_atoms))
 
     # the rest is for users at a prompt; modules that build on this one are imported when asked for
@@ -190,7 +190,7 @@ class Model:
         return {**count, **self.allocation.fields, **self.observation.fields}
 
     def with_columns(self, names: Sequence[str] | None) -> Model:
-        """The same with every column that the likelihood names looked up among the ``names (D,)`` of the data.
+        """Model with every column that the likelihood names looked up among the ``names (D,)`` of the data.
 
         Raises
         ------
@@ -350,7 +350,7 @@ class Model:
         return terms
 
     def best_data_terms(self, summary: Summary) -> np.ndarray:
-        """The same at the parameters that are optimal for the summary, ``(K,)`` nats."""
+        """Each cluster's share of the data term at the parameters that are optimal for the summary, ``(K,)`` nats."""
         if self.estimate == "posterior" and isinstance(self.observation, EvidenceObservation):
             terms = self.observation.evidence(summary)
             require_finite_arrays({"data": terms}, "the objective's term", summary.ids)

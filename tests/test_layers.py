@@ -135,6 +135,13 @@ def test_nobody_tells_the_type_checker_what_it_does_not_know():
     assert not names, f"{names} use typing.cast; ask with as_a(value, role)"
 
 
+def test_docstrings_begin_with_their_subject():
+    """A reader who sees one alone knows what it is about."""
+    said = re.compile(r'^\s*[rf]?"""(What|The same)\b', re.MULTILINE)
+    names = [f"{path.relative_to(PACKAGE)}" for path in SOURCES if said.search(path.read_text())]
+    assert not names, f'{names} hold docstrings that begin with "What" or "The same"; begin with the noun'
+
+
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_nobody_pickles_to_files(path):
     """What lies on disk is loaded without running code."""

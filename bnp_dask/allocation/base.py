@@ -1,4 +1,4 @@
-"""What an allocation model provides: how atoms come from clusters."""
+"""Allocation models: how atoms come from clusters, as protocols."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class PointAllocation(Protocol):
     """Verbs of an allocation whose weights have a point estimate; ``estimate="map"`` needs them."""
 
     def at_mode(self, params: Params) -> Params:
-        """The same q(u) with log weights at its point estimate."""
+        """q(u) with log weights at its point estimate."""
         ...
 
     def log_joint(self, params: Params, summary: Summary) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""What hidden Markov models share: sequences in tiles, the local step around its kernel, and what trials give.
+"""Sequences of hidden Markov models: their tiles, the local step around its kernel, and trials.
 
 A sequence is a group of dense rows in order (``Batch.groups``).  q(z) of a sequence is a Markov chain with pair
 posteriors ``s_t[k, l]`` (thesis 6.14).  Its summary is additive over sequences:

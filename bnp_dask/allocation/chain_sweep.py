@@ -36,7 +36,7 @@ FEWEST = 32
 def chain_sweep(
     log_start: np.ndarray, log_trans: np.ndarray, log_lik: LogLikOf, batch: Batch, pairs: np.ndarray
 ) -> Iterator[tuple[Batch, LocalStep]]:
-    """What ``chain_step`` finds in a batch, in pieces whose statistics add up to it; the last of a tile comes first.
+    """Local step on a batch of sequences, in pieces that add up to it; the last piece of a tile comes first.
 
     ``log_start (K,)`` and ``log_trans (K, K)`` are E[log pi], nats; the union of the positions ``pairs (M, 2)`` is
     tracked.  A tile in which scaled numbers do not reach comes as one piece, by logarithms.

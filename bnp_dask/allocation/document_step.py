@@ -1,4 +1,4 @@
-"""What topic models share: tokens in groups, the document step around its kernel, and the sums it leaves behind.
+"""Groups of topic models: their tokens, the document step around its kernel, and the sums it leaves behind.
 
 A group (document) d has its own weights pi_d ~ Dirichlet(alpha pi_1, ..., alpha pi_K, alpha pi_{>K}), and each of
 its tokens comes from a topic.  q(pi_d) = Dirichlet(theta_d), theta_dk = N_dk + alpha pi_k.  Summaries hold the terms

@@ -129,7 +129,7 @@ class HDPTopics:
         return TopicSticks.of(u, (1.0 + counts) / u)
 
     def top_level(self, summary: Summary) -> TopLevel:
-        """What the global step depends on."""
+        """Statistics that the global step depends on."""
         return TopLevel(self.gamma, self.alpha, float(summary["docs"]), summary["P"], float(summary["P_rest"]))
 
     def log_weights(self, params: TopicSticks) -> np.ndarray:

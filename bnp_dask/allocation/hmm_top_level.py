@@ -53,7 +53,7 @@ class Concentrations:
         return float(log(self.alpha + self.kappa) - log(self.kappa)) if self.kappa > 0.0 else 0.0
 
     def constant(self, k: int) -> float:
-        """What depends on nothing but K, nats."""
+        """Term of the objective that depends on nothing but K, nats."""
         value = k * log(self.alpha0) + k * k * log(self.alpha) - k * betaln(1.0, self.gamma)
         return float(value - k * self.tilt)
 
@@ -83,7 +83,7 @@ class Concentrations:
 
 @dataclass(frozen=True)
 class TransitionCounts:
-    """What the top level is to be fitted to.
+    """Statistics that the top level is fitted to.
 
     ``start (K,)`` and ``trans (K, K)`` are expected counts.  :meth:`best` is the optimum of u, omega and the
     Dirichlet posteriors together: the latter are closed form (6.40), and with them put in, the objective is

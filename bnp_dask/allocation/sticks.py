@@ -23,7 +23,7 @@ LARGEST_LOGIT = 40.0
 
 @dataclass(frozen=True)
 class TopLevel:
-    """What the top level's objective depends on.
+    """Statistics that the top level's objective depends on.
 
     Parameters
     ----------

@@ -17,7 +17,7 @@ EXAMPLES = {
     "moves": "[Birth(), Merge(), Delete()]",
     "callbacks": "[Progress()]",
 }
-"""What an argument may be, for messages."""
+"""Example of each argument, for messages."""
 
 MOST_STARTS = 10_000
 """Starts of one call at most: each is a whole run."""

@@ -48,7 +48,7 @@ class TopResponsibilities:
 
 @dataclass(frozen=True)
 class _Mode:
-    """What is wanted of each atom: a label, all responsibilities, or the ``top`` largest."""
+    """Output for each atom: a label, all responsibilities, or the ``top`` largest."""
 
     soft: bool
     top: int | None
@@ -162,7 +162,7 @@ def predict(
 
 
 def _join(parts: list[dict[str, np.ndarray]], mode: _Mode, posterior: Posterior) -> np.ndarray | TopResponsibilities:
-    """What the batches say, as one."""
+    """Results of all batches, joined."""
     joined = {x.name: np.concatenate([p[x.name] for p in parts]) for x in mode.layouts(posterior)}
     if mode.top is not None:
         return TopResponsibilities(joined["label"], joined["resp"])

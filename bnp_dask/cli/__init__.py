@@ -97,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _words(error: Exception) -> str:
-    """What an error says; of one that nobody here foresaw also its name and how to learn more."""
+    """Text of an error; of one that nobody here foresaw also its name and how to learn more."""
     if isinstance(error, (BnpDaskError, ImportError)):
         return str(error)
     if isinstance(error, MemoryError):
@@ -114,7 +114,7 @@ def _notes(error: BaseException) -> str:
 
 
 def _way_on(error: Exception, args: argparse.Namespace) -> str:
-    """What to type to go on with a run that had begun, or whose directory the system did not let be written."""
+    """Command that goes on with a run that had begun, or whose directory the system did not let be written."""
     begun = isinstance(error, ExecutionError) or run.BEGUN in getattr(error, "__notes__", ())
     begun |= isinstance(error, StoreError) and isinstance(error.__cause__, OSError)
     return run.how_to_resume(args) if begun else ""
@@ -122,7 +122,7 @@ def _way_on(error: Exception, args: argparse.Namespace) -> str:
 
 @contextlib.contextmanager
 def _quiet_libraries(debug: bool) -> Iterator[None]:
-    """What libraries log to nobody in particular does not get between the lines; errors say what there is to say."""
+    """Keep what libraries log to nobody in particular from between the lines; errors say what there is to say."""
     nobody = logging.NullHandler()
     if not debug:
         logging.getLogger().addHandler(nobody)

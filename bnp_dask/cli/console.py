@@ -1,4 +1,4 @@
-"""What commands and demonstrations share: where to compute, what to show, which posterior is meant."""
+"""Parts of commands and demonstrations: where to compute, what to show, which posterior is meant."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ class _AboveTheBar(logging.Handler):
 
 @contextlib.contextmanager
 def log_lines(quiet: bool) -> Iterator[None]:
-    """What the package logs goes to stderr, one line each: warnings, and unless ``quiet`` one line per lap."""
+    """Send the package's log to stderr, one line each: warnings, and unless ``quiet`` one line per lap."""
     logger = logging.getLogger("bnp_dask")
     handler, before = _AboveTheBar(), logger.level
     handler.setFormatter(logging.Formatter("%(message)s"))

@@ -79,7 +79,7 @@ class ExecutorSpec:
 
 @dataclass(frozen=True)
 class DataSpec:
-    """What to train on.
+    """Data of a job.
 
     Parameters
     ----------

@@ -212,14 +212,14 @@ def parse_job(content: Any, folder: Path) -> Job:
 
 
 def with_laps(job: Job, laps: int) -> Job:
-    """The same job with another limit of laps."""
+    """Job with another limit of laps."""
     kind, given = kind_and_settings(job.raw.get("schedule") or "Memoized", "schedule")
     raw = {**job.raw, "schedule": {"type": kind, **given, "laps": laps}}
     return parse_job(raw, Path())
 
 
 def with_store(job: Job, store: str | os.PathLike[str]) -> Job:
-    """The same job with another run directory."""
+    """Job with another run directory."""
     return parse_job({**job.raw, "store": absolute(os.fspath(store), Path(), "store")}, Path())
 
 

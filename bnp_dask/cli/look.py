@@ -78,7 +78,7 @@ def report_command(args: argparse.Namespace) -> None:
 
 
 def _data(args: argparse.Namespace) -> Any:
-    """What to show on a page: as options say, else rows in groups that the job file of a run names."""
+    """Data of a page: as options say, else rows in groups that the job file of a run names."""
     posterior = posterior_of(args.rundir)
     if args.data is not None:
         return rows_of(args, posterior, args.rundir)

@@ -171,7 +171,7 @@ def _resumable(stop: StopWhenAsked) -> Iterator[None]:
 
 
 def how_to_resume(args: argparse.Namespace) -> str:
-    """What to type to go on, when a command that trains was stopped."""
+    """Command that goes on, when a command that trains was stopped."""
     from bnp_dask.store import JOB_NAME, read_note
 
     rundir = getattr(args, "rundir", None) if args.command in ("train", "resume") else None

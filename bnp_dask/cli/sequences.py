@@ -41,7 +41,7 @@ def add_rows(parser: argparse.ArgumentParser) -> None:
 
 
 def rows_of(args: argparse.Namespace, posterior: Posterior, trained: str, weights: bool = False) -> Any:
-    """What to read: the path as it was given, or a source when anything is known about its rows.
+    """Rows to read: the path as it was given, or a source when anything is known about its rows.
 
     Tables are read with the features, groups and order of training, and with its ``weights`` if these matter, whatever
     other columns they have; each option overrides what it is about.  ``trained`` is the posterior or run directory:
@@ -109,7 +109,7 @@ def _is_table(path: str) -> bool:
 
 
 def _of_job(rundir: str, weights: bool) -> dict[str, Any]:
-    """What the job file of a run says about the columns of its data, where these are columns and no files."""
+    """Columns of the data by the job file of a run, where these are columns and no files."""
     spec = job_data(rundir)
     if spec is None:
         return {}

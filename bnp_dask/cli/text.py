@@ -66,7 +66,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def settings(args: argparse.Namespace) -> Text | None:
-    """What the options say; None when none was given."""
+    """Settings of a text from the options; None when none was given."""
     given: dict[str, Any] = {
         setting: getattr(args, option) for option, setting in OPTIONS.items() if getattr(args, option) is not None
     }

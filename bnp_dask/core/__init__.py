@@ -1,4 +1,4 @@
-"""What all parts share: batches, fields of statistics, summaries that add up, totals, the survey of the data.
+"""Common ground: batches, fields of statistics, summaries that add up, totals, the survey of the data.
 
 A batch (:mod:`batch`) -> one :class:`~bnp_dask.core.summary.Summary` of named fields (:mod:`fields`), which tell how
 they grow, shrink and follow edits of clusters -> a :class:`~bnp_dask.core.totals.RunningTotal` without rounding. One

@@ -193,7 +193,7 @@ class Columns:
         return replace(self, names=names, kinds=kinds, widths=widths, levels=levels)
 
     def using(self, weights: bool, groups: bool) -> Columns:
-        """The same features, to be read with weights and groups or without."""
+        """These features, to be read with weights and groups or without."""
         roles = Roles(self.roles.weights if weights else None)
         if groups:
             roles = replace(self.roles, weights=roles.weights)

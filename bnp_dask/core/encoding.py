@@ -24,7 +24,7 @@ from bnp_dask.errors import DataError, StoreError
 from bnp_dask.inputs.sparse_rows import from_parts
 
 Spec = Any
-"""What JSON can hold: None, bool, int, float, str, list, dict."""
+"""JSON: None, bool, int, float, str, list, dict."""
 
 _ARRAY_KINDS = "biuf"
 _SCALARS: Mapping[str, type] = MappingProxyType(
@@ -63,7 +63,7 @@ def to_spec(obj: object, classes: Registry | None = None) -> tuple[Spec, dict[st
 
 
 def to_identity(obj: Any) -> list[Any]:
-    """What tells an object from others, JSON-able: its spec, and CRC-32 of its arrays by name."""
+    """Identity of an object, JSON-able: its spec, and CRC-32 of its arrays by name."""
     spec, arrays = to_spec(obj)
     return [spec, {name: zlib.crc32(np.ascontiguousarray(a).tobytes()) for name, a in sorted(arrays.items())}]
 

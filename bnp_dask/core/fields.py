@@ -66,7 +66,7 @@ class Field:
 
 
 def interplay(first: int, second: int, between: np.ndarray | float) -> np.ndarray | float:
-    """What two changes of clusters may take from a ``"floor"`` field beyond what each takes alone, at most.
+    """Most that two changes of clusters may take from a ``"floor"`` field beyond what each takes alone.
 
     One unites ``first`` clusters, the other ``second``, and none is in both.  Entropy of a pair of steps that is lost
     by doing both is the sum of what each loses and of the mutual information of who is united, where one step is in
@@ -78,7 +78,7 @@ def interplay(first: int, second: int, between: np.ndarray | float) -> np.ndarra
 
 @dataclass(frozen=True, eq=False)
 class Links:
-    """What fields with two cluster axes count between the clusters of a trial and all others.
+    """Counts, in fields with two cluster axes, between the clusters of a trial and all others.
 
     A summary of a trial has its receivers only; this is what else is known of them.
 
@@ -111,7 +111,7 @@ class Links:
         return Links(arrays["links-rest"], arrays["links-donors"], values)
 
     def mapped(self, function: Callable[[np.ndarray, np.ndarray], np.ndarray], other: Links | None) -> Links:
-        """The same with other values; those of ``other``, of the same clusters, are the second argument."""
+        """Links with other values; those of ``other``, of the same clusters, are the second argument."""
         if other is not None and not (
             np.array_equal(self.rest, other.rest) and np.array_equal(self.donors, other.donors)
         ):

@@ -63,8 +63,7 @@ def require_finite_rows(values: np.ndarray, batch: Batch, what: str) -> None:
 
 
 def unless_refused(function: Callable[..., T], *args: Any, otherwise: T) -> T:
-    """What a function gives, or ``otherwise`` where double precision cannot carry it out: a proposal that cannot be
-    computed is not made."""
+    """Result of a function, or ``otherwise`` where double precision cannot carry it out."""
     try:
         return function(*args)
     except NumericalError:

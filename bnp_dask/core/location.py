@@ -84,7 +84,7 @@ class Location:
 
     @property
     def name(self) -> str:
-        """What the user wrote, or the last part of a location derived from it."""
+        """Path or URL that the user wrote, or the last part of a location derived from it."""
         return self.shown or self.url
 
     @property
@@ -237,7 +237,7 @@ class Location:
 
 
 def _in_time(ask: Callable[[], T]) -> T:
-    """What remote storage answers; TimeoutError when it does not in time, and a thread is left to wait for it."""
+    """Answer of remote storage; TimeoutError when it does not come in time, and a thread is left to wait for it."""
     answers: list[Callable[[], T]] = []
 
     def run() -> None:

@@ -182,11 +182,11 @@ class Summary:
 
     # -- verbs that change clusters -------------------------------------------------------------------------
     def without_pairs(self) -> Summary:
-        """The same statistics with no tracked pairs."""
+        """Summary with no tracked pairs."""
         return replace(self, pairs=_no_pairs(), pair_values=_nothing())
 
     def with_pairs(self, pairs: np.ndarray) -> Summary:
-        """The same statistics with these pairs tracked, all their values zero."""
+        """Summary with these pairs tracked, all their values zero."""
         tracked = {n: v for n, v in self.values.items() if self.fields[n].has_pairs}
         pair_values = {n: np.zeros((len(pairs), *v.shape[1:])) for n, v in tracked.items()}
         return replace(self, pairs=np.asarray(pairs, np.int64).reshape(-1, 2), pair_values=pair_values)
@@ -251,7 +251,7 @@ class Summary:
         return replace(charged, ids=np.delete(self.ids, b), values=values)._keep_pairs(kept)
 
     def _charged(self, ids: np.ndarray, kept: np.ndarray) -> Summary:
-        """The same when the clusters ``ids`` are about to become one: what ``kept`` pairs take from floors rises."""
+        """Summary when the clusters ``ids`` are about to become one: what ``kept`` pairs take from floors rises."""
         floors = [(n, f.links) for n, f in self.fields.items() if f.links is not None]
         if not floors or not self.n_pairs or len(ids) < 2 or not kept.any():
             return self

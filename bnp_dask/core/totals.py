@@ -58,7 +58,7 @@ class RunningTotal:
         return self.high[name] + self.low[name]
 
     def whole(self) -> RunningTotal:
-        """The same with no value held by itself."""
+        """Total with no value held by itself."""
         if not self.thin:
             return self
         dense = {name: held.to_dense() for name, held in self.thin.items()}
@@ -66,7 +66,7 @@ class RunningTotal:
         return RunningTotal(high, _with_values(self.low, {name: both[1] for name, both in dense.items()}))
 
     def insert_empty(self, ids: np.ndarray) -> RunningTotal:
-        """The same with clusters appended that hold nothing."""
+        """Total with clusters appended that hold nothing."""
         thin = {name: held.with_rows(len(ids)) for name, held in self.thin.items()}
         return RunningTotal(self.high.insert_empty(ids), self.low.insert_empty(ids), thin)
 
@@ -185,7 +185,7 @@ def _with_values(summary: Summary, values: Mapping[str, np.ndarray]) -> Summary:
 
 
 def _contiguous(summary: Summary) -> Summary:
-    """The same in C-contiguous float64 arrays, which can be updated in place through a flat view."""
+    """Summary in C-contiguous float64 arrays, which can be updated in place through a flat view."""
     values = {n: np.asarray(v, np.float64, order="C") for n, v in summary.values.items()}
     pair_values = {n: np.asarray(v, np.float64, order="C") for n, v in summary.pair_values.items()}
     return replace(summary, values=values, pair_values=pair_values)

@@ -49,7 +49,7 @@ class Words:
 
     @cached_property
     def digest(self) -> str:
-        """What tells this vocabulary from any other; the same as that of a store with these words."""
+        """Hash that tells this vocabulary from any other, equal to that of a store with these words."""
         return hashlib.blake2b(np.asarray(self.utf8, np.uint8).tobytes(), digest_size=16).hexdigest()
 
     def __len__(self) -> int:

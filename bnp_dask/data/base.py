@@ -28,7 +28,7 @@ class Source(Protocol):
 
     @property
     def name(self) -> str:
-        """What the user passed: path, URL, or the kind of object."""
+        """Name in messages: path, URL, or the kind of object that the user passed."""
         ...
 
     @property
@@ -56,13 +56,13 @@ class Source(Protocol):
         ...
 
     def describe(self) -> dict[str, Any]:
-        """What identifies the data, JSON-able: kind, path, sizes; compared when a run is resumed."""
+        """Identity of the data, JSON-able: kind, path, sizes; compared when a run is resumed."""
         ...
 
 
 @runtime_checkable
 class CutSource(Protocol):
-    """What a source provides besides if it may know the length of its batches before they are read."""
+    """Source that may know the length of its batches before they are read."""
 
     @property
     def spans(self) -> Sequence[tuple[int, int]] | None:
@@ -77,7 +77,7 @@ def spans_of(source: Source) -> Sequence[tuple[int, int]] | None:
 
 @runtime_checkable
 class NamedSource(Protocol):
-    """What a source provides besides if its features may have names; its readers name those of each batch too."""
+    """Source whose features may have names; its readers name those of each batch too."""
 
     @property
     def columns(self) -> Columns | None:

@@ -1,4 +1,4 @@
-"""What all sources share: how batches are cut, and which values may enter one."""
+"""Rules of all sources: how batches are cut, and which values may enter one."""
 
 from __future__ import annotations
 

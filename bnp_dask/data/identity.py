@@ -31,7 +31,7 @@ def fingerprint_of(source: Source) -> Any:
 
 
 def identity_of(source: Source) -> dict[str, Any]:
-    """What the data of a source are, as far as that can be told without reading them; JSON-able."""
+    """Identity of the data of a source, as far as it can be told without reading them; JSON-able."""
     return {"data": source.describe(), "fingerprint": fingerprint_of(source)}
 
 

@@ -34,7 +34,7 @@ CHUNK_BYTES = 2**22
 """Size of a chunk of a Zarr output before compression."""
 
 Outputs = Mapping[str, np.ndarray]
-"""What is known of each atom of a batch: arrays of one length n, ``(n,)`` or ``(n, width)``; Parquet also takes Arrow
+"""Columns about each atom of a batch: arrays of one length n, ``(n,)`` or ``(n, width)``; Parquet also takes Arrow
 arrays, whose layout says nothing but their name."""
 
 Compute = Callable[[Any, Reader], Outputs]

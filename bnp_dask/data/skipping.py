@@ -20,7 +20,7 @@ from bnp_dask.execute.passing import may_pass
 
 
 def reason(error: BaseException) -> str:
-    """What an error says, with its notes, in one line: kept as why a batch is left out."""
+    """Text of an error, with its notes, in one line: kept as why a batch is left out."""
     return " ".join(" ".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())]).split())
 
 
@@ -60,7 +60,7 @@ class EmptyReader:
 
 
 def stand_in(source: Source, survey: Survey, index: int) -> EmptyReader:
-    """What is read in place of batch ``index`` when it is left out."""
+    """Batch that is read in place of batch ``index`` when that is left out."""
     is_grouped = not survey.is_sparse and survey.n_groups > 0
     return EmptyReader(f"{source.name} batch {index}", source.n_features, source.is_sparse, is_grouped)
 

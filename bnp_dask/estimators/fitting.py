@@ -1,4 +1,4 @@
-"""What scikit-learn faces share: checks of what they are given, one run of ``train`` from an estimator's settings, and
+"""Base of the scikit-learn faces: checks of arguments, one run of ``train`` from an estimator's settings, and
 scikit-learn's own warning."""
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ OBSERVATIONS = {
     "von_mises_fisher": VonMisesFisher,
     "zero_mean_gaussian": ZeroMeanGaussian,
 }
-"""What ``observation`` may be called; each with its prior set from the data."""
+"""Likelihoods by the names that ``observation`` takes; each with its prior set from the data."""
 
 HALF = 0.5
 """Rows that a cluster expects from which on it counts after ``partial_fit``."""
@@ -299,7 +299,7 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         return like_rows(self._compute(score_samples, X), X, lambda values: values)
 
     def _compute(self, task: Callable[..., Any], X: Any) -> Any:
-        """What predict, score or score_samples say about rows, computed where this estimator computes."""
+        """Result of predict, score or score_samples on rows, computed where this estimator computes."""
         check_is_fitted(self)
         if is_dask(X) and task not in (score, score_samples):
             return task(self.posterior_, X)

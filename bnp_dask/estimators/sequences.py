@@ -67,7 +67,7 @@ OBSERVATIONS = {
     "gaussian": Gaussian,
     "poisson": Poisson,
 }
-"""What ``observation`` may be called; each with its prior set from the data."""
+"""Likelihoods by the names that ``observation`` takes; each with its prior set from the data."""
 
 
 class SequenceModel(BaseEstimator):

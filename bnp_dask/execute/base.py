@@ -1,4 +1,4 @@
-"""What an executor does: runs pure tasks.  It knows no model and no statistics."""
+"""Executors run pure tasks.  They know no model and no statistics."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Handle:
         return f"Handle({self.name!r}{'' if self._owner is not None else ', void'})"
 
     def content(self, owner: Executor) -> Any:
-        """What ``owner`` put in; ExecutionError when the handle is void or belongs to another executor."""
+        """Content that ``owner`` put in; ExecutionError when the handle is void or belongs to another executor."""
         if self._owner is None:
             raise ExecutionError(
                 f"the handle of {self.name!r} is void: result() or close() was already called; "
@@ -103,7 +103,7 @@ Task = tuple[str, Callable[..., Any], tuple[Any, ...]]
 
 @runtime_checkable
 class GroupExecutor(Protocol):
-    """What an executor may offer besides, where a message for each task costs more than one for many."""
+    """Executor that submits many tasks in one message, where a message for each costs more."""
 
     def submit_together(self, tasks: Sequence[Task], first: bool = False) -> list[Handle]:
         """As :meth:`Executor.submit` for each of some tasks, none of which needs another.
@@ -149,7 +149,7 @@ class Call:
 
     @property
     def first_load(self) -> Load[Any] | None:
-        """What the task reads first; None where that cannot be told from its arguments."""
+        """Data that the task reads first; None where that cannot be told from its arguments."""
         return next((load for arg in self.args if (load := load_of(arg)) is not None), None)
 
     def run(self, values: Sequence[Any] = ()) -> Any:

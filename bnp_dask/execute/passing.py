@@ -19,7 +19,7 @@ FACTS = frozenset(
 """Refusals of an operating system that stay until somebody does something: a missing file, a full disk."""
 
 FACT_ERRORS = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
-"""The same as types: storage libraries raise them without a number."""
+"""Types of refusals that stay: storage libraries raise them without a number."""
 
 STORAGE_LIBRARIES = frozenset(
     ("adlfs", "aiobotocore", "aiohttp", "azure", "boto3", "botocore", "ftplib", "gcsfs", "google", "httpx", "paramiko",

@@ -57,7 +57,7 @@ class Load(ABC, Generic[T]):
         """Read it, here and now."""
 
     def __call__(self) -> T:
-        """What :meth:`fetch` gives, or gave to whoever read it ahead."""
+        """Result of :meth:`fetch`, or that of whoever read it ahead."""
         return _load(self)
 
 
@@ -69,17 +69,17 @@ def load_of(argument: Any) -> Load[Any] | None:
 
 @dataclass(frozen=True, eq=False)
 class Coming:
-    """What a task that waits will read; ``is_wanted`` tells later whether that task is still to come, or at work."""
+    """Read of a task that waits; ``is_wanted`` tells later whether that task is still to come, or at work."""
 
     load: Load[Any]
     is_wanted: Callable[[], bool]
 
 
 class Outlook(Protocol):
-    """What a task can know of the place where it runs.  Answers may be wrong a moment later."""
+    """Knowledge of a task about the place where it runs.  Answers may be wrong a moment later."""
 
     def coming(self) -> Sequence[Coming]:
-        """What will be read by tasks that wait here and have not begun: the next one first."""
+        """Reads of tasks that wait here and have not begun: the next one first."""
         ...
 
     def has_room(self, nbytes: int) -> bool:
@@ -148,7 +148,7 @@ class _Turn:
 
 
 class _Place:
-    """What this process knows of its reads, and how many tasks run in it."""
+    """Reads of this process, and how many tasks run in it."""
 
     def __init__(self) -> None:
         self.running = 0
@@ -271,7 +271,7 @@ def _watch(task: _Task) -> None:
 
 
 def _claim(task: _Task) -> _Ahead | None:
-    """What to read now, if anything.
+    """Read to begin now, if any.
 
     The lock is held: a task that has not begun when the outlook is asked cannot look for what it needs before it is
     written down here.  So nothing is read ahead that its task reads itself.

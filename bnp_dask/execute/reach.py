@@ -89,7 +89,7 @@ def _wait_for_port(host: str, port: int, seconds: float) -> None:
 
 
 async def _identity(address: str, security: Security) -> Any:
-    """What one of Dask's servers says of itself."""
+    """Answer of one of Dask's servers to who it is."""
     comm: Comm = await connect(address, **security.get_connection_args("client"))
     try:
         await comm.write({"op": "identity", "reply": True})
@@ -99,7 +99,7 @@ async def _identity(address: str, security: Security) -> Any:
 
 
 def _reason(error: BaseException, listen: float, answer: float) -> str:
-    """What came of a connection, in the words of its first cause."""
+    """Why a connection failed, in the words of its first cause."""
     first = error
     while first.__cause__ is not None:
         first = first.__cause__

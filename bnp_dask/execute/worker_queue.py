@@ -21,7 +21,7 @@ UNLIMITED_AHEAD = 200 * 10**6
 
 
 class WorkerQueue:
-    """What waits on a worker, and its memory: the outlook of the tasks that run there.
+    """Tasks that wait on a worker, and its memory: the outlook of the tasks that run there.
 
     Dask does not promise that a worker looks like this inside.  Where it does not, nothing is read ahead.
     """
@@ -37,7 +37,7 @@ class WorkerQueue:
             return None
 
     def coming(self) -> Sequence[Coming]:
-        """What the tasks will read that have all they need and wait for a thread."""
+        """Reads of the tasks that have all they need and wait for a thread."""
         try:
             # A copy, which takes one step of the interpreter: the worker's event loop changes the queue meanwhile, and
             # methods such as peek() tidy it up, which only that thread may do.

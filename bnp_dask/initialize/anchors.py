@@ -185,7 +185,7 @@ def require_words(context: InitContext, called: str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Cooccurrence:
-    """What documents tell about words; additive.
+    """Cooccurrence of words in documents; additive.
 
     ``table (2, V, p)`` is Q R of each half of the documents; ``share (2, V)`` the exact row sums of Q: the expected
     share of the word in a document; then ``documents`` with the word and ``tokens`` of it, both ``(V,)``, and the
@@ -219,7 +219,7 @@ class Cooccurrence:
         return _normalised(self.table.sum(axis=0), self.seen)
 
     def halves(self) -> np.ndarray:
-        """The same of each half, ``(2, V, p)``; of a single document, twice the same."""
+        """Rows of Q R of each half of the documents, ``(2, V, p)``; of a single document, those of all twice."""
         if not (self.share.sum(axis=1) > 0).all():
             return np.stack([self.rows()] * 2)
         return np.stack([_normalised(t, s) for t, s in zip(self.table, self.share, strict=True)])

@@ -1,4 +1,4 @@
-"""What an initialisation is given, and how it reads atoms through the executor."""
+"""Context of an initialisation, and reading of atoms through the executor."""
 
 from __future__ import annotations
 

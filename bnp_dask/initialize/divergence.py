@@ -94,7 +94,7 @@ def best_joint(model: Model, batch: Batch) -> Best:
 
 
 def best_joint_by_clusters(model: Model, batch: Batch) -> Best:
-    """The same for any likelihood: each atom becomes a cluster."""
+    """The largest J that each atom can reach, for any likelihood: each atom becomes a cluster."""
     observation = model.observation
     nobody = observation.at_mode(observation.global_step(model.empty_summary(np.zeros(1, np.int64))))
     prior = Centres(nobody, observation.log_prior(nobody))

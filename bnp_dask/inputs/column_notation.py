@@ -15,7 +15,7 @@ ColumnGroup = str | int | slice | range | tuple[int, ...] | tuple[str, ...]
 ``"age"``, ``("age", "visits")``, or as text ``"age, visits"``."""
 
 Key = str | tuple[str, ...]
-"""What is kept of a group: positions as text, or names."""
+"""Columns of a group as they are kept: positions as text, or names."""
 
 MOST_COLUMNS = 2**31
 """Columns that data may have."""

@@ -49,7 +49,7 @@ def say(text: str, quiet: bool = False) -> None:
 
 
 def tell(text: str) -> None:
-    """What a user should know of a run or an error, on standard error; nobody is told when that cannot be written."""
+    """Write what a user should know to standard error; nobody is told when that cannot be written."""
     _write(text, "stderr")
 
 

@@ -96,7 +96,7 @@ def positive_mass(name: str, value: Any, what: str) -> int | float:
 
 
 def mass_or_zero(name: str, value: Any, what: str) -> int | float:
-    """The same where 0 is a value as well."""
+    """Zero, or the value of :func:`positive_mass`, as Python's number; SettingError for anything else."""
     if not is_number(value) or value < 0:
         raise SettingError(f"{name}={shown(value)}: needs a finite {what}, >= 0")
     return _plain(value) if value == 0 else positive_mass(name, value, what)

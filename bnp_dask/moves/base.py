@@ -129,7 +129,7 @@ class Gather:
         return tuple(target for target in self.targets if target != WHOLE)
 
     def also(self, targets: Iterable[int], limit: int) -> Gather:
-        """The same with up to ``limit`` atoms of each of ``targets``; the larger limit of those that it has already."""
+        """Request for up to ``limit`` atoms of each of ``targets`` too, or the larger limit that it has already."""
         limits = dict(zip(self.targets, self.limits, strict=True))
         for target in targets:
             limits[target] = max(limit, limits.get(target, 0))
@@ -138,7 +138,7 @@ class Gather:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What one lap tries out.
+    """Proposals and requests of one lap.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ class Plan:
 
 @dataclass
 class Memory:
-    """What earlier laps taught about proposals; survives a checkpoint.
+    """Lessons of earlier laps about proposals; they survive a checkpoint.
 
     ``failures`` maps (kind, targets) to the counts N of the targets when they failed and, last, how often in a row they
     failed with about these counts; ``sweeps`` holds the statistics of rejected deletes that are still improving, and
@@ -229,7 +229,7 @@ class Sweep:
 
 @dataclass
 class PlanContext:
-    """What a move may use to plan.
+    """Facts that a move may use to plan.
 
     ``value`` is the exact whole-data summary behind ``posterior``; ``free`` are the ids that no proposal of this
     lap names yet, and ``at_stake`` those that a birth whose tasks still run will name if it succeeds; ``atoms`` were

@@ -119,7 +119,7 @@ def _finish(planning: Planning, found: Iterator[Any] | None, context: PlanContex
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """What a lap's proposals came to.
+    """Outcome of a lap's proposals.
 
     ``edits`` bring any summary of the lap up to date; ``records`` are history rows, one per proposal, and one where
     sorting the clusters would change the objective.

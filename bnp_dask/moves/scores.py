@@ -1,4 +1,4 @@
-"""What merging pairs of clusters would do to the objective, for many pairs at once (thesis 4.1.4)."""
+"""Gains of merging pairs of clusters, for many pairs at once (thesis 4.1.4)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _unions(value: Summary, a: np.ndarray, b: np.ndarray) -> Summary:
 
 
 def gain_matrix(model: Model, posterior: Posterior, value: Summary) -> np.ndarray:
-    """The same for all pairs of positions, symmetric ``(K, K)`` nats; -inf on the diagonal.
+    """Gain of merging each pair of positions, symmetric ``(K, K)`` nats; -inf on the diagonal.
 
     Of topics of words only the pairs of :func:`alike`, and -inf for the others: with a hundred topics and ten thousand
     words all pairs would take longer than a lap.

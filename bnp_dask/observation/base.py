@@ -1,4 +1,4 @@
-"""What an observation model provides, and notes for authors of new ones.
+"""Observation models as protocols, and notes for authors of new ones.
 
 An observation model is a frozen dataclass of prior hyperparameters (any of them None until the data are known).
 Its parameters are another frozen dataclass of arrays with the cluster axis first.  Two kinds of numbers live in
@@ -51,7 +51,7 @@ class Observation(Protocol):
         ...
 
     def with_prior(self, survey: Survey) -> Self:
-        """The same with every None replaced by a value computed from the data; checks those that were given."""
+        """Likelihood with every None replaced by a value computed from the data; checks those that were given."""
         ...
 
     def check(self, batch: Batch) -> None:
@@ -67,7 +67,7 @@ class Observation(Protocol):
         ...
 
     def at_mode(self, params: Params) -> Params:
-        """The same q(phi) with coefficients of log p(x | phi-hat) at the point estimate of Algorithm 2.1."""
+        """q(phi) with coefficients of log p(x | phi-hat) at the point estimate of Algorithm 2.1."""
         ...
 
     def expected_log_lik(self, params: Params, batch: Batch) -> np.ndarray:
@@ -95,7 +95,7 @@ class Observation(Protocol):
 
 @runtime_checkable
 class TokenObservation(Protocol):
-    """What topic models need besides, to take sparse counts apart into tokens."""
+    """Observation model that can take sparse counts apart into tokens; topic models of them need it."""
 
     def summarize(self, batch: Batch, resp: AnyResp) -> dict[str, np.ndarray]:
         """As in :class:`Observation`, and for responsibilities by word, where a token is an atom."""
@@ -108,10 +108,10 @@ class TokenObservation(Protocol):
 
 @runtime_checkable
 class NamingObservation(Protocol):
-    """What an observation model provides besides if its settings may name columns of the data."""
+    """Observation model whose settings may name columns of the data."""
 
     def with_columns(self, names: Sequence[str] | None) -> Self:
-        """The same with positions in place of names; SettingError for a name that is not among ``names (D,)``."""
+        """Likelihood with positions in place of names; SettingError for a name that is not among ``names (D,)``."""
         ...
 
 
@@ -165,7 +165,7 @@ def read_as(observation: object) -> tuple[tuple[Key, ...], tuple[str, ...] | Non
 
 @runtime_checkable
 class QuadraticObservation(Protocol):
-    """What an observation model provides besides if its log likelihoods are quadratic forms of full rank.
+    """Observation model whose log likelihoods are quadratic forms of full rank.
 
     Mixtures of it then look only at the clusters that matter to an atom (see :mod:`bnp_dask.kernels.gaussian.screen`).
     """
@@ -177,7 +177,7 @@ class QuadraticObservation(Protocol):
 
 @runtime_checkable
 class EvidenceObservation(Protocol):
-    """What an observation model provides besides if its evidence takes much less than its parameters do.
+    """Observation model whose evidence takes much less than its parameters do.
 
     Many clusters that may come about are only compared: for that nobody needs their parameters.
     """
@@ -190,7 +190,7 @@ class EvidenceObservation(Protocol):
 
 @runtime_checkable
 class LeanObservation(Protocol):
-    """What an observation model provides besides if local steps need only part of its parameters."""
+    """Observation model of whose parameters local steps need only part."""
 
     def lean(self, params: Params, screened: bool) -> Params:
         """The coefficients of the log likelihood with as little else as can be: fewer bytes to send to workers.

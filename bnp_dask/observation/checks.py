@@ -1,4 +1,4 @@
-"""What observation models of counts and bits share: checks, products and sums of dense or sparse rows."""
+"""Counts and bits: checks, products and sums of dense or sparse rows."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class NormalWishartPrior(NamedTuple):
 
 
 def at_level(params: NormalWishart, level: np.ndarray) -> NormalWishart:
-    """The same with another log likelihood at the mean, ``(K,)``, from which the constant follows."""
+    """Parameters with another log likelihood at the mean, ``(K,)``, from which the constant follows."""
     d = params.shift.shape[1]
     theta = params.theta.copy()
     theta[:, d] = level - 0.5 * np.einsum("kd,kd->k", theta[:, :d], params.shift)

@@ -339,7 +339,7 @@ class Product:
         return "; ".join(texts)
 
     def _label(self, i: int, names: Names) -> tuple[str, Names]:
-        """What group i is called: by its columns, or the first and last of many; and the names of its columns."""
+        """Label of group i: its columns, or the first and last of many; and the names of its columns."""
         if names is None:
             key = self._pairs[i][0]
             return key if isinstance(key, str) else ",".join(key), None

@@ -16,7 +16,7 @@ from bnp_dask.model import Posterior
 from bnp_dask.observation.interface.describing import describe_cluster, estimates_of
 
 MEANS = ("mean", "probability", "rate")
-"""What likelihoods call the expected value of an atom."""
+"""Names that likelihoods give the expected value of an atom."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from bnp_dask.errors import StoreError
 from bnp_dask.inputs.paths import local_path
 
 MARK = b"<footer>bnp-dask "
-"""What every page of this package has."""
+"""Footer of every page of this package."""
 
 
 def page_target(path: str | os.PathLike[str]) -> Path:

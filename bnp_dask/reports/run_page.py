@@ -43,7 +43,7 @@ IDS_SHOWN = 12
 RANGES = "of many numbers: least .. median .. largest"
 
 Subject = TrainResult | Posterior | str | os.PathLike[str]
-"""What can be reported on: a result, a posterior, a saved posterior, a run directory."""
+"""Subjects of a report: a result, a posterior, a saved posterior, a run directory."""
 
 
 # -- text -----------------------------------------------------------------------------------------------------
@@ -289,7 +289,7 @@ def clusters_html(rows: Sequence[ClusterRow]) -> str:
 
 
 def moves_html(moves: Sequence[Mapping[str, Any]]) -> str:
-    """What was proposed, by kind, and the latest proposals one by one."""
+    """Proposals by kind, and the latest ones one by one."""
     lines = [
         "<table><thead><tr><th class='text'>kind</th><th>proposed</th><th>accepted</th><th>gained (nats)</th></tr>"
     ]

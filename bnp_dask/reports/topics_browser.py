@@ -51,7 +51,7 @@ CUT = 160
 
 @dataclass(frozen=True, eq=False)
 class PageFacts:
-    """What a page shows besides topics.
+    """Facts that a page shows besides topics.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def topics_page(posterior: Posterior, facts: PageFacts) -> str:
 
 
 def page_data(posterior: Posterior, facts: PageFacts) -> dict[str, Any]:
-    """What the page's script reads, JSON-able."""
+    """Data of the page's script, JSON-able."""
     order = by_size(posterior)
     names = facts.words or [f"word {v}" for v in range(posterior.observation.lam.shape[1])]
     phi, overall = word_probabilities(posterior), marginal(posterior)
@@ -186,7 +186,7 @@ def _neighbours(posterior: Posterior, survey: TopicSurvey | None, order: np.ndar
 
 
 def _of_survey(facts: PageFacts, coherence: np.ndarray, k: int) -> dict[str, Any]:
-    """What the survey of documents says about a topic."""
+    """Facts of the survey of documents about a topic."""
     survey = facts.survey
     if survey is None:
         return {}

@@ -1,4 +1,4 @@
-"""What schedules share: steps, the stopping rule, and the checks of their settings."""
+"""Parts of schedules: steps, the stopping rule, and the checks of their settings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class InFlight(Protocol):
     """Batches that were submitted and not folded yet."""
 
     def outstanding(self) -> list[tuple[Summary, int]]:
-        """What they were submitted with: summaries behind posteriors, and how many edits there were."""
+        """Summaries behind posteriors, and numbers of edits, with which batches in flight were submitted."""
         ...
 
 
@@ -36,7 +36,7 @@ IDLE = Idle()
 
 @dataclass(frozen=True)
 class Step:
-    """What a schedule yields: the state may be looked at and saved now.
+    """Moment at which the state may be looked at and saved; schedules yield it.
 
     Parameters
     ----------
@@ -160,6 +160,6 @@ def history_row(state: State, lap: int, batches: Sequence[int] | None, **extra: 
 
 
 def _lost_now(state: State) -> dict[str, Any]:
-    """What a row says about batches that were left out since the last one."""
+    """Columns of a row about batches that were left out since the last one."""
     now = [{"batch": b, "why": loss.why} for b, loss in sorted(state.lost.items()) if loss.step == state.step]
     return {"lost": now} if now else {}

@@ -47,7 +47,7 @@ class Behind:
             pending.result()
 
     def close(self) -> None:
-        """The same, and no more commits."""
+        """Wait until everything that was committed is on the disk, and take no more commits."""
         try:
             self.wait()
         finally:

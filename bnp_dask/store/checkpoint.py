@@ -110,7 +110,7 @@ class StoredRows:
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """What one commit saved.
+    """State that one commit saved.
 
     Parameters
     ----------

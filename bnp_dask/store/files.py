@@ -80,7 +80,7 @@ def unpack(data: bytes, path: Path | Key) -> tuple[dict[str, np.ndarray], dict[s
 
 
 def _content(data: bytes, member: zipfile.ZipInfo) -> memoryview:
-    """What a member holds, where it lies; its own checksum tells nothing that the archive's did not."""
+    """Content of a member, where it lies; its own checksum tells nothing that the archive's did not."""
     if member.compress_type != zipfile.ZIP_STORED:
         raise ValueError(f"member {member.filename!r} is compressed")
     name, extra = _NAME_AND_EXTRA.unpack_from(data, member.header_offset + _BEFORE_NAME)

@@ -58,7 +58,7 @@ class GrowthLog:
 
     @staticmethod
     def open(folder: Path | Key, saved: Mapping[str, Any]) -> GrowthLog:
-        """What a checkpoint refers to; DamagedError where that is not there."""
+        """Log that a checkpoint refers to; DamagedError where that is not there."""
         extents = [Extent.from_json(saved[name]) for name in ("rows", "pieces")]
         rows = np.frombuffer(read_extent(folder / ROWS, extents[0]), ROW)
         lines = read_extent(folder / PIECES, extents[1]).decode().splitlines()

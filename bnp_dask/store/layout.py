@@ -22,7 +22,7 @@ JOB_NAME = "job.yaml"
 """The job file that a run is of, where it is of one."""
 
 _OWN = ("LOCK", "lock", SESSION_NAME, "checkpoints", MANIFEST_NAME, DRAFTS_NAME, JOB_NAME)
-"""What a run directory holds before it is a run."""
+"""Names in a run directory before it is a run."""
 
 
 def may_hold_runs(path: str | os.PathLike[str]) -> bool:

@@ -29,7 +29,7 @@ def check_extent(path: Path | Key, committed: Extent) -> None:
 
 
 def read_extent(path: Path | Key, committed: Extent) -> bytes:
-    """What was committed of a file; DamagedError where that is not there."""
+    """Committed part of a file; DamagedError where that is not there."""
     return b"".join(_pieces(path, committed))
 
 

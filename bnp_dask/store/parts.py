@@ -95,7 +95,7 @@ class CommittedParts:
         self.names = names
 
     def begin(self, kept: Iterable[Part]) -> None:
-        """The same for whoever goes on with a run: what was put without a commit is removed too."""
+        """Go on with a run whose checkpoints refer to these; what was put without a commit is removed too."""
         self.names = set(place_of(self.files.folder).names(self.files.folder)) or self.names
         self.only(kept)
 

@@ -84,7 +84,7 @@ class Drafts:
     session: str
 
     def get(self, key: str) -> dict[str, np.ndarray] | None:
-        """What was kept under a key; None where there is nothing that can be used."""
+        """Draft under a key; None where there is nothing that can be used."""
         file = self._file(key)
         try:
             with _reached(self.path, self.session):

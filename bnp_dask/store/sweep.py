@@ -1,4 +1,4 @@
-"""What nobody needs any more after a commit."""
+"""Removal of what nobody needs any more after a commit."""
 
 from __future__ import annotations
 

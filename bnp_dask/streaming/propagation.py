@@ -173,5 +173,5 @@ def _begin(state: State) -> None:
 
 
 def _site(work: Work, state: State, batch: int) -> Summary | None:
-    """What the batch contributes to the total; None before its first visit."""
+    """Contribution of the batch to the total; None before its first visit."""
     return recall(work, state, batch) if state.visits[batch] >= 0 else None

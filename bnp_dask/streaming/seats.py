@@ -171,7 +171,7 @@ def columns_of(params: Any, d: int) -> list[np.ndarray]:
 
 # -- any likelihood -----------------------------------------------------------------------------------------------
 def _seat_any(model: Model, held: Summary, batch: Batch, weights: np.ndarray, epsilon: float) -> Seated:
-    """The same by ``log_predictive`` and ``summarize`` of the observation model, atom by atom."""
+    """Seat atoms of any likelihood, by its ``log_predictive`` and ``summarize``, atom by atom."""
     observation, urn = model.observation, urn_of(model)
     fresh = observation.log_predictive(observation.global_step(model.empty_summary(np.zeros(1, np.int64))), batch)
     absent, ids = _absent(held), iter(range(int(held.ids.max(initial=-1)) + 1, 2**62))

@@ -1,4 +1,4 @@
-"""What filters and expectation propagation do between two batches."""
+"""Work of filters and expectation propagation between two batches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LEAST_EPSILON = 0.01
 
 
 class Visited(Protocol):
-    """What a task brings back from a batch."""
+    """Result of a task on a batch."""
 
     @property
     def lost(self) -> str:

@@ -36,7 +36,7 @@ class Place:
 
 @dataclass(frozen=True, eq=False)
 class Site:
-    """What a batch contributes.
+    """Contribution of a batch.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ def seated(
 
 
 def place_of(work: Work, state: State, batch: int) -> Place:
-    """What a task has to know of a batch before it reads it."""
+    """Facts that a task has to know of a batch before it reads it."""
     alive = batch not in state.lost
     checksum = None
     if work.unread is not None and work.unread[batch] and alive:

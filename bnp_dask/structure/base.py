@@ -48,7 +48,7 @@ class Trial:
 
 @dataclass(frozen=True, eq=False)
 class Visit:
-    """What a task found in one batch: its summary, and for each trial the statistics of its receivers.
+    """Result of a task on one batch: its summary, and for each trial the statistics of its receivers.
 
     ``newborn`` are the statistics of clusters that the task made from this batch alone (ids are negative until they
     are accepted), in place of what the summary gives the cluster ``split``; both None where there was no attempt.

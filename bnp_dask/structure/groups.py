@@ -139,7 +139,7 @@ class Groups:
 
 @dataclass(frozen=True, eq=False)
 class Members:
-    """What each token of a batch gives to one cluster.
+    """Share of each token of a batch in one cluster.
 
     ``mass (T,)`` is weight times responsibility; ``groups`` are those that have at least :data:`SIZEABLE` tokens of
     the cluster.
@@ -195,7 +195,7 @@ def lay_out(batch: Batch) -> Laid:
 
 @dataclass
 class Visited:
-    """What :func:`visit_groups` found."""
+    """Result of :func:`visit_groups`."""
 
     summary: Summary
     parts: dict[str, Summary]
@@ -313,7 +313,7 @@ def _note_members(out: Visited, batch: Batch, sought: Sequence[int], masses: lis
 
 
 def _clear_shared(model: Model, parts: Mapping[str, Summary]) -> None:
-    """What has no cluster axis belongs to the groups, and the batch's own summary has it already."""
+    """Zero what has no cluster axis: it belongs to the groups, and the batch's own summary has it already."""
     for part in parts.values():
         for name, declared in model.fields.items():
             if declared.n_cluster_axes == 0:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class MovePolicy:
-    """What births, merges and deletes do otherwise from structure to structure.
+    """Differences of births, merges and deletes from structure to structure.
 
     Parameters
     ----------

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from bnp_dask.model import Model
 
 LearnPrior = Literal["auto", "never", "diagonal", "full"]
-"""What :class:`~bnp_dask.model.Model` takes for ``learn_prior``."""
+"""Values of ``learn_prior`` of :class:`~bnp_dask.model.Model`."""
 
 
 @runtime_checkable
 class LearningAllocation(Protocol):
-    """What an allocation model provides besides if its concentration can be learned."""
+    """Allocation model whose concentration can be learned."""
 
     @property
     def gamma(self) -> float:

@@ -1,4 +1,4 @@
-"""What a structure hands to an allocation and gets back: tokens, and the results of local steps."""
+"""Tokens and results of local steps: what a structure hands to an allocation and gets back."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LogLikOf = Callable[[Batch], np.ndarray]
 
 @dataclass(frozen=True, eq=False)
 class ChainState:
-    """What a trial needs to know about the sequences of a tile.
+    """Facts about the sequences of a tile that a trial needs.
 
     ``log_start (K,)``, ``log_trans (K, K)`` and ``log_lik (n, K)`` are the shifted logs that the kernel took,
     ``weights (G,)`` how often each sequence counts.

@@ -33,7 +33,7 @@ ROWS = 8192
 
 
 class Shares:
-    """What the atoms of a tile give some clusters, looked up once for all who ask.
+    """Responsibilities of the atoms of a tile for some clusters, looked up once for all who ask.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ class TrialRun:
             yield batch.take(rows[here]), held[here]
 
     def _assign(self, atoms: Batch, held: np.ndarray) -> tuple[Summary, Summary]:
-        """What the receivers get of some atoms of which the donors hold ``held (n, J)``, and what the donors had."""
+        """Shares of the receivers in atoms of which the donors hold ``held (n, J)``, and those that the donors had."""
         beliefs = self.trial.beliefs
         log_lik = self.model.observation.expected_log_lik(beliefs.observation, atoms)
         allocation = as_a(self.model.allocation, MixtureAllocation)
@@ -148,7 +148,7 @@ class TrialRun:
         return new, clusters_only(old).take(np.array(self.trial.donors, np.int64))
 
     def _left_alone(self, total: Summary, inside: Summary) -> Summary:
-        """What the donors hold of all other atoms, given to the receivers: those that vanish leave it to the heir."""
+        """Mass of the donors in all other atoms, given to the receivers: donors that vanish leave it to the heir."""
         part = self.model.empty_summary(self.receivers)
         own = total.positions(np.array(self.trial.donors, np.int64))
         goes = [self.heir if i in self.union else i for i in self.trial.donors]

@@ -1,4 +1,4 @@
-"""What the shipped suites share."""
+"""Parts of the shipped suites."""
 
 from __future__ import annotations
 

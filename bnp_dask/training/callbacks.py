@@ -1,5 +1,4 @@
-"""What may watch a run: progress bars, logs, early stops.  A callback sees rows of the history and cannot change a run
-but by stopping it."""
+"""Callbacks watch a run: progress bars, logs, early stops.  They see rows of the history, and may stop the run."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ STOPPED = "stopped by a callback"
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What is known when a run starts.
+    """Facts that are known when a run starts.
 
     ``n_batches`` per lap, ``n_atoms`` in all, ``laps`` at most, ``first_lap`` and ``first_batch`` completed before
     (a resumed run), ``where`` it runs.

@@ -54,7 +54,7 @@ def require_savable_parameters(posterior: Posterior) -> None:
 
 
 def facts_of(source: Source) -> dict[str, Any]:
-    """What identifies the data, as a run directory keeps it; StoreError for what JSON would not give back."""
+    """Identity of the data, as a run directory keeps it; StoreError for what JSON would not give back."""
     facts = source.describe()
     try:
         same = json.loads(json.dumps(facts, allow_nan=False)) == facts

@@ -15,7 +15,7 @@ from bnp_dask.data.base import Source, spans_of
 from bnp_dask.errors import SettingError
 
 PROGRAM_BYTES = 200 * 10**6
-"""What a worker holds before it reads anything: Python, NumPy, Numba, Dask (measured: 270 MB)."""
+"""Bytes of a worker before it reads anything: Python, NumPy, Numba, Dask (measured: 270 MB)."""
 
 KILLED_AT = 0.95
 """Share of its limit at which Dask ends a worker."""
@@ -52,7 +52,7 @@ class MemoryPlan:
         self._require_batch(source.name, int(rows.argmax()), int(rows.max()), 8 * source.n_features * int(rows.max()))
 
     def require_surveyed(self, source: Source, survey: Survey) -> None:
-        """The same for any data, once they were read."""
+        """Raise SettingError when a batch of any data that were read once does not fit a worker."""
         largest = int(np.argmax(survey.batch_bytes))
         grouped = survey.n_groups > 0 and not survey.is_sparse
         self._require_batch(source.name, largest, survey.batch_atoms[largest], survey.batch_bytes[largest], grouped)

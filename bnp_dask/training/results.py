@@ -1,4 +1,4 @@
-"""What a run leaves behind: a posterior that can be saved and loaded, and the history of how it came about."""
+"""Results of a run: a posterior that can be saved and loaded, and the history of how it came about."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def to_xarray(posterior: Posterior) -> xarray.Dataset:
 # -- result ---------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, eq=False)
 class TrainResult:
-    """What ``train`` gives back.
+    """Result of ``train``.
 
     Parameters
     ----------

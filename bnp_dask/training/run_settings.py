@@ -1,4 +1,4 @@
-"""What a run is, compared and filled in when it is resumed; and the directory that it is kept in."""
+"""Settings of a run, compared and filled in when it is resumed; and the directory that it is kept in."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ OPENED = "opened"
 
 @dataclass(frozen=True, eq=False)
 class RunParts:
-    """What makes a run the one that it is.  The limit of laps may change.
+    """Parts that make a run the one that it is.  The limit of laps may change.
 
     ``init`` is None where the data decide; ``opened`` says how the data can be opened again, where they can.
     """

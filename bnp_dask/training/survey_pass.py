@@ -41,7 +41,7 @@ NOTE_SECONDS = 0.5
 """How often what was surveyed is noted down: a run that is killed loses no more than this, and the tasks under way."""
 
 PER_BATCH = {"batch_atoms": "atoms", "batch_bytes": "nbytes", "checksums": "checksum", "batch_weights": "weight"}
-"""What a survey says of every batch, and how that is called in a manifest."""
+"""Values of a survey about every batch, and their names in a manifest."""
 
 GROWTH = "growth"
 """Name of what checkpoints say of a run that was updated with more data."""
@@ -64,7 +64,7 @@ class BadBatch:
 
 
 def survey_or_fault(model: Model, reader: Reader) -> Survey | BadBatch:
-    """The same for a survey that goes on past bad batches; it tries as often as an executor would."""
+    """Survey of a batch, or its fault, for a pass that goes on past bad batches; tries as often as an executor."""
     batch = read_or_why(reader)
     if isinstance(batch, str):
         return BadBatch(batch)
@@ -212,7 +212,7 @@ def _manifest_of_run(store: RunStore, checkpoint: Checkpoint, now: Manifest) -> 
 
 
 def _manifest_of_version_1(store: RunStore, checkpoint: Checkpoint, now: Manifest) -> Manifest:
-    """The same of a run that version 0.1 started: what its checkpoints say, written down as a list of its own."""
+    """Batches of a run that version 0.1 started, by its checkpoints, written down as a list of its own."""
     if f"{PREFIX}checksums" not in checkpoint.arrays:
         return now
     survey = survey_from_arrays(checkpoint.arrays)
@@ -307,7 +307,7 @@ class _News:
 
 
 def _summed(manifest: Manifest) -> Survey | None:
-    """What all good batches of a manifest come to, without what it says of each; None where there are none yet."""
+    """Survey of all good batches of a manifest, without what it says of each; None where there are none yet."""
     return survey_from_arrays(manifest.arrays) if manifest.arrays else None
 
 
@@ -358,7 +358,7 @@ QUANTILES = ("quantile_values", "quantile_weights", "quantile_sets")
 
 
 def _kept_of_survey() -> list[str]:
-    """What is kept of a survey under its own name: all but names and levels, which the run's settings have."""
+    """Values of a survey kept under their own names: all but names and levels, which the settings have."""
     return [f.name for f in fields(Survey) if f.name not in ("names", "levels", "points", "missing", "finds_grain")]
 
 

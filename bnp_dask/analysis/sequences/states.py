@@ -47,7 +47,7 @@ def state_ids(posterior: Posterior, batch: Batch) -> np.ndarray:
 
 # -- names of sequences ------------------------------------------------------------------------------------------
 def namer_of(source: Source, index: int) -> Namer | None:
-    """What the sequences of a batch are called; None where the source does not know."""
+    """Function that names the sequences of a batch; None where the source has no names."""
     if isinstance(source, GroupedSource) or (isinstance(source, DaskFrameSource) and source.keys):
         return source.batch_names(index)
     return None
@@ -99,7 +99,7 @@ class NameSteps:
 def name_steps(
     source: Source, layouts: Sequence[Layout], compute: Compute
 ) -> tuple[tuple[Layout, ...], Compute, list[Reader]]:
-    """What to write for each step of sequences: ``sequence``, ``step``, and ``state`` in place of ``label``."""
+    """Layouts, task and readers to write ``sequence``, ``step`` and ``state`` (in place of ``label``) of each step."""
     named = [Layout("state", x.dtype, x.width) if x.name == "label" else x for x in layouts]
     readers: list[Reader] = [
         StepReader(batch_reader(source, i), namer_of(source, i), i) for i in range(source.n_batches)

@@ -53,7 +53,7 @@ class Transitions:
         return 1.0 / (1.0 - self.stay)
 
     def sorted(self, order: np.ndarray) -> Transitions:
-        """The same with the states at the positions ``order``, in that order."""
+        """Transitions among the states at the positions ``order``, in that order."""
         counts = None if self.counts is None else self.counts[np.ix_(order, order)]
         matrix = self.matrix[np.ix_(order, order)]
         return Transitions(self.ids[order], matrix, self.start[order], self.unused[order], counts)

@@ -39,7 +39,7 @@ class ShownSequence:
 
 @dataclass(frozen=True, eq=False)
 class SequenceSurvey:
-    """What a pass over sequences says.
+    """Use of the states by sequences, from a pass over them.
 
     Parameters
     ----------

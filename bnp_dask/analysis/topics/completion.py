@@ -62,7 +62,7 @@ class Completion:
 
 @dataclass(frozen=True)
 class CompletionScore:
-    """What :func:`bnp_dask.completion_score` found.
+    """Result of :func:`bnp_dask.completion_score`.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ def _word_tables(posterior: Posterior, words: Any, found: DocumentTopics) -> tup
 
 
 def _complete_atoms(posterior: Posterior, batch: Batch, completion: Completion) -> BatchScore:
-    """The same for groups of dense atoms: log density of each held-out atom under its group's mixture."""
+    """Completion of groups of dense atoms: log density of each held-out atom under its group's mixture."""
     offsets = batch.group_offsets
     held = split_atoms(np.asarray(batch.x), offsets, completion)
     lengths = np.concatenate([[0], np.cumsum(~held)])[offsets].astype(np.int64)

@@ -58,7 +58,7 @@ class Pairs:
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """What some documents add."""
+    """Sums over some documents."""
 
     n: int
     empty: int
@@ -74,7 +74,7 @@ class _Part:
 
 @dataclass(frozen=True, eq=False)
 class TopicSurvey:
-    """What a pass over documents says about topics.
+    """Use of the topics by documents, from a pass over them.
 
     Parameters
     ----------
@@ -242,7 +242,7 @@ def survey_task(posterior: Posterior, reader: Reader, column: np.ndarray | None,
 
 
 def survey_batch(posterior: Posterior, batch: Batch, column: np.ndarray | None, n_documents: int) -> _Part:
-    """What the documents of a batch in memory add; weights of documents do not matter."""
+    """Sums over the documents of a batch in memory; weights of documents do not matter."""
     model = posterior.model
     batch = as_documents(model, replace(batch, weights=None))
     check_documents(model, batch)

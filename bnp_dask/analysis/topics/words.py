@@ -1,4 +1,4 @@
-"""What a topic is about: its words by probability, by lift, and by relevance; how large it is; which are alike."""
+"""Topics as words: by probability, by lift, and by relevance; their sizes, and which are alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What small pieces of photographs look like: a mixture of zero-mean Gaussians over 8x8 patches."""
+"""Small pieces of photographs: a mixture of zero-mean Gaussians over 8x8 patches."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ORIENTED = 0.4
 
 @dataclass(frozen=True, eq=False)
 class Look:
-    """What a cluster of patches looks like.
+    """Appearance of a cluster of patches.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def label_image(posterior: Posterior, photograph: np.ndarray) -> np.ndarray:
 
 # -- what was learned ------------------------------------------------------------------------------------------
 def look_at(posterior: Posterior) -> list[Look]:
-    """What each cluster looks like, in the order of the posterior."""
+    """Appearance of each cluster, in the order of the posterior."""
     n = posterior.n_clusters
     matrices = estimates_of(posterior.model.observation, posterior.observation, None)["covariance"].values
     contrast = np.array([np.sqrt(np.trace(c) / len(c)) for c in matrices])

@@ -1,4 +1,4 @@
-"""What Python's documentation is about: topics of the docstrings of the standard library and installed packages."""
+"""Topics of Python's documentation: docstrings of the standard library and installed packages."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def collect(stage: Stage, limit: int) -> tuple[list[Docstring], list[Docstring]]
 
 
 def one_topic(posterior: Posterior) -> Posterior:
-    """The same with a single topic that has all tokens: the frequencies of words."""
+    """Posterior with a single topic that has all tokens: the frequencies of words."""
     tokens = sparse.csr_array(np.asarray(word_tokens(posterior))[None])
     model = posterior.model
     return model.global_step(model.summarize(np.zeros(1, np.int64), Batch(tokens), np.ones((1, 1))))

@@ -60,7 +60,7 @@ class Quantiles:
         return self.values.shape == (0, 0)
 
     def without(self, positions: np.ndarray) -> Quantiles:
-        """The same points, of which those at ``positions (D, P)``, bool, weigh nothing."""
+        """Points, of which those at ``positions (D, P)``, bool, weigh nothing."""
         return Quantiles(self.values, np.where(positions, 0.0, self.weights))
 
     def features(self, index: np.ndarray) -> Quantiles:

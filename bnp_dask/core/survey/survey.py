@@ -1,4 +1,4 @@
-"""What one pass over the data tells: sizes, moments, ranges, quantiles, checksums.  Additive over batches."""
+"""Survey of the data by one pass: sizes, moments, ranges, quantiles, checksums.  Additive over batches."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Survey:
         return len(self.batch_atoms)
 
     def features(self, index: np.ndarray) -> Survey:
-        """What is known of some features, at the positions ``index``."""
+        """Survey of some features, at the positions ``index``."""
         return replace(
             self,
             mean=self.mean[index],

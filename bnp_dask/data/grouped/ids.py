@@ -93,7 +93,7 @@ class Keys:
 
 @dataclass(frozen=True, eq=False)
 class RowSettings:
-    """What is said about rows: the arguments of these names of :func:`bnp_dask.as_source`."""
+    """Settings of rows: the arguments of these names of :func:`bnp_dask.as_source`."""
 
     weights: Any
     groups: Any
@@ -103,7 +103,7 @@ class RowSettings:
     cut: int | None
 
     def as_trained(self, roles: Roles) -> RowSettings:
-        """The same with what training said about tables, wherever nothing else is said."""
+        """Settings with what training said about tables, wherever nothing else is said."""
         weights = roles.weights if self.weights is None else self.weights
         groups = roles.groups if self.groups is None else self.groups
         if not (isinstance(groups, str) and not groups.endswith(".npy")):

@@ -305,7 +305,7 @@ class GroupedSource:
         return GroupedReader(atoms, offsets, (first, last), stop - start, self.n_features, names, self.may_miss)
 
     def batch_names(self, index: int) -> BatchNames:
-        """What the groups of a batch are called."""
+        """Names of the groups of a batch."""
         return self.names.part(self.group_spans[index])
 
     def fingerprint(self) -> Any:
@@ -348,7 +348,7 @@ class Cut:
         breaks: np.ndarray | None = None,
         ids: pa.Array | Location | None = None,
     ) -> Cut:
-        """The same for offsets that were checked; groups are first cut at ``breaks``, and into blocks of ``cut``."""
+        """Cut of offsets that were checked; groups are first cut at ``breaks``, and into blocks of ``cut``."""
         offsets, blocks = blocks_of(whole, breaks, cut)
         return Cut(offsets, cut_groups(offsets, batch_rows(n_features, batch_size), name), Names(ids, blocks))
 

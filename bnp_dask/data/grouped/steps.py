@@ -159,7 +159,7 @@ def whole_groups(offsets: np.ndarray, blocks: np.ndarray | None) -> tuple[np.nda
 
 @dataclass(frozen=True, eq=False)
 class Names:
-    """What groups are called, and which of them are blocks of one.
+    """Names of groups, and which of them are blocks of one.
 
     Parameters
     ----------

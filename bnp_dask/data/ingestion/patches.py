@@ -91,7 +91,7 @@ class PatchStream:
             raise DataError(f"{self.location.name}: none of its images could be used; {_few(self.bad)}")
 
     def notes(self) -> tuple[str, ...]:
-        """What was found, for a report."""
+        """Notes for a report."""
         p = self.patches
         mean = ", each less its mean" if p.remove_mean else ""
         out = [f"{p.side}x{p.side} grey patches of {self.n_images:,} images{mean}"]
@@ -214,7 +214,7 @@ def _grey(image: Image) -> np.ndarray:
 
 
 def _with_image(file: Location, use: Callable[[Image], Any]) -> Any:
-    """What ``use`` makes of the opened image; pixels are decoded only if it asks for them."""
+    """Result of ``use`` on the opened image; pixels are decoded only if it asks for them."""
     from PIL import Image
 
     with _patience(), file.open() as raw, Image.open(raw) as image:
@@ -229,7 +229,7 @@ def _patience() -> AbstractContextManager[Any]:
 
 
 def _unreadable() -> tuple[type[Exception], ...]:
-    """What pillow raises for files that are damaged, cut short, too large or no images at all."""
+    """Errors that pillow raises for files that are damaged, cut short, too large or no images at all."""
     try:
         from PIL import Image
     except ImportError as error:

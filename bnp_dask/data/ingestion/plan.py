@@ -91,7 +91,7 @@ class Input:
 
 @contextlib.contextmanager
 def named_errors(location: Location, target: Location) -> Iterator[None]:
-    """What parsers raise is about the source; what the operating system refuses may be about either end."""
+    """Name the source in errors of parsers, and both ends in those of the operating system."""
     try:
         with parsed(location.name):
             yield

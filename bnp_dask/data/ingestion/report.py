@@ -1,4 +1,4 @@
-"""What an ingest found and wrote."""
+"""Reports of ingestion."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bnp_dask.data.text.ingest import TextReport
 
 @dataclass(frozen=True)
 class IngestReport:
-    """What an ingest found and wrote.
+    """Facts about what an ingest read and wrote.
 
     Parameters
     ----------

@@ -52,7 +52,7 @@ def _exactly(file: IO[bytes], size: int, name: str) -> bytes:
 
 @dataclass(frozen=True)
 class CsvHead:
-    """What the first block of a text table tells: its schema, and whether the names in it are its own.
+    """First block of a text table: its schema, and whether the names in it are its own.
 
     A first row of numbers is data; columns are called column0, column1, ... then.
     """

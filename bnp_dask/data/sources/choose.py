@@ -187,7 +187,7 @@ def _to_find(keys: Sequence[Key], names: Sequence[str]) -> dict[str, Levels]:
 def _numeric_or_levels(
     table: Sequence[TableColumn], apart: Sequence[str], name: str, keys: Sequence[Key]
 ) -> tuple[list[TableColumn], dict[str, Levels]]:
-    """What is taken when nothing was asked for, and which of it holds levels; warns about the columns that are left.
+    """Columns taken when nothing was asked for, and those that hold levels; warns about columns that are left.
 
     Columns of numbers, and those of levels: all that may be some where positions are given, else those of the names.
     """

@@ -85,7 +85,7 @@ def frame_batch(
 
 
 def labels_in(columns: Columns, labels: Mapping[str, Any]) -> tuple[tuple[Any, ...], Any]:
-    """What a frame calls the features, and the weights if there are any."""
+    """Labels of the features in a frame, and of the weights if there are any."""
     weights = columns.roles.weights
     return tuple(labels[name] for name in columns.names), None if weights is None else labels[weights]
 

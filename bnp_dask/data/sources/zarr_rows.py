@@ -261,7 +261,7 @@ class ZarrRowsSource:
 
 
 def store_facts(group: zarr.Group, name: str) -> Mapping[str, Any]:
-    """What ``ingest`` noted in a store; empty for stores of other origin."""
+    """Facts that ``ingest`` noted in a store; empty for stores of other origin."""
     facts = group.attrs.get(ATTRIBUTE, {})
     if not isinstance(facts, Mapping) or facts.get("format", FORMAT_VERSION) != FORMAT_VERSION:
         raise DataError(

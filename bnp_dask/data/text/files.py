@@ -23,7 +23,7 @@ from bnp_dask.data.text.options import Document, Tally, Text
 from bnp_dask.errors import DataError, SettingError
 
 DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, OSError)
-"""What unpacking a damaged file raises."""
+"""Errors of unpacking a damaged file."""
 
 TAR_ENDINGS = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
 

@@ -42,7 +42,7 @@ BLOCK_DOCUMENTS = 4096
 
 @dataclass(frozen=True)
 class TextReport:
-    """What was found in raw text.
+    """Facts about raw text that was ingested.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ class Written:
 
 @dataclass(eq=False)
 class _First:
-    """What the first pass found."""
+    """Result of the first pass."""
 
     tally: Tally
     words: tuple[str, ...]

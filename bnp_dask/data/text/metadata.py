@@ -1,4 +1,4 @@
-"""What is known about documents besides their text, in tables beside the counts."""
+"""Metadata of documents, in tables beside the counts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class MetadataTypes:
         self._fixed: Mapping[str, pa.DataType] | None = None
 
     def add(self, metadata: Mapping[str, Any]) -> None:
-        """What one document has."""
+        """Take in the metadata of one document."""
         for name, value in metadata.items():
             before = self._types.get(name)
             if before is None and len(self._types) >= MOST_FIELDS:
@@ -64,7 +64,7 @@ class MetadataTypes:
         }
 
     def notes(self) -> Iterator[str]:
-        """What a report should say."""
+        """Notes for a report."""
         if self._n_over:
             yield f"{self._n_over:,} values of metadata were left out: there are more than {MOST_FIELDS} fields"
 

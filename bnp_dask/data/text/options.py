@@ -138,7 +138,7 @@ class Text:
 
     @property
     def analysis(self) -> Analysis:
-        """What cuts a text into words, with the stop words themselves."""
+        """Settings that cut a text into words, with the stop words themselves."""
         return Analysis(
             *(self.lowercase, self.strip_accents, self.token_pattern, self.ngrams, _stop_words(self.stop_words)),
             float(self.min_df) if isinstance(self.min_df, (float, np.floating)) else int(self.min_df),
@@ -190,7 +190,7 @@ def read_words(location: Location, argument: str) -> list[str]:
 
 @dataclass(eq=False)
 class Tally:
-    """What a pass over raw text met, counted.
+    """Counts of a pass over raw text.
 
     Parameters
     ----------
@@ -263,7 +263,7 @@ class Tally:
         self.skipped.append((place, reason))
 
     def notes(self) -> Iterator[str]:
-        """What a report should say."""
+        """Notes for a report."""
         if self.bad_characters:
             total = sum(self.bad_characters.values())
             yield f"{total:,} characters could not be decoded and were replaced, in {_few(list(self.bad_characters))}"

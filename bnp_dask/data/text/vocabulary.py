@@ -39,7 +39,7 @@ BLOCK_TOKENS = 2**19
 
 @dataclass(frozen=True)
 class Analysis:
-    """What cuts a text into words: settings of scikit-learn's ``CountVectorizer``.
+    """Settings that cut a text into words: those of scikit-learn's ``CountVectorizer``.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ class Vocabulary:
 
     @cached_property
     def digest(self) -> str:
-        """What tells this vocabulary from any other: a hash of the words in the order of the columns."""
+        """Hash of the words in the order of the columns, which tells this vocabulary from any other."""
         return words_digest(self.words)
 
     def counts(self, texts: Iterable[str], analysis: Analysis | None = None) -> sparse.csr_array:

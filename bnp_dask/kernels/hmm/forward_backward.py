@@ -95,7 +95,7 @@ def _log_sum(values):
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _logarithmic(log_start, log_trans, log_lik, filtered, grow, resp, pairs):
-    """The same with logarithms: logs of alpha in ``filtered``, of beta in ``grow``; pair sums into ``pairs``."""
+    """Forward-backward pass with logarithms: of alpha in ``filtered``, of beta in ``grow``; pair sums in ``pairs``."""
     n, width = log_lik.shape
     terms = np.empty(width)
     for k in range(width):

@@ -29,7 +29,7 @@ def _apart(x, y):
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _many_apart(parts):
-    """The same for any number of probabilities."""
+    """Entropy that any number of probabilities lose when they become one."""
     lost, total = 0.0, 0.0
     for x in parts:
         lost += _apart(total, x)

@@ -27,7 +27,7 @@ What is lost of all counts is less than this per step."""
 
 
 class Block(NamedTuple):
-    """What is known of the donors, as one state, at each step; none of it times weights.
+    """Donors as one state, at each step; none of it times weights.
 
     ``mass (n,)``: probability of the block.  ``stay (n,)``: of the block at this step and the next.  At the steps
     ``steps (m,)``, where there is any: ``enter (m, K)``: of the state before, outside the block, and the block now;
@@ -48,7 +48,7 @@ class Block(NamedTuple):
 
 
 class Shares(NamedTuple):
-    """What the receivers get.
+    """Shares of the receivers.
 
     ``mass (n, J)``: probability of each.  ``first (n, J)``: of the one that the block is entered with.
     ``pairs (J, J)``: expected steps between them, times weights.  ``gain ()``: entropy beyond that of the block.
@@ -92,7 +92,7 @@ def find_block(
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _logarithmic_blocks(scaled, offsets, inside, log_start, log_trans, log_lik, place, enter, leave):
-    """The same for sequences that scaling could not do."""
+    """Blocks of the sequences that scaling could not do, with logarithms."""
     width = len(inside)
     for g in range(len(scaled)):
         first, last = offsets[g], offsets[g + 1]

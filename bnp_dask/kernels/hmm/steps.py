@@ -102,7 +102,7 @@ def times(vector, matrix, out):
 
 @njit(nogil=True, cache=True, error_model="numpy", inline="always")
 def times_some(vector, index, matrix, out):
-    """The same over the rows ``index`` alone, four at a time."""
+    """Product of a vector and the rows ``index`` of a matrix, four rows at a time."""
     for k in range(0, len(out), 8):
         store(out, k, fill(0.0))
     whole = len(index) - len(index) % 4

@@ -40,7 +40,7 @@ class Rows(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What the sweep forth keeps of the rows of a piece.
+    """Rows of a piece as the sweep forth keeps them.
 
     ``log_lik (m, K)``: the largest of a row is zero.  ``filtered (m, W)``.
     """

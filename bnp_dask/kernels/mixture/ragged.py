@@ -223,7 +223,7 @@ def _exp_tail(row, top, power, out):
 
 @njit(nogil=True, cache=True)
 def softmax_with_tail(offsets, weights, tail, counts, value, logs, entropy):
-    """The same where ``tail (n, K)`` float32 holds log weights of the clusters not listed; it is overwritten.
+    """Softmax of lists where ``tail (n, K)`` float32 holds log weights of the clusters not listed; it is overwritten.
 
     ``counts (n,)`` are the atoms' own weights, and ``entropy (K,)`` gets minus the sum of count r log r of the tail.
     """

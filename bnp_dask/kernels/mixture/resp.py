@@ -37,13 +37,13 @@ class SparseResp:
     n_clusters: int
 
     def to_dense(self) -> np.ndarray:
-        """The same as an ``(n, K)`` array."""
+        """Responsibilities as an ``(n, K)`` array."""
         dense = np.zeros((len(self.index), self.n_clusters))
         np.put_along_axis(dense, self.index, self.value, axis=1)
         return dense
 
     def to_csr(self) -> sparse.csr_array:
-        """The same as an ``(n, K)`` sparse matrix."""
+        """Responsibilities as an ``(n, K)`` sparse matrix."""
         n, width = self.index.shape
         indptr = np.arange(0, n * width + 1, width)
         return sparse.csr_array((self.value.ravel(), self.index.ravel(), indptr), shape=(n, self.n_clusters))
@@ -96,14 +96,14 @@ class RaggedResp:
     tail: np.ndarray | None = None
 
     def to_dense(self) -> np.ndarray:
-        """The same as an ``(n, K)`` array."""
+        """Responsibilities as an ``(n, K)`` array."""
         n = len(self.offsets) - 1
         dense = np.zeros((n, self.n_clusters)) if self.tail is None else self.tail.astype(np.float64)
         dense[np.repeat(np.arange(n), np.diff(self.offsets)), self.index] = self.value
         return dense
 
     def to_csr(self) -> sparse.csr_array:
-        """The same as an ``(n, K)`` sparse matrix."""
+        """Responsibilities as an ``(n, K)`` sparse matrix."""
         if self.tail is not None:
             return sparse.csr_array(self.to_dense())
         return sparse.csr_array((self.value, self.index, self.offsets), shape=(len(self.offsets) - 1, self.n_clusters))
@@ -281,7 +281,8 @@ def resp_from_screened(screened: ScreenedWeights, weights: np.ndarray | None) ->
 
 
 def top_resp_from_screened(screened: ScreenedWeights, top: int) -> tuple[SparseResp, np.ndarray]:
-    """The same as :func:`top_resp_from_weights` from screened log weights, top < K."""
+    """The L largest responsibilities of each atom, as :func:`top_resp_from_weights`, from screened log weights, L <
+    K."""
     if screened.tail is not None:
         dense = RaggedResp(screened.offsets, screened.index, screened.value, screened.n_clusters, screened.tail)
         return top_resp_from_weights(dense.to_dense(), top)
@@ -326,7 +327,7 @@ def cluster_sums(resp: AnyResp, x: np.ndarray | None = None) -> np.ndarray:
 
 
 def columns_of(resp: Resp, columns: np.ndarray) -> np.ndarray:
-    """What each atom gives the clusters at the positions ``columns (J,)``, a new array ``(n, J)``."""
+    """Responsibilities of the clusters at the positions ``columns (J,)``, a new array ``(n, J)``."""
     if isinstance(resp, np.ndarray):
         return resp[:, columns]
     place = np.full(resp.n_clusters, -1)

@@ -55,7 +55,7 @@ def aligned(*shape: int) -> np.ndarray:
 
 
 def aligned_zeros(*shape: int) -> np.ndarray:
-    """The same with zeros in it."""
+    """Zeros, aligned as vectors of the processor are."""
     out = aligned(*shape)
     out[...] = 0.0
     return out

@@ -121,7 +121,7 @@ class Thin:
         _scatter(self.place, self.high, self.low, sign, high.reshape(-1), low.reshape(-1))
 
     def with_rows(self, count: int) -> Thin:
-        """The same with so many rows of zeros below."""
+        """Sums with so many rows of zeros below."""
         shape = (self.shape[0] + count, self.shape[1])
         return Thin(shape, self.place.astype(_place_type(shape), copy=False), self.high, self.low)
 

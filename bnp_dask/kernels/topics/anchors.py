@@ -12,7 +12,7 @@ ROUNDING = 1e-12
 """Squared distances below this share of the largest are rounding errors."""
 
 ONE_PAIR = 2.0
-"""What two tokens add to the number of ordered pairs."""
+"""Ordered pairs of two tokens."""
 
 
 def farthest_points(halves: np.ndarray, candidates: np.ndarray, number: int, noise: float = 0.0) -> np.ndarray:

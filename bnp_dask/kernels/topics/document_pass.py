@@ -108,7 +108,7 @@ def gather_with_sums(table, rows, lik, ratio, grow):
 
 @njit(nogil=True, cache=True)
 def gather_some(table, rows, index, lik):
-    """The same under some topics: row k is topic ``index[k]``."""
+    """Likelihoods of a document under some topics: row k is topic ``index[k]``."""
     width, n = lik.shape[0], len(rows)
     for i in range(0, n - n % 8, 8):
         a, b, c, d = table[rows[i]], table[rows[i + 1]], table[rows[i + 2]], table[rows[i + 3]]

@@ -1,4 +1,4 @@
-"""What a document leaves behind, once it is known which topics its tokens come from."""
+"""Sums over a document, once it is known which topics its tokens come from."""
 
 from __future__ import annotations
 

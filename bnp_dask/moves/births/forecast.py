@@ -1,4 +1,4 @@
-"""What the objective of a birth would be for all atoms of its target, judged from a sample of them."""
+"""Forecast of the objective of a birth for all atoms of its target, judged from a sample of them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Forecast:
         return summary
 
     def _gains(self, summary: Summary) -> np.ndarray:
-        """What merging each tracked pair would give on the sample, but for the allocation term, ``(M,)`` nats."""
+        """Gain of merging each tracked pair on the sample, but for the allocation term, ``(M,)`` nats."""
         place = summary.positions(summary.pairs)
         entropy = sum(
             summary.pair_values[name] - summary[name][place].sum(axis=1)

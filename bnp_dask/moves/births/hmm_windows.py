@@ -29,7 +29,7 @@ from bnp_dask.moves.base import PlanContext, Proposal
 from bnp_dask.structure.base import Trial
 
 KIND = "window"
-"""What such a proposal is called where failures are remembered; histories call it a birth."""
+"""Name of such a proposal where failures are remembered; histories call it a birth."""
 
 DRAWN = 12
 """Windows that a task looks at, at most; and no more than cover its batch about once."""

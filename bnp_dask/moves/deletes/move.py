@@ -46,7 +46,9 @@ ENOUGH = 1e-3
 
 
 CALM_DOUBT = 0.3
-"""What :data:`HOPELESS` becomes once clusters are calm, beside what the sample is too few for.
+"""Doubt in place of :data:`HOPELESS` once clusters are calm, beside what the sample is too few for.  Of 61 deletes
+decided on all data (three runs on mixtures of 32 overlapping Gaussians, calm or not) what was lacking was at most 0.18
+nats per atom less than the sample said.  Before clusters are calm it can be 0.9: a toy's start from many.
 
 Of 61 deletes decided on all data (three runs on mixtures of 32 overlapping Gaussians, calm or not) what was lacking was
 at most 0.18 nats per atom less than the sample said.  Before clusters are calm it can be 0.9: a toy's start from many.
@@ -158,7 +160,7 @@ class Delete:
     def _on_samples(
         self, context: PlanContext, begun: dict[int, Begun]
     ) -> Generator[list[Task], list[Any], list[Heirs]]:
-        """What absorbing sets become, and what that gains, as far as samples can tell."""
+        """Absorbing sets after a try on samples, and what they gain there."""
         if not context.policy.refines_on_samples:
             return [(summary.take(summary.ids[1:]), 0.0) for _, summary in begun.values()]
         found: list[Heirs] = yield self._tasks(context, begun)

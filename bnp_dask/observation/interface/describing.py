@@ -54,7 +54,7 @@ Estimates = Mapping[str, Estimate]
 
 @runtime_checkable
 class DescribedObservation(Protocol):
-    """What an observation model provides besides so that people can read its clusters."""
+    """Observation model whose clusters people can read."""
 
     def estimates(self, params: Any, names: Names) -> Estimates:
         """Expected values such as ``mean`` and ``covariance``, and the settings of q, for labelled arrays."""

@@ -22,14 +22,14 @@ MOST = 0.5
 
 
 def survey_checked(model: Model, batch: Batch) -> Survey:
-    """What a batch holds, after every check that the model makes; DataError names the batch."""
+    """Survey of a batch, after every check that the model makes; DataError names the batch."""
     with naming_batch(batch.name):
         model.check(batch)
         return survey_batch(batch, model.marginalises)
 
 
 def fault_of(model: Model, batch: Batch) -> str | None:
-    """What is wrong with a batch that could be read; None when nothing is."""
+    """Fault of a batch that could be read; None when there is none."""
     try:
         survey_checked(model, batch)
     except DataError as error:
@@ -38,7 +38,7 @@ def fault_of(model: Model, batch: Batch) -> str | None:
 
 
 def instead(work: Work, batch: int) -> EmptyReader:
-    """What is read in place of a batch that is left out."""
+    """Batch that is read in place of one that is left out."""
     return stand_in(work.source, work.survey, batch)
 
 
@@ -74,7 +74,7 @@ def require_enough(work: Work, lost: Mapping[int, Loss]) -> None:
 
 
 def without(survey: Survey, batches: list[int]) -> Survey:
-    """The same data but for the atoms of some batches; moments stay those of all."""
+    """Survey of the data but for the atoms of some batches; moments stay those of all."""
     atoms, sizes, weights = list(survey.batch_atoms), list(survey.batch_bytes), list(survey.batch_weights)
     for b in batches:
         atoms[b], sizes[b], weights[b] = 0, 0, 0.0

@@ -1,4 +1,4 @@
-"""What is kept of a batch between two visits, as named arrays; written and read here or by the workers themselves."""
+"""Memory of a batch between two visits, as named arrays; written and read here or by the workers themselves."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Errand:
     is_full: bool = True
 
     def read(self, model: Model) -> tuple[Summary | RunningTotal | None, GroupStates | None]:
-        """What the last visit left, brought up to date: statistics, and where groups stood."""
+        """Results of the last visit, brought up to date: statistics, and where groups stood."""
         if self.old < 0 or not (self.is_full or model.keeps_states):
             return None, None
         arrays, _ = self.shelf.get(self.batch, self.old, self.receipt)
@@ -110,7 +110,7 @@ def _parts(model: Model, arrays: Mapping[str, np.ndarray]) -> dict[str, Summary]
 
 
 def total_from(model: Model, arrays: Mapping[str, np.ndarray], edits: Sequence[Edit]) -> Summary | RunningTotal:
-    """The same to subtract: where no cluster changed since, what was packed is not unpacked."""
+    """Statistics of the last visit, to subtract: where no cluster changed since, what was packed is not unpacked."""
     held = packed_words(arrays, model.fields) if model.structure.keeps_few else {}
     if not held or any(not isinstance(edit, Forget) for edit in edits):
         return summary_from(model, arrays, edits)

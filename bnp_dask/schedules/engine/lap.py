@@ -95,7 +95,7 @@ def lose(work: Work, state: State, taken: Taken, remember: Remember, keeps: bool
 
 
 def with_newer_clusters(state: State, found: Visit) -> Visit:
-    """What a batch found, with empty rows for clusters born after its posterior was sent out."""
+    """Results from a batch, with empty rows for clusters born after its posterior was sent out."""
     missing = newer_clusters(state, found)
     return replace(found, summary=found.summary.insert_empty(missing)) if missing else found
 
@@ -215,7 +215,7 @@ def _plan(work: Work, state: State, taken: Collection[int]) -> Plan:
 
 
 def plan_context(work: Work, state: State, taken: Collection[int] = ()) -> PlanContext:
-    """What moves may use to plan now; clusters that are ``taken`` are not free."""
+    """Facts that moves may use to plan now; clusters that are ``taken`` are not free."""
     value = state.posterior.summary
     assert value is not None
     return PlanContext(

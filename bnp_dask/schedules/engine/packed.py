@@ -17,7 +17,7 @@ PARTS = ("data", "indices", "indptr")
 
 
 def pack_sparse(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The same arrays; matrices of which this takes fewer bytes as three arrays each.  Nothing is rounded."""
+    """Arrays to keep; matrices of which this takes fewer bytes as three arrays each.  Nothing is rounded."""
     out: dict[str, np.ndarray] = {}
     for name, array in arrays.items():
         if array.ndim != 2 or array.dtype != np.float64 or 12 * np.count_nonzero(array) >= 0.9 * array.nbytes:

@@ -32,7 +32,7 @@ SMALL_EFFORT = 1e8
 """Products that the local step of a batch takes below which some 20 ms for a task of its own are too many."""
 
 ROUND_EFFORT = 4 * SMALL_EFFORT
-"""The same of all batches of a task, up to which it visits more than ``FAN``: a tenth of a second or so."""
+"""Products of all batches of a task, up to which it visits more than ``FAN``: a tenth of a second or so."""
 
 SLIGHT = 2**19
 """Numbers up to which parameters travel with each task, and changes come back from each: tasks of their own, to hand
@@ -169,7 +169,7 @@ class Pipeline:
         return self._open(self._submit(tuple(batches), self.state.posterior, len(self.state.edits), attempt=2))
 
     def outstanding(self) -> list[tuple[Summary, int]]:
-        """What the groups in flight were submitted with: a checkpoint holds it, and they are computed again."""
+        """Facts with which the groups in flight were submitted; a checkpoint holds them, to compute these again."""
         out = []
         for group in self._queue:
             assert group.basis.summary is not None
@@ -318,7 +318,7 @@ class Pipeline:
         visits: Mapping[int, Visit],
         found: list[tuple[int, Visit]],
     ) -> Change:
-        """What some tasks changed, with what they left to be told here, added in the order in which they would."""
+        """Change by some tasks, with what they left to be told here, added in the order in which they would."""
         if isinstance(part, Change):
             return part
         if isinstance(part, Unkept):

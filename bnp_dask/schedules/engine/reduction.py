@@ -1,4 +1,4 @@
-"""What visits to some batches change in the whole-data statistics, and how the changes of many become one.
+"""Changes of the whole-data statistics by visits to some batches, and how the changes of many become one.
 
 Differences are held like running totals, as unevaluated sums of two doubles, and added in an order that depends on
 their number only, a binary tree: the bits are the same whether workers reduce them or the coordinator does.
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """What visits to some batches change.
+    """Change of the whole-data statistics by visits to some batches.
 
     Parameters
     ----------
@@ -54,11 +54,11 @@ class Change:
     written: tuple[tuple[int, Receipt], ...] = ()
 
     def with_atoms_in_one(self) -> Change:
-        """The same with one batch of atoms for each target: of many small arrays each takes its time to travel."""
+        """Change with one batch of atoms for each target: of many small arrays each takes its time to travel."""
         return replace(self, atoms={target: (concatenate(list(parts)),) for target, parts in self.atoms.items()})
 
     def with_clusters(self, ids: np.ndarray) -> Change:
-        """The same with empty rows for clusters of ``ids`` that were born since: these batches hold no mass of them."""
+        """Change with empty rows for clusters of ``ids`` that were born since: these batches hold no mass of them."""
         missing = ids[~np.isin(ids, self.delta.high.ids)]
         if not len(missing):
             return self
@@ -120,7 +120,7 @@ def reduced(items: Iterable[T], join: Callable[[Sequence[T]], T]) -> T | None:
 
 
 def reduced_for_us(items: Sequence[T], join_all: Callable[[list[Sequence[T]]], list[T]], most: int) -> list[T]:
-    """The same by tasks: what one level leaves if that is at most so many, else one.
+    """Many items as few, by tasks: those that one level leaves if they are at most so many, else one.
 
     ``join_all`` starts the tasks of a level at once, one for each group of items.
     """

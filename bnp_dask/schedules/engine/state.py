@@ -57,7 +57,7 @@ class Memo(Protocol):
 
 @dataclass
 class Reach:
-    """What the last tasks told of the run directory.
+    """Access of the last tasks to the run directory, as they told it.
 
     ``is_rare``: whether most of them did not reach it, so that there is no use in leaving anything to others.
     """
@@ -76,7 +76,7 @@ class Reach:
 
 @dataclass(frozen=True)
 class Work:
-    """What does not change during a run.
+    """Facts that do not change during a run.
 
     ``shelf`` are the files behind ``memo``, where there are any: workers that reach them read the statistics of a
     batch's last visit and write those of this one themselves, and send differences only; ``reach`` says how that went.
@@ -240,7 +240,7 @@ class State:
         return 1.0 if self.weights is None else float(self.weights[batch])
 
     def receipt(self, batch: int) -> Receipt:
-        """What the file of a batch's latest visit is known by."""
+        """Receipt by which the file of a batch's latest visit is known."""
         return receipt_of(self.receipts, batch)
 
 

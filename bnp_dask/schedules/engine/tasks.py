@@ -1,4 +1,4 @@
-"""What workers do with one batch, or with some small ones: read, assign, summarize, and keep what they found.
+"""Tasks of workers on one batch, or on some small ones: read, assign, summarize, and keep what they found.
 
 Where a worker reaches the run directory, it reads there what the last visit of its batch left, writes what this one
 found, and sends the difference.  Where it does not, because the directory is not mounted there, may not be written, or
@@ -31,7 +31,7 @@ from bnp_dask.structure.base import Trial, Visit
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """What the tasks of one lap do beside the local step; see :class:`~bnp_dask.moves.base.Plan`.
+    """Work of the tasks of one lap beside the local step; see :class:`~bnp_dask.moves.base.Plan`.
 
     ``empty`` is read in place of a batch that has gone bad; None: that is an error.  ``checksum`` is the CRC-32 that
     the batch must have, where it was not read since it was surveyed; None: nobody looks.  ``weight`` is that of the
@@ -69,14 +69,14 @@ def visit(
 
 
 def lose_batch(posterior: Posterior, empty: Reader, trials: tuple[Trial, ...], job: Job, why: str) -> Visit:
-    """What is found in a batch that is left out."""
+    """Visit of a batch that is left out."""
     return replace(visit_batch(posterior, empty(), trials, replace(job, split=None), None), lost=why)
 
 
 def visit_batch(
     posterior: Posterior, batch: Batch, trials: tuple[Trial, ...], job: Job, states: GroupStates | None
 ) -> Visit:
-    """The same for a batch in memory."""
+    """Local step, trials and gathering on a batch in memory."""
     with naming_batch(job.name):
         if job.split is not None:
             found = visit_and_split(posterior, batch, job.pairs, trials, job.split, job.seed)
@@ -154,7 +154,7 @@ class Unsummed:
 
     @property
     def unkept(self) -> list[Unkept]:
-        """What the coordinator has to keep, in order."""
+        """Results that the coordinator has to keep, in order."""
         out: list[Unkept] = []
         for part in self.parts:
             if isinstance(part, Unsummed):
@@ -197,5 +197,5 @@ def added(*parts: Change | Unkept | Unsummed) -> Change | Unsummed:
 
 
 def unkept_of(parts: Sequence[Change | Unsummed]) -> list[Unkept]:
-    """What the coordinator has to keep of the results of some tasks."""
+    """Results of some tasks that the coordinator has to keep."""
     return [unkept for part in parts if isinstance(part, Unsummed) for unkept in part.unkept]

@@ -47,7 +47,7 @@ WINDOW = 8
 
 @dataclass(frozen=True, eq=False)
 class Checked:
-    """What some stored summaries come to.
+    """Sum of some stored summaries.
 
     Parameters
     ----------

@@ -114,7 +114,7 @@ def changes_between(
 def _by_cluster(
     events: Iterable[Mapping[str, Any]],
 ) -> tuple[dict[int, tuple[int, ...]], dict[int, tuple[str, tuple[int, ...]]]]:
-    """What each new cluster came from, and what became of each that may be gone."""
+    """Origin of each new cluster, and fate of each that may be gone."""
     origin: dict[int, tuple[int, ...]] = {}
     fate: dict[int, tuple[str, tuple[int, ...]]] = {}
     for event in events:

@@ -68,7 +68,7 @@ def _load_while_replaced(path: str | os.PathLike[str]) -> Posterior:
 
 
 def _root(path: str | os.PathLike[str]) -> bytes | None:
-    """What names the folder with the arrays; None where nothing does, or nobody can tell."""
+    """Name of the folder with the arrays; None where nothing names it, or nobody can tell."""
     try:
         place = Location.of(path).child("zarr.json")
         with place.open() as file:

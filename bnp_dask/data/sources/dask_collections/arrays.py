@@ -49,7 +49,7 @@ def block_rows(block: Any, name: str) -> np.ndarray | sparse.csr_array:
 
 
 def as_declared(x: da.Array) -> da.Array:
-    """The same array, whose chunks are found out when they are not what the array says of them.
+    """Array whose chunks are found out when they are not what the array says of them.
 
     Dask itself believes it: a chunk of fewer rows makes a smaller result, and rows beyond those announced are lost
     where a chunk is cut.
@@ -127,7 +127,7 @@ class DaskArraySource:
         return DaskArraySource(name, x, tuple(zip([0, *ends[:-1]], ends, strict=True)), is_sparse)
 
     def cut(self, spans: Sequence[Span]) -> DaskArraySource:
-        """The same rows in other batches."""
+        """Source of these rows in other batches."""
         sizes = tuple(stop - start for start, stop in spans)
         return replace(self, x=self.x.rechunk((sizes, -1)), spans=tuple(spans))
 

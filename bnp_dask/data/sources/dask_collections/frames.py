@@ -56,7 +56,7 @@ class PartitionReader:
 
 @dataclass(frozen=True)
 class PartitionNames:
-    """What the groups of one partition are called, as :class:`~bnp_dask.data.grouped.steps.BatchNames`."""
+    """Names of the groups of one partition, as :class:`~bnp_dask.data.grouped.steps.BatchNames`."""
 
     payload: bytes
     name: str
@@ -84,7 +84,7 @@ class DaskFrameSource:
     frame: Any
     columns: Columns
     labels: Mapping[str, Any]
-    """What the frame calls each column."""
+    """Label of each column in the frame."""
 
     @staticmethod
     def of(
@@ -108,7 +108,7 @@ class DaskFrameSource:
 
     @property
     def keys(self) -> tuple[Any, ...]:
-        """What the frame calls the columns of groups and their order."""
+        """Labels of the columns of groups and of their order."""
         return tuple(self.labels[key] for key in self.columns.roles.keys)
 
     @property
@@ -140,7 +140,7 @@ class DaskFrameSource:
         return PartitionReader(payload, *labels, name, self.keys, cutting, levels)
 
     def batch_names(self, index: int) -> PartitionNames:
-        """What the groups of a batch are called; computes their columns again."""
+        """Names of the groups of a batch; computes their columns again."""
         name = batch_name(self.name, check_index(index, self.n_batches, self.name), None)
         payload = cloudpickle.dumps(small_graph(self.frame[list(self.keys)].partitions[index], name))
         return PartitionNames(payload, name, self.keys, self.columns.roles.cutting)
