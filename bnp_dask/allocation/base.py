@@ -86,6 +86,16 @@ class UrnAllocation(Protocol):
 
 
 @runtime_checkable
+class UnscoredAllocation(Protocol):
+    """Allocation model without a variational objective: only schedules that need none train it."""
+
+    @property
+    def no_objective(self) -> str:
+        """Why there is none, and which schedules do without, for messages."""
+        ...
+
+
+@runtime_checkable
 class StickAllocation(Protocol):
     """Allocation model whose posterior sticks follow from counts: truncation-free stochastic inference needs them."""
 

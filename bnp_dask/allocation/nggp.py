@@ -90,6 +90,11 @@ class NGGPMixture:
         one_of("rule", self.rule, tuple(RULES))
 
     @property
+    def no_objective(self) -> str:
+        """Why there is no variational objective, and which schedules do without."""
+        return NO_OBJECTIVE
+
+    @property
     def urn(self) -> Urn:
         """Predictive rule for atoms that are seated one after the other."""
         return Urn(float(self.a), float(self.sigma), float(self.tau), RULES[self.rule])

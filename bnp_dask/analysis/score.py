@@ -14,21 +14,13 @@ from bnp_dask.analysis.running import computing_as, for_batches
 from bnp_dask.analysis.topics.completion import BatchScore, Completion, CompletionScore, combine_scores, complete_batch
 from bnp_dask.analysis.topics.documents import as_documents, prior_mass
 from bnp_dask.core.batch import Batch, check_weights
-from bnp_dask.core.finite import require_finite_rows
 from bnp_dask.data.base import Reader
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import Executor
-from bnp_dask.inputs.protocols import as_a
-from bnp_dask.kernels.numeric.arithmetic import log, log_sum_exp
 from bnp_dask.model import Model, Posterior
-from bnp_dask.structure.sequences import sequence_offsets, sequence_weights
-from bnp_dask.structure.verbs import ChainedAllocation
 
 if TYPE_CHECKING:
     from distributed import Client
-
-UNSEEN_MASS = 1e-12
-"""Prior mass of clusters without atoms below which it is rounding of weights that sum to one."""
 
 
 def score(
@@ -144,44 +136,20 @@ def density_of(posterior: Posterior, reader: Reader) -> np.ndarray:
 
 def score_batch(posterior: Posterior, reader: Reader) -> tuple[float, float]:
     """Task: weighted sum of the log densities of a batch, and the sum of weights."""
-    batch = _counting(posterior.model, reader())
+    batch = _counted(posterior.model, reader())
     value = log_density(posterior, batch)
     return math.fsum(value if batch.weights is None else value * batch.weights), batch.total_weight
 
 
-def _counting(model: Model, batch: Batch) -> Batch:
+def _counted(model: Model, batch: Batch) -> Batch:
     """The atoms, or sequences, that count at least a little: of those that do not nobody asks for a density."""
     if batch.weights is None or (batch.weights > 0).all():
         return batch
     check_weights(batch.weights, batch.n_atoms, batch.name)
-    if not model.structure.is_ordered:
-        return batch.take(np.flatnonzero(batch.weights > 0))
-    return batch.take_groups(np.flatnonzero(sequence_weights(batch, sequence_offsets(batch)) > 0))
+    return model.structure.counted(batch)
 
 
 def log_density(posterior: Posterior, batch: Batch) -> np.ndarray:
     """Log posterior predictive density of each atom of a batch in memory, ``(n,)`` nats."""
-    model = posterior.model
-    model.observation.check(batch)
-    if model.structure.is_ordered:
-        rows = []
-        for tile in model.allocation.tiles(batch, posterior.n_clusters):
-            log_lik = model.observation.log_predictive(posterior.observation, tile)
-            rows.append(as_a(model.allocation, ChainedAllocation).log_density(posterior.allocation, log_lik, tile))
-        return np.concatenate([np.zeros(0), *rows])
-    weights = posterior.weights
-    with np.errstate(divide="ignore"):
-        log_weights = log(weights)
-    rest = 1.0 - float(np.sum(weights))
-    prior = model.observation.global_step(model.empty_summary(np.zeros(1, np.int64))) if rest > UNSEEN_MASS else None
-    out = np.empty(batch.n_atoms)
-    start = 0
-    for tile in model.allocation.tiles(batch, posterior.n_clusters + 1):
-        terms = model.observation.log_predictive(posterior.observation, tile) + log_weights
-        if prior is not None:
-            unseen = model.observation.log_predictive(prior, tile) + math.log(rest)
-            terms = np.concatenate([terms, unseen], axis=1)
-        out[start : start + tile.n_atoms] = log_sum_exp(terms)
-        start += tile.n_atoms
-    require_finite_rows(out, batch, "log density")
-    return out
+    posterior.model.observation.check(batch)
+    return posterior.model.structure.log_density(posterior.model, posterior, batch)

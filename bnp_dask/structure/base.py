@@ -208,6 +208,14 @@ class Structure(Protocol):
         """
         ...
 
+    def log_density(self, model: Model, posterior: Posterior, batch: Batch) -> np.ndarray:
+        """Log predictive density of each atom, ``(n,)`` nats; that of a sequence is spread evenly over its steps."""
+        ...
+
+    def counted(self, batch: Batch) -> Batch:
+        """The atoms, or sequences, whose weight is positive."""
+        ...
+
 
 def draw(index: np.ndarray, limit: int, rng: np.random.Generator) -> np.ndarray:
     """At most ``limit`` of some positions, in their order."""

@@ -139,6 +139,16 @@ class Chains:
         params = untied.allocation_step(self.untied_summary(model, value.take(others)))
         return absorbed_rows(untied, posterior, params, own, others)
 
+    def log_density(self, model: Model, posterior: Posterior, batch: Batch) -> np.ndarray:
+        allocation, rows = as_a(model.allocation, ChainedAllocation), [np.zeros(0)]
+        for tile in model.allocation.tiles(batch, posterior.n_clusters):
+            log_lik = model.observation.log_predictive(posterior.observation, tile)
+            rows.append(allocation.log_density(posterior.allocation, log_lik, tile))
+        return np.concatenate(rows)
+
+    def counted(self, batch: Batch) -> Batch:
+        return batch.take_groups(np.flatnonzero(sequence_weights(batch, sequence_offsets(batch)) > 0))
+
 
 def _shared(model: Model, summary: Summary) -> dict[str, np.ndarray]:
     """Statistics that the model has with chains and without."""

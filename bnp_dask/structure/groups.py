@@ -20,6 +20,7 @@ from bnp_dask.kernels.topics.counts import count_sums
 from bnp_dask.observation.base import Observation, TokenObservation
 from bnp_dask.observation.missing.entries import completed
 from bnp_dask.structure.base import Trial, Visit, at_most, draw
+from bnp_dask.structure.density import mixture_density
 from bnp_dask.structure.policy import OF_GROUPS
 from bnp_dask.structure.steps import GroupStep, LocalStep, Tokens
 from bnp_dask.structure.verbs import GroupedAllocation
@@ -135,6 +136,12 @@ class Groups:
         self, model: Model, posterior: Posterior, value: Summary, own: Batch, others: np.ndarray
     ) -> np.ndarray:
         return model.local_step(model.global_step(value.take(others)), own)["N"]
+
+    def log_density(self, model: Model, posterior: Posterior, batch: Batch) -> np.ndarray:
+        return mixture_density(model, posterior, batch)
+
+    def counted(self, batch: Batch) -> Batch:
+        return batch if batch.weights is None else batch.take(np.flatnonzero(batch.weights > 0))
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,6 +15,7 @@ from bnp_dask.inputs.protocols import as_a, require
 from bnp_dask.kernels.mixture.resp import Resp, ScreenedWeights
 from bnp_dask.observation.base import QuadraticObservation
 from bnp_dask.structure.base import Trial, Visit, absorbed_rows, at_most, draw, without_data
+from bnp_dask.structure.density import mixture_density
 from bnp_dask.structure.policy import MovePolicy
 from bnp_dask.structure.screened import screened_pieces
 from bnp_dask.structure.steps import LocalStep
@@ -134,3 +135,9 @@ class Independent:
     ) -> np.ndarray:
         params = model.allocation_step(without_data(model, value).take(others))
         return absorbed_rows(model, posterior, params, own, others)
+
+    def log_density(self, model: Model, posterior: Posterior, batch: Batch) -> np.ndarray:
+        return mixture_density(model, posterior, batch)
+
+    def counted(self, batch: Batch) -> Batch:
+        return batch if batch.weights is None else batch.take(np.flatnonzero(batch.weights > 0))

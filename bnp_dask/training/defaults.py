@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bnp_dask.allocation.nggp import NO_OBJECTIVE, NGGPMixture
+from bnp_dask.allocation.base import UnscoredAllocation
 from bnp_dask.core.survey import Survey
 from bnp_dask.errors import SettingError
 from bnp_dask.initialize import BregmanKMeans, ContiguousBlocks, FromNothing, Initialization, SampledTopics
@@ -50,8 +50,8 @@ def check_schedule(model: Model, schedule: Schedule, n_init: int = 1) -> None:
         raise SettingError(f"n_init={n_init}: no start of a sampler is the best one; use Gibbs(chains={n_init})")
     if isinstance(schedule, (*OPENING, Gibbs)):
         schedule.check(model)
-    elif isinstance(model.allocation, NGGPMixture):
-        raise SettingError(f"{type(schedule).__name__}(): {NO_OBJECTIVE}")
+    elif isinstance(model.allocation, UnscoredAllocation):
+        raise SettingError(f"{type(schedule).__name__}(): {model.allocation.no_objective}")
 
 
 def default_init(model: Model, is_sparse: bool, n_atoms: int, n_clusters: int | None = None) -> Initialization:

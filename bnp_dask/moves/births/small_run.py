@@ -75,7 +75,8 @@ def create(
         summary = unless_refused(_from_words, model, every, atoms, rng, otherwise=None)
         if summary is not None and forecast.value(summary) > most:
             best, most = summary, forecast.value(summary)
-    for width in dict.fromkeys(w for w in (RUNS, *widths) if w != WORDS and (w != RUNS or model.structure.is_ordered)):
+    runs = (RUNS,) if model.structure.policy.has_windows else ()
+    for width in dict.fromkeys((*runs, *(w for w in widths if w not in (RUNS, WORDS)))):
         rng = child_rng(seed, *key, width)
         summary = unless_refused(_small_run, forecast, atoms, width, refine, rng, otherwise=None)
         if summary is not None and forecast.value(summary) > most:
