@@ -21,6 +21,8 @@ from bnp_dask.kernels.mixture.resp import SparseResp
 from bnp_dask.model import Model
 from bnp_dask.observation import wishart
 from bnp_dask.observation.gaussian import Gaussian
+from bnp_dask.observation.normal_wishart import posterior_scale
+from bnp_dask.observation.priors import rounding_variance
 from tests.golden.cases import survey_of
 
 
@@ -427,7 +429,8 @@ def test_a_row_that_is_far_away_leaves_its_cluster_a_covariance(size):
     for summary in (alone, model.summarize(np.arange(1), Batch(x), np.ones((500, 1)))):
         q = model.global_step(summary).observation
         assert (np.linalg.eigvalsh(q.B / np.sqrt(np.einsum("kii,kjj->kij", q.B, q.B))) > 0).all()
-        plain = model.observation._posterior_scale(summary["N"], summary["x"], summary["xx"], q.kappa)
+        prior, rounding = model.observation._prior, rounding_variance(model.observation.grain)
+        plain = posterior_scale(prior, rounding, summary["N"], summary["x"], summary["xx"], q.kappa)
         np.testing.assert_allclose(q.B, plain, rtol=1e-11)
         assert np.isfinite(model.observation.evidence(summary)).all()
     q = model.global_step(alone).observation
