@@ -10,23 +10,26 @@ from scipy import special, stats
 from scipy.integrate import quad
 
 from bnp_dask.kernels.gaussian import learned, quadratic
+from bnp_dask.kernels.gaussian.bounds import Bound, bound_products
 from bnp_dask.kernels.gaussian.factors import cholesky_factor
-from bnp_dask.kernels.hmm.steps import exp_all, forth
-from bnp_dask.kernels.hmm.sweeps import add_pairs
+from bnp_dask.kernels.hmm.steps import exp_all, exponentials, forth
+from bnp_dask.kernels.hmm.sweeps import Space, add_pairs, likelihoods
 from bnp_dask.kernels.mixture.softmax import exp_block
-from bnp_dask.kernels.numeric.arithmetic import log_sum_exp
+from bnp_dask.kernels.numeric.arithmetic import exp, log, log1p, log_sum_exp
 from bnp_dask.kernels.numeric.directions import log_constant, log_constants
 from bnp_dask.kernels.numeric.draws import log_gammas, log_shares
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.kernels.numeric.quantiles import merge_rows, thin_rows, thin_sorted
+from bnp_dask.kernels.numeric.quasi_newton import dot
 from bnp_dask.kernels.numeric.simd import aligned_zeros
 from bnp_dask.kernels.numeric.special import log_positive, psi_gamma_block
 from bnp_dask.kernels.streaming.counts import log_predictive_counts
 from bnp_dask.kernels.streaming.gaussian import add_point, log_predictive_points, student_constant
+from bnp_dask.kernels.streaming.jumps import is_shown
 from bnp_dask.kernels.streaming.nggp import EXACT, MODE, log_density, mode_of_log, seat_rule
-from bnp_dask.kernels.streaming.seating import log_not, note_seated
-from bnp_dask.kernels.streaming.sticks import choose_cluster, free_position
-from bnp_dask.kernels.streaming.urn import log_absent
+from bnp_dask.kernels.streaming.seating import log_not, note_seated, standing
+from bnp_dask.kernels.streaming.sticks import choose_cluster, free_position, longer, wider
+from bnp_dask.kernels.streaming.urn import expected_clusters, log_absent
 from bnp_dask.kernels.topics.document_sums import group_stats
 from bnp_dask.kernels.topics.gibbs import next_uniform
 
@@ -57,6 +60,17 @@ def test_logs_of_sums_of_exponentials(rng, fixed):
     x[1, 2] = x[2] = -np.inf
     with fixed_order(fixed), np.errstate(divide="ignore"):
         np.testing.assert_allclose(log_sum_exp(x), special.logsumexp(x, axis=1), rtol=1e-14)
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_functions_of_numbers(rng, fixed):
+    x = rng.uniform(0.1, 9.0, 20)
+    with fixed_order(fixed):
+        for function, name in ((exp, "exp"), (log, "log"), (log1p, "log1p")):
+            np.testing.assert_allclose(function(x), getattr(np, name)(x), rtol=1e-14)
+        logs = np.array([-1.0, 0.0, -5000.0])
+        np.testing.assert_allclose(exponentials(logs), [np.exp(-1.0), 1.0, 0.0], rtol=1e-14)
+    assert dot(x[:3], x[3:6]) == pytest.approx(sum(a * b for a, b in zip(x[:3], x[3:6], strict=True)))
 
 
 def test_logs_digammas_and_log_gammas_of_positive_numbers(rng):
@@ -187,6 +201,23 @@ def test_settings_that_are_learned_raise_what_they_say(rng):
     np.testing.assert_allclose(value, want - learned.NU_DECAY / 3 * nu, rtol=1e-12)
 
 
+@pytest.mark.parametrize("full", [False, True])
+def test_bounds_are_as_near_as_they_say(rng, full):
+    n, d, k = 600, 4, 3
+    z, linear, constant = rng.normal(size=(n, d)), rng.normal(size=(k, d)), rng.normal(size=k)
+    matrices = np.array([positive(rng, d) for _ in range(k)])
+    if not full:
+        matrices = np.array([np.diag(np.diagonal(m)) for m in matrices])
+    packed = quadratic.quadratic_coefficients(matrices) if full else -0.5 * np.diagonal(matrices, axis1=1, axis2=2)
+    bound = Bound.of(linear, constant, packed, np.linalg.norm(matrices, 2, axis=(1, 2)))
+    near = z.astype(np.float32)
+    want = near @ linear.T + constant - 0.5 * np.einsum("nd,kde,ne->nk", near, matrices, near, dtype=np.float64)
+    size = np.sqrt((near**2).sum(axis=1) + 1.0)[:, None]
+    slack = bound.slack[0] * size**2 + bound.slack[1] * size + bound.slack[2]
+    error = np.abs(bound_products(near, bound) - want)
+    assert bound.usable and (error <= slack).all() and slack.max() < 1e-2
+
+
 # -- sequences -------------------------------------------------------------------------------------------------
 def test_a_step_forward_and_sums_over_pairs_of_states(rng):
     prior, lik, filtered = aligned_zeros(8), aligned_zeros(8), aligned_zeros(8)
@@ -194,10 +225,31 @@ def test_a_step_forward_and_sums_over_pairs_of_states(rng):
     norm = forth(prior, lik, filtered)
     np.testing.assert_allclose(norm, prior @ lik, rtol=1e-14)
     np.testing.assert_allclose(filtered, prior * lik / (prior @ lik), rtol=1e-14)
+    logs, table = rng.normal(0.0, 5.0, (4, 5)), aligned_zeros(4, 8)
+    likelihoods(logs, Space(aligned_zeros(8), aligned_zeros(8), np.empty(9, np.int64)), table)
+    np.testing.assert_allclose(table, np.pad(np.exp(logs), ((0, 0), (0, 3))), rtol=1e-14)
     alpha, grow, out = aligned_zeros(4, 8), aligned_zeros(5, 8), aligned_zeros(5, 8)
     alpha[:, :5], grow[:, :5] = rng.random((4, 5)), rng.random((5, 5)) * (rng.random((5, 5)) < 0.6)
     add_pairs(alpha, grow, np.empty(9, np.int64), out)
     np.testing.assert_allclose(out, grow[1:, :5].T @ alpha, rtol=1e-13)
+
+
+# -- tables that grow, and counts of clusters ------------------------------------------------------------------
+def test_tables_grow_by_zeros():
+    assert longer(np.array([3, 4]), 2).tolist() == [3, 4, 0, 0]
+    assert wider(np.ones((2, 1)), 2).tolist() == [[1.0, 0.0, 0.0]] * 2
+
+
+def test_clusters_that_hold_an_atom(rng):
+    absent, counts = -rng.random(4), rng.random(4)
+    held = sum(1.0 - math.exp(a) for a in absent)
+    assert expected_clusters(absent) == pytest.approx(held)
+    assert standing(counts, absent, 4) == pytest.approx((counts.sum(), held, math.log(counts.sum() + 1.0)))
+
+
+def test_windows_show_large_jumps_and_those_that_they_meet():
+    size, mark = np.array([2.0, 0.5, 0.5]), np.array([0.2, 0.2, 0.2])
+    assert is_shown(size, mark, np.array([0.9, 0.6, 0.8]), 1.0).tolist() == [True, True, False]
 
 
 # -- atoms that are seated -------------------------------------------------------------------------------------

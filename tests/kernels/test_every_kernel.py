@@ -1,0 +1,80 @@
+"""Every kernel has a test that calls it by its name, and a slow twin where it has a loop; others say why not."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import bnp_dask as bnp
+
+KERNELS = Path(bnp.__file__).parent / "kernels"
+TESTS = Path(__file__).resolve().parents[1]
+TWINS = {
+    "twins/": "plain loops, or another library",
+    "kernels/": "plain loops, or another library",
+    "chains/": "tests/chains/naive.py: one step after the other, or all paths",
+    "topics/": "tests/topics/naive.py: one token after the other",
+    "streaming/": "all partitions of some atoms (oracle.py), and the way of any likelihood",
+    "sampling/test_exact.py": "all partitions of some atoms, and quadrature",
+    "initialize/test_topics.py": "all assignments of some tokens, and solvers of NumPy",
+    "observation/test_von_mises_fisher.py": "quadrature and SciPy",
+}
+"""Tests that hold kernels against something slow, and what that is."""
+
+UNTESTED = {
+    "back": "step of a sweep: tests/chains/test_kernels.py holds the sweeps against all paths",
+    "climb": "called by the top level's fit, which tests/chains/test_transitions.py holds to L-BFGS-B",
+    "direction": "step of maximise, which tests/kernels/test_quasi_newton.py holds against SciPy",
+    "filter_counts": "called as seat_batch, which tests/streaming/test_oracle.py holds against all partitions",
+    "filter_gaussian": "called as seat_batch, which tests/streaming/test_oracle.py holds against all partitions",
+    "fit_groups": "called as document_step, which tests/topics/test_document_step.py holds against naive.py",
+    "fused": "one instruction, which every product of tests/chains/test_kernels.py is made of",
+    "matrix_of": "scratch of fit_groups",
+    "pair_sums": "part of fit_groups and of the sweeps",
+    "piece_losses": "called as chain_sweep, which tests/chains/test_sweep.py holds against whole sequences",
+    "share_block": "called by trials of sequences, which tests/chains/test_exact.py holds against naive.py",
+    "space_for": "scratch of fit_groups",
+    "sweep_back": "called as forward_backward, which tests/chains/test_kernels.py holds against naive.py",
+    "sweep_forth": "called as forward_backward, which tests/chains/test_kernels.py holds against naive.py",
+    "sweep_topics": "called by TopicLearner, which tests/streaming/test_minibatches.py holds against enumerations",
+    "turn": "step of a sweep: tests/chains/test_kernels.py holds the sweeps against all paths",
+    "value_and_slope": "called by the top level's fit, which tests/chains/test_transitions.py holds to L-BFGS-B",
+}
+"""Kernels that no test names, and which test reaches them; it is the twin of those that have loops."""
+
+
+def functions():
+    """Public functions of the kernels, by name, with whether they have a loop."""
+    for path in sorted(KERNELS.rglob("*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+                yield node.name, any(isinstance(part, ast.For | ast.While) for part in ast.walk(node))
+
+
+def names_in(path: Path) -> set[str]:
+    """Names that a test takes from kernels: imported, or as attributes of a module of kernels."""
+    tree, names, modules = ast.parse(path.read_text()), set(), set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("bnp_dask.kernels"):
+            names |= {alias.name for alias in node.names}
+            modules |= {alias.asname or alias.name for alias in node.names}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
+            names.add(node.attr)
+    return names
+
+
+def named(*under: str) -> set[str]:
+    paths = [p for p in TESTS.rglob("*.py") if not under or p.relative_to(TESTS).as_posix().startswith(under)]
+    return {name for path in paths if "benchmarks" not in path.parts for name in names_in(path)}
+
+
+def test_every_kernel_is_called_by_a_test():
+    known = named()
+    assert sorted({name for name, _ in functions()} - known) == sorted(UNTESTED)
+
+
+def test_every_kernel_with_a_loop_has_a_slow_twin():
+    known = named(*TWINS)
+    alone = {name for name, loops in functions() if loops} - known - set(UNTESTED)
+    assert not alone, f"{sorted(alone)}: needs a slow twin in tests/twins"
