@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from importlib import import_module
 from types import MappingProxyType
+from typing import Any
 
 Group = Mapping[str, str]
 """Public names and the modules that define them."""
@@ -138,7 +140,24 @@ OTHERS: Group = MappingProxyType(
     }
 )
 
+METHODS: Group = MappingProxyType(
+    {
+        "posterior_html": "bnp_dask.reports.run_page",
+        "result_html": "bnp_dask.reports.run_page",
+        "save": "bnp_dask.training.results",
+        "to_xarray": "bnp_dask.training.results",
+        "topic_list": "bnp_dask.analysis.topics",
+    }
+)
+"""Functions of upper layers by which posteriors and results save and show themselves: named there, never imported."""
+
 PUBLIC: Group = MappingProxyType(
     {**OTHERS, **ALLOCATIONS, **OBSERVATIONS, **SCHEDULES, **INITIALIZATIONS, **MOVES, **VERBS},
 )
 """All of them."""
+
+
+def method(name: str) -> Callable[..., Any]:
+    """A function of :data:`METHODS`, whose module is imported when it is called for."""
+    found: Callable[..., Any] = getattr(import_module(METHODS[name]), name)
+    return found

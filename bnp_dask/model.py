@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from bnp_dask._names import method
 from bnp_dask.allocation.base import Allocation, PointAllocation, require_allocation
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.columns import OPTIONAL, Columns
@@ -17,6 +18,7 @@ from bnp_dask.core.group_states import GroupStates
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.survey import Survey
+from bnp_dask.core.topic_list import TopicList
 from bnp_dask.core.vocabulary import Words
 from bnp_dask.inputs.protocols import as_a, require
 from bnp_dask.inputs.settings import flag, one_of
@@ -38,8 +40,6 @@ from bnp_dask.structure.steps import LocalStep
 
 if TYPE_CHECKING:
     import xarray
-
-    from bnp_dask.analysis.topics.words import TopicList
 
 NO_PAIRS = np.zeros((0, 2), np.int64)
 
@@ -104,27 +104,23 @@ class Posterior:
         """Posterior with nothing but what local steps on batches of at most so many atoms look at."""
         return replace(self.light(), observation=self.model.lean(self.observation, n_atoms))
 
-    # the rest is for users at a prompt; modules that build on this one are imported when asked for
+    # the rest is for users at a prompt, by modules that build on this one
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write as Zarr and JSON; see :func:`bnp_dask.save`.  :func:`bnp_dask.load` reads it."""
-        from bnp_dask.training.results import save
-
-        save(self, path)
+        method("save")(self, path)
 
     def to_xarray(self) -> xarray.Dataset:
         """Weights, counts and parameters as labelled arrays; see :func:`bnp_dask.training.results.to_xarray`."""
-        from bnp_dask.training.results import to_xarray
-
-        return to_xarray(self)
+        found: xarray.Dataset = method("to_xarray")(self)
+        return found
 
     def topics(self, n: int = 10) -> TopicList:
         """The topics, largest first, with the ``n`` words that say most about each; prints as a table.
 
         See :func:`bnp_dask.analysis.topics.topic_list`, which has more settings.
         """
-        from bnp_dask.analysis.topics import topic_list
-
-        return topic_list(self, n)
+        found: TopicList = method("topic_list")(self, n)
+        return found
 
     def __repr__(self) -> str:
         parts = f"{type(self.model.allocation).__name__} of {type(self.model.observation).__name__}"
@@ -132,9 +128,7 @@ class Posterior:
         return f"Posterior({parts}, {self.n_clusters} clusters{atoms})"
 
     def _repr_html_(self) -> str:
-        from bnp_dask.reports.run_page import posterior_html
-
-        return posterior_html(self)
+        return str(method("posterior_html")(self))
 
 
 @register

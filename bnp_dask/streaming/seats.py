@@ -53,7 +53,7 @@ def seat_batch(model: Model, held: Summary, batch: Batch, epsilon: float) -> Sea
     Parameters
     ----------
     model
-        Model whose allocation is a :class:`~bnp_dask.kernels.streaming.urn.UrnAllocation`.
+        Model whose allocation is a :class:`~bnp_dask.allocation.base.UrnAllocation`.
     held
         Statistics of the atoms so far, K >= 0 clusters.
     batch

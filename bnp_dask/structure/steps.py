@@ -103,7 +103,7 @@ class GroupStep:
     sums
         Weight times responsibility by row of the table of likelihoods, ``(R, K)``.
     values, pair_values
-        As in :class:`~bnp_dask.allocation.base.LocalStep`.
+        As in :class:`~bnp_dask.structure.steps.LocalStep`.
     mass
         Weight times responsibility of each token in each of the sets that were asked for, ``(T, J)``.
     states

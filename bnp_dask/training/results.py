@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bnp_dask._names import method
 from bnp_dask.analysis.arguments import require_posterior
 from bnp_dask.analysis.sequences import transitions
 from bnp_dask.core.columns import Columns
@@ -179,9 +180,7 @@ class TrainResult:
 
     def _repr_html_(self) -> str:
         # a notebook asks for it; plain sessions do not pay for building tables
-        from bnp_dask.reports.run_page import result_html
-
-        return result_html(self)
+        return str(method("result_html")(self))
 
 
 def with_names(result: TrainResult, words: Words | None, columns: Columns | None) -> TrainResult:

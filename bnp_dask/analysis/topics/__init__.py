@@ -5,7 +5,6 @@ from bnp_dask.analysis.topics.pyldavis import to_pyldavis
 from bnp_dask.analysis.topics.tables import topic_relations, topic_table
 from bnp_dask.analysis.topics.usage import TopicSurvey, survey_documents
 from bnp_dask.analysis.topics.words import (
-    TopicList,
     TopWords,
     hellinger,
     lift,
@@ -14,6 +13,7 @@ from bnp_dask.analysis.topics.words import (
     topic_list,
     word_probabilities,
 )
+from bnp_dask.core.topic_list import TopicList
 
 __all__ = [
     "Completion",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import html
-from collections.abc import Iterator, Sequence, Sized
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from bnp_dask.analysis.arguments import require_posterior
+from bnp_dask.core.topic_list import TopicLine, TopicList
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs.arrays import plain
 from bnp_dask.inputs.settings import number_from, one_of, shown, whole_number
@@ -207,53 +207,6 @@ def hellinger(posterior: Posterior) -> np.ndarray:
 
 
 # -- for the prompt -------------------------------------------------------------------------------------------
-@dataclass(frozen=True, eq=False)
-class TopicLine:
-    """One topic in a list: id, share of all tokens, tokens (None when unknown), words."""
-
-    id: int
-    share: float
-    tokens: float | None
-    words: list[str]
-
-
-@dataclass(frozen=True, eq=False)
-class TopicList(Sequence[TopicLine]):
-    """Topics, largest first; a sequence that prints as a table."""
-
-    lines: tuple[TopicLine, ...]
-
-    def __len__(self) -> int:
-        return len(self.lines)
-
-    def __getitem__(self, index):  # type: ignore[no-untyped-def,override]
-        return TopicList(self.lines[index]) if isinstance(index, slice) else self.lines[index]
-
-    def __iter__(self) -> Iterator[TopicLine]:
-        return iter(self.lines)
-
-    def __str__(self) -> str:
-        head = [("topic", "share", "tokens", "words")]
-        cells = head + [(str(t.id), f"{t.share:.2%}", _tokens(t), " ".join(t.words)) for t in self.lines]
-        widths = [max(len(row[i]) for row in cells) for i in range(3)]
-        rows = ["  ".join([*(c.rjust(w) for c, w in zip(row[:3], widths, strict=True)), row[3]]) for row in cells]
-        rows.insert(1, "  ".join("-" * w for w in (*widths, 40)))
-        return "\n".join(rows)
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{t.id}</td><td>{t.share:.2%}</td><td>{_tokens(t)}</td>"
-            f"<td style='text-align:left'>{html.escape(' '.join(t.words))}</td></tr>"
-            for t in self.lines
-        )
-        head = "<tr><th>topic</th><th>share</th><th>tokens</th><th style='text-align:left'>words</th></tr>"
-        return f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>"
-
-
-def _tokens(line: TopicLine) -> str:
-    return "?" if line.tokens is None else f"{line.tokens:,.0f}"
 
 
 def topic_list(

@@ -7,78 +7,16 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from bnp_dask.cli.console import log_lines, open_client, show_bar, size
-from bnp_dask.cli.job_parts import ClientSpec
+from bnp_dask.cli.console import size
+from bnp_dask.cli.demo.stage import Stage
 from bnp_dask.errors import SettingError, StoreError
 from bnp_dask.inputs.lines import say
 from bnp_dask.inputs.paths import local_path
-from bnp_dask.model import Model
-from bnp_dask.moves import Birth, Delete, Merge
-from bnp_dask.training.results import TrainResult
 
 MARK = ".made-by-bnp-dask-demo"
 """Name of a file that says that a directory may be overwritten by the next demonstration."""
-
-
-@dataclass(frozen=True)
-class Stage:
-    """Where a demonstration works, and how it talks.
-
-    Parameters
-    ----------
-    folder
-        Its own directory.
-    workers
-        Processes to start.
-    laps
-        Limit of laps, or None for the demonstration's own.
-    quiet
-        Print results only.
-    """
-
-    folder: Path
-    workers: int
-    laps: int | None
-    quiet: bool
-
-    def say(self, line: str) -> None:
-        """A line that a quiet run leaves out."""
-        say(line, self.quiet)
-
-    def path(self, name: str) -> str:
-        """A file in the directory, as it is shown and opened."""
-        return os.path.relpath(self.folder / name)
-
-    def train(self, model: Model, store: str, init: Any, schedule: Any) -> TrainResult:
-        """Train on a store with a cluster of processes that lives as long as the training."""
-        import warnings
-
-        from bnp_dask.training.callbacks import Progress
-        from bnp_dask.training.train import ConvergenceWarning, train
-
-        callbacks = [Progress()] if show_bar(self.quiet) else []
-        with (
-            warnings.catch_warnings(),
-            open_client(ClientSpec(workers=self.workers), self.quiet) as client,
-            log_lines(self.quiet),
-        ):
-            # a demonstration stops when it has shown enough, and says so
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            return train(
-                model,
-                store,
-                init=init,
-                schedule=schedule,
-                moves=[Birth(), Merge(), Delete()],
-                client=client,
-                store=self.path("run"),
-                callbacks=callbacks,
-                rng=0,
-            )
 
 
 def run_demo(

@@ -10,8 +10,8 @@ import numpy as np
 from bnp_dask.allocation import DPMixture
 from bnp_dask.analysis.predict import predict
 from bnp_dask.cli.console import table
-from bnp_dask.cli.demo import Stage
 from bnp_dask.cli.demo.pictures import digits_picture
+from bnp_dask.cli.demo.stage import Stage
 from bnp_dask.data.ingestion.ingest import ingest
 from bnp_dask.initialize import BregmanKMeans
 from bnp_dask.inputs.lines import say

@@ -13,8 +13,8 @@ from bnp_dask.analysis.score import completion_score
 from bnp_dask.analysis.topics import topic_list
 from bnp_dask.analysis.topics.words import word_tokens
 from bnp_dask.cli.console import table
-from bnp_dask.cli.demo import Stage
 from bnp_dask.cli.demo.docstrings import LIMIT, Docstring, docstrings, stop_words
+from bnp_dask.cli.demo.stage import Stage
 from bnp_dask.core.batch import Batch
 from bnp_dask.data import Text
 from bnp_dask.data.ingestion.ingest import ingest

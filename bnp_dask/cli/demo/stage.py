@@ -1,0 +1,72 @@
+"""The folder that a demonstration plays in, and how it trains there."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bnp_dask.cli.console import log_lines, open_client, show_bar
+from bnp_dask.cli.job_parts import ClientSpec
+from bnp_dask.inputs.lines import say
+from bnp_dask.model import Model
+from bnp_dask.moves import Birth, Delete, Merge
+from bnp_dask.training.results import TrainResult
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Where a demonstration works, and how it talks.
+
+    Parameters
+    ----------
+    folder
+        Its own directory.
+    workers
+        Processes to start.
+    laps
+        Limit of laps, or None for the demonstration's own.
+    quiet
+        Print results only.
+    """
+
+    folder: Path
+    workers: int
+    laps: int | None
+    quiet: bool
+
+    def say(self, line: str) -> None:
+        """A line that a quiet run leaves out."""
+        say(line, self.quiet)
+
+    def path(self, name: str) -> str:
+        """A file in the directory, as it is shown and opened."""
+        return os.path.relpath(self.folder / name)
+
+    def train(self, model: Model, store: str, init: Any, schedule: Any) -> TrainResult:
+        """Train on a store with a cluster of processes that lives as long as the training."""
+        import warnings
+
+        from bnp_dask.training.callbacks import Progress
+        from bnp_dask.training.train import ConvergenceWarning, train
+
+        callbacks = [Progress()] if show_bar(self.quiet) else []
+        with (
+            warnings.catch_warnings(),
+            open_client(ClientSpec(workers=self.workers), self.quiet) as client,
+            log_lines(self.quiet),
+        ):
+            # a demonstration stops when it has shown enough, and says so
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            return train(
+                model,
+                store,
+                init=init,
+                schedule=schedule,
+                moves=[Birth(), Merge(), Delete()],
+                client=client,
+                store=self.path("run"),
+                callbacks=callbacks,
+                rng=0,
+            )
