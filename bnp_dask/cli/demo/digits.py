@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from bnp_dask.allocation import DPMixture
 from bnp_dask.analysis.predict import predict
 from bnp_dask.cli.console import table
+from bnp_dask.cli.demo.cards import Card
 from bnp_dask.cli.demo.pictures import digits_picture
 from bnp_dask.cli.demo.stage import Stage
 from bnp_dask.data.ingestion.ingest import ingest
@@ -25,16 +25,6 @@ BATCH = 300
 INK_LEVEL = 8
 """Grey value, of 16, from which a pixel counts as ink."""
 SHOWN = 40
-
-
-@dataclass(frozen=True, eq=False)
-class Card:
-    """A cluster: share, description, mean image ``(8, 8)``, its four most certain members ``(4, 8, 8)``."""
-
-    share: float
-    words: str
-    mean: np.ndarray
-    members: np.ndarray
 
 
 def play(stage: Stage) -> Path:

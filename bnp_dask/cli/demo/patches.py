@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import colorsys
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from bnp_dask.allocation import DPMixture
 from bnp_dask.analysis.predict import predict
 from bnp_dask.cli.console import table
+from bnp_dask.cli.demo.cards import Look
 from bnp_dask.cli.demo.pictures import patches_picture
 from bnp_dask.cli.demo.stage import Stage
 from bnp_dask.core.location import Location
@@ -30,48 +30,6 @@ BATCHES = 20
 LAPS = 12
 PHOTOGRAPHS = ("china.jpg", "flower.jpg")
 SHOWN = 24
-FLAT = 0.02
-"""Contrast below which a cluster is called flat, in shares of white."""
-ORIENTED = 0.4
-"""Coherence above which a cluster is called an edge."""
-
-
-@dataclass(frozen=True, eq=False)
-class Look:
-    """Appearance of a cluster of patches.
-
-    Parameters
-    ----------
-    share
-        Expected share of patches.
-    contrast
-        Root mean square of a pixel, in shares of white.
-    angle
-        Direction of its edges, degrees, 0 to 180: 0 is horizontal.
-    coherence
-        0: no direction.  1: all edges have one direction.
-    directions
-        Leading eigenvectors of the covariance, ``(3, 8, 8)``.
-    samples
-        Patches drawn from the cluster, ``(3, 8, 8)``.
-    color
-        Red, green, blue: the angle as hue, the coherence as saturation, the contrast as brightness.
-    """
-
-    share: float
-    contrast: float
-    angle: float
-    coherence: float
-    directions: np.ndarray
-    samples: np.ndarray
-    color: tuple[float, float, float]
-
-    @property
-    def words(self) -> str:
-        """The cluster in two words."""
-        if self.contrast < FLAT:
-            return "flat"
-        return f"edges at {self.angle:.0f} deg" if self.coherence > ORIENTED else "texture"
 
 
 def play(stage: Stage, n_patches: int | None) -> Path:

@@ -13,8 +13,7 @@ from bnp_dask.reports.plots import lap_positions, new_figure, plot_history, plot
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from bnp_dask.cli.demo.digits import Card
-    from bnp_dask.cli.demo.patches import Look
+    from bnp_dask.cli.demo.cards import Card, Look
     from bnp_dask.training.results import History
 
 INK, FAINT = "#1a202c", "#718096"
