@@ -13,12 +13,14 @@ import numpy as np
 from bnp_dask.analysis.arguments import require_posterior
 from bnp_dask.analysis.matching import columns_for, open_for
 from bnp_dask.analysis.running import computing_as, runner_for
+from bnp_dask.analysis.sequences.lags import for_recorded
 from bnp_dask.analysis.sequences.states import name_steps, state_path
 from bnp_dask.analysis.topics.assign import assign_documents, n_shares
 from bnp_dask.analysis.topics.completion import BatchScore, Completion, CompletionScore, combine_scores, complete_batch
 from bnp_dask.analysis.topics.documents import as_documents, prior_mass
 from bnp_dask.core.batch import Batch, check_weights
 from bnp_dask.core.finite import require_finite_rows
+from bnp_dask.core.lags import lagged, lagged_rows
 from bnp_dask.data import output_lazy as lazy
 from bnp_dask.data.base import Reader, Source, batch_reader
 from bnp_dask.data.output import Layout, Outputs, write
@@ -124,7 +126,8 @@ def predict(
         labels are those of atoms ``(n,)``, shares are those of groups.
 
         Hidden Markov models: labels are the most likely path of states of each sequence; ``soft`` and ``top`` are
-        those of single steps, given the whole sequence.  A Parquet output has the columns ``sequence`` (the id in the
+        those of single steps, given the whole sequence.  Of autoregressive models with ``lags``, the first steps of a
+        sequence have what the step after them has.  A Parquet output has the columns ``sequence`` (the id in the
         data, or the number of the sequence), ``step`` (from 0, in the order of the order column; it goes on through
         the blocks of a sequence that was cut), and ``state`` instead of ``label``.
 
@@ -202,10 +205,16 @@ class _Assign:
 def assign_batch(posterior: Posterior, batch: Batch, soft: bool = False, top: int | None = None) -> Outputs:
     """Labels, responsibilities or top responsibilities of a batch in memory, as named columns.
 
-    Never holds more than a tile of the ``(n, K)`` matrix unless ``soft`` asks for all of it.
+    Sequences of autoregressive models with ``lags`` are as they were recorded.  Never holds more than a tile of the
+    ``(n, K)`` matrix unless ``soft`` asks for all of it.
     """
     if posterior.model.structure.has_shares:
         return assign_documents(posterior, batch, soft, top)
+    return for_recorded(posterior, batch, lambda known, rows: _assigned(known, rows, soft, top))
+
+
+def _assigned(posterior: Posterior, batch: Batch, soft: bool, top: int | None) -> dict[str, np.ndarray]:
+    """Columns of rows as the likelihood takes them."""
     posterior.model.observation.check(batch)
     # responsibilities are asked for, not responsibilities times weights
     batch = replace(batch, weights=None)
@@ -280,7 +289,8 @@ def score(
     is given to the prior predictive, so that the density integrates to one.
 
     For hidden Markov models it is the log density of whole sequences under expected transitions, per step; paths
-    through states that were never seen are left out.
+    through states that were never seen are left out.  Autoregressive models with ``lags`` condition on the first steps
+    of each sequence, which do not count.
 
     For topic models it is the document completion score, in nats per held-out token: the topics of each document are
     found from one part of its words, with E[phi_k] for the topics, and the other part is predicted by
@@ -328,7 +338,8 @@ def score_samples(
 ) -> np.ndarray:
     """Log likelihood of each atom under the posterior predictive, ``(n,)`` nats; see :func:`score`.
 
-    Topic models: completion of each document ``(G,)``, nats per held-out token; NaN where it cannot be split.
+    Topic models: completion of each document ``(G,)``, nats per held-out token; NaN where it cannot be split.  Steps of
+    sequences that the others are conditioned on have NaN.
     """
     source = open_for(require_posterior(posterior), data, batch_size)
     if posterior.model.structure.has_shares:
@@ -385,13 +396,24 @@ def _for_batches(
 
 
 def density_of(posterior: Posterior, reader: Reader) -> np.ndarray:
-    """Task: log density of each atom of a batch, ``(n,)`` nats."""
-    return log_density(posterior, reader())
+    """Task: log density of each atom of a batch, ``(n,)`` nats; NaN of steps that the others are conditioned on."""
+    batch, lags = reader(), posterior.model.lags
+    if lags == 0:
+        return log_density(posterior, batch)
+    out = np.full(batch.n_atoms, np.nan)
+    rows = lagged(batch, lags)
+    out[lagged_rows(batch.group_offsets, lags)[0]] = log_density(posterior, rows)
+    return out
 
 
 def score_batch(posterior: Posterior, reader: Reader) -> tuple[float, float]:
     """Task: weighted sum of the log densities of a batch, and the sum of weights."""
-    batch = _counting(posterior.model, reader())
+    return score_of(posterior, lagged(reader(), posterior.model.lags))
+
+
+def score_of(posterior: Posterior, batch: Batch) -> tuple[float, float]:
+    """Weighted sum of the log densities of rows as the likelihood takes them, and the sum of weights."""
+    batch = _counting(posterior.model, batch)
     value = log_density(posterior, batch)
     return math.fsum(value if batch.weights is None else value * batch.weights), batch.total_weight
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from bnp_dask.core.lags import lagged_names
 from bnp_dask.core.registry import register
 from bnp_dask.errors import DataError, SettingError, nearest
 from bnp_dask.inputs.levels import Levels
@@ -199,11 +200,12 @@ class Columns:
             roles = replace(self.roles, weights=roles.weights)
         return replace(self, roles=roles, others=(*self.others, *self.roles.names))
 
-    def with_previous(self) -> Columns:
-        """Columns of rows ``[x_t, x_{t-1}]``, for autoregressive models; see :func:`bnp_dask.with_previous`."""
-        names = (*self.names, *(f"{name} (t-1)" for name in self.names))
-        levels = None if self.levels is None else self.levels * 2
-        return replace(self, names=names, kinds=self.kinds * 2, widths=self.widths * 2, levels=levels)
+    def with_previous(self, lags: int = 1) -> Columns:
+        """Columns of rows ``[x_t, x_{t-1}, ..., x_{t-lags}]``, for autoregressive models; see
+        :func:`bnp_dask.observation.with_previous`."""
+        names = lagged_names(self.names, lags)
+        levels = None if self.levels is None else self.levels * (1 + lags)
+        return replace(self, names=names, kinds=self.kinds * (1 + lags), widths=self.widths * (1 + lags), levels=levels)
 
     # -- held against other data ----------------------------------------------------------------------------------
     def positions(self, found: Columns, where: str) -> np.ndarray | None:
