@@ -18,6 +18,7 @@ from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.survey import Survey
 from bnp_dask.core.vocabulary import Words
+from bnp_dask.errors import SettingError
 from bnp_dask.inputs.protocols import require
 from bnp_dask.inputs.settings import flag, one_of
 from bnp_dask.kernels.mixture.resp import Resp, cluster_sums

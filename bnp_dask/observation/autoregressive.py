@@ -44,7 +44,10 @@ from bnp_dask.observation.interface.equality import compared_by_settings
 from bnp_dask.observation.priors import LOG_2PI, check_dense, default_variance, known, width
 from bnp_dask.observation.ranges import LARGEST, require_scale, require_spread
 
-HOW = "rows are [x_t, x_(t-1)]; give plain sequences to AutoRegressiveGaussian(lags=1)"
+HOW = (
+    "rows are [x_t, x_(t-1)]; give plain sequences to AutoRegressiveGaussian(lags=1), or make such rows with "
+    "bnp_dask.observation.with_previous(x, offsets)"
+)
 
 MOST_LAGS = 1000
 """Steps before each at most: the statistics of a cluster grow with their square."""
@@ -324,7 +327,8 @@ class AutoRegressiveGaussian:
 
     def estimates(self, params: MatrixNormalWishart, names: Names) -> Estimates:
         d = params.B.shape[1]
-        rows = None if names is None else lagged_names(names, self.lags or 0)
+        # of plain sequences the names are those of a step
+        rows = lagged_names(names, self._n_parts - 1) if names is not None and len(names) == d else names
         now, before = (None, None) if rows is None else (rows[:d], rows[d:])
         coefficients = Estimate((Axis("feature", now), Axis("lagged", before)), lambda: params.M)
         square = (Axis("feature", now), Axis("feature", now))

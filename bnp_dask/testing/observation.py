@@ -28,8 +28,8 @@ from bnp_dask.testing.parts import (
     survey_of,
 )
 
-SWITCHES = (".missing", ".fractional", ".others")
-"""Settings that are no numbers: None is off."""
+SWITCHES = (".missing", ".fractional", ".others", ".lags")
+"""Settings that data do not tell: None is off."""
 
 
 class ObservationSuite:
