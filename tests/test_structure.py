@@ -22,10 +22,11 @@ KINDS = {"training/defaults.py": 1}
 
 FACTS = {
     # what users see differs: paths of states, shares of topics, completion of documents
+    "analysis/arguments.py": 1,
     "analysis/impute.py": 1,
     "analysis/predict.py": 8,
     "analysis/sample.py": 3,
-    "analysis/sequences/states.py": 1,
+    "analysis/sequences/lags.py": 1,
     "analysis/topics/assign.py": 1,
     "analysis/topics/documents.py": 2,
     "cli/data.py": 2,
@@ -33,7 +34,8 @@ FACTS = {
     "reports/run_page.py": 1,
     "training/growing/incoming/look.py": 1,
     "training/results.py": 1,
-    # data must say which rows belong together
+    # data must say which rows belong together, and which follow one another
+    "model.py": 1,
     "analysis/matching.py": 1,
     "initialize/base.py": 2,
     # where a run starts, and how a small one does

@@ -13,16 +13,16 @@ import numpy as np
 from bnp_dask.analysis.arguments import require_posterior
 from bnp_dask.analysis.matching import columns_for, open_for
 from bnp_dask.analysis.running import computing_as, runner_for
-from bnp_dask.analysis.sequences.lags import for_recorded
+from bnp_dask.analysis.sequences.lags import density_of_recorded, for_recorded
 from bnp_dask.analysis.sequences.states import name_steps, state_path
 from bnp_dask.analysis.topics.assign import assign_documents, n_shares
 from bnp_dask.analysis.topics.completion import BatchScore, Completion, CompletionScore, combine_scores, complete_batch
 from bnp_dask.analysis.topics.documents import as_documents, prior_mass
 from bnp_dask.core.batch import Batch, check_weights
 from bnp_dask.core.finite import require_finite_rows
-from bnp_dask.core.lags import lagged, lagged_rows
 from bnp_dask.data import output_lazy as lazy
 from bnp_dask.data.base import Reader, Source, batch_reader
+from bnp_dask.data.grouped.lagged import lagged
 from bnp_dask.data.output import Layout, Outputs, write
 from bnp_dask.data.sources.collections import block_rows, is_dask, is_dask_frame
 from bnp_dask.errors import DataError, SettingError
@@ -397,13 +397,7 @@ def _for_batches(
 
 def density_of(posterior: Posterior, reader: Reader) -> np.ndarray:
     """Task: log density of each atom of a batch, ``(n,)`` nats; NaN of steps that the others are conditioned on."""
-    batch, lags = reader(), posterior.model.lags
-    if lags == 0:
-        return log_density(posterior, batch)
-    out = np.full(batch.n_atoms, np.nan)
-    rows = lagged(batch, lags)
-    out[lagged_rows(batch.group_offsets, lags)[0]] = log_density(posterior, rows)
-    return out
+    return density_of_recorded(posterior, reader(), log_density)
 
 
 def score_batch(posterior: Posterior, reader: Reader) -> tuple[float, float]:

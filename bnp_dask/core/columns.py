@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bnp_dask.core.lags import lagged_names
 from bnp_dask.core.registry import register
 from bnp_dask.errors import DataError, SettingError, nearest
 from bnp_dask.inputs.levels import Levels
@@ -303,6 +302,11 @@ def feature_names(layout: Iterable[tuple[str, int]]) -> tuple[str, ...]:
     return tuple(
         n for name, width in layout for n in ([name] if width == 1 else [f"{name}[{i}]" for i in range(width)])
     )
+
+
+def lagged_names(names: Sequence[str], lags: int) -> tuple[str, ...]:
+    """Names of the columns of such rows: ``x``, then ``x (t-1)``, ``x (t-2)``, ..."""
+    return (*names, *(f"{name} (t-{j})" for j in range(1, lags + 1) for name in names))
 
 
 def few(names: Sequence[str], quoted: bool = True) -> str:

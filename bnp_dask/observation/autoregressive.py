@@ -17,8 +17,7 @@ import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.bulk import bulk_of
-from bnp_dask.core.columns import OPTIONAL
-from bnp_dask.core.lags import lagged_names, lagged_rows, with_lags
+from bnp_dask.core.columns import OPTIONAL, lagged_names
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.survey import Survey
@@ -37,6 +36,7 @@ from bnp_dask.kernels.gaussian.quadratic import (
 from bnp_dask.kernels.mixture.resp import Resp
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.kernels.numeric.fixed_order import is_fixed
+from bnp_dask.kernels.numeric.lags import lagged_rows, with_lags
 from bnp_dask.observation import wishart
 from bnp_dask.observation.describing import Axis, Estimate, Estimates, Names, each, vector
 from bnp_dask.observation.interface.drawing import student_draws
@@ -108,11 +108,11 @@ class AutoRegressiveGaussian:
         Prior mean of A: a number (times the identity, of x_{t-1}) or ``(D, L D)``.  Default 1: steps stay where they
         were.
     V
-        Precision of A's columns, as ``B`` but L D wide; squared data units.  Default: diagonal, a tenth of that variance,
-        so that entries of A are expected within about 1 of M where features have one scale.
+        Precision of A's columns, as ``B`` but L D wide; squared data units.  Default: diagonal, a tenth of that
+        variance, so that entries of A are expected within about 1 of M where features have one scale.
     lags
-        Number of steps L that each follows from, >= 1; data are then plain sequences ``(n, D)`` everywhere: in training,
-        predict, score, job files, pages.  None: L = 1, and data are rows ``[x_t, x_{t-1}]`` already.
+        Number of steps L that each follows from, >= 1; data are then plain sequences ``(n, D)`` everywhere: in
+        training, predict, score, job files, pages.  None: L = 1, and data are rows ``[x_t, x_{t-1}]`` already.
 
     Notes
     -----
@@ -197,7 +197,7 @@ class AutoRegressiveGaussian:
             )
 
     def _reach(self) -> np.ndarray | None:
-        """Squared size, ``((1 + L) D,)``, from which a row's quadratic forms may become too large; None without a prior."""
+        """Squared size, ``((1 + L) D,)``, from which a row's quadratic forms may be too large; None without a prior."""
         if self.B is None or self.V is None or self.M is None or np.ndim(self.M) != 2:
             return None
         scale, steps = np.diagonal(known("B", self.B)), known("M", self.M)

@@ -146,7 +146,7 @@ def level_keys(observation: object) -> tuple[Key, ...]:
 class LaggedObservation(Protocol):
     """An observation model of sequences that may take the steps before each step out of plain data.
 
-    Its batches have rows ``[x_t, x_{t-1}, ..., x_{t-lags}]``; see :mod:`bnp_dask.core.lags`.
+    Its batches have rows ``[x_t, x_{t-1}, ..., x_{t-lags}]``; see :mod:`bnp_dask.kernels.numeric.lags`.
     """
 
     @property

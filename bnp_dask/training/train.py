@@ -15,7 +15,7 @@ from distributed import Client
 from bnp_dask.analysis.arguments import check_run, listed
 from bnp_dask.analysis.matching import words_of
 from bnp_dask.data.base import columns_of
-from bnp_dask.data.sources.lagged import taking_lags
+from bnp_dask.data.grouped.lagged import taking_lags
 from bnp_dask.data.identity import opened_as
 from bnp_dask.data.sources.missing import opened
 from bnp_dask.errors import DataError

@@ -10,8 +10,8 @@ from scipy import sparse
 import bnp_dask as bnp
 from bnp_dask.__main__ import main
 from bnp_dask.analysis.predict import score_samples
-from bnp_dask.core.lags import spread
 from bnp_dask.errors import DataError, SettingError
+from bnp_dask.kernels.numeric.lags import spread
 from bnp_dask.observation import with_previous
 
 pytestmark = pytest.mark.filterwarnings("ignore::bnp_dask.ConvergenceWarning")
@@ -35,7 +35,9 @@ def walks(seed=0):
 
 
 def model(lags, allocation=None):
-    return bnp.Model(bnp.HDPHMM(kappa=10.0) if allocation is None else allocation, bnp.AutoRegressiveGaussian(lags=lags))
+    return bnp.Model(
+        bnp.HDPHMM(kappa=10.0) if allocation is None else allocation, bnp.AutoRegressiveGaussian(lags=lags)
+    )
 
 
 @pytest.mark.parametrize("allocation", [bnp.HDPHMM(kappa=10.0), bnp.DPMixture()])

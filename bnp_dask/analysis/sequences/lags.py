@@ -8,8 +8,9 @@ import numpy as np
 
 from bnp_dask.analysis.sequences.transitions import transitions
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.lags import lagged, spread
+from bnp_dask.data.grouped.lagged import lagged
 from bnp_dask.data.output import Outputs
+from bnp_dask.kernels.numeric.lags import lagged_rows, spread
 from bnp_dask.model import Posterior
 
 
@@ -36,6 +37,19 @@ def for_recorded(posterior: Posterior, batch: Batch, compute: Callable[[Posterio
             alone = start if width == len(start) else start[rank[:width]]
         found[name] = spread(values, offsets, lags, np.asarray(alone))
     return found
+
+
+def density_of_recorded(
+    posterior: Posterior, batch: Batch, density: Callable[[Posterior, Batch], np.ndarray]
+) -> np.ndarray:
+    """Densities of the steps of a batch as recorded, ``(n,)``; NaN of those that the others are conditioned on."""
+    lags = posterior.model.lags
+    if lags == 0:
+        return density(posterior, batch)
+    out = np.full(batch.n_atoms, np.nan)
+    rows = lagged(batch, lags)
+    out[lagged_rows(batch.group_offsets, lags)[0]] = density(posterior, rows)
+    return out
 
 
 def _start(posterior: Posterior) -> np.ndarray:

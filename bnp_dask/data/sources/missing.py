@@ -10,10 +10,10 @@ import numpy as np
 
 from bnp_dask.core.columns import Columns
 from bnp_dask.data.base import Source
+from bnp_dask.data.grouped.lagged import taking_lags
 from bnp_dask.data.grouped.offsets import GroupedSource
 from bnp_dask.data.skipping import CheckedSource, WithoutBatches
 from bnp_dask.data.sources.arrays import WeightedSource
-from bnp_dask.data.sources.lagged import taking_lags
 from bnp_dask.data.sources.named import OrderedSource
 from bnp_dask.data.sources.open import as_source
 from bnp_dask.inputs.arrays import to_float

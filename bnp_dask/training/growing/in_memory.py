@@ -14,7 +14,7 @@ import numpy as np
 from bnp_dask.core.survey import Survey, survey_batch
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.data.base import Source
-from bnp_dask.data.sources.lagged import taking_lags
+from bnp_dask.data.grouped.lagged import taking_lags
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.blas import one_blas_thread
 from bnp_dask.execute.dask import open_executor

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-
 import numpy as np
-
-from bnp_dask.core.batch import Batch
-from bnp_dask.errors import DataError
 
 
 def lagged_rows(offsets: np.ndarray, lags: int) -> tuple[np.ndarray, np.ndarray]:
@@ -22,32 +16,6 @@ def lagged_rows(offsets: np.ndarray, lags: int) -> tuple[np.ndarray, np.ndarray]
 def with_lags(x: np.ndarray, index: np.ndarray, lags: int) -> np.ndarray:
     """Rows ``[x_t, x_{t-1}, ..., x_{t-lags}]`` for the steps t in ``index (n',)``, ``(n', (1 + lags) D)``."""
     return np.hstack([x[index - j] for j in range(lags + 1)])
-
-
-def lagged_names(names: Sequence[str], lags: int) -> tuple[str, ...]:
-    """Names of the columns of such rows: ``x``, then ``x (t-1)``, ``x (t-2)``, ..."""
-    return (*names, *(f"{name} (t-{j})" for j in range(1, lags + 1) for name in names))
-
-
-def lagged(batch: Batch, lags: int) -> Batch:
-    """A batch of sequences as autoregressive models take it: the first ``lags`` steps of each have no row of their own.
-
-    Raises
-    ------
-    DataError
-        Sparse counts, or rows of which nobody knows where sequences begin.
-    """
-    if lags == 0:
-        return batch
-    if not isinstance(batch.x, np.ndarray) or batch.groups is None:
-        raise DataError(
-            f"{batch.name}: rows without sequences, but the likelihood takes the {lags} step(s) before each; say which "
-            "rows are of one sequence: as_source(data, groups=...), groups=[0, n] for one of n rows"
-        )
-    index, offsets = lagged_rows(batch.groups, lags)
-    weights = None if batch.weights is None else batch.weights[index]
-    names = None if batch.names is None else lagged_names(batch.names, lags)
-    return replace(batch, x=with_lags(batch.x, index, lags), weights=weights, groups=offsets, names=names)
 
 
 def spread(values: np.ndarray, offsets: np.ndarray, lags: int, alone: np.ndarray) -> np.ndarray:

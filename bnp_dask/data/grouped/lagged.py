@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.columns import Columns
-from bnp_dask.core.lags import lagged
+from bnp_dask.core.columns import Columns, lagged_names
 from bnp_dask.data.base import Reader, Source, columns_of
 from bnp_dask.data.grouped.offsets import GroupedSource
 from bnp_dask.data.identity import fingerprint_of
 from bnp_dask.errors import DataError
+from bnp_dask.kernels.numeric.lags import lagged_rows, with_lags
+
+
+def lagged(batch: Batch, lags: int) -> Batch:
+    """A batch of sequences as autoregressive models take it: the first ``lags`` steps of each have no row of their own.
+
+    Raises
+    ------
+    DataError
+        Sparse counts, or rows of which nobody knows where sequences begin.
+    """
+    if lags == 0:
+        return batch
+    if not isinstance(batch.x, np.ndarray) or batch.groups is None:
+        raise DataError(
+            f"{batch.name}: rows without sequences, but the likelihood takes the {lags} step(s) before each; say which "
+            "rows are of one sequence: as_source(data, groups=...), groups=[0, n] for one of n rows"
+        )
+    index, offsets = lagged_rows(batch.groups, lags)
+    weights = None if batch.weights is None else batch.weights[index]
+    names = None if batch.names is None else lagged_names(batch.names, lags)
+    return replace(batch, x=with_lags(batch.x, index, lags), weights=weights, groups=offsets, names=names)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,14 +111,14 @@ def taking_lags(source: Source, lags: int) -> Source:
     if lags == 0:
         return source
     if source.is_sparse:
-        raise DataError(f"{source.name}: sparse counts, but the likelihood takes the steps before each; needs dense rows")
+        raise DataError(
+            f"{source.name}: sparse counts, but the likelihood takes the steps before each; needs dense rows"
+        )
     if isinstance(source, GroupedSource) and isinstance(source.offsets, np.ndarray):
         longest = int(np.diff(source.offsets).max())
         if longest <= lags:
             raise DataError(
-                f"{source.name}: the longest sequence has {longest} row(s), and the first {lags} of each are those that "
-                f"the others follow from; needs a sequence of {lags + 1} rows at least"
+                f"{source.name}: the longest sequence has {longest} row(s), and the first {lags} of each are those "
+                f"that the others follow from; needs a sequence of {lags + 1} rows at least"
             )
     return LaggedSource(source, lags)
-
-
