@@ -139,9 +139,12 @@ class Columns:
     levels: tuple[Levels | None, ...] | None = field(default=None, metadata=OPTIONAL)
 
     @staticmethod
-    def of(names: Iterable[str]) -> Columns:
-        """Names for data without; DataError for names that are no text, empty, or there twice."""
-        listed = tuple(names)
+    def of(names: Iterable[str] | Mapping[int, str]) -> Columns:
+        """Names for data without; DataError for names that are no text, empty, or there twice.
+
+        A mapping from positions to names, such as gensim's ``Dictionary``, is read in the order of positions.
+        """
+        listed = tuple(names[i] for i in range(len(names))) if isinstance(names, Mapping) else tuple(names)
         wrong = [n for n in listed if not isinstance(n, str) or not n]
         if isinstance(names, str) or wrong or not listed:
             raise DataError(f"names={names!r}: needs the names of all columns in order, such as ['age', 'visits']")

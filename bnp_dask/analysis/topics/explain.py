@@ -162,7 +162,8 @@ def explain(posterior: Posterior, document: Any, n: int = 10, least: float = LEA
         shares, theta = found.shares(0, 1)[0], found.theta(0, 1)
         x: Any = batch.x
         column, count = np.asarray(x.indices, np.int64), np.asarray(x.data)
-        log_lik = posterior.model.observation.token_log_lik(posterior.observation, column)
+        observation: Any = posterior.model.observation
+        log_lik = observation.token_log_lik(posterior.observation, column)
         resp = resp_from_weights(log_lik + psi(theta))[0] if len(column) else np.zeros((0, posterior.n_clusters))
     tokens = count[:, None] * resp
     names = posterior.feature_names

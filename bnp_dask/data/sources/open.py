@@ -38,6 +38,7 @@ from bnp_dask.data.sources.npy import NpyFile, NpySource
 from bnp_dask.data.sources.parquet import ParquetSource, first_schema, parquet_files
 from bnp_dask.data.sources.parquet_counts import ParquetCountsSource, counts_shape
 from bnp_dask.data.sources.zarr_counts import ZarrCountsSource, open_zarr_counts
+from bnp_dask.data.sources.zarr_here import place_of_node
 from bnp_dask.data.sources.zarr_rows import ZarrArray, ZarrRowsSource, open_zarr, open_zarr_rows, store_facts
 from bnp_dask.data.text.options import TEXT_FORMATS
 from bnp_dask.errors import DataError
@@ -46,6 +47,7 @@ from bnp_dask.inputs.column_notation import ColumnGroup, Key, as_key
 from bnp_dask.inputs.levels import is_text
 from bnp_dask.inputs.protocols import lacking
 from bnp_dask.inputs.settings import one_of
+from bnp_dask.inputs.sparse_rows import counts_of_corpus, is_corpus
 
 Data = Any
 """Path or URL, NumPy array, scipy.sparse matrix, dask Array or DataFrame, pandas DataFrame, Arrow Table, or Source."""
@@ -76,11 +78,11 @@ def as_source(
     Parameters
     ----------
     data
-        Path or URL of a Zarr store, Parquet file or folder, .npy or .npz file, or of a small text file; a NumPy array
-        ``(n, D)``; a list of arrays ``(n_g, D)`` or DataFrames, one for each group (sequence, image); scipy.sparse
-        counts ``(n, V)``; a dask Array or DataFrame; a pandas DataFrame; an Arrow Table, or
-        whatever gives an Arrow C stream (polars, DuckDB); or a source,
-        which is returned as it is.
+        Path or URL of a Zarr store, Parquet file or folder, .npy or .npz file, or of a small text file; an open Zarr
+        array or group of a local folder; a NumPy array ``(n, D)``; a list of arrays ``(n_g, D)`` or DataFrames, one for
+        each group (sequence, image); scipy.sparse counts ``(n, V)``, or a list of documents of pairs (word, count), as
+        gensim has them; a dask Array or DataFrame; a pandas DataFrame; an Arrow Table, or whatever gives an Arrow C
+        stream (polars, DuckDB); or a source, which is returned as it is.
     batch_size
         Atoms per batch.  Default: as the data are chunked, or about 32 MB.
     weights
@@ -134,8 +136,10 @@ def as_source(
         The data cannot be read as rows of numbers or counts; says what was found and what to call.
     """
     one_of("on_bad_batch", on_bad_batch, ("raise", "skip"))
-    data = as_table(data)
+    data = place_of_node(as_table(data))
     wanted = columns if isinstance(columns, Columns) else check_names(columns, {"order": order})
+    if is_corpus(data):
+        data = counts_of_corpus(data, columns.n_features if isinstance(columns, Columns) else None)
     if batch_size is not None:
         check_batch_size(batch_size)
     location = Location.of(data, storage_options, "data") if isinstance(data, (str, os.PathLike)) else None
@@ -194,8 +198,6 @@ def _open_object(
     level_keys: Sequence[Key],
 ) -> Source:
     """Source of something in this process."""
-    if isinstance(data, zarr.Array | zarr.Group):
-        raise DataError("data is an open Zarr node, which workers cannot open; pass its path or URL")
     if is_dask(data):
         column, apart = _split_weights(rows.weights)
         _require_groups(rows.cut, keys, "dask collection")

@@ -1,0 +1,66 @@
+"""Data as other libraries hold them: open Zarr nodes, and gensim's corpora and dictionaries."""
+
+import numpy as np
+import pytest
+import zarr
+from scipy import sparse
+
+import bnp_dask as bnp
+from bnp_dask.errors import DataError
+
+CORPUS = [[(0, 2), (3, 1)], [], [(1, 1.5)]]
+WORDS = {1: "beta", 0: "alpha", 2: "gamma", 3: "delta"}
+
+
+def test_open_zarr_arrays_and_groups_are_read_by_their_place(tmp_path):
+    x = np.random.default_rng(0).normal(size=(12, 3))
+    node = zarr.create_array(tmp_path / "x.zarr", data=x, chunks=(5, 3))
+    source = bnp.as_source(node, batch_size=5)
+    assert source.describe() == bnp.as_source(tmp_path / "x.zarr", batch_size=5).describe()
+    np.testing.assert_array_equal(source.reader(1)().x, x[5:10])
+    inside = zarr.open_group(tmp_path / "all.zarr")
+    inside.create_array("deep", data=x)
+    np.testing.assert_array_equal(bnp.as_source(inside["deep"]).reader(0)().x, x)
+    bnp.ingest(x, tmp_path / "store.zarr", batch_size=4)
+    stored = bnp.as_source(zarr.open_group(tmp_path / "store.zarr", mode="r"), batch_size=4)
+    assert stored.n_batches == 3 and stored.n_atoms == 12
+    with pytest.raises(DataError, match="Zarr node in a MemoryStore, which workers cannot open; pass its path or URL"):
+        bnp.as_source(zarr.create_array({}, data=x))
+
+
+def test_documents_of_pairs_are_counts():
+    found = bnp.as_source(CORPUS).reader(0)().x
+    assert found.toarray().tolist() == [[2, 0, 0, 1], [0, 0, 0, 0], [0, 1.5, 0, 0]]
+    columns = bnp.Columns.of({**WORDS, 4: "epsilon"})
+    named = bnp.as_source(CORPUS, columns=columns)
+    assert named.n_features == 5 and named.columns.features == ("alpha", "beta", "gamma", "delta", "epsilon")
+
+
+def test_topics_of_a_corpus_have_the_words_of_its_dictionary():
+    counts = np.random.default_rng(0).poisson(2.0, (20, 4))
+    corpus = [[(v, int(n)) for v, n in enumerate(row) if n] for row in counts]
+    source = bnp.as_source(corpus, columns=bnp.Columns.of(WORDS))
+    settings = {"init": bnp.RandomExamples(2), "schedule": bnp.FullBatch(laps=200), "moves": ()}
+    posterior = bnp.train(bnp.Model(bnp.LDA(), bnp.Multinomial()), source, **settings).posterior
+    assert set(posterior.topics(4)[0].words) == set(WORDS.values())
+    by_corpus = bnp.predict(posterior, corpus[:3], soft=True)
+    np.testing.assert_array_equal(by_corpus, bnp.predict(posterior, sparse.csr_array(counts[:3]), soft=True))
+
+
+@pytest.mark.parametrize(
+    ("corpus", "text"),
+    [
+        ([[(0, 1)], [(1, 2, 3)]], r"document 1 holds \(1, 2, 3\); needs pairs"),
+        ([[(-1, 1)]], "whole numbers from 0"),
+        ([[("alpha", 1)]], "numbers of words"),
+        ([[(0, "many")]], "counts of the documents"),
+    ],
+)
+def test_other_lists_of_pairs_are_refused(corpus, text):
+    with pytest.raises(DataError, match=text):
+        bnp.as_source(corpus)
+
+
+def test_words_beyond_the_dictionary_are_refused():
+    with pytest.raises(DataError, match="has word 4, but there are 4 words"):
+        bnp.as_source([[(4, 1)]], columns=bnp.Columns.of(WORDS))
