@@ -21,11 +21,42 @@ def test_open_zarr_arrays_and_groups_are_read_by_their_place(tmp_path):
     inside = zarr.open_group(tmp_path / "all.zarr")
     inside.create_array("deep", data=x)
     np.testing.assert_array_equal(bnp.as_source(inside["deep"]).reader(0)().x, x)
-    bnp.ingest(x, tmp_path / "store.zarr", batch_size=4)
+    np.save(tmp_path / "x.npy", x)
+    bnp.ingest(tmp_path / "x.npy", tmp_path / "store.zarr", batch_size=4)
     stored = bnp.as_source(zarr.open_group(tmp_path / "store.zarr", mode="r"), batch_size=4)
     assert stored.n_batches == 3 and stored.n_atoms == 12
     with pytest.raises(DataError, match="Zarr node in a MemoryStore, which workers cannot open; pass its path or URL"):
         bnp.as_source(zarr.create_array({}, data=x))
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_each_csv_file_of_a_folder_is_a_recording(tmp_path, named):
+    rng = np.random.default_rng(0)
+    folder = tmp_path / "walks"
+    folder.mkdir()
+    parts = [rng.normal(size=(n, 2)) for n in (30, 12, 21)]
+    for g, x in enumerate(parts):
+        np.savetxt(folder / f"walk{g}.csv", x, delimiter=",", header="east,north" if named else "", comments="")
+    for data in (folder, str(folder / "*.csv")):
+        source = bnp.as_source(data)
+        assert source.n_groups == 3 and source.all_offsets().tolist() == [0, 30, 42, 63]
+        np.testing.assert_allclose(source.reader(0)().x, np.concatenate(parts))
+    assert (source.columns.features == ("east", "north")) if named else source.columns is None
+    settings = {"init": bnp.ContiguousBlocks(2), "schedule": bnp.FullBatch(laps=200)}
+    result = bnp.train(bnp.Model(bnp.FiniteHMM(), bnp.AutoRegressiveGaussian(lags=1)), folder, **settings)
+    assert bnp.predict(result.posterior, folder).shape == (63,)
+
+
+def test_patterns_without_files_and_unlike_files_are_refused(tmp_path):
+    with pytest.raises(DataError, match="no file fits this pattern"):
+        bnp.as_source(tmp_path / "*.csv")
+    (tmp_path / "a.csv").write_text("east,north\n1,2\n")
+    (tmp_path / "b.csv").write_text("1,2\n3,4\n")
+    with pytest.raises(DataError, match="b.csv does not name its columns, and .*a.csv does; all or none of them may"):
+        bnp.as_source(tmp_path)
+    (tmp_path / "notes.md").write_text("of another kind")
+    with pytest.raises(DataError, match="text"):
+        bnp.as_source(tmp_path)
 
 
 def test_documents_of_pairs_are_counts():

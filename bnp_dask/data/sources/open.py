@@ -28,6 +28,7 @@ from bnp_dask.data.grouped.ids import (
     table_groups,
 )
 from bnp_dask.data.grouped.offsets import GroupedSource
+from bnp_dask.data.grouped.recordings import recordings
 from bnp_dask.data.ingestion.formats import STREAMED, TEXT_TABLES, Stream, check_format, detect
 from bnp_dask.data.sources.arrays import ArraySource, check_small, open_npz, with_weights
 from bnp_dask.data.sources.arrow import as_table
@@ -78,11 +79,11 @@ def as_source(
     Parameters
     ----------
     data
-        Path or URL of a Zarr store, Parquet file or folder, .npy or .npz file, or of a small text file; an open Zarr
-        array or group of a local folder; a NumPy array ``(n, D)``; a list of arrays ``(n_g, D)`` or DataFrames, one for
-        each group (sequence, image); scipy.sparse counts ``(n, V)``, or a list of documents of pairs (word, count), as
-        gensim has them; a dask Array or DataFrame; a pandas DataFrame; an Arrow Table, or whatever gives an Arrow C
-        stream (polars, DuckDB); or a source, which is returned as it is.
+        Path or URL of a Zarr store, Parquet file or folder, .npy or .npz file, or of a small text file; a folder or
+        pattern of small CSV files, each a group; an open Zarr array or group of a local folder; a NumPy array
+        ``(n, D)``; a list of arrays ``(n_g, D)`` or DataFrames, one for each group (sequence, image); scipy.sparse
+        counts ``(n, V)``, or a list of documents of pairs (word, count), as gensim has them; a dask Array or DataFrame;
+        a pandas DataFrame; an Arrow Table, or whatever gives an Arrow C stream (polars, DuckDB); or a source.
     batch_size
         Atoms per batch.  Default: as the data are chunked, or about 32 MB.
     weights
@@ -136,7 +137,7 @@ def as_source(
         The data cannot be read as rows of numbers or counts; says what was found and what to call.
     """
     one_of("on_bad_batch", on_bad_batch, ("raise", "skip"))
-    data = place_of_node(as_table(data))
+    data = place_of_node(as_table(data if format is not None else recordings(data)))
     wanted = columns if isinstance(columns, Columns) else check_names(columns, {"order": order})
     if is_corpus(data):
         data = counts_of_corpus(data, columns.n_features if isinstance(columns, Columns) else None)
