@@ -16,6 +16,7 @@ from bnp_dask.analysis.arguments import require_posterior
 from bnp_dask.analysis.matching import open_for
 from bnp_dask.analysis.running import computing_as
 from bnp_dask.analysis.topics.documents import as_documents, check_documents, counts_words, find_topics, own_step
+from bnp_dask.analysis.topics.words import HEAD, listed
 from bnp_dask.core.columns import few
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs.arrays import plain
@@ -90,21 +91,14 @@ class Explanation(Sequence[TopicReason]):
         return pa.table({n: pa.array([row[i] for row in rows], kinds[i]) for i, n in enumerate(names)})
 
     def __str__(self) -> str:
-        cells = [_HEAD, *map(_cells, self.reasons)]
-        widths = [max(len(row[i]) for row in cells) for i in range(3)]
-        rows = ["  ".join([*(c.rjust(w) for c, w in zip(row[:3], widths, strict=True)), row[3]]) for row in cells]
-        rows.insert(1, "  ".join("-" * w for w in (*widths, 40)))
-        return "\n".join(rows)
+        return listed([_cells(one) for one in self.reasons])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{name}</th>" for name in _HEAD)
+        head = "".join(f"<th>{name}</th>" for name in HEAD)
         rows = ("".join(f"<td>{html.escape(cell)}</td>" for cell in _cells(one)) for one in self.reasons)
         return f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
-
-
-_HEAD = ("topic", "share", "tokens", "words")
 
 
 def _cells(one: TopicReason) -> tuple[str, str, str, str]:

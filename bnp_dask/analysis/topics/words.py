@@ -22,6 +22,9 @@ Ranking = Literal["probability", "lift", "relevance"]
 RELEVANCE = 0.6
 """Weight of log probability against log lift that people liked best (Sievert and Shirley 2014)."""
 
+HEAD = ("topic", "share", "tokens", "words")
+"""Columns of a list of topics."""
+
 LEAST_TOKENS = 5.0
 """Tokens of the corpus that a word needs to be listed by lift: the lift of a word seen once is the largest there is."""
 
@@ -233,12 +236,7 @@ class TopicList(Sequence[TopicLine]):
         return iter(self.lines)
 
     def __str__(self) -> str:
-        head = [("topic", "share", "tokens", "words")]
-        cells = head + [(str(t.id), f"{t.share:.2%}", _tokens(t), " ".join(t.words)) for t in self.lines]
-        widths = [max(len(row[i]) for row in cells) for i in range(3)]
-        rows = ["  ".join([*(c.rjust(w) for c, w in zip(row[:3], widths, strict=True)), row[3]]) for row in cells]
-        rows.insert(1, "  ".join("-" * w for w in (*widths, 40)))
-        return "\n".join(rows)
+        return listed([(str(t.id), f"{t.share:.2%}", _tokens(t), " ".join(t.words)) for t in self.lines])
 
     __repr__ = __str__
 
@@ -250,6 +248,15 @@ class TopicList(Sequence[TopicLine]):
         )
         head = "<tr><th>topic</th><th>share</th><th>tokens</th><th style='text-align:left'>words</th></tr>"
         return f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>"
+
+
+def listed(rows: Sequence[tuple[str, str, str, str]]) -> str:
+    """Lines of topic, share, tokens and words below one another."""
+    cells = [HEAD, *rows]
+    widths = [max(len(row[i]) for row in cells) for i in range(3)]
+    lines = ["  ".join([*(c.rjust(w) for c, w in zip(row[:3], widths, strict=True)), row[3]]) for row in cells]
+    lines.insert(1, "  ".join("-" * w for w in (*widths, 40)))
+    return "\n".join(lines)
 
 
 def _tokens(line: TopicLine) -> str:
