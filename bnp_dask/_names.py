@@ -79,6 +79,7 @@ VERBS: Group = MappingProxyType(
         "changes": "bnp_dask.training.growing.changes",
         "compare": "bnp_dask.reports.compare",
         "completion_score": "bnp_dask.analysis.score",
+        "explain": "bnp_dask.analysis.topics",
         "follow": "bnp_dask.training.growing.follow",
         "ingest": "bnp_dask.data",
         "impute": "bnp_dask.analysis.impute",

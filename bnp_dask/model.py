@@ -20,6 +20,7 @@ from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.survey import Survey
 from bnp_dask.core.topic_list import TopicList
 from bnp_dask.core.vocabulary import Words
+from bnp_dask.errors import SettingError
 from bnp_dask.inputs.protocols import as_a, require
 from bnp_dask.inputs.settings import flag, one_of
 from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
@@ -31,6 +32,7 @@ from bnp_dask.observation.base import (
     NamingObservation,
     Observation,
     QuadraticObservation,
+    lags_of,
 )
 from bnp_dask.observation.missing.entries import completed, marginalises
 from bnp_dask.structure.base import Structure, Trial, Visit
@@ -175,6 +177,11 @@ class Model:
         require("observation", self.observation, Observation, "Gaussian()")
         one_of("precision", self.precision, ("mixed", "double"))
         require_learning(self)
+        if self.lags and self.structure.has_shares:
+            raise SettingError(
+                f"{type(self.observation).__name__}(lags={self.lags}) takes steps out of sequences; "
+                f"{type(self.allocation).__name__} is about groups without order: use HDPHMM, FiniteHMM or a mixture"
+            )
         flag("reproducible", self.reproducible)
 
     @property
@@ -223,6 +230,11 @@ class Model:
     def marginalises(self) -> bool:
         """Whether NaN in dense rows is an entry that is missing, see :mod:`bnp_dask.observation.missing.entries`."""
         return marginalises(self.observation)
+
+    @property
+    def lags(self) -> int:
+        """Steps before each step that the likelihood takes out of plain sequences; 0 for most."""
+        return lags_of(self.observation)
 
     def lean(self, params: Any, n_atoms: int) -> Any:
         """Parameters of the likelihood as local steps on batches of at most so many atoms need them."""

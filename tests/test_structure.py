@@ -19,10 +19,12 @@ FACT = re.compile(r"\.(is_ordered|has_shares|is_tied|keeps_few)\b")
 
 FACTS = {
     # what users see differs: paths of states, shares of topics, completion of documents
+    "analysis/arguments.py": 1,
     "analysis/impute.py": 1,
     "analysis/predict.py": 4,
     "analysis/sample.py": 3,
     "analysis/score.py": 2,
+    "analysis/sequences/lags.py": 1,
     "analysis/sequences/states.py": 1,
     "analysis/topics/assign.py": 1,
     "analysis/topics/documents.py": 2,
@@ -31,7 +33,8 @@ FACTS = {
     "reports/run_page.py": 1,
     "training/growing/incoming/look.py": 1,
     "training/results.py": 1,
-    # data must say which rows belong together
+    # data must say which rows belong together, and which follow one another
+    "model.py": 1,
     "analysis/matching.py": 1,
     "initialize/base.py": 2,
     # where a run starts, and how a small one does

@@ -9,7 +9,7 @@ import numpy as np
 
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import flag, one_of, path_text, positive_number, shown, whole_number
-from bnp_dask.model import Posterior
+from bnp_dask.model import Model, Posterior
 
 EXAMPLES = {
     "init": "BregmanKMeans(25)",
@@ -54,3 +54,12 @@ def require_posterior(value: Any) -> Posterior:
         hint = ": pass result.posterior" if held else ", such as result.posterior, or what bnp_dask.load reads"
         raise SettingError(f"posterior is a {type(value).__name__}; needs a Posterior{hint}")
     return value
+
+
+def require_chains(model: Model, what: str) -> None:
+    """SettingError unless the model is a hidden Markov model."""
+    if not model.structure.is_ordered:
+        raise SettingError(
+            f"{what} is for hidden Markov models, whose steps follow one another; this is a "
+            f"{type(model.allocation).__name__}"
+        )

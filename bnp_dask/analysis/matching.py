@@ -64,7 +64,7 @@ def needs_groups(model: Model) -> bool:
 
 def _check_width(posterior: Posterior, source: Source) -> None:
     """Ask the likelihood before any data are read: a batch of no atoms has the width and kind of all others."""
-    shape = (0, source.n_features)
+    shape = (0, source.n_features * (1 + posterior.model.lags))
     x = sparse.csr_array(shape, dtype=np.float64) if source.is_sparse else np.empty(shape)
     posterior.model.observation.check(Batch(x, None, source.name))
 

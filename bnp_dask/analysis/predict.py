@@ -11,6 +11,7 @@ import numpy as np
 from bnp_dask.analysis.arguments import require_posterior
 from bnp_dask.analysis.matching import columns_for, open_for
 from bnp_dask.analysis.running import WINDOW, computing_as, runner_for
+from bnp_dask.analysis.sequences.lags import for_recorded
 from bnp_dask.analysis.sequences.states import name_steps, state_path
 from bnp_dask.analysis.topics.assign import assign_documents, n_shares
 from bnp_dask.core.batch import Batch
@@ -112,7 +113,8 @@ def predict(
         labels are those of atoms ``(n,)``, shares are those of groups.
 
         Hidden Markov models: labels are the most likely path of states of each sequence; ``soft`` and ``top`` are
-        those of single steps, given the whole sequence.  A Parquet output has the columns ``sequence`` (the id in the
+        those of single steps, given the whole sequence.  Of autoregressive models with ``lags``, the first steps of a
+        sequence have what the step after them has.  A Parquet output has the columns ``sequence`` (the id in the
         data, or the number of the sequence), ``step`` (from 0, in the order of the order column; it goes on through
         the blocks of a sequence that was cut), and ``state`` instead of ``label``.
 
@@ -190,10 +192,16 @@ class _Assign:
 def assign_batch(posterior: Posterior, batch: Batch, soft: bool = False, top: int | None = None) -> Outputs:
     """Labels, responsibilities or top responsibilities of a batch in memory, as named columns.
 
-    Never holds more than a tile of the ``(n, K)`` matrix unless ``soft`` asks for all of it.
+    Sequences of autoregressive models with ``lags`` are as they were recorded.  Never holds more than a tile of the
+    ``(n, K)`` matrix unless ``soft`` asks for all of it.
     """
     if posterior.model.structure.has_shares:
         return assign_documents(posterior, batch, soft, top)
+    return for_recorded(posterior, batch, lambda known, rows: _assigned(known, rows, soft, top))
+
+
+def _assigned(posterior: Posterior, batch: Batch, soft: bool, top: int | None) -> dict[str, np.ndarray]:
+    """Columns of rows as the likelihood takes them."""
     posterior.model.observation.check(batch)
     # responsibilities are asked for, not responsibilities times weights
     batch = replace(batch, weights=None)

@@ -46,7 +46,7 @@ def sample(posterior: Posterior, n: int, rng: Any = 0, *, length: int | None = N
         Trained clusters.
     n
         Atoms; steps of one sequence in a hidden Markov model; documents, or groups, in a topic model.  Sequences of
-        autoregressive models begin after a row of zeros; their rows are as they were recorded, ``(n, D)``.
+        autoregressive models begin after rows of zeros; their rows are as they were recorded, ``(n, D)``.
     rng
         As in :func:`bnp_dask.train`.
     length
@@ -118,10 +118,11 @@ def _sequence(posterior: Posterior, n: int, rng: np.random.Generator) -> Sample:
         place[t] = _choose(found.matrix[place[t - 1]], 1, rng)[0]
     if not isinstance(observation, DrawingSteps):
         return Sample(_atoms(posterior, place, rng), posterior.ids[place])
-    rows = np.zeros((n + 1, len(posterior.observation.B[0])))
+    before = max(posterior.model.lags, 1)
+    rows = np.zeros((n + before, len(posterior.observation.B[0])))
     for t, k in enumerate(place.tolist()):
-        rows[t + 1] = observation.draw_step(posterior.observation, k, rows[t], rng)
-    return Sample(rows[1:], posterior.ids[place])
+        rows[t + before] = observation.draw_step(posterior.observation, k, rows[t : t + before][::-1].ravel(), rng)
+    return Sample(rows[before:], posterior.ids[place])
 
 
 def _documents(posterior: Posterior, n: int, length: int, rng: np.random.Generator) -> Sample:

@@ -11,10 +11,12 @@ import numpy as np
 from bnp_dask.analysis.arguments import require_posterior
 from bnp_dask.analysis.matching import open_for
 from bnp_dask.analysis.running import computing_as, for_batches
+from bnp_dask.analysis.sequences.lags import density_of_recorded
 from bnp_dask.analysis.topics.completion import BatchScore, Completion, CompletionScore, combine_scores, complete_batch
 from bnp_dask.analysis.topics.documents import as_documents, prior_mass
 from bnp_dask.core.batch import Batch, check_weights
 from bnp_dask.data.base import Reader
+from bnp_dask.data.grouped.lagged import lagged
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.model import Model, Posterior
@@ -38,7 +40,8 @@ def score(
     is given to the prior predictive, so that the density integrates to one.
 
     For hidden Markov models it is the log density of whole sequences under expected transitions, per step; paths
-    through states that were never seen are left out.
+    through states that were never seen are left out.  Autoregressive models with ``lags`` condition on the first steps
+    of each sequence, which do not count.
 
     For topic models it is the document completion score, in nats per held-out token: the topics of each document are
     found from one part of its words, with E[phi_k] for the topics, and the other part is predicted by
@@ -86,7 +89,8 @@ def score_samples(
 ) -> np.ndarray:
     """Log likelihood of each atom under the posterior predictive, ``(n,)`` nats; see :func:`score`.
 
-    Topic models: completion of each document ``(G,)``, nats per held-out token; NaN where it cannot be split.
+    Topic models: completion of each document ``(G,)``, nats per held-out token; NaN where it cannot be split.  Steps of
+    sequences that the others are conditioned on have NaN.
     """
     source = open_for(require_posterior(posterior), data, batch_size)
     if posterior.model.structure.has_shares:
@@ -130,13 +134,18 @@ class _Complete:
 
 
 def density_of(posterior: Posterior, reader: Reader) -> np.ndarray:
-    """Task: log density of each atom of a batch, ``(n,)`` nats."""
-    return log_density(posterior, reader())
+    """Task: log density of each atom of a batch, ``(n,)`` nats; NaN of steps that the others are conditioned on."""
+    return density_of_recorded(posterior, reader(), log_density)
 
 
 def score_batch(posterior: Posterior, reader: Reader) -> tuple[float, float]:
     """Task: weighted sum of the log densities of a batch, and the sum of weights."""
-    batch = _counted(posterior.model, reader())
+    return score_of(posterior, lagged(reader(), posterior.model.lags))
+
+
+def score_of(posterior: Posterior, batch: Batch) -> tuple[float, float]:
+    """Weighted sum of the log densities of rows as the likelihood takes them, and the sum of weights."""
+    batch = _counted(posterior.model, batch)
     value = log_density(posterior, batch)
     return math.fsum(value if batch.weights is None else value * batch.weights), batch.total_weight
 

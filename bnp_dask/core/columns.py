@@ -139,9 +139,12 @@ class Columns:
     levels: tuple[Levels | None, ...] | None = field(default=None, metadata=OPTIONAL)
 
     @staticmethod
-    def of(names: Iterable[str]) -> Columns:
-        """Names for data without; DataError for names that are no text, empty, or there twice."""
-        listed = tuple(names)
+    def of(names: Iterable[str] | Mapping[int, str]) -> Columns:
+        """Names for data without; DataError for names that are no text, empty, or there twice.
+
+        A mapping from positions to names, such as gensim's ``Dictionary``, is read in the order of positions.
+        """
+        listed = tuple(names[i] for i in range(len(names))) if isinstance(names, Mapping) else tuple(names)
         wrong = [n for n in listed if not isinstance(n, str) or not n]
         if isinstance(names, str) or wrong or not listed:
             raise DataError(f"names={names!r}: needs the names of all columns in order, such as ['age', 'visits']")
@@ -199,11 +202,12 @@ class Columns:
             roles = replace(self.roles, weights=roles.weights)
         return replace(self, roles=roles, others=(*self.others, *self.roles.names))
 
-    def with_previous(self) -> Columns:
-        """Columns of rows ``[x_t, x_{t-1}]``, for autoregressive models; see :func:`bnp_dask.with_previous`."""
-        names = (*self.names, *(f"{name} (t-1)" for name in self.names))
-        levels = None if self.levels is None else self.levels * 2
-        return replace(self, names=names, kinds=self.kinds * 2, widths=self.widths * 2, levels=levels)
+    def with_previous(self, lags: int = 1) -> Columns:
+        """Columns of rows ``[x_t, x_{t-1}, ..., x_{t-lags}]``, for autoregressive models; see
+        :func:`bnp_dask.observation.with_previous`."""
+        names = lagged_names(self.names, lags)
+        levels = None if self.levels is None else self.levels * (1 + lags)
+        return replace(self, names=names, kinds=self.kinds * (1 + lags), widths=self.widths * (1 + lags), levels=levels)
 
     # -- held against other data ----------------------------------------------------------------------------------
     def positions(self, found: Columns, where: str) -> np.ndarray | None:
@@ -301,6 +305,11 @@ def feature_names(layout: Iterable[tuple[str, int]]) -> tuple[str, ...]:
     return tuple(
         n for name, width in layout for n in ([name] if width == 1 else [f"{name}[{i}]" for i in range(width)])
     )
+
+
+def lagged_names(names: Sequence[str], lags: int) -> tuple[str, ...]:
+    """Names of the columns of such rows: ``x``, then ``x (t-1)``, ``x (t-2)``, ..."""
+    return (*names, *(f"{name} (t-{j})" for j in range(1, lags + 1) for name in names))
 
 
 def few(names: Sequence[str], quoted: bool = True) -> str:

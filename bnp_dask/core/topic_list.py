@@ -6,6 +6,9 @@ import html
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+HEAD = ("topic", "share", "tokens", "words")
+"""Columns of a list of topics."""
+
 
 @dataclass(frozen=True, eq=False)
 class TopicLine:
@@ -33,12 +36,7 @@ class TopicList(Sequence[TopicLine]):
         return iter(self.lines)
 
     def __str__(self) -> str:
-        head = [("topic", "share", "tokens", "words")]
-        cells = head + [(str(t.id), f"{t.share:.2%}", _tokens(t), " ".join(t.words)) for t in self.lines]
-        widths = [max(len(row[i]) for row in cells) for i in range(3)]
-        rows = ["  ".join([*(c.rjust(w) for c, w in zip(row[:3], widths, strict=True)), row[3]]) for row in cells]
-        rows.insert(1, "  ".join("-" * w for w in (*widths, 40)))
-        return "\n".join(rows)
+        return listed([(str(t.id), f"{t.share:.2%}", _tokens(t), " ".join(t.words)) for t in self.lines])
 
     __repr__ = __str__
 
@@ -50,6 +48,15 @@ class TopicList(Sequence[TopicLine]):
         )
         head = "<tr><th>topic</th><th>share</th><th>tokens</th><th style='text-align:left'>words</th></tr>"
         return f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>"
+
+
+def listed(rows: Sequence[tuple[str, str, str, str]]) -> str:
+    """Lines of topic, share, tokens and words below one another."""
+    cells = [HEAD, *rows]
+    widths = [max(len(row[i]) for row in cells) for i in range(3)]
+    lines = ["  ".join([*(c.rjust(w) for c, w in zip(row[:3], widths, strict=True)), row[3]]) for row in cells]
+    lines.insert(1, "  ".join("-" * w for w in (*widths, 40)))
+    return "\n".join(lines)
 
 
 def _tokens(line: TopicLine) -> str:

@@ -42,7 +42,7 @@ from bnp_dask.observation import (
     Poisson,
     with_previous,
 )
-from bnp_dask.observation.base import Observation, level_keys
+from bnp_dask.observation.base import Observation, lags_of, level_keys
 from bnp_dask.observation.missing.entries import marginalises
 from bnp_dask.schedules import Schedule
 from bnp_dask.training.defaults import default_init
@@ -80,7 +80,7 @@ class SequenceModel(BaseEstimator):
     observation
         What a state generates: ``"gaussian"`` (full covariance), ``"diag_gaussian"``, ``"bernoulli"``,
         ``"categorical"``, ``"poisson"``, ``"autoregressive"`` (each row follows from the row before), or an observation
-        model with the prior you choose.
+        model with the prior you choose, such as ``AutoRegressiveGaussian(lags=2)``.
         Rows are given as they were recorded, also for autoregressive models.
     n_states
         None: a sticky HDP-HMM, which learns the number of states by births, merges and deletes.  A number: a finite
@@ -251,7 +251,8 @@ class SequenceModel(BaseEstimator):
 
         A list of sequences gives a list of vectors, one for each.
 
-        In autoregressive models the first row of a sequence has nothing before it: it is given the state of the second.
+        In autoregressive models the first row of a sequence has nothing before it: it is given the state of the second;
+        with ``lags=L`` the first L rows that of the next.
         """
         check_is_fitted(self)
         rows, offsets = self._rows(X, lengths, reset=False)
@@ -317,8 +318,9 @@ class SequenceModel(BaseEstimator):
         return out
 
     def _is_lagged(self) -> bool:
+        """Whether rows with the row before are made here: a model that has ``lags`` takes them out of plain data."""
         named = OBSERVATIONS.get(self.observation) if isinstance(self.observation, str) else type(self.observation)
-        return named is AutoRegressiveGaussian
+        return named is AutoRegressiveGaussian and lags_of(self.observation) == 0
 
     def _source(self, rows: np.ndarray, offsets: np.ndarray) -> Source:
         observation = self._observation()

@@ -170,3 +170,44 @@ def _check_lists(x: Any, name: str) -> None:
             raise DataError(f"{name}: row {row} has {len(columns)} columns and {len(values)} values. {ADVICE}")
         if len(columns) and (min(columns) < 0 or max(columns) >= x.shape[1]):
             raise DataError(f"{name}: row {row} has columns beyond the {x.shape[1]} of the matrix. {ADVICE}")
+
+
+def is_corpus(value: Any) -> bool:
+    """Whether this is a list of documents, each a list of pairs ``(word, count)``, as gensim has them."""
+    if not isinstance(value, list) or not all(isinstance(one, list) for one in value):
+        return False
+    pairs = next((one for one in value if one), None)
+    return pairs is not None and isinstance(pairs[0], tuple) and len(pairs[0]) == 2
+
+
+def counts_of_corpus(corpus: list[list[tuple[int, float]]], width: int | None = None) -> sparse.csr_array:
+    """Counts ``(n, V)`` of documents that are lists of pairs ``(word, count)``.
+
+    ``width`` is the number V of words, where it is known; else the largest number of a word tells it.
+
+    Raises
+    ------
+    DataError
+        A document holds anything but pairs of a number of a word, from 0, and a count.
+    """
+    ids: list[Any] = []
+    counts: list[Any] = []
+    for d, document in enumerate(corpus):
+        for pair in document:
+            if not isinstance(pair, tuple) or len(pair) != 2:
+                raise DataError(
+                    f"document {d} holds {pair!r}; needs pairs (word, count), as gensim's doc2bow gives them"
+                )
+            ids.append(pair[0])
+            counts.append(pair[1])
+    columns, values = plain(ids, "numbers of words"), plain(counts, "counts")
+    if len(columns) and (columns.dtype.kind not in "iu" or columns.min() < 0):
+        wrong = ids[0] if columns.dtype.kind not in "iu" else int(columns.min())
+        raise DataError(f"numbers of words hold {wrong!r}; needs whole numbers from 0")
+    require_real(values.dtype, "counts of the documents")
+    most = int(columns.max(initial=-1)) + 1
+    if width is not None and most > width:
+        raise DataError(f"a document has word {most - 1}, but there are {width} words")
+    indptr = np.concatenate([[0], np.cumsum([len(document) for document in corpus])])
+    shape = (len(corpus), most if width is None else width)
+    return sparse.csr_array((values.astype(np.float64), columns.astype(np.int64), indptr), shape=shape)

@@ -1,14 +1,15 @@
-"""Autoregressive Gaussian with a matrix-Normal-Wishart prior: each step of a sequence follows from the one before.
+"""Autoregressive Gaussian with a matrix-Normal-Wishart prior: each step of a sequence follows from those before.
 
-A row of a batch is ``[x_t, x_{t-1}]``, so it can be looked at alone like every other atom: sampled, sorted out,
-shared among workers.  :func:`with_previous` makes such rows of sequences.  The first step of a sequence has none
-before it; it is what the rest is conditioned on, and no row of its own.
+A row of a batch is ``[x_t, x_{t-1}, ..., x_{t-L}]``, so it can be looked at alone like every other atom: sampled,
+sorted out, shared among workers.  With ``lags=L`` such rows are made of plain sequences where data are opened; without,
+data are rows ``[x_t, x_{t-1}]``, as :func:`with_previous` makes them.  The first L steps of a sequence have too few
+before them; the rest is conditioned on them, and they are no rows of their own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Self
 
@@ -16,12 +17,13 @@ import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.bulk import bulk_of
+from bnp_dask.core.columns import OPTIONAL, lagged_names
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.survey import Survey
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs.arrays import real_setting
-from bnp_dask.inputs.settings import MOST_MASS, shown
+from bnp_dask.inputs.settings import MOST_MASS, hold, shown, whole_number
 from bnp_dask.kernels.gaussian.quadratic import (
     moment_sums,
     n_packed,
@@ -34,6 +36,7 @@ from bnp_dask.kernels.gaussian.quadratic import (
 from bnp_dask.kernels.mixture.resp import Resp
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.kernels.numeric.fixed_order import is_fixed
+from bnp_dask.kernels.numeric.lags import lagged_rows, with_lags
 from bnp_dask.observation import wishart
 from bnp_dask.observation.interface.describing import Axis, Estimate, Estimates, Names, each, vector
 from bnp_dask.observation.interface.drawing import student_draws
@@ -41,7 +44,13 @@ from bnp_dask.observation.interface.equality import compared_by_settings
 from bnp_dask.observation.priors import LOG_2PI, check_dense, default_variance, known, width
 from bnp_dask.observation.ranges import LARGEST, require_scale, require_spread
 
-HOW = "rows are [x_t, x_(t-1)]; make them of sequences with bnp_dask.observation.with_previous(x, offsets)"
+HOW = (
+    "rows are [x_t, x_(t-1)]; give plain sequences to AutoRegressiveGaussian(lags=1), or make such rows with "
+    "bnp_dask.observation.with_previous(x, offsets)"
+)
+
+MOST_LAGS = 1000
+"""Steps before each at most: the statistics of a cluster grow with their square."""
 
 
 @register
@@ -54,13 +63,13 @@ class MatrixNormalWishart:
     nu, B
         Degrees of freedom ``(K,)`` and scale matrix ``(K, D, D)`` of Lam.
     M, V
-        Mean ``(K, D, D)`` of A and precision of its columns ``(K, D, D)``.
+        Mean ``(K, D, L D)`` of A and precision of its columns ``(K, L D, L D)``.
     shift
-        ``M`` minus the prior's, ``(K, D, D)``.
+        ``M`` minus the prior's, ``(K, D, L D)``.
     log_det, log_det_v
         ``log|B|`` and ``log|V|``, ``(K,)``.
     theta
-        Coefficients of ``[1, z_i z_j (i <= j)]`` of ``z = [x - M_prior p, p]``, ``(K, 1 + D (2 D + 1))``.
+        Coefficients of ``[1, z_i z_j (i <= j)]`` of ``z = [x - M_prior p, p]``, ``(K, 1 + P)``.
     whiten
         Clusters whose log likelihoods are computed by whitening, because ``theta`` would lose digits, ``(K,)``.
     spread
@@ -83,7 +92,7 @@ class MatrixNormalWishart:
 @compared_by_settings
 @dataclass(frozen=True, eq=False)
 class AutoRegressiveGaussian:
-    """Gaussian about a linear function of the step before: x_t ~ Normal(A x_{t-1}, Lam^-1).
+    """Gaussian about a linear function of the steps before: x_t ~ Normal(A p_t, Lam^-1), p_t = [x_{t-1}, ..., x_{t-L}].
 
     Lam ~ Wishart(nu, B^-1), A | Lam ~ MatrixNormal(M, row covariance Lam^-1, column precision V).
 
@@ -96,25 +105,51 @@ class AutoRegressiveGaussian:
         units.  Default: diagonal, E[covariance] = B / (nu - D - 1) is a tenth of the variance of
         the data's bulk (see :func:`bnp_dask.core.bulk.bulk_of`).
     M
-        Prior mean of A: a number (times the identity) or ``(D, D)``.  Default 1: steps stay where they were.
+        Prior mean of A: a number (times the identity, of x_{t-1}) or ``(D, L D)``.  Default 1: steps stay where they
+        were.
     V
-        Precision of A's columns, as ``B``; squared data units.  Default: diagonal, a tenth of that variance,
-        so that entries of A are expected within about 1 of M where features have one scale.
+        Precision of A's columns, as ``B`` but L D wide; squared data units.  Default: diagonal, a tenth of that
+        variance, so that entries of A are expected within about 1 of M where features have one scale.
+    lags
+        Number of steps L that each follows from, >= 1; data are then plain sequences ``(n, D)`` everywhere: in
+        training, predict, score, job files, pages.  None: L = 1, and data are rows ``[x_t, x_{t-1}]`` already.
 
     Notes
     -----
-    Rows of a batch are ``[x_t, x_{t-1}]``, 2 D columns (see :func:`with_previous`), so any allocation model takes it.
-    In a batch with sequences, a row's second half is checked to be the first half of the row before.
+    Rows of a batch are ``[x_t, p_t]``, (1 + L) D columns, so any allocation model of single atoms takes it.  In a batch
+    with sequences, the steps before of each row are checked to be those of the row before.  The first L steps of each
+    sequence are conditioned on: they are in no objective and no score, and ``predict`` gives them the state of the step
+    after them.
 
     References
     ----------
-    Thesis 6.6.3; Fox et al. 2011.  Statistic ``zz``: the sum of r z z', packed, with z = [x - M p, p], p = x_{t-1}.
+    Thesis 6.6.3; Fox et al. 2011.  Statistic ``zz``: the sum of r z z', packed, with z = [x - M p, p].
+
+    Examples
+    --------
+    >>> import numpy as np, bnp_dask as bnp
+    >>> walk = np.cumsum(np.random.default_rng(0).normal(size=(60, 1)), axis=0)
+    >>> model = bnp.Model(bnp.FiniteHMM(), bnp.AutoRegressiveGaussian(lags=2))
+    >>> source = bnp.as_source(walk, groups=[0, 60])
+    >>> result = bnp.train(model, source, init=bnp.ContiguousBlocks(2), schedule=bnp.FullBatch(laps=100))
+    >>> bnp.predict(result.posterior, source).shape
+    (60,)
     """
 
     nu: float | None = None
     B: np.ndarray | float | None = None
     M: np.ndarray | float | None = None
     V: np.ndarray | float | None = None
+    lags: int | None = field(default=None, metadata=OPTIONAL)
+
+    def __post_init__(self) -> None:
+        if self.lags is not None:
+            hold(self, "lags", whole_number("lags", self.lags, 1, MOST_LAGS, "None, or a whole number of steps"))
+
+    @property
+    def _n_parts(self) -> int:
+        """Steps in a row: the step itself and those before it."""
+        return 1 + (self.lags or 1)
 
     @property
     def fields(self) -> Mapping[str, Field]:
@@ -122,37 +157,39 @@ class AutoRegressiveGaussian:
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        return {"packed": n_packed(2 * len(known("B", self.B)))}
+        return {"packed": n_packed(self._n_parts * len(known("B", self.B)))}
 
     def with_prior(self, survey: Survey) -> Self:
-        if survey.n_features % 2:
+        if survey.n_features % self._n_parts:
             raise DataError(f"{survey.name}: {survey.n_features} columns, an odd number; {HOW}")
-        d = survey.n_features // 2
+        d, lags = survey.n_features // self._n_parts, self._n_parts - 1
         require_spread(survey)
         nu = wishart.degrees_of_freedom(self.nu, d)
         now = survey.features(np.arange(d))
         bulk = bulk_of(now)
         scale = wishart.default_scale(default_variance(bulk), nu) if self.B is None else _scale("B", self.B, d)
-        precision = np.diag(default_variance(bulk)) if self.V is None else _scale("V", self.V, d)
-        mean = _mean(1.0 if self.M is None else self.M, d)
+        usual = np.diag(np.tile(default_variance(bulk), lags))
+        precision = usual if self.V is None else _scale("V", self.V, lags * d)
+        mean = _mean(1.0 if self.M is None else self.M, d, lags)
         most = np.maximum(np.abs(survey.minimum), np.abs(survey.maximum))
         residual = np.minimum(most[:d] + matmul(np.abs(mean), most[d:]), 2 * LARGEST)
         require_scale("B", scale.diagonal(), replace(now, minimum=-residual, maximum=residual), 0.0)
-        require_scale("V", precision.diagonal(), replace(now, minimum=-most[d:], maximum=most[d:]), 0.0)
+        before = survey.features(np.tile(np.arange(d), lags))
+        require_scale("V", precision.diagonal(), replace(before, minimum=-most[d:], maximum=most[d:]), 0.0)
         return replace(self, nu=nu, B=scale, M=mean, V=precision)
 
     def check(self, batch: Batch) -> None:
         features = width("B", self.B)
-        check_dense(self, batch, None if features is None else 2 * features, 0.0, self._reach())
-        if batch.n_features % 2:
+        check_dense(self, batch, None if features is None else self._n_parts * features, 0.0, self._reach())
+        if batch.n_features % self._n_parts:
             raise DataError(f"{batch.name}: {batch.n_features} columns, an odd number; {HOW}")
         if batch.groups is None or batch.n_atoms < 2:
             return
-        d = batch.n_features // 2
+        d = batch.n_features // self._n_parts
         follows = np.ones(batch.n_atoms, np.bool_)
         follows[0] = False
         follows[batch.groups[batch.groups < batch.n_atoms]] = False
-        wrong = follows[1:] & (batch.x[1:, d:] != batch.x[:-1, :d]).any(axis=1)
+        wrong = follows[1:] & (batch.x[1:, d:] != batch.x[:-1, :-d]).any(axis=1)
         if wrong.any():
             row = int(np.argmax(wrong)) + 1
             raise DataError(
@@ -160,7 +197,7 @@ class AutoRegressiveGaussian:
             )
 
     def _reach(self) -> np.ndarray | None:
-        """Squared size, ``(2 D,)``, from which a row's quadratic forms may become too large; None without a prior."""
+        """Squared size, ``((1 + L) D,)``, from which a row's quadratic forms may be too large; None without a prior."""
         if self.B is None or self.V is None or self.M is None or np.ndim(self.M) != 2:
             return None
         scale, steps = np.diagonal(known("B", self.B)), known("M", self.M)
@@ -172,7 +209,7 @@ class AutoRegressiveGaussian:
         return {"zz": moment_sums(self._residuals(batch.x), None, resp)[1]}
 
     def _residuals(self, x: np.ndarray) -> np.ndarray:
-        """``[x - M_prior p, p]``, ``(n, 2 D)``."""
+        """``[x - M_prior p, p]``, ``(n, (1 + L) D)``."""
         mean = known("M", self.M)
         d = len(mean)
         z = np.array(x)
@@ -183,7 +220,7 @@ class AutoRegressiveGaussian:
         prior = known("B", self.B)
         d = len(prior)
         name = type(self).__name__
-        sums = unpack(summary["zz"], 2 * d)
+        sums = unpack(summary["zz"], self._n_parts * d)
         nu = float(known("nu", self.nu)) + summary["N"]
         precision = sums[:, d:, d:] + known("V", self.V)
         precision, root_v, log_det_v = wishart.factor(precision, summary.ids, name)
@@ -211,7 +248,7 @@ class AutoRegressiveGaussian:
         d = params.B.shape[1]
         drawn = wishart.draw_precisions(params.B, params.nu, rng)
         columns = np.array([wishart.root(v) for v in params.V]).reshape(params.V.shape)
-        noise = matmul(drawn.half.transpose(0, 2, 1), matmul(rng.standard_normal(params.V.shape), columns))
+        noise = matmul(drawn.half.transpose(0, 2, 1), matmul(rng.standard_normal(params.shift.shape), columns))
         shift, nothing = params.shift + noise, np.zeros_like(params.V)
         level = -0.5 * (drawn.log_det + d * LOG_2PI)
         held = np.maximum(params.nu - float(known("nu", self.nu)), 1.0)
@@ -258,7 +295,7 @@ class AutoRegressiveGaussian:
         wishart_part = wishart.wishart_kl(params.nu, params.log_det, nu, prior, quadratic_coefficients(lam))
         inverse = np.array([matmul(r.T, r) for r in map(wishart.root, params.V)]).reshape(params.V.shape)
         log_ratio = params.log_det_v - self._prior_log_det(precision)
-        spread = np.einsum("kij,ij->k", inverse, precision) - d
+        spread = np.einsum("kij,ij->k", inverse, precision) - len(precision)
         return wishart_part + 0.5 * d * (log_ratio + spread) + self._pull(params, lam)
 
     def _prior_log_det(self, precision: np.ndarray) -> float:
@@ -290,7 +327,9 @@ class AutoRegressiveGaussian:
 
     def estimates(self, params: MatrixNormalWishart, names: Names) -> Estimates:
         d = params.B.shape[1]
-        now, before = (None, None) if names is None else (names[:d], names[d:])
+        # of plain sequences the names are those of a step
+        rows = lagged_names(names, self._n_parts - 1) if names is not None and len(names) == d else names
+        now, before = (None, None) if rows is None else (rows[:d], rows[d:])
         coefficients = Estimate((Axis("feature", now), Axis("lagged", before)), lambda: params.M)
         square = (Axis("feature", now), Axis("feature", now))
         noise = Estimate(square, lambda: wishart.expected_covariance(params.B, params.nu))
@@ -298,9 +337,12 @@ class AutoRegressiveGaussian:
 
     def describe(self, params: MatrixNormalWishart, k: int, names: Names) -> str:
         noise = wishart.expected_variance(params.B[k : k + 1], params.nu[k : k + 1])[0]
-        size = np.abs(np.linalg.eigvals(params.M[k])).max()
+        mean = params.M[k]
+        # eigenvalues of the matrix that takes [x_{t-1}, ..., x_{t-L}] one step further
+        size = np.abs(np.linalg.eigvals(np.vstack([mean, np.eye(mean.shape[1])[: -len(mean)]]))).max()
         text = vector(np.sqrt(noise), None if names is None else names[: len(noise)])
-        return f"follows the row before, eigenvalues up to {size:.3g}; sd of noise {text}"
+        rows = "row" if self._n_parts == 2 else f"{self._n_parts - 1} rows"
+        return f"follows the {rows} before, eigenvalues up to {size:.3g}; sd of noise {text}"
 
     def log_predictive(self, params: MatrixNormalWishart, batch: Batch) -> np.ndarray:
         """Student t with nu - D + 1 degrees of freedom, wider where the step before is far out."""
@@ -323,14 +365,14 @@ def _scale(name: str, value: np.ndarray | float, n_features: int) -> np.ndarray:
         raise SettingError(str(error) if name == "B" else f"{name} in place of B: {error}") from None
 
 
-def _mean(value: np.ndarray | float, n_features: int) -> np.ndarray:
-    """The setting ``M``, a number or ``(D, D)``, as a matrix."""
-    array = real_setting("M", value)
-    if array.shape not in ((), (n_features, n_features)) or np.abs(array).max(initial=0.0) > MOST_MASS:
+def _mean(value: np.ndarray | float, n_features: int, lags: int) -> np.ndarray:
+    """The setting ``M``, a number or ``(D, L D)``, as a matrix."""
+    array, width = real_setting("M", value), lags * n_features
+    if array.shape not in ((), (n_features, width)) or np.abs(array).max(initial=0.0) > MOST_MASS:
         raise SettingError(
-            f"M={shown(value)}: needs a number, or shape ({n_features}, {n_features}), of sizes up to {MOST_MASS:g}"
+            f"M={shown(value)}: needs a number, or shape ({n_features}, {width}), of sizes up to {MOST_MASS:g}"
         )
-    return array * np.eye(n_features) if array.ndim == 0 else np.ascontiguousarray(array)
+    return array * np.eye(n_features, width) if array.ndim == 0 else np.ascontiguousarray(array)
 
 
 def _expected(params: MatrixNormalWishart) -> np.ndarray:
@@ -340,7 +382,7 @@ def _expected(params: MatrixNormalWishart) -> np.ndarray:
 
 
 def _precision(lam: np.ndarray, shift: np.ndarray, spread: np.ndarray) -> np.ndarray:
-    """Matrix of the quadratic form in z, ``(K, 2 D, 2 D)``: ``(e - S p)' Lam (e - S p) + p' spread p``."""
+    """Matrix of the quadratic form in z, ``(K, (1 + L) D, (1 + L) D)``: ``(e - S p)' Lam (e - S p) + p' spread p``."""
     cross = matmul(-lam, shift)
     last = spread - matmul(shift.transpose(0, 2, 1), cross)
     upper = np.concatenate([lam, cross], axis=2)
@@ -351,8 +393,8 @@ def _theta(lam: np.ndarray, shift: np.ndarray, spread: np.ndarray, level: np.nda
     return np.concatenate([level[:, None], quadratic_coefficients(_precision(lam, shift, spread))], axis=1)
 
 
-def with_previous(x: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rows ``[x_t, x_{t-1}]`` of sequences, for :class:`AutoRegressiveGaussian`.
+def with_previous(x: np.ndarray, offsets: np.ndarray, lags: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Rows ``[x_t, x_{t-1}, ..., x_{t-lags}]`` of sequences, for :class:`AutoRegressiveGaussian` without ``lags``.
 
     Parameters
     ----------
@@ -360,16 +402,15 @@ def with_previous(x: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.nd
         Rows of all sequences in order, ``(n, D)``.
     offsets
         Rows of each sequence, ``(G + 1,)``.
+    lags
+        Steps before each.
 
     Returns
     -------
     rows, offsets
-        ``(n', 2 D)`` and the offsets of the same sequences in them.  The first row of each sequence is left out, for
-        nothing comes before it; sequences of one row become empty.
+        ``(n', (1 + lags) D)`` and the offsets of the same sequences in them.  The first rows of each sequence are left
+        out, for too few come before them; sequences of ``lags`` rows or fewer become empty.
     """
-    x, offsets = np.asarray(x, np.float64), np.asarray(offsets, np.int64)
-    later = np.ones(len(x), np.bool_)
-    later[offsets[:-1][np.diff(offsets) > 0]] = False
-    index = np.flatnonzero(later)
-    lengths = np.maximum(np.diff(offsets) - 1, 0)
-    return np.hstack([x[index], x[index - 1]]), np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    x = np.asarray(x, np.float64)
+    index, kept = lagged_rows(np.asarray(offsets, np.int64), lags)
+    return with_lags(x, index, lags), kept

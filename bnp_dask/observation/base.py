@@ -144,6 +144,24 @@ def level_keys(observation: object) -> tuple[Key, ...]:
 
 
 @runtime_checkable
+class LaggedObservation(Protocol):
+    """An observation model of sequences that may take the steps before each step out of plain data.
+
+    Its batches have rows ``[x_t, x_{t-1}, ..., x_{t-lags}]``; see :mod:`bnp_dask.kernels.numeric.lags`.
+    """
+
+    @property
+    def lags(self) -> int | None:
+        """Steps before each that a row holds; None where data are given as such rows."""
+        ...
+
+
+def lags_of(observation: object) -> int:
+    """Steps before each step that are to be taken out of plain sequences; 0 where data are taken as they are."""
+    return (observation.lags or 0) if isinstance(observation, LaggedObservation) else 0
+
+
+@runtime_checkable
 class ChoosingObservation(Protocol):
     """An observation model that may be about some columns of a table only."""
 

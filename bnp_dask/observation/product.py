@@ -20,7 +20,7 @@ from bnp_dask.inputs.column_notation import ColumnGroup, Key, as_key, is_positio
 from bnp_dask.inputs.protocols import as_a, require
 from bnp_dask.inputs.settings import hold, one_of, shown, whole_number
 from bnp_dask.kernels.mixture.resp import Resp
-from bnp_dask.observation.base import LOG_BASE, NamingObservation, Observation, level_keys
+from bnp_dask.observation.base import LOG_BASE, NamingObservation, Observation, lags_of, level_keys
 from bnp_dask.observation.checks import check_width
 from bnp_dask.observation.interface.describing import Axis, Estimates, Names, describe_cluster, estimates_of
 from bnp_dask.observation.interface.drawing import DrawingObservation, SampledObservation
@@ -394,4 +394,9 @@ def _checked_pair(pair: Any) -> tuple[Key, Observation]:
         raise SettingError(f"groups: {shown(pair)} is no pair of columns and an observation model")
     columns, part = pair
     require("groups", part, Observation, '{"0:3": Gaussian()}')
+    if lags_of(part):
+        raise SettingError(
+            f"columns {shown(columns)}: {type(part).__name__}(lags={lags_of(part)}) takes the steps before each for a "
+            "whole model, not for some columns; use it by itself, or give rows [x_t, x_(t-1)] to one without lags"
+        )
     return as_key(columns), part

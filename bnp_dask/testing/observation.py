@@ -21,8 +21,8 @@ from bnp_dask.observation.base import LOG_BASE, EvidenceObservation, LeanObserva
 from bnp_dask.observation.interface.describing import DescribedObservation
 from bnp_dask.testing.parts import assert_close, assert_stationary_maximum, leaves, random_resp, sparse_resp, survey_of
 
-SWITCHES = (".missing", ".fractional", ".others")
-"""Settings that are no numbers: None is off."""
+SWITCHES = (".missing", ".fractional", ".others", ".lags")
+"""Settings that data do not tell: None is off."""
 
 
 class ObservationSuite:

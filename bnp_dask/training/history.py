@@ -13,6 +13,7 @@ from bnp_dask.errors import SettingError
 
 if TYPE_CHECKING:
     import pandas
+    import xarray
 
 
 class History(Sequence[Mapping[str, Any]]):
@@ -78,6 +79,15 @@ class History(Sequence[Mapping[str, Any]]):
         except ImportError as error:
             raise SettingError("to_pandas needs pandas: pip install 'bnp-dask[dataframe]'") from error
         return pandas.DataFrame([dict(row) for row in self._rows], columns=self.columns)
+
+    def to_xarray(self) -> xarray.Dataset:
+        """Columns of numbers, NaN for rows that have none, along the dimension ``row``."""
+        try:
+            import xarray
+        except ImportError as error:
+            raise SettingError("to_xarray needs xarray: pip install 'bnp-dask[xarray]'") from error
+        found = {name: self[name] for name in self.columns}
+        return xarray.Dataset({name: ("row", value) for name, value in found.items() if value.dtype.kind in "biuf"})
 
     def to_json(self) -> str:
         """The history as JSON lines: one object per step, numbers in full precision."""

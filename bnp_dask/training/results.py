@@ -182,6 +182,23 @@ class TrainResult:
         # a notebook asks for it; plain sessions do not pay for building tables
         return str(method("result_html")(self))
 
+    def to_datatree(self) -> xarray.DataTree:
+        """The run as labelled arrays, in groups, as xarray and ArviZ keep them; ``to_netcdf`` and ``to_zarr`` write it.
+
+        ``clusters`` is :meth:`Posterior.to_xarray`, ``history`` the numbers of each step; a run with ``Gibbs()`` has
+        its draws as ``posterior``, with the dimensions that ArviZ asks for.  Whether the run converged, why it stopped
+        and how long it took are attributes.
+        """
+        try:
+            import xarray
+        except ImportError as error:
+            raise SettingError("to_datatree needs xarray: pip install 'bnp-dask[xarray]'") from error
+        groups = {"clusters": self.posterior.to_xarray(), "history": self.history.to_xarray()}
+        if self.draws is not None:
+            groups["posterior"] = self.draws.to_xarray()
+        facts = {"converged": int(self.converged), "reason": self.reason, "seconds": self.seconds}
+        return xarray.DataTree.from_dict({"/": xarray.Dataset(attrs=facts), **groups})
+
 
 def with_names(result: TrainResult, words: Words | None, columns: Columns | None) -> TrainResult:
     """The result with names of words and columns."""

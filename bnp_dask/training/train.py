@@ -15,6 +15,7 @@ from distributed import Client
 from bnp_dask.analysis.arguments import check_run, listed
 from bnp_dask.analysis.matching import words_of
 from bnp_dask.data.base import columns_of
+from bnp_dask.data.grouped.lagged import taking_lags
 from bnp_dask.data.identity import opened_as
 from bnp_dask.data.sources.missing import opened
 from bnp_dask.errors import DataError
@@ -185,6 +186,7 @@ def train(
     before = None if begun is None else begun.columns()
     source = opened(data, model.marginalises, batch_size, weights, before, on_bad_batch, *read_as(model.observation))
     words, columns = words_of(source), columns_of(source) if before is None else before
+    source = taking_lags(source, model.lags)
     named = model.with_columns(None if columns is None else columns.features)
     seed = seed_of(rng) if rng is not None or begun is None else begun.seed()
     place, skips = opened_as(data, source, batch_size, weights), on_bad_batch == "skip"
@@ -199,7 +201,7 @@ def train(
             compare_data(memo, found)
             plan.require_surveyed(found.source, found.survey)
             init = start_of(schedule, model, found.survey) if init is None else init
-            known = facts_for_priors(memo, found.survey, columns)
+            known = facts_for_priors(memo, found.survey, columns_of(source) if model.lags else columns)
             ready = named.with_prior(known, learns_by_default(memo, schedule))
             shelf = memo.shared if isinstance(memo, RunStore) else None
             facts, gathered = (found.source, found.survey, executor, memo), room // 4 if store is None else room

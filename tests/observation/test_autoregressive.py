@@ -34,6 +34,43 @@ class TestAutoRegressiveGaussian(ObservationSuite):
         return stats.multivariate_normal(np.zeros(D), cov).logpdf(x[:, :D] - x[:, D:] @ a.T)
 
 
+class TestThreeLags(ObservationSuite):
+    n_draws = 400
+
+    def model(self):
+        return AutoRegressiveGaussian(nu=5.5, M=0.8, lags=3)
+
+    def batch(self, rng, n_atoms):
+        return Batch(rng.normal(size=(n_atoms, 4 * D)) * np.tile([1.0, 0.7], 4) + 0.5)
+
+    def draw(self, params, k, rng):
+        lam = stats.wishart(params.nu[k], np.linalg.inv(params.B[k])).rvs(random_state=rng)
+        rows = np.linalg.cholesky(np.linalg.inv(lam))
+        columns = np.linalg.cholesky(np.linalg.inv(params.V[k]))
+        return params.M[k] + rows @ rng.normal(size=(D, 3 * D)) @ columns.T, np.linalg.inv(lam)
+
+    def log_density(self, phi, x):
+        a, cov = phi
+        return stats.multivariate_normal(np.zeros(D), cov).logpdf(x[:, :D] - x[:, D:] @ a.T)
+
+
+def test_evidence_of_two_lags_is_that_of_a_regression():
+    """The objective of one cluster is the log integral of the likelihood, here of one column, over the prior."""
+    rng = np.random.default_rng(3)
+    x = np.cumsum(rng.normal(size=(30, 1)), axis=0)
+    rows, offsets = with_previous(x, np.array([0, 30]), 2)
+    batch = Batch(rows, groups=offsets)
+    model = AutoRegressiveGaussian(nu=4.0, B=1.5, M=np.array([[0.7, 0.1]]), V=np.array([0.5, 2.0]), lags=2)
+    model = model.with_prior(survey_of(batch))
+    summary = TestThreeLags().summary(model, batch, np.ones((28, 1)))
+    params = model.global_step(summary)
+    found = float((model.score(params, summary) - model.kl(params))[0])
+    y, p = rows[:, 0], rows[:, 1:]
+    # given the noise, y is Gaussian; the noise integrated out makes it a Student t of 4 degrees of freedom
+    shape = (np.eye(28) + p @ np.diag([2.0, 0.5]) @ p.T) * 1.5 / 4.0
+    assert found == pytest.approx(stats.multivariate_t(p @ [0.7, 0.1], shape, df=4.0).logpdf(y), abs=1e-9)
+
+
 def test_posterior_is_a_regression():
     rng = np.random.default_rng(0)
     batch = Batch(rng.normal(size=(50, 2 * D)))
@@ -82,6 +119,9 @@ def test_rows_of_sequences():
         AutoRegressiveGaussian().check(Batch(rows[:, :3]))
     with pytest.raises(DataError, match="odd number"):
         AutoRegressiveGaussian().with_prior(survey_of(Batch(rows[:, :3])))
+    rows, offsets = with_previous(x, np.array([0, 3, 3, 4, 7]), 2)
+    assert offsets.tolist() == [0, 1, 1, 1, 2]
+    assert rows.tolist() == [[4, 5, 2, 3, 0, 1], [12, 13, 10, 11, 8, 9]]
 
 
 @pytest.mark.parametrize("setting, text", [({"M": [1.0, 2.0]}, "M="), ({"V": -1.0}, "V in place"), ({"B": -1.0}, "B=")])

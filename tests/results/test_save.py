@@ -332,3 +332,17 @@ def test_a_posterior_shows_itself():
     posterior = fitted("diag")
     assert repr(posterior) == "Posterior(DPMixture of DiagGaussian, 3 clusters, 60 atoms)"
     assert "<table" in posterior._repr_html_()
+
+
+def test_a_run_is_a_tree_of_labelled_arrays(tmp_path):
+    pytest.importorskip("xarray")
+    x = np.random.default_rng(0).normal(size=(40, 2))
+    model, init = bnp.Model(bnp.DPMixture(), bnp.Gaussian()), bnp.RandomExamples(2)
+    result = bnp.train(model, x, init=init, schedule=bnp.FullBatch(laps=200), moves=())
+    tree = result.to_datatree()
+    assert sorted(tree.children) == ["clusters", "history"] and tree.attrs["reason"] == result.reason
+    assert tree["clusters"].to_dataset().equals(result.posterior.to_xarray())
+    np.testing.assert_array_equal(tree["history"]["elbo"], result.history["elbo"])
+    assert "moves" not in tree["history"] and set(tree["history"].dims) == {"row"}
+    draws = SimpleNamespace(to_xarray=lambda: tree["history"].to_dataset())
+    assert "posterior" in replace(result, draws=draws).to_datatree().children

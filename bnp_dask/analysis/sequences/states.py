@@ -9,26 +9,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from bnp_dask.analysis.sequences.lags import for_recorded
 from bnp_dask.core.batch import Batch
 from bnp_dask.data.base import Reader, Source, batch_reader
 from bnp_dask.data.grouped.offsets import GroupedSource
 from bnp_dask.data.output import Compute, Layout, Outputs
 from bnp_dask.data.sources.dask_collections.frames import DaskFrameSource
-from bnp_dask.errors import SettingError
 from bnp_dask.execute.prefetch import Load, load_of
-from bnp_dask.model import Model, Posterior
+from bnp_dask.model import Posterior
 
 Namer = Callable[[], tuple[pa.Array, np.ndarray]]
 """Gives the id of each sequence of a batch, and the step at which it starts there (of blocks of a longer one)."""
-
-
-def require_chains(model: Model, what: str) -> None:
-    """SettingError unless the model is a hidden Markov model."""
-    if not model.structure.is_ordered:
-        raise SettingError(
-            f"{what} is for hidden Markov models, whose steps follow one another; this is a "
-            f"{type(model.allocation).__name__}"
-        )
 
 
 def state_path(posterior: Posterior, batch: Batch) -> np.ndarray:
@@ -40,9 +31,14 @@ def state_path(posterior: Posterior, batch: Batch) -> np.ndarray:
 
 def state_ids(posterior: Posterior, batch: Batch) -> np.ndarray:
     """Ids of the most likely states of all sequences of a batch, ``(n,)``; sequences are looked at tile by tile."""
-    posterior.model.observation.check(batch)
-    paths = [state_path(posterior, tile) for tile in posterior.model.allocation.tiles(batch, posterior.n_clusters)]
-    return posterior.ids[np.concatenate([np.zeros(0, np.int64), *paths])]
+
+    def found(posterior: Posterior, rows: Batch) -> Outputs:
+        posterior.model.observation.check(rows)
+        tiles = posterior.model.allocation.tiles(rows, posterior.n_clusters)
+        paths = [state_path(posterior, tile) for tile in tiles]
+        return {"label": posterior.ids[np.concatenate([np.zeros(0, np.int64), *paths])]}
+
+    return np.asarray(for_recorded(posterior, batch, found)["label"])
 
 
 # -- names of sequences ------------------------------------------------------------------------------------------

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bnp_dask.analysis.arguments import require_posterior
-from bnp_dask.analysis.sequences.states import require_chains
+from bnp_dask.analysis.arguments import require_chains, require_posterior
 from bnp_dask.errors import SettingError
 from bnp_dask.model import Posterior
 

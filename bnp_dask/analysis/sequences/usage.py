@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bnp_dask.analysis.arguments import require_posterior
+from bnp_dask.analysis.arguments import require_chains, require_posterior
 from bnp_dask.analysis.matching import open_for
 from bnp_dask.analysis.running import runner_for
 from bnp_dask.analysis.sequences.durations import Durations, RunCounter, RunCounts
-from bnp_dask.analysis.sequences.states import Namer, namer_of, names_of, require_chains, state_ids
+from bnp_dask.analysis.sequences.states import Namer, namer_of, names_of, state_ids
 from bnp_dask.data.base import Reader, batch_reader
 from bnp_dask.data.grouped.offsets import GroupedSource
 from bnp_dask.execute.base import Executor

@@ -1,6 +1,7 @@
 """Reading topic models: words, sizes and documents of topics, held-out scores, pages to browse."""
 
 from bnp_dask.analysis.topics.completion import Completion, CompletionScore
+from bnp_dask.analysis.topics.explain import Explanation, TopicReason, explain
 from bnp_dask.analysis.topics.pyldavis import to_pyldavis
 from bnp_dask.analysis.topics.tables import topic_relations, topic_table
 from bnp_dask.analysis.topics.usage import TopicSurvey, survey_documents
@@ -18,9 +19,12 @@ from bnp_dask.core.topic_list import TopicList
 __all__ = [
     "Completion",
     "CompletionScore",
+    "Explanation",
     "TopWords",
     "TopicList",
+    "TopicReason",
     "TopicSurvey",
+    "explain",
     "hellinger",
     "lift",
     "relevance",

@@ -10,6 +10,7 @@ import numpy as np
 
 from bnp_dask.core.columns import Columns
 from bnp_dask.data.base import Source
+from bnp_dask.data.grouped.lagged import taking_lags
 from bnp_dask.data.grouped.offsets import GroupedSource
 from bnp_dask.data.skipping import CheckedSource, WithoutBatches
 from bnp_dask.data.sources.arrays import WeightedSource
@@ -52,6 +53,11 @@ def opened(
     facts = {"batch_size": batch_size, "weights": weights, "columns": columns, "on_bad_batch": on_bad_batch}
     source = as_source(given, levels=list(level_keys), **facts)
     return letting_miss(source) if may_miss else source
+
+
+def as_modelled(source: Source, may_miss: bool, lags: int) -> Source:
+    """Data that were opened as a model is trained on them: entries may be missing, rows hold the steps before them."""
+    return taking_lags(letting_miss(source) if may_miss else source, lags)
 
 
 def letting_miss(source: Source) -> Source:

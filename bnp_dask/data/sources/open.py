@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-import zarr
 from scipy import sparse
 
 from bnp_dask.core.columns import Columns, Cutting, Roles
@@ -16,6 +15,7 @@ from bnp_dask.core.location import Location
 from bnp_dask.data.base import Source, columns_of
 from bnp_dask.data.batching import check_batch_size, check_names, parsed
 from bnp_dask.data.grouped.ids import Keys, RowSettings, from_list, grouped, is_list_of_groups, table_groups
+from bnp_dask.data.grouped.recordings import recordings
 from bnp_dask.data.ingestion.formats import Stream, check_format, detect
 from bnp_dask.data.sources.arrays import ArraySource
 from bnp_dask.data.sources.arrow import as_table
@@ -27,10 +27,12 @@ from bnp_dask.data.sources.frames import TableSource, is_frame, is_list_of_frame
 from bnp_dask.data.sources.named import matched, with_levels
 from bnp_dask.data.sources.parquet import first_schema, parquet_files
 from bnp_dask.data.sources.parquet_counts import counts_shape
+from bnp_dask.data.sources.zarr_here import place_of_node
 from bnp_dask.errors import DataError
 from bnp_dask.inputs.column_notation import ColumnGroup, Key, as_key
 from bnp_dask.inputs.protocols import lacking
 from bnp_dask.inputs.settings import one_of
+from bnp_dask.inputs.sparse_rows import counts_of_corpus, is_corpus
 
 Data = Any
 """Path or URL, NumPy array, scipy.sparse matrix, dask Array or DataFrame, pandas DataFrame, Arrow Table, or Source."""
@@ -57,11 +59,11 @@ def as_source(
     Parameters
     ----------
     data
-        Path or URL of a Zarr store, Parquet file or folder, .npy or .npz file, or of a small text file; a NumPy array
+        Path or URL of a Zarr store, Parquet file or folder, .npy or .npz file, or of a small text file; a folder or
+        pattern of small CSV files, each a group; an open Zarr array or group of a local folder; a NumPy array
         ``(n, D)``; a list of arrays ``(n_g, D)`` or DataFrames, one for each group (sequence, image); scipy.sparse
-        counts ``(n, V)``; a dask Array or DataFrame; a pandas DataFrame; an Arrow Table, or
-        whatever gives an Arrow C stream (polars, DuckDB); or a source,
-        which is returned as it is.
+        counts ``(n, V)``, or a list of documents of pairs (word, count), as gensim has them; a dask Array or DataFrame;
+        a pandas DataFrame; an Arrow Table, or whatever gives an Arrow C stream (polars, DuckDB); or a source.
     batch_size
         Atoms per batch.  Default: as the data are chunked, or about 32 MB.
     weights
@@ -115,8 +117,10 @@ def as_source(
         The data cannot be read as rows of numbers or counts; says what was found and what to call.
     """
     one_of("on_bad_batch", on_bad_batch, ("raise", "skip"))
-    data = as_table(data)
+    data = place_of_node(as_table(data if format is not None else recordings(data)))
     wanted = columns if isinstance(columns, Columns) else check_names(columns, {"order": order})
+    if is_corpus(data):
+        data = counts_of_corpus(data, columns.n_features if isinstance(columns, Columns) else None)
     if batch_size is not None:
         check_batch_size(batch_size)
     location = Location.of(data, storage_options, "data") if isinstance(data, (str, os.PathLike)) else None
@@ -175,8 +179,6 @@ def _open_object(
     level_keys: Sequence[Key],
 ) -> Source:
     """Source of something in this process."""
-    if isinstance(data, zarr.Array | zarr.Group):
-        raise DataError("data is an open Zarr node, which workers cannot open; pass its path or URL")
     if is_dask(data):
         column, apart = split_weights(rows.weights)
         require_groups(rows.cut, keys, "dask collection")

@@ -20,6 +20,9 @@ from numba import njit
 
 LOG_2PI = math.log(2.0 * math.pi)
 
+BITS = 52
+"""Entries of a row that one number tells apart: it is exact, and numbers are made and sorted faster than bytes."""
+
 
 class Patterns(NamedTuple):
     """Rows that lack entries, by what they lack.
@@ -41,12 +44,14 @@ class Patterns(NamedTuple):
 
 def patterns_of(missing: np.ndarray) -> Patterns:
     """Rows that lack some entries but not all, grouped by pattern, from a mask ``(n, D)``."""
-    incomplete = np.flatnonzero(missing.any(axis=1) & ~missing.all(axis=1))
-    packed = np.packbits(missing[incomplete], axis=1)
-    words = -(-packed.shape[1] // 8)  # of 64 bits: these are sorted much faster than bytes
-    padded = np.zeros((len(packed), 8 * words), np.uint8)
-    padded[:, : packed.shape[1]] = packed
-    keys = padded.view(np.uint64)
+    n, d = missing.shape
+    keys = np.empty((n, -(-d // BITS)))
+    for word in range(keys.shape[1]):
+        own = missing[:, word * BITS : (word + 1) * BITS]
+        keys[:, word] = own.astype(np.float64) @ 2.0 ** np.arange(own.shape[1])  # exact in any order of addition
+    full = [2.0 ** min(BITS, d - start) - 1.0 for start in range(0, d, BITS)]
+    incomplete = np.flatnonzero((keys != 0.0).any(axis=1) & (keys != full).any(axis=1))
+    keys = keys[incomplete]
     order = np.lexsort(keys.T)
     keys, rows = keys[order], incomplete[order]
     first = np.flatnonzero(np.concatenate([np.ones(min(len(rows), 1), np.bool_), (keys[1:] != keys[:-1]).any(axis=1)]))
@@ -135,17 +140,92 @@ def add_marginal(y, rows, starts, masks, precision, shift, log_lik):
         False where a block of a precision is not positive definite in double precision.
     """
     d, k = y.shape[1], len(shift)
-    lacking, lower, inverse, white = np.empty(d, np.int64), np.empty((d, d)), np.empty((d, d)), np.empty(d)
+    # clusters last: they stand side by side in the processor's lanes
+    laid, means = np.empty((d, d, k)), np.empty((d, k))
+    for c in range(k):
+        for a in range(d):
+            means[a, c] = shift[c, a]
+            for b in range(d):
+                laid[a, b, c] = precision[c, a, b]
+    most = 0
+    for p in range(len(masks)):
+        most = max(most, masks[p].sum())
+    lacking, lower, inverse = np.empty(d, np.int64), np.empty((most, most, k)), np.empty((most, most, k))
+    log_det, away, white = np.empty(k), np.empty((d, k)), np.empty((most, k))
     for p in range(len(masks)):
         m = _lacking(masks[p], lacking)
-        for c in range(k):
-            log_det = _factor(precision[c], lacking, m, lower, inverse)
-            if math.isnan(log_det):
-                return False
-            for r in range(starts[p], starts[p + 1]):
-                square = _whitened(precision[c], shift[c], y[rows[r]], lacking, m, inverse, white)
-                log_lik[rows[r], c] += 0.5 * (square + m * LOG_2PI - log_det)
+        if not _factors(laid, lacking, m, lower, inverse, log_det):
+            return False
+        for r in range(starts[p], starts[p + 1]):
+            row, out = y[rows[r]], log_lik[rows[r]]
+            for a in range(d):
+                for c in range(k):
+                    away[a, c] = row[a] - means[a, c]
+            for i in range(m):
+                _product(laid[lacking[i]], away, d, white[i])
+            for i in range(m - 1, -1, -1):
+                # g of the entries before is still there
+                _scaled(inverse[i, : i + 1], white, i, white[i])
+            for c in range(k):
+                square = 0.0
+                for i in range(m):
+                    square += white[i, c] * white[i, c]
+                out[c] += 0.5 * (square + m * LOG_2PI - log_det[c])
     return True
+
+
+@njit(nogil=True, cache=True)
+def _factors(laid, lacking, m, lower, inverse, log_det):
+    """:func:`_factor` of all clusters side by side, ``(m, m, K)``; False where one has none."""
+    k = len(log_det)
+    log_det[:] = 0.0
+    for i in range(m):
+        for j in range(i + 1):
+            total = lower[i, j]
+            total[:] = laid[lacking[i], lacking[j]]
+            for b in range(j):
+                for c in range(k):
+                    total[c] -= lower[i, b, c] * lower[j, b, c]
+            if i == j:
+                for c in range(k):
+                    if not total[c] > 0.0:
+                        return False
+                    log_det[c] += math.log(total[c])
+                    total[c] = math.sqrt(total[c])
+            else:
+                for c in range(k):
+                    total[c] /= lower[j, j, c]
+    for j in range(m):
+        for c in range(k):
+            inverse[j, j, c] = 1.0 / lower[j, j, c]
+        for i in range(j + 1, m):
+            total = inverse[i, j]
+            total[:] = 0.0
+            for b in range(j, i):
+                for c in range(k):
+                    total[c] -= lower[i, b, c] * inverse[b, j, c]
+            for c in range(k):
+                total[c] /= lower[i, i, c]
+    return True
+
+
+@njit(nogil=True, cache=True)
+def _product(row, away, d, out):
+    """Sum over entries of ``row (D, K)`` times ``away (D, K)``, for each cluster, ``(K,)``."""
+    out[:] = 0.0
+    for a in range(d):
+        for c in range(len(out)):
+            out[c] += row[a, c] * away[a, c]
+
+
+@njit(nogil=True, cache=True)
+def _scaled(inverse, white, i, out):
+    """Row i of ``L^-1 g``, ``(K,)``, in place of row i of g."""
+    for c in range(len(out)):
+        out[c] *= inverse[i, c]
+    for b in range(i):
+        for c in range(len(out)):
+            out[c] += inverse[b, c] * white[b, c]
 
 
 @njit(nogil=True, cache=True)

@@ -41,10 +41,10 @@ class DrawingWords(Protocol):
 
 @runtime_checkable
 class DrawingSteps(Protocol):
-    """An observation model that draws a step that follows from the one before."""
+    """An observation model that draws a step that follows from those before."""
 
     def draw_step(self, params: Any, place: int, before: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """A step ``(D,)`` of the state at the position ``place``, after the step ``before (D,)``."""
+        """A step ``(D,)`` of the state at the position ``place``, after the steps ``before (L D,)``, latest first."""
         ...
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.data.base import Source
+from bnp_dask.data.grouped.lagged import taking_lags
 from bnp_dask.data.identity import fingerprint_of
 from bnp_dask.data.placed import LEFT_OUT
 from bnp_dask.errors import DataError
@@ -200,7 +201,8 @@ def contents_of(given: Given, looked: Looked) -> list[int]:
 
 def all_new(run: GrowingRun, source: Source, executor: Executor) -> Found:
     """Look at data that count as new, whether or not the run has such."""
-    given, looked = _looked_at(run, run.base, Given(Piece(source, None), Counts(source)), executor)
+    counts = Counts(taking_lags(source, run.base.model.lags))
+    given, looked = _looked_at(run, run.base, Given(Piece(source, None), counts), executor)
     assert given.placed is not None
     return Found([(given, looked)], (), given.placed.base)
 

@@ -13,7 +13,7 @@ import numpy as np
 from bnp_dask.core.survey import Survey
 from bnp_dask.data import as_source
 from bnp_dask.data.base import Source
-from bnp_dask.data.sources.missing import letting_miss
+from bnp_dask.data.sources.missing import as_modelled
 from bnp_dask.errors import BnpDaskError, StoreError
 from bnp_dask.execute.base import Executor
 from bnp_dask.inputs.paths import POSTERIOR_NAME
@@ -163,8 +163,8 @@ class GrowingRun:
         old = self.log.pieces[: len(self.log.pieces) - len(new)]
         first = self._placed(self.first_source, self.first.n_features)
         known = [first, *(self._reopened(piece, reads_old) for piece in old)]
-        if self.base.model.marginalises:
-            known = [letting_miss(source) for source in known]
+        model = self.base.model
+        known = [s if isinstance(s, Absent) else as_modelled(s, model.marginalises, model.lags) for s in known]
         name = str(self.store.path) if isinstance(self.store, RunStore) else "data"
         return GrownSource(name, [*known, *new])
 

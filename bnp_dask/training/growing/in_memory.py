@@ -14,6 +14,7 @@ import numpy as np
 from bnp_dask.core.survey import Survey, survey_batch
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.data.base import Source
+from bnp_dask.data.grouped.lagged import taking_lags
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.blas import one_blas_thread
 from bnp_dask.execute.dask import open_executor
@@ -75,7 +76,8 @@ def run_of(
         step=int(last["step"]),
         terms=posterior.model.elbo(known, value),
     )
-    first = _nothing_of(survey_batch(like.reader(0)(), posterior.model.marginalises))
+    rows = taking_lags(like, posterior.model.lags).reader(0)()
+    first = _nothing_of(survey_batch(rows, posterior.model.marginalises))
     source = Absent("data", 0, first.n_features, first.is_sparse, "it was given as data in memory")
     numbers, arrays = state_to_json(state), state_to_arrays(state)
     checkpoint = Checkpoint(numbers, arrays, NO_ROWS, 1, NOTHING_LISTED)

@@ -12,7 +12,7 @@ from bnp_dask.analysis.arguments import require_posterior
 from bnp_dask.core.location import Location
 from bnp_dask.data import as_source
 from bnp_dask.data.identity import opened_as
-from bnp_dask.data.sources.missing import letting_miss
+from bnp_dask.data.sources.missing import as_modelled
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.inputs.settings import path_text
@@ -121,6 +121,6 @@ def _given_again(run: GrowingRun, source: str, new_words: NewWords | None) -> It
             if columns is not None and widens(base.model):
                 columns = columns.first(known.get("n_words", run.first.n_features))
             opened = as_source(piece.data, batch_size=size, weights=weights, columns=columns)
-            counts = Counts(letting_miss(opened) if base.model.marginalises else opened)
+            counts = Counts(as_modelled(opened, base.model.marginalises, base.model.lags))
         again = opened_as(piece.data, counts.source, size, weights) or {}
         yield Given(piece, counts, size, weights, again.get("files"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bnp_dask.analysis.score import score_batch
+from bnp_dask.analysis.score import score_of
 from bnp_dask.analysis.topics.completion import Completion, complete_batch
 from bnp_dask.analysis.topics.documents import as_documents
 from bnp_dask.core.batch import Batch
@@ -45,7 +45,7 @@ def look(posterior: Posterior, reader: Reader) -> Look:
     batch = reader()
     survey = survey_checked(posterior.model, batch)
     if not posterior.model.structure.has_shares:
-        return Look(survey, *score_batch(posterior, lambda: batch))
+        return Look(survey, *score_of(posterior, batch))
     return Look(survey, *_completion(posterior, batch))
 
 

@@ -14,6 +14,7 @@ from bnp_dask.core.columns import Columns, few
 from bnp_dask.core.vocabulary import Words
 from bnp_dask.data import as_source
 from bnp_dask.data.base import Source, columns_of
+from bnp_dask.data.grouped.lagged import taking_lags
 from bnp_dask.data.placed import LEFT_OUT, placed
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs.settings import one_of
@@ -77,7 +78,7 @@ def open_counts(base: Posterior, data: Any, batch_size: int | None, new_words: N
             raise SettingError(
                 f"new_words={new_words!r}: the run's likelihood is {kind}, which has no words; leave it out"
             )
-        return Counts(open_for(base, data, batch_size, weights=True))
+        return Counts(taking_lags(open_for(base, data, batch_size, weights=True), base.model.lags))
     if is_texts(data):
         return _counts_of_texts(base, data, batch_size, new_words)
     if base.columns is not None and base.columns.shown is not None:

@@ -1,0 +1,69 @@
+"""Folders and patterns of small text tables, each file a recording: a group of rows of its own."""
+
+from __future__ import annotations
+
+import glob
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bnp_dask.core.location import Location
+from bnp_dask.data.grouped.ids import csv_table
+from bnp_dask.data.ingestion.formats import Stream
+from bnp_dask.data.sources.arrays import READ_WHOLE, check_small
+from bnp_dask.errors import DataError
+
+KINDS = {".csv": "csv", ".tsv": "tsv"}
+"""Formats by the ends of names."""
+
+
+def recordings(data: Any) -> Any:
+    """One table for each file of a local folder of CSV files, or of a pattern; anything else as it is.
+
+    Files are taken in the order of their names.  Tables are DataFrames where the files name their columns, else arrays.
+
+    Raises
+    ------
+    DataError
+        No file fits the pattern, the files are too large to be held, or only some name their columns.
+    """
+    files = _files(data)
+    if files is None:
+        return data
+    size = sum(file.stat().st_size for file in files)
+    if size > READ_WHOLE:
+        raise DataError(
+            f"{os.fspath(data)}: {len(files)} files of {size / 2**20:.0f} MB, more than are held in memory; write them "
+            "as Parquet with a column that tells the recordings apart: as_source(folder, groups=COLUMN)"
+        )
+    places = [(Location.of(str(file)), KINDS[file.suffix.lower()]) for file in files]
+    for place, kind in places:
+        check_small(place, kind)
+    named = [Stream(place, kind).has_names for place, kind in places]
+    if any(named) and not all(named):
+        raise DataError(
+            f"{files[named.index(False)]} does not name its columns, and {files[named.index(True)]} does; all or none "
+            "of them may"
+        )
+    if all(named):
+        return [csv_table(place, kind, ()).to_pandas() for place, kind in places]
+    return [np.concatenate([x for x, _ in Stream(place, kind).pieces()]) for place, kind in places]
+
+
+def _files(data: Any) -> list[Path] | None:
+    """The files that a path means, in the order of their names; None where it means something else."""
+    if not isinstance(data, (str, os.PathLike)):
+        return None
+    text = os.fspath(data)
+    if "://" not in text and glob.has_magic(text) and Path(text).suffix.lower() in KINDS and not Path(text).exists():
+        found = sorted(map(Path, glob.glob(text)))
+        if not found:
+            raise DataError(f"{text}: no file fits this pattern")
+        return found
+    folder = Path(text)
+    if "://" in text or not folder.is_dir():
+        return None
+    held = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
+    return held if held and all(file.is_file() and file.suffix.lower() in KINDS for file in held) else None

@@ -1,0 +1,97 @@
+"""Data as other libraries hold them: open Zarr nodes, and gensim's corpora and dictionaries."""
+
+import numpy as np
+import pytest
+import zarr
+from scipy import sparse
+
+import bnp_dask as bnp
+from bnp_dask.errors import DataError
+
+CORPUS = [[(0, 2), (3, 1)], [], [(1, 1.5)]]
+WORDS = {1: "beta", 0: "alpha", 2: "gamma", 3: "delta"}
+
+
+def test_open_zarr_arrays_and_groups_are_read_by_their_place(tmp_path):
+    x = np.random.default_rng(0).normal(size=(12, 3))
+    node = zarr.create_array(tmp_path / "x.zarr", data=x, chunks=(5, 3))
+    source = bnp.as_source(node, batch_size=5)
+    assert source.describe() == bnp.as_source(tmp_path / "x.zarr", batch_size=5).describe()
+    np.testing.assert_array_equal(source.reader(1)().x, x[5:10])
+    inside = zarr.open_group(tmp_path / "all.zarr")
+    inside.create_array("deep", data=x)
+    np.testing.assert_array_equal(bnp.as_source(inside["deep"]).reader(0)().x, x)
+    np.save(tmp_path / "x.npy", x)
+    bnp.ingest(tmp_path / "x.npy", tmp_path / "store.zarr", batch_size=4)
+    stored = bnp.as_source(zarr.open_group(tmp_path / "store.zarr", mode="r"), batch_size=4)
+    assert stored.n_batches == 3 and stored.n_atoms == 12
+    with pytest.raises(DataError, match="Zarr node in a MemoryStore, which workers cannot open; pass its path or URL"):
+        bnp.as_source(zarr.create_array({}, data=x))
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_each_csv_file_of_a_folder_is_a_recording(tmp_path, named):
+    rng = np.random.default_rng(0)
+    folder = tmp_path / "walks"
+    folder.mkdir()
+    parts = [rng.normal(size=(n, 2)) for n in (30, 12, 21)]
+    for g, x in enumerate(parts):
+        np.savetxt(folder / f"walk{g}.csv", x, delimiter=",", header="east,north" if named else "", comments="")
+    for data in (folder, str(folder / "*.csv")):
+        source = bnp.as_source(data)
+        assert source.n_groups == 3 and source.all_offsets().tolist() == [0, 30, 42, 63]
+        np.testing.assert_allclose(source.reader(0)().x, np.concatenate(parts))
+    assert (source.columns.features == ("east", "north")) if named else source.columns is None
+    settings = {"init": bnp.ContiguousBlocks(2), "schedule": bnp.FullBatch(laps=200)}
+    result = bnp.train(bnp.Model(bnp.FiniteHMM(), bnp.AutoRegressiveGaussian(lags=1)), folder, **settings)
+    assert bnp.predict(result.posterior, folder).shape == (63,)
+
+
+def test_patterns_without_files_and_unlike_files_are_refused(tmp_path):
+    with pytest.raises(DataError, match="no file fits this pattern"):
+        bnp.as_source(tmp_path / "*.csv")
+    (tmp_path / "a.csv").write_text("east,north\n1,2\n")
+    (tmp_path / "b.csv").write_text("1,2\n3,4\n")
+    with pytest.raises(DataError, match="b.csv does not name its columns, and .*a.csv does; all or none of them may"):
+        bnp.as_source(tmp_path)
+    (tmp_path / "notes.md").write_text("of another kind")
+    with pytest.raises(DataError, match="text"):
+        bnp.as_source(tmp_path)
+
+
+def test_documents_of_pairs_are_counts():
+    found = bnp.as_source(CORPUS).reader(0)().x
+    assert found.toarray().tolist() == [[2, 0, 0, 1], [0, 0, 0, 0], [0, 1.5, 0, 0]]
+    columns = bnp.Columns.of({**WORDS, 4: "epsilon"})
+    named = bnp.as_source(CORPUS, columns=columns)
+    assert named.n_features == 5 and named.columns.features == ("alpha", "beta", "gamma", "delta", "epsilon")
+
+
+def test_topics_of_a_corpus_have_the_words_of_its_dictionary():
+    counts = np.random.default_rng(0).poisson(2.0, (20, 4))
+    corpus = [[(v, int(n)) for v, n in enumerate(row) if n] for row in counts]
+    source = bnp.as_source(corpus, columns=bnp.Columns.of(WORDS))
+    settings = {"init": bnp.RandomExamples(2), "schedule": bnp.FullBatch(laps=200), "moves": ()}
+    posterior = bnp.train(bnp.Model(bnp.LDA(), bnp.Multinomial()), source, **settings).posterior
+    assert set(posterior.topics(4)[0].words) == set(WORDS.values())
+    by_corpus = bnp.predict(posterior, corpus[:3], soft=True)
+    np.testing.assert_array_equal(by_corpus, bnp.predict(posterior, sparse.csr_array(counts[:3]), soft=True))
+
+
+@pytest.mark.parametrize(
+    ("corpus", "text"),
+    [
+        ([[(0, 1)], [(1, 2, 3)]], r"document 1 holds \(1, 2, 3\); needs pairs"),
+        ([[(-1, 1)]], "whole numbers from 0"),
+        ([[("alpha", 1)]], "numbers of words"),
+        ([[(0, "many")]], "counts of the documents"),
+    ],
+)
+def test_other_lists_of_pairs_are_refused(corpus, text):
+    with pytest.raises(DataError, match=text):
+        bnp.as_source(corpus)
+
+
+def test_words_beyond_the_dictionary_are_refused():
+    with pytest.raises(DataError, match="has word 4, but there are 4 words"):
+        bnp.as_source([[(4, 1)]], columns=bnp.Columns.of(WORDS))
