@@ -366,6 +366,6 @@ def test_commands_take_the_url_of_a_run(s3, tmp_path, monkeypatch, capsys):
     assert main(["score", url, "atoms.npy"]) == 0
     assert f"{bnp.score(bnp.load(url), 'atoms.npy'):.3f}"[:5] in capsys.readouterr().out
     assert main(["predict", url, "atoms.npy", "labels.parquet"]) == 0
-    assert parquet.read_metadata("labels.parquet").num_rows == 90
+    assert parquet.read_table("labels.parquet").num_rows == 90
     assert main(["report", url, "page.html"]) == 0
     assert "DiagGaussian" in (tmp_path / "page.html").read_text()
