@@ -5,9 +5,10 @@ the blocks print, and the pictures that the page shows; ``--times`` tells the se
 
 A page is Markdown.  In fences of ``python`` names live on from block to block; lines of ``bash`` are ``bnp-dask``
 commands; a fence of ``text`` that follows either is what it printed (``...`` stands for anything, and ``?`` is a place
-for ``--write``).  A comment right above a fence says more: ``<!-- file: run.yaml -->`` writes it to a file,
+for ``--write``).  Comments right above a fence say more: ``<!-- file: run.yaml -->`` writes it to a file,
 ``<!-- needs: hmmlearn -->`` runs it where that package is, ``<!-- not run: needs Slurm -->`` says why it is not run,
-``<!-- varies: by version -->`` says why output is shown and not compared.  ``<!-- long -->`` marks a slow page.
+``<!-- varies: by version -->`` says why output is shown and not compared, ``<!-- side: gensim -->`` whose code it is
+where several do one task (``tests/benchmarks/coming_from.py`` measures them).  ``<!-- long -->`` marks a slow page.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_NOTE = re.compile(r"<!-- (file|needs|not run|varies): ([^>]+) -->\n$")
+_NOTE = r"<!-- (file|needs|not run|varies|side): ([^>]+) -->\n"
+_NOTES = re.compile(rf"(?:{_NOTE})+$")
 _PICTURE = re.compile(r"!\[[^\]]*\]\(([\w./-]+\.png)\)")
 _PLACE = "?\n"
 _SAME = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
@@ -105,9 +107,10 @@ def blocks(text: str) -> list[Block]:
     """The fences of a page, in order."""
     found = []
     for match in _FENCE.finditer(text):
-        note = _NOTE.search(text[: match.start()])
+        above = _NOTES.search(text[: match.start()])
+        notes = dict(re.findall(_NOTE, above[0])) if above else {}
         line = text.count("\n", 0, match.start()) + 2
-        found.append(Block(match[1], match[2], line, match.span(2), {note[1]: note[2]} if note else {}))
+        found.append(Block(match[1], match[2], line, match.span(2), notes))
     return found
 
 

@@ -18,8 +18,10 @@ import fsspec
 import numpy as np
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
+from pyarrow import parquet
 
 import bnp_dask as bnp
+from bnp_dask.cli import main
 from bnp_dask.errors import StoreError
 from bnp_dask.store import RunStore, read_history
 from bnp_dask.store.place import lease, objects
@@ -342,3 +344,28 @@ def test_workers_with_and_without_credentials_give_the_quiet_bits(s3, quiet, own
         store.close()
     assert found[first] is True
     assert "cannot be used here" in found[second] and "Credentials" in found[second]
+
+
+@pytest.mark.long
+def test_commands_take_the_url_of_a_run(s3, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    np.save("atoms.npy", rng.normal(size=(90, 2)) + np.repeat([[-4.0], [0.0], [4.0]], 30, axis=0))
+    url = f"{s3}/e/run"
+    (tmp_path / "job.yaml").write_text(
+        "model: {allocation: DPMixture, observation: DiagGaussian}\n"
+        "data: {path: atoms.npy, batch_size: 30}\n"
+        "init: {type: BregmanKMeans, n_clusters: 3}\n"
+        f"store: {url}\n"
+    )
+    assert main(["train", "job.yaml"]) == 0
+    assert main(["resume", url]) == 0
+    capsys.readouterr()
+    assert main(["inspect", url]) == 0
+    assert "DPMixture of DiagGaussian: 3 clusters, 90 atoms" in capsys.readouterr().out
+    assert main(["score", url, "atoms.npy"]) == 0
+    assert f"{bnp.score(bnp.load(url), 'atoms.npy'):.3f}"[:5] in capsys.readouterr().out
+    assert main(["predict", url, "atoms.npy", "labels.parquet"]) == 0
+    assert parquet.read_table("labels.parquet").num_rows == 90
+    assert main(["report", url, "page.html"]) == 0
+    assert "DiagGaussian" in (tmp_path / "page.html").read_text()
