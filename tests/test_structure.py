@@ -25,7 +25,6 @@ FACTS = {
     "analysis/sample.py": 3,
     "analysis/score.py": 2,
     "analysis/sequences/lags.py": 1,
-    "analysis/sequences/states.py": 1,
     "analysis/topics/assign.py": 1,
     "analysis/topics/documents.py": 2,
     "cli/data.py": 2,

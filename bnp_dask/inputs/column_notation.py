@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 
@@ -135,3 +136,8 @@ def _no_names(key: Key) -> SettingError:
 
 def _shown(key: Key) -> str:
     return f'"{key}"' if isinstance(key, str) else str(key)
+
+
+def quoted(key: Key) -> str:
+    """Columns as they stand in code."""
+    return str(key) if isinstance(key, tuple) else json.dumps(key, ensure_ascii=False)

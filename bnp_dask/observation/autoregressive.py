@@ -41,6 +41,7 @@ from bnp_dask.observation import wishart
 from bnp_dask.observation.interface.describing import Axis, Estimate, Estimates, Names, each, vector
 from bnp_dask.observation.interface.drawing import student_draws
 from bnp_dask.observation.interface.equality import compared_by_settings
+from bnp_dask.observation.normal_wishart import MatrixNormalWishart
 from bnp_dask.observation.priors import LOG_2PI, check_dense, default_variance, known, width
 from bnp_dask.observation.ranges import LARGEST, require_scale, require_spread
 
@@ -51,41 +52,6 @@ HOW = (
 
 MOST_LAGS = 1000
 """Steps before each at most: the statistics of a cluster grow with their square."""
-
-
-@register
-@dataclass(frozen=True, eq=False)
-class MatrixNormalWishart:
-    """q(A, Lam) per cluster, and the coefficients of the log likelihood.
-
-    Parameters
-    ----------
-    nu, B
-        Degrees of freedom ``(K,)`` and scale matrix ``(K, D, D)`` of Lam.
-    M, V
-        Mean ``(K, D, L D)`` of A and precision of its columns ``(K, L D, L D)``.
-    shift
-        ``M`` minus the prior's, ``(K, D, L D)``.
-    log_det, log_det_v
-        ``log|B|`` and ``log|V|``, ``(K,)``.
-    theta
-        Coefficients of ``[1, z_i z_j (i <= j)]`` of ``z = [x - M_prior p, p]``, ``(K, 1 + P)``.
-    whiten
-        Clusters whose log likelihoods are computed by whitening, because ``theta`` would lose digits, ``(K,)``.
-    spread
-        Factor of ``p' V^-1 p`` in the log likelihood: -D / 2, or 0 at a point estimate.
-    """
-
-    nu: np.ndarray
-    B: np.ndarray
-    M: np.ndarray
-    V: np.ndarray
-    shift: np.ndarray
-    log_det: np.ndarray
-    log_det_v: np.ndarray
-    theta: np.ndarray
-    whiten: np.ndarray
-    spread: float
 
 
 @register

@@ -1,4 +1,4 @@
-"""Normal-Wishart distributions: beliefs about the means and precisions of clusters (thesis 2.2)."""
+"""Normal-Wishart distributions: beliefs about means, or regressions, and precisions (thesis 2.2)."""
 
 from __future__ import annotations
 
@@ -101,3 +101,38 @@ def posterior_scale(
     if rounding is not None:
         scale += np.maximum(n, 0.0)[:, None, None] * np.diag(rounding)
     return scale
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class MatrixNormalWishart:
+    """q(A, Lam) per cluster, and the coefficients of the log likelihood.
+
+    Parameters
+    ----------
+    nu, B
+        Degrees of freedom ``(K,)`` and scale matrix ``(K, D, D)`` of Lam.
+    M, V
+        Mean ``(K, D, L D)`` of A and precision of its columns ``(K, L D, L D)``.
+    shift
+        ``M`` minus the prior's, ``(K, D, L D)``.
+    log_det, log_det_v
+        ``log|B|`` and ``log|V|``, ``(K,)``.
+    theta
+        Coefficients of ``[1, z_i z_j (i <= j)]`` of ``z = [x - M_prior p, p]``, ``(K, 1 + P)``.
+    whiten
+        Clusters whose log likelihoods are computed by whitening, because ``theta`` would lose digits, ``(K,)``.
+    spread
+        Factor of ``p' V^-1 p`` in the log likelihood: -D / 2, or 0 at a point estimate.
+    """
+
+    nu: np.ndarray
+    B: np.ndarray
+    M: np.ndarray
+    V: np.ndarray
+    shift: np.ndarray
+    log_det: np.ndarray
+    log_det_v: np.ndarray
+    theta: np.ndarray
+    whiten: np.ndarray
+    spread: float

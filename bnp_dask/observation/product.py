@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -16,7 +15,7 @@ from bnp_dask.core.registry import register
 from bnp_dask.core.summary import CLUSTER, Field, Summary
 from bnp_dask.core.survey import Survey
 from bnp_dask.errors import SettingError
-from bnp_dask.inputs.column_notation import ColumnGroup, Key, as_key, is_positions, positions, resolve, written
+from bnp_dask.inputs.column_notation import ColumnGroup, Key, as_key, is_positions, positions, quoted, resolve, written
 from bnp_dask.inputs.protocols import as_a, require
 from bnp_dask.inputs.settings import hold, one_of, shown, whole_number
 from bnp_dask.kernels.mixture.resp import Resp
@@ -122,9 +121,9 @@ class Product:
         return cls([(written(names), part) for names, part in groups], others="ignore" if leaves_out else None)
 
     def __repr__(self) -> str:
-        pairs = ", ".join(f"{_quoted(key)}: {as_code(part)}" for key, part in self._pairs)
+        pairs = ", ".join(f"{quoted(key)}: {as_code(part)}" for key, part in self._pairs)
         facts = {"n_features": self.n_features, "places": self.places, "others": self.others}
-        rest = "".join(f", {n}={_quoted(v) if isinstance(v, str) else v}" for n, v in facts.items() if v is not None)
+        rest = "".join(f", {n}={quoted(v) if isinstance(v, str) else v}" for n, v in facts.items() if v is not None)
         return f"Product({{{pairs}}}{rest})"
 
     def __post_init__(self) -> None:
@@ -377,10 +376,6 @@ class Product:
         if LOG_BASE in fields:
             values[LOG_BASE] = summary[LOG_BASE]
         return Summary(summary.ids, fields, {"N": summary["N"], **values})
-
-
-def _quoted(key: Key) -> str:
-    return str(key) if isinstance(key, tuple) else json.dumps(key, ensure_ascii=False)
 
 
 def _are_kept(groups: object) -> TypeGuard[tuple[tuple[Key, Observation], ...]]:
