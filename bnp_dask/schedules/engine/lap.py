@@ -97,7 +97,7 @@ def lose(work: Work, state: State, taken: Taken, remember: Remember, keeps: bool
 def with_newer_clusters(state: State, found: Visit) -> Visit:
     """Results from a batch, with empty rows for clusters born after its posterior was sent out."""
     missing = newer_clusters(state, found)
-    return replace(found, summary=found.summary.insert_empty(missing)) if missing else found
+    return found.with_summary(found.summary.insert_empty(missing)) if missing else found
 
 
 def newer_clusters(state: State, found: Visit) -> list[int]:
@@ -160,7 +160,7 @@ def try_split(
     row = record("birth", (target,), (*born.new_ids, *born.united), gain, True, why)
     both = zip(visits, born.summaries, strict=True)
     back = [record("return", (cluster,), (), None, True, "it was laid away before") for cluster in born.returned]
-    return [replace(found, summary=summary) for found, summary in both], [row, *back]
+    return [found.with_summary(summary) for found, summary in both], [row, *back]
 
 
 def _counts(state: State, cluster: int) -> list[float]:
