@@ -172,11 +172,11 @@ class Collector:
         if self.nbytes >= self.most or not self.parts:
             return None
         counts, index, value = (np.concatenate(column) for column in zip(*self.parts, strict=True))
-        tails = [np.concatenate(column) for column in zip(*self.tails, strict=True)]
-        if not len(tails[1]):
-            tails[0] = tails[0][:0] if TAILED not in self.kinds else tails[0]
+        tail_counts, tail_index, tail_value = (np.concatenate(column) for column in zip(*self.tails, strict=True))
+        if TAILED not in self.kinds:
+            tail_counts = tail_counts[:0]
         starts, kinds = np.array(self.rows, np.int64), np.array(self.kinds, np.uint8)
-        return Assignments(self.n_clusters, starts, kinds, counts, index, value, *tails)
+        return Assignments(self.n_clusters, starts, kinds, counts, index, value, tail_counts, tail_index, tail_value)
 
     @property
     def _index(self) -> np.dtype:
