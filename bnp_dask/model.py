@@ -276,13 +276,15 @@ class Model:
         trials: Sequence[Trial] = (),
         sought: Sequence[int] = (),
         states: GroupStates | None = None,
+        room: int = 0,
     ) -> Visit:
         """Local step on a batch that also carries out trials on its atoms (restricted local steps).
 
         For the ids ``sought`` it notes which rows mostly belong to them.  ``states`` is where the batch's groups
-        stood at their last visit; models without groups have none.
+        stood at their last visit; models without groups have none.  Of independent atoms assignments come along where
+        they take fewer bytes than ``room``.
         """
-        return self.structure.visit(self, posterior, batch, pairs, trials, sought, states)
+        return self.structure.visit(self, posterior, batch, pairs, trials, sought, states, room)
 
     def gather(self, batch: Batch, found: Visit, cluster: int, limit: int, rng: np.random.Generator) -> Batch:
         """At most ``limit`` of the atoms of a batch that belong to a cluster that was sought, in their order."""

@@ -23,7 +23,7 @@ from bnp_dask.schedules.engine.fold import fold_again, fold_first
 from bnp_dask.schedules.engine.gathered import Gathered
 from bnp_dask.schedules.engine.lap import begin_lap, plan_context, settle_lap
 from bnp_dask.schedules.engine.pipeline import Pipeline
-from bnp_dask.schedules.engine.state import State, Work, recall
+from bnp_dask.schedules.engine.state import State, Work, recall_counts
 from bnp_dask.schedules.lineage import COUNTS, Lineage
 
 REGAINED = "regained"
@@ -202,7 +202,7 @@ def _splits(work: Work, state: State, new: Sequence[int], rounds: bool) -> dict[
 def _regains(work: Work, state: State, turn: Round, batches: Sequence[int]) -> bool:
     """Whether atoms of some batches come back that left with their clusters, so that the objective is of more data."""
     short = [batch for batch in batches if turn.short[batch] and batch not in state.lost]
-    held = (float(recall(work, state, batch)[COUNTS].sum()) for batch in short)
+    held = (float(recall_counts(work, state, batch)[COUNTS].sum()) for batch in short)
     full = (work.survey.batch_weights[batch] * state.weight(batch) for batch in short)
     return any(own < (1.0 - SHORT) * whole for own, whole in zip(held, full, strict=True))
 

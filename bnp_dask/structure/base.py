@@ -11,7 +11,9 @@ import numpy as np
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.group_states import GroupStates
 from bnp_dask.core.summary import Summary
+from bnp_dask.core.totals import RunningTotal
 from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
+from bnp_dask.structure.assignments import Assignments
 from bnp_dask.structure.policy import MovePolicy
 from bnp_dask.structure.steps import LocalStep
 
@@ -58,6 +60,8 @@ class Visit:
     ``states`` is where the next visit of this batch may start: under ``""`` the groups' own, and by name of a trial
     what it would give its receivers; empty for models that keep none.
     ``lost`` says why the batch is left out, and all else is that of a batch without atoms; empty where it is not.
+    ``assignments`` are what the summary came from, to be kept in place of it; None where that is not smaller.
+    ``before`` are the statistics of the visit before, where it takes the batch to tell them.
     """
 
     summary: Summary
@@ -69,12 +73,20 @@ class Visit:
     atoms: Mapping[int, Batch] = field(default_factory=dict)
     states: Mapping[str, GroupStates] = field(default_factory=dict)
     lost: str = ""
+    assignments: Assignments | None = None
+    before: Summary | RunningTotal | None = None
 
     def scaled(self, factor: float) -> Visit:
         """Visit of the batch weighing ``factor``: its statistics are scaled, the states of its groups stay."""
         parts = {name: part.scale(factor) for name, part in self.parts.items()}
         newborn = None if self.newborn is None else self.newborn.scale(factor)
-        return replace(self, summary=self.summary.scale(factor), parts=parts, newborn=newborn)
+        held = self.assignments
+        held = None if held is None else replace(held, factor=held.factor * factor)
+        return replace(self, summary=self.summary.scale(factor), parts=parts, newborn=newborn, assignments=held)
+
+    def with_summary(self, summary: Summary) -> Visit:
+        """Visit with another summary, which its assignments do not give."""
+        return replace(self, summary=summary, assignments=None)
 
 
 class Structure(Protocol):
@@ -135,6 +147,7 @@ class Structure(Protocol):
         trials: Sequence[Trial],
         sought: Sequence[int],
         states: GroupStates | None,
+        room: int,
     ) -> Visit:
         """Local step on a batch that also carries out trials on its atoms; see :meth:`bnp_dask.model.Model.visit`."""
         ...

@@ -77,6 +77,7 @@ class Chains:
         trials: Sequence[Trial],
         sought: Sequence[int],
         states: GroupStates | None,
+        room: int,
     ) -> Visit:
         places = posterior.positions(pairs).reshape(-1, 2)
         steps = (self.steps if trials or sought else self.sweep)(model, posterior, batch, places)

@@ -79,6 +79,7 @@ class Groups:
         trials: Sequence[Trial],
         sought: Sequence[int],
         states: GroupStates | None,
+        room: int,
     ) -> Visit:
         done = visit_groups(model, posterior, batch, pairs, trials, sought, states)
         return Visit(done.summary, done.parts, shares=done.members, states=done.states)

@@ -14,6 +14,7 @@ from bnp_dask.core.summary import Summary
 from bnp_dask.inputs.protocols import as_a, require
 from bnp_dask.kernels.mixture.resp import Resp, ScreenedWeights
 from bnp_dask.observation.base import QuadraticObservation
+from bnp_dask.observation.missing.entries import CompletingObservation, lacks_any
 from bnp_dask.structure.base import Trial, Visit, absorbed_rows, at_most, draw, without_data
 from bnp_dask.structure.density import mixture_density
 from bnp_dask.structure.policy import MovePolicy
@@ -68,10 +69,14 @@ class Independent:
         trials: Sequence[Trial],
         sought: Sequence[int],
         states: GroupStates | None,
+        room: int,
     ) -> Visit:
         runs = [TrialRun(model, posterior, trial) for trial in trials]
         places = posterior.positions(pairs).reshape(-1, 2)
-        return visit_rows(model, posterior, batch, self.steps(model, posterior, batch, places), pairs, runs, sought)
+        steps = self.steps(model, posterior, batch, places)
+        if room and isinstance(model.observation, CompletingObservation) and lacks_any(batch):
+            room = 0  # the statistics of such atoms depend on what was believed
+        return visit_rows(model, posterior, batch, steps, pairs, runs, sought, room)
 
     def steps(
         self, model: Model, posterior: Posterior, batch: Batch, places: np.ndarray

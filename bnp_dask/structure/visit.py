@@ -11,6 +11,7 @@ import numpy as np
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Summary, add_in_place
 from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
+from bnp_dask.structure.assignments import Collector
 from bnp_dask.structure.base import Trial, Visit
 from bnp_dask.structure.steps import LocalStep
 from bnp_dask.structure.trials import Shares
@@ -46,6 +47,7 @@ def visit_rows(
     pairs: np.ndarray,
     runs: Sequence[Run],
     sought: Sequence[int],
+    room: int = 0,
 ) -> Visit:
     """Sum the local steps of all tiles of a batch, show them to trials, and note the atoms of clusters that are sought.
 
@@ -63,13 +65,16 @@ def visit_rows(
         Trials.
     sought
         Ids of the clusters whose rows are noted.
+    room
+        Bytes below which responsibilities are kept, tiles being in the order of the rows; 0: they are not.
     """
     total = model.empty_summary(posterior.ids, pairs)
     members: dict[int, list[np.ndarray]] = {int(i): [] for i in sought}
     places_sought = posterior.positions(np.array(list(members), np.int64))
     needed = np.unique(np.concatenate([places_sought, *(run.needed for run in runs)]))
-    start = 0
+    start, collector = 0, Collector(len(posterior.ids), room)
     for tile, step in steps:
+        collector.see(step.resp)
         add_in_place(total, model.summary_of(posterior.ids, tile, step, posterior.observation, pairs))
         shares = Shares(step.resp, needed)
         for run in runs:
@@ -81,7 +86,7 @@ def visit_rows(
         start += tile.n_atoms
     found = {cluster: np.concatenate([np.zeros((2, 0)), *rows], axis=1) for cluster, rows in members.items()}
     parts = {run.trial.name: run.finish(batch, total) for run in runs}
-    return Visit(total, parts, members=found)
+    return Visit(total, parts, members=found, assignments=collector.assignments())
 
 
 def summarize_rows(model: Model, ids: np.ndarray, batch: Batch, resp: Resp) -> Summary:

@@ -205,7 +205,8 @@ def train(
             ready = named.with_prior(known, learns_by_default(memo, schedule))
             shelf = memo.shared if isinstance(memo, RunStore) else None
             facts, gathered = (found.source, found.survey, executor, memo), room // 4 if store is None else room
-            work = Work(ready, *facts, seed, tuple(moves), shelf, skips, found.unread, gathered)
+            readable = None if skips or (store is not None and place is None) else np.ones(source.n_batches, np.bool_)
+            work = Work(ready, *facts, seed, tuple(moves), shelf, skips, found.unread, gathered, readable=readable)
             watched = [*callbacks, LogLaps()]
             run = OneRun(work, init, schedule, memo, found.manifest, watched, checkpoint_minutes * 60, n_init, room)
             result = run.go(_of_these_data(checkpoint, found.manifest), _where(executor))

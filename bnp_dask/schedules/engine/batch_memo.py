@@ -1,24 +1,39 @@
-"""Memory of a batch between two visits, as named arrays; written and read here or by the workers themselves."""
+"""Memory of a batch between two visits, as named arrays; written and read here or by the workers themselves.
+
+A visit gives statistics, and where that takes fewer bytes the assignments that they came from.  Of the latter those of
+the observation model are computed again when the next visit has read the batch: same calls, same order, same bits.
+Counts and entropies, K numbers each, are kept as they are.  Changes of clusters since are replayed on what comes out,
+as on what was stored.  Whoever needs statistics without a visit, to retire a batch for one, reads the batch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
+from bnp_dask.core.batch import Batch
 from bnp_dask.core.edits import Edit, Forget, follow, replay
 from bnp_dask.core.group_states import GroupStates, replay_states
 from bnp_dask.core.summary import Summary
 from bnp_dask.core.totals import RunningTotal
+from bnp_dask.errors import StoreError
 from bnp_dask.model import Model
 from bnp_dask.schedules.engine.packed import MARK, pack_sparse, packed_words, unpack_sparse
 from bnp_dask.store.summaries import NO_RECEIPT, Receipt
+from bnp_dask.structure.assignments import Assignments, restored, sums_of
 from bnp_dask.structure.base import Visit
 
 OWN = "own"
 """Stands for the empty name of a batch's own states in the names of arrays."""
+
+ASSIGNED, SIZES, SUMS = "assigned/", "sizes/", "sums/"
+"""How the names of arrays begin that stand for statistics of the observation model."""
+
+Read = Callable[[], Batch]
+"""Gives the batch, where somebody has it."""
 
 
 class Shelf(Protocol):
@@ -58,13 +73,12 @@ class Errand:
     edits: tuple[Edit, ...]
     is_full: bool = True
 
-    def read(self, model: Model) -> tuple[Summary | RunningTotal | None, GroupStates | None]:
-        """Results of the last visit, brought up to date: statistics, and where groups stood."""
+    def read(self, model: Model) -> Left:
+        """Results of the last visit."""
         if self.old < 0 or not (self.is_full or model.keeps_states):
-            return None, None
+            return NOTHING_LEFT
         arrays, _ = self.shelf.get(self.batch, self.old, self.receipt)
-        summary = total_from(model, arrays, self.edits) if self.is_full else None
-        return summary, states_from(arrays, self.edits) if model.keeps_states else None
+        return Left(arrays, self.edits, self.is_full)
 
     def write(self, model: Model, found: Visit) -> Receipt | None:
         """Leave what this visit found; a batch without groups leaves no states, and then a file without arrays.
@@ -77,9 +91,54 @@ class Errand:
         return self.shelf.put(self.batch, self.new, arrays)
 
 
+@dataclass(frozen=True, eq=False)
+class Left:
+    """What the last visit of a batch left; travels with tasks.
+
+    Parameters
+    ----------
+    arrays
+        As :func:`visit_to_arrays` gave them; empty where there was no visit.
+    edits
+        Changes of clusters that it has not seen.
+    is_full
+        Whether statistics are wanted, and not states of groups only.
+    """
+
+    arrays: Mapping[str, np.ndarray]
+    edits: tuple[Edit, ...] = ()
+    is_full: bool = True
+
+    @property
+    def needs_batch(self) -> bool:
+        """Whether it takes the batch to tell its statistics."""
+        return self.is_full and is_assigned(self.arrays)
+
+    def total(self, model: Model, read: Read | None = None) -> Summary | RunningTotal | None:
+        """Statistics, brought up to date, to be subtracted; None where there are none."""
+        return total_from(model, self.arrays, self.edits, read) if self.is_full and self.arrays else None
+
+    def states(self, model: Model) -> GroupStates | None:
+        """Where groups stood, brought up to date."""
+        return states_from(self.arrays, self.edits) if model.keeps_states else None
+
+
+NOTHING_LEFT = Left({})
+
+
+def is_assigned(arrays: Mapping[str, np.ndarray]) -> bool:
+    """Whether assignments are kept of a visit in place of statistics."""
+    return f"{ASSIGNED}value" in arrays
+
+
 def visit_to_arrays(model: Model, found: Visit) -> dict[str, np.ndarray]:
     """All that a later visit needs of this one."""
     arrays = dict(found.summary.to_arrays())
+    if found.assignments is not None:
+        for name in model.observation.fields:
+            arrays[f"{SIZES}{name}"] = np.array(arrays.pop(f"value.{name}").shape, np.int64)
+        arrays |= {f"{SUMS}{name}": sums for name, sums in sums_of(model, found.summary).items()}
+        arrays |= {f"{ASSIGNED}{name}": array for name, array in found.assignments.to_arrays().items()}
     for name, part in found.parts.items():
         arrays.update({f"part/{name}/{key}": value for key, value in part.to_arrays().items()})
     if model.structure.keeps_few:
@@ -87,10 +146,37 @@ def visit_to_arrays(model: Model, found: Visit) -> dict[str, np.ndarray]:
     return {**arrays, **states_to_arrays(found)}
 
 
-def summary_from(model: Model, arrays: Mapping[str, np.ndarray], edits: Iterable[Edit]) -> Summary:
-    """The statistics of a visit, brought up to date with changes of clusters since."""
-    arrays = _unpacked(model, arrays)
+def summary_from(
+    model: Model, arrays: Mapping[str, np.ndarray], edits: Iterable[Edit], read: Read | None = None
+) -> Summary:
+    """The statistics of a visit, brought up to date with changes of clusters since.
+
+    ``read`` gives the batch where it takes that; StoreError where it does and there is none.
+    """
+    arrays = _unpacked(model, arrays if not is_assigned(arrays) else _restored(model, arrays, read))
     return replay(Summary.from_arrays(model.fields, arrays), edits, _parts(model, arrays))
+
+
+def _restored(model: Model, arrays: Mapping[str, np.ndarray], read: Read | None) -> dict[str, np.ndarray]:
+    """All arrays of a visit of which assignments are kept, as they would be had statistics been."""
+    if read is None:
+        raise StoreError("assignments are kept of this batch: it takes its data to tell its statistics")
+    held, sizes, sums = (_after(arrays, prefix) for prefix in (ASSIGNED, SIZES, SUMS))
+    values = restored(model, Assignments.from_arrays(held), sizes, sums, read())
+    return {**arrays, **{f"value.{name}": value for name, value in values.items()}}
+
+
+def _after(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    return {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
+
+
+def counts_from(model: Model, arrays: Mapping[str, np.ndarray], edits: Iterable[Edit]) -> Summary:
+    """Of the statistics of a visit those that are kept in any case: all but the observation model's."""
+    fields = {name: declared for name, declared in model.fields.items() if name not in model.observation.fields}
+    parts = {
+        name: Summary.from_arrays(fields, own) for name, own in _by_name(_unpacked(model, arrays), "part/").items()
+    }
+    return replay(Summary.from_arrays(fields, arrays), edits, parts)
 
 
 def parts_from(model: Model, arrays: Mapping[str, np.ndarray], edits: Iterable[Edit]) -> Mapping[str, Summary]:
@@ -109,11 +195,13 @@ def _parts(model: Model, arrays: Mapping[str, np.ndarray]) -> dict[str, Summary]
     return {name: Summary.from_arrays(model.fields, own) for name, own in _by_name(arrays, "part/").items()}
 
 
-def total_from(model: Model, arrays: Mapping[str, np.ndarray], edits: Sequence[Edit]) -> Summary | RunningTotal:
+def total_from(
+    model: Model, arrays: Mapping[str, np.ndarray], edits: Sequence[Edit], read: Read | None = None
+) -> Summary | RunningTotal:
     """Statistics of the last visit, to subtract: where no cluster changed since, what was packed is not unpacked."""
     held = packed_words(arrays, model.fields) if model.structure.keeps_few else {}
     if not held or any(not isinstance(edit, Forget) for edit in edits):
-        return summary_from(model, arrays, edits)
+        return summary_from(model, arrays, edits, read)
     fields = {name: declared for name, declared in model.fields.items() if name not in held}
     summary = Summary.from_arrays(fields, unpack_sparse({k: v for k, v in arrays.items() if not _is_of(k, held)}))
     return RunningTotal(replay(summary, edits), None, held)

@@ -17,10 +17,11 @@ from bnp_dask.moves.births.at_batch import consider_split, matched
 from bnp_dask.moves.engine import decide, plan_lap
 from bnp_dask.schedules.engine.bad_batches import require_enough, usable
 from bnp_dask.schedules.engine.gathered import Gathered, GatheredAtoms
+from bnp_dask.schedules.engine.leaving import subtract
 from bnp_dask.schedules.engine.pipeline import Taken
 from bnp_dask.schedules.engine.prior import learn_prior
 from bnp_dask.schedules.engine.reduction import Change
-from bnp_dask.schedules.engine.state import Loss, State, Work, recall
+from bnp_dask.schedules.engine.state import Loss, State, Work
 from bnp_dask.structure.base import Visit
 
 Remember = Callable[[Work, State, int, Visit, int], None]
@@ -74,9 +75,9 @@ def lose(work: Work, state: State, taken: Taken, remember: Remember, keeps: bool
     lost = dict(taken.change.lost)
     if not lost:
         return taken
+    if keeps:
+        subtract(work, state, [batch for batch in lost if state.visits[batch] >= 0])
     for batch, why in lost.items():
-        if keeps and state.visits[batch] >= 0:
-            state.total.subtract(recall(work, state, batch))
         state.lost[batch] = Loss(why, state.lap + 1, state.step + 1)
         logger.warning("skipped from lap %d on: %s", state.lap + 1, why)
     require_enough(work, state.lost)
@@ -97,7 +98,7 @@ def lose(work: Work, state: State, taken: Taken, remember: Remember, keeps: bool
 def with_newer_clusters(state: State, found: Visit) -> Visit:
     """Results from a batch, with empty rows for clusters born after its posterior was sent out."""
     missing = newer_clusters(state, found)
-    return replace(found, summary=found.summary.insert_empty(missing)) if missing else found
+    return found.with_summary(found.summary.insert_empty(missing)) if missing else found
 
 
 def newer_clusters(state: State, found: Visit) -> list[int]:
@@ -160,7 +161,7 @@ def try_split(
     row = record("birth", (target,), (*born.new_ids, *born.united), gain, True, why)
     both = zip(visits, born.summaries, strict=True)
     back = [record("return", (cluster,), (), None, True, "it was laid away before") for cluster in born.returned]
-    return [replace(found, summary=summary) for found, summary in both], [row, *back]
+    return [found.with_summary(summary) for found, summary in both], [row, *back]
 
 
 def _counts(state: State, cluster: int) -> list[float]:

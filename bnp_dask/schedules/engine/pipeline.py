@@ -23,7 +23,7 @@ from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.schedules.engine.bad_batches import instead, reader_of
 from bnp_dask.schedules.engine.batch_memo import Errand
 from bnp_dask.schedules.engine.reduction import FAN, Change, change_of, joined, reduced, reduced_for_us, sums_left
-from bnp_dask.schedules.engine.state import State, Work, recall, recall_states
+from bnp_dask.schedules.engine.state import State, Work, recall, recall_left, recall_states
 from bnp_dask.schedules.engine.tasks import Job, Stop, Unkept, Unsummed, added, unkept_of, visit, visit_and_keep
 from bnp_dask.store import Receipt
 from bnp_dask.structure.base import Visit
@@ -211,11 +211,12 @@ class Pipeline:
     def _visit_whole(
         self, beliefs: Any, whole: Sequence[tuple[int, Reader, Job]], seen: int, first: bool = False
     ) -> list[tuple[int, Handle]]:
-        """Tasks for visits that come here, by batch; their groups' states go along."""
+        """Tasks for visits that come here, by batch; what their last visits left goes along, as far as it must."""
         tasks: list[Task] = []
         for batch, reader, job in whole:
             states = recall_states(self.work, self.state, batch, seen)
-            tasks.append((self._name(batch), visit, (beliefs, reader, self._trials, job, states)))
+            left = recall_left(self.work, self.state, batch, seen) if self.keeps else None
+            tasks.append((self._name(batch), visit, (beliefs, reader, self._trials, job, states, left)))
         return list(zip((batch for batch, _, _ in whole), submitted(self.work.executor, tasks, first), strict=True))
 
     def _add(self, groups: list[Sequence[Handle]]) -> list[Handle]:
@@ -245,7 +246,12 @@ class Pipeline:
         name = f"{self.work.source.name} batch {batch}"
         empty = instead(self.work, batch) if self.work.skips and batch not in self.state.lost else None
         facts = (name, plan.pairs, plan.splits.get(batch), gather, self.work.seed)
-        return Job(*facts, empty, self._checksum(batch), self.state.weight(batch))
+        return Job(*facts, empty, self._checksum(batch), self.state.weight(batch), self._assigns(batch))
+
+    def _assigns(self, batch: int) -> bool:
+        """Whether assignments of a batch may be kept; its data may be needed again whenever statistics are."""
+        readable = self.work.readable
+        return self.keeps and readable is not None and bool(readable[batch]) and batch not in self.state.lost
 
     def _checksum(self, batch: int) -> int | None:
         """The CRC-32 that a batch must have, if it has not been read since it was surveyed."""
@@ -260,9 +266,12 @@ class Pipeline:
         old, known = int(state.visits[batch]), int(state.seen[batch])
         edits = tuple(state.edits[known:seen])
         errand = Errand(self.work.shelf, batch, old, state.receipt(batch), old + attempt, edits, self.keeps)
-        if not (self.work.reach.is_rare and model.keeps_states):
+        if not self.work.reach.is_rare:
             return Stop(reader, job, errand)
-        return Stop(reader, job, errand, recall_states(self.work, state, batch, seen), has_states=True)
+        left = recall_left(self.work, state, batch, seen) if self.keeps else None
+        if not model.keeps_states:
+            return Stop(reader, job, errand, left=left)
+        return Stop(reader, job, errand, recall_states(self.work, state, batch, seen), True, left)
 
     def _open(self, group: _Group) -> Taken:
         """Wait for a group's tasks.  Batches that try a birth of their own are added last."""
@@ -296,9 +305,9 @@ class Pipeline:
 
     def _keep_here(self, group: _Group, batch: int, seen: Visit, found: list[tuple[int, Visit]]) -> Change:
         """The change that a visit makes which came whole; it is noted under ``found``."""
-        found.append((batch, seen))
-        old = None
-        if self.keeps and self.state.visits[batch] >= 0:
+        found.append((batch, replace(seen, before=None)))
+        old = seen.before
+        if old is None and self.keeps and self.state.visits[batch] >= 0:
             old = recall(self.work, self.state, batch, group.seen)
         return change_of(seen, old, batch)
 

@@ -9,17 +9,24 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from bnp_dask.core.batch import Batch
 from bnp_dask.core.edits import Edit
 from bnp_dask.core.group_states import GroupStates
 from bnp_dask.core.summary import Summary
 from bnp_dask.core.survey import Survey
 from bnp_dask.core.totals import RunningTotal
-from bnp_dask.data.base import Source
+from bnp_dask.data.base import Source, batch_reader
+from bnp_dask.data.skipping import CheckedReader
 from bnp_dask.execute.base import Executor
+from bnp_dask.execute.blas import one_blas_thread
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import Memory, Move, Plan
+from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.schedules.engine.batch_memo import (
+    Left,
     Shelf,
+    counts_from,
+    is_assigned,
     parts_from,
     states_from,
     states_to_arrays,
@@ -30,6 +37,7 @@ from bnp_dask.schedules.engine.chains import Sampler
 from bnp_dask.schedules.engine.gathered import ROOM, Gathered
 from bnp_dask.store import NO_RECEIPT, Receipt, no_receipts, receipt_of
 from bnp_dask.store.parts import Part, PartFiles
+from bnp_dask.structure.assignments import LITTLE
 from bnp_dask.structure.base import Visit
 
 logger = logging.getLogger("bnp_dask")
@@ -82,7 +90,9 @@ class Work:
     batch's last visit and write those of this one themselves, and send differences only; ``reach`` says how that went.
     ``skips`` says whether a batch that goes bad is left out, or an error.  ``unread`` says of every batch ``(B,)``
     whether an earlier call surveyed it and nobody visited it since: then its checksum is compared at its next visit.
-    ``room`` are the bytes of atoms gathered for moves that may be held in memory.
+    ``room`` are the bytes of atoms gathered for moves that may be held in memory.  ``readable`` says of every batch
+    ``(B,)`` whether it can be read whenever the run is worked on: then assignments may be kept in place of statistics.
+    None: of none.
     """
 
     model: Model
@@ -97,6 +107,7 @@ class Work:
     unread: np.ndarray | None = None
     room: int = ROOM
     reach: Reach = field(default_factory=Reach)
+    readable: np.ndarray | None = None
 
     def rng(self, lap: int, purpose: str) -> np.random.Generator:
         """Random numbers that depend on the seed, the lap and what they are for, and on nothing else."""
@@ -262,8 +273,34 @@ def _keep(work: Work, state: State, batch: int, arrays: Mapping[str, np.ndarray]
 
 
 def recall(work: Work, state: State, batch: int, seen: int | None = None) -> Summary:
-    """The batch's latest summary, brought up to date with the first ``seen`` changes of clusters (all)."""
-    return summary_from(work.model, _kept(work, state, batch), state.edits[int(state.seen[batch]) : seen])
+    """The batch's latest summary, brought up to date with the first ``seen`` changes of clusters (all).
+
+    Where assignments are kept, the batch is read; DataError where it is not what it was.
+    """
+
+    def read() -> Batch:
+        return CheckedReader(batch_reader(work.source, batch), int(work.survey.checksums[batch]))()
+
+    edits = state.edits[int(state.seen[batch]) : seen]
+    with one_blas_thread():
+        return summary_from(work.model, _kept(work, state, batch), edits, read)
+
+
+def recall_counts(work: Work, state: State, batch: int) -> Summary:
+    """Counts and other statistics of the allocation alone, of the batch's latest visit; the batch is not read."""
+    return counts_from(work.model, _kept(work, state, batch), state.edits[int(state.seen[batch]) :])
+
+
+def recall_left(work: Work, state: State, batch: int, seen: int) -> Left | None:
+    """What the batch's latest visit left, where it takes the batch to tell the statistics of that."""
+    model = work.model
+    if state.visits[batch] < 0 or model.structure.is_tied:
+        return None
+    nbytes = 8 * state.posterior.n_clusters * (numbers_per_cluster(model.observation) - 1)
+    if state.receipt(batch).nbytes > nbytes + LITTLE:  # statistics for certain
+        return None
+    arrays = _kept(work, state, batch)
+    return Left(arrays, tuple(state.edits[int(state.seen[batch]) : seen])) if is_assigned(arrays) else None
 
 
 def recall_parts(work: Work, state: State, batch: int) -> Mapping[str, Summary]:

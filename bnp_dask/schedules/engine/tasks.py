@@ -24,8 +24,9 @@ from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import Gather, Split
 from bnp_dask.moves.births.move import gather_atoms, visit_and_split
 from bnp_dask.schedules.engine.bad_batches import fault_of
-from bnp_dask.schedules.engine.batch_memo import Errand
+from bnp_dask.schedules.engine.batch_memo import Errand, Left
 from bnp_dask.schedules.engine.reduction import Change, change_of, joined
+from bnp_dask.structure.assignments import room_for
 from bnp_dask.structure.base import Trial, Visit
 
 
@@ -35,7 +36,7 @@ class Job:
 
     ``empty`` is read in place of a batch that has gone bad; None: that is an error.  ``checksum`` is the CRC-32 that
     the batch must have, where it was not read since it was surveyed; None: nobody looks.  ``weight`` is that of the
-    batch: what was found is scaled by it.
+    batch: what was found is scaled by it.  ``assigns`` says whether assignments may be kept in place of statistics.
     """
 
     name: str
@@ -46,12 +47,21 @@ class Job:
     empty: Reader | None = None
     checksum: int | None = None
     weight: float = 1.0
+    assigns: bool = False
 
 
 def visit(
-    posterior: Posterior, reader: Reader, trials: tuple[Trial, ...], job: Job, states: GroupStates | None
+    posterior: Posterior,
+    reader: Reader,
+    trials: tuple[Trial, ...],
+    job: Job,
+    states: GroupStates | None,
+    left: Left | None = None,
 ) -> Visit:
-    """The task: read one batch, assign its atoms, summarize them, and carry out the lap's trials."""
+    """The task: read one batch, assign its atoms, summarize them, and carry out the lap's trials.
+
+    ``left`` is what the last visit left, where it takes the batch to tell the statistics of that.
+    """
     batch = reader() if job.empty is None else read_or_why(reader)
     if job.empty is not None and isinstance(batch, str):
         return lose_batch(posterior, job.empty, trials, job, batch)
@@ -60,7 +70,7 @@ def visit(
         with naming_batch(job.name):
             require_checksum(batch, job.checksum)
     try:
-        return visit_batch(posterior, batch, trials, job, states)
+        return _with_before(visit_batch(posterior, batch, trials, job, states), posterior.model, left, batch)
     except Exception:
         why = None if job.empty is None else fault_of(posterior.model, batch)
         if job.empty is None or why is None:  # nothing is wrong with the batch
@@ -68,9 +78,13 @@ def visit(
         return lose_batch(posterior, job.empty, trials, job, why)
 
 
+def _with_before(found: Visit, model: Model, left: Left | None, batch: Batch) -> Visit:
+    return found if left is None else replace(found, before=left.total(model, lambda: batch))
+
+
 def lose_batch(posterior: Posterior, empty: Reader, trials: tuple[Trial, ...], job: Job, why: str) -> Visit:
     """Visit of a batch that is left out."""
-    return replace(visit_batch(posterior, empty(), trials, replace(job, split=None), None), lost=why)
+    return replace(visit_batch(posterior, empty(), trials, replace(job, split=None, assigns=False), None), lost=why)
 
 
 def visit_batch(
@@ -81,8 +95,8 @@ def visit_batch(
         if job.split is not None:
             found = visit_and_split(posterior, batch, job.pairs, trials, job.split, job.seed)
         else:
-            start = () if states is None else (states,)
-            found = posterior.model.visit(posterior, batch, job.pairs, trials, job.gather.clusters, *start)
+            room = room_for(posterior.model, posterior.n_clusters, batch.n_atoms) if job.assigns else 0
+            found = posterior.model.visit(posterior, batch, job.pairs, trials, job.gather.clusters, states, room)
             found = gather_atoms(posterior.model, found, batch, job.gather, job.seed)
     sums = {"": found.summary, **{f"trial {name}: ": part for name, part in found.parts.items()}}
     for name, summary in (sums if found.newborn is None else {**sums, "newborn clusters: ": found.newborn}).items():
@@ -106,6 +120,9 @@ class Stop:
         Where its groups stood, for workers that do not reach that place.
     has_states
         Whether ``states`` say so: they are None as well where groups have no states yet.
+    left
+        What its last visit left, for workers that do not reach that place, where it takes the batch to tell the
+        statistics of that.
     """
 
     reader: Reader
@@ -113,6 +130,7 @@ class Stop:
     errand: Errand
     states: GroupStates | None = None
     has_states: bool = False
+    left: Left | None = None
 
     @property
     def first_load(self) -> Load[Batch] | None:
@@ -173,21 +191,23 @@ def visit_and_keep(posterior: Posterior, trials: tuple[Trial, ...], *stops: Stop
 
 def _visit_and_keep(posterior: Posterior, trials: tuple[Trial, ...], stop: Stop) -> Change | Unkept:
     model, errand, why = posterior.model, stop.errand, ""
-    old, states = None, stop.states
+    old, states, left = None, stop.states, stop.left
     try:
-        old, states = errand.read(model)
+        kept = errand.read(model)
+        left = kept if kept.needs_batch else None
+        old, states = None if left else kept.total(model), kept.states(model)
     except StoreError as error:
         why = str(error)
         if not stop.can_do_without(model):
             return Unkept(errand.batch, None, why)
-    found = visit(posterior, stop.reader, trials, stop.job, states)
+    found = visit(posterior, stop.reader, trials, stop.job, states, left)
     try:
         receipt = None if why else errand.write(model, found)
     except StoreError as error:
         why = str(error)
     if why:
         return Unkept(errand.batch, found, why)
-    return change_of(found, old, errand.batch, receipt)
+    return change_of(found, old if left is None else found.before, errand.batch, receipt)
 
 
 def added(*parts: Change | Unkept | Unsummed) -> Change | Unsummed:

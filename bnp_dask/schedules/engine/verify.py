@@ -3,6 +3,10 @@
 Every stored summary is read before the first batch is visited, by workers or here, and compared with the checksum that
 the checkpoint lists; brought up to date and added up, they must give the running total.  That costs one pass over the
 summaries, which the first lap reads anyway, and no more memory than some of them.
+
+Of batches whose assignments are kept the data would have to be read.  Counts and entropies of all batches must then
+give those of the total before the first visit, and the other statistics of a batch are compared with the sums that were
+noted of them when its first visit computes them again; its data have their checksum then, as have all.
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +25,7 @@ from bnp_dask.core.totals import RunningTotal
 from bnp_dask.errors import BnpDaskError, StoreError, SummaryError
 from bnp_dask.execute.ordered import in_order
 from bnp_dask.model import Model
-from bnp_dask.schedules.engine.batch_memo import Shelf, summary_from
+from bnp_dask.schedules.engine.batch_memo import Shelf, counts_from, is_assigned, summary_from
 from bnp_dask.schedules.engine.checkpoint import state_from_saved
 from bnp_dask.schedules.engine.state import State, Work
 from bnp_dask.store import Checkpoint, DamagedError, Listing, Receipt, RunStore
@@ -52,9 +56,10 @@ class Checked:
     Parameters
     ----------
     n_full
-        How many of them hold statistics; others hold states of groups only.
+        How many of them hold statistics, or assignments; others hold states of groups only.
     total, size
-        The sum of these statistics and of their absolute values; None where there are none.
+        The sum of these statistics and of their absolute values, where some hold assignments without those of the
+        observation model; None where there are none.
     problem
         Why one of them cannot be used; empty where all can.
     """
@@ -127,8 +132,11 @@ def _verify(work: Work, store: RunStore, state: State, checkpoint: Checkpoint) -
         n_full += found.n_full
         if found.total is not None:
             fresh = fresh or RunningTotal(found.total.zeros())
-            fresh.add(found.total)
-            size = found.size if size is None else size + found.size
+            if found.total.fields.keys() != fresh.high.fields.keys():
+                names = found.total.fields.keys() & fresh.high.fields.keys()
+                fresh = RunningTotal(_only(fresh.high, names), _only(fresh.low, names))
+            fresh.add(_only(found.total, fresh.high.fields))
+            size = found.size if size is None else _plus(size, found.size)
     if fresh is not None:
         base = f"checkpoint {checkpoint.number} of {store.path}"
         if n_full != len(listing):
@@ -163,7 +171,8 @@ def check_summaries(model: Model, shelf: Shelf, edits: Sequence[Edit], entries: 
         if "ids" not in arrays:
             continue
         try:
-            own = summary_from(model, arrays, edits[entry.seen :]).without_pairs()
+            tell = counts_from if is_assigned(arrays) else summary_from
+            own = tell(model, arrays, edits[entry.seen :]).without_pairs()
         except SummaryError as error:  # version 0.1 left no checksums: any file of the run may be there
             name = f"the summary of batch {entry.batch} at visit {entry.visit}"
             return Checked(problem=f"{name} is damaged (it is not of this run: {error})")
@@ -171,8 +180,20 @@ def check_summaries(model: Model, shelf: Shelf, edits: Sequence[Edit], entries: 
         if out.total is None or out.size is None:
             out = Checked(1, own, sizes)
         else:
-            out = Checked(out.n_full + 1, out.total + own, out.size + sizes)
+            out = Checked(out.n_full + 1, _plus(out.total, own), _plus(out.size, sizes))
     return out
+
+
+def _plus(one: Summary, other: Summary) -> Summary:
+    """Sum of the statistics that both have."""
+    names = one.fields.keys() & other.fields.keys()
+    return _only(one, names) + _only(other, names)
+
+
+def _only(summary: Summary, names: Collection[str]) -> Summary:
+    """Some of the statistics, in their order."""
+    fields = {name: declared for name, declared in summary.fields.items() if name in names}
+    return replace(summary, fields=fields, values={name: summary[name] for name in fields})
 
 
 def _require_equal(
@@ -182,7 +203,7 @@ def _require_equal(
     weight = float(np.abs(total.high["N"]).sum())
     if not np.array_equal(total.high.ids, fresh.high.ids):
         raise DamagedError(f"{base} is damaged (its total and its summaries are of different clusters)")
-    for name in total.high.values:
+    for name in fresh.high.values:
         gap = np.abs((total.high[name] - fresh.high[name]) + (total.low[name] - fresh.low[name]))
         rounding = 0.0 if name in data_fields else NEGLIGIBLE * weight
         if (gap > TOLERANCE * size[name] + rounding).any():

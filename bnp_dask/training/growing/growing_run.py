@@ -169,6 +169,13 @@ class GrowingRun:
         return GrownSource(name, [*known, *new])
 
     @property
+    def has_place(self) -> np.ndarray:
+        """Whether the data of a batch lie where they can be found again, ``(B,)`` bool."""
+        opened = self.store.settings.get(OPENED) if isinstance(self.store, RunStore) else None
+        places = [opened is not None, *(piece["place"] is not None for piece in self.log.pieces)]
+        return np.repeat(places, [self.first.n_batches, *(piece["n_batches"] for piece in self.log.pieces)])
+
+    @property
     def counting(self) -> Posterior:
         """The posterior in force, with the words of an update."""
         return self.base if self.widened is None else self.widened

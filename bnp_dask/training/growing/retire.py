@@ -15,6 +15,7 @@ from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.inputs.settings import path_text, shown, whole_number
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.model import Posterior
+from bnp_dask.schedules.engine.leaving import take_data
 from bnp_dask.store import RunStore
 from bnp_dask.training.growing.growing_run import GrowingRun, commit
 from bnp_dask.training.growing.incoming.times import moment_of
@@ -30,8 +31,10 @@ def retire(
 ) -> Posterior:
     """Take data out of a run, exactly: their statistics leave all totals and the directory.
 
-    No data are read.  The model's priors and centre stay those of the first data, also where these go.  Clusters stay
-    as long as other data use them: they were born with the help of what is retired, and the others hold them now.
+    No data are read but those of batches of which the run keeps assignments; where these are gone, the total is summed
+    again from all other batches.  The model's priors and centre stay those of the first data, also where these go.
+    Clusters stay as long as other data use them: they were born with the help of what is retired, and the others hold
+    them now.
     Earlier versions, which held the data, are removed.  The data stay known by place: an update does not take them
     again.
 
@@ -81,7 +84,8 @@ def retire(
             return run.base
         with fixed_order(run.base.model.reproducible):
             state.memory.dormant.clear()  # their statistics hold the data too
-            row = take_out(run.work(SerialExecutor()), state, run.turn, out)
+            source = run.source(reads_old=take_data(opened, state, out))
+            row = take_out(run.work(SerialExecutor(), source), state, run.turn, out)
         row |= {"version": run.newest + 1, "seconds": run.seconds}
         record = {"pieces": [], "retired": given, "batches": out, "fresh": None, "elbo": state.elbo, "moves": []}
         posterior = commit(run, state, record, [row], keep=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
@@ -16,6 +16,7 @@ from bnp_dask.schedules import State, Work
 from bnp_dask.schedules.ageing import fade
 from bnp_dask.schedules.arrivals import REGAINED, visit_arrivals
 from bnp_dask.schedules.dormancy import lay_away
+from bnp_dask.schedules.engine.leaving import take_data
 from bnp_dask.schedules.lineage import Lineage, inherited, told
 from bnp_dask.schedules.widening import widen
 from bnp_dask.training.callbacks import logger
@@ -123,10 +124,13 @@ def take_in(run: GrowingRun, found: Found, rules: Rules, executor: Executor) -> 
         tell(widen(state, found.base.model, n_words(found.base)))
     extended(state, n_new, ages.entering)
     reads_old = rules.revisit > 0 or rules.laps > 0
-    source = run.source(found.sources, reads_old)
-    work = run.work(executor, source, rules.room)
-    lineage = _taken_out(run, state, found, ages, work, tell, rules.dormant)
+    out_of_total = [*ages.too_old, *found.gives_way]
+    source = run.source(found.sources, reads_old or take_data(run.store, state, out_of_total))
     may = source.present
+    # of batches whose data may go, and whose statistics are still to be taken out, these are kept
+    stays = may & run.has_place if reads_old and rules.keep is None else None
+    work = replace(run.work(executor, source, rules.room), readable=stays)
+    lineage = _taken_out(run, state, found, ages, work, tell, rules.dormant)
     may[list(state.lost)] = True  # a batch without atoms stands in for what was retired
     if reads_old:
         _tell_of_absent(source, may, n_old)

@@ -14,7 +14,8 @@ from bnp_dask.schedules import State, Work
 from bnp_dask.schedules.arrivals import Round, abandon
 from bnp_dask.schedules.base import history_row
 from bnp_dask.schedules.engine.bad_batches import instead
-from bnp_dask.schedules.engine.state import Loss, recall, recall_parts, remember
+from bnp_dask.schedules.engine.leaving import subtract
+from bnp_dask.schedules.engine.state import Loss, recall_parts, remember
 from bnp_dask.schedules.engine.tasks import Job, lose_batch
 from bnp_dask.training.growing.growing_run import GrowingRun
 from bnp_dask.training.run_settings import OPENED
@@ -34,8 +35,8 @@ def take_out(
     if turn.is_open and not keeps_round:
         abandon(state, turn)
     state.step += 1
+    subtract(work, state, batches)
     for batch in batches:
-        state.total.subtract(recall(work, state, batch))
         if turn.is_open and turn.seen[batch]:
             for name, part in recall_parts(work, state, batch).items():
                 if name in state.trials:

@@ -1,0 +1,275 @@
+"""Assignments of a batch's atoms, from which its statistics are computed again: fewer bytes, where clusters are many.
+
+A visit of independent atoms keeps its responsibilities tile by tile, without the zeros that kernels made of everything
+below 2**-53.  The batch and these give the statistics of the observation model again by the same calls of the same
+kernels in the same order, so with the same bits.  Documents and sequences keep statistics: theirs depend on more than
+responsibilities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from bnp_dask.core.batch import Batch
+from bnp_dask.errors import DataError, SummaryError
+from bnp_dask.kernels.mixture.resp import RaggedResp, Resp, SparseResp
+from bnp_dask.observation.base import numbers_per_cluster
+
+if TYPE_CHECKING:
+    from bnp_dask.model import Model
+
+LITTLE = 2**16
+"""Bytes of statistics of a batch up to which they are kept in any case: a file takes nearly as much by itself."""
+
+LEAST = 10
+"""Bytes that one atom takes at least: a responsibility, its cluster, and how many there are."""
+
+DENSE, LISTED, RAGGED, TAILED = range(4)
+"""Kinds of responsibilities of a tile."""
+
+TOLERANCE = 1e-12
+"""Share of the absolute sum of a statistic by which it may differ from the sum that was noted: of rounding only."""
+
+
+class Summed(Protocol):
+    """Arrays by name, such as those of a summary."""
+
+    def __getitem__(self, name: str) -> np.ndarray: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Assignments:
+    """Responsibilities of the atoms of a batch, times their weights, without zeros.
+
+    Parameters
+    ----------
+    n_clusters
+        K.
+    starts
+        First row of each tile, and one past the last, ``(T + 1,)`` int64.
+    kinds
+        How the local step gave those of each tile, ``(T,)`` uint8: one of :data:`DENSE`, :data:`LISTED` (at most L
+        clusters per atom), :data:`RAGGED` and :data:`TAILED`.
+    counts
+        Clusters kept of each atom, ``(n,)``.
+    index, value
+        Positions of these, ascending for each atom but where listed otherwise, and responsibilities, ``(M,)``.
+    tail_counts, tail_index, tail_value
+        The same for clusters that a tail held in float32; no rows where no tile has one.
+    factor
+        By which the statistics of the batch were scaled.
+    """
+
+    n_clusters: int
+    starts: np.ndarray
+    kinds: np.ndarray
+    counts: np.ndarray
+    index: np.ndarray
+    value: np.ndarray
+    tail_counts: np.ndarray
+    tail_index: np.ndarray
+    tail_value: np.ndarray
+    factor: float = 1.0
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """As named arrays."""
+        names = ("starts", "kinds", "counts", "index", "value", "tail_counts", "tail_index", "tail_value")
+        facts = {"n_clusters": np.array(self.n_clusters), "factor": np.array(self.factor)}
+        return {**facts, **{name: getattr(self, name) for name in names}}
+
+    @staticmethod
+    def from_arrays(arrays: Mapping[str, np.ndarray]) -> Assignments:
+        """Inverse of :meth:`to_arrays`; SummaryError where the arrays do not fit each other."""
+        own = {name: array for name, array in arrays.items() if name not in ("n_clusters", "factor")}
+        found = Assignments(int(arrays["n_clusters"]), **own, factor=float(arrays["factor"]))
+        n_clusters, pairs = found.n_clusters, int(found.counts.sum(dtype=np.int64))
+        fits = len(found.starts) == len(found.kinds) + 1 and int(found.starts[-1]) == len(found.counts)
+        fits = fits and pairs == len(found.index) == len(found.value)
+        fits = fits and int(found.tail_counts.sum(dtype=np.int64)) == len(found.tail_index) == len(found.tail_value)
+        fits = fits and max(found.index.max(initial=0), found.tail_index.max(initial=0)) < max(n_clusters, 1)
+        if not fits:
+            raise SummaryError(f"assignments of {len(found.counts)} atoms to {n_clusters} clusters do not fit together")
+        return found
+
+    def tiles(self) -> Iterator[tuple[int, int, Resp]]:
+        """First row, one past the last, and responsibilities of each tile, as the local step gave them."""
+        at, tail_at = 0, 0
+        for start, stop, kind in zip(self.starts[:-1], self.starts[1:], self.kinds, strict=True):
+            counts = self.counts[start:stop].astype(np.int64)
+            end = at + int(counts.sum())
+            index, value = self.index[at:end].astype(np.int64), self.value[at:end]
+            at = end
+            tail: np.ndarray | None = None
+            if kind == TAILED:
+                tail_counts = self.tail_counts[start:stop].astype(np.int64)
+                tail_end = tail_at + int(tail_counts.sum())
+                tail = np.zeros((stop - start, self.n_clusters), np.float32)
+                rows = np.repeat(np.arange(stop - start), tail_counts)
+                tail[rows, self.tail_index[tail_at:tail_end]] = self.tail_value[tail_at:tail_end]
+                tail_at = tail_end
+            yield int(start), int(stop), _resp_of(int(kind), counts, index, value, self.n_clusters, tail)
+
+
+def _resp_of(
+    kind: int, counts: np.ndarray, index: np.ndarray, value: np.ndarray, n_clusters: int, tail: np.ndarray | None
+) -> Resp:
+    n = len(counts)
+    if kind == DENSE:
+        dense = np.zeros((n, n_clusters))
+        dense[np.repeat(np.arange(n), counts), index] = value
+        return dense
+    if kind == LISTED:
+        return SparseResp(index.reshape(n, -1), value.reshape(n, -1), n_clusters)
+    return RaggedResp(np.concatenate([[0], np.cumsum(counts)]), index, value, n_clusters, tail)
+
+
+@dataclass
+class Collector:
+    """Gathers the responsibilities of a batch tile by tile, as long as they take fewer than ``most`` bytes."""
+
+    n_clusters: int
+    most: int
+    nbytes: int = 0
+    rows: list[int] = field(default_factory=lambda: [0])
+    kinds: list[int] = field(default_factory=list)
+    parts: list[tuple[np.ndarray, ...]] = field(default_factory=list)
+    tails: list[tuple[np.ndarray, ...]] = field(default_factory=list)
+
+    def see(self, resp: Resp) -> None:
+        """Take the next tile; drop all where it is too much, or is laid out as it could not be restored."""
+        if self.nbytes >= self.most:
+            return
+        size = np.dtype(self._index).itemsize
+        kind, n_pairs, n_tail = _kind_of(resp), _pairs_in(resp), 0
+        if kind == TAILED:
+            assert isinstance(resp, RaggedResp) and resp.tail is not None
+            n_tail = int(np.count_nonzero(resp.tail))
+        self.nbytes += n_pairs * (8 + size) + n_tail * (4 + size) + _atoms_in(resp)
+        if self.nbytes >= self.most or kind < 0:
+            self.nbytes = self.most
+            self.parts.clear()
+            self.tails.clear()
+            return
+        counts, index, value = _listed(resp)
+        self.rows.append(self.rows[-1] + len(counts))
+        self.kinds.append(kind)
+        self.parts.append((_narrow(counts), index.astype(self._index), np.array(value)))
+        tail = resp.tail if isinstance(resp, RaggedResp) else None
+        if tail is None:
+            none = np.zeros(0, self._index)
+            self.tails.append((np.zeros(len(counts), np.uint8), none, np.zeros(0, np.float32)))
+        else:
+            where, column = np.nonzero(tail)
+            held = np.bincount(where, minlength=len(tail))
+            self.tails.append((_narrow(held), column.astype(self._index), tail[where, column]))
+
+    def assignments(self) -> Assignments | None:
+        """All that was seen; None where it was too much, or nothing."""
+        if self.nbytes >= self.most or not self.parts:
+            return None
+        counts, index, value = (np.concatenate(column) for column in zip(*self.parts, strict=True))
+        tail_counts, tail_index, tail_value = (np.concatenate(column) for column in zip(*self.tails, strict=True))
+        if TAILED not in self.kinds:
+            tail_counts = tail_counts[:0]
+        starts, kinds = np.array(self.rows, np.int64), np.array(self.kinds, np.uint8)
+        return Assignments(self.n_clusters, starts, kinds, counts, index, value, tail_counts, tail_index, tail_value)
+
+    @property
+    def _index(self) -> np.dtype:
+        return np.min_scalar_type(max(self.n_clusters - 1, 0))
+
+
+def _kind_of(resp: Resp) -> int:
+    if isinstance(resp, SparseResp):
+        return LISTED
+    if isinstance(resp, RaggedResp):
+        return RAGGED if resp.tail is None else TAILED
+    return DENSE if resp.flags.c_contiguous and resp.dtype == np.float64 else -1
+
+
+def _pairs_in(resp: Resp) -> int:
+    return int(np.count_nonzero(resp)) if isinstance(resp, np.ndarray) else resp.value.size
+
+
+def _atoms_in(resp: Resp) -> int:
+    return (
+        len(resp.offsets) - 1
+        if isinstance(resp, RaggedResp)
+        else len(resp if isinstance(resp, np.ndarray) else resp.index)
+    )
+
+
+def _listed(resp: Resp) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Clusters of each atom ``(n,)``, and positions and responsibilities of all of them."""
+    if isinstance(resp, SparseResp):
+        n, width = resp.index.shape
+        return np.full(n, width), resp.index.ravel(), resp.value.ravel()
+    if isinstance(resp, RaggedResp):
+        return np.diff(resp.offsets), resp.index, resp.value
+    rows, index = np.nonzero(resp)
+    return np.bincount(rows, minlength=len(resp)), index, resp[rows, index]
+
+
+def _narrow(counts: np.ndarray) -> np.ndarray:
+    return counts.astype(np.min_scalar_type(int(counts.max(initial=0))))
+
+
+def room_for(model: Model, n_clusters: int, n_atoms: int) -> int:
+    """Bytes that the assignments of a batch may take; 0 where its statistics take fewer in any case, or little."""
+    size = 8 * n_clusters * (numbers_per_cluster(model.observation) - 1)
+    return size if n_atoms and size > LITTLE and size > LEAST * n_atoms else 0
+
+
+def sums_of(model: Model, values: Summed) -> dict[str, np.ndarray]:
+    """Sum and absolute sum of each statistic of the observation model, ``(2,)``, to tell whether it comes out again."""
+    return {name: np.array([np.sum(values[name]), np.sum(np.abs(values[name]))]) for name in model.observation.fields}
+
+
+def restored(
+    model: Model, held: Assignments, sizes: Mapping[str, np.ndarray], sums: Mapping[str, np.ndarray], batch: Batch
+) -> dict[str, np.ndarray]:
+    """Statistics of the observation model again, from a batch and its assignments.
+
+    Parameters
+    ----------
+    model
+        The model; nothing that it has learned since matters.
+    held
+        Assignments.
+    sizes, sums
+        By field its shape then, and what :func:`sums_of` gave.
+    batch
+        The atoms; columns behind those that it had then are left out.
+
+    Raises
+    ------
+    DataError
+        The batch is not the one that was assigned.
+    """
+    if batch.n_atoms != len(held.counts):
+        raise _other(batch, f"it has {batch.n_atoms} atoms, and had {len(held.counts)}")
+    out: dict[str, np.ndarray] = {}
+    for start, stop, resp in held.tiles():
+        for name, value in model.observation.summarize(batch.rows(start, stop), resp).items():
+            found = np.asarray(value, np.float64)
+            out[name] = out.setdefault(name, np.zeros(found.shape))
+            out[name] += found
+    for name, shape in sizes.items():
+        there = tuple(slice(int(length)) for length in shape)
+        value = np.array(out[name][there], order="C")
+        out[name] = value if held.factor == 1.0 else np.asarray(value * held.factor)
+    for name, (total, size) in sums.items():
+        if not abs(float(np.sum(out[name])) - total) <= TOLERANCE * size:
+            raise _other(batch, f"{name!r} sums to {float(np.sum(out[name])):.17g}, and summed to {float(total):.17g}")
+    return out
+
+
+def _other(batch: Batch, why: str) -> DataError:
+    return DataError(
+        f"{batch.name}: the data changed since the batch was last visited: {why}. Put it back as it was, or start a "
+        "new run in another directory"
+    )
