@@ -186,8 +186,7 @@ def train(
     before = None if begun is None else begun.columns()
     source = opened(data, model.marginalises, batch_size, weights, before, on_bad_batch, *read_as(model.observation))
     words, columns = words_of(source), columns_of(source) if before is None else before
-    source = taking_lags(source, model.lags)
-    named = model.with_columns(None if columns is None else columns.features)
+    source, named = taking_lags(source, model.lags), model.with_columns(None if columns is None else columns.features)
     seed = seed_of(rng) if rng is not None or begun is None else begun.seed()
     place, skips = opened_as(data, source, batch_size, weights), on_bad_batch == "skip"
     parts = RunParts(model, init, schedule, tuple(moves), seed, source, columns, place, n_init)
