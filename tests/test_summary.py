@@ -540,3 +540,10 @@ def test_counts_of_groups_give_way_to_those_of_a_trial():
     np.testing.assert_array_equal(found.offsets, [0, 2, 4])
     np.testing.assert_array_equal(found.cluster, [4, 9, 4, 9])
     np.testing.assert_array_equal(found.count, [1.0, 2.0, 3.0, 2.0])
+
+
+def test_links_come_back_from_arrays_though_they_are_zero():
+    links = Links(np.array([3, 5]), np.array([7]), {"M": np.zeros((2, 1, 2)), "S": np.ones((2, 1))})
+    back = Links.from_arrays(links.to_arrays())
+    assert back is not None and set(back.values) == {"M", "S"}
+    assert Links.from_arrays({"N": np.ones(2)}) is None

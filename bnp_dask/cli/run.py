@@ -97,13 +97,17 @@ def train_command(args: argparse.Namespace) -> None:
 def resume_command(args: argparse.Namespace) -> None:
     """Go on with a run."""
     from bnp_dask.cli.jobfile import job_of_run, with_laps, with_store
-    from bnp_dask.store import JOB_NAME
+    from bnp_dask.store import JOB_NAME, holds_run
 
+    if not holds_run(args.rundir):
+        raise StoreError(
+            f"{args.rundir} holds no run, or one of which nothing was saved yet; begin with: bnp-dask train RUN.YAML"
+        )
     kept = job_of_run(args.rundir)
     if kept is None:
         raise StoreError(
-            f"{args.rundir} has no {JOB_NAME}: it is not the run directory of 'bnp-dask train', or nothing was saved "
-            "yet. A run started in Python is resumed there, with train(..., resume=True)"
+            f"{args.rundir} has no {JOB_NAME}: it is not the run directory of 'bnp-dask train'. A run started in "
+            "Python is resumed there, with train(..., resume=True)"
         )
     job = with_store(kept, args.rundir)
     if args.laps is not None:

@@ -1,6 +1,7 @@
 """Sources in memory, and .npy files."""
 
 import json
+import os
 
 import numpy as np
 import pandas as pd
@@ -182,3 +183,9 @@ def test_a_pickled_reader_carries_its_rows_only():
     x = np.zeros((100_000, 10))
     assert len(pickle.dumps(as_source(x, batch_size=100).reader(5))) < 10_000
     assert read_all(as_source(x, batch_size=50_000))[1].name == "array batch 1 (rows 50000-99999)"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="needs devices as files")
+def test_a_device_is_named_and_not_read():
+    with pytest.raises(DataError, match="/dev/zero: is a device; needs a file or folder"):
+        as_source("/dev/zero", format="npy")

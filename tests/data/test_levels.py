@@ -12,7 +12,7 @@ from numpy.testing import assert_array_equal
 import bnp_dask as bnp
 from bnp_dask.core.columns import Columns
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.inputs.levels import MOST_LEVELS, Codes
+from bnp_dask.inputs.levels import MOST_LEVELS, Codes, ordered_levels
 
 LEVELS = {"colour": ("blue", "green", "red"), "shape": ("square", "round", "flat"), "spam": (False, True)}
 KEYS = ["colour, shape", "spam"]
@@ -208,3 +208,9 @@ def test_numbers_and_texts_do_not_stand_for_one_another():
 def test_numbers_are_places_of_levels_in_the_order_in_which_a_category_declared_them():
     found = Codes.of_numbers("size", (42, 38, 40)).apply(np.array([38.0, 40.0, np.nan, 42.0]), "rows")
     assert_array_equal(found, [1, 2, np.nan, 0])
+
+
+def test_levels_of_two_kinds_are_named_whichever_there_are_more_of():
+    for values in (["a", 1], ["a", 1, 2], ["a", "b", 1]):
+        with pytest.raises(DataError, match=r"column 'c' holds texts \('.'\) and numbers \(1\)"):
+            ordered_levels(values, "table", "c")

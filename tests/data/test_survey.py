@@ -132,3 +132,9 @@ def test_mismatched_batches_are_both_named():
         combine([a, b])
     with pytest.raises(DataError, match="sparse counts"):
         combine([a, survey_batch(Batch(sparse.csr_array(np.ones((2, 3))), name="c"))])
+
+
+def test_checksum_sees_which_rows_are_of_one_group():
+    x = np.arange(12.0).reshape(6, 2)
+    cuts = [np.array([0, 3, 6]), np.array([0, 2, 6]), np.array([0, 6])]
+    assert len({survey_batch(Batch(x, groups=groups)).checksums[0] for groups in cuts}) == 3

@@ -1,5 +1,6 @@
 """The command line, in this process through ``main``, and as a program where that matters."""
 
+import argparse
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ import zarr
 
 import bnp_dask as bnp
 from bnp_dask import cli
-from bnp_dask.cli import main
+from bnp_dask.cli import growing, main
 from bnp_dask.cli.console import client_spec, size, table
 
 pytestmark = pytest.mark.filterwarnings("ignore::bnp_dask.ConvergenceWarning")
@@ -87,7 +88,7 @@ def test_wrong_words_exit_2_with_one_line(words, message, capsys):
     ("words", "message"),
     [
         (["train", "none.yaml"], "cannot read the job file none.yaml"),
-        (["resume", "."], "has no job.yaml"),
+        (["resume", "."], "holds no run, or one of which nothing was saved yet; begin with: bnp-dask train RUN.YAML"),
         (["inspect", "none.zarr"], "none.zarr"),
         (["score", "none.zarr", "atoms.npy"], "none.zarr"),
         (["ingest", "atom.npy", "x.zarr"], "atoms.npy"),
@@ -306,3 +307,21 @@ def test_table_lines_up():
 @pytest.mark.parametrize(("n", "text"), [(0, "0 B"), (999, "999 B"), (51_200_000, "51.2 MB"), (2.5e15, "2.5e+03 TB")])
 def test_sizes(n, text):
     assert size(n) == text
+
+
+def test_a_column_with_texts_and_numbers_is_lined_up_to_the_right():
+    assert table(("name", "value"), [("a", 1.5), ("bb", "none")]).splitlines() == [
+        "name  value",
+        "----  -----",
+        "a       1.5",
+        "bb     none",
+    ]
+
+
+def test_a_folder_is_looked_into_every_minute_unless_told_otherwise(capsys):
+    with pytest.raises(SystemExit):
+        main(["follow", "--help"])
+    assert "(60)" in capsys.readouterr().out
+    commands = argparse.ArgumentParser().add_subparsers()
+    growing.add(commands)
+    assert commands.choices["follow"].parse_args(["run", "inbox"]).every == 60.0

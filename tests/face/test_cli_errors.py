@@ -18,6 +18,7 @@ import yaml
 import bnp_dask as bnp
 from bnp_dask.cli import main
 from bnp_dask.errors import StoreError
+from bnp_dask.store import RunStore
 
 pytestmark = pytest.mark.filterwarnings("ignore::bnp_dask.ConvergenceWarning")
 
@@ -364,3 +365,16 @@ def test_a_full_disk_for_temporary_files(folder, small_disk, capsys, monkeypatch
     monkeypatch.setattr(tempfile, "tempdir", None)
     assert main(words) == 0
     capsys.readouterr()
+
+
+def test_a_run_that_was_killed_while_it_was_made_is_begun_anew(folder, capsys):
+    (folder / "new").mkdir()
+    (folder / "new" / "job.yaml").write_text(yaml.safe_dump({**JOB, "store": "new"}))
+    said = one_error(capsys, "resume", "new")
+    assert "holds no run, or one of which nothing was saved yet; begin with: bnp-dask train RUN.YAML" in said
+    assert main(["train", "run.yaml", "--store", "new", "--quiet"]) == 0
+
+
+def test_a_run_of_python_is_resumed_there(folder, capsys):
+    RunStore.create("made", {}).close()
+    assert "made has no job.yaml" in one_error(capsys, "resume", "made")

@@ -17,7 +17,9 @@ import bnp_dask as bnp
 from bnp_dask.analysis.metrics import hamming_distance
 from bnp_dask.cli import main
 from bnp_dask.cli.jobfile import parse_job, read_job
+from bnp_dask.cli.sequences import job_data
 from bnp_dask.errors import SettingError
+from bnp_dask.store import JOB_NAME, RunStore
 
 # runs of a few laps stop at their limit
 pytestmark = pytest.mark.filterwarnings("ignore::bnp_dask.ConvergenceWarning")
@@ -187,3 +189,9 @@ def test_the_example_reads_matlab(folder, monkeypatch, capsys):
     out = capsys.readouterr().out
     assert "2 sequences, 72 steps of 2 numbers" in out and "Hamming distance" in out
     assert (folder / "m.png").exists() and (folder / "d.png").exists()
+
+
+@pytest.mark.parametrize("text", [b"model: [", b"model: of another version", bytes([255])])
+def test_a_run_whose_job_cannot_be_read_is_read_without_it(tmp_path, text):
+    RunStore.create(tmp_path / "run", {}, {JOB_NAME: text}).close()
+    assert job_data(str(tmp_path / "run")) is None

@@ -219,3 +219,11 @@ def test_missing_entries_are_taken_by_likelihoods_that_take_them(blobs):
     np.testing.assert_array_equal(made.predict(np.ma.masked_invalid(x)), made.labels_)
     with pytest.raises(ValueError, match="NaN"):
         DirichletProcessMixture(bnp.Gaussian(), n_clusters=3).fit(x)
+
+
+def test_criteria_count_the_shares_of_words_but_one():
+    x = np.random.default_rng(0).poisson(3.0, size=(60, 7)).astype(float)
+    made = DirichletProcessMixture("multinomial", n_clusters=2, random_state=0).fit(x)
+    k = made.posterior_.n_clusters
+    total = 2.0 * made.score_samples(x).sum()
+    assert made.aic(x) == pytest.approx(2 * (k * 6 + k - 1) - total)

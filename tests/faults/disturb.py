@@ -31,7 +31,7 @@ from typing import Any
 import yaml
 
 from bnp_dask.execute import SerialExecutor
-from bnp_dask.store import read_history
+from bnp_dask.store import holds_run, read_history
 from bnp_dask.training.results import History, load
 from tests.faults.disturbances import NEEDS_MOUNT, NEEDS_NETWORK, WAYS, Scene, disturbed
 from tests.faults.kinds import KINDS, as_job
@@ -139,7 +139,7 @@ def next_words(code: int, said: str, killed: bool, folder: Path) -> list[str]:
     """Words of the command that goes on; fails when the run did not end in one line that names it."""
     if killed and code in (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, 130, 143):
         named = NEXT.search(said.rstrip())
-        saved = (folder / "disk" / "run" / "job.yaml").exists()  # it may have had no time to say so
+        saved = holds_run(folder / "disk" / "run")  # it may have had no time to say so
         return shlex.split(named[1]) if named else ["resume", "disk/run"] if saved else ["train", "job.yaml"]
     lines = [line for line in said.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith(ERROR)]

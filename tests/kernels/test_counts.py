@@ -106,3 +106,11 @@ def test_log_factorials_at_the_end_of_the_table(count):
     x = sparse.csr_array(np.array([[float(count), 3.0]]))
     expected = float(gammaln(count + 1.0)) + np.log(6.0)
     assert row_log_factorials(x)[0] == pytest.approx(expected, rel=1e-14)
+
+
+def test_rising_of_a_base_near_the_smallest_number():
+    """A product of few factors falls below the smallest normal number; its log does not."""
+    x = sparse.csr_array(np.array([[1.0]]))
+    assert_allclose(rising_sums(x, np.array([[1e-305]])), [[math.log(1e-305)]], rtol=1e-12)
+    x = sparse.csr_array(np.array([[2.0]]))
+    assert_allclose(rising_sums(x, np.array([[5e-324]])), [[math.log(5e-324)]], rtol=1e-12)

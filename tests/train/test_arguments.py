@@ -186,3 +186,9 @@ def test_a_result_is_no_posterior_and_is_told_so(use):
 def test_an_address_where_nobody_answers_is_an_error():
     with pytest.raises(ExecutionError, match="client=.*at tcp://127.0.0.1:1: Connection refused"):
         train(client="tcp://127.0.0.1:1")
+
+
+@pytest.mark.parametrize("moves", [{"merge": bnp.Merge()}, bnp.Merge(), "merge"])
+def test_moves_that_are_no_list_are_refused(moves):
+    with pytest.raises(SettingError, match=r"moves=.*needs a list, such as"):
+        bnp.train(bnp.Model(bnp.DPMixture(), bnp.Gaussian()), np.eye(4), moves=moves)
