@@ -61,7 +61,7 @@ def write(path: Path, size: Size, rows: int) -> None:
 def posterior_at_truth(size: Size, n: int = 40_000) -> bnp.Posterior:
     """A posterior that holds the true clusters, scaled to N atoms: laps from it are those of a settled run."""
     x, label = sample(size, min(n, size.n))
-    batch = bnp.batch.Batch(x)
+    batch = bnp.Batch(x)
     model = bnp.Model(bnp.DPMixture(1.0), bnp.Gaussian()).with_prior(survey_batch(batch))
     resp = SparseResp(label[:, None], np.ones((len(label), 1)), size.k)
     summary = model.summarize(np.arange(size.k), batch, resp)

@@ -93,7 +93,7 @@ class Errand:
 
 @dataclass(frozen=True, eq=False)
 class Left:
-    """What the last visit of a batch left; travels with tasks.
+    """Arrays that the last visit of a batch left; travels with tasks.
 
     Parameters
     ----------

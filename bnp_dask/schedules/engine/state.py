@@ -292,9 +292,9 @@ def recall_counts(work: Work, state: State, batch: int) -> Summary:
 
 
 def recall_left(work: Work, state: State, batch: int, seen: int) -> Left | None:
-    """What the batch's latest visit left, where it takes the batch to tell the statistics of that."""
+    """Arrays that the latest visit of a batch left, where it takes the batch to tell the statistics of that."""
     model = work.model
-    if state.visits[batch] < 0 or model.structure.is_tied:
+    if state.visits[batch] < 0 or model.keeps_states:
         return None
     nbytes = 8 * state.posterior.n_clusters * (numbers_per_cluster(model.observation) - 1)
     if state.receipt(batch).nbytes > nbytes + LITTLE:  # statistics for certain
