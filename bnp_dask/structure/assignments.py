@@ -254,10 +254,16 @@ def restored(
         raise _other(batch, f"it has {batch.n_atoms} atoms, and had {len(held.counts)}")
     out: dict[str, np.ndarray] = {}
     for start, stop, resp in held.tiles():
-        for name, value in model.observation.summarize(batch.rows(start, stop), resp).items():
+        here, few = _in_use(resp)
+        for name, value in model.observation.summarize(batch.rows(start, stop), few).items():
             found = np.asarray(value, np.float64)
-            out[name] = out.setdefault(name, np.zeros(found.shape))
-            out[name] += found
+            by_cluster = here is not None and model.observation.fields[name].n_cluster_axes > 0
+            if name not in out:
+                out[name] = np.zeros((held.n_clusters, *found.shape[1:]) if by_cluster else found.shape)
+            if by_cluster:
+                out[name][here] += found
+            else:
+                out[name] += found
     for name, shape in sizes.items():
         there = tuple(slice(int(length)) for length in shape)
         value = np.array(out[name][there], order="C")
@@ -266,6 +272,21 @@ def restored(
         if not abs(float(np.sum(out[name])) - total) <= TOLERANCE * size:
             raise _other(batch, f"{name!r} sums to {float(np.sum(out[name])):.17g}, and summed to {float(total):.17g}")
     return out
+
+
+def _in_use(resp: Resp) -> tuple[np.ndarray | None, Resp]:
+    """Positions of the clusters that hold atoms of a tile, and responsibilities of these alone; None for all.
+
+    Lists of pairs are added up cluster by cluster, whichever others there are: the bits are those of all clusters, and
+    zeros for the many that a tile does not meet are not added.  Other kinds choose their loops by K.
+    """
+    if not isinstance(resp, RaggedResp) or resp.tail is not None or not len(resp.index):
+        return None, resp
+    is_met = np.zeros(resp.n_clusters, np.bool_)
+    is_met[resp.index] = True
+    here = np.flatnonzero(is_met)
+    place = np.cumsum(is_met) - 1
+    return here, RaggedResp(resp.offsets, place[resp.index], resp.value, len(here))
 
 
 def _other(batch: Batch, why: str) -> DataError:
