@@ -57,13 +57,13 @@ def _files(data: Any) -> list[Path] | None:
     if not isinstance(data, (str, os.PathLike)):
         return None
     text = os.fspath(data)
-    if "://" not in text and glob.has_magic(text) and Path(text).suffix.lower() in KINDS and not Path(text).exists():
+    if "://" not in text and glob.has_magic(text) and Path(text).suffix.lower() in KINDS and not os.path.exists(text):
         found = sorted(map(Path, glob.glob(text)))
         if not found:
             raise DataError(f"{text}: no file fits this pattern")
         return found
     folder = Path(text)
-    if "://" in text or not folder.is_dir():
+    if "://" in text or not os.path.isdir(text):  # names that are too long are told where they are opened
         return None
     held = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
     return held if held and all(file.is_file() and file.suffix.lower() in KINDS for file in held) else None
