@@ -45,8 +45,15 @@ def go(k, kappa, client=None, laps=25):
     return result, places
 
 
-@pytest.mark.parametrize("kappa", [0.0, 20.0])
-@pytest.mark.parametrize("k", [1, 12])
+@pytest.mark.parametrize(
+    "k, kappa",
+    [
+        (1, 20.0),
+        (12, 0.0),
+        pytest.param(1, 0.0, marks=pytest.mark.long),
+        pytest.param(12, 20.0, marks=pytest.mark.long),
+    ],
+)
 def test_true_states_are_found_and_the_objective_never_falls(k, kappa):
     result, places = go(k, kappa)
     assert result.posterior.n_clusters == 5

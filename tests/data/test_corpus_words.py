@@ -201,6 +201,7 @@ def test_counts_of_new_texts(tmp_path):
     assert "vocabulary" not in as_source(tmp_path / "y.zarr").describe()
 
 
+@pytest.mark.long
 def test_a_million_words(tmp_path, monkeypatch):
     monkeypatch.setattr("bnp_dask.data.text.word_counts.CANDIDATES", 2**18)
     documents = [(i, " ".join(f"q{j:06d}" for j in range(i * 2000, (i + 1) * 2000))) for i in range(500)]

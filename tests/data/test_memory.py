@@ -48,6 +48,7 @@ def test_files(folder, name, size, most):
     assert high < most * batch
 
 
+@pytest.mark.long
 def test_zarr_of_other_origin_takes_its_chunk_besides(folder):
     batch, high = peak(folder / "foreign.zarr", 100_000)
     chunk = 50_000 * 32 * 8

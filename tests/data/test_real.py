@@ -53,6 +53,8 @@ RAW = {
 }
 
 
+@pytest.mark.long
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", RAW)
 def test_raw_text(tmp_path, name):
     if not (SHARED / name).exists():

@@ -62,12 +62,12 @@ def test_text_mixture(capsys):
     assert "DPMixture of Multinomial" in out
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_on_a_cluster(tmp_path):
     command = [sys.executable, str(ROOT / "examples" / "on_a_cluster.py")]
     command += ["--dir", str(tmp_path / "work"), "--atoms", "4000", "--laps", "2"]
     for _ in range(2):  # the second time it finds a finished run
-        done = subprocess.run(command, capture_output=True, text=True, timeout=140, cwd=ROOT)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=290, cwd=ROOT)
         assert done.returncode == 0, done.stderr
         assert "TrainResult" in done.stdout
 

@@ -15,7 +15,7 @@ import pytest
 from tests.faults.parts import ROOT
 
 
-def battery(folder, *arguments, seconds=110):
+def battery(folder, *arguments, seconds=280):
     """Counts of outcomes, and the lines of those that are neither a refusal nor right."""
     command = [sys.executable, "-X", "faulthandler", "-m", "tests.faults.absurd", *map(str, arguments)]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
@@ -27,10 +27,10 @@ def battery(folder, *arguments, seconds=110):
 
 
 def test_a_sample_of_bad_inputs_and_some_that_hypothesis_draws(tmp_path):
-    counts, bad = battery(tmp_path, "--examples", 200, "--drawn", 50)
+    counts, bad = battery(tmp_path, "--examples", 100, "--drawn", 25)
     assert not bad, bad[:10]
-    assert counts["refused"] > 150
-    assert counts["right"] > 20
+    assert counts["refused"] > 75
+    assert counts["right"] > 10
 
 
 @pytest.mark.long

@@ -156,7 +156,8 @@ def wait_for_lap(process: subprocess.Popen, lap: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("signum", "code", "word"), [(signal.SIGINT, 130, "stopped"), (signal.SIGTERM, 143, "terminated")]
+    ("signum", "code", "word"),
+    [(signal.SIGTERM, 143, "terminated"), pytest.param(signal.SIGINT, 130, "stopped", marks=pytest.mark.long)],
 )
 def test_a_signal_leaves_a_checkpoint_of_the_moment(folder, signum, code, word):
     """Not that of the last lap: the batches of the lap under way are in it, and the run goes on to the same bits."""

@@ -41,6 +41,8 @@ def test_with_a_run_directory(tmp_path):
     assert many < few + 950 * 2 * ROW + math.log2(1000 / 50) * QUANTILES + 4 * MB
 
 
+@pytest.mark.long
+@pytest.mark.timeout(600)
 def test_without_one():
     high, summaries = run(2000, "-")
     assert summaries > 1.5 * IN_MEMORY

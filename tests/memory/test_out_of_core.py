@@ -80,7 +80,8 @@ def check(
     assert sum(purest) > 0.99 * len(truth)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.long
+@pytest.mark.timeout(600)
 def test_one_worker(tmp_path):
     check(tmp_path, 1, 480 * 10**6, 24 * MB, DiagGaussian(), laps=1, times=2)
 

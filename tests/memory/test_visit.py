@@ -15,7 +15,10 @@ pytestmark = pytest.mark.skipif(not can_measure(), reason="needs /proc/self/clea
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("case", CASES)
+QUICK = ("gaussian", "multinomial-top")
+
+
+@pytest.mark.parametrize("case", [c if c in QUICK else pytest.param(c, marks=pytest.mark.long) for c in CASES])
 def test_survey_and_visit_stay_under_twice_the_batch_plus_the_model(case):
     run = subprocess.run(
         [sys.executable, "-m", "tests.memory.worker", case], cwd=ROOT, capture_output=True, text=True, check=True

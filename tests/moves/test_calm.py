@@ -88,6 +88,7 @@ def test_more_atoms_are_gathered_only_as_memory_allows(contexts, monkeypatch):
         assert len(plan.gather.targets) <= 2 + 2 * (1 + 3)
 
 
+@pytest.mark.long
 def test_pauses_of_a_calm_run_and_other_executors():
     work, whole = separated()
     schedule = Memoized(40, window=2)

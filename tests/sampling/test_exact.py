@@ -22,7 +22,10 @@ PRIORS = {
 }
 
 
-@pytest.mark.parametrize("prior", PRIORS)
+QUICK = ("DP", "normalized inverse Gaussian")
+
+
+@pytest.mark.parametrize("prior", [p if p in QUICK else pytest.param(p, marks=pytest.mark.long) for p in PRIORS])
 def test_a_short_chain_is_near_the_exact_posterior(prior):
     allocation, n_clusters = PRIORS[prior]
     model, batch = case("Gaussian", allocation, 4)

@@ -9,7 +9,9 @@ from bnp_dask.structure.screened import worthwhile
 N, K, D = 4000, 40, 16
 
 
-@pytest.mark.parametrize("allocation", [bnp.FiniteMixture(), bnp.DPMixture(2.0)], ids=["finite", "DP"])
+@pytest.mark.parametrize(
+    "allocation", [bnp.DPMixture(2.0), pytest.param(bnp.FiniteMixture(), marks=pytest.mark.long)], ids=["DP", "finite"]
+)
 def test_a_chain_that_screens_is_the_chain_that_looks_at_all_clusters(allocation):
     assert worthwhile(N, K, D)
     rng = np.random.default_rng(0)

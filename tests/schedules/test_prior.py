@@ -55,7 +55,7 @@ def test_the_objective_with_the_hyperprior_never_falls_and_is_accounted_for(blob
 
 
 @pytest.mark.filterwarnings("ignore::bnp_dask.training.train.ConvergenceWarning")
-@pytest.mark.parametrize("stop", [1, 5, 8])
+@pytest.mark.parametrize("stop", [5, pytest.param(1, marks=pytest.mark.long), pytest.param(8, marks=pytest.mark.long)])
 def test_a_run_that_is_stopped_and_resumed_learns_the_same_bits(blobs, tmp_path, stop):
     whole = go(blobs)
 

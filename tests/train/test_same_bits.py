@@ -73,7 +73,9 @@ def test_threads_and_serial_agree(name):
             executor.close()
 
 
-@pytest.mark.parametrize("n_workers", [1, 2, 4])
+@pytest.mark.parametrize(
+    "n_workers", [2, pytest.param(1, marks=pytest.mark.long), pytest.param(4, marks=pytest.mark.long)]
+)
 def test_dask_and_serial_agree(dask_client, n_workers):
     schedule, moves = SCHEDULES["memoized with moves"]
     assert bits(go(dask_client(n_workers), schedule, moves)) == bits(go(SerialExecutor(), schedule, moves))
