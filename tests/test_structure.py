@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -47,6 +48,24 @@ FACTS = {
     "schedules/engine/pipeline.py": 1,
 }
 """Times that a fact about the structure is asked for, by file: the fewer the better."""
+
+
+NUMBERS = {-1, 0, 1, 2, 0.5}
+"""Literals of formulas: signs, neighbours, halves, doubles."""
+
+NOT_TUNED = {
+    ("births/documents.py", 63): "seeds are whole numbers below 2**63",
+    ("births/small_run.py", 31): "seeds are whole numbers below 2**31",
+    ("births/small_run.py", 1e-300): "nothing is divided by zero",
+    ("scores.py", 1e-300): "nothing is divided by zero",
+}
+"""Other literals in ``moves/``, and why no data chose them."""
+
+NAMES = {"base.py": ["WHOLE"], "births/small_run.py": ["WORDS", "RUNS"]}
+"""Constants of modules of ``moves/`` that are numbers: they stand for things among ids and counts."""
+
+POLICIES = ("policy.py", "random_keys.py")
+"""Files of numbers: those that were tuned, and the names of streams of random numbers."""
 
 
 def found(pattern: re.Pattern[str]) -> dict[str, int]:
@@ -118,3 +137,52 @@ def test_a_part_of_a_model_is_asked_for_its_verbs_before_they_are_called():
     assert as_a(mixture, StickAllocation) is mixture
     with pytest.raises(SettingError, match="FiniteMixture is no StickAllocation"):
         as_a(bnp.FiniteMixture(), StickAllocation)
+
+
+def trees_of_moves():
+    for path in sorted((PACKAGE / "moves").rglob("*.py")):
+        name = path.relative_to(PACKAGE / "moves").as_posix()
+        if name not in POLICIES:
+            yield name, ast.parse(path.read_text())
+
+
+def literals(node: ast.AST) -> list[float]:
+    """Numbers written under a node, but for the defaults of settings."""
+    fields = [
+        part.value for cls in ast.walk(node) if isinstance(cls, ast.ClassDef) for part in cls.body
+        if isinstance(part, ast.AnnAssign) and part.value is not None
+    ]  # fmt: skip
+    defaults = {id(inner) for value in fields for inner in ast.walk(value)}
+    return [
+        part.value for part in ast.walk(node)
+        if isinstance(part, ast.Constant) and type(part.value) in (int, float) and id(part) not in defaults
+    ]  # fmt: skip
+
+
+def test_numbers_that_were_tuned_stand_in_the_policies_of_moves():
+    used = {(name, value) for name, tree in trees_of_moves() for value in literals(tree) if value not in NUMBERS}
+    assert used == set(NOT_TUNED), "a number that data chose is a field of moves/policy.py, with its evidence"
+
+
+def test_modules_of_moves_hold_no_constants_but_names():
+    held = {}
+    for name, tree in trees_of_moves():
+        for node in tree.body:
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None and literals(node.value):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                held.setdefault(name, []).extend(ast.unparse(target) for target in targets)
+    assert held == NAMES
+
+
+def test_each_number_of_a_policy_is_described():
+    """One paragraph of a docstring for each field or some together, after its name."""
+    from dataclasses import fields, is_dataclass
+
+    from bnp_dask.moves import policy
+
+    classes = [cls for name, cls in vars(policy).items() if name.endswith("Policy") and is_dataclass(cls)]
+    assert len(classes) == 8
+    for cls in classes:
+        headings = {name for line in cls.__doc__.splitlines() if re.fullmatch(r" {4}\w+(, \w+)*", line)
+                    for name in line.strip().split(", ")}  # fmt: skip
+        assert headings >= {declared.name for declared in fields(cls)}, cls

@@ -13,9 +13,10 @@ from bnp_dask.core.edits import Exchange, Merge, replay
 from bnp_dask.core.survey import survey_batch
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.model import Model
-from bnp_dask.moves.base import NOBODY, Memory, Plan, Proposal
+from bnp_dask.moves.base import Memory, Plan, Proposal
 from bnp_dask.moves.births.at_batch import consider_split
 from bnp_dask.moves.engine import decide
+from bnp_dask.moves.policy import LAP
 from bnp_dask.observation import DiagGaussian
 from bnp_dask.structure.base import Trial
 from tests.chains.parts import KINDS, model_of
@@ -73,7 +74,7 @@ def test_a_cluster_that_stands_for_no_atom_goes_where_other_gains_pay_for_it(two
     for _ in range(20):
         value = model.local_step(model.global_step(value), batch)
     value = model.local_step(model.global_step(value), batch, pairs)
-    assert value["N"][2] < NOBODY
+    assert value["N"][2] < LAP.nobody
 
     def united(a, b, spare):
         plan = Plan(pairs, (), (Proposal("merge", (a, b), (), Merge(a, b)),))

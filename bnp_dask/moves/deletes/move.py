@@ -17,42 +17,12 @@ from bnp_dask.execute.base import Task
 from bnp_dask.inputs.settings import hold, number_from, whole_number
 from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.model import Model
-from bnp_dask.moves.base import HOPELESS, MORE, WHOLE, PlanContext, Planning, Proposal
+from bnp_dask.moves.base import WHOLE, PlanContext, Planning, Proposal
+from bnp_dask.moves.policy import DECISION, LAP, DeletePolicy, hold_policy
+from bnp_dask.moves.random_keys import ABSORBED
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.structure.base import Trial, at_most
 from bnp_dask.structure.trials import clusters_only
-
-SAMPLE = 1500
-"""Atoms of each cluster on which an absorbing set is chosen and re-estimated, at least."""
-
-WORTH = 0.01
-"""Share of the target's atoms that a cluster must take over to be in the absorbing set."""
-
-SMALL = 0.1
-"""A target with less than this share of the atoms of those who absorb it does not change what they are."""
-
-SHARE = 0.1
-"""Work of the tasks of a lap, as a share of the lap's own (atom-cluster pairs)."""
-
-ALWAYS = 3e6
-"""Atom-cluster pairs that they may work on in any lap."""
-
-WIDER = 3
-"""How many times as many clusters may absorb a target that is small beside the average: its atoms may come from
-everywhere, and are no trouble to anybody."""
-
-ENOUGH = 1e-3
-"""A sweep on the sample that makes up less than this share of what a delete lacks is the last."""
-
-
-CALM_DOUBT = 0.3
-"""Doubt in place of :data:`HOPELESS` once clusters are calm, beside what the sample is too few for.  Of 61 deletes
-decided on all data (three runs on mixtures of 32 overlapping Gaussians, calm or not) what was lacking was at most 0.18
-nats per atom less than the sample said.  Before clusters are calm it can be 0.9: a toy's start from many.
-
-Of 61 deletes decided on all data (three runs on mixtures of 32 overlapping Gaussians, calm or not) what was lacking was
-at most 0.18 nats per atom less than the sample said.  Before clusters are calm it can be 0.9: a toy's start from many.
-"""
 
 Begun = tuple[list[Batch], Summary]
 """Samples of a target and of those who would absorb it, and the statistics of all of them."""
@@ -85,6 +55,8 @@ class Delete:
     tries
         Attempts on a cluster that does not change; each looks at other atoms.  Where clusters are calm and the first
         leaves no doubt it is the last.
+    policy
+        Numbers that few will want to change: :class:`bnp_dask.moves.policy.DeletePolicy`.
     """
 
     per_lap: int = 5
@@ -93,12 +65,14 @@ class Delete:
     refine: int = 200
     change: float = 0.1
     tries: int = 3
+    policy: DeletePolicy = field(default_factory=DeletePolicy, repr=False)
     kind = "delete"
 
     def __post_init__(self) -> None:
         for name in ("per_lap", "absorbers", "sweeps", "refine", "tries"):
             hold(self, name, whole_number(name, getattr(self, name), 1))
         hold(self, "change", number_from("change", self.change, 0.0))
+        hold_policy(self, "policy", DeletePolicy)
 
     @property
     def at_batch(self) -> bool:
@@ -110,11 +84,11 @@ class Delete:
         wanted: list[int] = []
         targets = [i for i in self._targets(context) if i not in context.memory.sweeps]
         small = self._small(context)
-        policy, atoms = context.policy, 2 * _sample(context)
+        policy, atoms = context.policy, 2 * self._sample(context)
         in_all = max(1 + self.absorbers, context.room_left(atoms))
         wanted += [i for i in targets if i in small][: min(policy.together, in_all)]
         room = min(context.room(atoms) if context.calm else 0, in_all)
-        for i, target in enumerate(targets[: MORE * self.per_lap]):
+        for i, target in enumerate(targets[: LAP.more * self.per_lap]):
             more = len(set(wanted)) + 1 + self.absorbers
             if (i >= self.per_lap and more > room) or (i > 0 and more > in_all):
                 break
@@ -178,7 +152,7 @@ class Delete:
             if split:  # by a birth, whose tasks were running when this began
                 context.free |= {int(i) for i in summary.ids} - split
                 continue
-            doubt = _doubt(context.model, pool[0].n_atoms) if context.calm else HOPELESS
+            doubt = _doubt(context.model, pool[0].n_atoms, self.policy) if context.calm else DECISION.hopeless
             if gain < -doubt * (1.0 + context.count(target)):
                 why = "on a sample its atoms are far better off with it"
                 context.give_up(self.kind, (target,), why, self.tries if context.calm else 1)
@@ -219,12 +193,16 @@ class Delete:
             if 2 * len(able) < len(others):
                 return
             others = able
-        heirs = self._heirs(context, target, others, WIDER * self.absorbers)
+        heirs = self._heirs(context, target, others, self.policy.wider * self.absorbers)
         if {target, *heirs} <= context.untouched() | group.heirs:
             group.failed = failed
             group.targets.append(target)
             group.heirs |= heirs
             context.free -= {target, *heirs}
+
+    def _sample(self, context: PlanContext) -> int:
+        """Atoms of each cluster that are looked at."""
+        return context.at_most_sampled(max(self.policy.sample, numbers_per_cluster(context.model.observation)))
 
     def _in_order(self, context: PlanContext, ids: set[int]) -> list[int]:
         return [int(i) for i in context.value.ids if int(i) in ids]
@@ -232,15 +210,15 @@ class Delete:
     def _heirs(self, context: PlanContext, target: int, others: np.ndarray, most: int) -> set[int]:
         """Those among ``others`` who would take over the target's atoms if it were not there, at most so many."""
         value = context.value
-        seen = _sample(context) if context.policy.seen is None else context.policy.seen
-        own = at_most(_alone(context, target), seen, context.rng(19, target))
+        seen = self._sample(context) if context.policy.seen is None else context.policy.seen
+        own = at_most(_alone(context, target), seen, context.rng(ABSORBED, target))
         near = context.pair_gains()[value.position(target)]
         known = others[near[value.positions(others)] > -np.inf]
         others = known if len(known) else others  # of many topics only those whose words are like the target's
         if own.n_atoms == 0:
             return {max(others.tolist(), key=lambda i: near[value.position(i)])}
         mass = context.model.structure.absorbed(context.model, context.posterior, value, own, others)
-        order = np.argsort(-mass, kind="stable")[: max(1, int((mass > WORTH * mass.sum()).sum()))]
+        order = np.argsort(-mass, kind="stable")[: max(1, int((mass > self.policy.worth * mass.sum()).sum()))]
         return set(others[order[:most]].tolist())
 
     def _targets(self, context: PlanContext) -> list[int]:
@@ -253,12 +231,14 @@ class Delete:
         return sorted(eligible, key=lambda i: (failed[i], counts[i]))
 
     def _tasks(self, context: PlanContext, begun: dict[int, Begun]) -> list[Task]:
-        work = max(ALWAYS, SHARE * context.survey.n_atoms * context.value.n_clusters) / max(1, len(begun))
+        share = self.policy.work_share * context.survey.n_atoms * context.value.n_clusters
+        work = max(self.policy.work_always, share) / max(1, len(begun))
         tasks: list[Task] = []
         for target, (pool, summary) in begun.items():
             sweeps = int(work / max(1, sum(b.n_atoms for b in pool) * summary.n_clusters))
             alone = context.model.structure.untied_summary(context.model, summary)
-            args = (context.model.structure.untied(context.model), pool, alone, max(5, min(self.refine, sweeps)))
+            steps = max(self.policy.least_steps, min(self.refine, sweeps))
+            args = (context.model.structure.untied(context.model), pool, alone, steps, self.policy)
             tasks.append((f"propose-lap{context.lap}-delete-of-cluster{target}", refine, args))
         return tasks
 
@@ -267,18 +247,20 @@ class Delete:
 
         A target whose heirs another proposal has taken waits.  ``heirs`` are those that were chosen in this lap.
         """
-        value, size = context.value, _sample(context)
+        value, size = context.value, self._sample(context)
         if target not in heirs:
             heirs[target] = self._heirs(context, target, value.ids[value.ids != target], self.absorbers)
         chosen = heirs[target]
         if not context.free.issuperset(chosen):
             return
-        own = at_most(_alone(context, target), size, context.rng(19, target))
+        own = at_most(_alone(context, target), size, context.rng(ABSORBED, target))
         receivers = self._in_order(context, chosen)
         atoms = [_counting(own, context.count(target))]
         for i in receivers:
             if i in context.atoms and context.atoms[i].n_atoms:
-                atoms.append(_counting(at_most(_alone(context, i), size, context.rng(19, target, i)), context.count(i)))
+                atoms.append(
+                    _counting(at_most(_alone(context, i), size, context.rng(ABSORBED, target, i)), context.count(i))
+                )
         begun[target] = atoms, value.take([target, *receivers])
         context.free -= {target, *receivers}
 
@@ -288,7 +270,7 @@ class Delete:
         name = f"delete-lap{context.lap}-cluster{targets[0]}"
         # small targets do not change what the others are, so that only their own atoms are looked at; what they hold
         # of atoms that are hardly theirs goes to the nearest of them
-        small = sum(context.counts(targets)) < SMALL * sum(context.counts(receivers))
+        small = sum(context.counts(targets)) < self.policy.small * sum(context.counts(receivers))
         near = context.pair_gains()[context.value.position(targets[0])]
         rest = max(receivers, key=lambda i: near[context.value.position(i)])
         tied = context.model.structure.tied_summary(context.model, basis, context.value)
@@ -323,7 +305,7 @@ def _counting(atoms: Batch, count: float) -> Batch:
     return replace(atoms, weights=weights * (count / weights.sum()))
 
 
-def refine(model: Model, pool: list[Batch], summary: Summary, sweeps: int) -> Heirs:
+def refine(model: Model, pool: list[Batch], summary: Summary, sweeps: int, policy: DeletePolicy) -> Heirs:
     """Task: what the absorbing clusters become without the target, judged from samples, and what that would gain.
 
     First their own atoms stay, and only the target's are shared out among them, which is all that a small target
@@ -339,6 +321,8 @@ def refine(model: Model, pool: list[Batch], summary: Summary, sweeps: int) -> He
         Statistics of these clusters; the target comes first.
     sweeps
         Local steps of each kind at most.
+    policy
+        Numbers of the move.
 
     Returns
     -------
@@ -349,38 +333,37 @@ def refine(model: Model, pool: list[Batch], summary: Summary, sweeps: int) -> He
     own = summary.take(summary.ids[1:])
     if pool[0].n_atoms == 0:
         return own, 0.0
-    return unless_refused(_refined, model, pool, summary, own, sweeps, otherwise=(own, -np.inf))
+    return unless_refused(_refined, model, pool, summary, own, sweeps, policy, otherwise=(own, -np.inf))
 
 
-def _refined(model: Model, pool: list[Batch], summary: Summary, own: Summary, sweeps: int) -> Heirs:
-    heirs, gain = _climb(model, own, own, pool[0], model.best_objective(summary), sweeps)
-    if summary["N"][0] < SMALL * own["N"].sum() or len(pool) < summary.n_clusters:
+def _refined(
+    model: Model, pool: list[Batch], summary: Summary, own: Summary, sweeps: int, policy: DeletePolicy
+) -> Heirs:
+    heirs, gain = _climb(model, own, own, pool[0], model.best_objective(summary), sweeps, policy.enough)
+    if summary["N"][0] < policy.small * own["N"].sum() or len(pool) < summary.n_clusters:
         return heirs, gain
     everything = concatenate(pool)
     together = summary.take([*own.ids, *summary.ids[:1]])
     before = model.best_objective(model.local_step(model.global_step(together), everything))
-    return _climb(model, own.zeros(), heirs, everything, before, sweeps)
+    return _climb(model, own.zeros(), heirs, everything, before, sweeps, policy.enough)
 
 
-def _climb(model: Model, rest: Summary, heirs: Summary, atoms: Batch, before: float, sweeps: int) -> Heirs:
+def _climb(
+    model: Model, rest: Summary, heirs: Summary, atoms: Batch, before: float, sweeps: int, enough: float
+) -> Heirs:
     """Assign atoms to clusters that also hold ``rest`` until that gains little: statistics, gain over ``before``."""
     value = -np.inf
     for _ in range(sweeps):
         heirs = rest + clusters_only(model.local_step(model.global_step(heirs), atoms))
         last, value = value, model.best_objective(heirs)
-        if value - last < ENOUGH * abs(value - before):
+        if value - last < enough * abs(value - before):
             break
     return heirs, value - before
 
 
-def _doubt(model: Model, n_atoms: int) -> float:
+def _doubt(model: Model, n_atoms: int, policy: DeletePolicy) -> float:
     """Nats per atom of a target by which a sample of so many of its atoms may make a delete look worse than it is.
 
     One cluster more fits the sample better by half a nat for each of its numbers (Akaike's criterion).
     """
-    return min(HOPELESS, CALM_DOUBT + 0.5 * numbers_per_cluster(model.observation) / max(1, n_atoms))
-
-
-def _sample(context: PlanContext) -> int:
-    """Atoms of each cluster that are looked at."""
-    return context.at_most_sampled(max(SAMPLE, numbers_per_cluster(context.model.observation)))
+    return min(DECISION.hopeless, policy.calm_doubt + 0.5 * numbers_per_cluster(model.observation) / max(1, n_atoms))
