@@ -202,6 +202,10 @@ class Model:
             return self
         return replace(self, observation=self.observation.with_columns(names))
 
+    def with_allocation(self, allocation: Any) -> Model:
+        """Model with another allocation, such as that of parts of one cluster."""
+        return replace(self, allocation=allocation)
+
     def with_prior(self, survey: Survey, may_learn: bool = False) -> Model:
         """The model with every prior setting that was None computed from the data; learning begins there.
 

@@ -8,7 +8,6 @@ trial's statistics are exact for it, and a lap with trials costs little more tha
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,12 +17,10 @@ from bnp_dask.inputs.protocols import as_a
 from bnp_dask.kernels.mixture.entropy import resp_entropy
 from bnp_dask.kernels.mixture.resp import Resp, SparseResp, columns_of
 from bnp_dask.observation.missing.entries import CompletingObservation, lacks_any
+from bnp_dask.structure.asking import Beliefs, WholeModel
 from bnp_dask.structure.base import Trial
 from bnp_dask.structure.steps import LocalStep
 from bnp_dask.structure.verbs import MixtureAllocation
-
-if TYPE_CHECKING:
-    from bnp_dask.model import Model, Posterior
 
 NOTICEABLE = 1e-3
 """Responsibility of the clusters in focus below which an atom is left alone."""
@@ -63,7 +60,7 @@ class TrialRun:
         What to try.
     """
 
-    def __init__(self, model: Model, posterior: Posterior, trial: Trial) -> None:
+    def __init__(self, model: WholeModel, posterior: Beliefs, trial: Trial) -> None:
         self.model, self.posterior, self.trial = model, posterior, trial
         self.receivers = trial.beliefs.ids
         self.heir = int(self.receivers[0]) if trial.rest is None else trial.rest

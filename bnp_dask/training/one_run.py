@@ -23,13 +23,13 @@ from bnp_dask.schedules.engine.gathered import EMBEDDED
 from bnp_dask.schedules.engine.state import Loss
 from bnp_dask.store import Behind, Checkpoint, Listing, MemoryStore, RunStore
 from bnp_dask.streaming.truncation_free import STREAMED
-from bnp_dask.structure.warmup import warm_task
 from bnp_dask.training.callbacks import FAILED, STOPPED, Callback, RunInfo, logger, tell_of_idle
 from bnp_dask.training.doors import require_savable_parameters
 from bnp_dask.training.memory_plan import MemoryPlan
 from bnp_dask.training.results import History, TrainResult
 from bnp_dask.training.starts import SETTLED, Settled, Stand, ended, settle, starts_of, take_over
 from bnp_dask.training.survey_pass import gone_since, skipped
+from bnp_dask.training.warmup import warm_task
 
 
 @dataclass
@@ -70,6 +70,14 @@ class OneRun:
     def alone(self, settled: Settled) -> OneRun:
         """The run as the start that goes on makes it."""
         return replace(self, work=replace(self.work, seed=settled.seed), settled=settled)
+
+    def with_parts(self, work: Work, memo: MemoryStore) -> OneRun:
+        """The run as one of its starts, with a seed and a memory of its own."""
+        return replace(self, work=work, memo=memo, n_init=1)
+
+    def telling(self, callbacks: list[Callback]) -> OneRun:
+        """The run that tells others of itself."""
+        return replace(self, callbacks=callbacks)
 
     def _go(self, checkpoint: Checkpoint | None, where: str) -> TrainResult:
         started = time.perf_counter()

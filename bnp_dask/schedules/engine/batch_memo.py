@@ -137,7 +137,7 @@ def visit_to_arrays(model: Model, found: Visit) -> dict[str, np.ndarray]:
     if found.assignments is not None:
         for name in model.observation.fields:
             arrays[f"{SIZES}{name}"] = np.array(arrays.pop(f"value.{name}").shape, np.int64)
-        arrays |= {f"{SUMS}{name}": sums for name, sums in sums_of(model, found.summary).items()}
+        arrays |= {f"{SUMS}{name}": sums for name, sums in sums_of(model.observation, found.summary).items()}
         arrays |= {f"{ASSIGNED}{name}": array for name, array in found.assignments.to_arrays().items()}
     for name, part in found.parts.items():
         arrays.update({f"part/{name}/{key}": value for key, value in part.to_arrays().items()})
@@ -162,7 +162,7 @@ def _restored(model: Model, arrays: Mapping[str, np.ndarray], read: Read | None)
     if read is None:
         raise StoreError("assignments are kept of this batch: it takes its data to tell its statistics")
     held, sizes, sums = (_after(arrays, prefix) for prefix in (ASSIGNED, SIZES, SUMS))
-    values = restored(model, Assignments.from_arrays(held), sizes, sums, read())
+    values = restored(model.observation, Assignments.from_arrays(held), sizes, sums, read())
     return {**arrays, **{f"value.{name}": value for name, value in values.items()}}
 
 

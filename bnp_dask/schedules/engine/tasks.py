@@ -95,7 +95,7 @@ def visit_batch(
         if job.split is not None:
             found = visit_and_split(posterior, batch, job.pairs, trials, job.split, job.seed)
         else:
-            room = room_for(posterior.model, posterior.n_clusters, batch.n_atoms) if job.assigns else 0
+            room = room_for(posterior.model.observation, posterior.n_clusters, batch.n_atoms) if job.assigns else 0
             found = posterior.model.visit(posterior, batch, job.pairs, trials, job.gather.clusters, states, room)
             found = gather_atoms(posterior.model, found, batch, job.gather, job.seed)
     sums = {"": found.summary, **{f"trial {name}: ": part for name, part in found.parts.items()}}

@@ -7,7 +7,7 @@ still takes a tenth of a second or so for each model.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,9 +17,7 @@ from bnp_dask.kernels.gaussian.quadratic import moment_sums
 from bnp_dask.kernels.gaussian.screen import Screen, screened_weights
 from bnp_dask.kernels.mixture.entropy import pair_entropy
 from bnp_dask.kernels.mixture.resp import columns_of, resp_from_screened, scale_rows, top_resp_from_screened
-
-if TYPE_CHECKING:
-    from bnp_dask.model import Posterior
+from bnp_dask.model import Posterior
 
 FEW = 4
 """Atoms, or groups of atoms, that are looked at."""
