@@ -123,6 +123,11 @@ class WholeModel(Protocol):
         """Whether NaN in dense rows is an entry that is missing."""
         ...
 
+    @property
+    def lags(self) -> int:
+        """Steps before each step that the likelihood takes out of plain sequences; 0 for most."""
+        ...
+
     def with_allocation(self, allocation: Any) -> Self:
         """Model with another allocation."""
         ...

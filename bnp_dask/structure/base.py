@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from bnp_dask.core.batch import Batch
+from bnp_dask.core.finite import require_finite_rows
 from bnp_dask.core.group_states import GroupStates
 from bnp_dask.core.summary import Summary
 from bnp_dask.core.totals import RunningTotal
@@ -86,6 +87,10 @@ class Visit:
         return replace(self, summary=summary, assignments=None)
 
 
+NO_PLACES = np.zeros((0, 2), np.int64)
+"""No pairs of positions to track."""
+
+
 class Structure(Protocol):
     """How the atoms of a batch hang together.
 
@@ -98,6 +103,9 @@ class Structure(Protocol):
 
     hidden: str
     """Plural noun of that of an allocation which has no point estimate, such as "its weights"."""
+
+    atom: str
+    """Noun of an atom for messages, such as "step"."""
 
     is_tied: bool
     """Whether the clusters of atoms of one group or sequence depend on each other, so that data must say its atoms."""
@@ -115,6 +123,10 @@ class Structure(Protocol):
         """SettingError unless the allocation has all verbs that its local step needs."""
         ...
 
+    def require_fitting(self, model: WholeModel) -> None:
+        """SettingError unless the likelihood makes sense for atoms that hang together so."""
+        ...
+
     def check(self, model: WholeModel, batch: Batch) -> None:
         """DataError for a batch that the likelihood cannot have produced, or whose groups make no sense."""
         ...
@@ -125,6 +137,14 @@ class Structure(Protocol):
 
     def screens(self, model: WholeModel) -> bool:
         """Whether local steps may look only at the clusters that matter to an atom."""
+        ...
+
+    def takes_words(self, model: WholeModel) -> bool:
+        """Whether atoms are the word tokens of documents, where data are sparse counts."""
+        ...
+
+    def effort(self, model: WholeModel, n_atoms: float, n_clusters: int) -> float:
+        """Products that a local step on so many atoms takes; infinite where it takes many steps."""
         ...
 
     def mass(self, batch: Batch) -> float:
@@ -162,6 +182,11 @@ class Structure(Protocol):
         """Local step on atoms that fit one tile, as :meth:`steps` gives it."""
         ...
 
+    def labels(self, model: WholeModel, posterior: Beliefs, batch: Batch) -> Iterator[tuple[Batch, np.ndarray]]:
+        """Positions of the most probable clusters of atoms as :meth:`steps` gives them; of a sequence those of its most
+        probable path."""
+        ...
+
     def summarize(self, model: WholeModel, ids: np.ndarray, batch: Batch, resp: Resp) -> Summary:
         """Summary of atoms with given responsibilities (times weights); their entropy counts as zero."""
         ...
@@ -193,6 +218,10 @@ class Structure(Protocol):
     def tied_summary(self, model: WholeModel, summary: Summary, whole: Summary) -> Summary:
         """Statistics as the model has them; how atoms are tied is taken from the ``whole`` data where samples do not
         say."""
+        ...
+
+    def with_ties(self, model: M, summary: Summary, atoms: Batch) -> Summary:
+        """Statistics of atoms with the terms of how they are tied, where they are."""
         ...
 
     def absorbed(
@@ -227,6 +256,14 @@ class Structure(Protocol):
         ...
 
 
+def most_probable(steps: Iterable[tuple[Batch, LocalStep]]) -> Iterator[tuple[Batch, np.ndarray]]:
+    """Tiles with the position of the most probable cluster of each atom, ``(n,)``; ties go to the earlier one."""
+    for tile, step in steps:
+        resp = step.resp if isinstance(step.resp, np.ndarray) else step.resp.to_dense()
+        require_finite_rows(resp, tile, "responsibilities")
+        yield tile, resp.argmax(axis=1)
+
+
 def draw(index: np.ndarray, limit: int, rng: np.random.Generator) -> np.ndarray:
     """At most ``limit`` of some positions, in their order."""
     return np.sort(rng.choice(index, limit, replace=False)) if len(index) > limit else index
@@ -251,7 +288,7 @@ def absorbed_rows(model: WholeModel, posterior: Beliefs, params: Any, own: Batch
     log_lik = model.observation.expected_log_lik(posterior.observation, own)
     log_lik = np.ascontiguousarray(log_lik[:, posterior.positions(others)])
     allocation: Any = model.allocation
-    return cluster_sums(allocation.local_step(params, log_lik, own, np.zeros((0, 2), np.int64)).resp)
+    return cluster_sums(allocation.local_step(params, log_lik, own, NO_PLACES).resp)
 
 
 def without_data(model: WholeModel, summary: Summary) -> Summary:

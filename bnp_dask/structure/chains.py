@@ -42,6 +42,7 @@ class Chains:
 
     policy = OF_CHAINS
     hidden = "the transitions of its states"
+    atom = "step"
     is_tied = True
     is_ordered = True
     has_shares = False
@@ -49,6 +50,9 @@ class Chains:
 
     def require(self, allocation: Any) -> None:
         require("allocation", allocation, ChainedAllocation, "HDPHMM()")
+
+    def require_fitting(self, model: WholeModel) -> None:
+        """Every likelihood does."""
 
     def check(self, model: WholeModel, batch: Batch) -> None:
         model.observation.check(batch)
@@ -59,6 +63,12 @@ class Chains:
 
     def screens(self, model: WholeModel) -> bool:
         return False
+
+    def takes_words(self, model: WholeModel) -> bool:
+        return False
+
+    def effort(self, model: WholeModel, n_atoms: float, n_clusters: int) -> float:
+        return np.inf
 
     def mass(self, batch: Batch) -> float:
         return batch.total_weight
@@ -90,6 +100,13 @@ class Chains:
     def assign(self, model: WholeModel, posterior: Beliefs, tile: Batch, places: np.ndarray) -> LocalStep:
         log_lik = model.observation.expected_log_lik(posterior.observation, tile)
         return as_a(model.allocation, ChainedAllocation).local_step(posterior.allocation, log_lik, tile, places)
+
+    def labels(self, model: WholeModel, posterior: Beliefs, batch: Batch) -> Iterator[tuple[Batch, np.ndarray]]:
+        """States of the most probable path of each sequence (Viterbi)."""
+        allocation = as_a(model.allocation, ChainedAllocation)
+        for tile in model.allocation.tiles(batch, posterior.n_clusters):
+            log_lik = model.observation.expected_log_lik(posterior.observation, tile)
+            yield tile, allocation.path(posterior.allocation, log_lik, tile)
 
     def sweep(
         self, model: WholeModel, posterior: Beliefs, batch: Batch, places: np.ndarray
@@ -130,6 +147,9 @@ class Chains:
             return summary
         whole = whole.take(summary.ids)
         return replace(whole, values={**whole.values, **_shared(model, summary)})
+
+    def with_ties(self, model: WholeModel, summary: Summary, atoms: Batch) -> Summary:
+        return model.local_step(model.global_step(summary), atoms)
 
     def absorbed(
         self, model: WholeModel, posterior: Beliefs, value: Summary, own: Batch, others: np.ndarray

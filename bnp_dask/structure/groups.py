@@ -20,7 +20,7 @@ from bnp_dask.kernels.topics.counts import count_sums
 from bnp_dask.observation.base import Observation, TokenObservation
 from bnp_dask.observation.missing.entries import completed
 from bnp_dask.structure.asking import Beliefs, M, WholeModel
-from bnp_dask.structure.base import Trial, Visit, at_most, draw
+from bnp_dask.structure.base import NO_PLACES, Trial, Visit, at_most, draw, most_probable
 from bnp_dask.structure.density import mixture_density
 from bnp_dask.structure.policy import OF_GROUPS
 from bnp_dask.structure.steps import GroupStep, LocalStep, Members, Tokens
@@ -40,6 +40,7 @@ class Groups:
 
     policy = OF_GROUPS
     hidden = "the weights of its groups"
+    atom = "atom"
     is_tied = True
     is_ordered = False
     has_shares = True
@@ -47,6 +48,13 @@ class Groups:
 
     def require(self, allocation: Any) -> None:
         require("allocation", allocation, GroupedAllocation, "HDPTopics()")
+
+    def require_fitting(self, model: WholeModel) -> None:
+        if model.lags:
+            raise SettingError(
+                f"{type(model.observation).__name__}(lags={model.lags}) takes steps out of sequences; "
+                f"{type(model.allocation).__name__} is about groups without order: use HDPHMM, FiniteHMM or a mixture"
+            )
 
     def check(self, model: WholeModel, batch: Batch) -> None:
         """Let the likelihood check a batch; to a topic model a document without any word is as good as others."""
@@ -57,6 +65,13 @@ class Groups:
 
     def screens(self, model: WholeModel) -> bool:
         return False
+
+    def takes_words(self, model: WholeModel) -> bool:
+        words = model.observation.fields.get("x")
+        return words is not None and words.dims[1:] == ("word",)
+
+    def effort(self, model: WholeModel, n_atoms: float, n_clusters: int) -> float:
+        return np.inf
 
     def mass(self, batch: Batch) -> float:
         if not batch.is_sparse:
@@ -96,6 +111,9 @@ class Groups:
         step = allocation.local_step(posterior.allocation, laid.tokens, table, places, none, None)
         return LocalStep(step.sums, step.values, step.pair_values)
 
+    def labels(self, model: WholeModel, posterior: Beliefs, batch: Batch) -> Iterator[tuple[Batch, np.ndarray]]:
+        return most_probable(self.steps(model, posterior, batch, NO_PLACES))
+
     def summarize(self, model: WholeModel, ids: np.ndarray, batch: Batch, resp: Resp) -> Summary:
         if isinstance(batch.x, np.ndarray):
             return summarize_rows(model, ids, batch, resp)
@@ -130,6 +148,9 @@ class Groups:
 
     def tied_summary(self, model: WholeModel, summary: Summary, whole: Summary) -> Summary:
         return summary
+
+    def with_ties(self, model: WholeModel, summary: Summary, atoms: Batch) -> Summary:
+        return model.local_step(model.global_step(summary), atoms)
 
     def absorbed(
         self, model: WholeModel, posterior: Beliefs, value: Summary, own: Batch, others: np.ndarray

@@ -13,10 +13,10 @@ from bnp_dask.core.group_states import GroupStates
 from bnp_dask.core.summary import Summary
 from bnp_dask.inputs.protocols import as_a, require
 from bnp_dask.kernels.mixture.resp import Resp, ScreenedWeights
-from bnp_dask.observation.base import QuadraticObservation
+from bnp_dask.observation.base import QuadraticObservation, numbers_per_cluster
 from bnp_dask.observation.missing.entries import CompletingObservation, lacks_any
 from bnp_dask.structure.asking import Beliefs, M, WholeModel
-from bnp_dask.structure.base import Trial, Visit, absorbed_rows, at_most, draw, without_data
+from bnp_dask.structure.base import NO_PLACES, Trial, Visit, absorbed_rows, at_most, draw, most_probable, without_data
 from bnp_dask.structure.density import mixture_density
 from bnp_dask.structure.policy import MovePolicy
 from bnp_dask.structure.screened import screened_pieces
@@ -35,6 +35,7 @@ class Independent:
 
     policy = MovePolicy()
     hidden = "its weights"
+    atom = "atom"
     is_tied = False
     is_ordered = False
     has_shares = False
@@ -42,6 +43,9 @@ class Independent:
 
     def require(self, allocation: Any) -> None:
         require("allocation", allocation, MixtureAllocation, "DPMixture()")
+
+    def require_fitting(self, model: WholeModel) -> None:
+        """Every likelihood does."""
 
     def check(self, model: WholeModel, batch: Batch) -> None:
         model.observation.check(batch)
@@ -51,6 +55,12 @@ class Independent:
 
     def screens(self, model: WholeModel) -> bool:
         return model.precision == "mixed" and isinstance(model.observation, QuadraticObservation)
+
+    def takes_words(self, model: WholeModel) -> bool:
+        return False
+
+    def effort(self, model: WholeModel, n_atoms: float, n_clusters: int) -> float:
+        return n_atoms * n_clusters * numbers_per_cluster(model.observation)
 
     def mass(self, batch: Batch) -> float:
         return batch.total_weight
@@ -90,6 +100,9 @@ class Independent:
     def assign(self, model: WholeModel, posterior: Beliefs, tile: Batch, places: np.ndarray) -> LocalStep:
         log_lik = model.observation.expected_log_lik(posterior.observation, tile)
         return as_a(model.allocation, MixtureAllocation).local_step(posterior.allocation, log_lik, tile, places)
+
+    def labels(self, model: WholeModel, posterior: Beliefs, batch: Batch) -> Iterator[tuple[Batch, np.ndarray]]:
+        return most_probable(self.steps(model, posterior, batch, NO_PLACES))
 
     def screened(
         self, model: WholeModel, posterior: Beliefs, batch: Batch
@@ -131,6 +144,9 @@ class Independent:
         return summary
 
     def tied_summary(self, model: WholeModel, summary: Summary, whole: Summary) -> Summary:
+        return summary
+
+    def with_ties(self, model: WholeModel, summary: Summary, atoms: Batch) -> Summary:
         return summary
 
     def absorbed(

@@ -40,8 +40,8 @@ def warm(posterior: Posterior, batch: Batch) -> float:
     """
     start = time.perf_counter()
     model = posterior.model
-    whole = model.structure.is_tied or batch.groups is not None
-    few = batch.take_groups(np.arange(min(FEW, batch.n_groups))) if whole else batch.rows(0, min(FEW, batch.n_atoms))
+    rows = batch.groups is None  # without groups, sparse counts have a document in each
+    few = batch.rows(0, min(FEW, batch.n_atoms)) if rows else batch.take_groups(np.arange(min(FEW, batch.n_groups)))
     tracked = [name for name, field in model.fields.items() if field.has_pairs]
     pairs = np.array([[posterior.ids[0], posterior.ids[-1]]] if tracked and posterior.n_clusters > 1 else [])
     if few.n_atoms:

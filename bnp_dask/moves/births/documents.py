@@ -93,8 +93,7 @@ class DocumentBirth:
         SettingError
             The model is no topic model of word counts.
         """
-        words = context.model.observation.fields.get("x")
-        if not context.model.structure.has_shares or words is None or words.dims[1:] != ("word",):
+        if not context.model.structure.takes_words(context.model):
             raise SettingError(
                 f"DocumentBirth: {context.model} has no topics of word counts; use Birth(), or HDPTopics() with "
                 "Multinomial()"

@@ -52,8 +52,7 @@ def create(
     model = replace(model, precision="double")  # parts of one cluster overlap: screening would come on top
     forecast = Forecast(model, mass / model.mass(atoms), policy or SmallRunPolicy())
     together = summarize_assigned(model, atoms, np.zeros(atoms.n_atoms, np.int64), 1)
-    if model.structure.is_tied:  # terms of their sequences or documents
-        together = model.local_step(model.global_step(together), atoms)
+    together = model.structure.with_ties(model, together, atoms)
     best, most = None, forecast.value(together)
     if WORDS in widths:
         rng = child_rng(seed, *key, WORDS)

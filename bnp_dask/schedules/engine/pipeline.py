@@ -349,6 +349,6 @@ def _effort(work: Work, n_clusters: int) -> float:
     Groups and sequences take many steps.
     """
     model, share = work.model, 1.0 / work.source.n_batches
-    if model.structure.is_tied or work.survey.nbytes * share > SMALL_BYTES:
+    if work.survey.nbytes * share > SMALL_BYTES:
         return np.inf
-    return work.survey.n_atoms * share * n_clusters * numbers_per_cluster(model.observation)
+    return model.structure.effort(model, work.survey.n_atoms * share, n_clusters)
