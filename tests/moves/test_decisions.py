@@ -54,10 +54,10 @@ def test_an_empty_cluster_goes_because_fewer_are_as_good(two_blobs, kind):
     pairs = np.array([[0, 2]])
     value = assigned(model, batch, (0, 1, 2), resp)
     tracked = replace(value.with_pairs(pairs), pair_values={"H": np.zeros(1)})
-    heir = value.take([0])
+    receiver = value.take([0])
     edit, others = (Merge(0, 2), ()) if kind == "merge" else (Exchange("t", (2, 0)), (0,))
     plan = Plan(pairs, (), (Proposal(kind, (0, 2) if kind == "merge" else (2,), others, edit),))
-    decision = decide(model, tracked, {"t": heir}, plan, Memory(9))
+    decision = decide(model, tracked, {"t": receiver}, plan, Memory(9))
     (record,) = decision.records
     assert abs(record["gain"]) < 1e-12 * abs(objective(model, value))
     assert record["accepted"] and record["why"] == "as good with fewer clusters"

@@ -27,8 +27,8 @@ from bnp_dask.structure.trials import clusters_only
 Begun = tuple[list[Batch], Summary]
 """Samples of a target and of those who would absorb it, and the statistics of all of them."""
 
-Heirs = tuple[Summary, float]
-"""Statistics of those who have absorbed a target, and about what that gains, nats."""
+Absorbing = tuple[Summary, float]
+"""Statistics of an absorbing set with a target's atoms, and about what that gains, nats."""
 
 
 @register
@@ -108,7 +108,7 @@ class Delete:
         begun: dict[int, Begun] = {}
         group = _Group()
         small = self._small(context)
-        heirs: dict[int, set[int]] = {}
+        absorbing: dict[int, set[int]] = {}
         waiting = []
         for target in self._targets(context):
             if target not in context.atoms or target not in context.free:
@@ -119,9 +119,9 @@ class Delete:
                 continue
             waiting.append(target)
             if len(begun) < left:
-                self._begin(context, target, begun, heirs)
+                self._begin(context, target, begun, absorbing)
         if group.targets:
-            self._propose(context, tuple(group.targets), context.value.take(self._in_order(context, group.heirs)))
+            self._propose(context, tuple(group.targets), context.value.take(self._in_order(context, group.absorbing)))
         while begun:
             found = yield from self._on_samples(context, begun)
             left -= self._judge(context, begun, found)
@@ -129,25 +129,25 @@ class Delete:
             begun = {}
             for target in waiting if context.calm else ():  # those given up are no longer in the way
                 if target in context.free and len(begun) < left:
-                    self._begin(context, target, begun, heirs)
+                    self._begin(context, target, begun, absorbing)
 
     def _on_samples(
         self, context: PlanContext, begun: dict[int, Begun]
-    ) -> Generator[list[Task], list[Any], list[Heirs]]:
+    ) -> Generator[list[Task], list[Any], list[Absorbing]]:
         """Absorbing sets after a try on samples, and what they gain there."""
         if not context.policy.refines_on_samples:
             return [(summary.take(summary.ids[1:]), 0.0) for _, summary in begun.values()]
-        found: list[Heirs] = yield self._tasks(context, begun)
+        found: list[Absorbing] = yield self._tasks(context, begun)
         return found
 
-    def _judge(self, context: PlanContext, begun: dict[int, Begun], found: list[Heirs]) -> int:
+    def _judge(self, context: PlanContext, begun: dict[int, Begun], found: list[Absorbing]) -> int:
         """Propose those targets that samples speak for or leave open, by what tasks ``found``; how many.
 
         Once clusters are calm, samples are believed more: those given up are not looked at again until their counts
         have changed, and leave their absorbing sets to others.
         """
         proposed, claimed = 0, context.claimed()
-        for (target, (pool, summary)), (heirs, gain) in zip(begun.items(), found, strict=True):
+        for (target, (pool, summary)), (absorbing, gain) in zip(begun.items(), found, strict=True):
             split = claimed & {int(i) for i in summary.ids}
             if split:  # by a birth, whose tasks were running when this began
                 context.free |= {int(i) for i in summary.ids} - split
@@ -158,7 +158,7 @@ class Delete:
                 context.give_up(self.kind, (target,), why, self.tries if context.calm else 1)
                 context.free |= {int(i) for i in summary.ids} if context.calm else set()
             else:
-                self._propose(context, (target,), heirs)
+                self._propose(context, (target,), absorbing)
                 proposed += 1
         return proposed
 
@@ -189,16 +189,16 @@ class Delete:
             return
         others = np.array([i for i in context.value.ids.tolist() if i not in small], np.int64)
         if context.policy.spares_absorbers:
-            able = others[np.isin(others, [*context.free, *group.heirs])]
+            able = others[np.isin(others, [*context.free, *group.absorbing])]
             if 2 * len(able) < len(others):
                 return
             others = able
-        heirs = self._heirs(context, target, others, self.policy.wider * self.absorbers)
-        if {target, *heirs} <= context.untouched() | group.heirs:
+        absorbing = self._absorbing_set(context, target, others, self.policy.wider * self.absorbers)
+        if {target, *absorbing} <= context.untouched() | group.absorbing:
             group.failed = failed
             group.targets.append(target)
-            group.heirs |= heirs
-            context.free -= {target, *heirs}
+            group.absorbing |= absorbing
+            context.free -= {target, *absorbing}
 
     def _sample(self, context: PlanContext) -> int:
         """Atoms of each cluster that are looked at."""
@@ -207,7 +207,7 @@ class Delete:
     def _in_order(self, context: PlanContext, ids: set[int]) -> list[int]:
         return [int(i) for i in context.value.ids if int(i) in ids]
 
-    def _heirs(self, context: PlanContext, target: int, others: np.ndarray, most: int) -> set[int]:
+    def _absorbing_set(self, context: PlanContext, target: int, others: np.ndarray, most: int) -> set[int]:
         """Those among ``others`` who would take over the target's atoms if it were not there, at most so many."""
         value = context.value
         seen = self._sample(context) if context.policy.seen is None else context.policy.seen
@@ -242,15 +242,17 @@ class Delete:
             tasks.append((f"propose-lap{context.lap}-delete-of-cluster{target}", refine, args))
         return tasks
 
-    def _begin(self, context: PlanContext, target: int, begun: dict[int, Begun], heirs: dict[int, set[int]]) -> None:
+    def _begin(
+        self, context: PlanContext, target: int, begun: dict[int, Begun], absorbing: dict[int, set[int]]
+    ) -> None:
         """Choose the absorbing set, and what a task needs to try on a sample what it would become.
 
-        A target whose heirs another proposal has taken waits.  ``heirs`` are those that were chosen in this lap.
+        A target whose absorbing set another proposal touches waits.  ``absorbing`` are the sets of this lap, by target.
         """
         value, size = context.value, self._sample(context)
-        if target not in heirs:
-            heirs[target] = self._heirs(context, target, value.ids[value.ids != target], self.absorbers)
-        chosen = heirs[target]
+        if target not in absorbing:
+            absorbing[target] = self._absorbing_set(context, target, value.ids[value.ids != target], self.absorbers)
+        chosen = absorbing[target]
         if not context.free.issuperset(chosen):
             return
         own = at_most(_alone(context, target), size, context.rng(ABSORBED, target))
@@ -293,7 +295,7 @@ class _Group:
     """Small clusters that are to vanish together, and those who absorb them."""
 
     targets: list[int] = field(default_factory=list)
-    heirs: set[int] = field(default_factory=set)
+    absorbing: set[int] = field(default_factory=set)
     failed: int = 0
 
 
@@ -305,7 +307,7 @@ def _counting(atoms: Batch, count: float) -> Batch:
     return replace(atoms, weights=weights * (count / weights.sum()))
 
 
-def refine(model: Model, pool: list[Batch], summary: Summary, sweeps: int, policy: DeletePolicy) -> Heirs:
+def refine(model: Model, pool: list[Batch], summary: Summary, sweeps: int, policy: DeletePolicy) -> Absorbing:
     """Task: what the absorbing clusters become without the target, judged from samples, and what that would gain.
 
     First their own atoms stay, and only the target's are shared out among them, which is all that a small target
@@ -326,7 +328,7 @@ def refine(model: Model, pool: list[Batch], summary: Summary, sweeps: int, polic
 
     Returns
     -------
-    heirs, gain
+    absorbing, gain
         Statistics of the absorbing clusters, and about what the delete gains, nats.
     """
     model = replace(model, precision="double")  # those who would absorb it overlap: screening would come on top
@@ -338,27 +340,27 @@ def refine(model: Model, pool: list[Batch], summary: Summary, sweeps: int, polic
 
 def _refined(
     model: Model, pool: list[Batch], summary: Summary, own: Summary, sweeps: int, policy: DeletePolicy
-) -> Heirs:
-    heirs, gain = _climb(model, own, own, pool[0], model.best_objective(summary), sweeps, policy.enough)
+) -> Absorbing:
+    absorbing, gain = _climb(model, own, own, pool[0], model.best_objective(summary), sweeps, policy.enough)
     if summary["N"][0] < policy.small * own["N"].sum() or len(pool) < summary.n_clusters:
-        return heirs, gain
+        return absorbing, gain
     everything = concatenate(pool)
     together = summary.take([*own.ids, *summary.ids[:1]])
     before = model.best_objective(model.local_step(model.global_step(together), everything))
-    return _climb(model, own.zeros(), heirs, everything, before, sweeps, policy.enough)
+    return _climb(model, own.zeros(), absorbing, everything, before, sweeps, policy.enough)
 
 
 def _climb(
-    model: Model, rest: Summary, heirs: Summary, atoms: Batch, before: float, sweeps: int, enough: float
-) -> Heirs:
+    model: Model, rest: Summary, absorbing: Summary, atoms: Batch, before: float, sweeps: int, enough: float
+) -> Absorbing:
     """Assign atoms to clusters that also hold ``rest`` until that gains little: statistics, gain over ``before``."""
     value = -np.inf
     for _ in range(sweeps):
-        heirs = rest + clusters_only(model.local_step(model.global_step(heirs), atoms))
-        last, value = value, model.best_objective(heirs)
+        absorbing = rest + clusters_only(model.local_step(model.global_step(absorbing), atoms))
+        last, value = value, model.best_objective(absorbing)
         if value - last < enough * abs(value - before):
             break
-    return heirs, value - before
+    return absorbing, value - before
 
 
 def _doubt(model: Model, n_atoms: int, policy: DeletePolicy) -> float:

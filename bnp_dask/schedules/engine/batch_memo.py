@@ -49,7 +49,7 @@ class Shelf(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Errand:
+class MemoSlot:
     """Where a task finds what the last visit of its batch left, and where it leaves what it finds itself.
 
     Parameters

@@ -21,7 +21,7 @@ from bnp_dask.execute.ordered import collected, submitted
 from bnp_dask.model import Posterior
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.schedules.engine.bad_batches import instead, reader_of
-from bnp_dask.schedules.engine.batch_memo import Errand
+from bnp_dask.schedules.engine.batch_memo import MemoSlot
 from bnp_dask.schedules.engine.reduction import FAN, Change, change_of, joined, reduced, reduced_for_us, sums_left
 from bnp_dask.schedules.engine.state import State, Work, recall, recall_left, recall_states
 from bnp_dask.schedules.engine.tasks import Job, Stop, Unkept, Unsummed, added, unkept_of, visit, visit_and_keep
@@ -198,14 +198,14 @@ class Pipeline:
         if not slight:
             beliefs = executor.share(f"posterior-lap{self.lap}-batch{batches[0]}", beliefs)
         visits = self._visit_whole(beliefs, whole, seen)
-        tasks = [(self._name(r[0].errand.batch), visit_and_keep, (beliefs, self._trials, *r)) for r in rounds]
+        tasks = [(self._name(r[0].slot.batch), visit_and_keep, (beliefs, self._trials, *r)) for r in rounds]
         changes = submitted(executor, tasks)
         if changes and not slight and not self.work.reach.is_rare:
             most = sums_left(len(changes), executor.n_workers, numbers)
             changes = reduced_for_us(changes, self._add, most)
         at_once = len(changes) * numbers <= AT_ONCE and not self.work.reach.is_rare
         return _Group(
-            batches, basis, seen, {stop.errand.batch: stop.errand.new for stop in stops}, changes, visits, at_once
+            batches, basis, seen, {stop.slot.batch: stop.slot.new for stop in stops}, changes, visits, at_once
         )
 
     def _visit_whole(
@@ -265,13 +265,13 @@ class Pipeline:
         assert self.work.shelf is not None
         old, known = int(state.visits[batch]), int(state.seen[batch])
         edits = tuple(state.edits[known:seen])
-        errand = Errand(self.work.shelf, batch, old, state.receipt(batch), old + attempt, edits, self.keeps)
+        slot = MemoSlot(self.work.shelf, batch, old, state.receipt(batch), old + attempt, edits, self.keeps)
         if not self.work.reach.is_rare:
-            return Stop(reader, job, errand)
+            return Stop(reader, job, slot)
         left = recall_left(self.work, state, batch, seen) if self.keeps else None
         if not model.keeps_states:
-            return Stop(reader, job, errand, left=left)
-        return Stop(reader, job, errand, recall_states(self.work, state, batch, seen), True, left)
+            return Stop(reader, job, slot, left=left)
+        return Stop(reader, job, slot, recall_states(self.work, state, batch, seen), True, left)
 
     def _open(self, group: _Group) -> Taken:
         """Wait for a group's tasks.  Batches that try a birth of their own are added last."""

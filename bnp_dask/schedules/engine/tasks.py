@@ -24,7 +24,7 @@ from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import Gather, Split
 from bnp_dask.moves.births.move import gather_atoms, visit_and_split
 from bnp_dask.schedules.engine.bad_batches import fault_of
-from bnp_dask.schedules.engine.batch_memo import Errand, Left
+from bnp_dask.schedules.engine.batch_memo import Left, MemoSlot
 from bnp_dask.schedules.engine.reduction import Change, change_of, joined
 from bnp_dask.structure.assignments import room_for
 from bnp_dask.structure.base import Trial, Visit
@@ -114,7 +114,7 @@ class Stop:
     ----------
     reader, job
         How to read it, and what to do there.
-    errand
+    slot
         Where its statistics are kept.
     states
         Where its groups stood, for workers that do not reach that place.
@@ -127,7 +127,7 @@ class Stop:
 
     reader: Reader
     job: Job
-    errand: Errand
+    slot: MemoSlot
     states: GroupStates | None = None
     has_states: bool = False
     left: Left | None = None
@@ -139,7 +139,7 @@ class Stop:
 
     def can_do_without(self, model: Model) -> bool:
         """Whether a worker that does not reach the run directory can visit the batch all the same."""
-        return self.has_states or not model.keeps_states or self.errand.old < 0
+        return self.has_states or not model.keeps_states or self.slot.old < 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,24 +190,24 @@ def visit_and_keep(posterior: Posterior, trials: tuple[Trial, ...], *stops: Stop
 
 
 def _visit_and_keep(posterior: Posterior, trials: tuple[Trial, ...], stop: Stop) -> Change | Unkept:
-    model, errand, why = posterior.model, stop.errand, ""
+    model, slot, why = posterior.model, stop.slot, ""
     old, states, left = None, stop.states, stop.left
     try:
-        kept = errand.read(model)
+        kept = slot.read(model)
         left = kept if kept.needs_batch else None
         old, states = None if left else kept.total(model), kept.states(model)
     except StoreError as error:
         why = str(error)
         if not stop.can_do_without(model):
-            return Unkept(errand.batch, None, why)
+            return Unkept(slot.batch, None, why)
     found = visit(posterior, stop.reader, trials, stop.job, states, left)
     try:
-        receipt = None if why else errand.write(model, found)
+        receipt = None if why else slot.write(model, found)
     except StoreError as error:
         why = str(error)
     if why:
-        return Unkept(errand.batch, found, why)
-    return change_of(found, old if left is None else found.before, errand.batch, receipt)
+        return Unkept(slot.batch, found, why)
+    return change_of(found, old if left is None else found.before, slot.batch, receipt)
 
 
 def added(*parts: Change | Unkept | Unsummed) -> Change | Unsummed:
