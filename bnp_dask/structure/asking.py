@@ -80,7 +80,7 @@ class WholeModel(Protocol):
 
     @property
     def observation(self) -> Observation:
-        """What a cluster generates."""
+        """Likelihood of the atoms of a cluster."""
         ...
 
     @property

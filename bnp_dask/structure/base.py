@@ -220,7 +220,7 @@ class Structure(Protocol):
         say."""
         ...
 
-    def with_ties(self, model: M, summary: Summary, atoms: Batch) -> Summary:
+    def with_ties(self, model: WholeModel, summary: Summary, atoms: Batch) -> Summary:
         """Statistics of atoms with the terms of how they are tied, where they are."""
         ...
 
