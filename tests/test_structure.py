@@ -182,7 +182,7 @@ def test_each_number_of_a_policy_is_described():
 
 
 def test_a_local_step_on_groups_or_sequences_is_never_called_small():
-    survey = survey_batch(Batch(np.ones((5, 3))))
+    survey = survey_batch(Batch(np.arange(15.0).reshape(5, 3) ** 2))
     of = {name: bnp.Model(part, bnp.DiagGaussian()).with_prior(survey) for name, part in
           {"mixture": bnp.DPMixture(), "topics": bnp.HDPTopics(), "chain": bnp.HDPHMM()}.items()}  # fmt: skip
     efforts = {name: model.structure.effort(model, 10.0, 4) for name, model in of.items()}
