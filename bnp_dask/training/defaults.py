@@ -60,7 +60,7 @@ def default_init(model: Model, is_sparse: bool, n_atoms: int, n_clusters: int | 
     Topics of words start from a sampled state, whose size is set by the data; states of sequences from blocks of
     consecutive steps if their number is learned or a step is about how things change; all others from k-means.
     """
-    if model.structure.has_shares and is_sparse and isinstance(model.observation, Multinomial):
+    if is_sparse and model.structure.takes_words(model) and isinstance(model.observation, Multinomial):
         return SampledTopics(n_clusters)
     changes = model.allocation.nonparametric or isinstance(model.observation, AutoRegressiveGaussian)
     if model.structure.is_ordered and changes:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import bnp_dask as bnp
-from bnp_dask.analysis.predict import state_path
 from bnp_dask.analysis.score import score_samples
+from bnp_dask.analysis.sequences import state_path
 from bnp_dask.errors import DataError
 from tests.chains.parts import KINDS, begin, model_of, sequences
 

@@ -10,7 +10,7 @@ lacks something and rises, the candidate's topics are re-estimated from their ow
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -25,16 +25,9 @@ from bnp_dask.initialize.sampled import MOST_PASSES, MOST_TOKENS, SampledTopics,
 from bnp_dask.inputs.settings import MOST, hold, whole_number
 from bnp_dask.model import Model
 from bnp_dask.moves.base import DOCUMENTS, WHOLE, PlanContext, Planning, Proposal
+from bnp_dask.moves.policy import DocumentBirthPolicy, hold_policy
+from bnp_dask.moves.random_keys import DOCUMENT_TOPICS
 from bnp_dask.structure.base import Trial
-
-AVERAGED = 0.2
-"""Share of the sampler's passes, the last ones, whose counts are averaged."""
-
-NUMBER_BYTES = 20
-"""Bytes of the sampler's tables for each word of each topic."""
-
-LEAST = 20.0
-"""Tokens of the documents gathered that a new topic needs at least, as clusters that births split."""
 
 
 @register
@@ -64,6 +57,8 @@ class DocumentBirth:
         Laps from one attempt to the next while clusters are not calm.
     tries
         Attempts in a row that may fail before there is no other.
+    policy
+        Numbers that few will want to change: :class:`bnp_dask.moves.policy.DocumentBirthPolicy`.
 
     References
     ----------
@@ -76,6 +71,7 @@ class DocumentBirth:
     sweeps: int = 3
     every: int = 5
     tries: int = 2
+    policy: DocumentBirthPolicy = field(default_factory=DocumentBirthPolicy, repr=False)
     kind = DOCUMENTS
     at_batch = False
 
@@ -83,6 +79,7 @@ class DocumentBirth:
         limits = {"tokens": MOST_TOKENS // 2, "passes": MOST_PASSES, "sweeps": MOST, "every": MOST, "tries": MOST}
         for name, most in limits.items():
             hold(self, name, whole_number(name, getattr(self, name), 1, most))
+        hold_policy(self, "policy", DocumentBirthPolicy)
 
     def is_urgent(self, context: PlanContext) -> bool:
         """No: it stands in nobody's way."""
@@ -96,8 +93,7 @@ class DocumentBirth:
         SettingError
             The model is no topic model of word counts.
         """
-        words = context.model.observation.fields.get("x")
-        if not context.model.structure.has_shares or words is None or words.dims[1:] != ("word",):
+        if not context.model.structure.takes_words(context.model):
             raise SettingError(
                 f"DocumentBirth: {context.model} has no topics of word counts; use Birth(), or HDPTopics() with "
                 "Multinomial()"
@@ -120,16 +116,20 @@ class DocumentBirth:
             return
         documents = context.atoms[WHOLE]
         n_tokens = context.model.mass(documents)
-        most = MEMORY // (NUMBER_BYTES * context.source.n_features) - context.value.n_clusters
+        most = MEMORY // (self.policy.number_bytes * context.source.n_features) - context.value.n_clusters
         fresh = min(topics_of_tokens(n_tokens, documents.n_atoms), most)
-        if fresh < 1 or n_tokens < LEAST:
+        if fresh < 1 or n_tokens < self.policy.least_tokens:
             context.give_up(self.kind, (), "too few documents, or too many topics, to sample new ones")
             return
         known = context.executor.share(f"words-lap{context.lap}", np.ascontiguousarray(context.value["x"].T))
         settings = SampledTopics(
-            context.value.n_clusters + fresh, self.passes, max(1, int(AVERAGED * self.passes)), max_tokens=self.tokens
+            context.value.n_clusters + fresh,
+            self.passes,
+            max(1, int(self.policy.averaged * self.passes)),
+            max_tokens=self.tokens,
         )
-        args = (context.model, documents, settings, known, (context.seed, context.lap, 23))
+        key = (context.seed, context.lap, DOCUMENT_TOPICS)
+        args = (context.model, documents, settings, known, key, self.policy.least_tokens)
         counts = (yield [(f"propose-lap{context.lap}-topics-of-documents", new_topics, args)])[0]
         if not counts.shape[1]:
             context.give_up(self.kind, (), "the existing topics explain the documents gathered")
@@ -151,9 +151,9 @@ class DocumentBirth:
 
 
 def new_topics(
-    model: Model, documents: Batch, settings: SampledTopics, known: np.ndarray, key: Sequence[int]
+    model: Model, documents: Batch, settings: SampledTopics, known: np.ndarray, key: Sequence[int], least: float
 ) -> np.ndarray:
-    """Task: tokens by word and new topic ``(V, M)`` in some documents, largest first.
+    """Task: tokens by word and new topic ``(V, M)`` in some documents, largest first; of ``least`` tokens or more.
 
     The topics of ``known (V, K)`` keep their words.  Documents are left out from where they have more than twice the
     tokens that the settings ask for.
@@ -162,13 +162,13 @@ def new_topics(
     order = child_rng(seed, *rest, 1).permutation(documents.n_atoms)
     lengths = np.asarray(documents.x.sum(axis=1)).ravel()[order]
     documents = documents.take(np.sort(order[np.cumsum(lengths) <= 2 * settings.max_tokens]))
-    if model.mass(documents) < LEAST:
+    if model.mass(documents) < least:
         return np.zeros((len(known), 0))
     root = int(child_rng(seed, *rest).integers(2**63))
     counts = sample_topics(model, documents, settings, root, known)[:, known.shape[1] :]
     size = counts.sum(axis=0)
     order = np.argsort(-size, kind="stable")
-    return counts[:, order[size[order] >= LEAST]]
+    return counts[:, order[size[order] >= least]]
 
 
 def _beside(model: Model, value: Summary, born: Summary) -> Summary:
