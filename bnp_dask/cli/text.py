@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from bnp_dask.cli.console import positive_int
+from bnp_dask.cli.guests import look_here
 
 if TYPE_CHECKING:
     from bnp_dask.data import Text
@@ -28,6 +29,7 @@ OPTIONS = {
     "max_df": "max_df",
     "max_features": "max_features",
     "rank": "rank",
+    "analyzer": "analyzer",
 }
 """Options, and the settings of :class:`bnp_dask.Text` that they give."""
 
@@ -61,6 +63,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     words.add_argument(
         "--token-pattern", metavar="REGEX", help="what is a word; default: two or more letters or digits"
     )
+    words.add_argument(
+        "--analyzer",
+        metavar="MODULE:FUNCTION",
+        help="function that cuts a text into words (installed, or in the current directory), in place of the others "
+        "but --stop-words",
+    )
     words.add_argument("--lowercase", action=argparse.BooleanOptionalAction, default=None, help="(the default)")
     words.add_argument("--strip-accents", choices=("ascii", "unicode"), help="take accents from letters")
 
@@ -77,6 +85,8 @@ def settings(args: argparse.Namespace) -> Text | None:
 
     if not given and args.format not in TEXT_FORMATS:
         return None
+    if "analyzer" in given:
+        look_here()
     if given.get("stop_words") == "none":
         given["stop_words"] = None
     return Text(**given)

@@ -180,7 +180,8 @@ def _first_pass(corpus: Corpus, vocabulary: str | os.PathLike[str] | None, tell:
         chosen = None if given is not None else choose(found, text, analysis.stop_words if late else (), corpus.name)
     words_kept = given[0] if given is not None else chosen.words if chosen is not None else ()
     if any("\n" in word for word in words_kept):
-        raise SettingError(f"token_pattern={text.token_pattern!r} gives words with line breaks in them")
+        what = f"token_pattern={text.token_pattern!r}" if analysis.function is None else f"analyzer={analysis.function}"
+        raise SettingError(f"{what} gives words with line breaks in them")
     types.fix(tally.schema)
     return _First(tally, tuple(words_kept), analysis, chosen, types, mark, n_duplicates)
 

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from bnp_dask.core.location import Location
+from bnp_dask.data.text.analyzer import named_analyzer
 from bnp_dask.data.text.vocabulary import Analysis
 from bnp_dask.errors import DataError, SettingError, nearest
 from bnp_dask.inputs.settings import MOST, flag, hold, is_number, one_of, shown, whole_number
@@ -20,6 +21,9 @@ TEXT_FORMATS = ("text-folder", "text-archive", "lines", "jsonl", "csv-text", "ts
 
 SHOWN = 3
 """So many places are named where a report tells what was wrong."""
+
+_REPLACED = ("lowercase", "strip_accents", "token_pattern", "ngrams")
+"""Settings whose place an analyzer takes."""
 
 DOCUMENT_BYTES = 16 * 2**20
 """A document larger than this is cut: its words alone would take some hundred megabytes."""
@@ -78,6 +82,11 @@ class Text:
         Most words kept.
     rank
         Which are kept: those with the most ``"tokens"``, or in the most ``"documents"``; alphabetical among equals.
+    analyzer
+        Function from a text to its words, in place of ``lowercase``, ``strip_accents``, ``token_pattern`` and
+        ``ngrams``: one at the top of a module or notebook, or its name, ``"module:function"``.  Stop words are left out
+        of what it makes, and so are empty words.  Stores and posteriors keep the name, so that new texts are cut
+        likewise; another process lets it be called by :func:`bnp_dask.register`.
     """
 
     column: str | None = None
@@ -98,6 +107,7 @@ class Text:
     max_df: int | float = 1.0
     max_features: int | None = None
     rank: Literal["tokens", "documents"] = "tokens"
+    analyzer: str | Callable[[str], Iterable[str]] | None = None
 
     def __post_init__(self) -> None:
         for name, known in (
@@ -135,6 +145,18 @@ class Text:
             raise SettingError(
                 f'stop_words={shown(self.stop_words)}: needs "english", a file, a list of words, or None'
             )
+        if self.analyzer is not None:
+            self._name_analyzer()
+
+    def _name_analyzer(self) -> None:
+        """Keep the analyzer's name; SettingError for settings that it takes the place of."""
+        given = [name for name in _REPLACED if not self._is_usual(name)]
+        if given:
+            raise SettingError(f"analyzer= takes the place of {', '.join(given)}; leave one or the other out")
+        hold(self, "analyzer", named_analyzer(self.analyzer))
+
+    def _is_usual(self, name: str) -> bool:
+        return bool(getattr(self, name) == next(f.default for f in fields(self) if f.name == name))
 
     @property
     def analysis(self) -> Analysis:
@@ -142,13 +164,12 @@ class Text:
         return Analysis(
             *(self.lowercase, self.strip_accents, self.token_pattern, self.ngrams, _stop_words(self.stop_words)),
             float(self.min_df) if isinstance(self.min_df, (float, np.floating)) else int(self.min_df),
+            None if self.analyzer is None else named_analyzer(self.analyzer),
         )
 
     def analysis_given(self) -> bool:
         """Whether any setting of the analysis differs from its default."""
-        usual = {f.name: f.default for f in fields(self)}
-        names = ("lowercase", "strip_accents", "token_pattern", "ngrams", "stop_words")
-        return any(getattr(self, name) != usual[name] for name in names)
+        return not all(self._is_usual(name) for name in (*_REPLACED, "stop_words", "analyzer"))
 
 
 def _check_frequency(name: str, value: Any) -> None:
