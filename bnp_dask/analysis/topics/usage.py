@@ -25,7 +25,7 @@ from bnp_dask.analysis.topics.documents import (
     own_step,
     prior_mass,
 )
-from bnp_dask.analysis.topics.windows import Windows, count_windows
+from bnp_dask.analysis.topics.windows import Windows, count_windows, require_texts
 from bnp_dask.analysis.topics.words import top_words
 from bnp_dask.core.batch import Batch
 from bnp_dask.data.base import Reader, batch_reader
@@ -197,6 +197,8 @@ def survey_documents(
     prior_mass(require_posterior(posterior))
     whole_number("n_documents", n_documents)
     whole_number("n_words", n_words, 1)
+    if texts is not None:
+        require_texts(texts)
     source = open_for(posterior, data, batch_size)
     column = None
     if counts_words(posterior.model):

@@ -70,6 +70,12 @@ def count_windows(
     return Windows(Pairs(column, single[place], both), total)
 
 
+def require_texts(texts: object) -> None:
+    """DataError for a single text, and for anything that is no series of texts."""
+    if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
+        raise DataError(f"texts={shown(texts)}: needs several texts, or lists of words")
+
+
 def _in_one(code: np.ndarray, size: int, n_windows: int) -> tuple[np.ndarray, np.ndarray]:
     """Words of a text that matter, ``(R,)``, and how many of its windows hold both of two of them, ``(R, R)``."""
     at = np.flatnonzero(code >= 0)
