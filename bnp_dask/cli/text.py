@@ -30,6 +30,7 @@ OPTIONS = {
     "max_features": "max_features",
     "rank": "rank",
     "analyzer": "analyzer",
+    "keep_text": "keep_text",
 }
 """Options, and the settings of :class:`bnp_dask.Text` that they give."""
 
@@ -52,6 +53,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     files.add_argument("--duplicate-ids", choices=("error", "keep"), help="ids that were there before (error)")
     files.add_argument(
         "--keep-empty", action="store_true", default=None, help="keep documents without words as empty rows"
+    )
+    files.add_argument(
+        "--keep-text", type=positive_int, metavar="N", help="keep N characters of each text for pages about topics"
     )
     words = parser.add_argument_group("words of raw text", "as scikit-learn's CountVectorizer takes them")
     words.add_argument("--stop-words", metavar="english|none|FILE", help="words to leave out; default: english")

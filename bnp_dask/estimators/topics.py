@@ -251,10 +251,10 @@ class TopicModel(TransformerMixin, BaseEstimator):
             raise SettingError(f"text={shown(self.text)}: needs Text(...), or None where documents are counts")
         if self.store is not None:
             raise SettingError(f"store={shown(self.store)}: texts of a run are ingested first; see bnp_dask.ingest")
-        texts = as_texts(X, "X")
+        texts, analysis = as_texts(X, "X"), self.text.analysis
         if reset:
             self.vocabulary_ = vocabulary_of_texts(texts, self.text, "X")
-        return self.vocabulary_.counts(texts)
+        return self.vocabulary_.counts(texts, analysis)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -134,7 +134,7 @@ def topic_map(what: TrainResult | Posterior, n_labels: int = 20, ax: Axes | None
     what
         Posterior, or result, of topics of words.
     n_labels
-        Topics that are named, the largest: id and two words.
+        Topics that are named, the largest: id and two words, where no other name is in the way.
     ax
         Where to draw.
     """

@@ -141,7 +141,7 @@ def test_the_command_line_takes_a_name(tmp_path, monkeypatch, capsys, strangers)
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_topic_model_of_texts():
+def test_topic_model_of_texts(strangers):
     made = bnp.TopicModel(2, max_laps=3, random_state=0, text=bnp.Text(analyzer=by_dash, min_df=1)).fit(TEXTS)
     assert made.vocabulary_.words == ("moon", "red", "sun", "wine")
     counts = made.vocabulary_.counts(TEXTS)
@@ -151,6 +151,10 @@ def test_topic_model_of_texts():
     assert made.score(TEXTS) == theirs.score(counts)
     assert set(made.posterior_.topics(4)[0].words) == set(made.vocabulary_.words)
     assert bnp.explain(made.posterior_, "moon-moon").counts.tolist() == [2.0]
+    stored = pickle.dumps(made)
+    strangers()
+    again = pickle.loads(stored)
+    assert again.transform(["red-sun"]).tobytes() == made.transform(["red-sun"]).tobytes()
     made.partial_fit(["moon-comet", "wine"])
     assert made.posterior_.feature_names == made.vocabulary_.words
     for bad, match in (

@@ -7,6 +7,7 @@ import lzma
 import os
 import tarfile
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -132,6 +133,10 @@ def test_formats(tmp_path, name):
             assert documents.schema.field("year").type == pa.int16()
         ingest(source, tmp_path / "y.zarr", columns=[], text=text)
         assert load_documents(tmp_path / "y.zarr").column_names == ["id"]
+    ingest(source, tmp_path / "kept.zarr", text=replace(text or ALL, keep_text=6))
+    kept = load_documents(tmp_path / "kept.zarr")
+    assert kept.drop(["begins"]) == documents
+    assert kept["begins"].to_pylist() == [" ".join(TEXTS[id].split())[:6] for id in ids]
     # a source of text tells what to do, or is read as the table that it also is
     if not name.startswith(("csv", "tsv", "parquet")):
         with pytest.raises(DataError, match="raw text .* bnp-dask ingest"):

@@ -53,6 +53,7 @@ def fitted():
         (["2024-01-01T10:00", "2024-01-02T09:00"], None, ["2024-01-01", "2024-01-02"], [0, 1]),
         (["2024-01-01", "2024-01-03", "2024-01-05"], 2, ["2024-01-01", "2024-01-03"], [0, 1, 1]),
         (["2019", "2020"], None, ["2019", "2020"], [0, 1]),
+        (pd.to_datetime(["2024-01-01", None]).tz_localize("Asia/Tokyo"), "month", ["2024-01"], [0, -1]),
         ([None, None], None, [], [-1, -1]),
     ],
 )
@@ -99,11 +100,13 @@ def test_columns_that_a_page_shows():
             "kind": ["a", "b"] * 20,
             "one": ["a"] * n,
             "day": np.arange("2024-01-01", "2024-02-10", dtype="datetime64[D]").astype("datetime64[s]"),
+            "number": [1000 + i for i in range(n)],
+            "year": [2000 + i % 30 for i in range(n)],
             "rare": [None] * 39 + ["x"],
             "tags": [[1]] * n,
         }
     )
-    assert [name for name, _ in worth_showing(table, ["id"], 4)] == ["kind", "day"]
+    assert [name for name, _ in worth_showing(table, ["id"], 4)] == ["kind", "day", "year"]
     assert [name for name, _ in worth_showing(table, ["id"], 1)] == ["kind"]
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs.settings import is_whole, one_of, shown, whole_number
@@ -106,6 +107,8 @@ def _as_numpy(values: Any, name: str, as_dates: bool) -> np.ndarray:
         raise DataError(f"{name}={shown(values)}: needs a value for each document ({error})") from error
     kind = array.type
     if pa.types.is_temporal(kind) and not (pa.types.is_time(kind) or pa.types.is_duration(kind)):
+        if pa.types.is_timestamp(kind) and kind.tz is not None:
+            array = pc.local_timestamp(array)
         return np.array(array.cast(pa.timestamp("us"), safe=False).to_numpy(zero_copy_only=False), "datetime64[us]")
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
         return np.array([np.nan if v is None else v for v in array.to_pylist()], np.float64)
@@ -214,7 +217,9 @@ def worth_showing(table: pa.Table, left_out: Sequence[str], most: int) -> list[t
         except DataError:
             continue
         known = int((own.code != MISSING).sum())
-        few = own.is_ordered or len(own.values) <= known / 3
+        # numbers that are all different may well be ids
+        some = own.is_time or (own.is_ordered and len(table[name].unique()) < known)
+        few = some or len(own.values) <= known / 3
         if len(own.values) > 1 and few and known > table.num_rows / 2:
             found.append((name, own))
     return found

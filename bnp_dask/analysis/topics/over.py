@@ -69,6 +69,11 @@ class TopicShares:
     weight: Weight
     n_without: int
 
+    @property
+    def on_line(self) -> bool:
+        """Whether the values lie on a line: times and numbers."""
+        return self.is_time or not any(isinstance(value, str) for value in self.values)
+
     def to_table(self) -> pa.Table:
         """One row for each group and topic: value, topic, share (null without words), documents, tokens."""
         g, k = self.share.shape

@@ -18,7 +18,7 @@ from bnp_dask.core.location import Location
 from bnp_dask.data.ingestion.writers import CountsWriter
 from bnp_dask.data.text.corpus import Corpus
 from bnp_dask.data.text.metadata import MetadataTypes, TableWriter
-from bnp_dask.data.text.options import Document, Tally, Text, read_words
+from bnp_dask.data.text.options import BEGINS, Document, Tally, Text, read_words
 from bnp_dask.data.text.vocabulary import (
     BLOCK_TOKENS,
     DOCUMENTS,
@@ -182,7 +182,8 @@ def _first_pass(corpus: Corpus, vocabulary: str | os.PathLike[str] | None, tell:
     if any("\n" in word for word in words_kept):
         what = f"token_pattern={text.token_pattern!r}" if analysis.function is None else f"analyzer={analysis.function}"
         raise SettingError(f"{what} gives words with line breaks in them")
-    types.fix(tally.schema)
+    kept = {BEGINS: pa.string()} if text.keep_text else {}
+    types.fix(None if tally.schema is None else {**kept, **tally.schema})
     return _First(tally, tuple(words_kept), analysis, chosen, types, mark, n_duplicates)
 
 

@@ -29,6 +29,10 @@ DOCUMENT_BYTES = 16 * 2**20
 """A document larger than this is cut: its words alone would take some hundred megabytes."""
 
 
+BEGINS = "begins"
+"""Metadata that hold the beginnings of texts."""
+
+
 class Document(NamedTuple):
     """One document: its id, its text, where it lies (for messages), and what else is known about it."""
 
@@ -36,6 +40,12 @@ class Document(NamedTuple):
     text: str
     place: str
     metadata: Mapping[str, Any]
+
+    def keeping(self, n: int) -> Document:
+        """Document with the first ``n`` characters of its text as metadata, white space as single blanks."""
+        if n == 0 or BEGINS in self.metadata:
+            return self
+        return self._replace(metadata={**self.metadata, BEGINS: " ".join(self.text[: 4 * n].split())[:n]})
 
 
 Documents = Callable[[], Iterable[tuple[Any, ...]]]
@@ -87,6 +97,9 @@ class Text:
         ``ngrams``: one at the top of a module or notebook, or its name, ``"module:function"``.  Stop words are left out
         of what it makes, and so are empty words.  Stores and posteriors keep the name, so that new texts are cut
         likewise; another process lets it be called by :func:`bnp_dask.register`.
+    keep_text
+        Characters of each text to keep beside its id, as metadata ``begins``, which pages about topics show; 0 for
+        none.  A document with such metadata keeps its own.
     """
 
     column: str | None = None
@@ -108,6 +121,7 @@ class Text:
     max_features: int | None = None
     rank: Literal["tokens", "documents"] = "tokens"
     analyzer: str | Callable[[str], Iterable[str]] | None = None
+    keep_text: int = 0
 
     def __post_init__(self) -> None:
         for name, known in (
@@ -137,6 +151,7 @@ class Text:
         for name in ("max_features", "max_bytes"):
             if getattr(self, name) is not None or name == "max_bytes":
                 hold(self, name, whole_number(name, getattr(self, name), 1))
+        hold(self, "keep_text", whole_number("keep_text", self.keep_text, what="a number of characters"))
         if not isinstance(self.ngrams, (tuple, list)) or len(self.ngrams) != 2:
             raise SettingError(f"ngrams={shown(self.ngrams)}: needs the shortest and the longest run, such as (1, 2)")
         shortest = whole_number("ngrams[0]", self.ngrams[0], 1)
