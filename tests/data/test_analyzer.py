@@ -1,6 +1,7 @@
 """Texts cut by a function of the user's: the same one at ingest, in stores, in posteriors, for new texts."""
 
 import pickle
+import sys
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS, CountVectorizer
 import bnp_dask as bnp
 from bnp_dask.cli import main
 from bnp_dask.core.registry import FUNCTIONS
+from bnp_dask.data import Analysis
 from bnp_dask.errors import DataError, SettingError, StoreError
 from tests.data.reading import rows
 
@@ -93,6 +95,15 @@ def test_what_no_file_can_name_is_refused_at_once(given, match):
         bnp.Text(analyzer=given)
 
 
+def test_a_name_of_a_file_imports_nothing(strangers):
+    strangers()
+    with pytest.raises(StoreError, match="'antigravity:fly', which a file names, was not registered"):
+        Analysis(function="antigravity:fly").analyzer()
+    assert "antigravity" not in sys.modules
+    with pytest.raises(StoreError, match="is a lambda"):
+        bnp.register(lambda text: text.split())
+
+
 def test_settings_whose_place_it_takes_are_refused():
     with pytest.raises(SettingError, match="takes the place of lowercase, ngrams"):
         bnp.Text(analyzer=by_dash, ngrams=(1, 2), lowercase=False)
@@ -124,7 +135,7 @@ def test_new_texts_are_cut_likewise(trained, strangers):
 
 def test_the_command_line_takes_a_name(tmp_path, monkeypatch, capsys, strangers):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.path", [*__import__("sys").path])
+    monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "words_at_dashes.py").write_text("def cut(text):\n    return text.lower().split('-')\n")
     (tmp_path / "x.txt").write_text("\n".join(TEXTS))
     words = ["--min-df", "1", "--stop-words", "none"]
