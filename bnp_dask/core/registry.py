@@ -149,8 +149,9 @@ def imported(name: str) -> Callable[..., Any]:
         raise StoreError(f"{name!r}: {error}; needs a module that is installed, or that PYTHONPATH lists") from error
     except AttributeError as error:
         raise StoreError(f"{name!r}: {error}") from error
-    if not callable(found):
-        raise StoreError(f"{name!r} is {type(found).__name__}, which cannot be called; needs a function")
+    if isinstance(found, type) or not callable(found):
+        kind = "a class" if isinstance(found, type) else f"{type(found).__name__}, which cannot be called"
+        raise StoreError(f"{name!r} is {kind}; needs a function")
     return found
 
 

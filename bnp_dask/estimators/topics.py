@@ -23,7 +23,7 @@ from bnp_dask.estimators.fitting import run_estimator, sound_input, source_of, w
 from bnp_dask.estimators.partial import in_known_order, is_first, take_in
 from bnp_dask.initialize import Initialization, SampledTopics
 from bnp_dask.inputs.settings import shown, whole_or_none
-from bnp_dask.model import Model
+from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
 from bnp_dask.observation import Multinomial
 from bnp_dask.observation.priors import positive
@@ -198,9 +198,10 @@ class TopicModel(TransformerMixin, BaseEstimator):
 
     def _keep(self, known: np.ndarray | None = None) -> None:
         """Set what is learned; topics whose ids are ``known`` come first, in that order."""
+        posterior: Posterior = vars(self)["posterior_"]
         if self.text is not None:
-            self.posterior_ = replace(self.posterior_, words=words_in(self.vocabulary_))
-        posterior = self.posterior_
+            posterior = replace(posterior, words=words_in(self.vocabulary_))
+        self.posterior_ = posterior
         self.bound_ = float(self.history_[-1]["elbo"])
         self.order_ = by_size(posterior)
         if known is not None:

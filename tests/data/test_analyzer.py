@@ -84,6 +84,8 @@ def test_settings_travel_by_name():
         (lambda text: [], "is a lambda, which no file can name"),
         (CountVectorizer().build_analyzer(), "no function at the top of a module"),
         (3, "3 is no function"),
+        (int, "int.* is no function"),
+        ("builtins:int", "is a class; needs a function"),
         ("by_dash", "names no function; needs module:function"),
         ("tests.data.test_analyzer:nothing", "no attribute 'nothing'"),
         ("no.such.module:cut", "No module named 'no'"),

@@ -54,7 +54,7 @@ class Grouping:
     is_time: bool = False
 
     @property
-    def is_ordered(self) -> bool:
+    def on_line(self) -> bool:
         """Whether the groups lie on a line: times and numbers."""
         return self.is_time or not any(isinstance(value, str) for value in self.values)
 
@@ -218,7 +218,7 @@ def worth_showing(table: pa.Table, left_out: Sequence[str], most: int) -> list[t
             continue
         known = int((own.code != MISSING).sum())
         # numbers that are all different may well be ids
-        some = own.is_time or (own.is_ordered and len(table[name].unique()) < known)
+        some = own.is_time or (own.on_line and len(table[name].unique()) < known)
         few = some or len(own.values) <= known / 3
         if len(own.values) > 1 and few and known > table.num_rows / 2:
             found.append((name, own))

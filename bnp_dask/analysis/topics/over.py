@@ -195,7 +195,12 @@ def _shares_task(posterior: Posterior, reader: Reader) -> tuple[np.ndarray, np.n
 
 
 def _column(source: Source, name: str) -> pa.ChunkedArray:
-    table = load_documents(source)
+    try:
+        table = load_documents(source)
+    except DataError as error:
+        raise DataError(
+            f"by={name!r} is a column of metadata, but {error}; or give a value for each document"
+        ) from error
     if name not in table.column_names:
         raise DataError(
             f"{source.name}: no column {name!r}{nearest(name, table.column_names)}; its documents have "

@@ -29,7 +29,7 @@ def named_analyzer(given: Any) -> str:
     try:
         if isinstance(given, str):
             return FUNCTIONS.add(imported(given), given)
-        if not callable(given):
+        if isinstance(given, type) or not callable(given):
             raise StoreError(
                 f"{shown(given)} is no function from a text to its words, nor the name of one, module:function"
             )
