@@ -40,7 +40,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     files = parser.add_argument_group(
         "raw text",
         "a folder or archive of text files, JSON lines, a CSV or Parquet file with a column of text, or one document "
-        "per line (--format lines) becomes counts of words; any of these options says that SOURCE is raw text",
+        "per line (--format lines) becomes counts of words; --format text says that SOURCE is raw text, whatever its "
+        "files are called, and so does any of these options",
     )
     files.add_argument("--text-column", metavar="NAME", help="column or key of the text; default: text")
     files.add_argument("--id-column", metavar="NAME", help="column or key of the ids; default: id, else numbers")
@@ -87,7 +88,7 @@ def settings(args: argparse.Namespace) -> Text | None:
     from bnp_dask.data import Text
     from bnp_dask.data.text.options import TEXT_FORMATS
 
-    if not given and args.format not in TEXT_FORMATS:
+    if not given and args.format not in ("text", *TEXT_FORMATS):
         return None
     if "analyzer" in given:
         look_here()

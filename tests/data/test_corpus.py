@@ -152,6 +152,26 @@ def test_lines(tmp_path):
         ingest(tmp_path / "x.txt", tmp_path / "y.zarr", format="lines", text=Text(encoding="utf-16"))
 
 
+def test_files_whose_names_say_nothing(tmp_path, capsys):
+    for name, text in (("1", "sun moon"), ("deep/2", "moon\nstar")):
+        (tmp_path / "in" / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / "in" / name).write_text(text)
+    assert main(["ingest", str(tmp_path / "in"), str(tmp_path / "x.zarr")]) == 2
+    assert "if its files are text, ingest it with format='text' (--format text)" in capsys.readouterr().err
+    said = [str(tmp_path / "x.zarr"), "--format", "text", "--min-df", "1", "--overwrite", "--quiet"]
+    for source, n_atoms, kind in (("in", 2, "text-folder"), ("in/deep/2", 2, "lines"), ("in/1", 1, "lines")):
+        assert main(["ingest", str(tmp_path / source), *said]) == 0
+        assert f"({kind})" in capsys.readouterr().out
+        assert as_source(tmp_path / "x.zarr").n_atoms == n_atoms
+    make_csv("x.csv", ",")(tmp_path)
+    assert ingest(tmp_path / "x.csv", tmp_path / "y.zarr", format="text", text=BODY).format == "csv-text"
+    with pytest.raises(DataError, match=r"raw text \(text\).* bnp-dask ingest .* OUT.zarr --format text"):
+        as_source(tmp_path / "in", format="text")
+    (tmp_path / "empty").touch()
+    with pytest.raises(DataError, match="an empty file"):
+        ingest(tmp_path / "empty", tmp_path / "z.zarr", format="text")
+
+
 def test_a_function_that_makes_documents(tmp_path):
     calls = []
 
