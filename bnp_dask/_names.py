@@ -104,6 +104,7 @@ VERBS: Group = MappingProxyType(
         "survey_sequences": "bnp_dask.analysis.sequences",
         "to_pyldavis": "bnp_dask.analysis.topics",
         "top_words": "bnp_dask.analysis.topics",
+        "topics_over": "bnp_dask.analysis.topics",
         "train": "bnp_dask.training.train",
         "transitions": "bnp_dask.analysis.sequences",
         "update": "bnp_dask.training.growing.update",

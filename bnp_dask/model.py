@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -115,12 +115,14 @@ class Posterior:
         found: xarray.Dataset = method("to_xarray")(self)
         return found
 
-    def topics(self, n: int = 10) -> TopicList:
+    def topics(self, n: int = 10, words: Iterable[str] | Mapping[Any, Any] | None = None) -> TopicList:
         """The topics, largest first, with the ``n`` words that say most about each; prints as a table.
 
+        ``words`` names the columns of counts that had no names: a sequence such as ``CountVectorizer`` gives by
+        ``get_feature_names_out()``, its ``vocabulary_``, or gensim's ``Dictionary``.
         See :func:`bnp_dask.analysis.topics.topic_list`, which has more settings.
         """
-        found: TopicList = method("topic_list")(self, n)
+        found: TopicList = method("topic_list")(self, n, words=words)
         return found
 
     def __repr__(self) -> str:

@@ -74,8 +74,13 @@ def words_of(source: Source) -> Words | None:
     """The vocabulary of a store of counts; None for other sources, and stores without one."""
     if not isinstance(source, ZarrCountsSource) or source.vocabulary_digest is None:
         return None
-    found = load_vocabulary(source)
-    return Words.of(found.words, None if found.analysis is None else found.analysis.to_json())
+    return words_in(load_vocabulary(source))
+
+
+def words_in(vocabulary: Vocabulary) -> Words:
+    """A vocabulary in the form that posteriors keep."""
+    analysis = vocabulary.analysis
+    return Words.of(vocabulary.words, None if analysis is None else analysis.to_json())
 
 
 def vocabulary_of(posterior: Posterior) -> Vocabulary:

@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from bnp_dask.cli.console import positive_int
+from bnp_dask.cli.guests import look_here
 
 if TYPE_CHECKING:
     from bnp_dask.data import Text
@@ -28,6 +29,8 @@ OPTIONS = {
     "max_df": "max_df",
     "max_features": "max_features",
     "rank": "rank",
+    "analyzer": "analyzer",
+    "keep_text": "keep_text",
 }
 """Options, and the settings of :class:`bnp_dask.Text` that they give."""
 
@@ -37,7 +40,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     files = parser.add_argument_group(
         "raw text",
         "a folder or archive of text files, JSON lines, a CSV or Parquet file with a column of text, or one document "
-        "per line (--format lines) becomes counts of words; any of these options says that SOURCE is raw text",
+        "per line (--format lines) becomes counts of words; --format text says that SOURCE is raw text, whatever its "
+        "files are called, and so does any of these options",
     )
     files.add_argument("--text-column", metavar="NAME", help="column or key of the text; default: text")
     files.add_argument("--id-column", metavar="NAME", help="column or key of the ids; default: id, else numbers")
@@ -51,6 +55,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     files.add_argument(
         "--keep-empty", action="store_true", default=None, help="keep documents without words as empty rows"
     )
+    files.add_argument(
+        "--keep-text", type=positive_int, metavar="N", help="keep N characters of each text for pages about topics"
+    )
     words = parser.add_argument_group("words of raw text", "as scikit-learn's CountVectorizer takes them")
     words.add_argument("--stop-words", metavar="english|none|FILE", help="words to leave out; default: english")
     words.add_argument("--min-df", type=_frequency, metavar="N|SHARE", help="least documents with a word (2)")
@@ -60,6 +67,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     words.add_argument("--ngrams", type=_range, metavar="A,B", help="runs of A to B words; default: 1,1")
     words.add_argument(
         "--token-pattern", metavar="REGEX", help="what is a word; default: two or more letters or digits"
+    )
+    words.add_argument(
+        "--analyzer",
+        metavar="MODULE:FUNCTION",
+        help="function that cuts a text into words (installed, or in the current directory), in place of the others "
+        "but --stop-words",
     )
     words.add_argument("--lowercase", action=argparse.BooleanOptionalAction, default=None, help="(the default)")
     words.add_argument("--strip-accents", choices=("ascii", "unicode"), help="take accents from letters")
@@ -75,8 +88,10 @@ def settings(args: argparse.Namespace) -> Text | None:
     from bnp_dask.data import Text
     from bnp_dask.data.text.options import TEXT_FORMATS
 
-    if not given and args.format not in TEXT_FORMATS:
+    if not given and args.format not in ("text", *TEXT_FORMATS):
         return None
+    if "analyzer" in given:
+        look_here()
     if given.get("stop_words") == "none":
         given["stop_words"] = None
     return Text(**given)

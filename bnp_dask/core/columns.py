@@ -104,6 +104,17 @@ class Roles:
 NO_ROLES = Roles()
 
 
+def in_order_of_position(names: Mapping[Any, Any]) -> tuple[Any, ...]:
+    """Names of a mapping from positions to names, or from names to positions; DataError where a position is missing."""
+    by_place = names if 0 in names else {place: name for name, place in names.items()}
+    try:
+        return tuple(by_place[i] for i in range(len(names)))
+    except KeyError as error:
+        raise DataError(
+            f"names has no name for position {error}; needs one for each of 0 to {len(names) - 1}"
+        ) from error
+
+
 @register
 @dataclass(frozen=True)
 class Columns:
@@ -139,12 +150,13 @@ class Columns:
     levels: tuple[Levels | None, ...] | None = field(default=None, metadata=OPTIONAL)
 
     @staticmethod
-    def of(names: Iterable[str] | Mapping[int, str]) -> Columns:
+    def of(names: Iterable[str] | Mapping[int, str] | Mapping[str, int]) -> Columns:
         """Names for data without; DataError for names that are no text, empty, or there twice.
 
-        A mapping from positions to names, such as gensim's ``Dictionary``, is read in the order of positions.
+        A mapping is read in the order of positions: from these to names, as gensim's ``Dictionary``, or from names to
+        these, as the ``vocabulary_`` of scikit-learn's ``CountVectorizer``.
         """
-        listed = tuple(names[i] for i in range(len(names))) if isinstance(names, Mapping) else tuple(names)
+        listed = in_order_of_position(names) if isinstance(names, Mapping) else tuple(names)
         wrong = [n for n in listed if not isinstance(n, str) or not n]
         if isinstance(names, str) or wrong or not listed:
             raise DataError(f"names={names!r}: needs the names of all columns in order, such as ['age', 'visits']")

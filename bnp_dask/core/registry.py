@@ -1,19 +1,22 @@
-"""Classes that files and job files may name: each registers itself where it is written.
+"""Classes and functions that files and job files may name: each registers itself where it is written.
 
-A class -> ``@register`` -> its name in files -> the class again.  A file can only ever make objects of classes that
-were registered by the code of the reader, so that reading runs no code that a file brings along.
+A class -> ``@register`` -> its name in files -> the class again.  A file can only ever make objects of classes, and
+have functions called, that were registered by the code of the reader, so that reading runs no code that a file brings
+along.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import is_dataclass
+from functools import reduce
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
 from bnp_dask.errors import StoreError
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Callable[..., Any])
 
 ENTRY_POINTS = "bnp_dask.models"
 """Group of entry points by which an installed package says which of its modules register classes."""
@@ -68,7 +71,7 @@ class Registry:
         if not isinstance(name, str):
             raise StoreError(f"class {name!r} is not one that may be read from a file: needs a name")
         if name not in self._classes and self is REGISTRY:
-            _import_announced(name)
+            _import_announced(name, name)
         if name in self._classes:
             return self._classes[name]
         raise StoreError(f"class {name!r} is not one that may be read from a file: {self._hint(name)}")
@@ -92,8 +95,78 @@ REGISTRY = Registry()
 """Every class that registered itself."""
 
 
-def register(cls: type[T]) -> type[T]:
-    """Let a dataclass be saved, checkpointed, resumed and named in job files.
+class Functions:
+    """Functions by their names in files, ``module:function``."""
+
+    def __init__(self) -> None:
+        self._functions: dict[str, Callable[..., Any]] = {}
+
+    def add(self, function: Callable[..., Any], name: str | None = None) -> str:
+        """Let files name a function; its name, which is its own unless one is given.
+
+        Raises
+        ------
+        StoreError
+            The function has no name that another process could find it by: a lambda, one that is defined inside of
+            another, an object.
+        """
+        name = _function_name(function) if name is None else name
+        self._functions[name] = function
+        return name
+
+    def find(self, name: str) -> Callable[..., Any]:
+        """The function of a name; StoreError where nobody registered it here, which says how."""
+        if name not in self._functions:
+            _import_announced(name.partition(":")[0], name)
+        if name in self._functions:
+            return self._functions[name]
+        module, _, own = name.partition(":")
+        raise StoreError(
+            f"the function {name!r}, which a file names, was not registered by this process, and files run nothing "
+            f"that was not: bnp_dask.register({own}) after importing it from {module} (on the command line: --import "
+            f"{name})"
+        )
+
+
+FUNCTIONS = Functions()
+"""Every function that was registered."""
+
+
+def imported(name: str) -> Callable[..., Any]:
+    """The function ``module:function``, whose module is imported: for names that a user says, never for those of files.
+
+    Raises
+    ------
+    StoreError
+        There is no such module, or no such function in it.
+    """
+    module, colon, own = name.partition(":")
+    if not (module and colon and own):
+        raise StoreError(f"{name!r} names no function; needs module:function, such as my_words:cut")
+    try:
+        found = reduce(getattr, own.split("."), import_module(module))
+    except ImportError as error:
+        raise StoreError(f"{name!r}: {error}; needs a module that is installed, or that PYTHONPATH lists") from error
+    except AttributeError as error:
+        raise StoreError(f"{name!r}: {error}") from error
+    if isinstance(found, type) or not callable(found):
+        kind = "a class" if isinstance(found, type) else f"{type(found).__name__}, which cannot be called"
+        raise StoreError(f"{name!r} is {kind}; needs a function")
+    return found
+
+
+def _function_name(function: Callable[..., Any]) -> str:
+    module, own = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
+    if not isinstance(module, str) or not isinstance(own, str) or "<" in own:
+        kind = "a lambda" if own is not None and "<lambda>" in str(own) else "no function at the top of a module"
+        raise StoreError(
+            f"{function!r} is {kind}, which no file can name; write def NAME(...) at the top of a module or notebook"
+        )
+    return f"{module}:{own}"
+
+
+def register(cls: T) -> T:
+    """Let a dataclass be saved, checkpointed, resumed and named in job files, or a function be named in files.
 
     Classes of likelihoods, allocations, initialisations, moves and schedules need it, and those of the parameters
     that these hold::
@@ -109,17 +182,23 @@ def register(cls: type[T]) -> type[T]:
         [project.entry-points."bnp_dask.models"]
         negbin = "negbin"
 
+    Functions need it that are named by data which another process made, such as the ``analyzer`` of
+    :class:`bnp_dask.Text`; files name them by module, ``my_words:cut``.
+
     Returns
     -------
-    type
-        The class itself.
+    type or function
+        The class or function itself.
 
     Raises
     ------
     StoreError
-        The class is no dataclass, or is defined inside a function.
+        The class is no dataclass, or is defined inside a function; the function is a lambda, or defined inside another.
     """
-    REGISTRY.add(cls)
+    if isinstance(cls, type) or not callable(cls):
+        REGISTRY.add(cls)
+    else:
+        FUNCTIONS.add(cls)
     return cls
 
 
@@ -134,9 +213,9 @@ def _origin(cls: type) -> tuple[str, str]:
     return cls.__module__, cls.__qualname__
 
 
-def _import_announced(name: str) -> None:
-    """Import what an installed package announces, if the name may be that of one of its classes."""
-    package = name.partition(".")[0]
+def _import_announced(place: str, name: str) -> None:
+    """Import what an installed package announces, if a place in it may be that of something which a file names."""
+    package = place.partition(".")[0]
     for announced in entry_points(group=ENTRY_POINTS):
         if announced.module.partition(".")[0] == package:
             try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -11,15 +12,18 @@ import numpy as np
 from scipy import sparse
 
 from bnp_dask.allocation import LDA, HDPTopics
+from bnp_dask.analysis.matching import words_in
 from bnp_dask.analysis.predict import predict
 from bnp_dask.analysis.score import score
 from bnp_dask.analysis.topics.words import by_size
+from bnp_dask.data.text.in_memory import as_texts, vocabulary_of_texts
+from bnp_dask.data.text.options import Text
 from bnp_dask.errors import SettingError
 from bnp_dask.estimators.fitting import run_estimator, sound_input, source_of, warn_unless_converged
 from bnp_dask.estimators.partial import in_known_order, is_first, take_in
 from bnp_dask.initialize import Initialization, SampledTopics
-from bnp_dask.inputs.settings import whole_or_none
-from bnp_dask.model import Model
+from bnp_dask.inputs.settings import shown, whole_or_none
+from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
 from bnp_dask.observation import Multinomial
 from bnp_dask.observation.priors import positive
@@ -79,6 +83,9 @@ class TopicModel(TransformerMixin, BaseEstimator):
     store
         Run directory.  ``fit`` begins a run there, which :meth:`partial_fit` goes on with, also in another process;
         None keeps all in memory.
+    text
+        How raw texts become counts, such as ``Text(analyzer=my_words.cut)``: documents are then lists of texts, and
+        ``fit`` chooses the vocabulary.  None: documents are counts.
 
     Attributes
     ----------
@@ -100,6 +107,8 @@ class TopicModel(TransformerMixin, BaseEstimator):
         Whether the objective and the counts stopped changing.
     n_features_in_
         Words.
+    vocabulary_
+        Words of raw texts, and how these are cut, a :class:`bnp_dask.Vocabulary`; with ``text`` only.
 
     Examples
     --------
@@ -129,6 +138,7 @@ class TopicModel(TransformerMixin, BaseEstimator):
         client: Client | None = None,
         reproducible: bool = False,
         store: str | os.PathLike[str] | None = None,
+        text: Text | None = None,
     ) -> None:
         self.n_topics = n_topics
         self.alpha = alpha
@@ -146,9 +156,13 @@ class TopicModel(TransformerMixin, BaseEstimator):
         self.client = client
         self.reproducible = reproducible
         self.store = store
+        self.text = text
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn the topics of documents, counts ``(n, V)`` of words, sparse or dense; they may be fractions."""
+        """Learn the topics of documents, counts ``(n, V)`` of words, sparse or dense; they may be fractions.
+
+        Of raw texts with ``text``.
+        """
         result = self._trained(_with_words(self._checked(X, reset=True)))
         self._keep()
         warn_unless_converged(result)
@@ -184,7 +198,10 @@ class TopicModel(TransformerMixin, BaseEstimator):
 
     def _keep(self, known: np.ndarray | None = None) -> None:
         """Set what is learned; topics whose ids are ``known`` come first, in that order."""
-        posterior = self.posterior_
+        posterior: Posterior = vars(self)["posterior_"]
+        if self.text is not None:
+            posterior = replace(posterior, words=words_in(self.vocabulary_))
+        self.posterior_ = posterior
         self.bound_ = float(self.history_[-1]["elbo"])
         self.order_ = by_size(posterior)
         if known is not None:
@@ -217,7 +234,7 @@ class TopicModel(TransformerMixin, BaseEstimator):
         return np.array([f"topic{k}" for k in range(self.n_topics_)], object)
 
     def _checked(self, X: Any, reset: bool, least: int | None = None) -> sparse.csr_array:
-        X = sound_input(X, "X")
+        X = sound_input(X, "X") if self.text is None else self._counted(X, reset)
         X = validate_data(
             self,
             X,
@@ -229,9 +246,21 @@ class TopicModel(TransformerMixin, BaseEstimator):
         )
         return sparse.csr_array(X)
 
+    def _counted(self, X: Any, reset: bool) -> sparse.csr_array:
+        """Counts of raw texts; with ``reset`` their words are chosen anew."""
+        if not isinstance(self.text, Text):
+            raise SettingError(f"text={shown(self.text)}: needs Text(...), or None where documents are counts")
+        if self.store is not None:
+            raise SettingError(f"store={shown(self.store)}: texts of a run are ingested first; see bnp_dask.ingest")
+        texts, analysis = as_texts(X, "X"), self.text.analysis
+        if reset:
+            self.vocabulary_ = vocabulary_of_texts(texts, self.text, "X")
+        return self.vocabulary_.counts(texts, analysis)
+
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.input_tags.string = self.text is not None
         tags.input_tags.positive_only = True
         return tags
 

@@ -13,18 +13,21 @@ import numpy as np
 
 from bnp_dask.analysis.arguments import require_posterior
 from bnp_dask.analysis.predict import predict
+from bnp_dask.analysis.topics.over import TopicShares
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.arrays import plain
+from bnp_dask.inputs.settings import shown, whole_number
 from bnp_dask.model import Posterior
 from bnp_dask.reports import describe
 from bnp_dask.reports.plots import BLUE, new_figure, plot_clusters, plot_history
 from bnp_dask.reports.plots_sequences import plot_segments, state_colors
+from bnp_dask.reports.plots_topics import plot_topic_map, plot_topics_over
 from bnp_dask.training.results import History, TrainResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["clusters", "history", "mixture", "segmentation", "topics"]
+__all__ = ["clusters", "history", "mixture", "segmentation", "topic_map", "topics", "topics_over"]
 
 SHOWN = 2000
 """Atoms that a scatter plot draws, at most: evenly spaced ones."""
@@ -119,6 +122,40 @@ def topics(what: TrainResult | Posterior, n_topics: int = 6, n_words: int = 10, 
     ax.set_xlim(0, len(order))
     ax.spines[:].set_visible(False)
     return ax
+
+
+def topic_map(what: TrainResult | Posterior, n_labels: int = 20, ax: Axes | None = None) -> Axes:
+    """Topics as circles in the plane: near one another where their words are alike, of areas as their shares.
+
+    The plane is classical scaling of the Hellinger distances between topics.
+
+    Parameters
+    ----------
+    what
+        Posterior, or result, of topics of words.
+    n_labels
+        Topics that are named, the largest: id and two words, where no other name is in the way.
+    ax
+        Where to draw.
+    """
+    return plot_topic_map(_posterior(what), whole_number("n_labels", n_labels), ax)
+
+
+def topics_over(shares: TopicShares, n_topics: int = 8, ax: Axes | None = None) -> Axes:
+    """Shares of topics over times and numbers as lines, by texts as stacked bars.
+
+    Parameters
+    ----------
+    shares
+        Found by :func:`bnp_dask.topics_over`.
+    n_topics
+        Topics that are drawn, the largest.
+    ax
+        Where to draw.
+    """
+    if not isinstance(shares, TopicShares):
+        raise SettingError(f"shares={shown(shares)}: needs what bnp_dask.topics_over(posterior, data, by) gives")
+    return plot_topics_over(shares, whole_number("n_topics", n_topics, 1), ax)
 
 
 def mixture(

@@ -68,6 +68,7 @@
   };
   const mark = () => {
     const current = state.view && "topic" in state.view ? String(state.view.topic) : null;
+    for (const circle of document.querySelectorAll("#map circle")) circle.classList.toggle("current", circle.dataset.topic === current);
     for (const item of list.querySelectorAll("button")) {
       const is = item.dataset.topic === current;
       item.setAttribute("aria-current", String(is));
@@ -112,9 +113,52 @@
     }
     for (const doc of topic.docs) {
       block.append(make("div", { class: "doc" }, make("span", { class: "number" }, percent(doc.share)),
-        make("div", {}, make("div", { class: "id" }, doc.id), doc.text ? make("p", { class: "text" }, doc.text) : null,
+        make("div", {}, make("div", { class: "id" }, doc.id),
+          doc.title ? make("p", { class: "text title" }, doc.title) : null, doc.text ? make("p", { class: "text" }, doc.text) : null,
           make("p", {}, [count(doc.tokens) + (doc.tokens === 1 ? " token" : " tokens"), doc.more].filter(Boolean).join(" · ")))));
     }
+    return block;
+  };
+  const barChart = (over, values, name) => {
+    // bars in the order of times or numbers; a group without words has none
+    const [width, height, left, bottom] = [380, 120, 38, 22];
+    const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": name });
+    const top = Math.max(1e-12, ...values.map((v) => v ?? 0));
+    const step = (width - left) / values.length;
+    for (const v of [0, top]) {
+      const y = v ? 10 : height - bottom;
+      svg.append(draw("line", { x1: left, x2: width, y1: y, y2: y, stroke: "#e2e8f0" }),
+        draw("text", { x: left - 6, y: y + 4, "text-anchor": "end" }, v ? percent(v) : "0%"));
+    }
+    values.forEach((v, i) => {
+      const high = (height - bottom - 10) * (v ?? 0) / top;
+      const bar = draw("rect", { x: left + i * step + 0.08 * step, width: 0.84 * step, y: height - bottom - high, height: high, fill: "#2b6cb0" });
+      bar.append(draw("title", {}, `${over.labels[i]}: ${v === null ? "no words" : percent(v)}, ${count(over.documents[i])} documents`));
+      svg.append(bar);
+    });
+    const shown = Math.max(1, Math.ceil(values.length * 75 / (width - left)));
+    over.labels.forEach((label, i) => {
+      if (i % shown === 0) svg.append(draw("text", { x: left + (i + 0.5) * step, y: height - 6, "text-anchor": "middle" }, label));
+    });
+    return svg;
+  };
+  const overBlock = (over, topic) => {
+    const values = over.share[byId.get(topic.id)];
+    const block = make("div", { class: "block over" }, make("h3", {}, `Share of the tokens by ${over.name}`));
+    if (over.line) {
+      block.append(barChart(over, values, over.name));
+      return block;
+    }
+    const largest = Math.max(1e-12, ...values.map((v) => v ?? 0));
+    const rows = over.labels.map((label, i) => [label, values[i], over.documents[i]]).filter((row) => row[1] !== null);
+    rows.sort((a, b) => b[1] - a[1]);
+    const few = rows.slice(0, 12);
+    for (const [label, value, documents] of few) {
+      block.append(make("div", { class: "word", title: `${count(documents)} documents` }, make("span", { class: "cut" }, label),
+        make("span", { class: "track" }, make("span", { class: "own", width: 100 * value / largest + "%" })),
+        make("span", { class: "number" }, percent(value))));
+    }
+    if (rows.length > few.length) block.append(make("p", { class: "key" }, `and ${rows.length - few.length} more with less of it`));
     return block;
   };
   const nearBlock = (title, pairs, text) => {
@@ -131,9 +175,37 @@
     if (topic.npmi !== undefined && topic.npmi !== null) chips.append(chip(topic.npmi.toFixed(2), "coherence (NPMI)"));
     detail.replaceChildren(make("h2", {}, nameOf(topic, 3)),
       make("p", { class: "hint", style: "margin-bottom:10px" }, `Topic ${topic.id}, number ${byId.get(topic.id) + 1} by size`), chips,
-      make("div", { class: "columns" }, wordsBlock(topic), make("div", {}, docsBlock(topic),
+      make("div", { class: "columns" }, make("div", {}, wordsBlock(topic), ...data.over.map((over) => overBlock(over, topic))),
+        make("div", {}, docsBlock(topic),
         nearBlock("Topics with the most similar words (Hellinger distance)", topic.near, (v) => v.toFixed(2)),
         nearBlock("Topics in the same documents (correlation of shares)", topic.together, (v) => "+" + v.toFixed(2)))));
+  };
+
+  // -- map of topics ---------------------------------------------------------------------------------------------
+  const drawMap = () => {
+    const place = document.getElementById("map");
+    if (data.map.length < 2) { place.remove(); return; }
+    const edge = (i, sign) => Math.max(...data.map.map((p) => sign * p[i] + 1.1 * p[2]));
+    const [right, high, left, low] = [edge(0, 1), edge(1, 1), edge(0, -1), edge(1, -1)];
+    const scale = Math.min(316 / (left + right), 300 / (low + high));
+    const [width, height] = [Math.max(316, scale * (left + right)), scale * (low + high)];
+    const shift = (width - scale * (left + right)) / 2;
+    const svg = draw("svg", { viewBox: `0 0 ${width.toFixed(1)} ${height.toFixed(1)}`, role: "img", "aria-label": "Map of topics" });
+    const named = [];
+    data.map.forEach(([x, y, r], i) => {
+      const topic = data.topics[i];
+      const at = { cx: (shift + scale * (x + left)).toFixed(1), cy: (scale * (high - y)).toFixed(1) };
+      const circle = draw("circle", { ...at, r: Math.max(2, scale * r).toFixed(1), "data-topic": topic.id });
+      circle.append(draw("title", {}, `${i + 1}: ${nameOf(topic, 5)} (${percent(topic.share)})`));
+      circle.addEventListener("click", () => open({ topic: topic.id }));
+      svg.append(circle);
+      const [cx, cy] = [Number(at.cx), Number(at.cy)];
+      // a number that lay on another could not be read; all topics have a tooltip
+      if (scale * r < 7 || named.some(([a, b]) => Math.abs(a - cx) < 15 && Math.abs(b - cy) < 11)) return;
+      named.push([cx, cy]);
+      svg.append(draw("text", { x: cx, y: cy + 4, "text-anchor": "middle" }, String(i + 1)));
+    });
+    place.append(svg, make("p", { class: "key" }, "Near: like words. Area: share of the tokens."));
   };
 
   // -- one word --------------------------------------------------------------------------------------------------
@@ -281,6 +353,7 @@
   document.getElementById("facts").textContent = facts.join(" · ") + " · keys: j, k next and previous topic, / search";
   if (data.documents === null) for (const option of document.querySelectorAll("#sort option:not([value=share])")) option.remove();
   fillList();
+  drawMap();
   showRun();
   follow();
 })();

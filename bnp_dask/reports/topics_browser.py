@@ -13,6 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from bnp_dask._version import __version__
+from bnp_dask.analysis.topics.layout import topic_positions
+from bnp_dask.analysis.topics.over import TopicShares
 from bnp_dask.analysis.topics.usage import TopicSurvey
 from bnp_dask.analysis.topics.words import (
     LEAST_TOKENS,
@@ -25,7 +27,9 @@ from bnp_dask.analysis.topics.words import (
     word_probabilities,
     word_tokens,
 )
+from bnp_dask.data.text.options import BEGINS
 from bnp_dask.model import Posterior
+from bnp_dask.reports.plots_topics import map_radii
 
 WORDS_SHOWN = 25
 """Words of a topic that the page lists at a time."""
@@ -42,11 +46,14 @@ SEARCHED = 30_000
 TOPICS_OF_WORD, LEAST_SHARE = 8, 0.01
 """Topics that are listed for a word, and the share of its tokens that one needs."""
 
-TEXT_COLUMNS = ("begins", "title", "summary", "subject", "headline", "text")
-"""Metadata that says what a document is about: shown as its text."""
+TITLE_COLUMNS, TEXT_COLUMNS = ("title", "subject", "headline"), (BEGINS, "summary", "text")
+"""Metadata that says what a document is about: the first there is of each is shown as its title and its text."""
 
-CUT = 160
+CUT = 200
 """Characters of metadata that are shown."""
+
+OVER = 4
+"""Columns of metadata by which topics are shown."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +70,8 @@ class PageFacts:
         Of documents, or None.
     documents
         Ids (column ``id``) and metadata of the documents, in the order of the rows; or None.
+    over
+        Shares of topics by values of metadata.
     curve
         ``lap``, ``objective`` and ``topics``: lists of one length, the run; empty for none.
     run, settings
@@ -75,6 +84,7 @@ class PageFacts:
     words: Sequence[str] | None = None
     survey: TopicSurvey | None = None
     documents: pa.Table | None = None
+    over: Sequence[TopicShares] = ()
     curve: Mapping[str, Sequence[float]] = field(default_factory=dict)
     run: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -125,12 +135,15 @@ def page_data(posterior: Posterior, facts: PageFacts) -> dict[str, Any]:
             **near[place],
         }
         topics.append({**topic, **_of_survey(facts, coherence, k)})
+    xy = topic_positions(posterior)
     return {
         "title": facts.title,
         "topics": topics,
         "words": [names[v] for v in column],
         "overall": [_short(overall[v]) for v in column],
         "index": _word_index(posterior, names, order, phi, shares),
+        "map": np.column_stack([xy, map_radii(shares, xy)])[order].round(5).tolist(),
+        "over": [_over(own, order) for own in facts.over],
         "documents": None if survey is None else survey.n_documents,
         "tokens": None if summary is None else round(float(summary["N"].sum())),
         "columns": len(names),
@@ -208,14 +221,28 @@ def _of_survey(facts: PageFacts, coherence: np.ndarray, k: int) -> dict[str, Any
 def _described(documents: pa.Table | None, rows: list[int]) -> list[dict[str, Any]]:
     """Id, text and other metadata of some documents."""
     if documents is None:
-        return [{"id": f"document {row}", "text": "", "more": ""} for row in rows]
+        return [{"id": f"document {row}", "title": "", "text": "", "more": ""} for row in rows]
     out = []
     for record in documents.take(rows).to_pylist():
-        text = next((str(record[c]) for c in TEXT_COLUMNS if record.get(c)), "")
-        rest = {c: v for c, v in record.items() if c not in ("id", *TEXT_COLUMNS) and v is not None}
+        said = (next((str(record[c]) for c in kind if record.get(c)), "") for kind in (TITLE_COLUMNS, TEXT_COLUMNS))
+        title, text = (_cut(one, CUT) for one in said)
+        rest = {c: v for c, v in record.items() if c not in ("id", *TITLE_COLUMNS, *TEXT_COLUMNS) and v is not None}
         more = " · ".join(f"{c}: {_cut(str(v), 60)}" for c, v in list(rest.items())[:4])
-        out.append({"id": _cut(str(record["id"]), CUT), "text": _cut(text, CUT), "more": more})
+        out.append({"id": _cut(str(record["id"]), CUT), "title": title, "text": text, "more": more})
     return out
+
+
+def _over(shares: TopicShares, order: np.ndarray) -> dict[str, Any]:
+    """Shares by one value: labels of the groups, documents in them, and for each topic its share in each."""
+    found = [[None if np.isnan(v) else _short(v) for v in row] for row in shares.share.T[order].tolist()]
+    labels = [_cut(label, 40) for label in shares.labels]
+    return {
+        "name": shares.by,
+        "line": shares.on_line,
+        "labels": labels,
+        "documents": shares.documents.tolist(),
+        "share": found,
+    }
 
 
 def _cut(text: str, length: int) -> str:

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from bnp_dask.analysis.matching import open_for
+from bnp_dask.analysis.topics.grouping import worth_showing
+from bnp_dask.analysis.topics.over import TopicShares, shares_over
 from bnp_dask.analysis.topics.usage import survey_documents
 from bnp_dask.analysis.topics.words import names_of
 from bnp_dask.data import as_source, load_documents
@@ -19,7 +22,7 @@ from bnp_dask.errors import BnpDaskError, DataError
 from bnp_dask.execute.base import Executor
 from bnp_dask.model import Posterior
 from bnp_dask.reports.plots import lap_positions
-from bnp_dask.reports.topics_browser import PageFacts, topics_page
+from bnp_dask.reports.topics_browser import OVER, TEXT_COLUMNS, TITLE_COLUMNS, PageFacts, topics_page
 from bnp_dask.store import RunStore, holds_run
 from bnp_dask.training.results import History, TrainResult
 
@@ -41,14 +44,19 @@ def page_of_topics(
 ) -> str:
     """The page as text; ``documents`` is their source, or why there are none."""
     survey = table = None
+    over: list[TopicShares] = []
     if not isinstance(documents, str):
         survey = survey_documents(posterior, documents, client=client)
         table = table_of(documents)
+        shown = [] if table is None else worth_showing(table, ("id", *TITLE_COLUMNS, *TEXT_COLUMNS), OVER)
+        if shown:
+            over = shares_over(posterior, open_for(posterior, documents), shown, client=client)
     facts = PageFacts(
         title=f"{posterior.n_clusters} topic{'s' if posterior.n_clusters != 1 else ''}",
         words=names_of(posterior, names),
         survey=survey,
         documents=table,
+        over=over,
         curve={} if result is None else curve_of(result.history),
         run=run,
         settings=settings,

@@ -7,6 +7,7 @@ import lzma
 import os
 import tarfile
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -132,6 +133,10 @@ def test_formats(tmp_path, name):
             assert documents.schema.field("year").type == pa.int16()
         ingest(source, tmp_path / "y.zarr", columns=[], text=text)
         assert load_documents(tmp_path / "y.zarr").column_names == ["id"]
+    ingest(source, tmp_path / "kept.zarr", text=replace(text or ALL, keep_text=6))
+    kept = load_documents(tmp_path / "kept.zarr")
+    assert kept.drop(["begins"]) == documents
+    assert kept["begins"].to_pylist() == [" ".join(TEXTS[id].split())[:6] for id in ids]
     # a source of text tells what to do, or is read as the table that it also is
     if not name.startswith(("csv", "tsv", "parquet")):
         with pytest.raises(DataError, match="raw text .* bnp-dask ingest"):
@@ -145,6 +150,26 @@ def test_lines(tmp_path):
     np.testing.assert_array_equal(rows(as_source(tmp_path / "x.zarr")), [[1, 1], [0, 2]])
     with pytest.raises(SettingError, match="cannot be cut into lines"):
         ingest(tmp_path / "x.txt", tmp_path / "y.zarr", format="lines", text=Text(encoding="utf-16"))
+
+
+def test_files_whose_names_say_nothing(tmp_path, capsys):
+    for name, text in (("1", "sun moon"), ("deep/2", "moon\nstar")):
+        (tmp_path / "in" / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / "in" / name).write_text(text)
+    assert main(["ingest", str(tmp_path / "in"), str(tmp_path / "x.zarr")]) == 2
+    assert "if its files are text, ingest it with format='text' (--format text)" in capsys.readouterr().err
+    said = [str(tmp_path / "x.zarr"), "--format", "text", "--min-df", "1", "--overwrite", "--quiet"]
+    for source, n_atoms, kind in (("in", 2, "text-folder"), ("in/deep/2", 2, "lines"), ("in/1", 1, "lines")):
+        assert main(["ingest", str(tmp_path / source), *said]) == 0
+        assert f"({kind})" in capsys.readouterr().out
+        assert as_source(tmp_path / "x.zarr").n_atoms == n_atoms
+    make_csv("x.csv", ",")(tmp_path)
+    assert ingest(tmp_path / "x.csv", tmp_path / "y.zarr", format="text", text=BODY).format == "csv-text"
+    with pytest.raises(DataError, match=r"raw text \(text\).* bnp-dask ingest .* OUT.zarr --format text"):
+        as_source(tmp_path / "in", format="text")
+    (tmp_path / "empty").touch()
+    with pytest.raises(DataError, match="an empty file"):
+        ingest(tmp_path / "empty", tmp_path / "z.zarr", format="text")
 
 
 def test_a_function_that_makes_documents(tmp_path):

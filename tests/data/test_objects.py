@@ -76,6 +76,20 @@ def test_topics_of_a_corpus_have_the_words_of_its_dictionary():
     assert set(posterior.topics(4)[0].words) == set(WORDS.values())
     by_corpus = bnp.predict(posterior, corpus[:3], soft=True)
     np.testing.assert_array_equal(by_corpus, bnp.predict(posterior, sparse.csr_array(counts[:3]), soft=True))
+    # words that come after training: a dictionary, a CountVectorizer's vocabulary, a list of names
+    bare = bnp.train(bnp.Model(bnp.LDA(), bnp.Multinomial()), sparse.csr_array(counts), **settings).posterior
+    assert bare.topics(4)[0].words[0].startswith("word ")
+    for words in (WORDS, {name: v for v, name in WORDS.items()}, np.array([WORDS[v] for v in range(4)], object)):
+        assert str(bare.topics(4, words)) == str(posterior.topics(4))
+
+
+def test_the_vocabulary_of_a_count_vectorizer_names_columns():
+    text = pytest.importorskip("sklearn.feature_extraction.text")
+    vectorizer = text.CountVectorizer().fit(["sun moon", "moon star"])
+    by_names = bnp.Columns.of(vectorizer.get_feature_names_out())
+    assert bnp.Columns.of(vectorizer.vocabulary_) == by_names and by_names.names == ("moon", "star", "sun")
+    with pytest.raises(DataError, match="no name for position 1; needs one for each of 0 to 1"):
+        bnp.Columns.of({"sun": 0, "moon": 2})
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,8 +26,10 @@ from bnp_dask.analysis.topics import (
     topic_list,
     topic_relations,
     topic_table,
+    topics_over,
     word_probabilities,
 )
+from bnp_dask.analysis.topics.layout import topic_positions
 from bnp_dask.analysis.topics.words import by_size, marginal
 from bnp_dask.cli import main
 from bnp_dask.core.batch import Batch
@@ -40,6 +43,7 @@ from bnp_dask.model import Model
 from bnp_dask.observation import Multinomial
 from bnp_dask.reports.run_page import inspect, report
 from bnp_dask.schedules import Memoized
+from bnp_dask.training.growing.loading import load
 from bnp_dask.training.results import History, TrainResult, save
 from bnp_dask.training.train import train
 from tests.topics.parts import V, begin, corpus, point_model, points, word_model
@@ -290,6 +294,9 @@ def test_the_page_holds_everything_and_asks_for_nothing(fitted, tmp_path):
         assert [d["row"] for d in topic["docs"]] == survey.row[j].tolist()
         assert topic["used"] == pytest.approx(survey.used[j], rel=1e-3)
         assert len(topic["near"]) == k - 1
+    xy = topic_positions(posterior)[order]
+    np.testing.assert_allclose(np.array(data["map"])[:, :2], xy, atol=1e-5)
+    assert data["over"] == []
     assert data["curve"]["objective"] == [-100.0, -99.0, -98.0, -97.0]
     assert data["documents"] == 60
 
@@ -309,7 +316,9 @@ def test_the_page_in_a_browser(fitted, tmp_path):
     done = subprocess.run([*command, "--dump-dom", address], capture_output=True, text=True, timeout=80, check=False)
     page = Page(done.stdout)
     assert page.elements.count("button") >= fitted[0].n_clusters
-    assert page.elements.count("svg") == 2
+    # two of the run, and the map
+    assert page.elements.count("svg") == 3
+    assert page.elements.count("circle") == fitted[0].n_clusters
     assert "img" not in page.elements
     assert "“a&amp;b”" in done.stdout
 
@@ -329,8 +338,11 @@ def test_report_of_a_run_finds_its_documents(tmp_path, capsys, monkeypatch):
     pytest.importorskip("sklearn")
     monkeypatch.chdir(tmp_path)
     fruit = ("apple pear plum", "iron steel brass")
-    texts = [(f"id<{i}>", fruit[i % 2] + " and more", {"title": f"about {i}", "kind": "x"}) for i in range(30)]
-    ingest(texts, "docs.zarr", text=Text(min_df=1))
+    texts = [
+        (f"id<{i}>", fruit[i % 2] + " <b>and</b> more", {"title": f"about {i}", "kind": f"<{i % 2}>", "one": "x"})
+        for i in range(30)
+    ]
+    ingest(texts, "docs.zarr", text=Text(min_df=1, keep_text=20))
     model = Model(word_model("hdp").allocation, Multinomial())
     with pytest.warns(match="limit of"):
         train(model, "docs.zarr", init=RandomExamples(3), schedule=Memoized(laps=2), store="run")
@@ -338,7 +350,14 @@ def test_report_of_a_run_finds_its_documents(tmp_path, capsys, monkeypatch):
     data = json.loads(Page((tmp_path / "page.html").read_text()).data)
     first = data["topics"][0]["docs"][0]
     assert first["id"] == f"id<{first['row']}>"
-    assert (first["text"], first["more"]) == (f"about {first['row']}", "kind: x")
+    kind = first["row"] % 2
+    assert (first["title"], first["text"]) == (f"about {first['row']}", f"{fruit[kind]} <b>and"[:20])
+    assert first["more"] == f"kind: <{kind}> · one: x"
+    (over,) = data["over"]
+    by_kind = topics_over(load(Path("run")), "docs.zarr", "kind")
+    assert (over["name"], over["labels"], over["documents"], over["line"]) == ("kind", ["<0>", "<1>"], [15, 15], False)
+    np.testing.assert_allclose(over["share"], by_kind.share[:, by_size(load(Path("run")))].T, rtol=1e-3)
+    assert "<b>" not in (tmp_path / "page.html").read_text()
     assert main(["report", "run", "other.html", "--data", "docs.zarr", "--quiet"]) == 0
     assert (tmp_path / "other.html").read_text() == (tmp_path / "page.html").read_text()
     shutil.rmtree("docs.zarr")

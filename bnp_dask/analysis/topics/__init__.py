@@ -2,6 +2,7 @@
 
 from bnp_dask.analysis.topics.completion import Completion, CompletionScore
 from bnp_dask.analysis.topics.explain import Explanation, TopicReason, explain
+from bnp_dask.analysis.topics.over import TopicShares, topics_over
 from bnp_dask.analysis.topics.pyldavis import to_pyldavis
 from bnp_dask.analysis.topics.tables import topic_relations, topic_table
 from bnp_dask.analysis.topics.usage import TopicSurvey, survey_documents
@@ -23,6 +24,7 @@ __all__ = [
     "TopWords",
     "TopicList",
     "TopicReason",
+    "TopicShares",
     "TopicSurvey",
     "explain",
     "hellinger",
@@ -34,5 +36,6 @@ __all__ = [
     "topic_list",
     "topic_relations",
     "topic_table",
+    "topics_over",
     "word_probabilities",
 ]

@@ -160,6 +160,23 @@ def find_topics(posterior: Posterior, batch: Batch, step: DocumentStep) -> Docum
     return DocumentTopics(found[0], found[1].astype(np.int64), found[2], prior, rest, length, has_rest)
 
 
+def shares_of(posterior: Posterior, batch: Batch) -> tuple[np.ndarray, np.ndarray, Batch]:
+    """Shares of topics ``(G, K)``, that of topics not met yet left out, tokens ``(G,)``, and the documents themselves.
+
+    Rows sum to one; weights of documents do not matter.
+    """
+    batch = as_documents(posterior.model, replace(batch, weights=None))
+    check_documents(posterior.model, batch)
+    found = find_topics(posterior, batch, own_step(posterior))
+    tiles = [found.theta(start, stop) for start, stop in found.tiles()]
+    return normalized(np.concatenate([np.zeros((0, posterior.n_clusters)), *tiles])), found.length, batch
+
+
+def normalized(rows: np.ndarray) -> np.ndarray:
+    """Rows that sum to one, to rounding."""
+    return rows / rows.sum(axis=1, keepdims=True)
+
+
 def _fold_in(
     step: DocumentStep, prior: np.ndarray, rest: float, tokens: Tokens, log_lik: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy as np
 from bnp_dask.analysis.arguments import require_posterior
 from bnp_dask.analysis.matching import open_for
 from bnp_dask.analysis.running import runner_for
-from bnp_dask.analysis.topics.documents import as_documents, check_documents, counts_words, find_topics, own_step
+from bnp_dask.analysis.topics.documents import counts_words, normalized, shares_of
 from bnp_dask.analysis.topics.words import names_of, word_probabilities
 from bnp_dask.data.base import Reader, batch_reader
 from bnp_dask.errors import SettingError
@@ -81,15 +80,5 @@ def to_pyldavis(
 
 def shares_task(posterior: Posterior, reader: Reader) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Task: shares of topics ``(g, K)``, lengths ``(g,)``, and tokens of each word ``(V,)`` of one batch."""
-    batch = reader()
-    batch = as_documents(posterior.model, replace(batch, weights=None))
-    check_documents(posterior.model, batch)
-    found = find_topics(posterior, batch, own_step(posterior))
-    tiles = [found.theta(start, stop) for start, stop in found.tiles()]
-    theta = np.concatenate([np.zeros((0, posterior.n_clusters)), *tiles])
-    return normalized(theta), found.length.astype(np.int64), np.asarray(batch.x.sum(axis=0), np.float64)
-
-
-def normalized(rows: np.ndarray) -> np.ndarray:
-    """Rows that sum to one, to rounding."""
-    return rows / rows.sum(axis=1, keepdims=True)
+    shares, length, batch = shares_of(posterior, reader())
+    return shares, length.astype(np.int64), np.asarray(batch.x.sum(axis=0), np.float64)

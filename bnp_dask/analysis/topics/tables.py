@@ -35,7 +35,7 @@ def topic_table(
     pyarrow.Table
         ``topic``, ``weight`` (expected share of a new document), ``tokens`` (null when unknown), ``token_share``,
         ``words`` by relevance; with a survey also ``used`` (share of documents that have more than 5% of it),
-        ``mean_share``, ``npmi`` and ``umass`` (coherence; null without two words).
+        ``mean_share``, ``npmi`` and ``umass`` (coherence; null without two words), and ``c_v`` where it saw texts.
     """
     found = top_words(posterior, n, words=words)
     order = by_size(posterior)
@@ -52,6 +52,7 @@ def topic_table(
         columns |= {"used": survey.used[order], "mean_share": survey.mean[order]}
         if survey.pairs is not None and survey.pairs.single.shape[1] > 1:
             columns |= {"npmi": survey.npmi()[order], "umass": survey.umass()[order]}
+            columns |= {} if survey.windows is None else {"c_v": survey.c_v()[order]}
     return pa.table(columns)
 
 

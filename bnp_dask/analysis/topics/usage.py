@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -13,8 +13,10 @@ import pyarrow as pa
 from scipy import sparse
 
 from bnp_dask.analysis.arguments import require_posterior
-from bnp_dask.analysis.matching import open_for
+from bnp_dask.analysis.matching import is_texts, open_for
 from bnp_dask.analysis.running import runner_for
+from bnp_dask.analysis.topics import coherence
+from bnp_dask.analysis.topics.coherence import Pairs
 from bnp_dask.analysis.topics.documents import (
     as_documents,
     check_documents,
@@ -23,6 +25,7 @@ from bnp_dask.analysis.topics.documents import (
     own_step,
     prior_mass,
 )
+from bnp_dask.analysis.topics.windows import Windows, count_windows, require_texts
 from bnp_dask.analysis.topics.words import top_words
 from bnp_dask.core.batch import Batch
 from bnp_dask.data.base import Reader, batch_reader
@@ -42,18 +45,6 @@ USED = 0.05
 
 WINDOW = 8
 """Batches in flight."""
-
-
-@dataclass(frozen=True, eq=False)
-class Pairs:
-    """Documents with each of the chosen words of a topic, ``(K, n)``, and with both of two of them, ``(K, n, n)``."""
-
-    column: np.ndarray
-    single: np.ndarray
-    both: np.ndarray
-
-    def __add__(self, other: Pairs) -> Pairs:
-        return Pairs(self.column, self.single + other.single, self.both + other.both)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +85,8 @@ class TopicSurvey:
         less of it, for the prior counts there.
     pairs
         Which of the topic's words occur together; None for topics without words.
+    windows
+        Which of them are near in texts; None without texts.
     """
 
     ids: np.ndarray
@@ -107,6 +100,7 @@ class TopicSurvey:
     share: np.ndarray
     length: np.ndarray
     pairs: Pairs | None
+    windows: Windows | None = None
 
     def documents(self, ids: Sequence[str] | None = None) -> pa.Table:
         """One row for each topic and document: topic, rank (from 1), row, share, tokens, and id where ids are given."""
@@ -128,43 +122,38 @@ class TopicSurvey:
         -1: they never occur in one document.  0: as often as by chance.  1: always together (Bouma 2009, Lau et al.
         2014).  Co-occurrence is within these documents.  NaN for topics without two words.
         """
-        single, both, total = self._pairs(n)
-        p, q = both / total, single / total
-        with np.errstate(divide="ignore", invalid="ignore"):
-            information = np.log(p) - np.log(q[:, :, None]) - np.log(q[:, None, :])
-            value = np.where(p > 0, information / -np.log(p), -1.0)
-        # both in every document: the limit
-        value = np.where(p >= 1.0, 1.0, value)
-        return _mean_of_pairs(value)
+        return coherence.npmi(*self._counted().first(n), float(max(1, self.n_documents - self.n_empty)))
 
     def umass(self, n: int | None = None) -> np.ndarray:
         """Coherence of Mimno et al. (2011), ``(K,)``: mean over pairs of log((D(v, w) + 1) / D(w)), w the foremost.
 
         0 is the best; words that occur in no document are left out.
         """
-        single, both, _ = self._pairs(n)
-        with np.errstate(divide="ignore"):
-            value = np.log(both + 1.0) - np.log(single[:, None, :])
-        value = np.where(single[:, None, :] > 0, value, np.nan)
-        return _mean_of_pairs(value)
+        return coherence.umass(*self._counted().first(n))
 
-    def _pairs(self, n: int | None) -> tuple[np.ndarray, np.ndarray, float]:
+    def c_v(self, n: int | None = None) -> np.ndarray:
+        """Coherence c_v of each topic's first ``n`` words, ``(K,)``; Roeder, Both and Hinneburg 2015.
+
+        Co-occurrence is within a window of 110 words that slides over the texts.  Each word has the vector of its NPMI
+        with all words of the topic; c_v is the mean cosine of these vectors with their sum.  1 is the best.  Words that
+        occur in no text are left out; NaN for topics without two words.
+
+        Raises
+        ------
+        SettingError
+            The survey was made without texts: counts do not say which words are near.
+        """
+        if self.windows is None:
+            raise SettingError(
+                "c_v is about words that are near in texts, and this survey saw none: give "
+                "survey_documents(posterior, data, texts=...) the texts, raw or as lists of words"
+            )
+        return coherence.c_v(*self.windows.pairs.first(n), float(max(1, self.windows.total)))
+
+    def _counted(self) -> Pairs:
         if self.pairs is None:
             raise SettingError("these topics have no words, so there is no coherence of words")
-        n = self.pairs.single.shape[1] if n is None else n
-        counted = self.pairs.single.shape[1]
-        if not 2 <= n <= counted:
-            raise SettingError(f"n={n}: the survey counted {counted} words per topic; needs 2 to {counted}")
-        return self.pairs.single[:, :n], self.pairs.both[:, :n, :n], float(max(1, self.n_documents - self.n_empty))
-
-
-def _mean_of_pairs(value: np.ndarray) -> np.ndarray:
-    """Mean over pairs below the diagonal (word i after word j), NaN entries left out, ``(K,)``."""
-    i, j = np.tril_indices(value.shape[1], -1)
-    chosen = value[:, i, j]
-    there = ~np.isnan(chosen)
-    count = there.sum(axis=1)
-    return np.where(count > 0, np.where(there, chosen, 0.0).sum(axis=1) / np.maximum(count, 1), np.nan)
+        return self.pairs
 
 
 def survey_documents(
@@ -174,6 +163,7 @@ def survey_documents(
     n_documents: int = 10,
     n_words: int = 10,
     words: np.ndarray | None = None,
+    texts: Iterable[str | Sequence[str]] | None = None,
     batch_size: int | None = None,
     client: Client | Executor | str | None = None,
 ) -> TopicSurvey:
@@ -191,6 +181,9 @@ def survey_documents(
         Most probable words per topic whose co-occurrence is counted.
     words
         Their columns, ``(K, n)``, instead of the most probable ones.
+    texts
+        For :meth:`TopicSurvey.c_v`: texts, or lists of words, in any order, read once, in this process.  Default:
+        ``data`` where these are raw texts.
     batch_size, client
         As in :func:`bnp_dask.predict`.
 
@@ -204,6 +197,8 @@ def survey_documents(
     prior_mass(require_posterior(posterior))
     whole_number("n_documents", n_documents)
     whole_number("n_words", n_words, 1)
+    if texts is not None:
+        require_texts(texts)
     source = open_for(posterior, data, batch_size)
     column = None
     if counts_words(posterior.model):
@@ -221,7 +216,10 @@ def survey_documents(
             total = placed if total is None else _joined(total, placed, n_documents)
     if total is None or total.n == total.empty:
         raise DataError(f"{source.name}: no document with a word of the vocabulary; topics cannot be seen in it")
-    return _finish(posterior, total)
+    windows = None
+    if column is not None and (texts is not None or is_texts(data)):
+        windows = count_windows(posterior, data if texts is None else texts, column)
+    return replace(_finish(posterior, total), windows=windows)
 
 
 def _columns(posterior: Posterior, words: Any) -> np.ndarray:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Sized
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
 from bnp_dask.analysis.arguments import require_posterior
+from bnp_dask.core.columns import in_order_of_position
 from bnp_dask.core.topic_list import TopicLine, TopicList
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs.arrays import plain
@@ -127,7 +128,7 @@ def top_words(
     n: int = 10,
     by: Ranking = "relevance",
     weight: float = RELEVANCE,
-    words: Sequence[str] | None = None,
+    words: Sequence[str] | Mapping[Any, Any] | None = None,
     least: float | None = None,
 ) -> TopWords:
     """The ``n`` foremost words of each topic.
@@ -143,7 +144,8 @@ def top_words(
     weight
         Of probability in relevance, 0 to 1.
     words
-        Names of the columns, ``(V,)``; default: those that the posterior knows.
+        Names of the columns, ``(V,)``, or a mapping between names and columns, such as gensim's ``Dictionary`` and the
+        ``vocabulary_`` of scikit-learn's ``CountVectorizer``; default: those that the posterior knows.
     least
         Tokens of the corpus that a word needs; default 5 for lift, else 0.
 
@@ -185,10 +187,15 @@ def foremost(score: np.ndarray, n: int) -> np.ndarray:
     return out
 
 
-def names_of(posterior: Posterior, words: Sequence[str] | None) -> tuple[str, ...] | None:
-    """Names of the columns: those given, or those that the posterior knows; DataError for a wrong number."""
+def names_of(posterior: Posterior, words: Sequence[str] | Mapping[Any, Any] | None) -> tuple[str, ...] | None:
+    """Names of the columns: those given, or those that the posterior knows; DataError for a wrong number.
+
+    They may be given as a mapping from columns to names, or from names to columns.
+    """
     if words is None:
         return posterior.feature_names
+    if isinstance(words, Mapping):
+        words = in_order_of_position(words)
     if isinstance(words, str) or not isinstance(words, Sized) or plain(words, "words").ndim != 1:
         raise SettingError(f"words={shown(words)}: needs a list of names, one for each column")
     names = tuple(str(w) for w in words)
@@ -214,7 +221,7 @@ def topic_list(
     n: int = 10,
     by: Ranking = "relevance",
     weight: float = RELEVANCE,
-    words: Sequence[str] | None = None,
+    words: Sequence[str] | Mapping[Any, Any] | None = None,
 ) -> TopicList:
     """Topics, largest first, each with its ``n`` foremost words; see :func:`top_words` for the arguments."""
     found = top_words(posterior, n, by, weight, words)

@@ -24,14 +24,14 @@ from bnp_dask.data.ingestion.patches import Patches, PatchStream, images_in, is_
 from bnp_dask.data.sources.parquet import SUFFIXES
 from bnp_dask.data.text import tokenizer as text
 from bnp_dask.data.text.files import TAR_ENDINGS, is_zip, zip_members
-from bnp_dask.data.text.options import Text
+from bnp_dask.data.text.options import TEXT_FORMATS, Text
 from bnp_dask.data.text.tables import JSONL
 from bnp_dask.errors import DataError, SettingError, nearest
 from bnp_dask.inputs.settings import shown
 
 Format = Literal[
     "zarr", "parquet", "npy", "npz", "csv", "tsv", "idx", "images", "docword", "ldac", "svmlight", "svmlight0",
-    "text-folder", "text-archive", "lines", "jsonl", "csv-text", "tsv-text", "parquet-text",
+    "text", "text-folder", "text-archive", "lines", "jsonl", "csv-text", "tsv-text", "parquet-text",
 ]  # fmt: skip
 FORMATS: tuple[str, ...] = get_args(Format)
 
@@ -94,7 +94,8 @@ def detect(location: Location) -> str:
             return "text-folder"
         raise DataError(
             f"{location.name}: a folder with neither Parquet files ({', '.join(SUFFIXES)}), images, nor a Zarr store"
-            f" (it has {', '.join(names[:5]) or 'nothing'}); if its files are text, say format='text-folder'"
+            f" (it has {', '.join(names[:5]) or 'nothing'}); if its files are text, ingest it with "
+            "format='text' (--format text)"
         )
     if location.size() == 0:
         raise DataError(f"{location.name}: an empty file")
@@ -142,6 +143,17 @@ def detect_text(location: Location, text: Text) -> str:
     if base.endswith(".txt") and not base.startswith("docword."):
         return "lines"
     return detect(location)
+
+
+def format_of_text(location: Location, text: Text) -> str:
+    """Format of what is said to be text (``format="text"``): as it looks, and else one document per line."""
+    try:
+        kind = detect_text(location, text)
+    except DataError:
+        if location.is_dir() or location.size() == 0:
+            raise
+        kind = "lines"
+    return kind if kind in TEXT_FORMATS else "lines"
 
 
 def _sniff(location: Location) -> str:

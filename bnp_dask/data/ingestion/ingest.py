@@ -16,7 +16,7 @@ from bnp_dask.core.columns import Cutting
 from bnp_dask.core.location import Location
 from bnp_dask.data.batching import BATCH_BYTES, batch_rows, check_dtype, check_names, parsed
 from bnp_dask.data.ingestion.counts import write_counts, write_text
-from bnp_dask.data.ingestion.formats import Piece, check_format, detect, detect_text
+from bnp_dask.data.ingestion.formats import Piece, check_format, detect, detect_text, format_of_text
 from bnp_dask.data.ingestion.grouped_rows import grouped_table
 from bnp_dask.data.ingestion.patches import Patches
 from bnp_dask.data.ingestion.plan import Input, Plan, Progress, chained, named_errors, stored_bytes
@@ -66,7 +66,8 @@ def ingest(
     out
         Path or URL of the store.  A local one appears under this name when it is complete, never before.
     format
-        Format of the source, where its name and first bytes do not tell.
+        Format of the source, where its name and first bytes do not tell; ``"text"`` is raw text of whatever kind it
+        looks like, every file of a folder, or one document per line.
     batch_size, batch_bytes
         Atoms per batch, else bytes per batch in memory (float64).
     columns, weights
@@ -115,6 +116,7 @@ def ingest(
         location = Location.of(source_path, storage_options, "source_path")
         location.require()
         kind = check_format(format) if format is not None else _kind(location, text)
+        kind = format_of_text(location, text or Text()) if kind == "text" else kind
         if kind in TEXT_FORMATS:
             corpus = Corpus(location.name, kind, location, text or Text(), columns)
     else:

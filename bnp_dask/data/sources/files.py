@@ -102,10 +102,10 @@ def _open_path(
     column, apart = split_weights(weights)
     location.require()
     kind = check_format(format) if format is not None else detect(location)
-    if kind in TEXT_FORMATS:
+    if kind == "text" or kind in TEXT_FORMATS:
         raise DataError(
             f"{location.name} is raw text ({kind}), which becomes counts of words first: bnp-dask ingest "
-            f"{location.name} OUT.zarr"
+            f"{location.name} OUT.zarr{'' if format is None else f' --format {kind}'}"
         )
     source: FileSource
     if kind != "zarr":

@@ -44,7 +44,7 @@ class Corpus:
                 # names of files may hold bytes that are no characters
                 id, place = without_surrogates(document.id), without_surrogates(document.place)
                 document = document._replace(id=id, place=place)
-            yield document
+            yield document.keeping(self.text.keep_text)
 
     def _parsed(self, tally: Tally) -> Iterator[Document]:
         if not isinstance(self.origin, Location):

@@ -18,7 +18,7 @@ from bnp_dask.core.location import Location
 from bnp_dask.data.ingestion.writers import CountsWriter
 from bnp_dask.data.text.corpus import Corpus
 from bnp_dask.data.text.metadata import MetadataTypes, TableWriter
-from bnp_dask.data.text.options import Document, Tally, Text, read_words
+from bnp_dask.data.text.options import BEGINS, Document, Tally, Text, read_words
 from bnp_dask.data.text.vocabulary import (
     BLOCK_TOKENS,
     DOCUMENTS,
@@ -180,8 +180,10 @@ def _first_pass(corpus: Corpus, vocabulary: str | os.PathLike[str] | None, tell:
         chosen = None if given is not None else choose(found, text, analysis.stop_words if late else (), corpus.name)
     words_kept = given[0] if given is not None else chosen.words if chosen is not None else ()
     if any("\n" in word for word in words_kept):
-        raise SettingError(f"token_pattern={text.token_pattern!r} gives words with line breaks in them")
-    types.fix(tally.schema)
+        what = f"token_pattern={text.token_pattern!r}" if analysis.function is None else f"analyzer={analysis.function}"
+        raise SettingError(f"{what} gives words with line breaks in them")
+    kept = {BEGINS: pa.string()} if text.keep_text else {}
+    types.fix(None if tally.schema is None else {**kept, **tally.schema})
     return _First(tally, tuple(words_kept), analysis, chosen, types, mark, n_duplicates)
 
 

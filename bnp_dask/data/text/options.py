@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from bnp_dask.core.location import Location
+from bnp_dask.data.text.analyzer import named_analyzer
 from bnp_dask.data.text.vocabulary import Analysis
 from bnp_dask.errors import DataError, SettingError, nearest
 from bnp_dask.inputs.settings import MOST, flag, hold, is_number, one_of, shown, whole_number
@@ -21,8 +22,15 @@ TEXT_FORMATS = ("text-folder", "text-archive", "lines", "jsonl", "csv-text", "ts
 SHOWN = 3
 """So many places are named where a report tells what was wrong."""
 
+_REPLACED = ("lowercase", "strip_accents", "token_pattern", "ngrams")
+"""Settings whose place an analyzer takes."""
+
 DOCUMENT_BYTES = 16 * 2**20
 """A document larger than this is cut: its words alone would take some hundred megabytes."""
+
+
+BEGINS = "begins"
+"""Metadata that hold the beginnings of texts."""
 
 
 class Document(NamedTuple):
@@ -32,6 +40,12 @@ class Document(NamedTuple):
     text: str
     place: str
     metadata: Mapping[str, Any]
+
+    def keeping(self, n: int) -> Document:
+        """Document with the first ``n`` characters of its text as metadata, white space as single blanks."""
+        if n == 0 or BEGINS in self.metadata:
+            return self
+        return self._replace(metadata={**self.metadata, BEGINS: " ".join(self.text[: 4 * n].split())[:n]})
 
 
 Documents = Callable[[], Iterable[tuple[Any, ...]]]
@@ -78,6 +92,14 @@ class Text:
         Most words kept.
     rank
         Which are kept: those with the most ``"tokens"``, or in the most ``"documents"``; alphabetical among equals.
+    analyzer
+        Function from a text to its words, in place of ``lowercase``, ``strip_accents``, ``token_pattern`` and
+        ``ngrams``: one at the top of a module or notebook, or its name, ``"module:function"``.  Stop words are left out
+        of what it makes, and so are empty words.  Stores and posteriors keep the name, so that new texts are cut
+        likewise; another process lets it be called by :func:`bnp_dask.register`.
+    keep_text
+        Characters of each text to keep beside its id, as metadata ``begins``, which pages about topics show; 0 for
+        none.  A document with such metadata keeps its own.
     """
 
     column: str | None = None
@@ -98,6 +120,8 @@ class Text:
     max_df: int | float = 1.0
     max_features: int | None = None
     rank: Literal["tokens", "documents"] = "tokens"
+    analyzer: str | Callable[[str], Iterable[str]] | None = None
+    keep_text: int = 0
 
     def __post_init__(self) -> None:
         for name, known in (
@@ -127,6 +151,7 @@ class Text:
         for name in ("max_features", "max_bytes"):
             if getattr(self, name) is not None or name == "max_bytes":
                 hold(self, name, whole_number(name, getattr(self, name), 1))
+        hold(self, "keep_text", whole_number("keep_text", self.keep_text, what="a number of characters"))
         if not isinstance(self.ngrams, (tuple, list)) or len(self.ngrams) != 2:
             raise SettingError(f"ngrams={shown(self.ngrams)}: needs the shortest and the longest run, such as (1, 2)")
         shortest = whole_number("ngrams[0]", self.ngrams[0], 1)
@@ -135,6 +160,18 @@ class Text:
             raise SettingError(
                 f'stop_words={shown(self.stop_words)}: needs "english", a file, a list of words, or None'
             )
+        if self.analyzer is not None:
+            self._name_analyzer()
+
+    def _name_analyzer(self) -> None:
+        """Keep the analyzer's name; SettingError for settings that it takes the place of."""
+        given = [name for name in _REPLACED if not self._is_usual(name)]
+        if given:
+            raise SettingError(f"analyzer= takes the place of {', '.join(given)}; leave one or the other out")
+        hold(self, "analyzer", named_analyzer(self.analyzer))
+
+    def _is_usual(self, name: str) -> bool:
+        return bool(getattr(self, name) == next(f.default for f in fields(self) if f.name == name))
 
     @property
     def analysis(self) -> Analysis:
@@ -142,13 +179,12 @@ class Text:
         return Analysis(
             *(self.lowercase, self.strip_accents, self.token_pattern, self.ngrams, _stop_words(self.stop_words)),
             float(self.min_df) if isinstance(self.min_df, (float, np.floating)) else int(self.min_df),
+            None if self.analyzer is None else named_analyzer(self.analyzer),
         )
 
     def analysis_given(self) -> bool:
         """Whether any setting of the analysis differs from its default."""
-        usual = {f.name: f.default for f in fields(self)}
-        names = ("lowercase", "strip_accents", "token_pattern", "ngrams", "stop_words")
-        return any(getattr(self, name) != usual[name] for name in names)
+        return not all(self._is_usual(name) for name in (*_REPLACED, "stop_words", "analyzer"))
 
 
 def _check_frequency(name: str, value: Any) -> None:

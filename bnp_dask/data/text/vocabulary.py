@@ -7,7 +7,7 @@ import os
 import re
 from array import array
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import repeat
@@ -25,10 +25,9 @@ from bnp_dask.data.batching import build_csr
 from bnp_dask.data.ingestion.writers import write_vector
 from bnp_dask.data.sources.zarr_counts import ZarrCountsSource
 from bnp_dask.data.sources.zarr_rows import ZarrArray, open_zarr, store_facts
+from bnp_dask.data.text.analyzer import Analyzer, analyzer_of
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs.settings import shown
-
-Analyzer = Callable[[str], list[str]]
 
 DOCUMENTS, DROPPED = ("documents", "kept.parquet"), ("documents", "dropped.parquet")
 """Tables in a store: documents in the order of the rows, and those that were left out."""
@@ -51,6 +50,8 @@ class Analysis:
         Words that are left out, before runs are formed.
     min_df
         Least documents (int), or share of them (float), that a word needs to be one of the vocabulary.
+    function
+        Name ``module:function`` of what cuts texts instead, so that only ``stop_words`` and ``min_df`` matter besides.
     """
 
     lowercase: bool = True
@@ -59,9 +60,12 @@ class Analysis:
     ngrams: tuple[int, int] = (1, 1)
     stop_words: tuple[str, ...] = ()
     min_df: int | float = 2
+    function: str | None = None
 
     def analyzer(self, stop: bool = True) -> Analyzer:
         """The function from a text to its words, in order, repeats included; ``stop=False`` leaves stop words in."""
+        if self.function is not None:
+            return analyzer_of(self.function, self.stop_words if stop else ())
         try:
             from sklearn.feature_extraction.text import CountVectorizer
         except ImportError as error:
@@ -89,7 +93,10 @@ class Analysis:
 
     def to_json(self) -> dict[str, Any]:
         """Settings as they are stored."""
-        return {**asdict(self), "ngrams": list(self.ngrams), "stop_words": list(self.stop_words)}
+        stored = {**asdict(self), "ngrams": list(self.ngrams), "stop_words": list(self.stop_words)}
+        if self.function is None:
+            del stored["function"]
+        return stored
 
     @staticmethod
     def from_json(stored: Mapping[str, Any]) -> Analysis:
@@ -102,6 +109,7 @@ class Analysis:
                 (int(stored["ngrams"][0]), int(stored["ngrams"][1])),
                 tuple(stored["stop_words"]),
                 stored.get("min_df", 2),  # older stores did not keep it
+                None if stored.get("function") is None else str(stored["function"]),
             )
         except (KeyError, TypeError, IndexError) as error:
             raise DataError(f"the stored settings of the vocabulary are damaged ({error!r}); ingest again") from error

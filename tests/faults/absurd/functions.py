@@ -90,7 +90,12 @@ def argument_cases() -> Iterator[Case]:
         "survey_documents": (
             bnp.survey_documents,
             {"posterior": topics, "data": counts},
-            "posterior data n_documents n_words words",
+            "posterior data n_documents n_words words texts",
+        ),
+        "topics_over": (
+            bnp.topics_over,
+            {"posterior": topics, "data": counts, "by": [1.0] * len(COUNTS)},
+            "posterior data by bins weight batch_size",
         ),
         "survey_sequences": (
             bnp.survey_sequences,

@@ -1,0 +1,124 @@
+"""Words of topics in a window that slides over texts: how often each is there, and two of them together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+
+import numpy as np
+
+from bnp_dask.analysis.matching import vocabulary_of
+from bnp_dask.analysis.topics.coherence import Pairs
+from bnp_dask.errors import DataError
+from bnp_dask.inputs.settings import shown
+from bnp_dask.model import Posterior
+
+WINDOW_WORDS = 110
+"""Words of a window of c_v (Roeder et al. 2015)."""
+
+WINDOWS_AT_ONCE = 4096
+"""Windows of a long text that are counted together."""
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """Windows with words of the topics, and the number of all windows."""
+
+    pairs: Pairs
+    total: int
+
+
+def count_windows(
+    posterior: Posterior, texts: Iterable[str | Sequence[str]], column: np.ndarray, size: int = WINDOW_WORDS
+) -> Windows:
+    """Slide a window over texts, by one word each time; a text that is shorter is one window.
+
+    Parameters
+    ----------
+    posterior
+        Its words, and how it cuts texts.
+    texts
+        Raw texts, or lists of words; read once.  Those without words have no window.
+    column
+        Words of each topic, ``(K, n)`` columns.
+    size
+        Words of a window, those that the posterior does not know included.
+
+    Raises
+    ------
+    DataError
+        A posterior without a vocabulary, or something else than texts.
+    """
+    chosen, inverse = np.unique(column, return_inverse=True)
+    place = inverse.reshape(column.shape)
+    names = posterior.feature_names
+    if names is None:
+        raise DataError("the posterior knows no words, so they cannot be found in texts; train with a vocabulary")
+    known = {names[v]: i for i, v in enumerate(chosen.tolist())}
+    k, n = column.shape
+    single, both, total = np.zeros(len(chosen)), np.zeros((k, n, n)), 0
+    for words in _cut(posterior, texts):
+        code = np.fromiter(map(known.get, words, repeat(-1)), np.int64, len(words))
+        for start in range(0, max(1, len(code) - size + 1), WINDOWS_AT_ONCE):
+            piece = code[start : start + WINDOWS_AT_ONCE + size - 1]
+            n_windows = max(1, len(piece) - size + 1)
+            total += n_windows
+            own, together = _in_one(piece, size, n_windows)
+            if len(own):
+                _add(single, both, place, own, together)
+    return Windows(Pairs(column, single[place], both), total)
+
+
+def require_texts(texts: object) -> None:
+    """DataError for a single text, and for anything that is no series of texts."""
+    if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
+        raise DataError(f"texts={shown(texts)}: needs several texts, or lists of words")
+
+
+def _in_one(code: np.ndarray, size: int, n_windows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Words of a text that matter, ``(R,)``, and how many of its windows hold both of two of them, ``(R, R)``."""
+    at = np.flatnonzero(code >= 0)
+    own, word = np.unique(code[at], return_inverse=True)
+    # an occurrence is in the windows that begin from size - 1 words before it to itself
+    first, last = np.maximum(at - size + 1, 0), np.minimum(at, n_windows - 1) + 1
+    edges = np.unique(np.concatenate([first, last]))
+    held = np.zeros((len(own), len(edges)))
+    np.add.at(held, (word, np.searchsorted(edges, first)), 1.0)
+    np.add.at(held, (word, np.searchsorted(edges, last)), -1.0)
+    # between two edges all windows hold the same words
+    there = (np.cumsum(held, axis=1) > 0)[:, :-1].astype(np.float64)
+    return own, (there * np.diff(edges)) @ there.T
+
+
+def _add(single: np.ndarray, both: np.ndarray, place: np.ndarray, own: np.ndarray, together: np.ndarray) -> None:
+    """Add counts of one text to those of all."""
+    single[own] += np.diag(together)
+    local = np.full(len(single), -1)
+    local[own] = np.arange(len(own))
+    at = local[place]
+    some = np.flatnonzero((at >= 0).any(axis=1))
+    padded = np.pad(together, (0, 1))  # the last row and column are those of words that are not there
+    both[some] += padded[at[some][:, :, None], at[some][:, None, :]]
+
+
+def _cut(posterior: Posterior, texts: Iterable[str | Sequence[str]]) -> Iterator[list[str]]:
+    """Words of each text that has some."""
+    analyze: Callable[[str], list[str]] | None = None
+    for number, text in enumerate(texts):
+        if isinstance(text, str):
+            analyze = _analyzer(posterior) if analyze is None else analyze
+            words = analyze(text)
+        elif isinstance(text, (list, tuple, np.ndarray)) and all(isinstance(word, str) for word in text):
+            words = list(text)
+        else:
+            raise DataError(f"texts: number {number} is {shown(text)}; needs a text, or a list of words")
+        if words:
+            yield words
+
+
+def _analyzer(posterior: Posterior) -> Callable[[str], list[str]]:
+    analysis = vocabulary_of(posterior).analysis
+    if analysis is None:
+        raise DataError("the posterior does not know how texts are cut into words; give lists of words")
+    return analysis.analyzer()

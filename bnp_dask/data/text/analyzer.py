@@ -1,0 +1,68 @@
+"""A function of the user's that cuts texts into words, and the name by which stores and posteriors know it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from bnp_dask.core.registry import FUNCTIONS, imported
+from bnp_dask.errors import DataError, SettingError, StoreError
+from bnp_dask.inputs.settings import shown
+
+Analyzer = Callable[[str], list[str]]
+"""Cuts a text into its words, in order, repeats included."""
+
+
+def named_analyzer(given: Any) -> str:
+    """Name ``module:function`` of what cuts texts, registered so that this process may call it.
+
+    Parameters
+    ----------
+    given
+        A function at the top of a module or notebook, or the name of one, whose module is imported.
+
+    Raises
+    ------
+    SettingError
+        There is no such function, or no name by which another process could find it.
+    """
+    try:
+        if isinstance(given, str):
+            return FUNCTIONS.add(imported(given), given)
+        if isinstance(given, type) or not callable(given):
+            raise StoreError(
+                f"{shown(given)} is no function from a text to its words, nor the name of one, module:function"
+            )
+        name = FUNCTIONS.add(given)
+        if imported(name) is not given:
+            raise StoreError(f"{name} is another function, so that no file can name this one")
+    except StoreError as error:
+        raise SettingError(f"analyzer: {error}") from error
+    return name
+
+
+def analyzer_of(name: str, left_out: Iterable[str]) -> Analyzer:
+    """The registered function of a name, less the words to leave out, and empty ones.
+
+    Raises
+    ------
+    StoreError
+        Nobody registered it here.
+    """
+    function, without = FUNCTIONS.find(name), frozenset(("", *left_out))
+
+    def cut(text: str) -> list[str]:
+        found = function(text)
+        try:
+            words = [word for word in found if word not in without]
+        except TypeError as error:
+            raise _wrong(name, found) from error
+        if isinstance(found, str) or not all(isinstance(word, str) for word in words):
+            raise _wrong(name, found)
+        return words
+
+    return cut
+
+
+def _wrong(name: str, found: object) -> DataError:
+    return DataError(f"the analyzer {name} made {shown(found)} of a text; needs a list of words")
