@@ -95,7 +95,7 @@ class Input:
 
 
 def _rows_of_groups(offsets: np.ndarray, n_features: int, rows: int, sizes: BatchSizes | None) -> int:
-    """Rows of a batch of groups: fewer than ``rows`` where batches would be few, no fewer than the largest group has."""
+    """Rows of a batch of groups: fewer than ``rows`` where batches would be few, at least those of the largest."""
     if sizes is None:
         return rows
     longest = int(np.diff(offsets).max(initial=1))
