@@ -21,8 +21,8 @@ RIGHT = [
     MODEL,
     "model: {allocation: {type: DPMixture, gamma: 10}, observation: {type: Gaussian, nu: 5.5, B: [[1, 0], [0, 2]], "
     "m: 0}, estimate: map}\ndata: {path: s3://bucket/x.zarr, batch_size: 100, columns: [a, b], gaps: cut}",
-    "model: {allocation: DPMixture, observation: {type: Product, groups: {age: Gaussian, 'visits, calls': {type: Poisson"
-    ", a: 2}}}}\ndata: x.parquet",
+    "model: {allocation: DPMixture, observation: {type: Product, groups: {age: Gaussian, 'visits, calls': {type: "
+    "Poisson, a: 2}}}}\ndata: x.parquet",
     MODEL + "moves: [Birth, {type: Merge}, Delete]\nclient: {workers: 2}\nmemory: 1GB\nn_init: 3",
     MODEL + "moves: []\nclient: null\nmemory: 100000000\nreproducible: true",
     MODEL + "init: {type: BregmanKMeans, n_clusters: 5}\nschedule: {type: Memoized, laps: 5, tolerance: 1e-5}",
