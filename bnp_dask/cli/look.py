@@ -57,7 +57,7 @@ def inspect_command(args: argparse.Namespace) -> None:
     """Print the clusters."""
     from bnp_dask.reports.run_page import LIMIT, inspect
 
-    say(inspect(args.what, _vocabulary(args), LIMIT if args.limit is None else args.limit))
+    say(str(inspect(args.what, _vocabulary(args), LIMIT if args.limit is None else args.limit)))
 
 
 def compare_command(args: argparse.Namespace) -> None:

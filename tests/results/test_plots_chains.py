@@ -134,7 +134,7 @@ def test_autoregressions_are_described():
     batch = bnp.Batch(rows, groups=offsets)
     model = model.with_prior(survey_batch(batch))
     posterior = model.global_step(model.summarize(np.arange(1), batch, np.ones((len(rows), 1))))
-    found = re.search(r"eigenvalues up to (\S+); sd of noise \((\S+), (\S+)\)", bnp.inspect(posterior))
+    found = re.search(r"eigenvalues up to (\S+); sd of noise \((\S+), (\S+)\)", str(bnp.inspect(posterior)))
     np.testing.assert_allclose([float(v) for v in found.groups()], [0.9, 0.5, 2.0], rtol=0.05)
 
 
