@@ -125,6 +125,7 @@ OTHERS: Group = MappingProxyType(
         "DocumentStep": "bnp_dask.allocation",
         "Feed": "bnp_dask.training.growing.incoming.feed",
         "History": "bnp_dask.training.results",
+        "LogToMLflow": "bnp_dask.training.mlflow_log",
         "Model": "bnp_dask.model",
         "Patches": "bnp_dask.data",
         "Posterior": "bnp_dask.model",
