@@ -41,8 +41,8 @@ class LogToMLflow:
 
     run_name: str | None = None
     params: Mapping[str, Any] = field(default_factory=dict)
-    _mlflow: Any = field(default=None, repr=False)
-    _is_own: bool = field(default=False, repr=False)
+    _mlflow: Any = field(default=None, init=False, repr=False)
+    _is_own: bool = field(default=False, init=False, repr=False)
 
     def on_start(self, info: RunInfo) -> None:
         try:

@@ -75,7 +75,7 @@ def test_without_mlflow_it_is_said_what_to_install(monkeypatch):
 def test_mlflow_itself(tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # in files, a database needs sqlalchemy
     mlflow = pytest.importorskip("mlflow")
-    mlflow.set_tracking_uri(tmp_path.as_uri())
+    mlflow.set_tracking_uri((tmp_path / "mlruns").as_uri())
     result = trained(bnp.LogToMLflow("toy"))
     client = mlflow.MlflowClient()
     run = client.search_runs(["0"])[0]
