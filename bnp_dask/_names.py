@@ -99,6 +99,7 @@ VERBS: Group = MappingProxyType(
         "sample": "bnp_dask.analysis.sample",
         "save": "bnp_dask.training.results",
         "score": "bnp_dask.analysis.score",
+        "sequence_distances": "bnp_dask.analysis.sequences",
         "survey_documents": "bnp_dask.analysis.topics",
         "state_durations": "bnp_dask.analysis.sequences",
         "survey_sequences": "bnp_dask.analysis.sequences",

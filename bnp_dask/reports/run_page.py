@@ -93,6 +93,7 @@ def report(
     vocabulary: Sequence[str] | None = None,
     *,
     data: Any = None,
+    reference: Any = None,
     client: Client | Executor | str | None = None,
 ) -> None:
     """Write an HTML page about a result: settings, clusters, and pictures; one file, nothing loaded from elsewhere.
@@ -114,20 +115,25 @@ def report(
     data
         Documents to show beside topics, or sequences to show the states of, as for :func:`bnp_dask.predict`; one pass
         is made over them.  Default: what a run directory was trained on, if it is still there.
+    reference
+        Known labels of all steps of the sequences, as for :func:`bnp_dask.sequence_distances`, in the order of the
+        data: the page has a table of the sequences with their distance from these, by a second pass.
     client
         Where that pass is computed, as in :func:`bnp_dask.predict`.
 
     Raises
     ------
     SettingError
-        matplotlib is not installed (pages about topics do without), or ``data`` for a model that has neither topics nor
-        sequences.
+        matplotlib is not installed (pages about topics do without), ``data`` for a model that has neither topics nor
+        sequences, or ``reference`` for one that has no sequences.
     StoreError
         Something else than a page lies there, or it cannot be written.
     """
     target = page_target(path_text("path", path))
     posterior, result = open_subject(what)
     names = check_names(posterior, vocabulary)
+    if reference is not None and not posterior.model.structure.is_ordered:
+        raise SettingError(f"reference= is for labels of sequences; {title_of(posterior)} has none")
     if counts_words(posterior.model):
         run = {} if result is None else _run_facts(result)
         documents = documents_for(what, data)
@@ -135,7 +141,7 @@ def report(
         page = page_of_topics(posterior, result, names, documents, run, settings, client)
     elif posterior.model.structure.is_ordered:
         sequences = sequences_for(posterior, what, data)
-        page = page_html(posterior, result, names, sequence_sections(posterior, sequences, client))
+        page = page_html(posterior, result, names, sequence_sections(posterior, sequences, client, reference))
     elif data is not None:
         raise SettingError(
             f"data= is for topic models of words and for sequences; the page of {title_of(posterior)} shows clusters, "
