@@ -17,7 +17,7 @@ from bnp_dask.data.base import Source
 from bnp_dask.data.batching import parsed
 from bnp_dask.data.grouped.ids import Keys, csv_table, grouped, open_parquet_groups, stored_groups, table_groups
 from bnp_dask.data.grouped.offsets import GroupedSource
-from bnp_dask.data.ingestion.formats import STREAMED, TEXT_TABLES, Stream, check_format, detect
+from bnp_dask.data.ingestion.formats import COLUMN_FILES, STREAMED, TEXT_TABLES, Stream, check_format, detect
 from bnp_dask.data.sources.arrays import ArraySource, check_small, open_npz, with_weights
 from bnp_dask.data.sources.frames import TableSource
 from bnp_dask.data.sources.named import ordered
@@ -112,10 +112,10 @@ def _open_path(
         require_groups(cut, keys, location.name)
     if kind in STREAMED:
         return _read_whole(location, kind, batch_size, column, apart, columns, keys, level_keys)
-    if kind == "parquet" and keys is not None:
+    if kind in COLUMN_FILES and keys is not None:
         parquet = open_parquet_groups(location, keys, batch_size, columns, column, level_keys)
         return parquet if apart is None else replace(parquet, atoms=weighted(parquet.atoms, parquet.spans, apart))
-    if kind == "parquet":
+    if kind in COLUMN_FILES:
         source = _open_parquet(location, batch_size, columns, column, is_lenient, level_keys)
     elif isinstance(columns, Sequence) or column is not None:
         what = f"weights={column!r}" if column is not None else "columns="

@@ -16,7 +16,7 @@ from bnp_dask.data.base import Source, columns_of
 from bnp_dask.data.batching import check_batch_size, check_names, parsed
 from bnp_dask.data.grouped.ids import Keys, RowSettings, from_list, grouped, is_list_of_groups, table_groups
 from bnp_dask.data.grouped.recordings import recordings
-from bnp_dask.data.ingestion.formats import Stream, check_format, detect
+from bnp_dask.data.ingestion.formats import COLUMN_FILES, Stream, check_format, detect
 from bnp_dask.data.sources.arrays import ArraySource
 from bnp_dask.data.sources.arrow import as_table
 from bnp_dask.data.sources.dask_collections.arrays import DaskArraySource
@@ -59,7 +59,8 @@ def as_source(
     Parameters
     ----------
     data
-        Path or URL of a Zarr store, Parquet file or folder, .npy or .npz file, or of a small text file; a folder or
+        Path or URL of a Zarr store, Parquet file or folder, .npy or .npz file, or of a small text file; path of an
+        Arrow file, or of a data set that Hugging Face's ``datasets`` saved (or such a data set itself); a folder or
         pattern of small CSV files, each a group; an open Zarr array or group of a local folder; a NumPy array
         ``(n, D)``; a list of arrays ``(n_g, D)`` or DataFrames, one for each group (sequence, image); scipy.sparse
         counts ``(n, V)``, or a list of documents of pairs (word, count), as gensim has them; a dask Array or DataFrame;
@@ -165,7 +166,7 @@ def _is_table(data: Data, location: Location | None, format: str | None) -> bool
     with parsed(location.name):
         location.require()
         kind = check_format(format) if format is not None else detect(location)
-        if kind == "parquet":
+        if kind in COLUMN_FILES:
             return counts_shape(first_schema(parquet_files(location), True)) is None
         return Stream(location, kind).has_names
 
