@@ -99,7 +99,7 @@ def _settings(cls: type, kind: str | None = None) -> Schema:
         schema = of_type(setting.hint)
         if schema is None:
             continue
-        known = {"description": said[name]} if name in said else {}
+        known: Schema = {"description": said[name]} if name in said else {}
         if isinstance(setting.default, (bool, int, float, str)):
             known["default"] = setting.default
         properties[name] = _with(known, schema)

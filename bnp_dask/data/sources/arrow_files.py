@@ -55,7 +55,7 @@ def dataset_files(location: Location) -> list[Location]:
             f"{location.name}: was saved as a selection of the rows of its files; save it again after "
             "dataset.flatten_indices()"
         )
-    names = [entry.get("filename") for entry in state.get("_data_files") or [] if isinstance(entry, dict)]
+    names: list[Any] = [entry.get("filename") for entry in state.get("_data_files") or [] if isinstance(entry, dict)]
     if not names or any(not isinstance(name, str) or "/" in name or "\\" in name or name == ".." for name in names):
         raise DataError(f"{location.child(STATE).name}: names no files of the data set; save it again")
     return [location.child(name) for name in names]
@@ -102,7 +102,10 @@ class ArrowFile:
                 f"{location.name}: Arrow files are read from local disks only; copy it, or write Parquet or Zarr there"
             )
         self._name = location.name
-        self._map = pa.memory_map(location.url)
+        try:
+            self._map = pa.memory_map(location.url)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise DataError(f"{location.name}: no Arrow file ({error})") from error
         try:
             self._has_contents = self._map.size() > len(MAGIC) and self._map.read(len(MAGIC)) == MAGIC
             first = next(self._batches(), None)

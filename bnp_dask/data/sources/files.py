@@ -19,6 +19,7 @@ from bnp_dask.data.grouped.ids import Keys, csv_table, grouped, open_parquet_gro
 from bnp_dask.data.grouped.offsets import GroupedSource
 from bnp_dask.data.ingestion.formats import COLUMN_FILES, STREAMED, TEXT_TABLES, Stream, check_format, detect
 from bnp_dask.data.sources.arrays import ArraySource, check_small, open_npz, with_weights
+from bnp_dask.data.sources.arrow_files import is_arrow
 from bnp_dask.data.sources.frames import TableSource
 from bnp_dask.data.sources.named import ordered
 from bnp_dask.data.sources.npy import NpyFile, NpySource
@@ -163,7 +164,8 @@ def _open_parquet(
     is_lenient: bool = False,
     level_keys: Sequence[Key] = (),
 ) -> ParquetSource | ParquetCountsSource:
-    shape = counts_shape(first_schema(parquet_files(location), is_lenient))
+    files = parquet_files(location)
+    shape = None if is_arrow(files[0]) else counts_shape(first_schema(files, is_lenient))
     if shape is None or isinstance(columns, Sequence):
         return ParquetSource.of(location, batch_size, columns, Roles(weights), is_lenient, level_keys)
     if weights is not None:

@@ -167,7 +167,7 @@ def _is_table(data: Data, location: Location | None, format: str | None) -> bool
         location.require()
         kind = check_format(format) if format is not None else detect(location)
         if kind in COLUMN_FILES:
-            return counts_shape(first_schema(parquet_files(location), True)) is None
+            return kind == "arrow" or counts_shape(first_schema(parquet_files(location), True)) is None
         return Stream(location, kind).has_names
 
 

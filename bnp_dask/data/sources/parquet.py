@@ -61,17 +61,19 @@ def parquet_files(location: Location) -> list[Location]:
 
 
 def open_file(location: Location) -> pq.ParquetFile | ArrowFile:
-    """Open one file; DataError when it is damaged.  Row groups are not read ahead."""
+    """Open one file, by its name of Arrow or else of Parquet; DataError when it is damaged."""
+    return ArrowFile(location) if is_arrow(location) else open_parquet(location)
+
+
+def open_parquet(location: Location) -> pq.ParquetFile:
+    """Open one Parquet file; DataError when it is damaged.  Row groups are not read ahead."""
     try:
-        if is_arrow(location):
-            return ArrowFile(location)
         if location.is_local:
             return pq.ParquetFile(location.url, pre_buffer=False, buffer_size=2**16)
         return pq.ParquetFile(location.open(), pre_buffer=False, buffer_size=2**20)
     except (pa.ArrowInvalid, OSError) as error:
         cause = _told(location, error)
-        kind = "Arrow" if is_arrow(location) else "Parquet"
-        raise DataError(f"{location.name}: no {kind} file, or one that is cut short ({error})") from cause
+        raise DataError(f"{location.name}: no Parquet file, or one that is cut short ({error})") from cause
 
 
 def _told(location: Location, error: Exception) -> Exception | None:
