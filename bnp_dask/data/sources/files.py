@@ -27,6 +27,7 @@ from bnp_dask.data.sources.parquet import ParquetSource, first_schema, parquet_f
 from bnp_dask.data.sources.parquet_counts import ParquetCountsSource, counts_shape
 from bnp_dask.data.sources.zarr_counts import ZarrCountsSource, open_zarr_counts
 from bnp_dask.data.sources.zarr_rows import ZarrArray, ZarrRowsSource, open_zarr, open_zarr_rows, store_facts
+from bnp_dask.data.sources.zarr_store import InStore
 from bnp_dask.data.text.options import TEXT_FORMATS
 from bnp_dask.errors import DataError
 from bnp_dask.inputs.arrays import plain
@@ -139,6 +140,32 @@ def _open_path(
         return grouped(source, keys.require_offsets(location.name), batch_size, apart, cut)
     require_groups(cut, keys, location.name)
     return weighted(source, source.spans, apart)
+
+
+def open_store(
+    place: InStore,
+    batch_size: int | None,
+    weights: Any,
+    columns: Sequence[str] | Columns | None,
+    keys: Keys | None,
+    cut: int | None,
+) -> Source:
+    """Source of an array, or of a group with an array ``x`` of rows, in an open Zarr store."""
+    column, apart = split_weights(weights)
+    require_groups(cut, keys, place.name)
+    if isinstance(columns, Sequence) or column is not None:
+        raise DataError(f"{place.name}: a Zarr array has no named columns; give weights as an array, and no columns")
+    with parsed(place.name):
+        node = open_zarr(place)
+        if isinstance(node, zarr.Array):
+            source = ZarrRowsSource.of_array(place, ZarrArray.of(place, node), None, batch_size)
+        elif store_facts(node, place.name).get("kind", "rows") != "rows" or "groups" in set(node.array_keys()):
+            raise DataError(f"{place.name}: counts and groups that ingest wrote need the path or URL of their store")
+        else:
+            source = open_zarr_rows(place, node, batch_size)
+        if keys is not None:
+            return grouped(source, keys.require_offsets(place.name), batch_size, apart, cut)
+        return weighted(source, source.spans, apart)
 
 
 def _open_zarr(
