@@ -111,7 +111,7 @@ def _settings(cls: type, kind: str | None = None) -> Schema:
 
 
 def of_type(hint: Any) -> Schema | None:
-    """What a job file may give for a declared type; None where it can give nothing.
+    """Values that a job file may give for a declared type; None where it can give nothing.
 
     One branch for each of those that check the value (``settings.py``).
     """

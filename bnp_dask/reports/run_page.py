@@ -132,14 +132,15 @@ def report(
     target = page_target(path_text("path", path))
     posterior, result = open_subject(what)
     names = check_names(posterior, vocabulary)
-    if reference is not None and not posterior.model.structure.is_ordered:
+    is_ordered = posterior.model.structure.is_ordered
+    if reference is not None and not is_ordered:
         raise SettingError(f"reference= is for labels of sequences; {title_of(posterior)} has none")
     if counts_words(posterior.model):
         run = {} if result is None else _run_facts(result)
         documents = documents_for(what, data)
         settings = _settings(posterior)
         page = page_of_topics(posterior, result, names, documents, run, settings, client)
-    elif posterior.model.structure.is_ordered:
+    elif is_ordered:
         sequences = sequences_for(posterior, what, data)
         page = page_html(posterior, result, names, sequence_sections(posterior, sequences, client, reference))
     elif data is not None:

@@ -21,7 +21,7 @@ from bnp_dask.core.columns import Columns
 from bnp_dask.core.location import Location
 from bnp_dask.data.ingestion import tables
 from bnp_dask.data.ingestion.patches import Patches, PatchStream, images_in, is_image
-from bnp_dask.data.sources.arrow_files import ARROW_SUFFIXES, is_saved_dataset
+from bnp_dask.data.sources.containers.arrow_files import ARROW_SUFFIXES, is_saved_dataset
 from bnp_dask.data.sources.parquet import SUFFIXES
 from bnp_dask.data.text import tokenizer as text
 from bnp_dask.data.text.files import TAR_ENDINGS, is_zip, zip_members

@@ -19,7 +19,8 @@ from bnp_dask.data.grouped.ids import Keys, csv_table, grouped, open_parquet_gro
 from bnp_dask.data.grouped.offsets import GroupedSource
 from bnp_dask.data.ingestion.formats import COLUMN_FILES, STREAMED, TEXT_TABLES, Stream, check_format, detect
 from bnp_dask.data.sources.arrays import ArraySource, check_small, open_npz, with_weights
-from bnp_dask.data.sources.arrow_files import is_arrow
+from bnp_dask.data.sources.containers.arrow_files import is_arrow
+from bnp_dask.data.sources.containers.zarr_store import InStore
 from bnp_dask.data.sources.frames import TableSource
 from bnp_dask.data.sources.named import ordered
 from bnp_dask.data.sources.npy import NpyFile, NpySource
@@ -27,7 +28,6 @@ from bnp_dask.data.sources.parquet import ParquetSource, first_schema, parquet_f
 from bnp_dask.data.sources.parquet_counts import ParquetCountsSource, counts_shape
 from bnp_dask.data.sources.zarr_counts import ZarrCountsSource, open_zarr_counts
 from bnp_dask.data.sources.zarr_rows import ZarrArray, ZarrRowsSource, open_zarr, open_zarr_rows, store_facts
-from bnp_dask.data.sources.zarr_store import InStore
 from bnp_dask.data.text.options import TEXT_FORMATS
 from bnp_dask.errors import DataError
 from bnp_dask.inputs.arrays import plain

@@ -19,6 +19,7 @@ from bnp_dask.data.grouped.recordings import recordings
 from bnp_dask.data.ingestion.formats import COLUMN_FILES, Stream, check_format, detect
 from bnp_dask.data.sources.arrays import ArraySource
 from bnp_dask.data.sources.arrow import as_table
+from bnp_dask.data.sources.containers.zarr_store import InStore, place_of_node
 from bnp_dask.data.sources.dask_collections.arrays import DaskArraySource
 from bnp_dask.data.sources.dask_collections.graphs import is_dask, is_dask_frame
 from bnp_dask.data.sources.dask_collections.open import open_collection
@@ -27,7 +28,6 @@ from bnp_dask.data.sources.frames import TableSource, is_frame, is_list_of_frame
 from bnp_dask.data.sources.named import matched, with_levels
 from bnp_dask.data.sources.parquet import first_schema, parquet_files
 from bnp_dask.data.sources.parquet_counts import counts_shape
-from bnp_dask.data.sources.zarr_store import InStore, place_of_node
 from bnp_dask.errors import DataError
 from bnp_dask.inputs.column_notation import ColumnGroup, Key, as_key
 from bnp_dask.inputs.protocols import lacking

@@ -17,8 +17,8 @@ from bnp_dask.data.base import Reader
 from bnp_dask.data.batching import PIECE_BYTES, batch_name, batch_rows, check_index, spans
 from bnp_dask.data.identity import fingerprint_of_files
 from bnp_dask.data.sources.arrow import dtype_of, is_numeric, is_vector, numbers
-from bnp_dask.data.sources.arrow_files import ArrowFile, dataset_files, is_arrow, is_saved_dataset
 from bnp_dask.data.sources.choose import arrow_columns, choose
+from bnp_dask.data.sources.containers.arrow_files import ArrowFile, dataset_files, is_arrow, is_saved_dataset
 from bnp_dask.data.sources.levels import distinct, fill_rows, holds_levels, pending, union, with_found
 from bnp_dask.errors import DataError, nearest
 from bnp_dask.inputs.arrays import to_float

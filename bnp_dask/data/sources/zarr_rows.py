@@ -27,8 +27,8 @@ from bnp_dask.data.batching import (
     spans,
 )
 from bnp_dask.data.identity import fingerprint_of_files
+from bnp_dask.data.sources.containers.zarr_store import Place
 from bnp_dask.data.sources.zarr_here import can_read_here, read_here
-from bnp_dask.data.sources.zarr_store import Place
 from bnp_dask.errors import DataError
 from bnp_dask.execute.passing import may_pass
 from bnp_dask.inputs.arrays import is_exact, require_exact
