@@ -1,1 +1,1 @@
-"""Containers of rows of other libraries: Arrow files with the verbs of Parquet, open Zarr stores with those of paths."""
+"""Rows that other libraries hold: Arrow files with the verbs of Parquet, open Zarr stores with those of paths."""
