@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from bnp_dask.analysis.sample import sample as sample
     from bnp_dask.analysis.score import completion_score as completion_score
     from bnp_dask.analysis.score import score as score
+    from bnp_dask.analysis.sequences import sequence_distances as sequence_distances
     from bnp_dask.analysis.sequences import state_durations as state_durations
     from bnp_dask.analysis.sequences import survey_sequences as survey_sequences
     from bnp_dask.analysis.sequences import transitions as transitions
@@ -113,6 +114,7 @@ if TYPE_CHECKING:
     from bnp_dask.training.growing.rollback import rollback as rollback
     from bnp_dask.training.growing.taking_in import UpdateResult as UpdateResult
     from bnp_dask.training.growing.update import update as update
+    from bnp_dask.training.mlflow_log import LogToMLflow as LogToMLflow
     from bnp_dask.training.results import History as History
     from bnp_dask.training.results import TrainResult as TrainResult
     from bnp_dask.training.results import load_draws as load_draws

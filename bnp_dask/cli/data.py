@@ -46,6 +46,12 @@ def _add_ingest(commands: argparse._SubParsersAction) -> None:
     parser.add_argument("--format", help="what the source is; default: what its name and content say")
     parser.add_argument("--batch-size", type=positive_int, metavar="N", help="atoms per batch")
     parser.add_argument(
+        "--workers",
+        type=positive_int,
+        metavar="N",
+        help="workers that the data are for: each gets at least four batches, where these have a megabyte (4)",
+    )
+    parser.add_argument(
         "--columns", metavar="A,B,...", help="columns of a table to take; of raw text: metadata to keep (all)"
     )
     parser.add_argument("--weights", metavar="COLUMN|FILE", help="how often each atom counts: a column, or a .npy file")
@@ -144,6 +150,7 @@ def _add_score(commands: argparse._SubParsersAction) -> None:
 
 def ingest_command(args: argparse.Namespace) -> None:
     """Make a store and say what was found."""
+    from bnp_dask.data.ingestion.batch_sizes import WORKERS
     from bnp_dask.data.ingestion.ingest import ingest
 
     columns = None if args.columns is None else [c.strip() for c in args.columns.split(",")]
@@ -168,6 +175,7 @@ def ingest_command(args: argparse.Namespace) -> None:
             gaps=args.gaps,
             step=args.step,
             cut=args.cut,
+            workers=WORKERS if args.workers is None else args.workers,
         )
     say(str(report))
 

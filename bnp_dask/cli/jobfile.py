@@ -115,8 +115,38 @@ class Job:
 
 
 @dataclass(frozen=True)
-class _Top:
-    """Names at the top of a job file; the values are checked one by one."""
+class Top:
+    """A run: names at the top of a job file, whose values are checked one by one.
+
+    Parameters
+    ----------
+    model
+        Allocation and observation.
+    data
+        Path or URL of the data, or settings with a path.
+    init, schedule
+        Where clusters start, and how the data are visited; left out: what suits the model.
+    moves
+        Births, merges and deletes; an empty list for none; left out: all, if the model learns K.
+    client
+        Where to compute; left out: in this process, without Dask.
+    store
+        Run directory, or URL of an object store, for checkpoints.
+    rng
+        Seed of all random numbers.
+    n_init
+        Starts, of which the best goes on after ten laps.
+    checkpoint_minutes
+        Minutes between checkpoints.
+    on_bad_batch
+        Whether to stop at batches that cannot be read, or to leave them out.
+    reproducible
+        Whether other processors are to give the same bits.
+    memory
+        Of this process for what it holds of batches, such as 256MB; the rest lies in files.
+    folder
+        Folder that paths are relative to; left out: that of the job file.
+    """
 
     model: object
     data: object
@@ -189,7 +219,7 @@ def _job_of(content: bytes, name: str, limits: Limits, folder: Path) -> Job:
 def parse_job(content: Any, folder: Path) -> Job:
     """Check a job given as a mapping; paths in it are relative to its ``folder``, or else to ``folder``."""
     top = mapping(content, "the job")
-    values = settings_of(_Top, top, "", folder)
+    values = settings_of(Top, top, "", folder)
     folder = Path(absolute(values.get("folder") or ".", folder, "folder"))
     if values.get("rng", 0) < 0:
         raise SettingError(f"rng: found {values['rng']}, needs a whole number, at least 0")

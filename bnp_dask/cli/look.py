@@ -48,6 +48,12 @@ def add(commands: argparse._SubParsersAction) -> None:
     report.add_argument(
         "--data", metavar="DATA", help="documents or sequences to show; default: those that the run was trained on"
     )
+    report.add_argument(
+        "--reference",
+        metavar="FILE",
+        help="known labels of all steps, in the order of the data: a .npy file, or a Parquet file with the columns "
+        "sequence and state; the page tells how far the states of each sequence are from them",
+    )
     add_rows(report)
     add_client_options(report)
     report.set_defaults(run=report_command)
@@ -57,7 +63,7 @@ def inspect_command(args: argparse.Namespace) -> None:
     """Print the clusters."""
     from bnp_dask.reports.run_page import LIMIT, inspect
 
-    say(inspect(args.what, _vocabulary(args), LIMIT if args.limit is None else args.limit))
+    say(str(inspect(args.what, _vocabulary(args), LIMIT if args.limit is None else args.limit)))
 
 
 def compare_command(args: argparse.Namespace) -> None:
@@ -73,7 +79,7 @@ def report_command(args: argparse.Namespace) -> None:
     from bnp_dask.reports.run_page import report
 
     with open_client(client_spec(args), args.quiet) as client, log_lines(args.quiet):
-        report(args.rundir, args.out, _vocabulary(args), data=_data(args), client=client)
+        report(args.rundir, args.out, _vocabulary(args), data=_data(args), reference=_reference(args), client=client)
     say(f"wrote {args.out}", args.quiet)
 
 
@@ -89,6 +95,18 @@ def _data(args: argparse.Namespace) -> Any:
         return spec.open()
     except BnpDaskError:  # gone or changed: the page says so
         return None
+
+
+def _reference(args: argparse.Namespace) -> Any:
+    """Known labels of steps, if they are given."""
+    if args.reference is None or not args.reference.endswith(".npy"):
+        return args.reference
+    import numpy as np
+
+    try:
+        return np.load(args.reference, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise DataError(f"cannot read the labels {args.reference}: {error}") from error
 
 
 def _add_vocabulary(parser: argparse.ArgumentParser) -> None:

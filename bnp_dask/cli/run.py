@@ -1,4 +1,4 @@
-"""``bnp-dask train`` and ``bnp-dask resume``."""
+"""``bnp-dask train``, ``bnp-dask resume`` and ``bnp-dask schema``."""
 
 from __future__ import annotations
 
@@ -69,6 +69,22 @@ def add(commands: argparse._SubParsersAction) -> None:
     resume.add_argument("--laps", type=positive_int, metavar="N", help="limit of laps, also more than before")
     add_client_options(resume)
     resume.set_defaults(run=resume_command)
+
+    schema = commands.add_parser(
+        "schema",
+        help="print the JSON schema of job files",
+        description="Print the JSON schema of job files, with which editors complete and check them: bnp-dask schema > "
+        'job.schema.json, and "# yaml-language-server: $schema=job.schema.json" as first line of a job file.',
+        allow_abbrev=False,
+    )
+    schema.set_defaults(run=schema_command)
+
+
+def schema_command(args: argparse.Namespace) -> None:
+    """Print the schema."""
+    from bnp_dask.cli.job_schema import schema_text
+
+    say(schema_text().rstrip())
 
 
 def train_command(args: argparse.Namespace) -> None:

@@ -103,7 +103,7 @@ def _is_table(path: str) -> bool:
     try:
         location = Location.of(path)
         location.require()
-        return detect(location) in ("parquet", "csv", "tsv")
+        return detect(location) in ("parquet", "arrow", "csv", "tsv")
     except (BnpDaskError, ImportError):  # told where it is opened
         return False
 

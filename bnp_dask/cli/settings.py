@@ -7,6 +7,7 @@ import os
 import types
 import typing
 from collections.abc import Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
@@ -56,16 +57,35 @@ def build(cls: type, value: Any, path: str, folder: Path) -> Any:
 
 def settings_of(cls: type, given: Mapping[str, Any], path: str, folder: Path) -> dict[str, Any]:
     """Values for the fields of a dataclass, each checked against its type."""
-    known = {f.name: f for f in dataclasses.fields(cls) if f.init}
+    known = known_settings(cls)
     for name in given:
         if name not in known:
             raise SettingError(f"{_join(path, name)}: there is no such setting{nearest(name, known)}")
-    required = [n for n, f in known.items() if f.default is f.default_factory is dataclasses.MISSING]
-    missing = [n for n in required if n not in given]
+    missing = [n for n, setting in known.items() if setting.is_required and n not in given]
     if missing:
         raise SettingError(f"{_join(path, missing[0])}: is missing, and needed")
+    return {n: _convert(v, known[n].hint, _join(path, n), folder) for n, v in given.items()}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting of a class as job files know it: its declared type, whether it must be given, and else its default."""
+
+    hint: Any
+    is_required: bool
+    default: Any = None
+
+
+def known_settings(cls: type) -> dict[str, Setting]:
+    """Settings of a dataclass by name."""
     hints = typing.get_type_hints(cls)
-    return {n: _convert(v, hints[n], _join(path, n), folder) for n, v in given.items()}
+    found = {}
+    for f in dataclasses.fields(cls):
+        if f.init:
+            is_required = f.default is f.default_factory is dataclasses.MISSING
+            default = None if f.default is dataclasses.MISSING else f.default
+            found[f.name] = Setting(hints[f.name], is_required, default)
+    return found
 
 
 def _convert(value: Any, hint: Any, path: str, folder: Path) -> Any:

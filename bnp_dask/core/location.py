@@ -19,7 +19,7 @@ from bnp_dask.inputs.paths import local_path
 from bnp_dask.inputs.settings import path_text, shown
 
 if TYPE_CHECKING:
-    from zarr.storage import FsspecStore, LocalStore
+    from zarr.storage import FsspecStore, LocalStore, StorePath
 
 T = TypeVar("T")
 
@@ -226,6 +226,12 @@ class Location:
         fs, path = self.filesystem()
         with self._named_errors("cannot be removed"):
             fs.rm(path, recursive=True)
+
+    def zarr_path(self) -> StorePath:
+        """The folder in zarr's words, to read."""
+        from zarr.storage import StorePath
+
+        return StorePath(self.zarr_store())
 
     def zarr_store(self, read_only: bool = True) -> LocalStore | FsspecStore:
         """The folder as a Zarr store; Zarr is loaded when one is asked for."""

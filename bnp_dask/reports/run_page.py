@@ -17,7 +17,8 @@ from bnp_dask.analysis.topics.documents import counts_words
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import path_text, shown, whole_number
 from bnp_dask.model import Posterior
-from bnp_dask.reports.describe import ClusterRow, check_names, cluster_rows
+from bnp_dask.reports.cluster_table import STYLE, ClusterTable, clusters_html, rest_of, title_of
+from bnp_dask.reports.describe import check_names, cluster_rows
 from bnp_dask.reports.page_file import page_target, write_page
 from bnp_dask.reports.sequences_page import sequence_sections, sequences_for
 from bnp_dask.reports.topics_page import documents_for, page_of_topics
@@ -40,15 +41,13 @@ MOVES_SHOWN = 200
 IDS_SHOWN = 12
 """Cluster ids of a proposal that it names."""
 
-RANGES = "of many numbers: least .. median .. largest"
-
 Subject = TrainResult | Posterior | str | os.PathLike[str]
 """Subjects of a report: a result, a posterior, a saved posterior, a run directory."""
 
 
 # -- text -----------------------------------------------------------------------------------------------------
-def inspect(what: Subject, vocabulary: Sequence[str] | None = None, limit: int | None = LIMIT) -> str:
-    """A table of the clusters, heaviest first, as text.
+def inspect(what: Subject, vocabulary: Sequence[str] | None = None, limit: int | None = LIMIT) -> ClusterTable:
+    """A table of the clusters, heaviest first: prints as text, and notebooks show it as a table.
 
     Parameters
     ----------
@@ -61,47 +60,14 @@ def inspect(what: Subject, vocabulary: Sequence[str] | None = None, limit: int |
 
     Returns
     -------
-    str
-        Per cluster: id, expected share of atoms, atoms, and its parameters in a few words.
+    ClusterTable
+        Per cluster: id, expected share of atoms, atoms, and its parameters in a few words; a sequence of rows with
+        ``to_pandas()``.
     """
     posterior, _ = open_subject(what)
     if limit is not None:
         whole_number("limit", limit, what="None, or a whole number of clusters")
-    rows = cluster_rows(posterior, check_names(posterior, vocabulary), limit)
-    head = ("cluster", "weight", "atoms", f"parameters ({RANGES})")
-    cells = [(str(r.id), f"{r.weight:.4f}", _count(r), r.text) for r in rows]
-    widths = [max(len(row[i]) for row in (head, *cells)) for i in range(3)]
-    lines = [""]
-    for row in (head, *cells):
-        aligned = [cell.rjust(w) for cell, w in zip(row[:3], widths, strict=True)]
-        lines.append("  ".join([*aligned, row[3]]))
-    lines.insert(2, "  ".join("-" * w for w in (*widths, len(head[3]))))
-    columns = [f"{name}: {value}" for name, value in _columns(posterior).items()]
-    rest = _rest(posterior, len(rows))
-    return "\n".join([_title(posterior), *columns, *lines, *([rest] if rest else [])])
-
-
-def _title(posterior: Posterior) -> str:
-    model = posterior.model
-    kind = "" if model.estimate == "posterior" else ", point estimates"
-    atoms = "" if posterior.summary is None else f", {posterior.summary['N'].sum():,.6g} atoms"
-    clusters = f"{posterior.n_clusters} cluster{'s' if posterior.n_clusters != 1 else ''}"
-    return f"{type(model.allocation).__name__} of {type(model.observation).__name__}{kind}: {clusters}{atoms}"
-
-
-def _rest(posterior: Posterior, shown: int) -> str:
-    if shown >= posterior.n_clusters:
-        return ""
-    share = 1.0 - np.sort(posterior.weights)[::-1][:shown].sum()
-    return f"... and {posterior.n_clusters - shown} lighter clusters with {share:.2%} of the weight"
-
-
-def _count(row: ClusterRow) -> str:
-    return "?" if row.count is None else _number(row.count)
-
-
-def _number(value: float) -> str:
-    return f"{value:,.1f}"
+    return ClusterTable.of(posterior, check_names(posterior, vocabulary), limit, _columns(posterior))
 
 
 def open_subject(what: Subject) -> tuple[Posterior, TrainResult | None]:
@@ -127,6 +93,7 @@ def report(
     vocabulary: Sequence[str] | None = None,
     *,
     data: Any = None,
+    reference: Any = None,
     client: Client | Executor | str | None = None,
 ) -> None:
     """Write an HTML page about a result: settings, clusters, and pictures; one file, nothing loaded from elsewhere.
@@ -148,31 +115,37 @@ def report(
     data
         Documents to show beside topics, or sequences to show the states of, as for :func:`bnp_dask.predict`; one pass
         is made over them.  Default: what a run directory was trained on, if it is still there.
+    reference
+        Known labels of all steps of the sequences, as for :func:`bnp_dask.sequence_distances`, in the order of the
+        data: the page has a table of the sequences with their distance from these, by a second pass.
     client
         Where that pass is computed, as in :func:`bnp_dask.predict`.
 
     Raises
     ------
     SettingError
-        matplotlib is not installed (pages about topics do without), or ``data`` for a model that has neither topics nor
-        sequences.
+        matplotlib is not installed (pages about topics do without), ``data`` for a model that has neither topics nor
+        sequences, or ``reference`` for one that has no sequences.
     StoreError
         Something else than a page lies there, or it cannot be written.
     """
     target = page_target(path_text("path", path))
     posterior, result = open_subject(what)
     names = check_names(posterior, vocabulary)
+    is_ordered = posterior.model.structure.is_ordered
+    if reference is not None and not is_ordered:
+        raise SettingError(f"reference= is for labels of sequences; {title_of(posterior)} has none")
     if counts_words(posterior.model):
         run = {} if result is None else _run_facts(result)
         documents = documents_for(what, data)
         settings = _settings(posterior)
         page = page_of_topics(posterior, result, names, documents, run, settings, client)
-    elif posterior.model.structure.is_ordered:
+    elif is_ordered:
         sequences = sequences_for(posterior, what, data)
-        page = page_html(posterior, result, names, sequence_sections(posterior, sequences, client))
+        page = page_html(posterior, result, names, sequence_sections(posterior, sequences, client, reference))
     elif data is not None:
         raise SettingError(
-            f"data= is for topic models of words and for sequences; the page of {_title(posterior)} shows clusters, "
+            f"data= is for topic models of words and for sequences; the page of {title_of(posterior)} shows clusters, "
             "not atoms"
         )
     else:
@@ -189,7 +162,7 @@ def page_html(
     """The page of :func:`report` as text; ``sections`` are headings with HTML, or figures and what they show."""
     from bnp_dask.reports import plots
 
-    parts = [f"<h1>{html.escape(_title(posterior))}</h1>"]
+    parts = [f"<h1>{html.escape(title_of(posterior))}</h1>"]
     if result is not None:
         parts += ["<h2>Run</h2>", _table_of(_run_facts(result))]
         if len(result.history):
@@ -209,11 +182,11 @@ def page_html(
         caption = "Clusters as images (id: share); for zero-mean Gaussians the four directions of largest variance"
         parts += ["<h2>Images</h2>", f"<p>{caption}</p>", _image(images.figure, caption)]
     parts += ["<h2>Settings</h2>", _table_of(_settings(posterior))]
-    return _PAGE.format(title=html.escape(_title(posterior)), body="\n".join(parts), version=html.escape(__version__))
+    return _PAGE.format(title=html.escape(title_of(posterior)), body="\n".join(parts), version=html.escape(__version__))
 
 
 def _note(posterior: Posterior) -> str:
-    rest = _rest(posterior, LIMIT)
+    rest = rest_of(posterior, LIMIT)
     return f"<p class='note'>{html.escape(rest)}</p>" if rest else ""
 
 
@@ -274,20 +247,6 @@ def _flat(value: Any, name: str) -> dict[str, str]:
 
 
 # -- pieces of HTML -------------------------------------------------------------------------------------------
-def clusters_html(rows: Sequence[ClusterRow]) -> str:
-    """The table of clusters."""
-    largest = max((row.weight for row in rows), default=1.0) or 1.0
-    lines = ["<table class='clusters'><thead><tr><th>cluster</th><th>weight</th><th></th><th>atoms</th>"]
-    lines.append(f"<th class='text'>parameters ({RANGES})</th></tr></thead><tbody>")
-    for row in rows:
-        bar = f"<div class='bar' style='width:{100 * row.weight / largest:.1f}px'></div>"
-        lines.append(
-            f"<tr><td>{row.id}</td><td>{row.weight:.4f}</td><td class='cell'>{bar}</td><td>{_count(row)}</td>"
-            f"<td class='text'>{html.escape(row.text)}</td></tr>"
-        )
-    return "\n".join([*lines, "</tbody></table>"])
-
-
 def moves_html(moves: Sequence[Mapping[str, Any]]) -> str:
     """Proposals by kind, and the latest ones one by one."""
     lines = [
@@ -322,12 +281,7 @@ def _first_few(ids: Sequence[int]) -> str:
 
 def posterior_html(posterior: Posterior) -> str:
     """A posterior for notebooks."""
-    table = clusters_html(cluster_rows(posterior, check_names(posterior, None), 12))
-    rest = _rest(posterior, 12)
-    tail = f"<p>{html.escape(rest)}</p>" if rest else ""
-    return (
-        f"<style>{_NOTEBOOK_STYLE}</style><div class='bnp'><b>{html.escape(_title(posterior))}</b>{table}{tail}</div>"
-    )
+    return ClusterTable.of(posterior, check_names(posterior, None), 12)._repr_html_()
 
 
 def result_html(result: TrainResult) -> str:
@@ -348,19 +302,6 @@ def _image(figure: Any, text: str) -> str:
     return f"<img alt='{html.escape(text)}' src='data:image/png;base64,{data}'>"
 
 
-_STYLE = """
-table { border-collapse: collapse; margin: 0.6em 0; font-size: 14px; }
-th { font-weight: 600; color: #4a5568; text-align: right; padding: 3px 12px 3px 0; vertical-align: top; }
-td { text-align: right; padding: 3px 12px 3px 0; font-variant-numeric: tabular-nums; vertical-align: top; }
-.clusters tbody tr { border-top: 1px solid #e2e8f0; }
-.facts th, .text { text-align: left; }
-.cell { width: 110px; }
-.bar { background: #2b6cb0; height: 10px; margin-top: 5px; min-width: 1px; }
-.note { color: #718096; }
-"""
-
-_NOTEBOOK_STYLE = "".join(f".bnp {line}\n" for line in _STYLE.strip().splitlines()).replace(", .text", ", .bnp .text")
-
 _PAGE = (
     """<!DOCTYPE html>
 <html lang="en">
@@ -373,7 +314,7 @@ body {{ font-family: system-ui, sans-serif; color: #1a202c; max-width: 1100px; m
 h1 {{ font-size: 24px; }} h2 {{ font-size: 18px; margin-top: 1.6em; border-bottom: 1px solid #e2e8f0; }}
 img {{ max-width: 100%; display: block; margin: 0.8em 0; }} footer {{ color: #718096; margin: 2em 0; }}
 """
-    + _STYLE.replace("{", "{{").replace("}", "}}")
+    + STYLE.replace("{", "{{").replace("}", "}}")
     + """</style>
 </head>
 <body>

@@ -6,13 +6,20 @@ import html
 import os
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from bnp_dask.analysis.matching import open_for
-from bnp_dask.analysis.sequences import SequenceSurvey, survey_sequences, transitions
+from bnp_dask.analysis.predict import predict
+from bnp_dask.analysis.sequences import SequenceSurvey, sequence_distances, survey_sequences, transitions
+from bnp_dask.analysis.sequences.distances import distances_html
+from bnp_dask.analysis.sequences.labels import is_list_of_arrays
+from bnp_dask.analysis.sequences.states import namer_of
 from bnp_dask.data.base import Source
 from bnp_dask.data.grouped.offsets import GroupedSource
 from bnp_dask.data.sources.dask_collections.frames import DaskFrameSource
-from bnp_dask.errors import BnpDaskError
+from bnp_dask.errors import BnpDaskError, SettingError
 from bnp_dask.execute.base import Executor
+from bnp_dask.inputs.arrays import plain
 from bnp_dask.model import Posterior
 from bnp_dask.reports import plots_sequences as plots_chains
 from bnp_dask.store import RunStore, holds_run
@@ -22,6 +29,9 @@ if TYPE_CHECKING:
 
 SHOWN = 6
 """Sequences on a page."""
+
+ROWS = 200
+"""Sequences in a table."""
 
 STEPS = 1500
 """Steps of a sequence on a page: more would be thinner than a pixel."""
@@ -55,11 +65,13 @@ def has_sequences(source: Source) -> bool:
 
 
 def sequence_sections(
-    posterior: Posterior, sequences: Source | str, client: Client | Executor | str | None = None
+    posterior: Posterior, sequences: Source | str, client: Client | Executor | str | None = None, reference: Any = None
 ) -> list[tuple[str, list[Any]]]:
     """Headings, and under each what to show: HTML text, or figures with a description."""
     sections: list[tuple[str, list[Any]]] = []
     if isinstance(sequences, str):
+        if reference is not None:
+            raise SettingError(f"reference= labels sequences that cannot be shown: {sequences} Pass them as data=")
         sections.append(("Sequences", [_note(sequences)]))
     else:
         survey = survey_sequences(posterior, sequences, show=SHOWN, steps=STEPS, client=client)
@@ -67,12 +79,37 @@ def sequence_sections(
         figure = plots_chains.plot_durations(survey.durations).figure
         table = durations_html(survey)
         sections.append(("How long states last", [table, (figure, "Lengths of runs of each state")]))
+        if reference is not None:
+            sections.append(("Distance from the labels", _distances(posterior, sequences, reference, client)))
     figure = plots_chains.plot_transitions(posterior).figure
     parts: list[Any] = [(figure, "Expected transition probabilities")]
     if transitions(posterior).unused.max() > 0.005:
         parts.append(_note("Rows sum to less than one: the rest is for states that were not met yet."))
     sections.append(("Transitions", parts))
     return sections
+
+
+def _distances(
+    posterior: Posterior, source: Source, reference: Any, client: Client | Executor | str | None
+) -> list[Any]:
+    """Recordings with their distance from labels that are known."""
+    namers = [namer() for i in range(source.n_batches) if (namer := namer_of(source, i)) is not None]
+    names = [_name(i, b) for ids, begin in namers for i, b in zip(ids.to_pylist(), begin.tolist(), strict=True)]
+    states = predict(posterior, source, client=client)
+    if is_list_of_arrays(reference):  # of whole sequences, which may have been cut since
+        reference = np.concatenate([plain(labels, "reference") for labels in reference])
+    found = sequence_distances(states, reference, source, names=names or None)
+    rest = f" The first {ROWS:,} of {len(found):,} sequences." if len(found) > ROWS else ""
+    note = _note(
+        "Distance: share of the steps whose state stands for another label than theirs (Hamming distance), where each "
+        f"state stands for one label, or none, in all sequences.{rest}"
+    )
+    return [distances_html(found, ROWS), note]
+
+
+def _name(id: Any, begin: int) -> str:
+    """A sequence, or a block of one."""
+    return f"{id}, from {begin:,}" if begin else str(id)
 
 
 def _note(text: str) -> str:

@@ -75,7 +75,7 @@ def test_pages_tables_and_samples_of_two_lags(tmp_path):
     assert posterior.feature_names == ("east", "north")
     table = posterior.to_xarray()["coefficients"]
     assert table["lagged"].values.tolist() == ["east (t-1)", "north (t-1)", "east (t-2)", "north (t-2)"]
-    assert "follows the 2 rows before" in bnp.inspect(posterior)
+    assert "follows the 2 rows before" in str(bnp.inspect(posterior))
     swapped = [frame[["north", "east"]] for frame in frames]
     assert_array_equal(bnp.predict(posterior, swapped), bnp.predict(posterior, frames))
     bnp.save(posterior, tmp_path / "p.zarr")

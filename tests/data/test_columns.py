@@ -115,7 +115,7 @@ def test_labels_that_are_numbers_are_names_too():
     expected = bnp.score(posterior, x)
     assert bnp.score(posterior, pd.DataFrame(x)[[1, 0]]) == expected
     assert bnp.score(posterior, people()[["age", "visits"]]) == expected  # names that say nothing about 0 and 1
-    assert "mean (" in bnp.inspect(posterior) and "column" not in bnp.inspect(posterior)
+    assert "mean (" in str(bnp.inspect(posterior)) and "column" not in str(bnp.inspect(posterior))
 
 
 def test_columns_that_were_chosen_are_found_among_others(tmp_path):

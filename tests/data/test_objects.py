@@ -1,5 +1,7 @@
 """Data as other libraries hold them: open Zarr nodes, and gensim's corpora and dictionaries."""
 
+import pickle
+
 import numpy as np
 import pytest
 import zarr
@@ -25,8 +27,61 @@ def test_open_zarr_arrays_and_groups_are_read_by_their_place(tmp_path):
     bnp.ingest(tmp_path / "x.npy", tmp_path / "store.zarr", batch_size=4)
     stored = bnp.as_source(zarr.open_group(tmp_path / "store.zarr", mode="r"), batch_size=4)
     assert stored.n_batches == 3 and stored.n_atoms == 12
-    with pytest.raises(DataError, match="Zarr node in a MemoryStore, which workers cannot open; pass its path or URL"):
-        bnp.as_source(zarr.create_array({}, data=x))
+
+
+def test_stores_are_data_and_only_those_in_memory_stay_here(tmp_path):
+    x = np.random.default_rng(0).normal(size=(12, 3))
+    memory, far = zarr.storage.MemoryStore(), zarr.storage.FsspecStore.from_url("memory://zarr-stores/x.zarr")
+    zipped = zarr.storage.ZipStore(tmp_path / "x.zip", mode="w")
+    for store in (memory, far, zipped):
+        group = zarr.create_group(store)
+        group.create_array("x", data=x, chunks=(5, 3))
+        group.create_array("weights", data=np.arange(1.0, 13.0))
+        source = bnp.as_source(store, batch_size=5)
+        assert source.n_batches == 3 and source.fingerprint() is None
+        np.testing.assert_array_equal(source.reader(2)().x, x[10:])
+        np.testing.assert_array_equal(source.reader(1)().weights, np.arange(6.0, 11.0))
+        alone = bnp.as_source(group["x"], groups=[0, 7, 12], batch_size=7)
+        assert alone.n_groups == 2 and alone.n_batches == 2
+        np.testing.assert_array_equal(bnp.as_source(zarr.storage.StorePath(store, "x")).reader(0)().x, x)
+    again = pickle.loads(pickle.dumps(bnp.as_source(far).reader(0)))
+    np.testing.assert_array_equal(again().x, x)
+    with pytest.raises(DataError, match="MemoryStore /x lies in the memory of this process"):
+        pickle.dumps(bnp.as_source(memory).reader(0))
+    model = bnp.Model(bnp.FiniteMixture(1.0), bnp.DiagGaussian())
+    settings = {"init": bnp.RandomExamples(2), "schedule": bnp.FullBatch(laps=200)}
+    result = bnp.train(model, memory, **settings)
+    np.testing.assert_array_equal(
+        result.posterior.weights, bnp.train(model, x, weights=np.arange(1.0, 13.0), **settings).posterior.weights
+    )
+
+
+def test_what_a_store_lacks_is_said():
+    store = zarr.storage.MemoryStore()
+    with pytest.raises(DataError, match="MemoryStore: no Zarr array or group"):
+        bnp.as_source(store)
+    array = zarr.create_array(store, name="x", shape=(12, 3), chunks=(5, 3), dtype="f8")
+    array[:5] = 1.0
+    with pytest.raises(DataError, match="MemoryStore /x: chunk c/1/0 .* is missing"):
+        bnp.as_source(array, batch_size=5).reader(1)()
+    with pytest.raises(DataError, match="no named columns"):
+        bnp.as_source(array, columns=["a"])
+    url = "memory://zarr-stores/words.zarr"
+    bnp.ingest([("a", "sun sea"), ("b", "sun")], url, text=bnp.Text(min_df=1), overwrite=True)
+    with pytest.raises(DataError, match="need the path or URL of their store"):
+        bnp.as_source(zarr.storage.FsspecStore.from_url(url))
+
+
+def test_a_session_of_icechunk_is_data(tmp_path):
+    icechunk = pytest.importorskip("icechunk")
+    x = np.random.default_rng(0).normal(size=(12, 3))
+    repository = icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path / "ice")))
+    session = repository.writable_session("main")
+    zarr.create_group(session.store).create_array("x", data=x, chunks=(5, 3))
+    session.commit("rows")
+    source = bnp.as_source(repository.readonly_session("main").store, batch_size=5)
+    readers = pickle.loads(pickle.dumps([source.reader(i) for i in range(3)]))
+    np.testing.assert_array_equal(np.concatenate([reader().x for reader in readers]), x)
 
 
 @pytest.mark.parametrize("named", [True, False])

@@ -106,8 +106,8 @@ def test_a_posterior_comes_back_to_the_bit_and_predicts_the_same(folder, whole, 
 def test_labelled_arrays_and_pages_show_guests(folder, whole):
     pytest.importorskip("xarray")
     assert set(whole.posterior.to_xarray()["rate"].dims) == {"cluster", "feature"}
-    assert "rates: " in bnp.inspect(whole.posterior)
-    assert "rates: " in bnp.inspect(folder / "run")
+    assert "rates: " in str(bnp.inspect(whole.posterior))
+    assert "rates: " in str(bnp.inspect(folder / "run"))
     bnp.report(folder / "run", folder / "page.html")
     page = (folder / "page.html").read_text()
     assert "NegativeBinomial" in page and "PitmanYor" in page and "unite" in page
@@ -123,7 +123,7 @@ class Undescribed(NegativeBinomial):
 def test_a_likelihood_that_does_not_describe_itself_is_shown_by_its_arrays(whole):
     own = whole.posterior.model.observation
     model = replace(whole.posterior.model, observation=Undescribed(own.r, own.a, own.b))
-    assert "log_p" in bnp.inspect(replace(whole.posterior, model=model))
+    assert "log_p" in str(bnp.inspect(replace(whole.posterior, model=model)))
 
 
 JOB = {

@@ -126,7 +126,7 @@ def test_names_of_frames_are_kept(observation):
         assert data["coefficients"].dims == ("cluster", "feature", "lagged")
         assert data["lagged"].values.tolist() == ["x (t-1)", "y (t-1)"]
         assert data["noise"].sel(feature="y", feature_2="y").shape == (3,)
-        assert "sd of noise x " in bnp.inspect(model.posterior_)
+        assert "sd of noise x " in str(bnp.inspect(model.posterior_))
 
 
 @pytest.mark.filterwarnings("ignore")

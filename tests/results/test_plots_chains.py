@@ -115,6 +115,14 @@ def test_the_page_of_a_hidden_markov_model(tmp_path):
         assert f"<h2>{heading}</h2>" in text
     assert text.count("<img") == 4
     assert ("not met yet" in text) == (transitions(posterior).unused.max() > 0.005)
+    truth = [np.repeat(["<a>", "b"], [len(part) - 9, 9]) for part in parts]
+    bnp.report(posterior, tmp_path / "page.html", data=bnp.as_source(parts, cut=20), reference=truth)
+    text = (tmp_path / "page.html").read_text()
+    found = bnp.sequence_distances(bnp.predict(posterior, bnp.as_source(parts, cut=20)), np.concatenate(truth))
+    assert "<h2>Distance from the labels</h2>" in text and text.count("<th scope='row'>0, from ") == 1
+    assert f"<th scope='row'>all</th><td>95</td><td>{found.distance:.3f}</td>" in text and "<a>" not in text
+    with pytest.raises(SettingError, match="reference= labels sequences that cannot be shown"):
+        bnp.report(posterior, tmp_path / "page.html", reference=truth)
     bnp.report(posterior, tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text()
     assert "No sequences were given to this page." in text and "<h2>Transitions</h2>" in text
@@ -122,6 +130,8 @@ def test_the_page_of_a_hidden_markov_model(tmp_path):
     other = mixture.global_step(mixture.summarize(np.arange(2), batch, np.full((batch.n_atoms, 2), 0.5)))
     with pytest.raises(SettingError, match="topic models of words and for sequences"):
         bnp.report(other, tmp_path / "page.html", data=parts)
+    with pytest.raises(SettingError, match="labels of sequences"):
+        bnp.report(other, tmp_path / "page.html", reference=truth)
 
 
 def test_autoregressions_are_described():
@@ -134,7 +144,7 @@ def test_autoregressions_are_described():
     batch = bnp.Batch(rows, groups=offsets)
     model = model.with_prior(survey_batch(batch))
     posterior = model.global_step(model.summarize(np.arange(1), batch, np.ones((len(rows), 1))))
-    found = re.search(r"eigenvalues up to (\S+); sd of noise \((\S+), (\S+)\)", bnp.inspect(posterior))
+    found = re.search(r"eigenvalues up to (\S+); sd of noise \((\S+), (\S+)\)", str(bnp.inspect(posterior)))
     np.testing.assert_allclose([float(v) for v in found.groups()], [0.9, 0.5, 2.0], rtol=0.05)
 
 

@@ -83,7 +83,7 @@ def test_a_result_shows_itself():
 @pytest.mark.parametrize("kind", sorted(OBSERVATIONS))
 def test_inspect_ranks_clusters_by_weight(kind):
     posterior = fitted(kind)
-    lines = inspect(posterior).splitlines()
+    lines = str(inspect(posterior)).splitlines()
     assert "3 clusters, 60 atoms" in lines[0]
     rows = [line.split(None, 3) for line in lines[4:]]
     order = np.argsort(-posterior.weights)
@@ -93,13 +93,13 @@ def test_inspect_ranks_clusters_by_weight(kind):
 
 
 def test_inspect_names_words_and_says_what_it_leaves_out():
-    text = inspect(fitted("multinomial"), ["ape", "bee", "cat", "dog"], limit=1)
+    text = str(inspect(fitted("multinomial"), ["ape", "bee", "cat", "dog"], limit=1))
     assert "lighter clusters with" in text
     assert {"ape", "bee", "cat", "dog"} & set(re.findall(r"[a-z]+", text))
     with pytest.raises(DataError, match="3 names.*4"):
         inspect(fitted("multinomial"), ["a", "b", "c"])
-    assert "[0:2] mean" in inspect(fitted("product"))
-    assert "c " in inspect(fitted("product"), list("abcd"))
+    assert "[0:2] mean" in str(inspect(fitted("product")))
+    assert "c " in str(inspect(fitted("product"), list("abcd")))
     with pytest.raises(SettingError, match="what=3: needs a posterior"):
         inspect(3)
 
@@ -119,13 +119,13 @@ def test_inspect_names_words_and_says_what_it_leaves_out():
 )
 def test_tables_and_pages_speak_of_columns(kind, words, tmp_path):
     posterior = replace(fitted(kind), columns=Columns.of(["age", "visits", "height, cm", "weight"]))
-    for text in (inspect(posterior), posterior._repr_html_()):
+    for text in (str(inspect(posterior)), posterior._repr_html_()):
         assert re.search(words, text)
         assert "column 0" not in text and "word 0" not in text and "[0:2]" not in text
     report(posterior, tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     assert re.search(words, page) and "age, visits, height, cm, weight" in page
-    assert "alpha" in inspect(posterior, ["alpha", "beta", "gamma", "delta"])
+    assert "alpha" in str(inspect(posterior, ["alpha", "beta", "gamma", "delta"]))
 
 
 def test_the_ends_of_many_columns_are_named():
@@ -137,7 +137,7 @@ def test_the_ends_of_many_columns_are_named():
 
 def test_inspect_reads_saved_models(tmp_path):
     save(fitted("diag"), tmp_path / "m.zarr")
-    assert inspect(tmp_path / "m.zarr") == inspect(fitted("diag"))
+    assert str(inspect(tmp_path / "m.zarr")) == str(inspect(fitted("diag")))
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "zero_mean", "diag", "fixed"])
@@ -282,3 +282,16 @@ def test_of_many_clusters_the_first_are_named():
     page = moves_html([{**move, "targets": list(range(100, 130))}])
     assert "100, 101, 102" in page and "111, ... (18 more)" in page and "112" not in page
     assert "<td class='text'>7, 8</td>" in moves_html([{**move, "targets": [7, 8]}])
+
+
+def test_inspect_is_a_table_that_notebooks_show():
+    posterior = replace(fitted("gaussian"), columns=Columns.of(["<b>age", "a & b", "c", "d"]))
+    table = inspect(posterior, limit=2)
+    page = table._repr_html_()
+    Page().check(page)
+    assert "<b>age" not in page and "&lt;b&gt;age" in page and "a &amp; b" in page
+    assert page.count("<th scope='col'") == 4 and page.count("<th scope='row'>") == 2 and "<caption" in page
+    assert "lighter clusters with" in page and "lighter clusters with" in str(table)
+    assert len(table) == 2 and [row.id for row in table] == table.to_pandas().index.tolist()
+    assert table[0].weight >= table[1].weight == table.to_pandas()["weight"].iloc[1]
+    assert len(inspect(posterior, limit=0).to_pandas()) == 0

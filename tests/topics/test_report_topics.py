@@ -122,7 +122,7 @@ def test_the_list_for_the_prompt(fitted):
     nasty = topic_list(posterior, 3, words=[f"<b>{v}" for v in range(V)])
     assert "<b>" not in nasty._repr_html_()
     assert str(topic_list(posterior.light(), 3)).splitlines()[2].split()[2] == "?"
-    assert "w" in inspect(posterior).splitlines()[-1]
+    assert "w" in str(inspect(posterior)).splitlines()[-1]
 
 
 def test_hellinger(fitted):

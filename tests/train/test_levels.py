@@ -43,7 +43,7 @@ def test_labels_do_not_depend_on_the_order_of_rows_columns_or_levels(result, tmp
     loaded = bnp.load(tmp_path / "p.zarr")
     assert loaded.columns == posterior.columns and loaded.model.observation == posterior.model.observation
     assert_array_equal(labels, bnp.predict(loaded, people()))
-    text = bnp.inspect(loaded)
+    text = str(bnp.inspect(loaded))
     assert "colour: " in str(text) and "green 0." in str(text)
 
 

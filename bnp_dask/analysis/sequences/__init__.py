@@ -1,5 +1,6 @@
 """Reading hidden Markov models: states of steps, how long they last, and which follow which."""
 
+from bnp_dask.analysis.sequences.distances import SequenceDistance, SequenceDistances, sequence_distances
 from bnp_dask.analysis.sequences.durations import Durations, RunCounter, RunCounts, state_durations
 from bnp_dask.analysis.sequences.labels import split_sequences, without_missing
 from bnp_dask.analysis.sequences.states import state_path
@@ -10,9 +11,12 @@ __all__ = [
     "Durations",
     "RunCounter",
     "RunCounts",
+    "SequenceDistance",
+    "SequenceDistances",
     "SequenceSurvey",
     "ShownSequence",
     "Transitions",
+    "sequence_distances",
     "split_sequences",
     "state_durations",
     "state_path",

@@ -17,7 +17,7 @@ from bnp_dask.core.location import Location
 from bnp_dask.data.base import Reader, Source, columns_of
 from bnp_dask.data.batching import Span, batch_rows, memory_bytes
 from bnp_dask.data.grouped.steps import INT, BatchNames, Names, Steps, blocks_of, differ, shown, times_of
-from bnp_dask.data.identity import fingerprint_of, fingerprint_of_files
+from bnp_dask.data.identity import fingerprint_of
 from bnp_dask.data.sources.zarr_rows import ZarrArray
 from bnp_dask.errors import DataError
 from bnp_dask.inputs.arrays import plain
@@ -309,7 +309,7 @@ class GroupedSource:
         return self.names.part(self.group_spans[index])
 
     def fingerprint(self) -> Any:
-        own = fingerprint_of_files([self.offsets.location]) if isinstance(self.offsets, ZarrArray) else None
+        own = self.offsets.fingerprint() if isinstance(self.offsets, ZarrArray) else None
         return [fingerprint_of(self.atoms), own]
 
     def describe(self) -> dict[str, Any]:

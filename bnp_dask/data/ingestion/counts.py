@@ -37,7 +37,7 @@ def write_counts(plan: Plan, pieces: Iterator[tuple[Piece, float]], sample: spar
             sums.add(x)
         if whole and x.nnz and x.data.max() > np.iinfo(np.uint32).max:
             raise DataError(f"{name}: a count of {x.data.max():.0f}, more than 2**32 - 1")
-        writer.add(x, weights)
+        writer.add(x, weights, fraction)
         plan.tell(fraction, writer.n_atoms)
     notes: list[str] = []
     facts: dict[str, Any] = {"vocabulary": False}
@@ -57,7 +57,7 @@ def write_counts(plan: Plan, pieces: Iterator[tuple[Piece, float]], sample: spar
 
 def _counts_writer(plan: Plan, kind: np.dtype) -> CountsWriter:
     entries = _UNBATCHED if plan.batch_size is not None else max(1, plan.batch_bytes // ENTRY_BYTES)
-    return CountsWriter(plan.building, kind, entries, plan.batch_size)
+    return CountsWriter(plan.building, kind, entries, plan.batch_size, plan.sizes)
 
 
 def _counts_report(
@@ -68,6 +68,7 @@ def _counts_report(
         plan.given.location.name, plan.target.name, plan.given.format, "counts", writer.n_atoms, writer.n_words,
         writer.n_batches, loaded, stored_bytes(plan.building), str(writer.count_dtype), writer.n_entries, writer.total,
         writer.n_empty, tuple(notes), text,
+        sizing=plan.sizing(writer.n_batches),
     )  # fmt: skip
 
 

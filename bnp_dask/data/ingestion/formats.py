@@ -21,6 +21,7 @@ from bnp_dask.core.columns import Columns
 from bnp_dask.core.location import Location
 from bnp_dask.data.ingestion import tables
 from bnp_dask.data.ingestion.patches import Patches, PatchStream, images_in, is_image
+from bnp_dask.data.sources.containers.arrow_files import ARROW_SUFFIXES, is_saved_dataset
 from bnp_dask.data.sources.parquet import SUFFIXES
 from bnp_dask.data.text import tokenizer as text
 from bnp_dask.data.text.files import TAR_ENDINGS, is_zip, zip_members
@@ -30,7 +31,7 @@ from bnp_dask.errors import DataError, SettingError, nearest
 from bnp_dask.inputs.settings import shown
 
 Format = Literal[
-    "zarr", "parquet", "npy", "npz", "csv", "tsv", "idx", "images", "docword", "ldac", "svmlight", "svmlight0",
+    "zarr", "parquet", "arrow", "npy", "npz", "csv", "tsv", "idx", "images", "docword", "ldac", "svmlight", "svmlight0",
     "text", "text-folder", "text-archive", "lines", "jsonl", "csv-text", "tsv-text", "parquet-text",
 ]  # fmt: skip
 FORMATS: tuple[str, ...] = get_args(Format)
@@ -40,6 +41,9 @@ STREAMED = ("csv", "tsv", "idx", "images", "docword", "ldac", "svmlight", "svmli
 
 TEXT_TABLES: Mapping[str, str] = MappingProxyType({"csv": ",", "tsv": "\t"})
 """Streamed formats of tables, and what separates their columns."""
+
+COLUMN_FILES = ("parquet", "arrow")
+"""Formats of tables that are read column by column, from any row on."""
 
 COUNTS = ("docword", "ldac", "svmlight", "svmlight0")
 """Streamed formats of sparse counts."""
@@ -57,6 +61,7 @@ _ENDINGS = {
     ".libsvm": "svmlight",
     ".idx": "idx",
     **dict.fromkeys(SUFFIXES, "parquet"),
+    **dict.fromkeys(ARROW_SUFFIXES, "arrow"),
 }
 _PROSE = (".txt", ".text", ".md", ".rst", ".html", ".txt.gz")
 """Files whose presence makes a folder one of text."""
@@ -82,6 +87,8 @@ def detect(location: Location) -> str:
         names = location.names()
         if {"zarr.json", ".zarray", ".zgroup"} & set(names):
             return "zarr"
+        if is_saved_dataset(location):
+            return "arrow"
         if location.files(SUFFIXES):
             return "parquet"
         if location.basename.endswith(".zarr"):
@@ -129,12 +136,12 @@ def detect_text(location: Location, text: Text) -> str:
     for packed in _PACKED[:-1]:
         base = base.removesuffix(packed)
     if location.is_dir():
-        if text.glob is None and location.files(SUFFIXES):
+        if text.glob is None and (is_saved_dataset(location) or location.files(SUFFIXES)):
             return "parquet-text"
         return "jsonl" if text.glob is None and location.files(JSONL) else "text-folder"
     if base.endswith((".csv", ".tsv")):
         return f"{base[-3:]}-text"
-    if base.endswith(SUFFIXES):
+    if base.endswith((*SUFFIXES, *ARROW_SUFFIXES)):
         return "parquet-text"
     if base.endswith((".jsonl", ".ndjson")):
         return "jsonl"

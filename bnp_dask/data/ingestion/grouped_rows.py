@@ -19,7 +19,7 @@ from bnp_dask.data.batching import PIECE_BYTES
 from bnp_dask.data.grouped.ids import parquet_pieces
 from bnp_dask.data.grouped.offsets import require_all
 from bnp_dask.data.grouped.steps import INT, Steps, times_of
-from bnp_dask.data.ingestion.formats import open_packed
+from bnp_dask.data.ingestion.formats import COLUMN_FILES, open_packed
 from bnp_dask.data.sources.arrow import as_arrow, is_numeric, numbers
 from bnp_dask.data.sources.choose import arrow_columns, choose
 from bnp_dask.data.sources.levels import fill_rows
@@ -78,17 +78,17 @@ class GroupedTable:
         cutting: Cutting = WHOLE,
     ) -> GroupedTable:
         """One pass over ids and order: holds 4 bytes a row for the ids, and 8 for the order."""
-        if kind not in ("parquet", "csv", "tsv"):
+        if kind not in (*COLUMN_FILES, "csv", "tsv"):
             raise DataError(
                 f"{location.name}: group_column={group!r} needs named columns, which format {kind} does not have; "
-                "columns of groups are read from Parquet and CSV"
+                "columns of groups are read from Parquet, Arrow and CSV"
             )
         keys = [group] if order is None else [group, order]
         schema = _schema(location, kind)
         roles = Roles(weights, group, order, cutting)
         chosen, _ = choose(arrow_columns(schema), columns, roles, location.name)
         numeric = [*chosen.names, *([weights] if weights else [])]
-        text = {} if kind == "parquet" else _text_types(schema, numeric, group)
+        text = {} if kind in COLUMN_FILES else _text_types(schema, numeric, group)
         codes, times = [], []
         before = 0
         for piece in _pieces(location, kind, keys, text):
@@ -103,7 +103,7 @@ class GroupedTable:
         if before == 0:
             raise DataError(f"{location.name} has no rows")
         found, ids = _codes(codes)
-        dtype = common_dtype(schema, chosen) if kind == "parquet" else np.dtype(np.float64)
+        dtype = common_dtype(schema, chosen) if kind in COLUMN_FILES else np.dtype(np.float64)
         offsets = np.concatenate([[0], np.cumsum(np.bincount(found))]).astype(INT)
         breaks = None
         if order is None:
@@ -118,7 +118,7 @@ class GroupedTable:
             place = np.empty(len(rank), INT)
             place[rank] = np.arange(len(rank))
         used = [*chosen.names, *([weights] if weights else [])]
-        whole = tuple(c for c in used if kind != "parquet" and pa.types.is_integer(schema.field(c).type))
+        whole = tuple(c for c in used if kind not in COLUMN_FILES and pa.types.is_integer(schema.field(c).type))
         return GroupedTable(location, kind, chosen, dtype, offsets, place, text, ids, breaks, whole)
 
     @property
@@ -216,7 +216,7 @@ def grouped_table(
 
 
 def _schema(location: Location, kind: str) -> pa.Schema:
-    if kind == "parquet":
+    if kind in COLUMN_FILES:
         with open_file(parquet_files(location)[0]) as file:
             return file.schema_arrow
     try:
@@ -240,7 +240,7 @@ def _pieces(
     location: Location, kind: str, columns: Sequence[str], types: dict[str, pa.DataType], rows: int = 2**18
 ) -> Iterator[pa.RecordBatch]:
     """Some columns of the table, piece by piece."""
-    if kind == "parquet":
+    if kind in COLUMN_FILES:
         yield from parquet_pieces(location, columns, rows)
         return
     converting = pyarrow.csv.ConvertOptions(column_types=types, include_columns=list(columns), strings_can_be_null=True)

@@ -15,6 +15,7 @@ from numpy.typing import DTypeLike
 from bnp_dask.core.columns import Cutting
 from bnp_dask.core.location import Location
 from bnp_dask.data.batching import BATCH_BYTES, batch_rows, check_dtype, check_names, parsed
+from bnp_dask.data.ingestion.batch_sizes import WORKERS
 from bnp_dask.data.ingestion.counts import write_counts, write_text
 from bnp_dask.data.ingestion.formats import Piece, check_format, detect, detect_text, format_of_text
 from bnp_dask.data.ingestion.grouped_rows import grouped_table
@@ -52,6 +53,7 @@ def ingest(
     gaps: Literal["refuse", "cut", "ignore"] | None = None,
     step: float | None = None,
     cut: int | None = None,
+    workers: int = WORKERS,
 ) -> IngestReport:
     """Turn a file into a batched Zarr store; holds one batch at a time.
 
@@ -99,6 +101,10 @@ def ingest(
     gaps, step, cut
         As in :func:`as_source`: what gaps in the order column do, how long a step is, and the most rows of a block
         into which long sequences may be cut.
+    workers
+        How many workers the data are for.  Batches are smaller than ``batch_bytes`` where each worker would get fewer
+        than four, down to about a megabyte in memory: a smaller one takes longer to visit than to compute.  Of
+        packed counts the size is a guess from the share that was read.  Without meaning where ``batch_size`` is given.
 
     Raises
     ------
@@ -108,7 +114,7 @@ def ingest(
         The store cannot be written, as the disk is full; nothing is left of it.
     """
     columns = check_names(columns, {"group_column": group_column, "order_column": order_column})
-    check_ingest(batch_size, batch_bytes, project, patches, text, progress)
+    check_ingest(batch_size, batch_bytes, project, patches, text, progress, workers)
     project = int(project) if is_whole(project) else project
     target = Location.of(out, storage_options, "out")
     corpus: Corpus | None = None
@@ -130,7 +136,7 @@ def ingest(
     cutting = Cutting.of(cut, gaps, step, order_column)
     table = grouped_table(location, kind, group_column, order_column, columns, weights, cutting)
     given = Input(location, kind, columns, weights, patches or Patches(), table=table)
-    plan = Plan(given, building, target, batch_size, batch_bytes, vocabulary, project, dtype, progress, cut)
+    plan = Plan(given, building, target, batch_size, batch_bytes, vocabulary, project, dtype, progress, cut, workers)
     if overwrite and not target.is_local and target.exists():
         target.remove()
     try:
@@ -172,12 +178,12 @@ def _write_rows(plan: Plan, pieces: Iterator[tuple[Piece, float]], sample: np.nd
     kind = check_dtype(kind, f"dtype={plan.dtype!r}")
     d = sample.shape[1] if projection is None else projection.n_components
     rows = batch_rows(d, plan.batch_size, plan.batch_bytes)
-    cut = plan.given.cut(d, rows, plan.cut)
-    writer = RowsWriter(plan.building, d, kind, rows, cut)
+    cut = plan.given.cut(d, rows, plan.cut, plan.sizes)
+    writer = RowsWriter(plan.building, d, kind, rows, cut, plan.sizes)
     begin = 0.5 if isinstance(plan.project, int) else 0.0
     for (x, weights), fraction in pieces:
         done = projection.apply(x, name) if projection is not None else x
-        writer.add(_convert(done, kind, name, writer.n_atoms), weights)
+        writer.add(_convert(done, kind, name, writer.n_atoms), weights, fraction)
         plan.tell(begin + (1 - begin) * fraction, writer.n_atoms)
     facts: dict[str, Any] = {}
     if plan.given.named and projection is None:
@@ -200,6 +206,7 @@ def _write_rows(plan: Plan, pieces: Iterator[tuple[Piece, float]], sample: np.nd
     return IngestReport(
         name, plan.target.name, plan.given.format, "rows", writer.n_atoms, d, writer.n_batches, loaded,
         stored_bytes(plan.building), str(kind), notes=tuple(notes),
+        sizing=plan.sizing(writer.n_batches, cut is not None),
         n_groups=None if cut is None else len(cut.offsets) - 1,
         n_cuts=0 if cut is None else cut.n_cuts,
     )  # fmt: skip

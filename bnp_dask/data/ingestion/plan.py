@@ -8,12 +8,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from bnp_dask.core.columns import Columns
 from bnp_dask.core.location import Location
 from bnp_dask.data.base import columns_of
 from bnp_dask.data.batching import PIECE_BYTES, batch_rows, parsed
-from bnp_dask.data.grouped.offsets import Cut, GroupedSource
+from bnp_dask.data.grouped.offsets import Cut, GroupedSource, blocks_of
 from bnp_dask.data.grouped.steps import whole_groups
+from bnp_dask.data.ingestion.batch_sizes import WORKERS, BatchSizes
 from bnp_dask.data.ingestion.formats import STREAMED, Piece, Stream
 from bnp_dask.data.ingestion.grouped_rows import GroupedTable
 from bnp_dask.data.ingestion.patches import Patches
@@ -40,15 +43,17 @@ class Input:
     table: GroupedTable | None = None
     named: list[Columns] = field(default_factory=list)
 
-    def cut(self, n_features: int, rows: int, cut: int | None) -> Cut | None:
+    def cut(self, n_features: int, rows: int, cut: int | None, sizes: BatchSizes | None) -> Cut | None:
         """Groups of the rows, cut as was asked: of a column, or of a store that has them; else None."""
         name = self.location.name
         if self.table is not None:
             found = self.table
+            rows = _rows_of_groups(blocks_of(found.offsets, found.breaks, cut)[0], n_features, rows, sizes)
             return Cut.within(found.offsets, n_features, rows, name, cut, found.breaks, found.ids)
         source = open_path(self.location, None, None, None, self.format) if self.format == "zarr" else None
         if isinstance(source, GroupedSource):
             whole, breaks = whole_groups(source.all_offsets(), source.names.all_blocks())
+            rows = _rows_of_groups(blocks_of(whole, breaks, cut)[0], n_features, rows, sizes)
             return Cut.within(whole, n_features, rows, name, cut, breaks, source.names.ids)
         if cut is not None:
             raise SettingError(
@@ -89,6 +94,14 @@ class Input:
         self.named[:] = [] if columns is None else [columns]
 
 
+def _rows_of_groups(offsets: np.ndarray, n_features: int, rows: int, sizes: BatchSizes | None) -> int:
+    """Rows of a batch of groups: fewer than ``rows`` where batches would be few, at least those of the largest."""
+    if sizes is None:
+        return rows
+    longest = int(np.diff(offsets).max(initial=1))
+    return min(rows, max(longest, sizes.of(8 * n_features * int(offsets[-1])) // (8 * n_features)))
+
+
 @contextlib.contextmanager
 def named_errors(location: Location, target: Location) -> Iterator[None]:
     """Name the source in errors of parsers, and both ends in those of the operating system."""
@@ -114,6 +127,16 @@ class Plan:
     dtype: str | None
     progress: Progress | None
     cut: int | None = None
+    workers: int = WORKERS
+
+    @property
+    def sizes(self) -> BatchSizes | None:
+        """How batches are cut; None where the size of each was said."""
+        return None if self.batch_size is not None else BatchSizes(self.batch_bytes, self.workers)
+
+    def sizing(self, n_batches: int, grouped: bool = False) -> str:
+        """A line about the batches, where their size was left to ``ingest``."""
+        return "" if self.sizes is None else self.sizes.line(n_batches, grouped)
 
     def tell(self, fraction: float, n_atoms: int) -> None:
         """Call the user's function, where there is one; SettingError for what that raises."""

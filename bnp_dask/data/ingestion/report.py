@@ -37,6 +37,8 @@ class IngestReport:
         Rows only: groups that they came in, blocks of one that was cut counted each; None for rows without.
     n_cuts
         How often groups were cut.
+    sizing
+        For how many workers batches were cut, and whether each gets four; empty where their size was given.
     """
 
     source: str
@@ -56,6 +58,7 @@ class IngestReport:
     text: TextReport | None = None
     n_groups: int | None = None
     n_cuts: int = 0
+    sizing: str = ""
 
     def __str__(self) -> str:
         what = "documents" if self.kind == "counts" else "atoms"
@@ -65,6 +68,8 @@ class IngestReport:
             f"  {self.n_atoms:,} {what}, {self.n_features:,} {width}, {self.n_batches:,} batches, "
             f"{self.nbytes / 2**20:,.1f} MB in memory, {self.stored_bytes / 2**20:,.1f} MB stored as {self.dtype}",
         ]
+        if self.sizing:
+            lines.append(f"  {self.sizing}")
         if self.kind == "counts":
             lines.append(f"  {self.n_entries:,} entries, {self.n_tokens:,.0f} tokens, {self.n_empty:,} empty documents")
         if self.n_groups is not None:

@@ -13,8 +13,11 @@ from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs.settings import flag, shown, whole_number
 
 
-def check_ingest(batch_size: Any, batch_bytes: Any, project: Any, patches: Any, text: Any, progress: Any) -> None:
+def check_ingest(
+    batch_size: Any, batch_bytes: Any, project: Any, patches: Any, text: Any, progress: Any, workers: Any
+) -> None:
     """SettingError for settings that say nothing."""
+    whole_number("workers", workers, 1, what="a number of workers")
     if batch_size is not None:
         check_batch_size(batch_size)
     whole_number("batch_bytes", batch_bytes, 1, what="a whole number of bytes")

@@ -16,9 +16,10 @@ from scipy import sparse
 from zarr.codecs import BloscCodec, Crc32cCodec
 
 from bnp_dask.core.location import Location
-from bnp_dask.data.batching import PIECE_BYTES
+from bnp_dask.data.batching import ENTRY_BYTES, PIECE_BYTES
 from bnp_dask.data.grouped.offsets import Cut, check_offsets
 from bnp_dask.data.grouped.steps import IDS_PLACE
+from bnp_dask.data.ingestion.batch_sizes import BatchSizes
 from bnp_dask.data.sources.zarr_rows import ATTRIBUTE, FORMAT_VERSION
 from bnp_dask.errors import DataError
 
@@ -69,9 +70,11 @@ class RowsWriter:
     n_features, dtype
         Columns, and how they are stored.
     batch_rows
-        Atoms per batch.
+        Atoms per batch, at most where there are ``sizes``.
     cut
         Groups of rows, and where batches start; then these are the batches.
+    sizes
+        Makes batches smaller where there would be few; None leaves them as they are.
     """
 
     location: Location
@@ -79,15 +82,19 @@ class RowsWriter:
     dtype: np.dtype
     batch_rows: int
     cut: Cut | None = None
+    sizes: BatchSizes | None = None
     n_atoms: int = 0
     n_batches: int = 0
+    _share: float = 0.0
+    _is_all: bool = False
     _held: list[np.ndarray] = field(default_factory=list)
     _held_rows: int = 0
     _weights: list[np.ndarray] = field(default_factory=list)
     _array: zarr.Array | None = None
 
-    def add(self, x: np.ndarray, weights: np.ndarray | None = None) -> None:
-        """More rows ``(n, D)``; weights ``(n,)`` for all of them or for none."""
+    def add(self, x: np.ndarray, weights: np.ndarray | None = None, share: float = 1.0) -> None:
+        """More rows ``(n, D)``; weights ``(n,)`` for all of them or for none; ``share`` of the data up to here."""
+        self._share = share
         if x.shape[1] != self.n_features:
             raise DataError(f"rows {self.n_atoms} and after have {x.shape[1]} columns, those before {self.n_features}")
         if weights is not None:
@@ -109,11 +116,17 @@ class RowsWriter:
 
     def close(self, facts: Mapping[str, Any], source: str) -> None:
         """Write what is left, then the group."""
+        if self._array is None and self.cut is None:  # less than a batch
+            self._is_all, self.batch_rows = True, self._fewer(self._held_rows)
         if self._held_rows:
             self._flush()
         if self._array is None:
             raise DataError(f"{source} has no rows")
         self._array.resize((self.n_atoms, self.n_features))
+        if self.cut is None:
+            if not self._is_all:
+                self.batch_rows = self._whole_chunks(self._array.chunks[0])
+            self.n_batches = -(-self.n_atoms // self.batch_rows)
         if self._weights:
             write_vector(self.location.child("weights"), np.concatenate(self._weights))
         sizes = {"n_atoms": self.n_atoms, "n_features": self.n_features, "batch_rows": self.batch_rows}
@@ -129,12 +142,34 @@ class RowsWriter:
             _write_ids(self.location, self.cut.names.ids)
         finish(self.location, {"kind": "rows", **sizes, **facts}, source)
 
+    def _fewer(self, n_atoms: int) -> int:
+        """Atoms per batch of so many in all."""
+        if self.sizes is None:
+            return self.batch_rows
+        row = 8 * self.n_features
+        rows = max(1, self.sizes.of(row * n_atoms) // row)
+        # where one batch is enough, the store says what it always said
+        return self.batch_rows if rows >= min(n_atoms, self.batch_rows) else -(-n_atoms // -(-n_atoms // rows))
+
+    def _whole_chunks(self, chunk: int) -> int:
+        """Atoms per batch, now that all are written: whole chunks, where batches become smaller."""
+        rows = self._fewer(self.n_atoms)
+        return rows if rows == self.batch_rows else max(chunk, rows // chunk * chunk)
+
+    def _chunk(self, n_rows: int) -> int:
+        """Rows of a chunk, from those held and the share of the data that was read."""
+        # several chunks in a batch: a reader then holds the batch and one decoded chunk, not two batches
+        rows = min(n_rows, self.batch_rows)
+        pieces = max(1, round(rows * self.n_features * self.dtype.itemsize / PIECE_BYTES))
+        if self.sizes is not None and self.cut is None and not self._is_all:
+            in_all = 8 * self.n_features * n_rows / max(self._share, 1e-9)
+            pieces = pieces if self.sizes.is_long(in_all) else max(pieces, -(-self.sizes.most // self.sizes.finest))
+        return -(-rows // pieces)
+
     def _flush(self) -> None:
         x = self._held[0] if len(self._held) == 1 else np.concatenate(self._held)
         if self._array is None:
-            # several chunks in a batch: a reader then holds the batch and one decoded chunk, not two batches
-            pieces = max(1, round(x.shape[0] * self.n_features * self.dtype.itemsize / PIECE_BYTES))
-            rows = -(-x.shape[0] // pieces)
+            rows = self._chunk(len(x))
             shape = x.shape
             self._array = create_array(self.location.child("x"), shape, (rows, self.n_features), self.dtype)
         stop = self.n_atoms + len(x)
@@ -172,16 +207,23 @@ class CountsWriter:
         How counts are stored.
     batch_entries, batch_docs
         A batch is full at so many entries (documents without words count as one), or documents.
+    sizes
+        Makes batches smaller where there would be few; None leaves them as they are.
     """
 
     location: Location
     count_dtype: np.dtype
     batch_entries: int
     batch_docs: int | None = None
+    sizes: BatchSizes | None = None
     n_words: int = 0
     n_entries: int = 0
     n_empty: int = 0
     total: float = 0.0
+    _total: float | None = None
+    _written: int = 0
+    _waiting: list[sparse.csr_array] = field(default_factory=list)
+    _waiting_cost: int = 0
     _held: list[sparse.csr_array] = field(default_factory=list)
     _held_docs: int = 0
     _held_cost: int = 0
@@ -194,26 +236,50 @@ class CountsWriter:
     @property
     def n_atoms(self) -> int:
         """Documents so far, held ones included."""
-        return self._batch_doc[-1] + self._held_docs
+        return self._batch_doc[-1] + self._held_docs + sum(x.shape[0] for x in self._waiting)
 
     @property
     def n_batches(self) -> int:
         """Batches written."""
         return len(self._batch_doc) - 1
 
-    def add(self, x: sparse.csr_array, weights: np.ndarray | None = None) -> None:
-        """More documents ``(n, V)``; V may grow from call to call."""
+    def add(self, x: sparse.csr_array, weights: np.ndarray | None = None, share: float = 1.0) -> None:
+        """More documents ``(n, V)``; V may grow from call to call; ``share`` of the data up to here."""
         self.n_words = max(self.n_words, x.shape[1])
         self.n_empty += int((np.diff(x.indptr) == 0).sum())
         self.total += float(x.data.sum())
         self.n_entries += x.nnz
         if weights is not None:
             self._weights.append(weights)
+        if self.sizes is None:
+            self._cut(x)
+            return
+        self._waiting.append(x)
+        self._waiting_cost += int(np.maximum(np.diff(x.indptr), 1).sum())
+        if self._total is not None or ENTRY_BYTES * self._waiting_cost >= self.sizes.most:
+            self._cut_waiting(share)
+
+    def _cut_waiting(self, share: float) -> None:
+        """Cut documents that wait, now that it can be said how many there will be."""
+        so_far = self._written + self._held_cost + self._waiting_cost
+        self._total = ENTRY_BYTES * so_far / max(share, 1e-9)
+        waiting, self._waiting, self._waiting_cost = self._waiting, [], 0
+        for x in waiting:
+            self._cut(x)
+
+    def _full(self) -> int:
+        """Entries of a batch that is full."""
+        if self.sizes is None or self._total is None:
+            return self.batch_entries
+        return max(1, self.sizes.next(ENTRY_BYTES * self._written, self._total, self.n_batches) // ENTRY_BYTES)
+
+    def _cut(self, x: sparse.csr_array) -> None:
+        """Put documents into batches, and write those that are full."""
         start, n = 0, x.shape[0]
         cost = np.cumsum(np.maximum(np.diff(x.indptr), 1))
         while start < n:
             before = int(cost[start - 1]) if start else 0
-            room = self.batch_entries - self._held_cost + before
+            room = self._full() - self._held_cost + before
             stop = int(np.searchsorted(cost, room, side="right"))
             if self.batch_docs is not None:
                 stop = min(start + self.batch_docs - self._held_docs, n)
@@ -230,6 +296,8 @@ class CountsWriter:
 
     def close(self, facts: Mapping[str, Any], source: str) -> None:
         """Write what is left, then the tables, then the group."""
+        if self._waiting:
+            self._cut_waiting(1.0)
         if self._held_docs:
             self._flush()
         if self._arrays is None:
@@ -248,7 +316,7 @@ class CountsWriter:
         words = np.concatenate([x.indices for x in self._held])
         counts = np.concatenate([x.data for x in self._held])
         if self._arrays is None:
-            chunk = min(ENTRY_CHUNK, self.batch_entries if self.batch_docs is None else ENTRY_CHUNK)
+            chunk = min(ENTRY_CHUNK, self._full() if self.batch_docs is None else ENTRY_CHUNK)
             chunk = max(1, min(chunk, 2 * max(len(words), 1024)))
             word = create_array(self.location.child("word"), (chunk,), (chunk,), np.int32)
             count = create_array(self.location.child("count"), (chunk,), (chunk,), self.count_dtype)
@@ -267,4 +335,5 @@ class CountsWriter:
         self._lengths.append(lengths)
         self._batch_doc.append(self._batch_doc[-1] + len(lengths))
         self._batch_entry.append(stop)
+        self._written += self._held_cost
         self._held, self._held_docs, self._held_cost = [], 0, 0

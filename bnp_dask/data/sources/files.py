@@ -17,8 +17,10 @@ from bnp_dask.data.base import Source
 from bnp_dask.data.batching import parsed
 from bnp_dask.data.grouped.ids import Keys, csv_table, grouped, open_parquet_groups, stored_groups, table_groups
 from bnp_dask.data.grouped.offsets import GroupedSource
-from bnp_dask.data.ingestion.formats import STREAMED, TEXT_TABLES, Stream, check_format, detect
+from bnp_dask.data.ingestion.formats import COLUMN_FILES, STREAMED, TEXT_TABLES, Stream, check_format, detect
 from bnp_dask.data.sources.arrays import ArraySource, check_small, open_npz, with_weights
+from bnp_dask.data.sources.containers.arrow_files import is_arrow
+from bnp_dask.data.sources.containers.zarr_store import InStore
 from bnp_dask.data.sources.frames import TableSource
 from bnp_dask.data.sources.named import ordered
 from bnp_dask.data.sources.npy import NpyFile, NpySource
@@ -112,10 +114,10 @@ def _open_path(
         require_groups(cut, keys, location.name)
     if kind in STREAMED:
         return _read_whole(location, kind, batch_size, column, apart, columns, keys, level_keys)
-    if kind == "parquet" and keys is not None:
+    if kind in COLUMN_FILES and keys is not None:
         parquet = open_parquet_groups(location, keys, batch_size, columns, column, level_keys)
         return parquet if apart is None else replace(parquet, atoms=weighted(parquet.atoms, parquet.spans, apart))
-    if kind == "parquet":
+    if kind in COLUMN_FILES:
         source = _open_parquet(location, batch_size, columns, column, is_lenient, level_keys)
     elif isinstance(columns, Sequence) or column is not None:
         what = f"weights={column!r}" if column is not None else "columns="
@@ -138,6 +140,32 @@ def _open_path(
         return grouped(source, keys.require_offsets(location.name), batch_size, apart, cut)
     require_groups(cut, keys, location.name)
     return weighted(source, source.spans, apart)
+
+
+def open_store(
+    place: InStore,
+    batch_size: int | None,
+    weights: Any,
+    columns: Sequence[str] | Columns | None,
+    keys: Keys | None,
+    cut: int | None,
+) -> Source:
+    """Source of an array, or of a group with an array ``x`` of rows, in an open Zarr store."""
+    column, apart = split_weights(weights)
+    require_groups(cut, keys, place.name)
+    if isinstance(columns, Sequence) or column is not None:
+        raise DataError(f"{place.name}: a Zarr array has no named columns; give weights as an array, and no columns")
+    with parsed(place.name):
+        node = open_zarr(place)
+        if isinstance(node, zarr.Array):
+            source = ZarrRowsSource.of_array(place, ZarrArray.of(place, node), None, batch_size)
+        elif store_facts(node, place.name).get("kind", "rows") != "rows" or "groups" in set(node.array_keys()):
+            raise DataError(f"{place.name}: counts and groups that ingest wrote need the path or URL of their store")
+        else:
+            source = open_zarr_rows(place, node, batch_size)
+        if keys is not None:
+            return grouped(source, keys.require_offsets(place.name), batch_size, apart, cut)
+        return weighted(source, source.spans, apart)
 
 
 def _open_zarr(
@@ -163,7 +191,8 @@ def _open_parquet(
     is_lenient: bool = False,
     level_keys: Sequence[Key] = (),
 ) -> ParquetSource | ParquetCountsSource:
-    shape = counts_shape(first_schema(parquet_files(location), is_lenient))
+    files = parquet_files(location)
+    shape = None if is_arrow(files[0]) else counts_shape(first_schema(files, is_lenient))
     if shape is None or isinstance(columns, Sequence):
         return ParquetSource.of(location, batch_size, columns, Roles(weights), is_lenient, level_keys)
     if weights is not None:

@@ -16,18 +16,18 @@ from bnp_dask.data.base import Source, columns_of
 from bnp_dask.data.batching import check_batch_size, check_names, parsed
 from bnp_dask.data.grouped.ids import Keys, RowSettings, from_list, grouped, is_list_of_groups, table_groups
 from bnp_dask.data.grouped.recordings import recordings
-from bnp_dask.data.ingestion.formats import Stream, check_format, detect
+from bnp_dask.data.ingestion.formats import COLUMN_FILES, Stream, check_format, detect
 from bnp_dask.data.sources.arrays import ArraySource
 from bnp_dask.data.sources.arrow import as_table
+from bnp_dask.data.sources.containers.zarr_store import InStore, place_of_node
 from bnp_dask.data.sources.dask_collections.arrays import DaskArraySource
 from bnp_dask.data.sources.dask_collections.graphs import is_dask, is_dask_frame
 from bnp_dask.data.sources.dask_collections.open import open_collection
-from bnp_dask.data.sources.files import open_path, require_groups, roles_of, split_weights, weighted
+from bnp_dask.data.sources.files import open_path, open_store, require_groups, roles_of, split_weights, weighted
 from bnp_dask.data.sources.frames import TableSource, is_frame, is_list_of_frames, joined
 from bnp_dask.data.sources.named import matched, with_levels
 from bnp_dask.data.sources.parquet import first_schema, parquet_files
 from bnp_dask.data.sources.parquet_counts import counts_shape
-from bnp_dask.data.sources.zarr_here import place_of_node
 from bnp_dask.errors import DataError
 from bnp_dask.inputs.column_notation import ColumnGroup, Key, as_key
 from bnp_dask.inputs.protocols import lacking
@@ -59,11 +59,13 @@ def as_source(
     Parameters
     ----------
     data
-        Path or URL of a Zarr store, Parquet file or folder, .npy or .npz file, or of a small text file; a folder or
-        pattern of small CSV files, each a group; an open Zarr array or group of a local folder; a NumPy array
-        ``(n, D)``; a list of arrays ``(n_g, D)`` or DataFrames, one for each group (sequence, image); scipy.sparse
-        counts ``(n, V)``, or a list of documents of pairs (word, count), as gensim has them; a dask Array or DataFrame;
-        a pandas DataFrame; an Arrow Table, or whatever gives an Arrow C stream (polars, DuckDB); or a source.
+        Path or URL of a Zarr store, Parquet file or folder, .npy or .npz file, or of a small text file; path of an
+        Arrow file, or of a data set that Hugging Face's ``datasets`` saved (or such a data set itself); a folder or
+        pattern of small CSV files, each a group; an open Zarr array, group or store, also of Icechunk (one in memory is
+        for this process alone); a NumPy array ``(n, D)``; a list of arrays ``(n_g, D)`` or DataFrames, one for each
+        group (sequence, image); scipy.sparse counts ``(n, V)``, or a list of documents of pairs (word, count), as
+        gensim has them; a dask Array or DataFrame; a pandas DataFrame; an Arrow Table, or whatever gives an Arrow C
+        stream (polars, DuckDB); or a source.
     batch_size
         Atoms per batch.  Default: as the data are chunked, or about 32 MB.
     weights
@@ -124,6 +126,7 @@ def as_source(
     if batch_size is not None:
         check_batch_size(batch_size)
     location = Location.of(data, storage_options, "data") if isinstance(data, (str, os.PathLike)) else None
+    within = data if isinstance(data, InStore) else None
     rows = RowSettings(weights, groups, order, gaps, step, cut)
     level_keys = keys_of_levels(levels)
     if isinstance(wanted, Columns) and _is_table(data, location, format):
@@ -134,6 +137,8 @@ def as_source(
     if location is not None:
         lenient = on_bad_batch == "skip"
         source = open_path(location, batch_size, rows.weights, wanted, format, keys, rows.cut, lenient, level_keys)
+    elif within is not None and format is None and storage_options is None:
+        source = open_store(within, batch_size, rows.weights, wanted, keys, rows.cut)
     elif format is not None or storage_options is not None:
         raise DataError(f"format and storage_options are for paths and URLs, but data is {type(data).__name__}")
     else:
@@ -165,8 +170,8 @@ def _is_table(data: Data, location: Location | None, format: str | None) -> bool
     with parsed(location.name):
         location.require()
         kind = check_format(format) if format is not None else detect(location)
-        if kind == "parquet":
-            return counts_shape(first_schema(parquet_files(location), True)) is None
+        if kind in COLUMN_FILES:
+            return kind == "arrow" or counts_shape(first_schema(parquet_files(location), True)) is None
         return Stream(location, kind).has_names
 
 

@@ -18,6 +18,7 @@ from bnp_dask.data.batching import PIECE_BYTES, batch_name, batch_rows, check_in
 from bnp_dask.data.identity import fingerprint_of_files
 from bnp_dask.data.sources.arrow import dtype_of, is_numeric, is_vector, numbers
 from bnp_dask.data.sources.choose import arrow_columns, choose
+from bnp_dask.data.sources.containers.arrow_files import ArrowFile, dataset_files, is_arrow, is_saved_dataset
 from bnp_dask.data.sources.levels import distinct, fill_rows, holds_levels, pending, union, with_found
 from bnp_dask.errors import DataError, nearest
 from bnp_dask.inputs.arrays import to_float
@@ -46,9 +47,11 @@ class RowGroups:
 
 
 def parquet_files(location: Location) -> list[Location]:
-    """The files of a data set: the file itself, or all Parquet files in a folder, by name."""
+    """The files of a data set: the file itself, or all Parquet files in a folder, by name; or those of a saved one."""
     if not location.is_dir():
         return [location]
+    if is_saved_dataset(location):
+        return dataset_files(location)
     found = location.files(SUFFIXES)
     if not found:
         raise DataError(
@@ -57,8 +60,13 @@ def parquet_files(location: Location) -> list[Location]:
     return found
 
 
-def open_file(location: Location) -> pq.ParquetFile:
-    """Open one file; DataError when it is damaged.  Row groups are not read ahead."""
+def open_file(location: Location) -> pq.ParquetFile | ArrowFile:
+    """Open one file, by its name of Arrow or else of Parquet; DataError when it is damaged."""
+    return ArrowFile(location) if is_arrow(location) else open_parquet(location)
+
+
+def open_parquet(location: Location) -> pq.ParquetFile:
+    """Open one Parquet file; DataError when it is damaged.  Row groups are not read ahead."""
     try:
         if location.is_local:
             return pq.ParquetFile(location.url, pre_buffer=False, buffer_size=2**16)
@@ -255,7 +263,7 @@ class ParquetSource:
 
     def describe(self) -> dict[str, Any]:
         return {
-            "kind": "parquet",
+            "kind": "arrow" if is_arrow(self.batches[0][0].file) else "parquet",
             "path": self.name,
             "n_atoms": self.n_atoms,
             "n_features": self.n_features,

@@ -34,7 +34,7 @@ from bnp_dask.data.batching import (
 )
 from bnp_dask.data.identity import fingerprint_of_files
 from bnp_dask.data.sources.arrow import is_numeric, numbers
-from bnp_dask.data.sources.parquet import RowGroups, open_file, parquet_files, read_pieces
+from bnp_dask.data.sources.parquet import RowGroups, open_parquet, parquet_files, read_pieces
 from bnp_dask.errors import DataError
 from bnp_dask.inputs.arrays import to_float
 
@@ -130,7 +130,7 @@ class ParquetCountsSource:
     def of(location: Location, batch_size: int | None = None, n_words: int | None = None) -> ParquetCountsSource:
         """Read all footers and cut; the shape of the table tells how."""
         files = parquet_files(location)
-        with open_file(files[0]) as file:
+        with open_parquet(files[0]) as file:
             schema = file.schema_arrow
             noted = (schema.metadata or {}).get(b"n_words")
         shape = counts_shape(schema)
@@ -175,7 +175,7 @@ class ParquetCountsSource:
 def _row_groups(files: Sequence[Location], used: Sequence[str]) -> list[RowGroups]:
     out = []
     for location in files:
-        with open_file(location) as file:
+        with open_parquet(location) as file:
             missing = [c for c in used if c not in file.schema_arrow.names]
             if missing:
                 raise DataError(f"{location.name} has no column {missing[0]!r}, which {files[0].name} has")
@@ -193,7 +193,7 @@ def _row_groups(files: Sequence[Location], used: Sequence[str]) -> list[RowGroup
 
 def _column_range(part: RowGroups, column: str) -> tuple[int, int]:
     """Least and largest value of a column in one row group: from the footer, or by reading that column."""
-    with open_file(part.file) as file:
+    with open_parquet(part.file) as file:
         group = file.metadata.row_group(part.first)
         for place in range(group.num_columns):
             chunk = group.column(place)
@@ -261,7 +261,7 @@ def _open_lists(
     else:
         held = 0
         for part in groups:
-            with open_file(part.file) as file:
+            with open_parquet(part.file) as file:
                 group = file.metadata.row_group(part.first)
                 columns = [group.column(c) for c in range(group.num_columns)]
                 entries = max((c.num_values for c in columns if c.path_in_schema.startswith("words")), default=0)

@@ -16,8 +16,6 @@ from typing import Any
 import numpy as np
 import zarr
 
-from bnp_dask.errors import DataError
-
 
 class _Here(ThreadPoolExecutor):
     """Runs what others would hand to a thread where it is submitted; has no threads.
@@ -36,23 +34,6 @@ class _Here(ThreadPoolExecutor):
 
 def _quiet(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Every error is raised; after a Ctrl-C asyncio would also report each part of the reading that was not ended."""
-
-
-def place_of_node(data: Any) -> Any:
-    """The path of an open Zarr array or group in a local folder, which workers can open; anything else as it is.
-
-    Raises
-    ------
-    DataError
-        A node of another store, of which nobody knows how workers would open it.
-    """
-    if not isinstance(data, zarr.Array | zarr.Group):
-        return data
-    if isinstance(data.store, zarr.storage.LocalStore):
-        return str(data.store.root / data.path)
-    raise DataError(
-        f"data is an open Zarr node in a {type(data.store).__name__}, which workers cannot open; pass its path or URL"
-    )
 
 
 def can_read_here() -> bool:

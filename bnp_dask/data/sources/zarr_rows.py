@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import zarr
 from zarr.core.buffer.cpu import NDBuffer
-from zarr.storage import StorePath
 
 from bnp_dask.core.batch import Batch, check_weights
 from bnp_dask.core.columns import Columns
@@ -28,6 +27,7 @@ from bnp_dask.data.batching import (
     spans,
 )
 from bnp_dask.data.identity import fingerprint_of_files
+from bnp_dask.data.sources.containers.zarr_store import Place
 from bnp_dask.data.sources.zarr_here import can_read_here, read_here
 from bnp_dask.errors import DataError
 from bnp_dask.execute.passing import may_pass
@@ -39,10 +39,10 @@ ATTRIBUTE = "bnp_dask"
 FORMAT_VERSION = 1
 
 
-def open_zarr(location: Location) -> zarr.Array | zarr.Group:
+def open_zarr(location: Place) -> zarr.Array | zarr.Group:
     """The array or group at a location; DataError when it is neither."""
     try:
-        return zarr.open(location.zarr_store(), mode="r")
+        return zarr.open(location.zarr_path(), mode="r")
     except Exception as error:  # damaged metadata make zarr raise nearly anything
         raise DataError(
             f"{location.name}: no Zarr array or group, or one whose writing was cut short ({error})"
@@ -65,14 +65,14 @@ class ZarrArray:
         What zarr knows of the array: travels with readers, so that nobody looks it up again for every batch.
     """
 
-    location: Location
+    location: Place
     shape: tuple[int, ...]
     dtype: np.dtype
     grid: tuple[int, ...]
     metadata: Any
 
     @staticmethod
-    def open(location: Location) -> ZarrArray:
+    def open(location: Place) -> ZarrArray:
         """Read the metadata of an array."""
         node = open_zarr(location)
         if not isinstance(node, zarr.Array):
@@ -80,7 +80,7 @@ class ZarrArray:
         return ZarrArray.of(location, node)
 
     @staticmethod
-    def of(location: Location, array: zarr.Array) -> ZarrArray:
+    def of(location: Place, array: zarr.Array) -> ZarrArray:
         """Take over the metadata of an open array."""
         return ZarrArray(
             location, tuple(array.shape), np.dtype(array.dtype), array.shards or array.chunks, array.metadata
@@ -99,7 +99,7 @@ class ZarrArray:
         if not 0 <= span[0] <= span[1] <= self.shape[0]:
             raise DataError(f"{self.location.name}: rows {span[0]}-{span[1] - 1} of {self.shape[0]}; write it again")
         out = np.empty((span[1] - span[0], *self.shape[1:]), dtype)
-        array = zarr.AsyncArray(self.metadata, StorePath(self.location.zarr_store()))
+        array = zarr.AsyncArray(self.metadata, self.location.zarr_path())
         row_bytes = max(1, int(np.prod(self.shape[1:], dtype=np.int64)) * self.dtype.itemsize)
         rows = self.chunk_rows * max(1, PIECE_BYTES // (self.chunk_rows * row_bytes))
         # pieces end where chunks end, so that no chunk is decoded twice
@@ -116,6 +116,10 @@ class ZarrArray:
             require_exact(whole, self.location.name, row=start)
             piece[...] = whole
         return out
+
+    def fingerprint(self) -> Any:
+        """Sizes and times of its files; None of one in an open store, which does not tell."""
+        return fingerprint_of_files([self.location]) if isinstance(self.location, Location) else None
 
     def _piece(self, array: zarr.AsyncArray[Any], start: int, stop: int, out: np.ndarray) -> None:
         keys = self._chunk_keys(start, stop)
@@ -193,7 +197,7 @@ class ZarrRowsSource:
 
     @staticmethod
     def of_array(
-        location: Location,
+        location: Place,
         x: ZarrArray,
         weights: ZarrArray | None = None,
         batch_size: int | None = None,
@@ -244,7 +248,10 @@ class ZarrRowsSource:
         return self.load_reader(index)
 
     def fingerprint(self) -> Any:
-        return fingerprint_of_files(array.location for array in (self.x, self.weights) if array is not None)
+        places = [array.location for array in (self.x, self.weights) if array is not None]
+        files = [place for place in places if isinstance(place, Location)]
+        # an open store does not tell when something was written
+        return fingerprint_of_files(files) if len(files) == len(places) else None
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -271,7 +278,7 @@ def store_facts(group: zarr.Group, name: str) -> Mapping[str, Any]:
     return facts
 
 
-def open_zarr_rows(location: Location, group: zarr.Group, batch_size: int | None) -> ZarrRowsSource:
+def open_zarr_rows(location: Place, group: zarr.Group, batch_size: int | None) -> ZarrRowsSource:
     """A group that holds rows as array ``x``, and maybe ``weights``."""
     members = sorted(group.array_keys())
     if "x" not in members:

@@ -258,6 +258,7 @@ class _Second:
     n_empty: int = 0
     n_without: int = 0
     n_unknown: int = 0
+    _read: int = 0
     _held: list[Document] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -298,7 +299,9 @@ class _Second:
             else:
                 reason = "no word of the vocabulary" if document.text else "no text"
                 dropped.add({"id": document.id, "place": document.place, "reason": reason})
-        self.writer.add(x if self.corpus.text.keep_empty else x[np.flatnonzero(has_words)])
+        self._read += len(self._held)
+        share = self._read / max(1, self.first.tally.n_documents)
+        self.writer.add(x if self.corpus.text.keep_empty else x[np.flatnonzero(has_words)], share=share)
         self._held, self._lengths = [], []
 
 

@@ -1,0 +1,95 @@
+"""Zarr stores that are given as objects: of Icechunk, of obstore, of fsspec, or in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import zarr
+from zarr.abc.store import Store
+from zarr.core.sync import sync
+from zarr.storage import LocalStore, MemoryStore, StorePath
+
+from bnp_dask.core.location import Location
+from bnp_dask.errors import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class InStore:
+    """A place in an open Zarr store, with the verbs of a :class:`Location` that readers of Zarr use.
+
+    It travels to workers as its store does; one in memory does not.
+
+    Parameters
+    ----------
+    store
+        Any store of zarr's.
+    path
+        Of a group or array in it.
+    """
+
+    store: Store
+    path: str = ""
+    is_local = False
+
+    @property
+    def name(self) -> str:
+        """The kind of the store, and the path in it."""
+        return f"{type(self.store).__name__}{f' /{self.path}' if self.path else ''}"
+
+    @property
+    def basename(self) -> str:
+        """Last part of the path."""
+        return self.path.rpartition("/")[2]
+
+    def child(self, *parts: str) -> InStore:
+        """A place below this one."""
+        return InStore(self.store, "/".join([*([self.path] if self.path else []), *parts]))
+
+    def exists(self) -> bool:
+        """Whether something has this very key."""
+        return bool(self._told(self.store.exists(self.path)))
+
+    def size_if_any(self) -> int | None:
+        """Bytes under this key, or None where there is none."""
+        # of what is not there some stores say that it has no bytes
+        return int(self._told(self.store.getsize(self.path))) if self.exists() else None
+
+    def zarr_path(self) -> StorePath:
+        """The place in zarr's words."""
+        return StorePath(self.store, self.path)
+
+    def _told(self, answer: Any) -> Any:
+        try:
+            return sync(answer)
+        except Exception as error:  # every store has its own errors
+            raise DataError(f"{self.name}: cannot be read ({type(error).__name__}: {error})") from error
+
+    def __reduce__(self) -> Any:
+        if isinstance(self.store, MemoryStore):
+            self._stays()
+        return InStore, (self.store, self.path)
+
+    def _stays(self) -> NoReturn:
+        raise DataError(
+            f"{self.name} lies in the memory of this process, where workers cannot read it; pass an array, or write "
+            "it to a folder or an object store that they reach"
+        )
+
+
+Place = Location | InStore
+"""Where a Zarr array or group lies."""
+
+
+def place_of_node(data: Any) -> Any:
+    """Where an open Zarr array or group lies, or a store: the path of a local folder, else the place in the store.
+
+    Anything else is left as it is.
+    """
+    if isinstance(data, zarr.Array | zarr.Group | StorePath):
+        store, path = data.store, data.path
+    elif isinstance(data, Store):
+        store, path = data, ""
+    else:
+        return data
+    return str(store.root / path) if isinstance(store, LocalStore) else InStore(store, path)

@@ -1,0 +1,85 @@
+"""Laps of a run as metrics of MLflow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from numbers import Real
+from typing import Any
+
+from bnp_dask.errors import SettingError
+from bnp_dask.model import Posterior
+from bnp_dask.training.callbacks import FAILED, RunInfo, logger
+
+PLACES = ("step", "lap", "batch")
+"""Entries of a row of the history that say where it is, and measure nothing."""
+
+
+@dataclass
+class LogToMLflow:
+    """A callback that logs every lap to MLflow (``pip install "bnp-dask[mlflow]"``).
+
+    Numbers of the last row of the history of each lap become metrics under their names (``elbo``, ``n_clusters``,
+    ``seconds``, ...), and ``elbo_per_atom`` beside them; their step is the lap.  Atoms and batches are parameters; how
+    the run ended is the tag ``bnp_dask.reason``.  A lap that MLflow does not take is told of in the log, and the run
+    goes on.
+
+    Parameters
+    ----------
+    run_name
+        Name of the MLflow run that is begun, and ended with the training; None lets MLflow choose one.  Where a run is
+        active already (``with mlflow.start_run():``), that one is used and stays open.
+    params
+        More parameters to log, such as ``{"gamma": 10.0}``.
+
+    Examples
+    --------
+    ``bnp.train(model, data, callbacks=[bnp.LogToMLflow(params={"gamma": 10.0})])``
+    """
+
+    run_name: str | None = None
+    params: Mapping[str, Any] = field(default_factory=dict)
+    _mlflow: Any = field(default=None, init=False, repr=False)
+    _is_own: bool = field(default=False, init=False, repr=False)
+
+    def on_start(self, info: RunInfo) -> None:
+        try:
+            self._mlflow = import_module("mlflow")
+        except ImportError as error:
+            raise SettingError('LogToMLflow needs mlflow: pip install "bnp-dask[mlflow]"') from error
+        self._is_own = self._mlflow.active_run() is None
+        if self._is_own:
+            self._mlflow.start_run(run_name=self.run_name)
+        self._mlflow.log_params({"n_atoms": info.n_atoms, "n_batches": info.n_batches, **self.params})
+        # parameters cannot change: a run that goes on may have more laps, and be somewhere else
+        self._mlflow.set_tags({"bnp_dask.laps": info.laps, "bnp_dask.where": info.where})
+
+    def on_batch(self, done: int) -> bool | None:
+        """Batches are too many to log."""
+        return None
+
+    def on_lap(self, row: Mapping[str, Any], posterior: Posterior) -> bool | None:
+        found = {name: float(value) for name, value in row.items() if name not in PLACES and _is_number(value)}
+        if "elbo" in found:
+            found["elbo_per_atom"] = found["elbo"] / max(row["atoms"], 1.0)
+        try:
+            self._mlflow.log_metrics(found, step=row["lap"])
+        except Exception as error:  # a server that is gone is no reason to end a run
+            logger.warning("MLflow did not take lap %d: %s", row["lap"], error)
+        return None
+
+    def on_end(self, reason: str) -> None:
+        if self._mlflow is None:
+            return
+        try:
+            self._mlflow.set_tag("bnp_dask.reason", reason)
+            if self._is_own:
+                self._mlflow.end_run("FAILED" if reason == FAILED else "FINISHED")
+        except Exception as error:
+            logger.warning("MLflow did not take the end of the run: %s", error)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
