@@ -182,9 +182,10 @@ def _told(result: UpdateResult, data: str) -> str:
         return f"{data}: nothing new, version {result.version} stays in force"
     known = f", {len(result.known)} known already" if result.known else ""
     fresh = "" if math.isnan(result.fresh) else f", {result.fresh:.5g} nats per atom before they were folded"
+    sealed = ", in the totals for good (they cannot be retired)" if result.sealed else ""
     return (
         f"{data}: version {result.version}, {len(result.new)} new{known}, {result.new_batches} batches and "
-        f"{result.revisited} older ones visited{fresh}, K={result.posterior.n_clusters}"
+        f"{result.revisited} older ones visited{sealed}{fresh}, K={result.posterior.n_clusters}"
     )
 
 

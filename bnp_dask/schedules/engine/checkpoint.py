@@ -18,6 +18,7 @@ from bnp_dask.moves.base import Gather, Memory, Plan, Proposal, Split, Sweep
 from bnp_dask.schedules.engine.chains import sampler_from_saved, sampler_to_arrays, sampler_to_json
 from bnp_dask.schedules.engine.gathered import Gathered
 from bnp_dask.schedules.engine.prior import prior_to_arrays, with_saved_prior
+from bnp_dask.schedules.engine.sealed import Sealed
 from bnp_dask.schedules.engine.state import Loss, State, Stream
 from bnp_dask.store import Listing, no_receipts
 from bnp_dask.store.parts import Part
@@ -57,6 +58,7 @@ def state_to_json(state: State) -> dict[str, Any]:
         "gathered_parts": [[t, astuple(p)] for t in state.gathered.pieces for p in state.gathered.parts_of(t)],
         "has_partial": state.partial is not None,
         "lost": [[b, loss.why, loss.lap, loss.step] for b, loss in sorted(state.lost.items())],
+        "sealed": None if state.sealed is None else {"seen": state.sealed.seen},
         "sampler": sampler_to_json(state.sampler),
         "stream": None if state.stream is None else {"seen": state.stream.seen},
     }
@@ -76,6 +78,8 @@ def state_to_arrays(state: State) -> Arrays:
     assert state.posterior.summary is not None
     _pack(out, "posterior", state.posterior.summary)
     _pack_total(out, "total", state.total)
+    if state.sealed is not None:
+        _pack_total(out, "sealed", state.sealed.total)
     if state.partial is not None:
         _pack_total(out, "partial", state.partial)
     for i, trial in enumerate(state.plan.trials):
@@ -124,6 +128,7 @@ def state_from_saved(
     gather = _gather_from_json(*numbers["gather"])
     failures = {(kind, tuple(t)): tuple(counts) for kind, t, counts in numbers["failures"]}
     sweeps = {t: Sweep(tuple(r), summary(f"sweep{t}"), *rest) for t, r, *rest in numbers["sweeps"]}
+    sealed = numbers.get("sealed")  # older runs have none
     dormant = {i: summary(f"dormant{i}") for i in numbers.get("dormant", ())}  # older runs have none
     return State(
         posterior=model.global_step(summary("posterior")),
@@ -140,6 +145,7 @@ def state_from_saved(
         weights=np.array(arrays["weights"]) if "weights" in arrays else None,
         gathered=_gathered(numbers, arrays),
         partial=total("partial") if numbers["has_partial"] else None,
+        sealed=None if sealed is None else Sealed(total("sealed"), sealed["seen"]),
         sampler=sampler_from_saved(model, numbers.get("sampler"), arrays),  # older runs have none
         stream=_stream(numbers.get("stream"), arrays),  # older runs have none
         lost={b: Loss(*rest) for b, *rest in numbers.get("lost", ())},  # older runs have none
