@@ -57,9 +57,10 @@ def stream(tmp_path_factory):
     return folder / "run", paths
 
 
-@pytest.mark.parametrize(
-    "kill", [(PREPARED, "after"), (COMMITTED, "before"), (COMMITTED, "after"), (PUBLISHED, "before")]
-)
+KILLS = [(PREPARED, "after"), (COMMITTED, "before"), (COMMITTED, "after"), (PUBLISHED, "before")]
+
+
+@pytest.mark.parametrize("kill", KILLS)
 def test_killed_and_on_threads_the_bits_are_equal(tmp_path, stream, kill, monkeypatch):
     store, paths = stream
     begin(tmp_path / "run", paths[0])
@@ -130,7 +131,9 @@ def test_time_passes_for_what_was_sealed_and_changes_of_clusters_too(tmp_path):
         found = grow(tmp_path / "run", day(number, k=3 + number), revisit=0, half_life="4 batches")
         assert gap(tmp_path / "run") < 1e-12
     assert found.posterior.n_clusters > 1
-    assert found.posterior.summary["N"].sum() == pytest.approx(240 * (1 + 2 * 0.5 + 0), rel=1)
+    ages = np.arange(16.0)[::-1].copy()
+    ages[:4] = ages[3]  # time began to pass with the first update
+    assert found.posterior.summary["N"].sum() == pytest.approx(60 * (2.0 ** (-ages / 4)).sum(), rel=1e-9)
     assert saved(tmp_path / "run").state["sealed"]["seen"] == len(saved(tmp_path / "run").state["edits"])
 
 
