@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pytest
+import yaml
 
 import bnp_dask as bnp
 from bnp_dask.cli import main
-from bnp_dask.errors import SettingError
+from bnp_dask.errors import SettingError, StoreError
 from bnp_dask.execute.threads import ThreadExecutor
 from bnp_dask.schedules.engine.sealed import SEALED
-from bnp_dask.store import RunStore
+from bnp_dask.store import JOB_NAME, RunStore
 from bnp_dask.training.growing.loading import load
+from tests.faults.test_bound import rewrite
 from tests.growing.parts import MODELS, begin, bits_of, day, day_of, files, gap, grow
 from tests.growing.test_update import COMMITTED, PREPARED, PUBLISHED, dying
 
@@ -145,3 +149,31 @@ def test_an_open_round_ends_undecided(tmp_path):
     assert not found.waiting and found.sealed == 4
     assert gap(tmp_path / "run") < 1e-12
     assert load(tmp_path / "run").summary["N"].sum() == pytest.approx(720, rel=1e-12)
+
+
+def test_sums_that_were_damaged_are_refused(tmp_path):
+    begin(tmp_path / "run", day(0))
+    grow(tmp_path / "run", day(1), revisit=0)
+    for name in ("total.high/value.x", "sealed.high/value.N"):
+        folder = tmp_path / name.partition(".")[0]
+        shutil.copytree(tmp_path / "run", folder)
+        rewrite(folder, lambda arrays: {name: arrays[name] * (1.0 + 1e-11)})  # noqa: B023
+        with pytest.raises(StoreError, match=rf"the sum '{folder.name}' .* does not fit its checksum; rollback"):
+            grow(folder, day(2))
+        bnp.rollback(folder, 0)
+        assert grow(folder, day(1), revisit=0).new_batches == 4
+
+
+def test_the_job_of_a_run_says_how_it_takes_in_more(tmp_path, capsys):
+    paths = files(tmp_path / "in", 3)
+    begin(tmp_path / "run", paths[0])
+    job = {"model": "gone", "data": str(tmp_path / "gone"), "update": {"revisit": 0, "batch_size": 60}}
+    (tmp_path / "run" / JOB_NAME).write_text(yaml.safe_dump(job))
+    store = str(tmp_path / "run")
+    assert main(["update", store, str(paths[1]), "--quiet"]) == 0
+    assert "4 batches and 0 older ones visited, in the totals for good" in capsys.readouterr().out
+    assert main(["update", store, str(paths[2]), "--revisit", "1", "--quiet"]) == 0
+    assert "4 batches and 4 older ones visited" in capsys.readouterr().out
+    (tmp_path / "run" / JOB_NAME).write_text(yaml.safe_dump({**job, "update": {"revisit": "often"}}))
+    assert main(["update", store, str(paths[2]), "--quiet"]) == 2
+    assert "update.revisit: found 'often', needs a number" in capsys.readouterr().err

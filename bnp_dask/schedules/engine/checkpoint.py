@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, astuple
 from typing import Any
@@ -20,7 +21,7 @@ from bnp_dask.schedules.engine.gathered import Gathered
 from bnp_dask.schedules.engine.prior import prior_to_arrays, with_saved_prior
 from bnp_dask.schedules.engine.sealed import Sealed
 from bnp_dask.schedules.engine.state import Loss, State, Stream
-from bnp_dask.store import Listing, no_receipts
+from bnp_dask.store import DamagedError, Listing, no_receipts
 from bnp_dask.store.parts import Part
 from bnp_dask.structure.base import Trial
 
@@ -59,9 +60,36 @@ def state_to_json(state: State) -> dict[str, Any]:
         "has_partial": state.partial is not None,
         "lost": [[b, loss.why, loss.lap, loss.step] for b, loss in sorted(state.lost.items())],
         "sealed": None if state.sealed is None else {"seen": state.sealed.seen},
+        "checksums": checksums_of(state),
         "sampler": sampler_to_json(state.sampler),
         "stream": None if state.stream is None else {"seen": state.stream.seen},
     }
+
+
+def checksums_of(state: State) -> dict[str, int]:
+    """CRC-32 of the sums over all batches."""
+    sums = {"total": state.total, **({} if state.sealed is None else {"sealed": state.sealed.total})}
+    return {name: _checksum(total) for name, total in sums.items()}
+
+
+def _checksum(total: RunningTotal) -> int:
+    out: Arrays = {}
+    _pack_total(out, "", total)
+    crc = 0
+    for name, array in sorted(out.items()):
+        crc = zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8), zlib.crc32(name.encode(), crc))
+    return crc
+
+
+def require_sums(state: State, numbers: Mapping[str, Any], base: str) -> None:
+    """DamagedError where a sum over all batches is not what it was when it was saved; ``base`` names the checkpoint.
+
+    Older checkpoints do not say.
+    """
+    found = checksums_of(state) if "checksums" in numbers else {}
+    for name, crc in numbers.get("checksums", {}).items():
+        if found.get(name) != crc:
+            raise DamagedError(f"{base} is damaged (the sum {name!r} over its batches does not fit its checksum)")
 
 
 def state_to_arrays(state: State) -> Arrays:

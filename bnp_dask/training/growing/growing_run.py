@@ -20,6 +20,7 @@ from bnp_dask.model import Posterior
 from bnp_dask.moves import Move
 from bnp_dask.schedules import Memoized, State, Work, is_constant, state_from_saved, state_to_arrays, state_to_json
 from bnp_dask.schedules.arrivals import Round
+from bnp_dask.schedules.engine.checkpoint import require_sums
 from bnp_dask.schedules.engine.gathered import EMBEDDED, ROOM
 from bnp_dask.schedules.engine.lap import trim
 from bnp_dask.schedules.engine.sealing import settle
@@ -150,9 +151,15 @@ class GrowingRun:
         return Versions(self.on_disk.path)
 
     def state(self) -> State:
-        """The state that the checkpoint holds."""
+        """The state that the checkpoint holds; StoreError where its sums are not what they were."""
         saved = self.checkpoint
-        return state_from_saved(self.base.model, saved.state, saved.arrays, saved.listing)
+        state = state_from_saved(self.base.model, saved.state, saved.arrays, saved.listing)
+        if isinstance(self.store, RunStore):
+            try:
+                require_sums(state, saved.state, f"checkpoint {saved.number} of {self.store.path}")
+            except DamagedError as error:
+                raise StoreError(f"{error}; rollback() goes back to an earlier version") from error
+        return state
 
     def survey(self) -> Survey:
         """Survey of all batches."""
