@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.core.batch import batch_from_arrays, batch_to_arrays
-from bnp_dask.core.edits import Edit, Exchange, Fade, Forget, InsertEmpty, Merge, Take, Widen
+from bnp_dask.core.edits import Edit, Exchange, Fade, Forget, InsertEmpty, Merge, Take, Unite, Widen
 from bnp_dask.core.summary import Summary
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.errors import StoreError
@@ -33,7 +33,7 @@ GATHERED = "gathered"
 TABLES = "stream/tables"
 """Name of the array of tables of topics."""
 
-EDITS: dict[str, type[Edit]] = {e.__name__: e for e in (InsertEmpty, Take, Merge, Exchange, Forget, Fade, Widen)}
+EDITS: dict[str, type[Edit]] = {e.__name__: e for e in (InsertEmpty, Take, Merge, Unite, Exchange, Forget, Fade, Widen)}
 
 NUMBERS = ("lap", "position", "step", "terms", "lap_elbo", "finished", "void", "calm", "calm_laps")
 
@@ -76,8 +76,9 @@ def _checksum(total: RunningTotal) -> int:
     out: Arrays = {}
     _pack_total(out, "", total)
     crc = 0
-    for name, array in sorted(out.items()):
-        crc = zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8), zlib.crc32(name.encode(), crc))
+    for name in sorted(name for name, array in out.items() if array.size):  # where there are no pairs, some say so
+        data = np.ascontiguousarray(out[name]).reshape(-1).view(np.uint8)
+        crc = zlib.crc32(data, zlib.crc32(name.encode(), crc))
     return crc
 
 
@@ -249,6 +250,6 @@ def _gather_from_json(targets: list[int], limits: list[int] | int) -> Gather:
 
 def _proposal_from_json(saved: Mapping[str, Any]) -> Proposal:
     edit = _edit_from_json(saved["edit"])
-    assert isinstance(edit, (Merge, Exchange))
+    assert isinstance(edit, (Merge, Unite, Exchange))
     more = {name: saved[name] for name in ("weight", "again") if name in saved}  # older runs lack some
     return Proposal(saved["kind"], tuple(saved["targets"]), tuple(saved["others"]), edit, saved["sweeps"], **more)

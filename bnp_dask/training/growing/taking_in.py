@@ -20,6 +20,7 @@ from bnp_dask.schedules.engine.leaving import take_data
 from bnp_dask.schedules.engine.sealed import are_sealed
 from bnp_dask.schedules.engine.sealing import Before, seal
 from bnp_dask.schedules.lineage import Lineage, inherited, told
+from bnp_dask.schedules.unions import unite
 from bnp_dask.schedules.widening import widen
 from bnp_dask.training.callbacks import logger
 from bnp_dask.training.growing.ages import Line, Span, with_times
@@ -155,6 +156,8 @@ def take_in(run: GrowingRun, found: Found, rules: Rules, executor: Executor) -> 
         tell(row)
     if before is not None:
         seal(state, before, np.arange(n_old, n_old + n_new))
+        if (row := unite(work, state, lineage)) is not None:
+            tell(row)
     run.seconds += perf_counter() - started
     out = _named(run, out, lineage.heirs(), [*state.posterior.ids.tolist(), *state.memory.dormant])
     return _committed(run, state, found, pieces, out, rules, waited)

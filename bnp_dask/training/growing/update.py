@@ -76,9 +76,10 @@ def update(
 
         0 is a pure stream: with ``laps=0``, and without ``keep``, nothing is kept of the new batches by themselves.
         The state of the run does not grow with them; they fade with a half-life as all others do, and cannot be
-        visited again, retired or replaced.  Merges, deletes and births from all data are proposed no more, also by
-        later updates; an open round of them ends undecided.  Batches of before and of later updates are visited as
-        ``revisit`` says there.
+        visited again, retired or replaced.  Merges of mixtures are decided on totals, with a bound of the objective
+        (rows ``"united"`` of the history); other merges, deletes and births from all data are proposed no more, also
+        by later updates, and an open round of them ends undecided.  Batches of before and of later updates are
+        visited as ``revisit`` says there.
     laps
         Laps over all data that can be read after that, the new ones among them, so that clusters settle.
     batch_size
