@@ -1,8 +1,8 @@
 """Speed of an update on new data beside a lap of ``train`` over as many: CPU seconds of this process per atom.
 
-``python -m tests.benchmarks.streaming.update_speed [N [K [D [SPREAD]]]]``: a run from the true clusters of N points in D
-dimensions, without moves, and updates of a pure stream by N other points each.  An update reads its data twice: to look
-at them (checksums, checks, ``fresh``) and to visit them.
+``python -m tests.benchmarks.streaming.update_speed [N [K [D [SPREAD]]]]``: a run from the true clusters of N points in
+D dimensions, without moves, and updates of a pure stream by N other points each.  An update reads its data twice: to
+look at them (checksums, checks, ``fresh``) and to visit them.
 """
 
 from __future__ import annotations
