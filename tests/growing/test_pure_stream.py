@@ -138,7 +138,13 @@ def test_time_passes_for_what_was_sealed_and_changes_of_clusters_too(tmp_path):
     ages = np.arange(16.0)[::-1].copy()
     ages[:4] = ages[3]  # time began to pass with the first update
     assert found.posterior.summary["N"].sum() == pytest.approx(60 * (2.0 ** (-ages / 4)).sum(), rel=1e-9)
-    assert saved(tmp_path / "run").state["sealed"]["seen"] == len(saved(tmp_path / "run").state["edits"])
+    state = saved(tmp_path / "run").state
+    assert state["sealed"]["seen"] == len(state["edits"])
+    for number in (4, 5):  # nothing is born any more
+        grow(tmp_path / "run", day(number, k=6), revisit=0, half_life="4 batches")
+        assert gap(tmp_path / "run") < 1e-12
+    edits = [name for name, _ in saved(tmp_path / "run").state["edits"]]
+    assert not any(one == other == "Fade" for one, other in zip(edits, edits[1:], strict=False))
 
 
 def test_an_open_round_ends_undecided(tmp_path):
