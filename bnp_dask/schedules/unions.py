@@ -7,6 +7,7 @@ clusters that share all of their atoms evenly, and for those that share none (:m
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -30,18 +31,21 @@ LEAST = 1e-12
 """Share of an empty cluster, so that it has a logarithm."""
 
 
-def unite(work: Work, state: State, lineage: Lineage) -> dict[str, Any] | None:
-    """Decide merges on totals; the row of the history that says so, None where none is proposed."""
+def unite(work: Work, state: State, lineage: Lineage) -> Iterator[dict[str, Any]]:
+    """Decide merges on totals; yields the row of the history that says so, none where none is proposed."""
     merges = [move for move in work.moves if isinstance(move, Merge)]
     if not merges or not work.model.structure.policy.bounds_unions:
-        return None
+        return
     value, context = state.total.value(), plan_context(work, state)
     for _ in merges[0].plan(context):
         raise AssertionError("merges need no tasks")
     pair_empty(context)
-    proposals = [replace(p, edit=Unite(*p.targets, best_share(value, *p.targets))) for p in context.proposals]
+    proposals = []
+    for proposal in context.proposals:
+        keep, drop = proposal.targets
+        proposals.append(replace(proposal, edit=Unite(keep, drop, best_share(value, keep, drop))))
     if not proposals:
-        return None
+        return
     found = decide(state.model, value, {}, Plan(proposals=tuple(proposals)), state.memory)
     if found.edits:
         lineage.edited(found.edits)
@@ -52,7 +56,7 @@ def unite(work: Work, state: State, lineage: Lineage) -> dict[str, Any] | None:
         state.terms = state.model.elbo(state.posterior, value)
     state.step += 1
     row = history_row(state, state.lap, None, exact=True, action=UNITED, gain=0.0, moves=found.records)
-    return {**row, "n_batches": 0}
+    yield {**row, "n_batches": 0}
 
 
 def best_share(value: Summary, keep: int, drop: int) -> float | None:

@@ -77,7 +77,7 @@ def _checksum(total: RunningTotal) -> int:
     _pack_total(out, "", total)
     crc = 0
     for name in sorted(name for name, array in out.items() if array.size):  # where there are no pairs, some say so
-        data = np.ascontiguousarray(out[name]).reshape(-1).view(np.uint8)
+        data = np.ascontiguousarray(out[name]).tobytes()
         crc = zlib.crc32(data, zlib.crc32(name.encode(), crc))
     return crc
 

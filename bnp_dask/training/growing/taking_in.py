@@ -156,7 +156,7 @@ def take_in(run: GrowingRun, found: Found, rules: Rules, executor: Executor) -> 
         tell(row)
     if before is not None:
         seal(state, before, np.arange(n_old, n_old + n_new))
-        if (row := unite(work, state, lineage)) is not None:
+        for row in unite(work, state, lineage):
             tell(row)
     run.seconds += perf_counter() - started
     out = _named(run, out, lineage.heirs(), [*state.posterior.ids.tolist(), *state.memory.dormant])
