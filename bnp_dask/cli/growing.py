@@ -27,7 +27,8 @@ def add(commands: argparse._SubParsersAction) -> None:
         "update",
         help="let a run take in more data",
         description="Append data to a run, visit them, decide moves, and put a new version in force. What the run has "
-        "already is passed over. An update that is stopped leaves the run as it was.",
+        "already is passed over. An update that is stopped leaves the run as it was. What is not given is as in the "
+        "section 'update' of the job file that the run was trained by.",
         allow_abbrev=False,
     )
     update.add_argument("rundir", metavar="RUNDIR", help="run directory of 'bnp-dask train'")
@@ -103,9 +104,13 @@ def _add_taking_out(commands: argparse._SubParsersAction) -> None:
 def _add_options(parser: argparse.ArgumentParser) -> None:
     """Options of an update."""
     parser.add_argument(
-        "--revisit", type=_amount, default=1.0, metavar="R", help="older batches to visit for each new one (1)"
+        "--revisit",
+        type=_amount,
+        metavar="R",
+        help="older batches to visit for each new one (1); 0: a pure stream, of whose batches nothing is kept but "
+        "their sum",
     )
-    parser.add_argument("--laps", type=_laps, default=0, metavar="N", help="laps over all data after that (0)")
+    parser.add_argument("--laps", type=_laps, metavar="N", help="laps over all data after that (0)")
     parser.add_argument("--time", metavar="COLUMN", help="column that says when rows are from; default: names of files")
     parser.add_argument(
         "--new-words", choices=("add", "drop"), help="words that the run does not know; default: those with names enter"
@@ -152,17 +157,20 @@ def replace_command(args: argparse.Namespace) -> None:
 
 def _options(args: argparse.Namespace) -> dict[str, Any]:
     """Options of an update by the names that they have in Python."""
-    from bnp_dask.training.growing.taking_in import KEPT
-
-    versions = KEPT if args.versions is None else args.versions
-    own = {"revisit": args.revisit, "laps": args.laps, "time": args.time, "new_words": args.new_words}
-    return {**own, "versions": versions}
+    return _given(args, ("revisit", "laps", "time", "new_words", "versions"))
 
 
 def _ageing(args: argparse.Namespace) -> dict[str, Any]:
     """Settings of verbs by which more data come in."""
-    own = {"batch_size": args.batch_size, "dormant": args.dormant}
-    return {**own, "half_life": args.half_life, "keep": args.keep}
+    return _given(args, ("batch_size", "dormant", "half_life", "keep"))
+
+
+def _given(args: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
+    """Some settings as the command has them, or else the job file of the run."""
+    from bnp_dask.cli.jobfile import update_of_run
+
+    spec = update_of_run(args.rundir)
+    return {name: getattr(spec, name) if getattr(args, name) is None else getattr(args, name) for name in names}
 
 
 def _one_by_one(args: argparse.Namespace, verb: Callable[..., UpdateResult]) -> None:
@@ -182,9 +190,10 @@ def _told(result: UpdateResult, data: str) -> str:
         return f"{data}: nothing new, version {result.version} stays in force"
     known = f", {len(result.known)} known already" if result.known else ""
     fresh = "" if math.isnan(result.fresh) else f", {result.fresh:.5g} nats per atom before they were folded"
+    sealed = ", in the totals for good (they cannot be retired)" if result.sealed else ""
     return (
         f"{data}: version {result.version}, {len(result.new)} new{known}, {result.new_batches} batches and "
-        f"{result.revisited} older ones visited{fresh}, K={result.posterior.n_clusters}"
+        f"{result.revisited} older ones visited{sealed}{fresh}, K={result.posterior.n_clusters}"
     )
 
 

@@ -12,6 +12,10 @@ from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.inputs.column_notation import Key
 from bnp_dask.inputs.protocols import require
+from bnp_dask.inputs.settings import whole_number
+from bnp_dask.training.growing.taking_in import KEPT
+from bnp_dask.training.growing.update import rules_of
+from bnp_dask.training.memory_plan import MEMORY
 
 TLS = ("tls_ca_file", "tls_cert", "tls_key")
 """Settings of an encrypted connection."""
@@ -128,3 +132,30 @@ class DataSpec:
         if self.columns is None and chosen is not None:
             settings["columns"] = list(chosen)
         return as_source(settings.pop("path"), on_bad_batch=on_bad_batch, levels=list(levels), **settings)
+
+
+@dataclass(frozen=True)
+class UpdateSpec:
+    """How the run of a job takes in more data, where a command does not say otherwise.
+
+    Parameters
+    ----------
+    revisit, laps, batch_size, versions, half_life, keep, time, new_words, dormant
+        As for :func:`bnp_dask.update`; lengths of time and times are text.
+    """
+
+    revisit: float = 1.0
+    laps: int = 0
+    batch_size: int | None = None
+    versions: int = KEPT
+    half_life: str | None = None
+    keep: str | None = None
+    time: str | None = None
+    new_words: Literal["add", "drop"] | None = None
+    dormant: float | None = None
+
+    def __post_init__(self) -> None:
+        facts = (self.half_life, self.keep, None, None, self.dormant)
+        rules_of(self.revisit, self.laps, MEMORY, self.versions, *facts)
+        if self.batch_size is not None:
+            whole_number("batch_size", self.batch_size, 1)

@@ -16,6 +16,7 @@
     on_bad_batch: raise                      # or skip: leave out batches that cannot be read
     reproducible: false                      # or true: the same bits on other processors
     memory: 256MB                            # of this process for what it holds of batches; the rest lies in files
+    update: {revisit: 0.2, half_life: 30d}   # what bnp-dask update and follow do unless they are told otherwise
 
 Classes of other packages go by their module, ``{type: negbin.NegativeBinomial, r: 2.0}``, once that is imported
 (``bnp-dask train --import negbin ...``) or installed with an entry point; see :func:`bnp_dask.register`.  So may the
@@ -32,16 +33,17 @@ another, each alias counted as what it stands for.  Larger arrays belong into ``
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
 
-from bnp_dask.cli.job_parts import TLS, ClientSpec, DataSpec, ExecutorSpec
+from bnp_dask.cli.job_parts import TLS, ClientSpec, DataSpec, ExecutorSpec, UpdateSpec
 from bnp_dask.cli.job_roles import EXECUTOR, INIT, MOVE, SCHEDULE, SOURCE, class_of
 from bnp_dask.cli.settings import absolute, build, kind_and_settings, mapping, object_of, settings_of, short
 from bnp_dask.data.base import Source
@@ -84,6 +86,7 @@ class Job:
     on_bad_batch: Literal["raise", "skip"]
     reproducible: bool
     memory: int
+    update: UpdateSpec
     raw: Mapping[str, Any]
 
     def train(
@@ -161,6 +164,7 @@ class Top:
     on_bad_batch: Literal["raise", "skip"] = "raise"
     reproducible: bool = False
     memory: int | str = MEMORY
+    update: object = None
     folder: str | None = None
 
 
@@ -202,16 +206,45 @@ def job_of_run(rundir: str) -> Job | None:
     return _job_of(content, f"{rundir}/{JOB_NAME}", LIMITS_OF_KEPT, Path())
 
 
+def update_of_run(rundir: str) -> UpdateSpec:
+    """How the job of a run takes in more data; the defaults where the run is of none.
+
+    Nothing else of the job is looked at: what it began with may be gone.
+
+    Raises
+    ------
+    SettingError
+        As for :func:`read_job`.
+    """
+    content, name = read_note(rundir, JOB_NAME), f"{rundir}/{JOB_NAME}"
+    if content is None:
+        return UpdateSpec()
+    read = _read(content, name, LIMITS_OF_KEPT)
+    with _naming(name):
+        return _update(mapping(read, "the job").get("update"), Path())
+
+
 def _job_of(content: bytes, name: str, limits: Limits, folder: Path) -> Job:
     """A job from the bytes of a job file; messages call it by ``name``."""
+    read = _read(content, name, limits)
+    with _naming(name):
+        return parse_job(read, folder)
+
+
+def _read(content: bytes, name: str, limits: Limits) -> Any:
     try:
-        read = read_yaml(content[: limits.characters + 1].decode("utf-8"), limits)
+        return read_yaml(content[: limits.characters + 1].decode("utf-8"), limits)
     except UnicodeDecodeError as error:
         raise SettingError(f"cannot read the job file {name}: {error}") from error
     except SettingError as error:
         raise SettingError(f"{name} is not valid YAML for a job: {error}") from error
+
+
+@contextlib.contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Errors of settings, inside, say in which job file."""
     try:
-        return parse_job(read, folder)
+        yield
     except SettingError as error:
         raise SettingError(f"{name}: {error}") from error
 
@@ -237,6 +270,7 @@ def parse_job(content: Any, folder: Path) -> Job:
         on_bad_batch=values.get("on_bad_batch", "raise"),
         reproducible=values.get("reproducible", False),
         memory=parse_memory(values.get("memory", MEMORY)),
+        update=_update(top.get("update"), folder),
         raw={**top, "folder": str(folder)},
     )
 
@@ -280,6 +314,11 @@ def _client(value: Any, folder: Path) -> ClientSpec | ExecutorSpec:
             found = absolute(getattr(client, name), folder, f"client.{name}")
             client = dataclasses.replace(client, **{name: found})
     return client
+
+
+def _update(value: Any, folder: Path) -> UpdateSpec:
+    """How the run takes in more data."""
+    return UpdateSpec() if value is None else build(UpdateSpec, value, "update", folder)
 
 
 def _moves(value: Any, folder: Path) -> tuple[Any, ...] | None:

@@ -47,6 +47,18 @@ class Merge:
 
 
 @dataclass(frozen=True)
+class Unite:
+    """Recorded :meth:`Summary.unite`: a merge of two clusters whose union nobody tracked."""
+
+    keep: int
+    drop: int
+    share: float | None
+
+    def apply(self, summary: Summary, parts: Mapping[str, Summary]) -> Summary:
+        return summary.unite(self.keep, self.drop, self.share)
+
+
+@dataclass(frozen=True)
 class Exchange:
     """Recorded :meth:`Summary.exchange`; each summary has its own part, found by the name of the trial."""
 
@@ -88,7 +100,7 @@ class Widen:
         return summary.widen(self.dim, self.size)
 
 
-Edit = InsertEmpty | Take | Merge | Exchange | Forget | Fade | Widen
+Edit = InsertEmpty | Take | Merge | Unite | Exchange | Forget | Fade | Widen
 
 
 NO_PARTS: Mapping[str, Summary] = {}

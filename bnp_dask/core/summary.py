@@ -8,6 +8,7 @@ Clusters carry ids that never change; their positions may.  Verbs that change cl
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -263,6 +264,22 @@ class Summary:
             pair_values[name] = pair_values[name].copy()
             pair_values[name][kept] += interplay(2, len(ids), both[place].sum(axis=1))
         return replace(self, pair_values=pair_values)
+
+    def unite(self, keep: int, drop: int, share: float | None) -> Summary:
+        """Cluster ``keep`` absorbs ``drop``, of which no pair was tracked: entropies become a bound from below.
+
+        An atom that is in the two with shares a and b has ``-(a + b) log(a + b)`` in their union.  That is at least 0,
+        which is the bound where ``share`` is None; and at least ``-a log a - b log b + a log share +
+        b log(1 - share)`` for any share between 0 and 1, since a cross entropy is at least the entropy.  Both are
+        linear in statistics, so that bounds of batches add up to that of the total.  All pairs are forgotten.
+        """
+        a, b = self.positions(np.array([keep, drop]))
+        pair = self.without_pairs().with_pairs(np.array([[keep, drop]]))
+        if share is not None:
+            cross = math.log(share) * self["N"][a] + math.log1p(-share) * self["N"][b]
+            for name, tracked in pair.pair_values.items():
+                tracked[0] = self[name][a] + self[name][b] + cross
+        return pair.merge(keep, drop)
 
     def exchange(self, donors: Sequence[int], part: Summary) -> Summary:
         """Replace the clusters ``donors`` by the clusters of ``part``: the same atoms, assigned otherwise.

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.edits import Exchange, Merge
+from bnp_dask.core.edits import Exchange, Merge, Unite
 from bnp_dask.core.summary import Summary
 from bnp_dask.core.survey import Survey
 from bnp_dask.data.base import Source
@@ -54,7 +54,7 @@ class Proposal:
     kind: str
     targets: tuple[int, ...]
     others: tuple[int, ...]
-    edit: Merge | Exchange
+    edit: Merge | Unite | Exchange
     sweeps: int = 1
     weight: int = 1
     again: bool = False

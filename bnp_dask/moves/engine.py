@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.core.edits import Edit, Exchange, Merge, Take, follow
+from bnp_dask.core.edits import Edit, Exchange, Merge, Take, Unite, follow
 from bnp_dask.core.finite import require_finite_terms
 from bnp_dask.core.summary import Summary
 from bnp_dask.errors import NumericalError, SummaryError
@@ -201,12 +201,12 @@ class _Judge:
         why = "the objective rises" if accepted else "the objective would fall"
         return [record(SORT, ids, (), gain, accepted, why)]
 
-    def _touched(self, edit: Merge | Exchange) -> tuple[tuple[int, ...], Summary]:
+    def _touched(self, edit: Merge | Unite | Exchange) -> tuple[tuple[int, ...], Summary]:
         """Clusters whose statistics an edit replaces, and the new ones with theirs."""
         if isinstance(edit, Exchange):
             return edit.donors, self.parts[edit.trial]
         pair = self.value.without_pairs().take([edit.keep, edit.drop])
-        return (edit.keep, edit.drop), pair.with_pairs(np.array([[edit.keep, edit.drop]])).merge(edit.keep, edit.drop)
+        return (edit.keep, edit.drop), pair.unite(edit.keep, edit.drop, None)
 
     def _try(
         self, edit: Edit, gone: tuple[int, ...], new: Summary | None, fewer: bool = False, empty: bool = False

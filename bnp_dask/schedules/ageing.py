@@ -25,7 +25,7 @@ def fade(state: State, factor: float) -> dict[str, Any]:
     Kept statistics of batches are scaled when they are next used, as after every change of clusters.
     """
     edit = Fade(factor)
-    state.edits.append(edit)
+    _note(state, edit)
     state.total.apply([edit])
     for trial in state.trials.values():
         trial.apply([edit])
@@ -39,3 +39,20 @@ def fade(state: State, factor: float) -> dict[str, Any]:
     state.step += 1
     row = history_row(state, state.lap, None, exact=True, action=AGED, gain=None, moves=[])
     return {**row, "n_batches": 0, "faded": factor}
+
+
+def _note(state: State, edit: Fade) -> None:
+    """Record that time has passed; together with the last time, where that was the last change and no batch saw it.
+
+    So the record of a stream that only fades does not grow.
+    """
+    if state.sealed is not None:
+        state.sealed.catch_up(state.edits)
+        state.sealed.total.apply([edit])
+    last, is_kept = state.edits[-1] if state.edits else None, state.visits >= 0
+    if isinstance(last, Fade) and not (state.seen[is_kept] == len(state.edits)).any():
+        state.edits[-1] = Fade(last.factor * edit.factor)
+    else:
+        state.edits.append(edit)
+    if state.sealed is not None:
+        state.sealed.seen = len(state.edits)

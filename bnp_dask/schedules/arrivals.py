@@ -19,11 +19,11 @@ from bnp_dask.moves.base import DOCUMENTS, Plan
 from bnp_dask.moves.births.move import Birth
 from bnp_dask.moves.engine import plan_lap
 from bnp_dask.schedules.base import history_row
-from bnp_dask.schedules.engine.fold import fold_again, fold_first
+from bnp_dask.schedules.engine.fold import fold_again, fold_first, pass_over
 from bnp_dask.schedules.engine.gathered import Gathered
 from bnp_dask.schedules.engine.lap import begin_lap, plan_context, settle_lap
 from bnp_dask.schedules.engine.pipeline import Pipeline
-from bnp_dask.schedules.engine.state import State, Work, recall_counts
+from bnp_dask.schedules.engine.state import State, Work, recall_counts, remember
 from bnp_dask.schedules.lineage import COUNTS, Lineage
 
 REGAINED = "regained"
@@ -87,6 +87,7 @@ def visit_arrivals(
     window: int,
     laps: int,
     lineage: Lineage,
+    leaves: bool = True,
 ) -> Iterator[dict[str, Any]]:
     """Visit new batches, then others once more, then all; changes ``state`` and ``turn`` in place.
 
@@ -109,6 +110,8 @@ def visit_arrivals(
         Laps over all batches that can be read, after that.
     lineage
         Follows clusters.
+    leaves
+        Whether anything is kept of the new batches by themselves.
 
     Yields
     ------
@@ -128,7 +131,7 @@ def visit_arrivals(
         abandon(state, turn)
     _plan(work, state, turn, new, rounds)
     stretch = partial(_stretch, work, state, turn, lineage, window)
-    yield from stretch(new, is_new=True)
+    yield from stretch(new, is_new=True, leaves=leaves)
     state.plan = replace(state.plan, splits={})
     while n_again:
         chosen = turn.due(may, n_again)
@@ -215,16 +218,19 @@ def _stretch(
     window: int,
     batches: Sequence[int],
     is_new: bool = False,
+    leaves: bool = True,
 ) -> Iterator[dict[str, Any]]:
     """Visit some batches in this order; the round's proposals are decided at its last one."""
     state.position = 0
-    pipeline = Pipeline(work, state, state.lap, np.asarray(batches), window, size=max(1, window // 2))
+    size = max(1, window // 2)
+    pipeline = Pipeline(work, state, state.lap, np.asarray(batches), window, size=size, leaves=leaves)
+    first = partial(fold_first, remember=remember if leaves else pass_over)
     pipeline.fill()
     for _ in range(pipeline.n_left):
         taken = pipeline.take()
         with lineage.visited(state, taken.batches):
             regains = not is_new and _regains(work, state, turn, taken.batches)
-            fold = fold_first if is_new or regains else partial(fold_again, pipeline=pipeline)
+            fold = first if is_new or regains else partial(fold_again, pipeline=pipeline)
             action, gain, moves = fold(work, state, taken=taken)
         action = REGAINED if regains else action
         state.step += 1

@@ -7,9 +7,11 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bnp_dask._version import __version__
 from bnp_dask.errors import StoreError
-from bnp_dask.store.checkpoint import Checkpoint, Listing, Prepared, StoredRows
+from bnp_dask.store.checkpoint import Checkpoint, Committed, Listing, Prepared, StoredRows
 from bnp_dask.store.files import crc_of_packed, pack, seal, unpack, unseal
 from bnp_dask.store.layout import CHECKPOINT_FORMAT, VERSION, checkpoint_base
 from bnp_dask.store.log import append, check_extent
@@ -96,15 +98,27 @@ def head_of(path: Path | Key, number: int) -> dict[str, Any]:
 
 def read_checkpoint(path: Path | Key, number: int) -> Checkpoint:
     """A checkpoint of a run directory by its number, without its parts; DamagedError where one of its files is."""
-    base, content = checkpoint_base(path, number), head_of(path, number)
-    packed = place_of(path).read(base.with_suffix(".npz"))
-    if Extent(len(packed), zlib.crc32(packed)) != Extent.from_json(content["arrays"]):
-        raise DamagedError(f"{base.with_suffix('.npz')} is damaged (its checksum does not fit)")
-    arrays, _ = unpack(packed, base.with_suffix(".npz"))
+    content, arrays = _read(path, number)
     listing = Listing.of_saved(arrays.pop(LISTING))
     rows = StoredRows(path / "history.jsonl", Extent.from_json(content["history"]))
     check_extent(rows.path, rows.extent)
     return Checkpoint(content["state"], arrays, rows, number, listing, parts_in(content), content.get("begun", True))
+
+
+def committed(path: Path | Key, number: int) -> Committed:
+    """Of a checkpoint what it refers to; DamagedError where it is damaged.  Neither history nor parts are read."""
+    content, arrays = _read(path, number)
+    extent = Extent.from_json(content["history"])
+    return Committed(number, Listing.of_saved(arrays[LISTING]), extent, parts_in(content))
+
+
+def _read(path: Path | Key, number: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Head and arrays of a checkpoint."""
+    base, content = checkpoint_base(path, number), head_of(path, number)
+    packed = place_of(path).read(base.with_suffix(".npz"))
+    if Extent(len(packed), zlib.crc32(packed)) != Extent.from_json(content["arrays"]):
+        raise DamagedError(f"{base.with_suffix('.npz')} is damaged (its checksum does not fit)")
+    return content, unpack(packed, base.with_suffix(".npz"))[0]
 
 
 def parts_of(path: Path | Key, number: int) -> tuple[Part, ...]:

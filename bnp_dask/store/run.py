@@ -17,7 +17,7 @@ import numpy as np
 from bnp_dask._version import __version__
 from bnp_dask.errors import StoreError
 from bnp_dask.store.checkpoint import Checkpoint, Committed, Listing, Prepared
-from bnp_dask.store.commit import LISTING, FenceError, claim_next, parts_of, put_checkpoint, read_checkpoint
+from bnp_dask.store.commit import LISTING, FenceError, claim_next, committed, parts_of, put_checkpoint, read_checkpoint
 from bnp_dask.store.files import dump_json, seal
 from bnp_dask.store.layout import (
     JOB_NAME,
@@ -359,8 +359,7 @@ class RunStore:
     def _committed(self, numbers: Iterable[int]) -> Iterator[Committed]:
         for number in sorted(set(numbers) & set(checkpoint_numbers(self.path))):
             with contextlib.suppress(DamagedError):
-                found = self._read(number)
-                yield Committed(number, found.listing, found.rows.extent, found.parts)
+                yield committed(self.path, number)
 
     def _is_newest(self, number: int) -> bool:
         return max(checkpoint_numbers(self.path), default=0) == number

@@ -31,6 +31,9 @@ class MovePolicy:
         Whether only pairs of clusters whose words are alike are scored.
     knows_pair_weights
         Whether the allocation term of a union is known before the pair was tracked.
+    bounds_unions
+        Whether totals alone bound the allocation term of a union from below: where all that is not linear in the
+        responsibilities is an entropy of each atom.
     refines_on_samples
         Whether atoms that were sampled of some clusters tell what these become without another.  Parts of groups do not
         add up to groups: only all data tell.
@@ -59,6 +62,7 @@ class MovePolicy:
     rows_per_sample: int = 1
     scores_alike_only: bool = False
     knows_pair_weights: bool = True
+    bounds_unions: bool = True
     refines_on_samples: bool = True
     together: int = 16
     retries_together: bool = False
@@ -69,7 +73,9 @@ class MovePolicy:
     seen: int | None = 500
 
 
-OF_CHAINS = MovePolicy(plans_side_by_side=False, splits_beside_trials=False, lays_away=False, has_windows=True)
+OF_CHAINS = MovePolicy(
+    plans_side_by_side=False, splits_beside_trials=False, lays_away=False, has_windows=True, bounds_unions=False
+)
 """Policy for hidden Markov models."""
 
 OF_GROUPS = MovePolicy(
@@ -80,6 +86,7 @@ OF_GROUPS = MovePolicy(
     rows_per_sample=2,
     scores_alike_only=True,
     knows_pair_weights=False,
+    bounds_unions=False,
     refines_on_samples=False,
     together=48,
     retries_together=True,

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 import bnp_dask as bnp
-from bnp_dask.cli.jobfile import ClientSpec, parse_job, read_job, to_text, with_laps, with_store
+from bnp_dask.cli.jobfile import ClientSpec, UpdateSpec, parse_job, read_job, to_text, with_laps, with_store
 from bnp_dask.errors import SettingError, StoreError
 from bnp_dask.store import JOB_NAME, RunStore
 
@@ -277,3 +277,19 @@ def test_a_topic_model_with_settings_of_its_document_step(tmp_path):
     step["restart"] = 1
     with pytest.raises(SettingError, match=r"allocation\.step\.restart: .*did you mean 'restarts'"):
         job_of(tmp_path, changed(model=model))
+
+
+def test_how_a_run_takes_in_more_data(tmp_path):
+    given = {"revisit": 0, "half_life": "30d", "keep": "100 batches", "new_words": "drop", "versions": 3}
+    job = job_of(tmp_path, changed(update=given))
+    assert job.update == UpdateSpec(0.0, versions=3, half_life="30d", keep="100 batches", new_words="drop")
+    assert job_of(tmp_path, BASE).update == UpdateSpec()
+    for wrong, message in (
+        ({"half_life": "3 months"}, "update: half_life='3 months': needs a length"),
+        ({"revisit": -1}, "update: revisit=-1"),
+        ({"revisits": 1}, "update.revisits: there is no such setting; did you mean 'revisit'"),
+        ({"new_words": "ignore"}, "update.new_words: 'ignore' is none of add, drop"),
+        ([1], "update: found \\[1\\], needs settings"),
+    ):
+        with pytest.raises(SettingError, match=message):
+            job_of(tmp_path, changed(update=wrong))

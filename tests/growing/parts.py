@@ -128,6 +128,11 @@ def gap(store):
         own = summary_from(model, arrays, state.edits[int(state.seen[batch]) :]).without_pairs()
         fresh.add(own)
         size = own.absolute() if size is None else size + own.absolute()
+    if state.sealed is not None:
+        state.sealed.catch_up(state.edits)
+        fresh.join(state.sealed.total)
+        own = state.sealed.total.value().absolute()
+        size = own if size is None else size + own
     total, again = state.total.value(), fresh.value()
     return max(
         float(np.max(np.abs(total[name] - again[name]), initial=0.0) / max(np.max(size[name], initial=0.0), 1.0))

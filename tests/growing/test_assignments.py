@@ -36,7 +36,7 @@ def summed(tmp_path, run):
     """The same of data in memory, which cannot be read again: statistics are kept."""
     begin(tmp_path / "summed", rows(0)[: 2 * SIZE], 2, SIZE, MODEL, (), K)
     for seed in (1, 2):
-        grow(tmp_path / "summed", rows(seed)[: 2 * SIZE], batch_size=SIZE, revisit=0)
+        grow(tmp_path / "summed", rows(seed)[: 2 * SIZE], batch_size=SIZE)
     assert not any(kept(tmp_path / "summed")[0])
     return tmp_path / "summed"
 

@@ -113,3 +113,13 @@ def test_a_total_whose_counts_those_of_the_batches_do_not_give_is_refused(path, 
     with pytest.warns(UserWarning, match="its total is not the sum of its summaries: 'N' differs"):
         resumed = run(path, tmp_path / "run", resume=True)
     assert bits(resumed) == statistics[0]
+
+
+def test_a_total_whose_other_statistics_were_damaged_is_refused(path, tmp_path, statistics):
+    run(path, tmp_path / "run", callbacks=[AfterSteps(7)])
+    assert any(kept(tmp_path / "run")[0])
+    name = "total.high/value.xx"
+    rewrite(tmp_path / "run", lambda arrays: {name: arrays[name] * (1.0 + 1e-11)})
+    with pytest.warns(UserWarning, match="the sum 'total' over its batches does not fit its checksum"):
+        resumed = run(path, tmp_path / "run", resume=True)
+    assert bits(resumed) == statistics[0]

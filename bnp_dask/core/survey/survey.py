@@ -132,7 +132,7 @@ class Survey:
         return str(shown if self.names is None else [self.names[i] for i in shown])
 
 
-def survey_batch(batch: Batch, may_miss: bool = False) -> Survey:
+def survey_batch(batch: Batch, may_miss: bool = False, for_priors: bool = True) -> Survey:
     """Survey of one batch; a batch without atoms counts as zero atoms.
 
     Parameters
@@ -141,6 +141,8 @@ def survey_batch(batch: Batch, may_miss: bool = False) -> Survey:
         Atoms.
     may_miss
         Whether NaN in dense rows is an entry that is missing.
+    for_priors
+        Whether quantiles are noted, by which priors are set.
 
     Raises
     ------
@@ -167,7 +169,7 @@ def survey_batch(batch: Batch, may_miss: bool = False) -> Survey:
         name=batch.name,
         n_groups=batch.n_groups if batch.is_sparse or batch.groups is not None else 0,
         batch_weights=(moments.weight,),
-        points=NO_BATCHES.with_batch(quantiles_of(batch.x, weights)),
+        points=NO_BATCHES.with_batch(quantiles_of(batch.x, weights)) if for_priors else NO_BATCHES,
         missing=moments.missing,
     )
 

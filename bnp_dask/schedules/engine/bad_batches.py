@@ -21,11 +21,11 @@ MOST = 0.5
 """Share of the data that may go bad under a run: beyond it, the storage is at fault and not a batch."""
 
 
-def survey_checked(model: Model, batch: Batch) -> Survey:
+def survey_checked(model: Model, batch: Batch, for_priors: bool = True) -> Survey:
     """Survey of a batch, after every check that the model makes; DataError names the batch."""
     with naming_batch(batch.name):
         model.check(batch)
-        return survey_batch(batch, model.marginalises)
+        return survey_batch(batch, model.marginalises, for_priors)
 
 
 def fault_of(model: Model, batch: Batch) -> str | None:

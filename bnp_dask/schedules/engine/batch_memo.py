@@ -63,6 +63,8 @@ class MemoSlot:
         Changes of clusters that the last visit has not seen.
     is_full
         Whether statistics are kept, and differences taken, or states of groups only.
+    leaves
+        Whether this visit leaves anything: not where the batch is never visited again.
     """
 
     shelf: Shelf
@@ -72,6 +74,7 @@ class MemoSlot:
     new: int
     edits: tuple[Edit, ...]
     is_full: bool = True
+    leaves: bool = True
 
     def read(self, model: Model) -> Left:
         """Results of the last visit."""
@@ -85,7 +88,7 @@ class MemoSlot:
 
         None where nothing is to be kept.
         """
-        if not (self.is_full or model.keeps_states):
+        if not (self.leaves and (self.is_full or model.keeps_states)):
             return None
         arrays = visit_to_arrays(model, found) if self.is_full else states_to_arrays(found)
         return self.shelf.put(self.batch, self.new, arrays)

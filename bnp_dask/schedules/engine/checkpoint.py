@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, astuple
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.core.batch import batch_from_arrays, batch_to_arrays
-from bnp_dask.core.edits import Edit, Exchange, Fade, Forget, InsertEmpty, Merge, Take, Widen
+from bnp_dask.core.edits import Edit, Exchange, Fade, Forget, InsertEmpty, Merge, Take, Unite, Widen
 from bnp_dask.core.summary import Summary
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.errors import StoreError
@@ -19,8 +20,9 @@ from bnp_dask.moves.policy import SmallRunPolicy
 from bnp_dask.schedules.engine.chains import sampler_from_saved, sampler_to_arrays, sampler_to_json
 from bnp_dask.schedules.engine.gathered import Gathered
 from bnp_dask.schedules.engine.prior import prior_to_arrays, with_saved_prior
+from bnp_dask.schedules.engine.sealed import Sealed
 from bnp_dask.schedules.engine.state import Loss, State, Stream
-from bnp_dask.store import Listing, no_receipts
+from bnp_dask.store import DamagedError, Listing, no_receipts
 from bnp_dask.store.parts import Part
 from bnp_dask.structure.base import Trial
 
@@ -32,7 +34,7 @@ GATHERED = "gathered"
 TABLES = "stream/tables"
 """Name of the array of tables of topics."""
 
-EDITS: dict[str, type[Edit]] = {e.__name__: e for e in (InsertEmpty, Take, Merge, Exchange, Forget, Fade, Widen)}
+EDITS: dict[str, type[Edit]] = {e.__name__: e for e in (InsertEmpty, Take, Merge, Unite, Exchange, Forget, Fade, Widen)}
 
 NUMBERS = ("lap", "position", "step", "terms", "lap_elbo", "finished", "void", "calm", "calm_laps")
 
@@ -58,9 +60,38 @@ def state_to_json(state: State) -> dict[str, Any]:
         "gathered_parts": [[t, astuple(p)] for t in state.gathered.pieces for p in state.gathered.parts_of(t)],
         "has_partial": state.partial is not None,
         "lost": [[b, loss.why, loss.lap, loss.step] for b, loss in sorted(state.lost.items())],
+        "sealed": None if state.sealed is None else {"seen": state.sealed.seen},
+        "checksums": checksums_of(state),
         "sampler": sampler_to_json(state.sampler),
         "stream": None if state.stream is None else {"seen": state.stream.seen},
     }
+
+
+def checksums_of(state: State) -> dict[str, int]:
+    """CRC-32 of the sums over all batches."""
+    sums = {"total": state.total, **({} if state.sealed is None else {"sealed": state.sealed.total})}
+    return {name: _checksum(total) for name, total in sums.items()}
+
+
+def _checksum(total: RunningTotal) -> int:
+    out: Arrays = {}
+    _pack_total(out, "", total)
+    crc = 0
+    for name in sorted(name for name, array in out.items() if array.size):  # where there are no pairs, some say so
+        data = np.ascontiguousarray(out[name]).tobytes()
+        crc = zlib.crc32(data, zlib.crc32(name.encode(), crc))
+    return crc
+
+
+def require_sums(state: State, numbers: Mapping[str, Any], base: str) -> None:
+    """DamagedError where a sum over all batches is not what it was when it was saved; ``base`` names the checkpoint.
+
+    Older checkpoints do not say.
+    """
+    found = checksums_of(state) if "checksums" in numbers else {}
+    for name, crc in numbers.get("checksums", {}).items():
+        if found.get(name) != crc:
+            raise DamagedError(f"{base} is damaged (the sum {name!r} over its batches does not fit its checksum)")
 
 
 def state_to_arrays(state: State) -> Arrays:
@@ -77,6 +108,8 @@ def state_to_arrays(state: State) -> Arrays:
     assert state.posterior.summary is not None
     _pack(out, "posterior", state.posterior.summary)
     _pack_total(out, "total", state.total)
+    if state.sealed is not None:
+        _pack_total(out, "sealed", state.sealed.total)
     if state.partial is not None:
         _pack_total(out, "partial", state.partial)
     for i, trial in enumerate(state.plan.trials):
@@ -125,6 +158,7 @@ def state_from_saved(
     gather = _gather_from_json(*numbers["gather"])
     failures = {(kind, tuple(t)): tuple(counts) for kind, t, counts in numbers["failures"]}
     sweeps = {t: Sweep(tuple(r), summary(f"sweep{t}"), *rest) for t, r, *rest in numbers["sweeps"]}
+    sealed = numbers.get("sealed")  # older runs have none
     dormant = {i: summary(f"dormant{i}") for i in numbers.get("dormant", ())}  # older runs have none
     return State(
         posterior=model.global_step(summary("posterior")),
@@ -141,6 +175,7 @@ def state_from_saved(
         weights=np.array(arrays["weights"]) if "weights" in arrays else None,
         gathered=_gathered(numbers, arrays),
         partial=total("partial") if numbers["has_partial"] else None,
+        sealed=None if sealed is None else Sealed(total("sealed"), sealed["seen"]),
         sampler=sampler_from_saved(model, numbers.get("sampler"), arrays),  # older runs have none
         stream=_stream(numbers.get("stream"), arrays),  # older runs have none
         lost={b: Loss(*rest) for b, *rest in numbers.get("lost", ())},  # older runs have none
@@ -221,6 +256,6 @@ def _split_from_json(saved: Mapping[str, Any]) -> Split:
 
 def _proposal_from_json(saved: Mapping[str, Any]) -> Proposal:
     edit = _edit_from_json(saved["edit"])
-    assert isinstance(edit, (Merge, Exchange))
+    assert isinstance(edit, (Merge, Unite, Exchange))
     more = {name: saved[name] for name in ("weight", "again") if name in saved}  # older runs lack some
     return Proposal(saved["kind"], tuple(saved["targets"]), tuple(saved["others"]), edit, saved["sweeps"], **more)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from bnp_dask.schedules.engine.lap import keep, lose, together, try_split
+from bnp_dask.schedules.engine.lap import Remember, keep, lose, together, try_split
 from bnp_dask.schedules.engine.pipeline import Pipeline, Taken
 from bnp_dask.schedules.engine.state import State, Work, remember
+from bnp_dask.structure.base import Visit
 
 ROUNDING = 1e-12
 """Share of the objective's terms below which a change is rounding."""
@@ -15,14 +16,21 @@ Folded = tuple[str, float | None, list[dict[str, Any]]]
 """Action, gain in nats (None where the objective before was that of other data), history rows of births at batches."""
 
 
-def fold_first(work: Work, state: State, taken: Taken) -> Folded:
-    """Add batches that were never visited, and take the global step; the objective is that of more data then."""
+def fold_first(work: Work, state: State, taken: Taken, remember: Remember = remember) -> Folded:
+    """Add batches that were never visited, and take the global step; the objective is that of more data then.
+
+    ``remember`` keeps their visits for the next, or passes over them where there will be none.
+    """
     taken = lose_with_step(work, state, taken)
     state.total.join(taken.change.with_clusters(state.total.high.ids).delta)
     value = state.total.value()
     state.posterior = state.model.global_step(value)
     state.terms = state.model.elbo(state.posterior, value)
-    return "new", None, _keep(work, state, taken, is_new=True)
+    return "new", None, _keep(work, state, taken, remember, is_new=True)
+
+
+def pass_over(work: Work, state: State, batch: int, found: Visit, seen: int | None = None) -> None:
+    """Keep nothing of a batch that is never visited again."""
 
 
 def fold_again(work: Work, state: State, pipeline: Pipeline, taken: Taken) -> Folded:
@@ -36,7 +44,7 @@ def fold_again(work: Work, state: State, pipeline: Pipeline, taken: Taken) -> Fo
             state.void = True
             return "kept", 0.0, []  # only rounding separates the two: the old summaries are as good
     gain = state.elbo - before
-    return action, gain, _keep(work, state, taken)
+    return action, gain, _keep(work, state, taken, remember)
 
 
 def lose_with_step(work: Work, state: State, taken: Taken) -> Taken:
@@ -49,13 +57,13 @@ def lose_with_step(work: Work, state: State, taken: Taken) -> Taken:
     return rest
 
 
-def _keep(work: Work, state: State, taken: Taken, is_new: bool = False) -> list[dict[str, Any]]:
+def _keep(work: Work, state: State, taken: Taken, remember: Remember, is_new: bool = False) -> list[dict[str, Any]]:
     """Remember the visits, and decide births at them; history rows of these."""
     rows = []
     for some in together(state, keep(work, state, taken, remember), is_new):
         visits, more = try_split(work, state, [found for _, found in some], is_new)
         for (batch, _), found in zip(some, visits, strict=True):
-            remember(work, state, batch, found)
+            remember(work, state, batch, found, len(state.edits))
         rows.extend(more)
     return rows
 

@@ -21,6 +21,7 @@ from bnp_dask.schedules.engine.leaving import subtract
 from bnp_dask.schedules.engine.pipeline import Taken
 from bnp_dask.schedules.engine.prior import learn_prior
 from bnp_dask.schedules.engine.reduction import Change
+from bnp_dask.schedules.engine.sealed import are_sealed
 from bnp_dask.schedules.engine.state import Loss, State, Work
 from bnp_dask.structure.base import Visit
 
@@ -206,9 +207,12 @@ def _end(work: Work, state: State, edits: list[Edit]) -> None:
 
 def trim(state: State) -> None:
     """Drop edits that every stored summary has seen."""
-    done = int(np.min(state.seen, initial=len(state.edits)))
+    done = int(np.min(state.seen[~are_sealed(state.visits)], initial=len(state.edits)))
+    if state.sealed is not None:
+        done = min(done, state.sealed.seen)
+        state.sealed.seen -= done
     del state.edits[:done]
-    state.seen -= done
+    state.seen = np.maximum(state.seen - done, 0)
 
 
 def _plan(work: Work, state: State, taken: Collection[int]) -> Plan:

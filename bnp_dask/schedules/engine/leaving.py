@@ -42,6 +42,9 @@ def subtract(work: Work, state: State, batches: Sequence[int]) -> None:
 
 def _of_others(work: Work, state: State, out: Collection[int], why: str) -> RunningTotal:
     total = RunningTotal(state.total.high.zeros())
+    if state.sealed is not None:
+        state.sealed.catch_up(state.edits)
+        total.join(state.sealed.total)
     for batch in np.flatnonzero(state.visits >= 0).tolist():
         if batch in out:
             continue

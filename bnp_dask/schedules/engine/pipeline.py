@@ -129,6 +129,8 @@ class Pipeline:
         Whether the statistics of a batch's last visit are kept, so that a visit changes by a difference.
     is_whole
         Whether visits are wanted whole, and not only what they change.
+    leaves
+        Whether visits leave anything for the next of their batches.
     """
 
     work: Work
@@ -139,6 +141,7 @@ class Pipeline:
     size: int = 1
     keeps: bool = True
     is_whole: bool = False
+    leaves: bool = True
     _queue: deque[_Group] = field(default_factory=deque)
     _next: int = 0
 
@@ -274,7 +277,8 @@ class Pipeline:
         assert self.work.shelf is not None
         old, known = int(state.visits[batch]), int(state.seen[batch])
         edits = tuple(state.edits[known:seen])
-        slot = MemoSlot(self.work.shelf, batch, old, state.receipt(batch), old + attempt, edits, self.keeps)
+        facts = (old + attempt, edits, self.keeps, self.leaves)
+        slot = MemoSlot(self.work.shelf, batch, old, state.receipt(batch), *facts)
         if not self.work.reach.is_rare:
             return BatchTask(reader, request, slot)
         left = recall_left(self.work, state, batch, seen) if self.keeps else None

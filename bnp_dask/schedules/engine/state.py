@@ -35,6 +35,7 @@ from bnp_dask.schedules.engine.batch_memo import (
 )
 from bnp_dask.schedules.engine.chains import Sampler
 from bnp_dask.schedules.engine.gathered import ROOM, Gathered
+from bnp_dask.schedules.engine.sealed import Sealed
 from bnp_dask.store import NO_RECEIPT, Receipt, no_receipts, receipt_of
 from bnp_dask.store.parts import Part, PartFiles
 from bnp_dask.structure.assignments import LITTLE
@@ -150,7 +151,7 @@ class State:
     total
         Sum of the latest summary of every batch visited so far.
     visits
-        Visit number of each batch's latest summary, ``(B,)``; -1 before the first.
+        Visit number of each batch's latest summary, ``(B,)``; -1 before the first, and ``SEALED`` where none is kept.
     receipts
         Bytes and CRC-32 of the files of these visits, ``(B, 2)``; -1 where there is none, or nobody noted them.
     lap, position, step
@@ -180,6 +181,8 @@ class State:
         Batches that went bad under the run, by number.
     weights
         Weight of each batch in all totals, ``(B,)``; None where all weigh one.  Kept statistics are weighted.
+    sealed
+        Sum of the batches of which nothing else is kept; None where there are none.
     sampler
         Chains of a schedule that samples.
     stream
@@ -211,6 +214,7 @@ class State:
     partial: RunningTotal | None = None
     lost: dict[int, Loss] = field(default_factory=dict)
     weights: np.ndarray | None = None
+    sealed: Sealed | None = None
     sampler: Sampler | None = None
     stream: Stream | None = None
     finished: str | None = None

@@ -5,8 +5,9 @@ the checkpoint lists; brought up to date and added up, they must give the runnin
 summaries, which the first lap reads anyway, and no more memory than some of them.
 
 Of batches whose assignments are kept the data would have to be read.  Counts and entropies of all batches must then
-give those of the total before the first visit, and the other statistics of a batch are compared with the sums that were
-noted of them when its first visit computes them again; its data have their checksum then, as have all.
+give those of the total before the first visit, the total must have the checksum that it was saved with, and the other
+statistics of a batch are compared with the sums that were noted of them when its first visit computes them again; its
+data have their checksum then, as have all.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from bnp_dask.errors import BnpDaskError, StoreError, SummaryError
 from bnp_dask.execute.ordered import in_order
 from bnp_dask.model import Model
 from bnp_dask.schedules.engine.batch_memo import Shelf, counts_from, is_assigned, summary_from
-from bnp_dask.schedules.engine.checkpoint import state_from_saved
+from bnp_dask.schedules.engine.checkpoint import require_sums, state_from_saved
 from bnp_dask.schedules.engine.state import State, Work
 from bnp_dask.store import Checkpoint, DamagedError, Listing, Receipt, RunStore
 
@@ -142,6 +143,8 @@ def _verify(work: Work, store: RunStore, state: State, checkpoint: Checkpoint) -
         if n_full != len(listing):
             raise DamagedError(f"{base} is damaged (some of its summaries hold no statistics)")
         _require_equal(state.total, fresh, size, work.model.observation.fields, base)
+        if fresh.high.fields.keys() != state.total.high.fields.keys():  # the sum does not tell all
+            require_sums(state, checkpoint.state, base)
     seconds = time.perf_counter() - started
     logger.info("verified %d summaries, %.1f MB, in %.1f s", len(listing), listing.nbytes / 1e6, seconds)
 

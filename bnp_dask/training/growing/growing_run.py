@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.core.survey import Survey
-from bnp_dask.data import as_source
 from bnp_dask.data.base import Source
 from bnp_dask.data.sources.missing import as_modelled
 from bnp_dask.errors import BnpDaskError, StoreError
@@ -21,15 +20,16 @@ from bnp_dask.model import Posterior
 from bnp_dask.moves import Move
 from bnp_dask.schedules import Memoized, State, Work, is_constant, state_from_saved, state_to_arrays, state_to_json
 from bnp_dask.schedules.arrivals import Round
+from bnp_dask.schedules.engine.checkpoint import require_sums
 from bnp_dask.schedules.engine.gathered import EMBEDDED, ROOM
 from bnp_dask.schedules.engine.lap import trim
+from bnp_dask.schedules.engine.sealing import settle
 from bnp_dask.schedules.lineage import renamed
 from bnp_dask.store import (
     Checkpoint,
     DamagedError,
     GrowthLog,
     Listing,
-    Manifest,
     MemoryStore,
     RunStore,
     Versions,
@@ -40,9 +40,10 @@ from bnp_dask.store.checkpoint import Prepared
 from bnp_dask.training.growing.grown import Absent, GrownSource, survey_of
 from bnp_dask.training.growing.incoming.times import moment_of, times_of
 from bnp_dask.training.growing.incoming.words import n_words, placed_again, widens
+from bnp_dask.training.growing.reopening import first_data, opened_again
 from bnp_dask.training.results import load, save
 from bnp_dask.training.run_settings import OPENED, Begun
-from bnp_dask.training.survey_pass import GROWTH, surveyed
+from bnp_dask.training.survey_pass import GROWTH
 
 
 @dataclass
@@ -118,7 +119,7 @@ class GrowingRun:
         if not place_of(place).exists(place):
             raise StoreError(f"{place} is missing; train(..., resume=True) writes it, then update() takes in more data")
         base = load(place)
-        found = _first_data(store, begun, checkpoint, base)
+        found = first_data(store, begun, checkpoint)
         if growth is None:
             turn = Round.begin(found.survey.n_batches, checkpoint.state["step"])
             log, seconds = GrowthLog.empty(store.manifests), float(checkpoint.history[-1]["seconds"])
@@ -150,9 +151,15 @@ class GrowingRun:
         return Versions(self.on_disk.path)
 
     def state(self) -> State:
-        """The state that the checkpoint holds."""
+        """The state that the checkpoint holds; StoreError where its sums are not what they were."""
         saved = self.checkpoint
-        return state_from_saved(self.base.model, saved.state, saved.arrays, saved.listing)
+        state = state_from_saved(self.base.model, saved.state, saved.arrays, saved.listing)
+        if isinstance(self.store, RunStore):
+            try:
+                require_sums(state, saved.state, f"checkpoint {saved.number} of {self.store.path}")
+            except DamagedError as error:
+                raise StoreError(f"{error}; rollback() goes back to an earlier version") from error
+        return state
 
     def survey(self) -> Survey:
         """Survey of all batches."""
@@ -242,7 +249,7 @@ class GrowingRun:
         weights = piece.get("weights")  # older runs have none
         if columns is not None and widens(self.base.model):
             columns = columns.first(n_then)
-        return self._placed(_opened(piece["place"], piece["batch_size"], weights, columns, *facts), n_then)
+        return self._placed(opened_again(piece["place"], piece["batch_size"], weights, columns, *facts), n_then)
 
     def publish(self) -> None:
         """Put the version that the run stands at in force, wherever a kill left it."""
@@ -252,46 +259,6 @@ class GrowingRun:
             self.versions.point_at(growth["version"])
             save(load(self.versions.posterior(growth["version"])), self.on_disk.path / POSTERIOR_NAME)
             self.versions.keep([number for number in self.versions.kept() if number <= growth["version"]])
-
-
-def _first_data(store: RunStore, begun: Begun, checkpoint: Checkpoint, base: Posterior) -> Any:
-    noted = checkpoint.state.get("manifest")
-    try:
-        if noted is None:
-            raise DamagedError(f"{store.path} was begun by a version that kept no list of its batches")
-        manifest = Manifest.of_key(store.manifests, noted["key"])
-    except DamagedError as error:
-        raise StoreError(f"{error}; it cannot take in more data") from error
-    n_batches, settings = len(manifest), store.settings
-    is_sparse = bool(manifest.arrays["survey/is_sparse"])
-    facts = (str(settings["data"].get("path", "data")), n_batches, len(manifest.arrays["survey/mean"]), is_sparse)
-    opened = settings.get(OPENED)
-    if opened is None:
-        source: Source = Absent(*facts, why="it was given as data in memory")
-    else:
-        source = _opened(opened["place"], opened["batch_size"], opened["weights"], begun.columns(), *facts)
-    return surveyed(manifest, source, np.ones(n_batches, np.bool_))
-
-
-def _opened(
-    place: str,
-    batch_size: int | None,
-    weights: Any,
-    columns: Any,
-    name: str,
-    n_batches: int,
-    n_features: int,
-    is_sparse: bool,
-) -> Source:
-    """Data opened again; what stands in their place where they are gone, or cut otherwise."""
-    try:
-        source = as_source(place, batch_size=batch_size, weights=weights, columns=columns)
-    except BnpDaskError as error:
-        return Absent(name, n_batches, n_features, is_sparse, str(error))
-    if source.n_batches != n_batches:
-        why = f"it had {n_batches} batches, and has {source.n_batches} now"
-        return Absent(name, n_batches, n_features, is_sparse, why)
-    return source
 
 
 def extended(state: State, count: int, weights: np.ndarray | None = None) -> None:
@@ -315,6 +282,7 @@ def commit(
     if isinstance(run.store, MemoryStore):
         return _held(run, state)
     store, versions = run.store, run.versions
+    settle(state)
     store.require_lock()
     if run.checkpoint.state.get(GROWTH) is None:
         _note_first(run)

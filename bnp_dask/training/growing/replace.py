@@ -23,7 +23,7 @@ from bnp_dask.training.growing.incoming.pieces import Piece, pieces_of
 from bnp_dask.training.growing.incoming.times import Time
 from bnp_dask.training.growing.incoming.words import Counts, NewWords, open_counts, require_new_words, widens
 from bnp_dask.training.growing.taking_in import KEPT, UpdateResult
-from bnp_dask.training.growing.taking_out import batches_of, held
+from bnp_dask.training.growing.taking_out import batches_of, held, require_kept
 from bnp_dask.training.growing.update import rules_of, taken_in
 from bnp_dask.training.memory_plan import MEMORY
 from bnp_dask.training.run_settings import OPENED
@@ -73,7 +73,8 @@ def replace(
     Raises
     ------
     SettingError
-        The run has no data from there; :func:`bnp_dask.update` takes in what is new.
+        The run has no data from there, and :func:`bnp_dask.update` takes in what is new; or an update with
+        ``revisit=0`` took them in, and keeps no statistics of single batches.
     DataError, StoreError
         As :func:`bnp_dask.update`; nothing was replaced then.
     """
@@ -82,7 +83,8 @@ def replace(
     place = path_text("source", source)
 
     def corrected(run: GrowingRun, executor: Executor) -> Found:
-        is_held = held(run, run.state())
+        state = run.state()
+        is_held = held(run, state)
         given = list(_given_again(run, place, new_words))
         old = {str(one.piece.place): [b for b in batches_of(run, str(one.piece.place)) if is_held[b]] for one in given}
         # of what was retired, nothing is known any more
@@ -90,7 +92,9 @@ def replace(
         found = look_for_new(
             run, (partial(_opened_already, one) for one in given), executor, old.keys(), back, new_words
         )
-        return changed(found, out=tuple(tuple(old[name]) for name in found.names))
+        found = changed(found, out=tuple(tuple(old[name]) for name in found.names))
+        require_kept(run, state, found.gives_way, "source")
+        return found
 
     return taken_in(store, rules, client, corrected)
 

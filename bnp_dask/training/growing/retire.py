@@ -19,7 +19,7 @@ from bnp_dask.schedules.engine.leaving import take_data
 from bnp_dask.store import RunStore
 from bnp_dask.training.growing.growing_run import GrowingRun, commit
 from bnp_dask.training.growing.incoming.times import moment_of
-from bnp_dask.training.growing.taking_out import batches_of, held, take_out
+from bnp_dask.training.growing.taking_out import batches_of, held, require_kept, take_out
 
 
 def retire(
@@ -57,7 +57,8 @@ def retire(
     Raises
     ------
     SettingError
-        The run has no data from there, or nothing would be left of it.
+        The run has no data from there, or nothing would be left of it; or an update with ``revisit=0`` took them in,
+        and keeps no statistics of single batches.
     StoreError
         No run, one that another process is writing to, or one that cannot be updated.
     """
@@ -82,6 +83,7 @@ def retire(
             raise SettingError(f"{run.on_disk.path}: nothing would be left; remove the directory instead")
         if not out:
             return run.base
+        require_kept(run, state, out, "retire")
         with fixed_order(run.base.model.reproducible):
             state.memory.dormant.clear()  # their statistics hold the data too
             source = run.source(reads_old=take_data(opened, state, out))

@@ -14,10 +14,13 @@ from bnp_dask.execute.base import Executor
 from bnp_dask.model import Posterior
 from bnp_dask.schedules import State, Work
 from bnp_dask.schedules.ageing import fade
-from bnp_dask.schedules.arrivals import REGAINED, visit_arrivals
+from bnp_dask.schedules.arrivals import REGAINED, abandon, visit_arrivals
 from bnp_dask.schedules.dormancy import lay_away
 from bnp_dask.schedules.engine.leaving import take_data
+from bnp_dask.schedules.engine.sealed import are_sealed
+from bnp_dask.schedules.engine.sealing import Before, seal
 from bnp_dask.schedules.lineage import Lineage, inherited, told
+from bnp_dask.schedules.unions import unite
 from bnp_dask.schedules.widening import widen
 from bnp_dask.training.callbacks import logger
 from bnp_dask.training.growing.ages import Line, Span, with_times
@@ -26,7 +29,7 @@ from bnp_dask.training.growing.found import Found
 from bnp_dask.training.growing.growing_run import GrowingRun, clusters_of, commit, extended, published
 from bnp_dask.training.growing.grown import Absent, GrownSource
 from bnp_dask.training.growing.incoming.words import n_words, widens
-from bnp_dask.training.growing.taking_out import held, take_out
+from bnp_dask.training.growing.taking_out import held, require_kept, take_out
 from bnp_dask.training.results import History
 
 KEPT = 10
@@ -63,6 +66,9 @@ class UpdateResult:
         Rows of this update.
     refused
         Pieces of a version that ``on_version`` refused: the run is as it was, and they are not of it.
+    sealed
+        How many of the new batches are in the totals for good, because ``revisit=0`` keeps nothing of them by
+        themselves: they cannot be visited again, retired or replaced.
     """
 
     posterior: Posterior
@@ -76,11 +82,15 @@ class UpdateResult:
     changes: tuple[Change, ...]
     history: History
     refused: tuple[str, ...] = ()
+    sealed: int = 0
 
 
 @dataclass(frozen=True)
 class Rules:
-    """How a run takes in data, as :func:`bnp_dask.update` has it; ``room`` in bytes."""
+    """How a run takes in data, as :func:`bnp_dask.update` has it; ``room`` in bytes.
+
+    ``seals``: nothing is kept of new batches by themselves.
+    """
 
     revisit: float
     laps: int
@@ -91,6 +101,7 @@ class Rules:
     time: Any = None
     on_version: Callable[[UpdateResult], bool | None] | None = None
     dormant: float | None = None
+    seals: bool = False
 
 
 def nothing_new(run: GrowingRun, known: Sequence[str]) -> UpdateResult:
@@ -132,11 +143,21 @@ def take_in(run: GrowingRun, found: Found, rules: Rules, executor: Executor) -> 
     work = replace(run.work(executor, source, rules.room), readable=stays)
     lineage = _taken_out(run, state, found, ages, work, tell, rules.dormant)
     may[list(state.lost)] = True  # a batch without atoms stands in for what was retired
+    is_sealed = are_sealed(state.visits)
+    may &= ~is_sealed
     if reads_old:
-        _tell_of_absent(source, may, n_old)
+        _tell_of_absent(source, may, is_sealed, n_old)
     n_again = min(math.ceil(rules.revisit * n_new), int(may[:n_old].sum()))
-    for row in visit_arrivals(work, state, run.turn, n_new, n_again, may, run.schedule.window, rules.laps, lineage):
+    if rules.seals and run.turn.is_open:
+        abandon(state, run.turn)
+    before = Before.of(state) if rules.seals else None
+    facts = (n_new, n_again, may, run.schedule.window, rules.laps, lineage)
+    for row in visit_arrivals(work, state, run.turn, *facts, leaves=before is None):
         tell(row)
+    if before is not None:
+        seal(state, before, np.arange(n_old, n_old + n_new))
+        for row in unite(work, state, lineage):
+            tell(row)
     run.seconds += perf_counter() - started
     out = _named(run, out, lineage.successors(), [*state.posterior.ids.tolist(), *state.memory.dormant])
     return _committed(run, state, found, pieces, out, rules, waited)
@@ -174,6 +195,7 @@ class Ages:
             line = Line.of(rules.keep, atoms, run.times, n_old)
             is_old = (line.age[:n_old] > rules.keep.amount) & held(run, state)[:n_old]
             too_old = np.flatnonzero(is_old).tolist()
+            require_kept(run, state, too_old, "keep")
         return Ages(factor, entering, too_old)
 
 
@@ -217,7 +239,7 @@ def _committed(
     visits = sum(row["n_batches"] for row in out if row["action"] in VISITS)
     events = changes_between(clusters_of(run.base), clusters_of(posterior), moves, SHARE)
     facts = (found.names, found.known, n_new, visits - n_new, run.turn.is_open, fresh, events, History(out))
-    result = UpdateResult(posterior, run.newest + 1, *facts)
+    result = UpdateResult(posterior, run.newest + 1, *facts, sealed=n_new if rules.seals else 0)
     if rules.on_version is not None and rules.on_version(result) is False:
         logger.info("version %d was refused: the run is as it was", result.version)
         nothing = ((), found.known, 0, 0, waited, fresh, (), History())
@@ -232,6 +254,8 @@ def _committed(
     commit(run, state, record, out, rules.versions)
     _tell_of_known(found.known)
     logger.info("version %d: %d new batches, K=%d", run.version, n_new, posterior.n_clusters)
+    if result.sealed:
+        logger.info("revisit=0 keeps nothing of these batches by themselves: they cannot be retired or replaced")
     return result
 
 
@@ -254,15 +278,16 @@ def _tell_of_known(known: Sequence[str]) -> None:
         logger.info("known already: %s", name)
 
 
-def _tell_of_absent(source: GrownSource, may: np.ndarray, n_old: int) -> None:
+def _tell_of_absent(source: GrownSource, may: np.ndarray, is_sealed: np.ndarray, n_old: int) -> None:
     """Say in the log which older batches cannot be visited again, and what waits for them."""
     if may.all():
         return
-    absent = source.parts[source.part_of(int(np.flatnonzero(~may)[0]))]
-    assert isinstance(absent, Absent)
+    number = int(np.flatnonzero(~may)[0])
+    absent = source.parts[source.part_of(number)]
+    why = absent.why if isinstance(absent, Absent) else ""
     logger.info(
-        "%d of %d older batches cannot be read again, so merges, deletes and births from all data wait: %s: %s",
-        *(int((~may).sum()), n_old, absent.name, absent.why),
+        "%d of %d older batches cannot be visited again, so merges, deletes and births from all data wait: %s: %s",
+        *(int((~may).sum()), n_old, absent.name, "taken in with revisit=0" if is_sealed[number] else why),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from bnp_dask.schedules.arrivals import Round, abandon
 from bnp_dask.schedules.base import history_row
 from bnp_dask.schedules.engine.bad_batches import instead
 from bnp_dask.schedules.engine.leaving import subtract
+from bnp_dask.schedules.engine.sealed import SEALED
 from bnp_dask.schedules.engine.state import Loss, recall_parts, remember
 from bnp_dask.schedules.engine.tasks import VisitRequest, lose_batch
 from bnp_dask.training.growing.growing_run import GrowingRun
@@ -22,6 +23,9 @@ from bnp_dask.training.run_settings import OPENED
 
 RETIRED = "retired"
 """Why batches of such data are left out."""
+
+SHOWN = 5
+"""Names of pieces of data that an error tells at most."""
 
 
 def take_out(
@@ -57,6 +61,22 @@ def held(run: GrowingRun, state: State) -> np.ndarray:
     out = np.array(run.survey().batch_atoms) > 0
     out[list(state.lost)] = False
     return out
+
+
+def require_kept(run: GrowingRun, state: State, batches: Iterable[int], name: str) -> None:
+    """SettingError where nothing is kept of some of these batches by themselves; ``name`` says who asks."""
+    found = [batch for batch in batches if state.visits[batch] == SEALED]
+    if not found:
+        return
+    starts = np.cumsum([run.first.n_batches, *(piece["n_batches"] for piece in run.log.pieces)])
+    numbers = np.unique(np.searchsorted(starts, found, side="right") - 1)
+    pieces = [run.log.pieces[number]["name"] for number in numbers.tolist()]
+    more = f" and {len(pieces) - SHOWN} more" if len(pieces) > SHOWN else ""
+    raise SettingError(
+        f"{name}: {len(found)} batches, {found[0]} to {found[-1]}, of {', '.join(pieces[:SHOWN])}{more} were taken in "
+        "with revisit=0, which keeps nothing of a batch by itself: they stay in the totals. rollback() goes back to a "
+        "version before them, as long as that is kept"
+    )
 
 
 def batches_of(run: GrowingRun, source: str) -> list[int]:

@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -72,6 +73,13 @@ def update(
         Merges, deletes and births from all data need a visit of every batch since they were proposed, be that in this
         update or in some, and are decided then.  0: none, and none of these is proposed.  Births at new batches are
         decided at once, but for topic models.
+
+        0 is a pure stream: with ``laps=0``, and without ``keep``, nothing is kept of the new batches by themselves.
+        The state of the run does not grow with them; they fade with a half-life as all others do, and cannot be
+        visited again, retired or replaced.  Merges of mixtures are decided on totals, with a bound of the objective
+        (rows ``"united"`` of the history); other merges, deletes and births from all data are proposed no more, also
+        by later updates, and an open round of them ends undecided.  Batches of before and of later updates are
+        visited as ``revisit`` says there.
     laps
         Laps over all data that can be read after that, the new ones among them, so that clusters settle.
     batch_size
@@ -136,6 +144,7 @@ def update(
     Hughes (2016), 3.5.3, "Memoized algorithm for streaming", and 4.2.3 for births at batches.
     """
     rules = rules_of(revisit, laps, memory, versions, half_life, keep, time, on_version, dormant)
+    rules = replace(rules, seals=revisit == 0 and laps == 0 and keep is None)
     require_new_words(new_words)
 
     def new_pieces(run: GrowingRun, executor: Executor) -> Found:

@@ -43,7 +43,7 @@ class Look:
 def look(posterior: Posterior, reader: Reader) -> Look:
     """The task: read a batch, check it, survey it, score it."""
     batch = reader()
-    survey = survey_checked(posterior.model, batch)
+    survey = survey_checked(posterior.model, batch, for_priors=False)
     if not posterior.model.structure.has_shares:
         return Look(survey, *score_of(posterior, batch))
     return Look(survey, *_completion(posterior, batch))

@@ -1,0 +1,56 @@
+"""Data of a run, opened again by what was noted when they came."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bnp_dask.data import as_source
+from bnp_dask.data.base import Source
+from bnp_dask.errors import BnpDaskError, StoreError
+from bnp_dask.store import Checkpoint, DamagedError, Manifest, RunStore
+from bnp_dask.training.growing.grown import Absent
+from bnp_dask.training.run_settings import OPENED, Begun
+from bnp_dask.training.survey_pass import Surveyed, surveyed
+
+
+def first_data(store: RunStore, begun: Begun, checkpoint: Checkpoint) -> Surveyed:
+    """Survey of the first data, and their batches; StoreError where the run has no list of these."""
+    noted = checkpoint.state.get("manifest")
+    try:
+        if noted is None:
+            raise DamagedError(f"{store.path} was begun by a version that kept no list of its batches")
+        manifest = Manifest.of_key(store.manifests, noted["key"])
+    except DamagedError as error:
+        raise StoreError(f"{error}; it cannot take in more data") from error
+    n_batches, settings = len(manifest), store.settings
+    is_sparse = bool(manifest.arrays["survey/is_sparse"])
+    facts = (str(settings["data"].get("path", "data")), n_batches, len(manifest.arrays["survey/mean"]), is_sparse)
+    opened = settings.get(OPENED)
+    if opened is None:
+        source: Source = Absent(*facts, why="it was given as data in memory")
+    else:
+        source = opened_again(opened["place"], opened["batch_size"], opened["weights"], begun.columns(), *facts)
+    return surveyed(manifest, source, np.ones(n_batches, np.bool_))
+
+
+def opened_again(
+    place: str,
+    batch_size: int | None,
+    weights: Any,
+    columns: Any,
+    name: str,
+    n_batches: int,
+    n_features: int,
+    is_sparse: bool,
+) -> Source:
+    """Data opened again; what stands in their place where they are gone, or cut otherwise."""
+    try:
+        source = as_source(place, batch_size=batch_size, weights=weights, columns=columns)
+    except BnpDaskError as error:
+        return Absent(name, n_batches, n_features, is_sparse, str(error))
+    if source.n_batches != n_batches:
+        why = f"it had {n_batches} batches, and has {source.n_batches} now"
+        return Absent(name, n_batches, n_features, is_sparse, why)
+    return source
