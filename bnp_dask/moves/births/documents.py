@@ -27,9 +27,6 @@ from bnp_dask.model import Model
 from bnp_dask.moves.base import DOCUMENTS, WHOLE, PlanContext, Planning, Proposal
 from bnp_dask.structure.base import Trial
 
-AVERAGED = 0.2
-"""Share of the sampler's passes, the last ones, whose counts are averaged."""
-
 NUMBER_BYTES = 20
 """Bytes of the sampler's tables for each word of each topic."""
 
@@ -71,11 +68,14 @@ class DocumentBirth:
     topics, so it finds what no split of one topic shows.
     """
 
-    tokens: int = 400_000
-    passes: int = 40
-    sweeps: int = 3
+    tokens: int = 1_000_000
+    passes: int = 200
+    sweeps: int = 12
     every: int = 5
     tries: int = 2
+    kept: bool = False
+    fewer: float = 1.5
+    at_once: float = 4.0
     kind = DOCUMENTS
     at_batch = False
 
@@ -103,6 +103,9 @@ class DocumentBirth:
                 "Multinomial()"
             )
         due = context.calm or context.lap % self.every == 0
+        if not self.kept:
+            few = _rule(context) / context.value.n_clusters
+            due = due and few > (self.fewer if context.calm else self.at_once)
         failed = context.memory.failed(self.kind, (), [context.tokens], 1.0)
         if not due or WHOLE in context.memory.sweeps or failed >= self.tries or not context.source.is_sparse:
             return
@@ -119,27 +122,24 @@ class DocumentBirth:
         if WHOLE not in context.atoms:
             return
         documents = context.atoms[WHOLE]
-        n_tokens = context.model.mass(documents)
-        most = MEMORY // (NUMBER_BYTES * context.source.n_features) - context.value.n_clusters
-        fresh = min(topics_of_tokens(n_tokens, documents.n_atoms), most)
-        if fresh < 1 or n_tokens < LEAST:
+        n_tokens, k = context.model.mass(documents), context.value.n_clusters
+        rule = k + topics_of_tokens(n_tokens, documents.n_atoms) if self.kept else _rule(context)
+        total = min(rule, MEMORY // (NUMBER_BYTES * context.source.n_features))
+        if total <= k or n_tokens < LEAST:
             context.give_up(self.kind, (), "too few documents, or too many topics, to sample new ones")
             return
         known = context.executor.share(f"words-lap{context.lap}", np.ascontiguousarray(context.value["x"].T))
-        settings = SampledTopics(
-            context.value.n_clusters + fresh, self.passes, max(1, int(AVERAGED * self.passes)), max_tokens=self.tokens
-        )
-        args = (context.model, documents, settings, known, (context.seed, context.lap, 23))
-        counts = (yield [(f"propose-lap{context.lap}-topics-of-documents", new_topics, args)])[0]
-        if not counts.shape[1]:
+        settings = SampledTopics(total, self.passes, max_tokens=self.tokens)
+        args = (context.model, documents, settings, known, self.kept, (context.seed, context.lap, 23))
+        found = (yield [(f"propose-lap{context.lap}-topics-of-documents", sampled_again, args)])[0]
+        if found.shape[1] == k:
             context.give_up(self.kind, (), "the existing topics explain the documents gathered")
             return
         scale = context.tokens / n_tokens
-        ids = np.array(context.memory.new_ids(counts.shape[1]), np.int64)
-        born = context.model.empty_summary(ids)
-        born.values["x"][...] = scale * counts.T
-        born.values["N"][...] = scale * counts.sum(axis=0)
-        self._propose(context, _beside(context.model, context.value, born))
+        ids = np.array(context.memory.new_ids(found.shape[1] - k), np.int64)
+        born = _of_counts(context.model, ids, scale * found[:, k:])
+        known = context.value if self.kept else _of_counts(context.model, context.value.ids, scale * found[:, :k])
+        self._propose(context, _beside(context.model, known, born))
         context.free.clear()  # if it is accepted, all that others would do is void
 
     def _propose(self, context: PlanContext, basis: Summary) -> None:
@@ -150,25 +150,37 @@ class DocumentBirth:
         context.proposals.append(Proposal(self.kind, (), others, Exchange(name, donors), self.sweeps))
 
 
-def new_topics(
-    model: Model, documents: Batch, settings: SampledTopics, known: np.ndarray, key: Sequence[int]
+def sampled_again(
+    model: Model, documents: Batch, settings: SampledTopics, known: np.ndarray, kept: bool, key: Sequence[int]
 ) -> np.ndarray:
-    """Task: tokens by word and new topic ``(V, M)`` in some documents, largest first.
+    """Task: tokens of some documents by word and topic ``(V, K + M)``, new topics after the K known, largest first.
 
-    The topics of ``known (V, K)`` keep their words.  Documents are left out from where they have more than twice the
-    tokens that the settings ask for.
+    The topics of ``known (V, K)`` keep their words, or else only tell where the sampler begins.  Documents are left out
+    from where they have more than twice the tokens that the settings ask for.
     """
     seed, *rest = key
     order = child_rng(seed, *rest, 1).permutation(documents.n_atoms)
     lengths = np.asarray(documents.x.sum(axis=1)).ravel()[order]
     documents = documents.take(np.sort(order[np.cumsum(lengths) <= 2 * settings.max_tokens]))
     if model.mass(documents) < LEAST:
-        return np.zeros((len(known), 0))
-    root = int(child_rng(seed, *rest).integers(2**63))
-    counts = sample_topics(model, documents, settings, root, known)[:, known.shape[1] :]
-    size = counts.sum(axis=0)
+        return known
+    root, k = int(child_rng(seed, *rest).integers(2**63)), known.shape[1]
+    counts = sample_topics(model, documents, settings, root, known, kept)
+    size = counts[:, k:].sum(axis=0)
     order = np.argsort(-size, kind="stable")
-    return counts[:, order[size[order] >= LEAST]]
+    return counts[:, np.concatenate([np.arange(k), k + order[size[order] >= LEAST]])]
+
+
+def _rule(context: PlanContext) -> int:
+    return topics_of_tokens(context.tokens, context.survey.n_atoms)
+
+
+def _of_counts(model: Model, ids: np.ndarray, counts: np.ndarray) -> Summary:
+    """Statistics of topics that hold tokens by word and topic ``(V, K)``, without documents."""
+    out = model.empty_summary(ids)
+    out.values["x"][...] = counts.T
+    out.values["N"][...] = counts.sum(axis=0)
+    return out
 
 
 def _beside(model: Model, value: Summary, born: Summary) -> Summary:
