@@ -20,7 +20,6 @@ from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.survey import Survey
 from bnp_dask.core.topic_list import TopicList
 from bnp_dask.core.vocabulary import Words
-from bnp_dask.errors import SettingError
 from bnp_dask.inputs.protocols import as_a, require
 from bnp_dask.inputs.settings import flag, one_of
 from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
@@ -177,11 +176,7 @@ class Model:
         require("observation", self.observation, Observation, "Gaussian()")
         one_of("precision", self.precision, ("mixed", "double"))
         require_learning(self)
-        if self.lags and self.structure.has_shares:
-            raise SettingError(
-                f"{type(self.observation).__name__}(lags={self.lags}) takes steps out of sequences; "
-                f"{type(self.allocation).__name__} is about groups without order: use HDPHMM, FiniteHMM or a mixture"
-            )
+        self.structure.require_fitting(self)
         flag("reproducible", self.reproducible)
 
     @property
@@ -201,6 +196,10 @@ class Model:
         if not isinstance(self.observation, NamingObservation):
             return self
         return replace(self, observation=self.observation.with_columns(names))
+
+    def with_allocation(self, allocation: Any) -> Model:
+        """Model with another allocation, such as that of parts of one cluster."""
+        return replace(self, allocation=allocation)
 
     def with_prior(self, survey: Survey, may_learn: bool = False) -> Model:
         """The model with every prior setting that was None computed from the data; learning begins there.
@@ -299,6 +298,11 @@ class Model:
     def assign(self, posterior: Posterior, batch: Batch, places: np.ndarray = NO_PAIRS) -> LocalStep:
         """Local step on atoms that fit one tile."""
         return self.structure.assign(self, posterior, batch, places)
+
+    def labels(self, posterior: Posterior, batch: Batch) -> Iterator[tuple[Batch, np.ndarray]]:
+        """Positions of the most probable clusters of atoms, tile by tile in order; of a sequence those of its most
+        probable path."""
+        return self.structure.labels(self, posterior, batch)
 
     def summarize(self, ids: np.ndarray, batch: Batch, resp: Resp) -> Summary:
         """Summary of atoms with given responsibilities (times weights); their entropy counts as zero."""

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy import sparse
 
 import bnp_dask as bnp
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.survey import survey_batch
 from bnp_dask.errors import SettingError
+from bnp_dask.moves import policy
+from bnp_dask.observation.base import numbers_per_cluster
 
 PACKAGE = Path(bnp.__file__).parent
 OWN = ("structure/", "allocation/")
@@ -21,32 +29,45 @@ FACTS = {
     # what users see differs: paths of states, shares of topics, completion of documents
     "analysis/arguments.py": 1,
     "analysis/impute.py": 1,
-    "analysis/predict.py": 4,
+    "analysis/predict.py": 3,
     "analysis/sample.py": 3,
     "analysis/score.py": 2,
     "analysis/sequences/lags.py": 1,
     "analysis/topics/assign.py": 1,
-    "analysis/topics/documents.py": 2,
-    "cli/data.py": 2,
+    "cli/data.py": 1,
     "cli/look.py": 1,
     "reports/run_page.py": 1,
     "training/growing/incoming/look.py": 1,
     "training/results.py": 1,
     # data must say which rows belong together, and which follow one another
-    "model.py": 1,
     "analysis/matching.py": 1,
-    "initialize/base.py": 2,
-    # where a run starts, and how a small one does
-    "moves/births/documents.py": 1,
-    "moves/births/small_run.py": 1,
-    "training/defaults.py": 2,
+    "initialize/base.py": 1,
+    # where a run starts
+    "training/defaults.py": 1,
     # whether topics of tokens are drawn, or clusters of atoms
     "streaming/truncation_free.py": 1,
-    # what it costs to visit a batch, and to keep what was found
-    "schedules/engine/batch_memo.py": 3,
-    "schedules/engine/pipeline.py": 1,
+    # whether statistics are packed to be kept
+    "schedules/engine/batch_memo.py": 1,
 }
 """Times that a fact about the structure is asked for, by file: the fewer the better."""
+
+
+NUMBERS = {-1, 0, 1, 2, 0.5}
+"""Literals of formulas: signs, neighbours, halves, doubles."""
+
+NOT_TUNED = {
+    ("births/documents.py", 63): "seeds are whole numbers below 2**63",
+    ("births/small_run.py", 31): "seeds are whole numbers below 2**31",
+    ("births/small_run.py", 1e-300): "nothing is divided by zero",
+    ("scores.py", 1e-300): "nothing is divided by zero",
+}
+"""Other literals in ``moves/``, and why no data chose them."""
+
+NAMES = {"base.py": ["WHOLE"], "births/small_run.py": ["WORDS", "RUNS"]}
+"""Constants of modules of ``moves/`` that are numbers: they stand for things among ids and counts."""
+
+POLICIES = ("policy.py", "random_keys.py")
+"""Files of numbers: those that were tuned, and the names of streams of random numbers."""
 
 
 def found(pattern: re.Pattern[str]) -> dict[str, int]:
@@ -97,11 +118,6 @@ def test_an_allocation_lacks_no_verb_of_its_structure():
 
 
 def test_parts_of_groups_are_summed_tile_by_tile_as_a_visit_sums_them():
-    import numpy as np
-    from scipy import sparse
-
-    from bnp_dask.core.batch import Batch
-
     counts = sparse.csr_array(np.random.default_rng(0).poisson(1.0, (30, 8)).astype(float))
     model = bnp.Model(bnp.LDA(), bnp.Multinomial(np.full(8, 0.1)))
     batch, ids = Batch(counts), np.arange(3)
@@ -118,3 +134,64 @@ def test_a_part_of_a_model_is_asked_for_its_verbs_before_they_are_called():
     assert as_a(mixture, StickAllocation) is mixture
     with pytest.raises(SettingError, match="FiniteMixture is no StickAllocation"):
         as_a(bnp.FiniteMixture(), StickAllocation)
+
+
+def trees_of_moves():
+    for path in sorted((PACKAGE / "moves").rglob("*.py")):
+        name = path.relative_to(PACKAGE / "moves").as_posix()
+        if name not in POLICIES:
+            yield name, ast.parse(path.read_text())
+
+
+def literals(node: ast.AST) -> list[float]:
+    """Numbers written under a node, but for the defaults of settings."""
+    settings = [
+        part.value for cls in ast.walk(node) if isinstance(cls, ast.ClassDef) for part in cls.body
+        if isinstance(part, ast.AnnAssign) and part.value is not None
+    ]  # fmt: skip
+    defaults = {id(inner) for value in settings for inner in ast.walk(value)}
+    return [
+        part.value for part in ast.walk(node)
+        if isinstance(part, ast.Constant) and type(part.value) in (int, float) and id(part) not in defaults
+    ]  # fmt: skip
+
+
+def test_numbers_that_were_tuned_stand_in_the_policies_of_moves():
+    used = {(name, value) for name, tree in trees_of_moves() for value in literals(tree) if value not in NUMBERS}
+    assert used == set(NOT_TUNED), "a number that data chose is a field of moves/policy.py, with its evidence"
+
+
+def test_modules_of_moves_hold_no_constants_but_names():
+    held = {}
+    for name, tree in trees_of_moves():
+        for node in tree.body:
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None and literals(node.value):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                held.setdefault(name, []).extend(ast.unparse(target) for target in targets)
+    assert held == NAMES
+
+
+def test_each_number_of_a_policy_is_described():
+    """One paragraph of a docstring for each field or some together, after its name."""
+    classes = [cls for name, cls in vars(policy).items() if name.endswith("Policy") and is_dataclass(cls)]
+    assert len(classes) == 8
+    for cls in classes:
+        headings = {name for line in cls.__doc__.splitlines() if re.fullmatch(r" {4}\w+(, \w+)*", line)
+                    for name in line.strip().split(", ")}  # fmt: skip
+        assert headings >= {declared.name for declared in fields(cls)}, cls
+
+
+def test_a_local_step_on_groups_or_sequences_is_never_called_small():
+    survey = survey_batch(Batch(np.ones((5, 3))))
+    of = {name: bnp.Model(part, bnp.DiagGaussian()).with_prior(survey) for name, part in
+          {"mixture": bnp.DPMixture(), "topics": bnp.HDPTopics(), "chain": bnp.HDPHMM()}.items()}  # fmt: skip
+    efforts = {name: model.structure.effort(model, 10.0, 4) for name, model in of.items()}
+    assert efforts == {"mixture": 10.0 * 4 * numbers_per_cluster(of["mixture"].observation), "topics": np.inf,
+                       "chain": np.inf}  # fmt: skip
+
+
+def test_only_topic_models_of_counts_take_words():
+    words, rows = bnp.Multinomial(np.full(8, 0.1)), bnp.DiagGaussian()
+    takes = [model.structure.takes_words(model) for model in
+             (bnp.Model(bnp.LDA(), words), bnp.Model(bnp.LDA(), rows), bnp.Model(bnp.DPMixture(), words))]  # fmt: skip
+    assert takes == [True, False, False]

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.summary import Field, Summary
+from bnp_dask.core.summary import Summary
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.protocols import require
 from bnp_dask.kernels.streaming.urn import Urn
 from bnp_dask.structure.base import Structure
+from bnp_dask.structure.verbs import CommonAllocation
 
 Params = Any
 """A frozen dataclass of arrays; each allocation model has its own."""
 
 
 @runtime_checkable
-class Allocation(Protocol):
+class Allocation(CommonAllocation, Protocol):
     """A distribution over which cluster each atom comes from.
 
-    The verbs of its local step are those that its structure asks for: see :mod:`bnp_dask.structure.verbs`.
+    Its fields, tiles and weights are described with the verbs of its local step, which its structure asks for: see
+    :mod:`bnp_dask.structure.verbs`.
     """
 
     @property
@@ -36,25 +36,8 @@ class Allocation(Protocol):
         """Whether the number of clusters is unbounded, so that moves learn it."""
         ...
 
-    @property
-    def fields(self) -> Mapping[str, Field]:
-        """Summary fields besides the count ``N``, which the model itself provides."""
-        ...
-
-    def tiles(self, batch: Batch, n_clusters: int) -> Iterator[Batch]:
-        """Pieces of the batch small enough for an (n, K) matrix, cut only where atoms are independent."""
-        ...
-
     def global_step(self, summary: Summary) -> Params:
         """Optimal q(u) given a summary, with expected log weights."""
-        ...
-
-    def log_weights(self, params: Params) -> np.ndarray:
-        """Log prior weight of each cluster as the local step uses it, ``(K,)`` nats."""
-        ...
-
-    def weights(self, params: Params) -> np.ndarray:
-        """Expected share of each cluster, ``(K,)``; what is missing to one belongs to unseen clusters."""
         ...
 
     def elbo(self, params: Params, summary: Summary) -> dict[str, float]:

@@ -12,7 +12,7 @@ from bnp_dask.analysis.arguments import require_posterior
 from bnp_dask.analysis.matching import columns_for, open_for
 from bnp_dask.analysis.running import WINDOW, computing_as, runner_for
 from bnp_dask.analysis.sequences.lags import for_recorded
-from bnp_dask.analysis.sequences.states import name_steps, state_path
+from bnp_dask.analysis.sequences.states import name_steps
 from bnp_dask.analysis.topics.assign import assign_documents, n_shares
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.finite import require_finite_rows
@@ -205,15 +205,13 @@ def _assigned(posterior: Posterior, batch: Batch, soft: bool, top: int | None) -
     posterior.model.observation.check(batch)
     # responsibilities are asked for, not responsibilities times weights
     batch = replace(batch, weights=None)
-    k = posterior.n_clusters
     layouts = _Mode(soft, top).layouts(posterior)
     shapes = {x.name: (batch.n_atoms,) if x.width is None else (batch.n_atoms, x.width) for x in layouts}
     columns = {x.name: np.empty(shapes[x.name], x.dtype) for x in layouts}
     start = 0
-    if posterior.model.structure.is_ordered and not soft and top is None:
-        for tile in posterior.model.allocation.tiles(batch, k):
-            path = state_path(posterior, tile)
-            columns["label"][start : start + tile.n_atoms] = posterior.ids[path]
+    if not soft and top is None:
+        for tile, place in posterior.model.labels(posterior, batch):
+            columns["label"][start : start + tile.n_atoms] = posterior.ids[place]
             start += tile.n_atoms
         return columns
     for tile, step in posterior.model.steps(posterior, batch):
@@ -225,10 +223,8 @@ def _assigned(posterior: Posterior, batch: Batch, soft: bool, top: int | None) -
             order = np.argsort(-dense, axis=1, kind="stable")[:, :top]
             columns["label"][rows] = posterior.ids[order]
             columns["resp"][rows] = np.take_along_axis(dense, order, axis=1)
-        elif soft:
-            columns["resp"][rows] = dense
         else:
-            columns["label"][rows] = posterior.ids[dense.argmax(axis=1)]
+            columns["resp"][rows] = dense
         start += tile.n_atoms
     return columns
 

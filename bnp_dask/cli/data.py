@@ -238,7 +238,7 @@ def score_command(args: argparse.Namespace) -> None:
     with _client(args) as client:
         if not posterior.model.structure.has_shares:
             value = score(posterior, data, completion=completion, batch_size=size, client=client)
-            say(f"{value:.10g} nats per {'step' if posterior.model.structure.is_ordered else 'atom'}")
+            say(f"{value:.10g} nats per {posterior.model.structure.atom}")
             return
         found = completion_score(posterior, data, completion, batch_size=size, client=client)
     say(f"{found.score:.10g} nats per held-out token")

@@ -12,7 +12,7 @@ from bnp_dask.core.fields import Field, combine_links
 from bnp_dask.core.summary import Summary
 from bnp_dask.errors import SummaryError
 from bnp_dask.kernels.numeric.compensated import two_sum_into
-from bnp_dask.kernels.numeric.sparse_sums import Thin, is_thin
+from bnp_dask.kernels.numeric.sparse_sums import SparseSum, is_mostly_zero
 
 WORDS = ("cluster", "word")
 """Axes of values that a batch has few of."""
@@ -32,19 +32,21 @@ class RunningTotal:
     ----------
     high, low
         Start of the sum; copied, so that summaries handed in are never overwritten.
-    thin
+    sparse
         Values of mostly zeros that are held by themselves and are in neither of the two; of a difference only.
     """
 
-    def __init__(self, high: Summary, low: Summary | None = None, thin: Mapping[str, Thin] | None = None) -> None:
+    def __init__(
+        self, high: Summary, low: Summary | None = None, sparse: Mapping[str, SparseSum] | None = None
+    ) -> None:
         self.high = _contiguous(high.scale(1.0))
         self.low = _contiguous(high.zeros() if low is None else low.scale(1.0))
-        self.thin = dict(thin or {})
+        self.sparse = dict(sparse or {})
 
     @property
     def nbytes(self) -> int:
         """Bytes of all values."""
-        return self.high.nbytes + self.low.nbytes + sum(held.nbytes for held in self.thin.values())
+        return self.high.nbytes + self.low.nbytes + sum(held.nbytes for held in self.sparse.values())
 
     def value(self) -> Summary:
         """The total as a summary."""
@@ -53,22 +55,22 @@ class RunningTotal:
 
     def value_of(self, name: str) -> np.ndarray:
         """One of its values, as :meth:`value` has it."""
-        if name in self.thin:
+        if name in self.sparse:
             return self.value()[name]
         return self.high[name] + self.low[name]
 
     def whole(self) -> RunningTotal:
         """Total with no value held by itself."""
-        if not self.thin:
+        if not self.sparse:
             return self
-        dense = {name: held.to_dense() for name, held in self.thin.items()}
+        dense = {name: held.to_dense() for name, held in self.sparse.items()}
         high = _with_values(self.high, {name: both[0] for name, both in dense.items()})
         return RunningTotal(high, _with_values(self.low, {name: both[1] for name, both in dense.items()}))
 
     def insert_empty(self, ids: np.ndarray) -> RunningTotal:
         """Total with clusters appended that hold nothing."""
-        thin = {name: held.with_rows(len(ids)) for name, held in self.thin.items()}
-        return RunningTotal(self.high.insert_empty(ids), self.low.insert_empty(ids), thin)
+        sparse = {name: held.with_rows(len(ids)) for name, held in self.sparse.items()}
+        return RunningTotal(self.high.insert_empty(ids), self.low.insert_empty(ids), sparse)
 
     def add(self, summary: Summary) -> None:
         """Include the statistics of more atoms."""
@@ -82,12 +84,12 @@ class RunningTotal:
 
     def join(self, other: RunningTotal, sign: float = 1.0) -> None:
         """Include another total with all its digits, or with ``sign`` -1 exclude it."""
-        if self.thin.keys() - other.thin.keys():
+        if self.sparse.keys() - other.sparse.keys():
             mine = self.whole()
-            self.high, self.low, self.thin = mine.high, mine.low, {}
-        rest = {name: held for name, held in other.thin.items() if name not in self.thin}
-        for name in self.thin:
-            self.thin[name] = self.thin[name].plus(other.thin[name], sign)
+            self.high, self.low, self.sparse = mine.high, mine.low, {}
+        rest = {name: held for name, held in other.sparse.items() if name not in self.sparse}
+        for name in self.sparse:
+            self.sparse[name] = self.sparse[name].plus(other.sparse[name], sign)
         self._accumulate(other.high, sign, rest)
         self._accumulate(other.low, sign, rest)
         for name, held in rest.items():
@@ -98,8 +100,8 @@ class RunningTotal:
 
         Of words that few change no more is kept than those: of topics and words a copy takes longer than the sum.
         """
-        thin, high, low = dict(self.thin), self.high, self.low
-        rest = {name: held.place for name, held in other.thin.items() if name not in thin}
+        sparse, high, low = dict(self.sparse), self.high, self.low
+        rest = {name: held.place for name, held in other.sparse.items() if name not in sparse}
         kept = [(part, _without(part, rest).scale(1.0)) for part in (high, low)]
         few = [(part.values[name].reshape(-1), at) for part in (high, low) for name, at in rest.items()]
         old = [values[at] for values, at in few]
@@ -111,14 +113,14 @@ class RunningTotal:
                 replace(part, values={**part.values, **own.values}, pair_values=own.pair_values, links=own.links)
                 for part, own in kept
             )
-            self.thin = thin
+            self.sparse = sparse
 
         return undo
 
     def apply(self, edits: Iterable[Edit], parts: Mapping[str, RunningTotal] | None = None) -> None:
         """Change clusters in the total; ``parts`` are the totals of trials."""
         edits = list(edits)
-        if self.thin:
+        if self.sparse:
             raise SummaryError("a difference is not edited: bring the total up to date")
         high = {name: part.high for name, part in (parts or {}).items()}
         low = {name: part.low for name, part in (parts or {}).items()}
@@ -131,9 +133,9 @@ class RunningTotal:
 
     def copy(self) -> RunningTotal:
         """An independent total of the same value."""
-        return RunningTotal(self.high, self.low, self.thin)
+        return RunningTotal(self.high, self.low, self.sparse)
 
-    def _accumulate(self, summary: Summary, sign: float, besides: Mapping[str, Thin] | None = None) -> None:
+    def _accumulate(self, summary: Summary, sign: float, besides: Mapping[str, SparseSum] | None = None) -> None:
         """``besides`` are values that the summary lacks, and which stay what they are."""
         lacking = besides or {}
         _without(self.high, lacking)._require_aligned(summary)
@@ -157,15 +159,15 @@ def difference(new: Summary, old: Summary | RunningTotal | None = None) -> Runni
 
     The bits do not depend on how ``old`` is held.
     """
-    names = [n for n, f in new.fields.items() if f.dims == WORDS and is_thin(new[n], FEW)]
-    out = RunningTotal(_without(new, names), None, {name: Thin.of(new[name]) for name in names})
+    names = [n for n, f in new.fields.items() if f.dims == WORDS and is_mostly_zero(new[n], FEW)]
+    out = RunningTotal(_without(new, names), None, {name: SparseSum.of(new[name]) for name in names})
     if isinstance(old, Summary):
-        out.thin = {name: held.plus(Thin.of(old[name]), -1.0) for name, held in out.thin.items()}
+        out.sparse = {name: held.plus(SparseSum.of(old[name]), -1.0) for name, held in out.sparse.items()}
         out.subtract(_without(old, names))
     elif old is not None:
         if not np.array_equal(old.high.pairs, out.high.pairs):
             pairs = out.high.pairs
-            old = RunningTotal(old.high.with_pairs(pairs), old.low.with_pairs(pairs), old.thin)
+            old = RunningTotal(old.high.with_pairs(pairs), old.low.with_pairs(pairs), old.sparse)
         out.join(old, -1.0)
     return out
 

@@ -4,14 +4,17 @@ scikit-learn's own warning."""
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
+from bnp_dask._names import OBSERVATIONS
 from bnp_dask.core.columns import Columns
 from bnp_dask.data import as_source
 from bnp_dask.data.base import Source
@@ -34,6 +37,13 @@ from bnp_dask.training.train import ConvergenceWarning, train
 
 RUN = "_run"
 """Attribute of an estimator under which ``partial_fit`` keeps where its run stands."""
+
+
+def likelihoods(without: Sequence[str]) -> dict[str, type[Observation]]:
+    """Public likelihoods by their names in lower case with underscores, but for some."""
+    names = [name for name in OBSERVATIONS if name not in without]
+    found = {name: getattr(import_module(OBSERVATIONS[name]), name) for name in names}
+    return {re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower(): cls for name, cls in found.items()}
 
 
 def sound_input(value: Any, name: str) -> Any:

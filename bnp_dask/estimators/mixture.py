@@ -20,6 +20,7 @@ from bnp_dask.errors import SettingError
 from bnp_dask.estimators.fitting import (
     frame_with_levels,
     like_rows,
+    likelihoods,
     moments_of,
     run_estimator,
     seed_of_estimator,
@@ -32,18 +33,7 @@ from bnp_dask.initialize import Initialization
 from bnp_dask.inputs.settings import whole_or_none
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Delete, Merge, Move
-from bnp_dask.observation import (
-    Bernoulli,
-    Categorical,
-    DiagGaussian,
-    FixedVarianceGaussian,
-    Gaussian,
-    Multinomial,
-    Poisson,
-    Product,
-    VonMisesFisher,
-    ZeroMeanGaussian,
-)
+from bnp_dask.observation import Categorical, Multinomial, Product
 from bnp_dask.observation.base import Observation
 from bnp_dask.observation.missing.entries import is_about_missing, marginalises
 from bnp_dask.schedules import Schedule
@@ -61,17 +51,7 @@ except ImportError as error:
 if TYPE_CHECKING:
     from distributed import Client
 
-OBSERVATIONS = {
-    "bernoulli": Bernoulli,
-    "categorical": Categorical,
-    "diag_gaussian": DiagGaussian,
-    "fixed_variance_gaussian": FixedVarianceGaussian,
-    "gaussian": Gaussian,
-    "multinomial": Multinomial,
-    "poisson": Poisson,
-    "von_mises_fisher": VonMisesFisher,
-    "zero_mean_gaussian": ZeroMeanGaussian,
-}
+OBSERVATIONS = likelihoods(without=("AutoRegressiveGaussian", "Product"))
 """Likelihoods by the names that ``observation`` takes; each with its prior set from the data."""
 
 HALF = 0.5

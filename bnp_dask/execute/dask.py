@@ -32,12 +32,12 @@ from bnp_dask.execute.base import (
     tell_retry,
 )
 from bnp_dask.execute.lost import GONE, closed_in_time, remember_no_messages, told
-from bnp_dask.execute.message import Failure, Parcel
+from bnp_dask.execute.message import Failure, Message
 from bnp_dask.execute.passing import may_pass
 from bnp_dask.execute.pulse import Pulse, SilenceError, patience, within
 from bnp_dask.execute.reach import client_of
 from bnp_dask.execute.serial import SerialExecutor
-from bnp_dask.execute.worker_queue import run_parcel
+from bnp_dask.execute.worker_queue import run_message
 from bnp_dask.inputs.protocols import require
 
 T = TypeVar("T")
@@ -244,10 +244,10 @@ class DaskExecutor:
         try:
             # Without a timeout of 0, Dask gives all tasks of the last 100 ms one priority and runs them in any order;
             # results are asked for in the order of submission.
-            parcels = [Parcel.of(call) for call in calls]
+            messages = [Message.of(call) for call in calls]
             with dask.config.set(LARGE_IS_MEANT):
                 futures = self._client.map(
-                    run_parcel, parcels, *needed, key=keys, priority=priority, pure=False, fifo_timeout=0
+                    run_message, messages, *needed, key=keys, priority=priority, pure=False, fifo_timeout=0
                 )
         except GONE as error:
             raise self._lost(f"task {names[0]}", error) from None

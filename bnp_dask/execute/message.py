@@ -1,8 +1,8 @@
 """Tasks as they travel to workers: pickled once, and opened only where they run.
 
-A scheduler unpickles what it is sent and pickles it again for a worker, and every array is a frame of its own in both
-messages.  A task on a batch has dozens of arrays, most of a few numbers: with parcels they are one frame, and the
-scheduler passes on what it does not look at.
+A scheduler unpickles a task and pickles it again for a worker, and every array is a frame of its own on both ways.  A
+task on a batch has dozens of arrays, most of a few numbers: in a :class:`Message` they are one frame, and the scheduler
+passes on what it does not look at.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ALIGNED = 64
 """Arrays begin at multiples of so many bytes."""
 
 
-class Parcel:
+class Message:
     """A value, pickled.
 
     Parameters
@@ -43,7 +43,7 @@ class Parcel:
         self._value: list[Any] = []
 
     @classmethod
-    def of(cls, value: Any) -> Parcel:
+    def of(cls, value: Any) -> Message:
         """Pack a value, as Dask would."""
         found: list[PickleBuffer] = []
         data = dumps(value, buffer_callback=found.append)
@@ -72,7 +72,7 @@ class Parcel:
         return self._value[0]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Parcel, (self._data, self._sizes, self._small, self._large)
+        return Message, (self._data, self._sizes, self._small, self._large)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from distributed import get_worker
 from distributed.core import Status
 
 from bnp_dask.execute.base import logger
-from bnp_dask.execute.message import Failure, Parcel
+from bnp_dask.execute.message import Failure, Message
 from bnp_dask.execute.passing import may_pass
 from bnp_dask.execute.prefetch import Coming, looking_ahead
 
@@ -60,8 +60,8 @@ class WorkerQueue:
 
     def _coming(self, task: Any) -> Coming | None:
         args = getattr(task.run_spec, "args", None)  # others may use this worker too
-        parcel = args[0] if isinstance(args, tuple) and args else None
-        load = parcel.open().first_load if isinstance(parcel, Parcel) else None
+        message = args[0] if isinstance(args, tuple) and args else None
+        load = message.open().first_load if isinstance(message, Message) else None
         return None if load is None else Coming(load, lambda: self._has(task))
 
     def _has(self, task: Any) -> bool:
@@ -70,14 +70,14 @@ class WorkerQueue:
         return bool(is_here and self._worker.status == Status.running)
 
 
-def run_parcel(parcel: Parcel, *values: Any) -> Any:
+def run_message(message: Message, *values: Any) -> Any:
     """The task: its value, or as a value what failed here or before and will fail again; what may pass is raised."""
     for value in values:
         if isinstance(value, Failure):
             return value
     try:
         with looking_ahead(WorkerQueue.of_this_worker()):
-            return parcel.open().run(values)
+            return message.open().run(values)
     except Exception as error:
         if may_pass(error):
             raise

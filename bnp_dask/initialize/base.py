@@ -74,9 +74,7 @@ def require_enough_atoms(n_clusters: int, context: InitContext, called: str) -> 
 
 def starts_from_words(context: InitContext) -> bool:
     """Whether atoms are word tokens, and rows of the data their documents."""
-    words = context.model.observation.fields.get("x")
-    counted = words is not None and words.dims[1:] == ("word",)
-    return context.model.structure.has_shares and context.source.is_sparse and counted
+    return context.source.is_sparse and context.model.structure.takes_words(context.model)
 
 
 # -- randomness ---------------------------------------------------------------------------------------------

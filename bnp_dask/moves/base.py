@@ -15,48 +15,11 @@ from bnp_dask.core.survey import Survey
 from bnp_dask.data.base import Source
 from bnp_dask.execute.base import Executor, Task
 from bnp_dask.model import NO_PAIRS, Model, Posterior
+from bnp_dask.moves.policy import LAP, SmallRunPolicy
+from bnp_dask.moves.random_keys import PLANNING
 from bnp_dask.moves.scores import gain_matrix
 from bnp_dask.structure.base import Trial
 from bnp_dask.structure.policy import MovePolicy
-
-SAME = 0.1
-"""Share by which a count may change while failures in a row are still counted together."""
-
-HOPELESS = 1.0
-"""A delete that lacks more nats than this per atom of its target is not refined, nor begun."""
-
-CALM = 0.05
-"""Share by which counts may change in a lap while clusters count as calm: half of what resets failures."""
-
-CALM_GAIN = 1e-4
-"""Nats per unit of weight by which a lap may raise the objective while clusters count as calm.
-
-With counts alone as the measure, overlapping clusters that were slowly changing places used up their attempts too soon.
-"""
-
-NOBODY = 0.1
-"""Atoms below which a cluster stands for none, whatever it gains: it is one of those without use that the prior of a
-nonparametric model holds anyway.
-
-A cluster that is as the prior is takes a share of atoms that falls with the number of features: of 450 and 3,000 atoms
-in three clusters 1e-3 with one feature, 1e-7 with two, less than rounding with five.
-"""
-
-MORE = 8
-"""How many times as many targets, and how much more work on samples, a lap may take once clusters are calm: by then
-laps of their own are run for nothing but what is still to be tried."""
-
-GATHERED = 2**22
-"""Numbers that the atoms gathered for those more targets may have, of each move: 32 MB."""
-
-SAMPLED = 2**22
-"""Numbers that a sample of one cluster's atoms has at most: 32 MB.  Reached by full covariances from some 140 features
-on, which no sample shows in full anyway."""
-
-GATHERED_IN_ALL = 2**27
-"""Numbers that the atoms gathered in one lap have at most, 1 GB, but for one target of each move and those near it.
-What of them is not in memory lies in files."""
-
 
 WHOLE = -1
 """Stands among clusters for whole documents: those that are gathered, and the candidate that was found in them."""
@@ -101,9 +64,10 @@ class Proposal:
 class Split:
     """An attempt of one task to split a cluster using its own batch alone.
 
-    ``target`` is the id of the cluster; ``fresh``, ``refine``, ``sample`` and ``min_atoms`` are as in ``Birth``;
-    ``key`` seeds the random numbers.  Of a batch that is new to its run, where the target is better left together, the
-    share of one of the clusters ``instead`` may be new clusters, or one as a whole: the share that fits worst.
+    ``target`` is the id of the cluster; ``fresh``, ``refine``, ``sample`` and ``min_atoms`` are as in ``Birth``,
+    ``policy`` as in its policy; ``key`` seeds the random numbers.  Of a batch that is new to its run, where the target
+    is better left together, the share of one of the clusters ``instead`` may be new clusters, or one as a whole: the
+    share that fits worst.
     """
 
     target: int
@@ -113,6 +77,7 @@ class Split:
     min_atoms: float
     key: tuple[int, ...]
     instead: tuple[int, ...] = ()
+    policy: SmallRunPolicy = field(default_factory=SmallRunPolicy)
 
 
 @dataclass(frozen=True)
@@ -206,7 +171,7 @@ class Memory:
     def remember_failure(self, kind: str, targets: tuple[int, ...], counts: Iterable[float], times: int = 1) -> None:
         """Note a rejection; one that leaves no doubt counts ``times``."""
         now = tuple(float(c) for c in counts)
-        self.failures[kind, targets] = (*now, float(times) + self.failed(kind, targets, now, SAME))
+        self.failures[kind, targets] = (*now, float(times) + self.failed(kind, targets, now, LAP.same_count))
 
     def forget_dead(self, alive: np.ndarray) -> None:
         """Drop what concerns clusters that are gone."""
@@ -304,24 +269,24 @@ class PlanContext:
     @property
     def numbers_per_atom(self) -> float:
         """Numbers that an atom has on average, at least one."""
-        return max(1.0, self.survey.nbytes / 8 / max(1, self.survey.n_atoms))
+        return max(1.0, self.survey.nbytes / np.dtype(np.float64).itemsize / max(1, self.survey.n_atoms))
 
     def at_most_sampled(self, atoms: int) -> int:
         """So many atoms, or fewer where these would be too much for one sample."""
-        return max(1, min(atoms, int(SAMPLED / self.numbers_per_atom)))
+        return max(1, min(atoms, int(LAP.sampled / self.numbers_per_atom)))
 
     def room(self, atoms: int) -> int:
         """Clusters of which so many atoms each may be gathered at a time, beyond what a move's settings ask for."""
-        return int(GATHERED / (max(1, atoms) * self.numbers_per_atom))
+        return int(LAP.gathered / (max(1, atoms) * self.numbers_per_atom))
 
     def room_left(self, atoms: int) -> int:
         """Clusters of which so many atoms each may still be gathered in this lap, whoever asks."""
         asked = self.numbers_per_atom * sum(self.gather.limits) * self.source.n_batches
-        return max(0, int((GATHERED_IN_ALL - asked) / (max(1, atoms) * self.numbers_per_atom)))
+        return max(0, int((LAP.gathered_in_all - asked) / (max(1, atoms) * self.numbers_per_atom)))
 
     def rng(self, *key: int) -> np.random.Generator:
         """Random numbers keyed by seed, lap and ``key``."""
-        return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(self.lap, 7, *key)))
+        return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(self.lap, PLANNING, *key)))
 
     def give_up(self, kind: str, targets: tuple[int, ...], why: str, times: int = 1) -> None:
         """Drop a proposal that was never tried on the whole data, and remember that as so many failures."""

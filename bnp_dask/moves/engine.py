@@ -17,8 +17,6 @@ from bnp_dask.execute.ordered import in_order
 from bnp_dask.model import Model
 from bnp_dask.moves.base import (
     DOCUMENTS,
-    HOPELESS,
-    NOBODY,
     WHOLE,
     Memory,
     Move,
@@ -32,35 +30,14 @@ from bnp_dask.moves.base import (
 )
 from bnp_dask.moves.merge import Merge as Pairing
 from bnp_dask.moves.merge import pair_empty
+from bnp_dask.moves.policy import DECISION, LAP
 from bnp_dask.structure.base import without_data
-
-CLEAR = 0.2
-"""A delete that lacks more nats than this per atom of its target, on the whole data, fails clearly.
-
-In 60 deletes that were refined over several laps (three runs on mixtures of 32 overlapping Gaussians, calm or not)
-those laps brought 0.054 at most.
-"""
 
 BIRTHS = ("birth", "window", DOCUMENTS)
 """Kinds of proposals that make more clusters; a window of a sequence is a birth, and so are topics of documents."""
 
 SORT = "sort"
 """Kind of the history rows that say that clusters were put in another order, their targets."""
-
-ROUNDING = 1e-12
-"""Share of the objective's terms below which a gain is rounding."""
-
-NEGLIGIBLE = 1e-6
-"""Share of the objective's terms that doing without such a cluster may cost, at most, where other gains pay for it."""
-
-PATIENCE = 1.5
-"""Factor on the observed ratio of two gains in a row, when the gains to come are estimated."""
-
-SLOWEST = 0.95
-"""Largest ratio of two gains in a row that is believed."""
-
-IN_FLIGHT = 8
-"""Tasks of one move that may be in flight at least: those that wait for a place come after those of all other moves."""
 
 
 def plan_lap(moves: Sequence[Move], context: PlanContext) -> Plan:
@@ -104,7 +81,7 @@ def _plan_in_turn(turns: Sequence[Planning], context: PlanContext) -> None:
 
 def _run(tasks: Iterable[Task] | None, context: PlanContext, first: bool = False) -> Iterator[Any] | None:
     """Send tasks, ``first`` before those that wait; their results, to wait for."""
-    window = max(IN_FLIGHT, 2 * context.executor.n_workers)
+    window = max(LAP.in_flight, 2 * context.executor.n_workers)
     return None if tasks is None else in_order(context.executor, tasks, window, first=first)
 
 
@@ -132,8 +109,9 @@ class Decision:
 def decide(model: Model, value: Summary, parts: Parts, plan: Plan, memory: Memory, spare: float = 0.0) -> Decision:
     """Accept each proposal that raises the exact whole-data objective, one after the other.
 
-    Clusters that stand for no atom (:data:`NOBODY`) may go even if that costs a little (:data:`NEGLIGIBLE`), as long as
-    all that is accepted and ``spare`` make up for it: over the step and its decisions the objective never falls.
+    Clusters that stand for no atom (``LAP.nobody``) may go even if that costs a little (``DECISION.negligible``), as
+    long as all that is accepted and ``spare`` make up for it: over the step and its decisions the objective never
+    falls.
 
     Parameters
     ----------
@@ -218,7 +196,7 @@ class _Judge:
             return []
         ids = tuple(int(i) for i in self.value.ids[order])
         gain, accepted = self._try(Take(ids), (), None)
-        if not accepted and gain >= -ROUNDING * self._size(self.terms):
+        if not accepted and gain >= -DECISION.rounding * self._size(self.terms):
             return []
         why = "the objective rises" if accepted else "the objective would fall"
         return [record(SORT, ids, (), gain, accepted, why)]
@@ -241,7 +219,7 @@ class _Judge:
         require_finite_terms({type(edit).__name__: gain}, "the gain of the edit")
         # an empty cluster of a DP mixture costs nothing; of two states of the same worth the smaller is kept
         size = self._size(terms)
-        lost = max(ROUNDING * size, min(self.spare, NEGLIGIBLE * size) if empty else 0.0)
+        lost = max(DECISION.rounding * size, min(self.spare, DECISION.negligible * size) if empty else 0.0)
         if gain <= (-lost if fewer else lost):
             return gain, False
         self.spare = max(0.0, self.spare + gain)
@@ -270,7 +248,7 @@ class _Judge:
             return False
         tried = 1 if before is None else before.tried + 1
         if before is None:
-            step, stuck = 0.0, -gain > HOPELESS * sum(counts)
+            step, stuck = 0.0, -gain > DECISION.hopeless * sum(counts)
         else:
             step = gain - before.gain
             stuck = gain + step * _steps_to_come(step, before.step) < 0
@@ -289,13 +267,13 @@ def _swept(proposal: Proposal) -> int:
 def _only_empty(proposal: Proposal, counts: list[float]) -> bool:
     """Whether all that a proposal does is to do without clusters that stand for no atom."""
     if proposal.kind == "merge":
-        return min(counts) < NOBODY
-    return proposal.kind == "delete" and max(counts) < NOBODY
+        return min(counts) < LAP.nobody
+    return proposal.kind == "delete" and max(counts) < LAP.nobody
 
 
 def _is_clear(proposal: Proposal, gain: float, counts: list[float]) -> bool:
     """Whether a proposal made when clusters were calm lacks more than further laps or attempts could bring."""
-    return proposal.weight > 1 and len(counts) == 1 and -gain > CLEAR * sum(counts)
+    return proposal.weight > 1 and len(counts) == 1 and -gain > DECISION.clear * sum(counts)
 
 
 def _steps_to_come(step: float, last: float) -> float:
@@ -303,7 +281,7 @@ def _steps_to_come(step: float, last: float) -> float:
 
     ``last`` is the step before, 0 where there was none.  The share is taken to be larger than the two steps show.
     """
-    ratio = min(SLOWEST, PATIENCE * step / last) if last > 0 else SLOWEST
+    ratio = min(DECISION.slowest, DECISION.patience * step / last) if last > 0 else DECISION.slowest
     return ratio / (1.0 - ratio) if step > 0 else 0.0
 
 

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from bnp_dask.core.edits import Merge as MergeEdit
 from bnp_dask.core.registry import register
 from bnp_dask.inputs.settings import hold, number_from, whole_number
-from bnp_dask.moves.base import NOBODY, PlanContext, Planning, Proposal
+from bnp_dask.moves.base import PlanContext, Planning, Proposal
+from bnp_dask.moves.policy import LAP, MergePolicy, hold_policy
 from bnp_dask.moves.scores import allocation_gains, rough_allocation_gains
-
-DOUBT = 10.0
-"""Nats per cluster by which the rough allocation term may be wrong."""
-
-MOST_EMPTY = 50
-"""Pairs of clusters that stand for no atom which one lap tracks at most."""
 
 
 @register
@@ -32,6 +27,8 @@ class Merge:
         Pairs that one cluster may be in.
     change
         A rejected pair is tried again when the count of one of its clusters has changed by this share.
+    policy
+        Numbers that few will want to change: :class:`bnp_dask.moves.policy.MergePolicy`.
 
     Notes
     -----
@@ -43,12 +40,14 @@ class Merge:
     per_lap: int = 50
     per_cluster: int = 3
     change: float = 0.05
+    policy: MergePolicy = field(default_factory=MergePolicy, repr=False)
     kind = "merge"
 
     def __post_init__(self) -> None:
         hold(self, "per_lap", whole_number("per_lap", self.per_lap, 1))
         hold(self, "per_cluster", whole_number("per_cluster", self.per_cluster, 1))
         hold(self, "change", number_from("change", self.change, 0.0))
+        hold_policy(self, "policy", MergePolicy)
 
     @property
     def at_batch(self) -> bool:
@@ -90,7 +89,7 @@ class Merge:
         rough = score[first, second]
         # the exact allocation term is computed only where it can decide
         near = np.argsort(-rough, kind="stable")[: 2 * self.per_lap]
-        near = near[rough[near] > -DOUBT * len(value.ids)]
+        near = near[rough[near] > -self.policy.doubt * len(value.ids)]
         pairs = np.stack([value.ids[first[near]], value.ids[second[near]]], axis=1)
         exact = context.pair_gains()[first[near], second[near]] + allocation_gains(context.model, value, pairs)
         order = np.argsort(-exact, kind="stable")
@@ -107,10 +106,10 @@ def pair_empty(context: PlanContext) -> None:
     ids = context.value.ids.tolist()
     tracked = {frozenset(pair) for pair in context.pairs}
     named = context.claimed() | set().union(*tracked)
-    empty = [i for i in ids if context.count(i) < NOBODY]
+    empty = [i for i in ids if context.count(i) < LAP.nobody]
     # a birth at one batch changes the statistics of its target there alone, and pairs are those of all batches
     left = set(ids) - context.at_stake - {split.target for split in context.splits.values()}
-    for drop in empty[:MOST_EMPTY]:
+    for drop in empty[: LAP.empty_pairs]:
         others = left - {drop}
         if drop not in left or not others:
             continue

@@ -8,14 +8,9 @@ from scipy.special import xlogy
 from bnp_dask.core.summary import Summary
 from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.model import Model, Posterior
+from bnp_dask.moves.policy import LAP
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.structure.base import without_data
-
-CHUNK_NUMBERS, LEAST_CHUNK = 2**17, 32
-"""Numbers that the unions of pairs scored together have (1 MB: they stay in a core's cache), and pairs at least."""
-
-NEAREST = 12
-"""Topics that are looked at as partners of one: those whose words are most like its own."""
 
 
 def all_pairs(ids: np.ndarray) -> np.ndarray:
@@ -34,7 +29,7 @@ def data_gains(model: Model, value: Summary, pairs: np.ndarray, alone: np.ndarra
     alone = model.best_data_terms(value) if alone is None else alone
     place = value.positions(pairs)
     gains = np.empty(len(pairs))
-    size = max(LEAST_CHUNK, CHUNK_NUMBERS // numbers_per_cluster(model.observation))
+    size = max(LAP.scored_pairs, LAP.scored_numbers // numbers_per_cluster(model.observation))
     for start in range(0, len(pairs), size):
         here = slice(start, start + size)
         a, b = place[here, 0], place[here, 1]
@@ -71,7 +66,7 @@ def gain_matrix(model: Model, posterior: Posterior, value: Summary) -> np.ndarra
 
 
 def alike(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Positions of pairs of rows of ``counts (K, V)`` of which one is among the other's :data:`NEAREST`.
+    """Positions of pairs of rows of ``counts (K, V)`` of which one is among the other's ``LAP.alike``.
 
     Nearness is the Bhattacharyya coefficient of the shares of words, ``sum_v sqrt(p_v q_v)``.
     """
@@ -79,7 +74,7 @@ def alike(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     roots /= np.maximum(np.sqrt((roots * roots).sum(axis=1, keepdims=True)), 1e-300)
     near = matmul(roots, roots.T)
     np.fill_diagonal(near, -1.0)
-    best = np.argsort(-near, axis=1, kind="stable")[:, : min(NEAREST, len(near) - 1)]
+    best = np.argsort(-near, axis=1, kind="stable")[:, : min(LAP.alike, len(near) - 1)]
     wanted = np.zeros(near.shape, np.bool_)
     np.put_along_axis(wanted, best, True, axis=1)
     first, second = np.nonzero(np.triu(wanted | wanted.T, 1))

@@ -10,7 +10,7 @@ import numpy as np
 
 from bnp_dask.core.summary import Summary
 from bnp_dask.inputs.settings import hold, number_from, whole_number
-from bnp_dask.moves.base import CALM, CALM_GAIN
+from bnp_dask.moves.policy import LAP
 from bnp_dask.schedules.engine.bad_batches import remaining_weight
 from bnp_dask.schedules.engine.state import State, Work
 
@@ -111,9 +111,9 @@ def end_lap(
     Converged when over one lap the objective changed by less than ``tolerance`` nats per unit of weight and no
     N_k by more than ``count_tolerance`` of all atoms, and the moves found nothing new to propose.  Where no tolerance
     was given it is :data:`TOLERANCE`, and :data:`PATIENCE` calm laps in a row are an end too: those in which no cluster
-    came, went or changed its count by more than :data:`~bnp_dask.moves.base.CALM`, and which raised the objective by
-    less than :data:`~bnp_dask.moves.base.CALM_GAIN` nats per atom (of topics: token).  Those in which deletes are
-    refined count as :data:`REFINING` of one.
+    came, went or changed its count by more than ``LAP.calm_count``, and which raised the objective by less than
+    ``LAP.calm_gain`` nats per atom (of topics: token).  Those in which deletes are refined count as :data:`REFINING` of
+    one.
     """
     exact = TOLERANCE if tolerance is None else tolerance
     quiet = not work.moves or (state.lap > 0 and n_proposed == 0)
@@ -126,8 +126,8 @@ def end_lap(
     if same and state.lap_elbo is not None and state.lap_counts is not None and len(counts) == len(state.lap_counts):
         gain = abs(state.elbo - state.lap_elbo)
         moved = np.abs(counts - state.lap_counts)
-        steady = (moved <= np.maximum(CALM * state.lap_counts, count_tolerance * mass)).all()
-        state.calm = bool(steady) and gain <= max(CALM_GAIN * mass, exact * weight)
+        steady = (moved <= np.maximum(LAP.calm_count * state.lap_counts, count_tolerance * mass)).all()
+        state.calm = bool(steady) and gain <= max(LAP.calm_gain * mass, exact * weight)
         if quiet and gain <= exact * weight and moved.max(initial=0.0) <= count_tolerance * mass:
             state.finished = "converged"
     state.calm_laps = state.calm_laps + (REFINING if state.memory.sweeps else 1.0) if state.calm else 0.0

@@ -107,10 +107,10 @@ class Lineage:
             self._now = edit.apply(self._now, parts)
             self._move(edit.apply(self._old, parts if old is None else old))
 
-    def heirs(self) -> dict[int, int]:
+    def successors(self) -> dict[int, int]:
         """Cluster before whose id each of some clusters has to carry that came since.
 
-        That is where the larger part of a cluster went, if nothing before was a larger part of its heir.
+        That is where the larger part of a cluster went, if nothing before was a larger part of its successor.
         """
         new = [i for i in self._now.ids.tolist() if i in self.born]
         if not new:
@@ -177,11 +177,11 @@ Names = Mapping[int, int]
 """Ids that readers know clusters by, by the ids that the run works with; of those that differ."""
 
 
-def inherited(names: Names, heirs: Mapping[int, int]) -> dict[int, int]:
+def inherited(names: Names, successors: Mapping[int, int]) -> dict[int, int]:
     """Names after some clusters took over the ids of others, which have theirs from now on, dead or alive."""
     out = dict(names)
-    for heir, before in heirs.items():
-        out[heir], out[before] = out.get(before, before), out.get(heir, heir)
+    for successor, before in successors.items():
+        out[successor], out[before] = out.get(before, before), out.get(successor, successor)
     return out
 
 
@@ -191,18 +191,18 @@ def renamed(summary: Summary, names: Names) -> Summary:
 
 
 def told(
-    rows: Sequence[Mapping[str, Any]], before: Names, names: Names, heirs: Mapping[int, int]
+    rows: Sequence[Mapping[str, Any]], before: Names, names: Names, successors: Mapping[int, int]
 ) -> list[dict[str, Any]]:
     """Rows of a history under the ids that readers know.
 
-    A cluster has the name that it had ``before`` until the birth of its heir, and that of ``names`` from then on.
+    A cluster has the name that it had ``before`` until the birth of its successor, and that of ``names`` from then on.
     """
-    waiting, out = set(heirs.values()), []
+    waiting, out = set(successors.values()), []
     for row in rows:
         moves = []
         for move in row["moves"]:
             now = {**names, **{i: before.get(i, i) for i in waiting}}
-            waiting -= {heirs[i] for i in move["others"] if move["accepted"] and i in heirs}
+            waiting -= {successors[i] for i in move["others"] if move["accepted"] and i in successors}
             after = {**names, **{i: before.get(i, i) for i in waiting}}
             moves.append(
                 {

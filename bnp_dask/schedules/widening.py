@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from bnp_dask.core.edits import NO_PARTS, Widen
+from bnp_dask.core.summary import Summary
 from bnp_dask.core.totals import WORDS
 from bnp_dask.model import Model, Posterior
 from bnp_dask.schedules.base import history_row
@@ -27,7 +28,7 @@ def widen(state: State, model: Model, size: int) -> dict[str, Any]:
     state.total.apply([edit])
     for trial in state.trials.values():
         trial.apply([edit])
-    trials = tuple(replace(trial, beliefs=_widened(trial.beliefs, model, edit)) for trial in state.plan.trials)
+    trials = tuple(replace(trial, beliefs=_widened(trial.beliefs.summary, model, edit)) for trial in state.plan.trials)
     state.plan = replace(state.plan, trials=trials)
     memory = state.memory
     memory.sweeps = {t: replace(sweep, part=edit.apply(sweep.part, NO_PARTS)) for t, sweep in memory.sweeps.items()}
@@ -41,6 +42,6 @@ def widen(state: State, model: Model, size: int) -> dict[str, Any]:
     return {**row, "n_batches": 0, "words": count}
 
 
-def _widened(beliefs: Posterior, model: Model, edit: Widen) -> Posterior:
-    assert beliefs.summary is not None
-    return model.global_step(edit.apply(beliefs.summary, NO_PARTS))
+def _widened(summary: Summary | None, model: Model, edit: Widen) -> Posterior:
+    assert summary is not None
+    return model.global_step(edit.apply(summary, NO_PARTS))

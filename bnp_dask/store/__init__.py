@@ -23,7 +23,7 @@ Files that grow are valid as far as the head says that was written after them.  
 checkpoint's list says of every summary its visit, its bytes and its CRC-32, which whoever reads it compares.
 """
 
-from bnp_dask.store.background import Behind
+from bnp_dask.store.background import BackgroundCommits
 from bnp_dask.store.checkpoint import Checkpoint, Listing, no_receipts, receipt_of
 from bnp_dask.store.growth import GrowthLog
 from bnp_dask.store.layout import JOB_NAME, holds_run, may_hold_runs, posterior_place, read_note, run_folder
@@ -38,7 +38,7 @@ from bnp_dask.store.versions import Versions, version_named
 __all__ = [
     "JOB_NAME",
     "NO_RECEIPT",
-    "Behind",
+    "BackgroundCommits",
     "Checkpoint",
     "DamagedError",
     "Drafts",

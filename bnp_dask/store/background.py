@@ -13,7 +13,7 @@ from bnp_dask.store.parts import Part
 from bnp_dask.store.run import RunStore, nothing
 
 
-class Behind:
+class BackgroundCommits:
     """Commits of a run, one after the other, in a thread of its own.
 
     What waits for a disk is most of a commit, and workers need not wait with it.  A run that is killed meanwhile goes

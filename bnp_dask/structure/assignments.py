@@ -10,17 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.errors import DataError, SummaryError
 from bnp_dask.kernels.mixture.resp import RaggedResp, Resp, SparseResp
-from bnp_dask.observation.base import numbers_per_cluster
-
-if TYPE_CHECKING:
-    from bnp_dask.model import Model
+from bnp_dask.observation.base import Observation, numbers_per_cluster
 
 LITTLE = 2**16
 """Bytes of statistics of a batch up to which they are kept in any case: a file takes nearly as much by itself."""
@@ -218,26 +215,30 @@ def _narrow(counts: np.ndarray) -> np.ndarray:
     return counts.astype(np.min_scalar_type(int(counts.max(initial=0))))
 
 
-def room_for(model: Model, n_clusters: int, n_atoms: int) -> int:
+def room_for(observation: Observation, n_clusters: int, n_atoms: int) -> int:
     """Bytes that the assignments of a batch may take; 0 where its statistics take fewer in any case, or little."""
-    size = 8 * n_clusters * (numbers_per_cluster(model.observation) - 1)
+    size = 8 * n_clusters * (numbers_per_cluster(observation) - 1)
     return size if n_atoms and size > LITTLE and size > LEAST * n_atoms else 0
 
 
-def sums_of(model: Model, values: Summed) -> dict[str, np.ndarray]:
+def sums_of(observation: Observation, values: Summed) -> dict[str, np.ndarray]:
     """Sum and absolute sum of each statistic of the observation model, ``(2,)``, to tell whether it comes out again."""
-    return {name: np.array([np.sum(values[name]), np.sum(np.abs(values[name]))]) for name in model.observation.fields}
+    return {name: np.array([np.sum(values[name]), np.sum(np.abs(values[name]))]) for name in observation.fields}
 
 
 def restored(
-    model: Model, held: Assignments, sizes: Mapping[str, np.ndarray], sums: Mapping[str, np.ndarray], batch: Batch
+    observation: Observation,
+    held: Assignments,
+    sizes: Mapping[str, np.ndarray],
+    sums: Mapping[str, np.ndarray],
+    batch: Batch,
 ) -> dict[str, np.ndarray]:
     """Statistics of the observation model again, from a batch and its assignments.
 
     Parameters
     ----------
-    model
-        The model; nothing that it has learned since matters.
+    observation
+        The likelihood; nothing that it has learned since matters.
     held
         Assignments.
     sizes, sums
@@ -255,9 +256,9 @@ def restored(
     out: dict[str, np.ndarray] = {}
     for start, stop, resp in held.tiles():
         here, few = _in_use(resp)
-        for name, value in model.observation.summarize(batch.rows(start, stop), few).items():
+        for name, value in observation.summarize(batch.rows(start, stop), few).items():
             found = np.asarray(value, np.float64)
-            by_cluster = here is not None and model.observation.fields[name].n_cluster_axes > 0
+            by_cluster = here is not None and observation.fields[name].n_cluster_axes > 0
             if name not in out:
                 out[name] = np.zeros((held.n_clusters, *found.shape[1:]) if by_cluster else found.shape)
             if by_cluster:

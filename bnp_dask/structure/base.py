@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from bnp_dask.core.batch import Batch
+from bnp_dask.core.finite import require_finite_rows
 from bnp_dask.core.group_states import GroupStates
 from bnp_dask.core.summary import Summary
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
+from bnp_dask.structure.asking import Beliefs, M, WholeModel
 from bnp_dask.structure.assignments import Assignments
 from bnp_dask.structure.policy import MovePolicy
-from bnp_dask.structure.steps import LocalStep
-
-if TYPE_CHECKING:
-    from bnp_dask.model import Model, Posterior
-    from bnp_dask.structure.groups import Members
+from bnp_dask.structure.steps import LocalStep, Members
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +41,7 @@ class Trial:
 
     name: str
     donors: tuple[int, ...]
-    beliefs: Posterior
+    beliefs: Beliefs
     focus: tuple[int, ...] = ()
     rest: int | None = None
 
@@ -89,6 +87,10 @@ class Visit:
         return replace(self, summary=summary, assignments=None)
 
 
+NO_PLACES = np.zeros((0, 2), np.int64)
+"""No pairs of positions to track."""
+
+
 class Structure(Protocol):
     """How the atoms of a batch hang together.
 
@@ -101,6 +103,9 @@ class Structure(Protocol):
 
     hidden: str
     """Plural noun of that of an allocation which has no point estimate, such as "its weights"."""
+
+    atom: str
+    """Noun of an atom for messages, such as "step"."""
 
     is_tied: bool
     """Whether the clusters of atoms of one group or sequence depend on each other, so that data must say its atoms."""
@@ -118,16 +123,28 @@ class Structure(Protocol):
         """SettingError unless the allocation has all verbs that its local step needs."""
         ...
 
-    def check(self, model: Model, batch: Batch) -> None:
+    def require_fitting(self, model: WholeModel) -> None:
+        """SettingError unless the likelihood makes sense for atoms that hang together so."""
+        ...
+
+    def check(self, model: WholeModel, batch: Batch) -> None:
         """DataError for a batch that the likelihood cannot have produced, or whose groups make no sense."""
         ...
 
-    def keeps_states(self, model: Model) -> bool:
+    def keeps_states(self, model: WholeModel) -> bool:
         """Whether the next visit of a batch starts from where its groups stood."""
         ...
 
-    def screens(self, model: Model) -> bool:
+    def screens(self, model: WholeModel) -> bool:
         """Whether local steps may look only at the clusters that matter to an atom."""
+        ...
+
+    def takes_words(self, model: WholeModel) -> bool:
+        """Whether atoms are the word tokens of documents, where data are sparse counts."""
+        ...
+
+    def effort(self, model: WholeModel, n_atoms: float, n_clusters: int) -> float:
+        """Products that a local step on so many atoms takes; infinite where it takes many steps."""
         ...
 
     def mass(self, batch: Batch) -> float:
@@ -140,8 +157,8 @@ class Structure(Protocol):
 
     def visit(
         self,
-        model: Model,
-        posterior: Posterior,
+        model: WholeModel,
+        posterior: Beliefs,
         batch: Batch,
         pairs: np.ndarray,
         trials: Sequence[Trial],
@@ -153,7 +170,7 @@ class Structure(Protocol):
         ...
 
     def steps(
-        self, model: Model, posterior: Posterior, batch: Batch, places: np.ndarray
+        self, model: WholeModel, posterior: Beliefs, batch: Batch, places: np.ndarray
     ) -> Iterator[tuple[Batch, LocalStep]]:
         """Local step tile by tile, in order; the unions of the positions ``places (M, 2)`` are tracked.
 
@@ -161,11 +178,16 @@ class Structure(Protocol):
         """
         ...
 
-    def assign(self, model: Model, posterior: Posterior, tile: Batch, places: np.ndarray) -> LocalStep:
+    def assign(self, model: WholeModel, posterior: Beliefs, tile: Batch, places: np.ndarray) -> LocalStep:
         """Local step on atoms that fit one tile, as :meth:`steps` gives it."""
         ...
 
-    def summarize(self, model: Model, ids: np.ndarray, batch: Batch, resp: Resp) -> Summary:
+    def labels(self, model: WholeModel, posterior: Beliefs, batch: Batch) -> Iterator[tuple[Batch, np.ndarray]]:
+        """Positions of the most probable clusters of atoms as :meth:`steps` gives them; of a sequence those of its most
+        probable path."""
+        ...
+
+    def summarize(self, model: WholeModel, ids: np.ndarray, batch: Batch, resp: Resp) -> Summary:
         """Summary of atoms with given responsibilities (times weights); their entropy counts as zero."""
         ...
 
@@ -181,25 +203,29 @@ class Structure(Protocol):
         """Collected atoms for those who look at them one by one."""
         ...
 
-    def part(self, model: Model, posterior: Posterior, cluster: int) -> Model:
+    def part(self, model: M, posterior: Beliefs, cluster: int) -> M:
         """The model of the atoms of one cluster."""
         ...
 
-    def untied(self, model: Model) -> Model:
+    def untied(self, model: M) -> M:
         """The model of atoms that are looked at one by one; the model itself where they are independent anyway."""
         ...
 
-    def untied_summary(self, model: Model, summary: Summary) -> Summary:
+    def untied_summary(self, model: WholeModel, summary: Summary) -> Summary:
         """Statistics as the model of :meth:`untied` has them."""
         ...
 
-    def tied_summary(self, model: Model, summary: Summary, whole: Summary) -> Summary:
+    def tied_summary(self, model: WholeModel, summary: Summary, whole: Summary) -> Summary:
         """Statistics as the model has them; how atoms are tied is taken from the ``whole`` data where samples do not
         say."""
         ...
 
+    def with_ties(self, model: WholeModel, summary: Summary, atoms: Batch) -> Summary:
+        """Statistics of atoms with the terms of how they are tied, where they are."""
+        ...
+
     def absorbed(
-        self, model: Model, posterior: Posterior, value: Summary, own: Batch, others: np.ndarray
+        self, model: WholeModel, posterior: Beliefs, value: Summary, own: Batch, others: np.ndarray
     ) -> np.ndarray:
         """Mass of a cluster's atoms, looked at one by one, that each of some others would take over.
 
@@ -221,13 +247,21 @@ class Structure(Protocol):
         """
         ...
 
-    def log_density(self, model: Model, posterior: Posterior, batch: Batch) -> np.ndarray:
+    def log_density(self, model: WholeModel, posterior: Beliefs, batch: Batch) -> np.ndarray:
         """Log predictive density of each atom, ``(n,)`` nats; that of a sequence is spread evenly over its steps."""
         ...
 
     def counted(self, batch: Batch) -> Batch:
         """The atoms, or sequences, whose weight is positive."""
         ...
+
+
+def most_probable(steps: Iterable[tuple[Batch, LocalStep]]) -> Iterator[tuple[Batch, np.ndarray]]:
+    """Tiles with the position of the most probable cluster of each atom, ``(n,)``; ties go to the earlier one."""
+    for tile, step in steps:
+        resp = step.resp if isinstance(step.resp, np.ndarray) else step.resp.to_dense()
+        require_finite_rows(resp, tile, "responsibilities")
+        yield tile, resp.argmax(axis=1)
 
 
 def draw(index: np.ndarray, limit: int, rng: np.random.Generator) -> np.ndarray:
@@ -245,7 +279,7 @@ def at_most(atoms: Batch, size: int, rng: np.random.Generator) -> Batch:
     return atoms.take(np.sort(rng.choice(atoms.n_atoms, size, replace=False)))
 
 
-def absorbed_rows(model: Model, posterior: Posterior, params: Any, own: Batch, others: np.ndarray) -> np.ndarray:
+def absorbed_rows(model: WholeModel, posterior: Beliefs, params: Any, own: Batch, others: np.ndarray) -> np.ndarray:
     """Mass of the atoms ``own`` that each of the clusters ``others`` would take over, ``(J,)``.
 
     They stay what they are, so that their parameters are known; only their weights, ``params`` of the mixture
@@ -254,10 +288,10 @@ def absorbed_rows(model: Model, posterior: Posterior, params: Any, own: Batch, o
     log_lik = model.observation.expected_log_lik(posterior.observation, own)
     log_lik = np.ascontiguousarray(log_lik[:, posterior.positions(others)])
     allocation: Any = model.allocation
-    return cluster_sums(allocation.local_step(params, log_lik, own, np.zeros((0, 2), np.int64)).resp)
+    return cluster_sums(allocation.local_step(params, log_lik, own, NO_PLACES).resp)
 
 
-def without_data(model: Model, summary: Summary) -> Summary:
+def without_data(model: WholeModel, summary: Summary) -> Summary:
     """Summary without the statistics of the observation model."""
     names = ("N", *model.allocation.fields)
     fields = {name: summary.fields[name] for name in names}

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from bnp_dask.kernels.hmm.merge_entropy import merge_losses
 from bnp_dask.kernels.hmm.restricted import Block, find_block, share_block
 from bnp_dask.kernels.mixture.resp import Resp
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
+from bnp_dask.structure.asking import Beliefs, M, WholeModel
 from bnp_dask.structure.base import Trial, Visit, absorbed_rows
 from bnp_dask.structure.policy import OF_CHAINS
 from bnp_dask.structure.sequences import sequence_offsets, sequence_weights, shifted
@@ -30,9 +31,6 @@ from bnp_dask.structure.steps import LocalStep
 from bnp_dask.structure.trials import Shares
 from bnp_dask.structure.verbs import ChainedAllocation
 from bnp_dask.structure.visit import summarize_rows, visit_rows
-
-if TYPE_CHECKING:
-    from bnp_dask.model import Model, Posterior
 
 
 @dataclass(frozen=True)
@@ -44,6 +42,7 @@ class Chains:
 
     policy = OF_CHAINS
     hidden = "the transitions of its states"
+    atom = "step"
     is_tied = True
     is_ordered = True
     has_shares = False
@@ -52,15 +51,24 @@ class Chains:
     def require(self, allocation: Any) -> None:
         require("allocation", allocation, ChainedAllocation, "HDPHMM()")
 
-    def check(self, model: Model, batch: Batch) -> None:
+    def require_fitting(self, model: WholeModel) -> None:
+        """Every likelihood does."""
+
+    def check(self, model: WholeModel, batch: Batch) -> None:
         model.observation.check(batch)
         sequence_weights(batch, sequence_offsets(batch))
 
-    def keeps_states(self, model: Model) -> bool:
+    def keeps_states(self, model: WholeModel) -> bool:
         return False
 
-    def screens(self, model: Model) -> bool:
+    def screens(self, model: WholeModel) -> bool:
         return False
+
+    def takes_words(self, model: WholeModel) -> bool:
+        return False
+
+    def effort(self, model: WholeModel, n_atoms: float, n_clusters: int) -> float:
+        return np.inf
 
     def mass(self, batch: Batch) -> float:
         return batch.total_weight
@@ -70,8 +78,8 @@ class Chains:
 
     def visit(
         self,
-        model: Model,
-        posterior: Posterior,
+        model: WholeModel,
+        posterior: Beliefs,
         batch: Batch,
         pairs: np.ndarray,
         trials: Sequence[Trial],
@@ -84,23 +92,30 @@ class Chains:
         return visit_rows(model, posterior, batch, steps, pairs, chain_runs(model, posterior, trials), sought)
 
     def steps(
-        self, model: Model, posterior: Posterior, batch: Batch, places: np.ndarray
+        self, model: WholeModel, posterior: Beliefs, batch: Batch, places: np.ndarray
     ) -> Iterator[tuple[Batch, LocalStep]]:
         for tile in model.allocation.tiles(batch, posterior.n_clusters):
             yield tile, self.assign(model, posterior, tile, places)
 
-    def assign(self, model: Model, posterior: Posterior, tile: Batch, places: np.ndarray) -> LocalStep:
+    def assign(self, model: WholeModel, posterior: Beliefs, tile: Batch, places: np.ndarray) -> LocalStep:
         log_lik = model.observation.expected_log_lik(posterior.observation, tile)
         return as_a(model.allocation, ChainedAllocation).local_step(posterior.allocation, log_lik, tile, places)
 
+    def labels(self, model: WholeModel, posterior: Beliefs, batch: Batch) -> Iterator[tuple[Batch, np.ndarray]]:
+        """States of the most probable path of each sequence (Viterbi)."""
+        allocation = as_a(model.allocation, ChainedAllocation)
+        for tile in model.allocation.tiles(batch, posterior.n_clusters):
+            log_lik = model.observation.expected_log_lik(posterior.observation, tile)
+            yield tile, allocation.path(posterior.allocation, log_lik, tile)
+
     def sweep(
-        self, model: Model, posterior: Posterior, batch: Batch, places: np.ndarray
+        self, model: WholeModel, posterior: Beliefs, batch: Batch, places: np.ndarray
     ) -> Iterator[tuple[Batch, LocalStep]]:
         """The local step in small pieces, in an order of their own, for sums alone."""
         log_lik = partial(model.observation.expected_log_lik, posterior.observation)
         return as_a(model.allocation, ChainedAllocation).sweep(posterior.allocation, log_lik, batch, places)
 
-    def summarize(self, model: Model, ids: np.ndarray, batch: Batch, resp: Resp) -> Summary:
+    def summarize(self, model: WholeModel, ids: np.ndarray, batch: Batch, resp: Resp) -> Summary:
         return summarize_rows(model, ids, batch, resp)
 
     def collect(self, batch: Batch, found: Visit, cluster: int, limit: int, rng: np.random.Generator) -> Batch:
@@ -114,33 +129,36 @@ class Chains:
     def alone(self, atoms: Batch) -> Batch:
         return replace(atoms, groups=None)
 
-    def part(self, model: Model, posterior: Posterior, cluster: int) -> Model:
+    def part(self, model: M, posterior: Beliefs, cluster: int) -> M:
         return model
 
-    def untied(self, model: Model) -> Model:
+    def untied(self, model: M) -> M:
         """The model without its chains: a mixture of steps."""
-        return replace(model, allocation=as_a(model.allocation, ChainedAllocation).untied())
+        return model.with_allocation(as_a(model.allocation, ChainedAllocation).untied())
 
-    def untied_summary(self, model: Model, summary: Summary) -> Summary:
+    def untied_summary(self, model: WholeModel, summary: Summary) -> Summary:
         """Counts and statistics of the likelihood; entropies count as zero."""
         empty = self.untied(model).empty_summary(summary.ids)
         return replace(empty, values={**empty.values, **_shared(model, summary)})
 
-    def tied_summary(self, model: Model, summary: Summary, whole: Summary) -> Summary:
+    def tied_summary(self, model: WholeModel, summary: Summary, whole: Summary) -> Summary:
         """How states follow is taken from the whole data where a sample does not say."""
         if all(name in summary for name in model.allocation.fields):
             return summary
         whole = whole.take(summary.ids)
         return replace(whole, values={**whole.values, **_shared(model, summary)})
 
+    def with_ties(self, model: WholeModel, summary: Summary, atoms: Batch) -> Summary:
+        return model.local_step(model.global_step(summary), atoms)
+
     def absorbed(
-        self, model: Model, posterior: Posterior, value: Summary, own: Batch, others: np.ndarray
+        self, model: WholeModel, posterior: Beliefs, value: Summary, own: Batch, others: np.ndarray
     ) -> np.ndarray:
         untied = self.untied(model)
         params = untied.allocation_step(self.untied_summary(model, value.take(others)))
         return absorbed_rows(untied, posterior, params, own, others)
 
-    def log_density(self, model: Model, posterior: Posterior, batch: Batch) -> np.ndarray:
+    def log_density(self, model: WholeModel, posterior: Beliefs, batch: Batch) -> np.ndarray:
         allocation, rows = as_a(model.allocation, ChainedAllocation), [np.zeros(0)]
         for tile in model.allocation.tiles(batch, posterior.n_clusters):
             log_lik = model.observation.log_predictive(posterior.observation, tile)
@@ -151,7 +169,7 @@ class Chains:
         return batch.take_groups(np.flatnonzero(sequence_weights(batch, sequence_offsets(batch)) > 0))
 
 
-def _shared(model: Model, summary: Summary) -> dict[str, np.ndarray]:
+def _shared(model: WholeModel, summary: Summary) -> dict[str, np.ndarray]:
     """Statistics that the model has with chains and without."""
     return {name: summary[name] for name in ("N", *model.observation.fields)}
 
@@ -163,7 +181,7 @@ FAINT = 1e-12
 """Share of the expected transitions that a receiver has at least in what guides a trial."""
 
 
-def chain_runs(model: Model, posterior: Posterior, trials: Sequence[Trial]) -> list[ChainRun]:
+def chain_runs(model: WholeModel, posterior: Beliefs, trials: Sequence[Trial]) -> list[ChainRun]:
     """All trials of a visit; each tile must be shown to them in this order."""
     runs: list[ChainRun] = []
     for trial in trials:
@@ -187,7 +205,7 @@ class ChainRun:
 
     needed = np.zeros(0, np.int64)  # it looks up nothing in responsibilities: the state of a tile has more
 
-    def __init__(self, model: Model, posterior: Posterior, trial: Trial, before: tuple[ChainRun, ...] = ()) -> None:
+    def __init__(self, model: WholeModel, posterior: Beliefs, trial: Trial, before: tuple[ChainRun, ...] = ()) -> None:
         self.model, self.trial, self.before = model, trial, before
         self._seen: tuple[Block, np.ndarray, np.ndarray] | None = None
         self.donors = posterior.positions(np.array(trial.donors))
@@ -258,7 +276,7 @@ class ChainRun:
 
 
 def potentials(
-    posterior: Posterior, trial: Trial, donors: np.ndarray
+    posterior: Beliefs, trial: Trial, donors: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Logs that guide the receivers: of the start, from each state, to each state, among them.
 

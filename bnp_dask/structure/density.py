@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.finite import require_finite_rows
 from bnp_dask.kernels.numeric.arithmetic import log, log_sum_exp
-
-if TYPE_CHECKING:
-    from bnp_dask.model import Model, Posterior
+from bnp_dask.structure.asking import Beliefs, WholeModel
 
 UNSEEN_MASS = 1e-12
 """Prior mass of clusters without atoms below which it is rounding of weights that sum to one."""
 
 
-def mixture_density(model: Model, posterior: Posterior, batch: Batch) -> np.ndarray:
+def mixture_density(model: WholeModel, posterior: Beliefs, batch: Batch) -> np.ndarray:
     """Log of the mixture of the clusters' predictive densities at each atom, ``(n,)`` nats.
 
     Clusters that are not there yet predict as the prior does.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -19,15 +19,13 @@ from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.kernels.topics.counts import count_sums
 from bnp_dask.observation.base import Observation, TokenObservation
 from bnp_dask.observation.missing.entries import completed
-from bnp_dask.structure.base import Trial, Visit, at_most, draw
+from bnp_dask.structure.asking import Beliefs, M, WholeModel
+from bnp_dask.structure.base import NO_PLACES, Trial, Visit, at_most, draw, most_probable
 from bnp_dask.structure.density import mixture_density
 from bnp_dask.structure.policy import OF_GROUPS
-from bnp_dask.structure.steps import GroupStep, LocalStep, Tokens
+from bnp_dask.structure.steps import GroupStep, LocalStep, Members, Tokens
 from bnp_dask.structure.verbs import GroupedAllocation
 from bnp_dask.structure.visit import summarize_rows
-
-if TYPE_CHECKING:
-    from bnp_dask.model import Model, Posterior
 
 SIZEABLE = 1.0
 """Expected tokens of a cluster that a group needs to be gathered for it."""
@@ -42,6 +40,7 @@ class Groups:
 
     policy = OF_GROUPS
     hidden = "the weights of its groups"
+    atom = "atom"
     is_tied = True
     is_ordered = False
     has_shares = True
@@ -50,15 +49,29 @@ class Groups:
     def require(self, allocation: Any) -> None:
         require("allocation", allocation, GroupedAllocation, "HDPTopics()")
 
-    def check(self, model: Model, batch: Batch) -> None:
+    def require_fitting(self, model: WholeModel) -> None:
+        if model.lags:
+            raise SettingError(
+                f"{type(model.observation).__name__}(lags={model.lags}) takes steps out of sequences; "
+                f"{type(model.allocation).__name__} is about groups without order: use HDPHMM, FiniteHMM or a mixture"
+            )
+
+    def check(self, model: WholeModel, batch: Batch) -> None:
         """Let the likelihood check a batch; to a topic model a document without any word is as good as others."""
         model.observation.check(with_words(batch))
 
-    def keeps_states(self, model: Model) -> bool:
+    def keeps_states(self, model: WholeModel) -> bool:
         return as_a(model.allocation, GroupedAllocation).keeps_states
 
-    def screens(self, model: Model) -> bool:
+    def screens(self, model: WholeModel) -> bool:
         return False
+
+    def takes_words(self, model: WholeModel) -> bool:
+        words = model.observation.fields.get("x")
+        return words is not None and words.dims[1:] == ("word",)
+
+    def effort(self, model: WholeModel, n_atoms: float, n_clusters: int) -> float:
+        return np.inf
 
     def mass(self, batch: Batch) -> float:
         if not batch.is_sparse:
@@ -72,8 +85,8 @@ class Groups:
 
     def visit(
         self,
-        model: Model,
-        posterior: Posterior,
+        model: WholeModel,
+        posterior: Beliefs,
         batch: Batch,
         pairs: np.ndarray,
         trials: Sequence[Trial],
@@ -85,20 +98,23 @@ class Groups:
         return Visit(done.summary, done.parts, shares=done.members, states=done.states)
 
     def steps(
-        self, model: Model, posterior: Posterior, batch: Batch, places: np.ndarray
+        self, model: WholeModel, posterior: Beliefs, batch: Batch, places: np.ndarray
     ) -> Iterator[tuple[Batch, LocalStep]]:
         check_tokens(model, batch)
         for tile in model.allocation.tiles(batch, posterior.n_clusters):
             yield tile, self.assign(model, posterior, tile, places)
 
-    def assign(self, model: Model, posterior: Posterior, tile: Batch, places: np.ndarray) -> LocalStep:
+    def assign(self, model: WholeModel, posterior: Beliefs, tile: Batch, places: np.ndarray) -> LocalStep:
         laid, none = lay_out(tile), np.zeros((0, posterior.n_clusters), np.bool_)
         table = laid.log_lik(model.observation, posterior.observation)
         allocation = as_a(model.allocation, GroupedAllocation)
         step = allocation.local_step(posterior.allocation, laid.tokens, table, places, none, None)
         return LocalStep(step.sums, step.values, step.pair_values)
 
-    def summarize(self, model: Model, ids: np.ndarray, batch: Batch, resp: Resp) -> Summary:
+    def labels(self, model: WholeModel, posterior: Beliefs, batch: Batch) -> Iterator[tuple[Batch, np.ndarray]]:
+        return most_probable(self.steps(model, posterior, batch, NO_PLACES))
+
+    def summarize(self, model: WholeModel, ids: np.ndarray, batch: Batch, resp: Resp) -> Summary:
         if isinstance(batch.x, np.ndarray):
             return summarize_rows(model, ids, batch, resp)
         check_tokens(model, batch)  # its atoms are tokens
@@ -118,43 +134,34 @@ class Groups:
     def alone(self, atoms: Batch) -> Batch:
         return atoms
 
-    def part(self, model: Model, posterior: Posterior, cluster: int) -> Model:
+    def part(self, model: M, posterior: Beliefs, cluster: int) -> M:
         """The model of parts of documents, whose topics share the prior mass of the topic that they were."""
         share = float(posterior.weights[posterior.positions(np.array(cluster))])
         allocation: Any = as_a(model.allocation, GroupedAllocation).within(share)
-        return replace(model, allocation=allocation)
+        return model.with_allocation(allocation)
 
-    def untied(self, model: Model) -> Model:
+    def untied(self, model: M) -> M:
         return model
 
-    def untied_summary(self, model: Model, summary: Summary) -> Summary:
+    def untied_summary(self, model: WholeModel, summary: Summary) -> Summary:
         return summary
 
-    def tied_summary(self, model: Model, summary: Summary, whole: Summary) -> Summary:
+    def tied_summary(self, model: WholeModel, summary: Summary, whole: Summary) -> Summary:
         return summary
+
+    def with_ties(self, model: WholeModel, summary: Summary, atoms: Batch) -> Summary:
+        return model.local_step(model.global_step(summary), atoms)
 
     def absorbed(
-        self, model: Model, posterior: Posterior, value: Summary, own: Batch, others: np.ndarray
+        self, model: WholeModel, posterior: Beliefs, value: Summary, own: Batch, others: np.ndarray
     ) -> np.ndarray:
         return model.local_step(model.global_step(value.take(others)), own)["N"]
 
-    def log_density(self, model: Model, posterior: Posterior, batch: Batch) -> np.ndarray:
+    def log_density(self, model: WholeModel, posterior: Beliefs, batch: Batch) -> np.ndarray:
         return mixture_density(model, posterior, batch)
 
     def counted(self, batch: Batch) -> Batch:
         return batch if batch.weights is None else batch.take(np.flatnonzero(batch.weights > 0))
-
-
-@dataclass(frozen=True, eq=False)
-class Members:
-    """Share of each token of a batch in one cluster.
-
-    ``mass (T,)`` is weight times responsibility; ``groups`` are those that have at least :data:`SIZEABLE` tokens of
-    the cluster.
-    """
-
-    mass: np.ndarray
-    groups: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,8 +219,8 @@ class Visited:
 
 
 def visit_groups(
-    model: Model,
-    posterior: Posterior,
+    model: WholeModel,
+    posterior: Beliefs,
     batch: Batch,
     pairs: np.ndarray,
     trials: Sequence[Trial],
@@ -251,7 +258,7 @@ def visit_groups(
     return out
 
 
-def add_groups(model: Model, total: Summary, laid: Laid, step: GroupStep, params: Any) -> None:
+def add_groups(model: WholeModel, total: Summary, laid: Laid, step: GroupStep, params: Any) -> None:
     """Add a tile of groups to ``total``, clusters with ``params``; what ``total`` does not ask for is left out."""
     values = {"N": step.sums.sum(axis=0), **step.values, **laid.summarize(model.observation, params, step.sums)}
     for name, value in values.items():
@@ -272,7 +279,7 @@ def with_words(batch: Batch) -> Batch:
     return batch if some.all() else batch.take(np.flatnonzero(some))
 
 
-def check_tokens(model: Model, batch: Batch) -> None:
+def check_tokens(model: WholeModel, batch: Batch) -> None:
     """Raise SettingError for sparse counts under a likelihood that knows no tokens."""
     if batch.is_sparse and not callable(getattr(model.observation, "token_log_lik", None)):
         raise SettingError(
@@ -281,7 +288,7 @@ def check_tokens(model: Model, batch: Batch) -> None:
         )
 
 
-def _sets(posterior: Posterior, wanted: Sequence[Sequence[int]]) -> np.ndarray:
+def _sets(posterior: Beliefs, wanted: Sequence[Sequence[int]]) -> np.ndarray:
     sets = np.zeros((len(wanted), posterior.n_clusters), np.bool_)
     for j, ids in enumerate(wanted):
         sets[j, posterior.positions(np.array(ids, np.int64))] = True
@@ -289,7 +296,7 @@ def _sets(posterior: Posterior, wanted: Sequence[Sequence[int]]) -> np.ndarray:
 
 
 def _try_out(
-    model: Model, posterior: Posterior, trial: Trial, laid: Laid, mass: np.ndarray, states: GroupStates | None
+    model: WholeModel, posterior: Beliefs, trial: Trial, laid: Laid, mass: np.ndarray, states: GroupStates | None
 ) -> GroupStep:
     """Share out what a trial's donors hold of each token among its receivers."""
     allocation = as_a(model.allocation, GroupedAllocation)
@@ -320,7 +327,7 @@ def _note_members(out: Visited, batch: Batch, sought: Sequence[int], masses: lis
         out.members[int(cluster)] = Members(mass, np.flatnonzero(tokens >= SIZEABLE))
 
 
-def _clear_shared(model: Model, parts: Mapping[str, Summary]) -> None:
+def _clear_shared(model: WholeModel, parts: Mapping[str, Summary]) -> None:
     """Zero what has no cluster axis: it belongs to the groups, and the batch's own summary has it already."""
     for part in parts.values():
         for name, declared in model.fields.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,9 +13,10 @@ from bnp_dask.core.group_states import GroupStates
 from bnp_dask.core.summary import Summary
 from bnp_dask.inputs.protocols import as_a, require
 from bnp_dask.kernels.mixture.resp import Resp, ScreenedWeights
-from bnp_dask.observation.base import QuadraticObservation
+from bnp_dask.observation.base import QuadraticObservation, numbers_per_cluster
 from bnp_dask.observation.missing.entries import CompletingObservation, lacks_any
-from bnp_dask.structure.base import Trial, Visit, absorbed_rows, at_most, draw, without_data
+from bnp_dask.structure.asking import Beliefs, M, WholeModel
+from bnp_dask.structure.base import NO_PLACES, Trial, Visit, absorbed_rows, at_most, draw, most_probable, without_data
 from bnp_dask.structure.density import mixture_density
 from bnp_dask.structure.policy import MovePolicy
 from bnp_dask.structure.screened import screened_pieces
@@ -23,9 +24,6 @@ from bnp_dask.structure.steps import LocalStep
 from bnp_dask.structure.trials import TrialRun
 from bnp_dask.structure.verbs import MixtureAllocation
 from bnp_dask.structure.visit import summarize_rows, visit_rows
-
-if TYPE_CHECKING:
-    from bnp_dask.model import Model, Posterior
 
 
 @dataclass(frozen=True)
@@ -37,6 +35,7 @@ class Independent:
 
     policy = MovePolicy()
     hidden = "its weights"
+    atom = "atom"
     is_tied = False
     is_ordered = False
     has_shares = False
@@ -45,14 +44,23 @@ class Independent:
     def require(self, allocation: Any) -> None:
         require("allocation", allocation, MixtureAllocation, "DPMixture()")
 
-    def check(self, model: Model, batch: Batch) -> None:
+    def require_fitting(self, model: WholeModel) -> None:
+        """Every likelihood does."""
+
+    def check(self, model: WholeModel, batch: Batch) -> None:
         model.observation.check(batch)
 
-    def keeps_states(self, model: Model) -> bool:
+    def keeps_states(self, model: WholeModel) -> bool:
         return False
 
-    def screens(self, model: Model) -> bool:
+    def screens(self, model: WholeModel) -> bool:
         return model.precision == "mixed" and isinstance(model.observation, QuadraticObservation)
+
+    def takes_words(self, model: WholeModel) -> bool:
+        return False
+
+    def effort(self, model: WholeModel, n_atoms: float, n_clusters: int) -> float:
+        return n_atoms * n_clusters * numbers_per_cluster(model.observation)
 
     def mass(self, batch: Batch) -> float:
         return batch.total_weight
@@ -62,8 +70,8 @@ class Independent:
 
     def visit(
         self,
-        model: Model,
-        posterior: Posterior,
+        model: WholeModel,
+        posterior: Beliefs,
         batch: Batch,
         pairs: np.ndarray,
         trials: Sequence[Trial],
@@ -79,7 +87,7 @@ class Independent:
         return visit_rows(model, posterior, batch, steps, pairs, runs, sought, room)
 
     def steps(
-        self, model: Model, posterior: Posterior, batch: Batch, places: np.ndarray
+        self, model: WholeModel, posterior: Beliefs, batch: Batch, places: np.ndarray
     ) -> Iterator[tuple[Batch, LocalStep]]:
         for piece, found in self.screened(model, posterior, batch):
             if found is not None:
@@ -89,12 +97,15 @@ class Independent:
             for tile in model.allocation.tiles(piece, posterior.n_clusters):
                 yield tile, self.assign(model, posterior, tile, places)
 
-    def assign(self, model: Model, posterior: Posterior, tile: Batch, places: np.ndarray) -> LocalStep:
+    def assign(self, model: WholeModel, posterior: Beliefs, tile: Batch, places: np.ndarray) -> LocalStep:
         log_lik = model.observation.expected_log_lik(posterior.observation, tile)
         return as_a(model.allocation, MixtureAllocation).local_step(posterior.allocation, log_lik, tile, places)
 
+    def labels(self, model: WholeModel, posterior: Beliefs, batch: Batch) -> Iterator[tuple[Batch, np.ndarray]]:
+        return most_probable(self.steps(model, posterior, batch, NO_PLACES))
+
     def screened(
-        self, model: Model, posterior: Posterior, batch: Batch
+        self, model: WholeModel, posterior: Beliefs, batch: Batch
     ) -> Iterator[tuple[Batch, ScreenedWeights | None]]:
         """Pieces of a batch with the weights of the clusters that matter; None where all are to be looked at."""
         if not self.screens(model):
@@ -104,7 +115,7 @@ class Independent:
         forms = as_a(model.observation, QuadraticObservation).forms(posterior.observation)
         yield from screened_pieces(forms, log_weights, batch, model.marginalises)
 
-    def summarize(self, model: Model, ids: np.ndarray, batch: Batch, resp: Resp) -> Summary:
+    def summarize(self, model: WholeModel, ids: np.ndarray, batch: Batch, resp: Resp) -> Summary:
         return summarize_rows(model, ids, batch, resp)
 
     def collect(self, batch: Batch, found: Visit, cluster: int, limit: int, rng: np.random.Generator) -> Batch:
@@ -123,25 +134,28 @@ class Independent:
     def alone(self, atoms: Batch) -> Batch:
         return atoms
 
-    def part(self, model: Model, posterior: Posterior, cluster: int) -> Model:
+    def part(self, model: M, posterior: Beliefs, cluster: int) -> M:
         return model
 
-    def untied(self, model: Model) -> Model:
+    def untied(self, model: M) -> M:
         return model
 
-    def untied_summary(self, model: Model, summary: Summary) -> Summary:
+    def untied_summary(self, model: WholeModel, summary: Summary) -> Summary:
         return summary
 
-    def tied_summary(self, model: Model, summary: Summary, whole: Summary) -> Summary:
+    def tied_summary(self, model: WholeModel, summary: Summary, whole: Summary) -> Summary:
+        return summary
+
+    def with_ties(self, model: WholeModel, summary: Summary, atoms: Batch) -> Summary:
         return summary
 
     def absorbed(
-        self, model: Model, posterior: Posterior, value: Summary, own: Batch, others: np.ndarray
+        self, model: WholeModel, posterior: Beliefs, value: Summary, own: Batch, others: np.ndarray
     ) -> np.ndarray:
         params = model.allocation_step(without_data(model, value).take(others))
         return absorbed_rows(model, posterior, params, own, others)
 
-    def log_density(self, model: Model, posterior: Posterior, batch: Batch) -> np.ndarray:
+    def log_density(self, model: WholeModel, posterior: Beliefs, batch: Batch) -> np.ndarray:
         return mixture_density(model, posterior, batch)
 
     def counted(self, batch: Batch) -> Batch:

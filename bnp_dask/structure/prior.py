@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, runtime_checkable
+from typing import Any, Literal, Protocol, Self, runtime_checkable
 
 from bnp_dask.core.finite import require_finite_terms
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.protocols import as_a
 from bnp_dask.inputs.settings import one_of
 from bnp_dask.observation.base import LearningObservation, ScaleShape
-
-if TYPE_CHECKING:
-    from bnp_dask.model import Model
+from bnp_dask.structure.asking import WholeModel
 
 LearnPrior = Literal["auto", "never", "diagonal", "full"]
 """Values of ``learn_prior`` of :class:`~bnp_dask.model.Model`."""
@@ -35,7 +33,7 @@ class LearningAllocation(Protocol):
         ...
 
 
-def require_learning(model: Model) -> None:
+def require_learning(model: WholeModel) -> None:
     """SettingError unless the prior can be learned as the model says."""
     one_of("learn_prior", model.learn_prior, ("auto", "never", "diagonal", "full"))
     if model.learn_prior in ("auto", "never"):
@@ -49,7 +47,7 @@ def require_learning(model: Model) -> None:
         raise SettingError(f"learn_prior={model.learn_prior!r}: {why}")
 
 
-def learns_by_default(model: Model) -> bool:
+def learns_by_default(model: WholeModel) -> bool:
     """Whether ``learn_prior="auto"`` learns: no setting of the prior was given, and learning was shown to help.
 
     It helps mixtures (tests/benchmarks/learned_priors.py).  States of sequences keep their prior: toys of 8 and 15
@@ -62,19 +60,19 @@ def learns_by_default(model: Model) -> bool:
     return model.learn_prior == "auto" and is_mixture and is_left_open
 
 
-def scale_shape(model: Model) -> ScaleShape:
+def scale_shape(model: WholeModel) -> ScaleShape:
     """Shape of scale matrices that are learned."""
     return "full" if model.learn_prior == "full" else "diagonal"
 
 
-def concentration(model: Model) -> LearningAllocation | None:
+def concentration(model: WholeModel) -> LearningAllocation | None:
     """The allocation, where its concentration is learned with the prior of the likelihood: not with ``"auto"``, which
     leaves alone what the user may have set."""
     asked = model.reference is not None and model.learn_prior != "auto"
     return model.allocation if asked and isinstance(model.allocation, LearningAllocation) else None
 
 
-def prior_terms(model: Model) -> dict[str, float]:
+def prior_terms(model: WholeModel) -> dict[str, float]:
     """Log density of the prior's own settings, nats, where these are learned; else nothing."""
     if model.reference is None:
         return {}

@@ -115,3 +115,15 @@ class GroupStep:
     pair_values: dict[str, np.ndarray]
     mass: np.ndarray
     states: GroupStates | None
+
+
+@dataclass(frozen=True, eq=False)
+class Members:
+    """Share of each token of a batch in one cluster.
+
+    ``mass (T,)`` is weight times responsibility; ``groups`` are those that have enough tokens of the cluster to be
+    gathered for it.
+    """
+
+    mass: np.ndarray
+    groups: np.ndarray

@@ -8,7 +8,6 @@ trial's statistics are exact for it, and a lap with trials costs little more tha
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,12 +17,10 @@ from bnp_dask.inputs.protocols import as_a
 from bnp_dask.kernels.mixture.entropy import resp_entropy
 from bnp_dask.kernels.mixture.resp import Resp, SparseResp, columns_of
 from bnp_dask.observation.missing.entries import CompletingObservation, lacks_any
+from bnp_dask.structure.asking import Beliefs, WholeModel
 from bnp_dask.structure.base import Trial
 from bnp_dask.structure.steps import LocalStep
 from bnp_dask.structure.verbs import MixtureAllocation
-
-if TYPE_CHECKING:
-    from bnp_dask.model import Model, Posterior
 
 NOTICEABLE = 1e-3
 """Responsibility of the clusters in focus below which an atom is left alone."""
@@ -63,15 +60,15 @@ class TrialRun:
         What to try.
     """
 
-    def __init__(self, model: Model, posterior: Posterior, trial: Trial) -> None:
+    def __init__(self, model: WholeModel, posterior: Beliefs, trial: Trial) -> None:
         self.model, self.posterior, self.trial = model, posterior, trial
         self.receivers = trial.beliefs.ids
-        self.heir = int(self.receivers[0]) if trial.rest is None else trial.rest
+        self.rest = int(self.receivers[0]) if trial.rest is None else trial.rest
         self.donors = posterior.positions(np.array(trial.donors))
         self.focus = posterior.positions(np.array(trial.focus or trial.donors))
-        # donors that vanish leave a union with their heir, whose entropy is not the sum of theirs
+        # donors that vanish leave a union with the receiver of their rest, whose entropy is not the sum of theirs
         gone = [i for i in trial.donors if i not in self.receivers]
-        self.union = gone + [self.heir] if self.heir in trial.donors else gone
+        self.union = gone + [self.rest] if self.rest in trial.donors else gone
         self.columns = posterior.positions(np.array(self.union, np.int64))
         self.needed = np.unique(np.concatenate([self.donors, self.focus, self.columns]))
         self.union_entropy = 0.0
@@ -148,16 +145,16 @@ class TrialRun:
         return new, clusters_only(old).take(np.array(self.trial.donors, np.int64))
 
     def _left_alone(self, total: Summary, inside: Summary) -> Summary:
-        """Mass of the donors in all other atoms, given to the receivers: donors that vanish leave it to the heir."""
+        """Mass of the donors in all other atoms, given to the receivers: donors that vanish leave it to one."""
         part = self.model.empty_summary(self.receivers)
         own = total.positions(np.array(self.trial.donors, np.int64))
-        goes = [self.heir if i in self.union else i for i in self.trial.donors]
+        goes = [self.rest if i in self.union else i for i in self.trial.donors]
         place = part.positions(np.array(goes, np.int64))
         for name, value in part.values.items():
             if part.fields[name].n_cluster_axes:
                 np.add.at(value, place, total.values[name][own] - inside.values[name])
         if len(self.union) > 1:
-            part.values["H"][part.position(self.heir)] = self.union_entropy
+            part.values["H"][part.position(self.rest)] = self.union_entropy
         return part
 
 

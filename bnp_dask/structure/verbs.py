@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.group_states import GroupStates
+from bnp_dask.core.summary import Field
 from bnp_dask.structure.steps import GroupStep, LocalStep, LogLik, LogLikOf, Tokens
 
 Params = Any
 """A frozen dataclass of arrays; each allocation model has its own."""
+
+
+class CommonAllocation(Protocol):
+    """Verbs of an allocation that all structures ask for."""
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        """Summary fields besides the count ``N``, which the model itself provides."""
+        ...
+
+    def tiles(self, batch: Batch, n_clusters: int) -> Iterator[Batch]:
+        """Pieces of the batch small enough for an (n, K) matrix, cut only where atoms are independent."""
+        ...
+
+    def log_weights(self, params: Params) -> np.ndarray:
+        """Log prior weight of each cluster as the local step uses it, ``(K,)`` nats."""
+        ...
+
+    def weights(self, params: Params) -> np.ndarray:
+        """Expected share of each cluster, ``(K,)``; the rest to one belongs to unseen clusters."""
+        ...
 
 
 @runtime_checkable

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Summary, add_in_place
 from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
+from bnp_dask.structure.asking import Beliefs, WholeModel
 from bnp_dask.structure.assignments import Collector
 from bnp_dask.structure.base import Trial, Visit
 from bnp_dask.structure.steps import LocalStep
 from bnp_dask.structure.trials import Shares
-
-if TYPE_CHECKING:
-    from bnp_dask.model import Model, Posterior
 
 MOSTLY = 0.1
 """Responsibility above which an atom is taken to belong to a cluster (Hughes & Sudderth 2013, supplement, eq. 23)."""
@@ -40,8 +38,8 @@ class Run(Protocol):
 
 
 def visit_rows(
-    model: Model,
-    posterior: Posterior,
+    model: WholeModel,
+    posterior: Beliefs,
     batch: Batch,
     steps: Iterable[tuple[Batch, LocalStep]],
     pairs: np.ndarray,
@@ -89,7 +87,7 @@ def visit_rows(
     return Visit(total, parts, members=found, assignments=collector.assignments())
 
 
-def summarize_rows(model: Model, ids: np.ndarray, batch: Batch, resp: Resp) -> Summary:
+def summarize_rows(model: WholeModel, ids: np.ndarray, batch: Batch, resp: Resp) -> Summary:
     """Summary of atoms that are rows, with given responsibilities (times weights); their entropy counts as zero."""
     empty = model.empty_summary(ids)
     values = {**empty.values, "N": cluster_sums(resp), **model.observation.summarize(batch, resp)}

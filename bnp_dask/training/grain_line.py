@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bnp_dask.model import Posterior
-from bnp_dask.moves.base import NOBODY
+from bnp_dask.moves.policy import LAP
 from bnp_dask.observation.base import RoundedObservation
 from bnp_dask.observation.priors import rounding_variance
 from bnp_dask.reports.describe import variances
@@ -31,7 +31,7 @@ def grain_line(posterior: Posterior) -> str | None:
     if not isinstance(observation, RoundedObservation) or summary is None:
         return None
     rounding, spread = rounding_variance(observation.grain), variances(observation, posterior.observation)
-    used = summary["N"] > NOBODY
+    used = summary["N"] > LAP.nobody
     if rounding is None or spread is None or not used.any():
         return None
     sunk = (spread[used] < 2.0 * rounding) & (rounding > 0)

@@ -21,15 +21,15 @@ from bnp_dask.schedules.base import IDLE
 from bnp_dask.schedules.engine.bad_batches import require_enough, usable, without
 from bnp_dask.schedules.engine.gathered import EMBEDDED
 from bnp_dask.schedules.engine.state import Loss
-from bnp_dask.store import Behind, Checkpoint, Listing, MemoryStore, RunStore
+from bnp_dask.store import BackgroundCommits, Checkpoint, Listing, MemoryStore, RunStore
 from bnp_dask.streaming.truncation_free import STREAMED
-from bnp_dask.structure.warmup import warm_task
 from bnp_dask.training.callbacks import FAILED, STOPPED, Callback, RunInfo, logger, tell_of_idle
 from bnp_dask.training.doors import require_savable_parameters
 from bnp_dask.training.memory_plan import MemoryPlan
 from bnp_dask.training.results import History, TrainResult
 from bnp_dask.training.starts import SETTLED, Settled, Stand, ended, settle, starts_of, take_over
 from bnp_dask.training.survey_pass import gone_since, skipped
+from bnp_dask.training.warmup import warm_task
 
 
 @dataclass
@@ -71,6 +71,14 @@ class OneRun:
         """The run as the start that goes on makes it."""
         return replace(self, work=replace(self.work, seed=settled.seed), settled=settled)
 
+    def with_parts(self, work: Work, memo: MemoryStore) -> OneRun:
+        """The run as one of its starts, with a seed and a memory of its own."""
+        return replace(self, work=work, memo=memo, n_init=1)
+
+    def telling(self, callbacks: list[Callback]) -> OneRun:
+        """The run that tells others of itself."""
+        return replace(self, callbacks=callbacks)
+
     def _go(self, checkpoint: Checkpoint | None, where: str) -> TrainResult:
         started = time.perf_counter()
         settles = self.n_init > 1 and checkpoint is None
@@ -90,7 +98,7 @@ class OneRun:
             callback.on_start(info)
         run, reason = self, FAILED
         try:
-            with contextlib.closing(Behind()) as commits:
+            with contextlib.closing(BackgroundCommits()) as commits:
                 if settles:
                     best, settled, stopped = settle(runs, stands, self.callbacks, clock)
                     run, state, rows = self.alone(settled), stands[best].state, stands[best].rows
@@ -108,7 +116,7 @@ class OneRun:
         starts = () if run.settled is None else tuple(run.settled.starts)
         return TrainResult(*found, starts=starts, draws=draws)
 
-    def _loop_on(self, settled: OneRun, state: State, rows: Rows, clock: float, commits: Behind) -> str:
+    def _loop_on(self, settled: OneRun, state: State, rows: Rows, clock: float, commits: BackgroundCommits) -> str:
         """Go on with the start that has settled; all that it keeps comes here first."""
         take_over(settled.memo, self.memo, state, self.work.room)
         settled.memo.close()
@@ -137,7 +145,7 @@ class OneRun:
             executor.result(task)
         return time.perf_counter() - started
 
-    def _loop(self, state: State, rows: Rows, clock: float, commits: Behind, n_saved: int) -> str:
+    def _loop(self, state: State, rows: Rows, clock: float, commits: BackgroundCommits, n_saved: int) -> str:
         saved_at, stopped, heap = time.perf_counter(), False, Heap()
         for step, stopped in self.steps(state, rows, clock):
             if step.lap_end or stopped or time.perf_counter() - saved_at > self.checkpoint_seconds:
@@ -187,7 +195,7 @@ class OneRun:
             stop = callback.on_lap(rows[-1], step.state.posterior) is True or stop
         return stop
 
-    def _checkpoint(self, step: Step, new_rows: list[Row], commits: Behind) -> None:
+    def _checkpoint(self, step: Step, new_rows: list[Row], commits: BackgroundCommits) -> None:
         state = step.state
         self._forget(state)
         if isinstance(self.memo, MemoryStore):

@@ -7,18 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 
 from bnp_dask.core.rows import Rows
 from bnp_dask.model import Posterior
-from bnp_dask.schedules import Schedule, State
+from bnp_dask.schedules import Schedule, State, Work
 from bnp_dask.store import MemoryStore, RunStore
 from bnp_dask.training.callbacks import STOPPED, Callback, RunInfo, logger
-
-if TYPE_CHECKING:
-    from bnp_dask.training.one_run import OneRun
 
 LAPS = 10
 """Laps after which the best of several starts goes on alone: a guess that was not compared with others."""
@@ -54,6 +51,32 @@ class Stand:
     rows: Rows
 
 
+class Start(Protocol):
+    """One run, as far as several starts of it are concerned."""
+
+    work: Work
+    schedule: Schedule
+    memo: RunStore | MemoryStore
+    n_init: int
+    room: int
+
+    def with_parts(self, work: Work, memo: MemoryStore) -> Self:
+        """The run as one of its starts, with a seed and a memory of its own."""
+        ...
+
+    def telling(self, callbacks: list[Callback]) -> Self:
+        """The run that tells others of itself."""
+        ...
+
+    def take_lap(self, stand: Stand, clock: float) -> bool:
+        """Go on for one lap, and keep no checkpoint; whether a callback stops the run."""
+        ...
+
+
+S = TypeVar("S", bound=Start)
+"""Type of a run."""
+
+
 @dataclass(frozen=True)
 class InTurns:
     """Callback of one of several starts: tells those of the run how far all starts together are in their lap."""
@@ -81,19 +104,19 @@ class InTurns:
         """The run tells."""
 
 
-def starts_of(run: OneRun) -> list[OneRun]:
+def starts_of(run: S) -> list[S]:
     """A run for each start, with a seed and a memory of its own; together they hold what the run may hold."""
     out = []
     for number in range(run.n_init):
         own = run.room // run.n_init
         memo = MemoryStore(own - own // 4)
         work = replace(run.work, seed=_seed_of(run.work.seed, number), memo=memo, shelf=None, room=own // 4)
-        out.append(replace(run, work=work, memo=memo, n_init=1))
+        out.append(run.with_parts(work, memo))
     return out
 
 
 def settle(
-    runs: Sequence[OneRun], stands: Sequence[Stand], callbacks: Sequence[Callback], clock: float
+    runs: Sequence[Start], stands: Sequence[Stand], callbacks: Sequence[Callback], clock: float
 ) -> tuple[int, Settled, bool]:
     """Take laps with all starts; the number of the best, what became of all, and whether a callback stops the run."""
     stopped = False
@@ -118,11 +141,11 @@ def settle(
     return best, Settled(runs[best].work.seed, facts), stopped
 
 
-def _lap_of_all(going: Sequence[tuple[OneRun, Stand]], callbacks: Sequence[Callback], clock: float) -> bool:
+def _lap_of_all(going: Sequence[tuple[Start, Stand]], callbacks: Sequence[Callback], clock: float) -> bool:
     """One lap of each start in turn; whether a callback stops the run."""
     for place, (run, stand) in enumerate(going):
         told = InTurns(callbacks, place, len(going), run.work.source.n_batches)
-        if replace(run, callbacks=[told]).take_lap(stand, clock):
+        if run.telling([told]).take_lap(stand, clock):
             return True
     return False
 
@@ -150,7 +173,7 @@ def _best(stands: Sequence[Stand]) -> int:
     return int(np.argmax(values))
 
 
-def _facts(run: OneRun, stand: Stand, is_best: bool, stopped: bool) -> dict[str, Any]:
+def _facts(run: Start, stand: Stand, is_best: bool, stopped: bool) -> dict[str, Any]:
     state = stand.state
     if state.finished is not None:
         reason = ended(state, run.schedule)

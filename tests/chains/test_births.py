@@ -19,6 +19,7 @@ from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.moves.births.hmm_runs import run_labels
 from bnp_dask.moves.births.hmm_windows import best_cut, best_windows, settle
+from bnp_dask.moves.policy import SmallRunPolicy, WindowPolicy
 from bnp_dask.observation import AutoRegressiveGaussian, Bernoulli, DiagGaussian, Gaussian, with_previous
 from bnp_dask.schedules import Memoized
 from bnp_dask.structure.base import Trial
@@ -55,7 +56,7 @@ def test_a_window_is_cut_where_the_data_term_is_largest():
         x = np.concatenate([np.zeros((cut, 2)), np.full((n - cut, 2), 7.0)]) + rng.normal(size=(n, 2))
         weights = rng.uniform(0.5, 2.0, n)
         rows = Batch(x, weights)
-        blocks, value = best_cut(model, rows)
+        blocks, value = best_cut(model, rows, WindowPolicy().cuts)
         tried = {}
         for at in np.unique(np.linspace(0, n, 9).astype(int))[1:]:
             labels = (np.arange(n) >= at).astype(int)
@@ -75,7 +76,7 @@ def test_a_window_settles_on_all_of_its_segment():
     piece = batch.take_groups(np.array([0]))
     rows = piece.take(np.arange(66, 76))
     blocks = posterior.model.summarize(np.array([0]), rows, np.ones((10, 1)))
-    window = settle(posterior, piece, blocks)
+    window = settle(posterior, piece, blocks, WindowPolicy())
     assert window is not None and window.donors == (10,)
     assert window.basis.ids.tolist() == [10, -1]
     assert window.basis["N"][1] == pytest.approx(25, abs=0.1)
@@ -92,7 +93,7 @@ def test_a_stretch_like_all_others_of_its_state_is_no_window():
     both = model.global_step(model.local_step(both, batch))
     rows = batch.take(np.arange(160, 170))
     blocks = model.summarize(np.array([0]), rows, np.ones((10, 1)))
-    assert settle(both, batch.take_groups(np.array([1])), blocks) is None
+    assert settle(both, batch.take_groups(np.array([1])), blocks, WindowPolicy()) is None
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -101,7 +102,7 @@ def test_windows_are_tried_exactly(kind):
     batch = far_apart()
     posterior = one_state(kind, batch)
     model = posterior.model
-    found = best_windows(lambda: batch, posterior, (5, 30), 0, (1, 2))
+    found = best_windows(lambda: batch, posterior, (5, 30), 0, (1, 2), WindowPolicy())
     assert found and found[0].gain == max(w.gain for w in found)
     window = found[0]
     new = [70 + i for i in range(window.basis.n_clusters - len(window.donors))]
@@ -117,13 +118,13 @@ def test_windows_are_tried_exactly(kind):
 def test_windows_do_not_leave_their_sequence_and_are_the_same_again():
     batch = sequences(lengths=(4, 0, 1, 120, 30), seed=5, spread=6.0)
     posterior = one_state("plain", batch)
-    first, second = (best_windows(lambda: batch, posterior, (3, 40), 7, (4,)) for _ in range(2))
+    first, second = (best_windows(lambda: batch, posterior, (3, 40), 7, (4,), WindowPolicy()) for _ in range(2))
     assert [w.donors for w in first] == [w.donors for w in second]
     for a, b in zip(first, second, strict=True):
         for name, value in a.basis.values.items():
             assert value.tobytes() == b.basis.values[name].tobytes()
     nothing = Batch(np.zeros((0, 2)), groups=np.array([0, 0]))
-    assert best_windows(lambda: nothing, posterior, (3, 40), 7, (4,)) == []
+    assert best_windows(lambda: nothing, posterior, (3, 40), 7, (4,), WindowPolicy()) == []
 
 
 def test_settings():
@@ -162,11 +163,11 @@ def test_runs_that_overlap_too_much_for_single_steps_are_told_apart():
     runs = Batch(x, groups=np.arange(0, 801, 40))
     tied = model_of("plain", runs)
     model = tied.structure.untied(tied)
-    labels, found = run_labels(model, runs, np.random.default_rng(0))
+    labels, found = run_labels(model, runs, np.random.default_rng(0), SmallRunPolicy())
     assert found == 2
     assert min(np.mean(labels == true), np.mean(labels != true)) == 0.0
     same = Batch(rng.normal(size=(800, 2)), groups=np.arange(0, 801, 40))
-    assert run_labels(model, same, np.random.default_rng(0))[1] == 1
+    assert run_labels(model, same, np.random.default_rng(0), SmallRunPolicy())[1] == 1
 
 
 # -- births at batches ----------------------------------------------------------------------------------------

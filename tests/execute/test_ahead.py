@@ -16,9 +16,9 @@ from bnp_dask.execute import SerialExecutor, ThreadExecutor
 from bnp_dask.execute import prefetch as ahead
 from bnp_dask.execute.base import Call, Slot
 from bnp_dask.execute.dask import DaskExecutor
-from bnp_dask.execute.message import Parcel
+from bnp_dask.execute.message import Message
 from bnp_dask.execute.prefetch import Coming, in_turn, load_of, looking_ahead, n_held
-from bnp_dask.execute.worker_queue import ROOM_AHEAD, UNLIMITED_AHEAD, WorkerQueue, run_parcel
+from bnp_dask.execute.worker_queue import ROOM_AHEAD, UNLIMITED_AHEAD, WorkerQueue, run_message
 from tests.execute.reading import (
     Slow,
     add_up,
@@ -366,7 +366,7 @@ def worker_with(limit, held, ready=(), status=Status.running):
 class Waiting:
     """A task in the queue of a worker."""
 
-    def __init__(self, key, priority, *args, function=run_parcel):
+    def __init__(self, key, priority, *args, function=run_message):
         self.key, self.priority, self.state = key, priority, "ready"
         self.run_spec = SimpleNamespace(func=function, args=args)
 
@@ -387,10 +387,10 @@ def test_room_of_a_worker(limit, held, nbytes, has_room):
 
 
 def test_the_queue_of_a_worker(folder):
-    first, second = (Parcel.of(Call(name, add_up, (Slow(folder, i),))) for i, name in enumerate(("now", "later"), 1))
+    first, second = (Message.of(Call(name, add_up, (Slow(folder, i),))) for i, name in enumerate(("now", "later"), 1))
     tasks = [
         Waiting("later", (0, 9), second),
-        Waiting("sum", (0, 1), Parcel.of(Call("sum", add_up, (3,)))),
+        Waiting("sum", (0, 1), Message.of(Call("sum", add_up, (3,)))),
         Waiting("now", (0, 2), first),
         Waiting("foreign", (0, 0), 5, function=abs),
         Waiting("empty", (0, 0)),
@@ -421,7 +421,7 @@ def test_another_dask_may_look_otherwise():
         assert list(queue.coming()) == []
     assert not WorkerQueue(object()).has_room(1)
     assert WorkerQueue.of_this_worker() is None
-    assert run_parcel(Parcel.of(Call("sum", sum, ((1, 2),)))) == 3
+    assert run_message(Message.of(Call("sum", sum, ((1, 2),)))) == 3
 
 
 # -- on workers -----------------------------------------------------------------------------------------------------

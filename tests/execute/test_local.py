@@ -18,7 +18,7 @@ from bnp_dask.cli.jobfile import ClientSpec
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.dask import DaskExecutor
 from bnp_dask.execute.local import ANY_PORT, DASHBOARD, local_client, worker_settings
-from bnp_dask.execute.message import Parcel
+from bnp_dask.execute.message import Message
 from bnp_dask.execute.serial import SerialExecutor
 from tests.train.test_same_bits import SCHEDULES, bits, go
 
@@ -112,14 +112,14 @@ def test_processes_are_counted(workers):
 def test_same_bits_and_nothing_changes_that_was_sent(monkeypatch):
     """The scheduler keeps the very arrays that were sent, to compute again what is lost."""
     sent = []
-    pack = Parcel.of.__func__
+    pack = Message.of.__func__
 
     def packed(cls, value):
-        parcel = pack(cls, value)
-        sent.extend((array, zlib.crc32(array)) for array in parcel._large)
-        return parcel
+        message = pack(cls, value)
+        sent.extend((array, zlib.crc32(array)) for array in message._large)
+        return message
 
-    monkeypatch.setattr(Parcel, "of", classmethod(packed))
+    monkeypatch.setattr(Message, "of", classmethod(packed))
     monkeypatch.setattr("bnp_dask.execute.message.SMALL", 1)
     with local_client(2, memory_limit=0, dashboard=None) as client:
         for name, (schedule, moves) in SCHEDULES.items():

@@ -32,7 +32,7 @@ def split(into):
 def test_the_largest_newborn_is_the_heir():
     found = Lineage(counts(c0=100, c1=50), 4)
     found.edited(*split(counts(c7=30, c8=70)))
-    assert found.heirs() == {8: 0}
+    assert found.successors() == {8: 0}
     assert found.born[8] == pytest.approx([70, 0])
 
 
@@ -40,31 +40,31 @@ def test_a_part_of_a_part_inherits_when_it_is_the_largest():
     found = Lineage(counts(c0=100, c1=50), 4)
     found.edited(*split(counts(c7=30, c8=70)))
     found.edited([Exchange("next", (8,))], {"next": counts(c9=20, c10=50)})
-    assert found.heirs() == {10: 0}
+    assert found.successors() == {10: 0}
 
 
 def test_newborn_parts_that_a_cluster_before_absorbs_are_no_heirs():
     found = Lineage(counts(c0=100, c1=50), 4)
     found.edited(*split(counts(c7=30, c8=70)))
     found.edited([Merge(1, 8)])
-    assert found.heirs() == {}
+    assert found.successors() == {}
     assert found.away == pytest.approx([70, 0])
     found.edited([Merge(1, 7)])
-    assert found.heirs() == {} and found.away == pytest.approx([100, 0])
+    assert found.successors() == {} and found.away == pytest.approx([100, 0])
 
 
 def test_one_heir_of_two_clusters_has_the_id_of_the_larger_part():
     found = Lineage(counts(c0=100, c1=50), 4)
     found.edited([Exchange("both", (0, 1))], {"both": counts(c7=150)})
-    assert found.heirs() == {7: 0}
+    assert found.successors() == {7: 0}
 
 
 def test_atoms_that_came_in_since_give_no_claim():
     found = Lineage(counts(c0=100), 4)
     found.folded(counts(c0=100, c7=400), old=False, new=True)
-    assert found.heirs() == {}
+    assert found.successors() == {}
     found.folded(counts(c0=40, c7=460), old=True, new=False)
-    assert found.heirs() == {7: 0}
+    assert found.successors() == {7: 0}
     found.folded(counts(c0=10, c7=490), old=False, new=True)
     assert (found.own, found.born[7]) == (pytest.approx([40]), pytest.approx([60]))
 
@@ -75,7 +75,7 @@ def test_a_birth_that_shares_out_old_and_new_atoms_is_judged_by_the_old():
     found.edited(
         [Exchange("trial", (0,))], {"trial": counts(c7=40, c8=20, c9=50)}, {"trial": counts(c7=40, c8=20, c9=0)}
     )
-    assert found.heirs() == {7: 0}
+    assert found.successors() == {7: 0}
     assert found.born[7] == pytest.approx([40])
 
 

@@ -15,6 +15,7 @@ from bnp_dask.errors import SettingError
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.moves.base import Gather, Memory, Sweep
+from bnp_dask.moves.policy import LAP, DeletePolicy
 from bnp_dask.observation import DiagGaussian
 from bnp_dask.schedules import FullBatch, Memoized
 from bnp_dask.schedules.engine import lap as laps
@@ -87,13 +88,21 @@ def test_each_move_has_its_own_limit_of_gathered_atoms(plans):
     assert {limit for _, plan, _ in plans for limit in plan.gather.limits} == births | deletes
 
 
+def test_samples_of_deletes_are_as_large_as_their_policy_says(plans):
+    limits = []
+    for move in (Delete(), Delete(policy=DeletePolicy(sample=40))):
+        plans.clear()
+        run((move,), laps_=3)
+        limits.append({limit for _, plan, _ in plans for limit in plan.gather.limits})
+    assert len(limits[0]) == len(limits[1]) == 1 and max(limits[1]) < max(limits[0])
+
+
 def test_all_that_a_lap_gathers_has_a_bound(plans, monkeypatch):
     """In any case a sample is gathered, twice over, of one target of each move and those near it."""
     run(MOVES, k=20)
     free = max(sum(plan.gather.limits) for _, plan, _ in plans)
     plans.clear()
-    monkeypatch.setattr("bnp_dask.moves.base.SAMPLED", 300)
-    monkeypatch.setattr("bnp_dask.moves.base.GATHERED_IN_ALL", 1500)
+    monkeypatch.setattr("bnp_dask.moves.base.LAP", replace(LAP, sampled=300, gathered_in_all=1500))
     n_batches = len(run(MOVES, k=20)[1].visits)
     numbers = blobs(480)[0].n_features
     for _, plan, _ in plans:

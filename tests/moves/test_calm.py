@@ -15,9 +15,10 @@ from bnp_dask.core.totals import RunningTotal
 from bnp_dask.execute import ThreadExecutor
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
-from bnp_dask.moves.base import CALM, CALM_GAIN, HOPELESS, Memory, Proposal
-from bnp_dask.moves.deletes.move import CALM_DOUBT, _doubt
-from bnp_dask.moves.engine import CLEAR, _is_clear
+from bnp_dask.moves.base import Memory, Proposal
+from bnp_dask.moves.deletes.move import _doubt
+from bnp_dask.moves.engine import _is_clear
+from bnp_dask.moves.policy import DECISION, LAP, DeletePolicy
 from bnp_dask.observation import DiagGaussian, Gaussian
 from bnp_dask.schedules import Memoized, state_from_saved, state_to_arrays, state_to_json
 from bnp_dask.schedules.base import end_lap
@@ -79,7 +80,7 @@ def test_settings_hold_for_what_is_tried_on_all_data(contexts):
 
 
 def test_more_atoms_are_gathered_only_as_memory_allows(contexts, monkeypatch):
-    monkeypatch.setattr("bnp_dask.moves.base.GATHERED", 0)
+    monkeypatch.setattr("bnp_dask.moves.base.LAP", replace(LAP, gathered=0))
     work, state = separated()
     for _ in Memoized(30, window=2).run(work, state):
         pass
@@ -135,7 +136,7 @@ def calm_by_hand(before, after, gain, tolerance, count_tolerance):
 
 @pytest.mark.parametrize("seed", range(40))
 def test_what_counts_as_calm(seed):
-    assert (CALM, CALM_GAIN) == (0.05, 1e-4)
+    assert (LAP.calm_count, LAP.calm_gain) == (0.05, 1e-4)
     rng = np.random.default_rng(seed)
     work, state = separated()
     k = 5
@@ -174,8 +175,8 @@ def test_clear_failures():
     doubtful = Proposal("delete", (1,), (2,), edit, 8)
     calm = Proposal("delete", (1,), (2,), edit, 8, 3)
     together = Proposal("delete", (1, 3), (2,), edit, 1, 3)
-    assert _is_clear(calm, -1.01 * CLEAR * 50, [50.0])
-    assert not _is_clear(calm, -0.99 * CLEAR * 50, [50.0])
+    assert _is_clear(calm, -1.01 * DECISION.clear * 50, [50.0])
+    assert not _is_clear(calm, -0.99 * DECISION.clear * 50, [50.0])
     assert not _is_clear(doubtful, -1e6, [50.0])
     assert not _is_clear(together, -1e6, [25.0, 25.0])
     memory = Memory(4)
@@ -187,10 +188,11 @@ def test_clear_failures():
 
 
 def test_samples_of_few_atoms_are_believed_less():
+    policy = DeletePolicy()
     model = SimpleNamespace(
         observation=Gaussian().with_prior(prepare(Model(DPMixture(1.0), Gaussian()), blobs(50, d=6)).survey)
     )
-    assert _doubt(model, 10**9) == pytest.approx(CALM_DOUBT)
-    assert _doubt(model, 1) == HOPELESS
-    doubts = [_doubt(model, n) for n in (20, 100, 1000)]
+    assert _doubt(model, 10**9, policy) == pytest.approx(policy.calm_doubt)
+    assert _doubt(model, 1, policy) == DECISION.hopeless
+    doubts = [_doubt(model, n, policy) for n in (20, 100, 1000)]
     assert doubts == sorted(doubts, reverse=True)

@@ -13,9 +13,10 @@ from bnp_dask.core.edits import Exchange, Merge, replay
 from bnp_dask.core.survey import survey_batch
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.model import Model
-from bnp_dask.moves.base import NOBODY, Memory, Plan, Proposal
+from bnp_dask.moves.base import Memory, Plan, Proposal
 from bnp_dask.moves.births.at_batch import consider_split
 from bnp_dask.moves.engine import decide
+from bnp_dask.moves.policy import LAP
 from bnp_dask.observation import DiagGaussian
 from bnp_dask.structure.base import Trial
 from tests.chains.parts import KINDS, model_of
@@ -53,10 +54,10 @@ def test_an_empty_cluster_goes_because_fewer_are_as_good(two_blobs, kind):
     pairs = np.array([[0, 2]])
     value = assigned(model, batch, (0, 1, 2), resp)
     tracked = replace(value.with_pairs(pairs), pair_values={"H": np.zeros(1)})
-    heir = value.take([0])
+    receiver = value.take([0])
     edit, others = (Merge(0, 2), ()) if kind == "merge" else (Exchange("t", (2, 0)), (0,))
     plan = Plan(pairs, (), (Proposal(kind, (0, 2) if kind == "merge" else (2,), others, edit),))
-    decision = decide(model, tracked, {"t": heir}, plan, Memory(9))
+    decision = decide(model, tracked, {"t": receiver}, plan, Memory(9))
     (record,) = decision.records
     assert abs(record["gain"]) < 1e-12 * abs(objective(model, value))
     assert record["accepted"] and record["why"] == "as good with fewer clusters"
@@ -73,7 +74,7 @@ def test_a_cluster_that_stands_for_no_atom_goes_where_other_gains_pay_for_it(two
     for _ in range(20):
         value = model.local_step(model.global_step(value), batch)
     value = model.local_step(model.global_step(value), batch, pairs)
-    assert value["N"][2] < NOBODY
+    assert value["N"][2] < LAP.nobody
 
     def united(a, b, spare):
         plan = Plan(pairs, (), (Proposal("merge", (a, b), (), Merge(a, b)),))

@@ -15,6 +15,7 @@ from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.moves.base import Memory, PlanContext, Proposal
 from bnp_dask.moves.engine import plan_lap
+from bnp_dask.moves.policy import DECISION
 from bnp_dask.observation import DiagGaussian, Multinomial
 from bnp_dask.schedules import Memoized, state_from_saved, state_to_arrays, state_to_json
 from bnp_dask.schedules.engine import lap as laps
@@ -143,9 +144,9 @@ class Splits:
 def test_a_birth_wins_over_a_delete_that_began_meanwhile(succeeds, target, monkeypatch):
     """All four clusters are concerned by the delete; if the birth fails it goes on."""
     monkeypatch.setattr(
-        "bnp_dask.moves.deletes.move.Delete._heirs", lambda self, c, t, others, most: set(others.tolist())
+        "bnp_dask.moves.deletes.move.Delete._absorbing_set", lambda self, c, t, others, most: set(others.tolist())
     )
-    monkeypatch.setattr("bnp_dask.moves.deletes.move.HOPELESS", np.inf)
+    monkeypatch.setattr("bnp_dask.moves.deletes.move.DECISION", replace(DECISION, hopeless=np.inf))
     context = context_of(SerialExecutor())
     plan = plan_lap([Delete(per_lap=1, absorbers=3), Splits(target, succeeds)], context)
     kinds = [p.kind for p in plan.proposals]

@@ -131,9 +131,9 @@ def test_entries_that_depend_on_beliefs_and_documents_keep_statistics():
 def test_only_what_is_smaller_is_kept():
     model = MIXED["dense"][0].with_prior(survey_batch(Batch(rows(100, 16))))
     one = 8 * (16 + 16 * 17 // 2)
-    assert room_for(model, 1000, 100) == 1000 * one
-    assert room_for(model, 40, 100) == 0  # less than 64 kB
-    assert room_for(model, 1000, 130_000) == 0  # ten bytes an atom are more
+    assert room_for(model.observation, 1000, 100) == 1000 * one
+    assert room_for(model.observation, 40, 100) == 0  # less than 64 kB
+    assert room_for(model.observation, 1000, 130_000) == 0  # ten bytes an atom are more
     batch, model, found = visited(*MIXED["dense"])
     held = sum(a.nbytes for a in found.assignments.to_arrays().values())
     posterior = model.global_step(found.summary)

@@ -20,9 +20,10 @@ from bnp_dask.initialize import RandomExamples
 from bnp_dask.initialize.base import summarize_assigned
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
-from bnp_dask.moves.births.move import WORDS_SEEN, _has_words
+from bnp_dask.moves.births.move import _has_words
 from bnp_dask.moves.births.small_run import WORDS, create
-from bnp_dask.moves.scores import NEAREST, alike, all_pairs, data_gains, gain_matrix
+from bnp_dask.moves.policy import LAP, BirthPolicy
+from bnp_dask.moves.scores import alike, all_pairs, data_gains, gain_matrix
 from bnp_dask.observation import Gaussian, Multinomial
 from bnp_dask.schedules import Memoized
 from bnp_dask.structure.groups import Groups
@@ -104,10 +105,10 @@ def test_documents_of_one_topic_are_not_split(alpha, widths):
 
 
 def test_small_corpora_ask_words_how_many_topics_there_are():
-    model = Model(HDPTopics(), Multinomial())
-    assert _has_words(model, Batch(sparse.csr_array(np.full((300, 10), 10.0))))
-    assert not _has_words(model, Batch(sparse.csr_array(np.full((300, 10), 9.0))))
-    assert not _has_words(Model(HDPTopics(), Gaussian()), Batch(np.full((300, 10), 10.0)))
+    model, need = Model(HDPTopics(), Multinomial()), BirthPolicy().words_need
+    assert _has_words(model, Batch(sparse.csr_array(np.full((300, 10), 10.0))), need)
+    assert not _has_words(model, Batch(sparse.csr_array(np.full((300, 10), 9.0))), need)
+    assert not _has_words(Model(HDPTopics(), Gaussian()), Batch(np.full((300, 10), 10.0)), need)
 
 
 def test_parts_of_documents_have_the_prior_mass_of_their_topic():
@@ -129,8 +130,8 @@ def test_documents_whose_words_are_looked_at():
         )
         return Birth(sample=1000)._documents(context, 2000)
 
-    assert gathered(1, 40) == WORDS_SEEN * 1000 // 40
-    assert gathered(4, 80) == WORDS_SEEN * 1000 // 320
+    assert gathered(1, 40) == BirthPolicy().words_seen * 1000 // 40
+    assert gathered(4, 80) == BirthPolicy().words_seen * 1000 // 320
     assert gathered(50, 40) == gathered(1, 1e6) == gathered(1, 40, structure=Independent()) == 2000
     assert gathered(1, 40, is_sparse=False) == 2000
 
@@ -157,7 +158,7 @@ def test_partners_of_a_topic_are_those_with_its_words():
     roots = np.sqrt(counts / np.maximum(counts.sum(axis=1, keepdims=True), 1e-300))
     near = roots @ roots.T
     for k in (0, 7, 39):
-        best = sorted((j for j in range(40) if j != k), key=lambda j: -near[k, j])[:NEAREST]
+        best = sorted((j for j in range(40) if j != k), key=lambda j: -near[k, j])[: LAP.alike]
         assert {(min(j, k), max(j, k)) for j in best} <= pairs
     few = alike(counts[:5])
     assert len(few[0]) == 10  # of few topics all pairs

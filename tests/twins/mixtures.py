@@ -46,9 +46,9 @@ class MixtureTwin:
             return new
         # atoms of which the clusters in focus hold next to nothing stay; what vanishing donors hold goes to one
         stay = ~(sum(q[d] for d in trial.focus or trial.donors) > NOTICEABLE)
-        heir = int(trial.beliefs.ids[0]) if trial.rest is None else trial.rest
+        rest = int(trial.beliefs.ids[0]) if trial.rest is None else trial.rest
         old = {i: q[i] if i in trial.donors else np.zeros(len(mass)) for i in new}
-        old[heir] = old[heir] + sum(q[d] for d in trial.donors if d not in new)
+        old[rest] = old[rest] + sum(q[d] for d in trial.donors if d not in new)
         return {i: np.where(stay, old[i], new[i]) for i in new}
 
     def exchanged(self, q: Columns, donors: Sequence[int], part: Columns) -> Columns:

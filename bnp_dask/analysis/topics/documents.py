@@ -35,18 +35,18 @@ TILE_NUMBERS = 2**19
 
 def counts_words(model: Model) -> bool:
     """Whether it is a topic model of words."""
-    return model.structure.has_shares and isinstance(model.observation, Multinomial)
+    return model.structure.takes_words(model) and isinstance(model.observation, Multinomial)
 
 
 def prior_mass(posterior: Posterior) -> tuple[np.ndarray, float]:
     """``alpha pi_k (K,)``, and ``alpha pi_{>K}`` for all topics that were not met yet (0 for LDA)."""
     model = posterior.model
-    if not model.structure.has_shares:
+    if not isinstance(model.allocation, GroupedAllocation):
         raise SettingError(
             f"{type(model.allocation).__name__} gives no document weights of its own; this needs a topic model, such "
             "as HDPTopics() or LDA()"
         )
-    return as_a(model.allocation, GroupedAllocation).prior_mass(posterior.allocation)
+    return model.allocation.prior_mass(posterior.allocation)
 
 
 @dataclass(frozen=True, eq=False)

@@ -62,7 +62,7 @@ def _scatter(place, high, low, sign, to_high, to_low):
 
 
 @dataclass(frozen=True, eq=False)
-class Thin:
+class SparseSum:
     """The unevaluated sum of two doubles at some places of a matrix, zero at all others.
 
     Parameters
@@ -86,7 +86,7 @@ class Thin:
     low: np.ndarray
 
     @classmethod
-    def of(cls, array: np.ndarray) -> Thin:
+    def of(cls, array: np.ndarray) -> SparseSum:
         """From a whole matrix."""
         flat = np.ascontiguousarray(array, np.float64).reshape(-1)
         found = _count(flat)
@@ -95,7 +95,7 @@ class Thin:
         return cls((array.shape[0], array.shape[1]), place, high, np.zeros(found))
 
     @classmethod
-    def of_csr(cls, data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, width: int) -> Thin:
+    def of_csr(cls, data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, width: int) -> SparseSum:
         """From sparse rows whose indices are sorted."""
         shape = (len(indptr) - 1, width)
         place = np.repeat(np.arange(shape[0], dtype=np.int64) * width, np.diff(indptr)) + indices
@@ -106,13 +106,13 @@ class Thin:
         """Bytes that it takes."""
         return int(self.place.nbytes + self.high.nbytes + self.low.nbytes)
 
-    def plus(self, other: Thin, sign: float = 1.0) -> Thin:
+    def plus(self, other: SparseSum, sign: float = 1.0) -> SparseSum:
         """The sum of both, or with ``sign`` -1 the difference."""
         most = len(self.place) + len(other.place)
         place, high, low = np.empty(most, self.place.dtype), np.empty(most), np.empty(most)
         parts = (self.place, self.high, self.low, other.place, other.high, other.low)
         found = _merge(*parts, sign, place, high, low)
-        return Thin(self.shape, place[:found].copy(), high[:found].copy(), low[:found].copy())
+        return SparseSum(self.shape, place[:found].copy(), high[:found].copy(), low[:found].copy())
 
     def add_to(self, high: np.ndarray, low: np.ndarray, sign: float = 1.0) -> None:
         """Add it to the unevaluated sum ``high + low`` of two C-contiguous float64 matrices, in place."""
@@ -120,10 +120,10 @@ class Thin:
             raise ValueError(f"needs C-contiguous matrices of shape {self.shape}, got {high.shape} and {low.shape}")
         _scatter(self.place, self.high, self.low, sign, high.reshape(-1), low.reshape(-1))
 
-    def with_rows(self, count: int) -> Thin:
+    def with_rows(self, count: int) -> SparseSum:
         """Sums with so many rows of zeros below."""
         shape = (self.shape[0] + count, self.shape[1])
-        return Thin(shape, self.place.astype(_place_type(shape), copy=False), self.high, self.low)
+        return SparseSum(shape, self.place.astype(_place_type(shape), copy=False), self.high, self.low)
 
     def to_dense(self) -> tuple[np.ndarray, np.ndarray]:
         """Both numbers as whole matrices."""
@@ -133,7 +133,7 @@ class Thin:
         return high, low
 
 
-def is_thin(array: np.ndarray, share: float) -> bool:
+def is_mostly_zero(array: np.ndarray, share: float) -> bool:
     """Whether at most this share of a matrix is not zero."""
     flat = np.ascontiguousarray(array, np.float64).reshape(-1)
     return bool(_count(flat) <= share * flat.size)

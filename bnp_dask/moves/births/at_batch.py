@@ -17,9 +17,8 @@ from bnp_dask.core.totals import RunningTotal
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import Memory
 from bnp_dask.moves.births.returning import returning
+from bnp_dask.moves.policy import DECISION
 from bnp_dask.moves.scores import data_gains
-
-ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +87,7 @@ def consider_split(
             if found.gain > best.gain:
                 best, owner = found, trial
                 break
-    if best.gain <= ROUNDING * sum(abs(t) for t in terms.values()):
+    if best.gain <= DECISION.rounding * sum(abs(t) for t in terms.values()):
         return None, best.gain
     return judge.with_ids(best, owner, memory), best.gain
 

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Summary
 from bnp_dask.model import Model
+from bnp_dask.moves.policy import SmallRunPolicy
 from bnp_dask.moves.scores import data_gains
-
-SWEEPS = 2
-"""Local steps after a cluster was taken out of a small run."""
-
-FAR = 0.25
-"""A cluster whose loss costs more than this after one local step stays: nats per atom that it stands for.
-
-What the second step recovers is about a half of that (8 runs each on clouds of 10, 25 and 50 dimensions).
-"""
 
 
 @dataclass(frozen=True)
@@ -33,6 +25,7 @@ class Forecast:
 
     model: Model
     factor: float
+    policy: SmallRunPolicy = field(default_factory=SmallRunPolicy)
 
     def value(self, summary: Summary) -> float:
         """The forecast, nats."""
@@ -60,8 +53,8 @@ class Forecast:
             if summary.n_clusters == 1:
                 break
             candidate = summary.take(summary.ids[summary.ids != i])
-            enough = best - FAR * self.factor * float(summary["N"][summary.position(i)])
-            for _ in range(SWEEPS):
+            enough = best - self.policy.far * self.factor * float(summary["N"][summary.position(i)])
+            for _ in range(self.policy.steps_without):
                 candidate = self.model.local_step(self.model.global_step(candidate), atoms)
                 value = self.value(candidate)
                 if value < enough:

@@ -14,23 +14,18 @@ from bnp_dask.core.summary import Summary
 from bnp_dask.initialize.base import hard_resp
 from bnp_dask.kernels.mixture.resp import scale_rows
 from bnp_dask.model import Model
+from bnp_dask.moves.policy import SmallRunPolicy
 from bnp_dask.moves.scores import all_pairs, data_gains
 
-PIECES = 24
-"""Pieces of runs that are compared with one another."""
 
-LEAST = 8
-"""Steps in a piece, at least, where runs are long enough to be cut."""
-
-
-def run_labels(model: Model, runs: Batch, rng: np.random.Generator) -> tuple[np.ndarray, int]:
+def run_labels(model: Model, runs: Batch, rng: np.random.Generator, policy: SmallRunPolicy) -> tuple[np.ndarray, int]:
     """Cluster of each row ``(n,)``, and how many there are: runs are cut into pieces and the most alike united.
 
     ``model`` is one of single atoms (see :func:`bnp_dask.structure.base.Structure.untied`).
     """
-    pieces = _pieces(runs.group_offsets)
+    pieces = _pieces(runs.group_offsets, policy)
     piece_of_row = np.repeat(np.arange(len(pieces) - 1), np.diff(pieces))
-    chosen = np.sort(rng.choice(len(pieces) - 1, min(PIECES, len(pieces) - 1), replace=False))
+    chosen = np.sort(rng.choice(len(pieces) - 1, min(policy.pieces, len(pieces) - 1), replace=False))
     place = np.full(len(pieces) - 1, -1)
     place[chosen] = np.arange(len(chosen))
     rows = np.flatnonzero(place[piece_of_row] >= 0)
@@ -40,10 +35,10 @@ def run_labels(model: Model, runs: Batch, rng: np.random.Generator) -> tuple[np.
     return _nearest(model, summary, runs, piece_of_row), summary.n_clusters
 
 
-def _pieces(offsets: np.ndarray) -> np.ndarray:
-    """Cuts of runs into pieces, such that there are about :data:`PIECES` of them, or one of each run."""
+def _pieces(offsets: np.ndarray, policy: SmallRunPolicy) -> np.ndarray:
+    """Cuts of runs into pieces, such that there are about ``policy.pieces`` of them, or one of each run."""
     lengths = np.diff(offsets)
-    size = max(LEAST, int(np.ceil(lengths.sum() / PIECES)))
+    size = max(policy.piece_steps, int(np.ceil(lengths.sum() / policy.pieces)))
     cuts = [np.arange(a, b, -(-(b - a) // max(1, round((b - a) / size)))) for a, b in
             zip(offsets[:-1], offsets[1:], strict=True) if b > a]  # fmt: skip
     return np.append(np.concatenate([np.zeros(0, np.int64), *cuts]), offsets[-1]).astype(np.int64)

@@ -26,40 +26,12 @@ from bnp_dask.inputs.protocols import as_a
 from bnp_dask.kernels.numeric.arithmetic import exp, inner, log, matmul
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import PlanContext, Proposal
+from bnp_dask.moves.policy import WindowPolicy
+from bnp_dask.moves.random_keys import WINDOW, WINDOW_BATCHES
 from bnp_dask.structure.base import Trial
 
 KIND = "window"
 """Name of such a proposal where failures are remembered; histories call it a birth."""
-
-DRAWN = 12
-"""Windows that a task looks at, at most; and no more than cover its batch about once."""
-
-GROWN = 4
-"""Windows of a batch that settle, the best at first sight."""
-
-AROUND = 400
-"""Steps before and after a window on which its states settle."""
-
-ROUNDS = 5
-"""Local steps in which they do."""
-
-CUTS = 8
-"""Places tried for the border between two blocks, at most."""
-
-DONORS = 4
-"""States that a window may be taken from."""
-
-NOTICEABLE = 0.05
-"""Share of the new states' steps above which the state that gave them is a donor."""
-
-MOSTLY = 0.8
-"""Share of these steps that come from donors, at least."""
-
-BATCHES = 4
-"""One in so many batches is looked into in one lap, and at least so many."""
-
-HOPELESS = 30.0
-"""A window that lacks more nats than this after it has settled is not proposed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +53,9 @@ class Window:
     gain: float
 
 
-def plan_windows(context: PlanContext, per_lap: int, length: tuple[int, int], tries: int, change: float) -> None:
+def plan_windows(
+    context: PlanContext, per_lap: int, length: tuple[int, int], tries: int, change: float, policy: WindowPolicy
+) -> None:
     """Propose new states from windows, at most ``per_lap``, of ``length`` steps from the first number to the second.
 
     A state out of which ``tries`` windows failed is left alone until its count has changed by the share ``change``.
@@ -97,7 +71,7 @@ def plan_windows(context: PlanContext, per_lap: int, length: tuple[int, int], tr
     open_to = {int(i) for i in context.free if not hopeless(int(i))}
     if not open_to:
         return
-    found = [w for w in _look(context, length) if w.donors[0] in open_to]
+    found = [w for w in _look(context, length, policy) if w.donors[0] in open_to]
     before = len(context.proposals)
     for window in sorted(found, key=lambda w: -w.gain):
         if len(context.proposals) < before + per_lap and context.free.issuperset(window.donors):
@@ -106,23 +80,29 @@ def plan_windows(context: PlanContext, per_lap: int, length: tuple[int, int], tr
         context.memory.remember_failure(KIND, (), size)
 
 
-def _look(context: PlanContext, length: tuple[int, int]) -> list[Window]:
+def _look(context: PlanContext, length: tuple[int, int], policy: WindowPolicy) -> list[Window]:
     """Windows from some batches, by tasks of their own."""
     n_batches = context.source.n_batches
-    order = context.rng(23).permutation(n_batches)
-    batches = order[: max(BATCHES, -(-n_batches // BATCHES))].tolist()
+    order = context.rng(WINDOW_BATCHES).permutation(n_batches)
+    batches = order[: max(policy.one_in, -(-n_batches // policy.one_in))].tolist()
     posterior = context.executor.share(
         f"windows-lap{context.lap}", replace(context.posterior, summary=context.value, words=None)
     )
     tasks = []
     for b in batches:
-        args = (batch_reader(context.source, b), posterior, length, context.seed, (context.lap, 29, b))
+        key = (context.lap, WINDOW, b)
+        args = (batch_reader(context.source, b), posterior, length, context.seed, key, policy)
         tasks.append((f"windows-lap{context.lap}-batch{b}", best_windows, args))
     return [w for found in in_order(context.executor, tasks, 2 * context.executor.n_workers) for w in found]
 
 
 def best_windows(
-    reader: Callable[[], Batch], posterior: Posterior, length: tuple[int, int], seed: int, key: tuple[int, ...]
+    reader: Callable[[], Batch],
+    posterior: Posterior,
+    length: tuple[int, int],
+    seed: int,
+    key: tuple[int, ...],
+    policy: WindowPolicy,
 ) -> list[Window]:
     """Task: windows of one batch that would gain most as states of their own, best first.
 
@@ -133,7 +113,7 @@ def best_windows(
     offsets = batch.group_offsets
     seen: list[tuple[float, _Place, Summary]] = []
     typical = float(np.sqrt(length[0] * length[1]))
-    for _ in range(min(DRAWN, int(np.ceil(batch.n_atoms / typical)))):
+    for _ in range(min(policy.drawn, int(np.ceil(batch.n_atoms / typical)))):
         # every step is as likely as every other, so long sequences are looked at more often
         middle = int(rng.integers(batch.n_atoms))
         size = int(exp(rng.uniform(log(length[0]), log(length[1] + 1))))
@@ -141,11 +121,15 @@ def best_windows(
         first, last = int(offsets[g]), int(offsets[g + 1])
         size = min(size, last - first)
         start = min(max(first, middle - size // 2), last - size)
-        place = _Place(batch, max(first, start - AROUND), min(last, start + size + AROUND), start, start + size)
-        glanced = unless_refused(_glance, posterior, place, otherwise=None)
+        place = _Place(
+            batch, max(first, start - policy.around), min(last, start + size + policy.around), start, start + size
+        )
+        glanced = unless_refused(_glance, posterior, place, policy.cuts, otherwise=None)
         seen += [] if glanced is None else [glanced]
-    best = sorted(seen, key=lambda found: -found[0])[:GROWN]
-    grown = [unless_refused(settle, posterior, place.piece, blocks, otherwise=None) for _, place, blocks in best]
+    best = sorted(seen, key=lambda found: -found[0])[: policy.grown]
+    grown = [
+        unless_refused(settle, posterior, place.piece, blocks, policy, otherwise=None) for _, place, blocks in best
+    ]
     return sorted([w for w in grown if w is not None], key=lambda w: -w.gain)
 
 
@@ -165,25 +149,25 @@ class _Place:
         return replace(self.batch.rows(self.first, self.last), groups=np.array([0, self.last - self.first]))
 
 
-def _glance(posterior: Posterior, place: _Place) -> tuple[float, _Place, Summary]:
+def _glance(posterior: Posterior, place: _Place, cuts: int) -> tuple[float, _Place, Summary]:
     """About what the data term gains if a window is taken from the states that hold it, and its blocks."""
     model = posterior.model
     rows = replace(place.batch.rows(place.start, place.stop), groups=None)
     alone = replace(rows, groups=np.array([0, rows.n_atoms]))
     held = np.asarray(model.assign(posterior, alone).resp)
     log_lik = model.observation.expected_log_lik(posterior.observation, rows)
-    blocks, value = best_cut(model, rows)
+    blocks, value = best_cut(model, rows, cuts)
     return value - float(inner(held, log_lik)), place, blocks
 
 
-def best_cut(model: Model, rows: Batch) -> tuple[Summary, float]:
+def best_cut(model: Model, rows: Batch, most: int) -> tuple[Summary, float]:
     """Statistics of the two blocks of rows whose data term is largest, or of one; and that data term, nats.
 
-    One block where the rows are better not cut.
+    One block where the rows are better not cut.  At most so many places are tried.
     """
     n = rows.n_atoms
     weights = np.ones(n) if rows.weights is None else rows.weights
-    cuts = np.unique(np.linspace(0, n, CUTS + 1).astype(np.int64))[1:]
+    cuts = np.unique(np.linspace(0, n, most + 1).astype(np.int64))[1:]
     before = np.where(np.arange(n)[:, None] < cuts, weights[:, None], 0.0)
     # the last is all rows; it and what is left of them after each cut are written side by side
     resp = np.concatenate([before, weights[:, None] - before[:, :-1]], axis=1)
@@ -197,7 +181,7 @@ def best_cut(model: Model, rows: Batch) -> tuple[Summary, float]:
     return summary.take([best, whole + 1 + best]), float(both[best])
 
 
-def settle(posterior: Posterior, piece: Batch, blocks: Summary) -> Window | None:
+def settle(posterior: Posterior, piece: Batch, blocks: Summary, policy: WindowPolicy) -> Window | None:
     """New states, from blocks of a sequence, after some local steps on the part ``piece`` of it.
 
     None when they vanish, when they live on too many states, or when they lack too much.
@@ -207,7 +191,7 @@ def settle(posterior: Posterior, piece: Batch, blocks: Summary) -> Window | None
     old, before = _evidence(posterior, piece)
     more = _first(value.insert_empty(new), blocks, value.position(int(old.ids[np.argmax(old["N"])])))
     gain = -np.inf
-    for _ in range(ROUNDS):
+    for _ in range(policy.rounds):
         extended = model.global_step(more)
         part, after = _evidence(extended, piece)
         kl = model.observation.kl(extended.observation)[-len(new) :].sum()
@@ -215,13 +199,13 @@ def settle(posterior: Posterior, piece: Batch, blocks: Summary) -> Window | None
         if part["N"][-len(new) :].min() < 1.0 or gain < last:
             break
         more = _with_rows(value, part, new)
-    if not gain > -HOPELESS or part["N"][-len(new) :].min() < 1.0:
+    if not gain > -policy.hopeless or part["N"][-len(new) :].min() < 1.0:
         return None
     given = old["N"] - part["N"][: -len(new)]
-    order = np.argsort(-given, kind="stable")[:DONORS]
+    order = np.argsort(-given, kind="stable")[: policy.donors]
     size = float(part["N"][-len(new) :].sum())
-    donors = old.ids[order[given[order] > NOTICEABLE * size]]
-    if given[order].sum() < MOSTLY * size or len(donors) == 0:
+    donors = old.ids[order[given[order] > policy.noticeable * size]]
+    if given[order].sum() < policy.mostly * size or len(donors) == 0:
         return None
     names = [int(i) for i in value.ids if i in donors]
     return Window(tuple(donors.tolist()), more.take([*names, *new]), gain)

@@ -9,7 +9,7 @@ own.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -23,35 +23,13 @@ from bnp_dask.execute.base import Task
 from bnp_dask.initialize.base import child_rng
 from bnp_dask.inputs.settings import hold, number_from, one_of, positive_number, shown, whole_number
 from bnp_dask.model import Model, Posterior
-from bnp_dask.moves.base import MORE, WHOLE, Gather, PlanContext, Planning, Proposal, Split
+from bnp_dask.moves.base import WHOLE, Gather, PlanContext, Planning, Proposal, Split
 from bnp_dask.moves.births.hmm_windows import plan_windows
 from bnp_dask.moves.births.small_run import WORDS, create
+from bnp_dask.moves.policy import LAP, BirthPolicy, hold_policy
+from bnp_dask.moves.random_keys import BIRTH, SPLIT, SPLIT_BATCHES
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.structure.base import Trial, Visit, at_most
-
-SHARE = 0.15
-"""Work of small runs in a lap, as a share of the lap's own (atom-cluster pairs); ``MORE`` times that once clusters are
-calm."""
-
-ALWAYS = 7e6
-"""Work of small runs in any lap, atom-cluster pairs; as above."""
-
-DEARER = 8.0
-"""How much more an atom-cluster pair costs in a small run, where few clusters share the cost of looking at an atom."""
-
-WORDS_NEED = 30_000
-"""Tokens below which the co-occurrence of words says too little: 3,000 documents of ten words, 300 of a hundred."""
-
-WORDS_SEEN = 800
-"""Tokens whose co-occurrence is looked at, for each of ``sample`` and over all clusters.
-
-A topic that few documents have shows in many documents only, and to look at words costs little.  Of 30 topics, of 39 %
-to 1 in 800 of the tokens, the words of 5,000 documents of 40 tokens showed 13 (total variation below 0.7), those of
-20,000 showed 26, and those of 50,000 showed 29.
-"""
-
-SAMPLE_NUMBERS = 2.5
-"""Atoms gathered for each number that a new cluster has, at least: fewer do not show its shape."""
 
 
 @register
@@ -87,6 +65,8 @@ class Birth:
     windows, window
         Models of sequences only: proposals per lap from stretches of consecutive steps, and how many steps these have
         at least and at most (thesis 6.5.2; see :mod:`bnp_dask.moves.births.hmm_windows`); 0 for none.
+    policy
+        Numbers that few will want to change: :class:`bnp_dask.moves.policy.BirthPolicy`.
     """
 
     per_lap: int = 8
@@ -100,6 +80,7 @@ class Birth:
     share: float = 0.15
     windows: int = 8
     window: tuple[int, int] = (10, 100)
+    policy: BirthPolicy = field(default_factory=BirthPolicy, repr=False)
     kind = "birth"
 
     def __post_init__(self) -> None:
@@ -110,6 +91,7 @@ class Birth:
         hold(self, "share", positive_number("share", self.share))
         hold(self, "share", number_from("share", self.share, 0.0, 1.0, "a share of the batches"))
         one_of("where", self.where, ("data", "batch"))
+        hold_policy(self, "policy", BirthPolicy)
         if not isinstance(self.window, (tuple, list)) or len(self.window) != 2:
             raise SettingError(f"window={shown(self.window)}: needs the least and the most steps, such as (10, 100)")
         least = whole_number("window[0]", self.window[0], 1)
@@ -127,7 +109,7 @@ class Birth:
         windows = self.windows if context.policy.has_windows else 0
         odd = context.lap % 2 == 1
         if windows and odd and self.where == "data":
-            plan_windows(context, windows, self.window, self.tries, self.change)
+            plan_windows(context, windows, self.window, self.tries, self.change, self.policy.window)
         if self.where == "data":
             yield from self._plan_trials(context)
         elif context.policy.splits_beside_trials:
@@ -138,7 +120,7 @@ class Birth:
             if context.splits:
                 context.free.clear()
         if windows and not odd:  # clusters that one has taken the other cannot have
-            plan_windows(context, windows, self.window, self.tries, self.change)
+            plan_windows(context, windows, self.window, self.tries, self.change, self.policy.window)
 
     def prepare(self, context: PlanContext) -> None:
         if self.where == "batch":
@@ -156,12 +138,13 @@ class Birth:
 
     def _within_budget(self, context: PlanContext, targets: Sequence[int]) -> list[int]:
         """As many of the first targets as the work of small runs in one lap allows; one at least."""
-        left = max(ALWAYS, SHARE * context.survey.n_atoms * context.value.n_clusters) * (MORE if context.calm else 1)
+        share = self.policy.work_share * context.survey.n_atoms * context.value.n_clusters
+        left = max(self.policy.work_always, share) * (LAP.more if context.calm else 1)
         sample = float(self._sample(context))
         chosen: list[int] = []
         for target in targets:
             failed = context.memory.failed(self.kind, (target,), [context.count(target)], self.change)
-            left -= DEARER * min(sample, context.count(target)) * sum(self._widths(failed)) * self.refine
+            left -= self.policy.dearer * min(sample, context.count(target)) * sum(self._widths(failed)) * self.refine
             if chosen and left < 0:
                 break
             chosen.append(target)
@@ -178,14 +161,16 @@ class Birth:
             return
         for i, b in enumerate(self._batches(context)):
             target = targets[i % len(targets)]
-            key = (context.lap, 17, int(b))
-            context.splits[int(b)] = Split(target, self.fresh, self.refine, self.sample, self.min_atoms, key)
+            key = (context.lap, SPLIT, int(b))
+            context.splits[int(b)] = Split(
+                target, self.fresh, self.refine, self.sample, self.min_atoms, key, policy=self.policy.small_run
+            )
         context.free -= {split.target for split in context.splits.values()}
 
     def _batches(self, context: PlanContext) -> np.ndarray:
         """Batches to look into in this lap, drawn at random."""
         n_batches = context.source.n_batches
-        order = context.rng(1).permutation(n_batches)
+        order = context.rng(SPLIT_BATCHES).permutation(n_batches)
         return order[: max(1, round(self.share * n_batches))]
 
     def _plan_trials(self, context: PlanContext) -> Planning:
@@ -217,10 +202,10 @@ class Birth:
 
     def _task(self, context: PlanContext, target: int, failed: int) -> Task:
         """A small run on the atoms of a target, which was tried so often before."""
-        key, few = (context.lap, 11, target), self._sample(context)
+        key, few = (context.lap, BIRTH, target), self._sample(context)
         seen = self._documents(context, few) if failed == 0 else few
         sample = _some(context.model, context.atoms[target], seen, child_rng(context.seed, *key, 1))
-        widths = self._widths(failed, _has_words(context.model, sample))
+        widths = self._widths(failed, _has_words(context.model, sample, self.policy.words_need))
         args = (
             context.model.structure.part(context.model, context.posterior, target),
             sample,
@@ -230,6 +215,7 @@ class Birth:
             context.seed,
             key,
             few,
+            self.policy.small_run,
         )
         return f"propose-lap{context.lap}-birth-of-cluster{target}", create, args
 
@@ -241,11 +227,11 @@ class Birth:
         Starting from few as well as from many matters: uniting cannot undo a split into overlapping parts (4.4.1).
         """
         widths = (self.fresh, max(2, self.fresh // 2), 2, max(2, self.fresh // 2))
-        return (WORDS, widths[0]) if words and failed == 0 else (widths[failed % 4],)
+        return (WORDS, widths[0]) if words and failed == 0 else (widths[failed % len(widths)],)
 
     def _sample(self, context: PlanContext) -> int:
         """Atoms of a small run at most."""
-        wanted = max(self.sample, int(SAMPLE_NUMBERS * numbers_per_cluster(context.model.observation)))
+        wanted = max(self.sample, int(self.policy.sample_numbers * numbers_per_cluster(context.model.observation)))
         if context.source.is_sparse:  # a document says more than one number
             wanted = context.policy.rows_per_sample * self.sample
         return context.at_most_sampled(wanted)
@@ -255,7 +241,8 @@ class Birth:
         if not (context.source.is_sparse and context.policy.asks_words):
             return sample
         length = max(float(np.sum(context.survey.mean)), 1.0)
-        return max(sample, context.at_most_sampled(int(WORDS_SEEN * self.sample / (length * context.value.n_clusters))))
+        seen = int(self.policy.words_seen * self.sample / (length * context.value.n_clusters))
+        return max(sample, context.at_most_sampled(seen))
 
     def _propose(self, context: PlanContext, target: int, found: Summary) -> None:
         ids = context.memory.new_ids(found.n_clusters)
@@ -267,7 +254,7 @@ class Birth:
 
     def _most(self, context: PlanContext, sample: int) -> int:
         """Targets whose atoms are gathered in one lap at most, ``sample`` or twice as many of each."""
-        return min(MORE * self.per_lap, context.room(2 * sample)) if context.calm else 0
+        return min(LAP.more * self.per_lap, context.room(2 * sample)) if context.calm else 0
 
     def _targets(self, context: PlanContext, planned: Collection[int] = (), most: int = 0) -> list[int]:
         """Clusters to split: large enough, not known to fail; those that never failed first, then the worst fit.
@@ -331,7 +318,7 @@ def _fresh(model: Model, batch: Batch, found: Visit, target: int, split: Split, 
     atoms = _some(model, atoms, split.sample, rng)
     if atoms.n_atoms < split.min_atoms:
         return None
-    return create(model, atoms, mass, (split.fresh, 2), split.refine, seed, (*split.key, 1))
+    return create(model, atoms, mass, (split.fresh, 2), split.refine, seed, (*split.key, 1), policy=split.policy)
 
 
 def _misfit(posterior: Posterior, summary: Summary, split: Split) -> int | None:
@@ -354,6 +341,6 @@ def _some(model: Model, atoms: Batch, size: int, rng: np.random.Generator) -> Ba
     return model.structure.sample(atoms, size, rng)
 
 
-def _has_words(model: Model, documents: Batch) -> bool:
+def _has_words(model: Model, documents: Batch, need: int) -> bool:
     """Whether documents have enough words to tell how many topics there are."""
-    return model.structure.policy.asks_words and documents.is_sparse and model.mass(documents) >= WORDS_NEED
+    return model.structure.policy.asks_words and documents.is_sparse and model.mass(documents) >= need

@@ -14,8 +14,9 @@ from bnp_dask.initialize.anchors import AnchorWords
 from bnp_dask.initialize.base import child_rng, summarize_assigned
 from bnp_dask.initialize.kmeans import cluster_atoms
 from bnp_dask.model import Model
-from bnp_dask.moves.births.forecast import SWEEPS, Forecast
+from bnp_dask.moves.births.forecast import Forecast
 from bnp_dask.moves.births.hmm_runs import run_labels
+from bnp_dask.moves.policy import SmallRunPolicy
 from bnp_dask.moves.scores import all_pairs
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.structure.base import at_most
@@ -25,23 +26,6 @@ WORDS = 0
 
 RUNS = 1
 """Stands among widths for as many states as runs of consecutive steps tell apart; hidden Markov models try it too."""
-
-LEAST = 0.002
-"""Share of a target's atoms that a new cluster must have: what holds less is an accident of the sample."""
-
-MOST_TOPICS = 100
-"""Topics that anchor words may find in one target."""
-
-SEEDED = 80
-"""Atoms per new cluster among which k-means++ chooses, at least; and one for every ``SEED_NUMBERS`` it has numbers."""
-
-SEED_NUMBERS = 7
-
-SETTLED = 1e-4
-"""A small run unites clusters once a step raises its objective by less than this share of an atom-nat per atom."""
-
-ROUNDS = 6
-"""Times that clusters of a small run are united and re-estimated."""
 
 
 def create(
@@ -53,6 +37,7 @@ def create(
     seed: int,
     key: tuple[int, ...],
     few: int | None = None,
+    policy: SmallRunPolicy | None = None,
 ) -> Summary | None:
     """Task: new clusters for a sample of one cluster's atoms, or None when they are better left together.
 
@@ -65,14 +50,13 @@ def create(
     if WORDS in widths and few is not None:
         atoms = at_most(atoms, few, child_rng(seed, *key, 2))
     model = replace(model, precision="double")  # parts of one cluster overlap: screening would come on top
-    forecast = Forecast(model, mass / model.mass(atoms))
+    forecast = Forecast(model, mass / model.mass(atoms), policy or SmallRunPolicy())
     together = summarize_assigned(model, atoms, np.zeros(atoms.n_atoms, np.int64), 1)
-    if model.structure.is_tied:  # terms of their sequences or documents
-        together = model.local_step(model.global_step(together), atoms)
+    together = model.structure.with_ties(model, together, atoms)
     best, most = None, forecast.value(together)
     if WORDS in widths:
         rng = child_rng(seed, *key, WORDS)
-        summary = unless_refused(_from_words, model, every, atoms, rng, otherwise=None)
+        summary = unless_refused(_from_words, forecast, every, atoms, rng, otherwise=None)
         if summary is not None and forecast.value(summary) > most:
             best, most = summary, forecast.value(summary)
     runs = (RUNS,) if model.structure.policy.has_windows else ()
@@ -89,14 +73,14 @@ def create(
 
 def _small_run(forecast: Forecast, atoms: Batch, width: int, refine: int, rng: np.random.Generator) -> Summary | None:
     """Statistics of at most ``width`` clusters of the atoms, or None when they become one."""
-    model = forecast.model
+    model, policy = forecast.model, forecast.policy
     if width == RUNS:
-        labels, found = run_labels(model.structure.untied(model), atoms, rng)
+        labels, found = run_labels(model.structure.untied(model), atoms, rng, policy)
         return None if found < 2 else _settled(forecast, atoms, summarize_assigned(model, atoms, labels, found), refine)
     # k-means++ looks at a likelihood of every atom alone, which for full covariances costs more than all the rest
     numbers = 0 if atoms.is_sparse else numbers_per_cluster(model.observation)
-    few = at_most(model.structure.alone(atoms), max(SEEDED, numbers // SEED_NUMBERS) * width, rng)
-    labels, found = cluster_atoms(model, few, width, rng, 1, 3)
+    few = at_most(model.structure.alone(atoms), max(policy.seed_atoms, numbers // policy.seed_numbers) * width, rng)
+    labels, found = cluster_atoms(model, few, width, rng, 1, policy.seed_laps)
     if found < 2:
         return None
     return _settled(forecast, atoms, summarize_assigned(model, few, labels, found), refine)
@@ -104,39 +88,42 @@ def _small_run(forecast: Forecast, atoms: Batch, width: int, refine: int, rng: n
 
 def _settled(forecast: Forecast, atoms: Batch, summary: Summary, refine: int) -> Summary | None:
     """Statistics after local steps on the atoms, and of fewer clusters where that is better; None when they are one."""
-    model = forecast.model
+    model, policy = forecast.model, forecast.policy
     last = -np.inf
     for _ in range(refine):  # apart first: uniting clusters that are still alike would undo the split
         posterior = model.global_step(summary)
         summary = model.local_step(posterior, atoms)
         value = sum(model.elbo(posterior, summary).values())
-        summary = _without_empty(summary)
-        if value - last < SETTLED * atoms.total_weight:
+        summary = _without_empty(summary, policy.least_share)
+        if value - last < policy.settled * atoms.total_weight:
             break
         last = value
-    for _ in range(ROUNDS):
+    for _ in range(policy.rounds):
         before = summary.n_clusters
         summary = forecast.unite(model.local_step(model.global_step(summary), atoms, all_pairs(summary.ids)))
-        summary = _without_empty(summary.without_pairs())
+        summary = _without_empty(summary.without_pairs(), policy.least_share)
         if summary.n_clusters in (1, before):
             break
     summary = forecast.thin_out(model.local_step(model.global_step(summary), atoms), atoms)
     return summary if summary.n_clusters > 1 else None
 
 
-def _from_words(model: Model, every: Batch, atoms: Batch, rng: np.random.Generator) -> Summary | None:
+def _from_words(forecast: Forecast, every: Batch, atoms: Batch, rng: np.random.Generator) -> Summary | None:
     """Statistics on ``atoms`` of the topics that anchor words of ``every`` document tell apart, or None when these are
     one."""
-    summary = AnchorWords(MOST_TOPICS).of_batch(model, every, int(rng.integers(2**31)))
-    least = LEAST * atoms.n_atoms / every.n_atoms  # anchors are those of the larger sample, and so are accidents
-    for _ in range(SWEEPS):
+    model, policy = forecast.model, forecast.policy
+    summary = AnchorWords(policy.most_topics).of_batch(model, every, int(rng.integers(2**31)))
+    least = (
+        policy.least_share * atoms.n_atoms / every.n_atoms
+    )  # anchors are those of the larger sample, and so are accidents
+    for _ in range(policy.steps_without):
         if summary.n_clusters < 2:
             return None
         summary = _without_empty(model.local_step(model.global_step(summary), atoms), least)
     return summary if summary.n_clusters > 1 else None
 
 
-def _without_empty(summary: Summary, share: float = LEAST) -> Summary:
+def _without_empty(summary: Summary, share: float) -> Summary:
     """Without clusters of less than one atom, or less than ``share`` of the whole, but for the largest of all."""
     least = min(max(1.0, share * float(summary["N"].sum())), float(summary["N"].max()))
     return summary.take([int(i) for i, n in zip(summary.ids, summary["N"], strict=True) if n >= least])

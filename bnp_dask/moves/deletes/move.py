@@ -17,48 +17,18 @@ from bnp_dask.execute.base import Task
 from bnp_dask.inputs.settings import hold, number_from, whole_number
 from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.model import Model
-from bnp_dask.moves.base import HOPELESS, MORE, WHOLE, PlanContext, Planning, Proposal
+from bnp_dask.moves.base import WHOLE, PlanContext, Planning, Proposal
+from bnp_dask.moves.policy import DECISION, LAP, DeletePolicy, hold_policy
+from bnp_dask.moves.random_keys import ABSORBED
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.structure.base import Trial, at_most
 from bnp_dask.structure.trials import clusters_only
 
-SAMPLE = 1500
-"""Atoms of each cluster on which an absorbing set is chosen and re-estimated, at least."""
-
-WORTH = 0.01
-"""Share of the target's atoms that a cluster must take over to be in the absorbing set."""
-
-SMALL = 0.1
-"""A target with less than this share of the atoms of those who absorb it does not change what they are."""
-
-SHARE = 0.1
-"""Work of the tasks of a lap, as a share of the lap's own (atom-cluster pairs)."""
-
-ALWAYS = 3e6
-"""Atom-cluster pairs that they may work on in any lap."""
-
-WIDER = 3
-"""How many times as many clusters may absorb a target that is small beside the average: its atoms may come from
-everywhere, and are no trouble to anybody."""
-
-ENOUGH = 1e-3
-"""A sweep on the sample that makes up less than this share of what a delete lacks is the last."""
-
-
-CALM_DOUBT = 0.3
-"""Doubt in place of :data:`HOPELESS` once clusters are calm, beside what the sample is too few for.  Of 61 deletes
-decided on all data (three runs on mixtures of 32 overlapping Gaussians, calm or not) what was lacking was at most 0.18
-nats per atom less than the sample said.  Before clusters are calm it can be 0.9: a toy's start from many.
-
-Of 61 deletes decided on all data (three runs on mixtures of 32 overlapping Gaussians, calm or not) what was lacking was
-at most 0.18 nats per atom less than the sample said.  Before clusters are calm it can be 0.9: a toy's start from many.
-"""
-
 Begun = tuple[list[Batch], Summary]
 """Samples of a target and of those who would absorb it, and the statistics of all of them."""
 
-Heirs = tuple[Summary, float]
-"""Statistics of those who have absorbed a target, and about what that gains, nats."""
+Absorbing = tuple[Summary, float]
+"""Statistics of an absorbing set with a target's atoms, and about what that gains, nats."""
 
 
 @register
@@ -85,6 +55,8 @@ class Delete:
     tries
         Attempts on a cluster that does not change; each looks at other atoms.  Where clusters are calm and the first
         leaves no doubt it is the last.
+    policy
+        Numbers that few will want to change: :class:`bnp_dask.moves.policy.DeletePolicy`.
     """
 
     per_lap: int = 5
@@ -93,12 +65,14 @@ class Delete:
     refine: int = 200
     change: float = 0.1
     tries: int = 3
+    policy: DeletePolicy = field(default_factory=DeletePolicy, repr=False)
     kind = "delete"
 
     def __post_init__(self) -> None:
         for name in ("per_lap", "absorbers", "sweeps", "refine", "tries"):
             hold(self, name, whole_number(name, getattr(self, name), 1))
         hold(self, "change", number_from("change", self.change, 0.0))
+        hold_policy(self, "policy", DeletePolicy)
 
     @property
     def at_batch(self) -> bool:
@@ -110,11 +84,11 @@ class Delete:
         wanted: list[int] = []
         targets = [i for i in self._targets(context) if i not in context.memory.sweeps]
         small = self._small(context)
-        policy, atoms = context.policy, 2 * _sample(context)
+        policy, atoms = context.policy, 2 * self._sample(context)
         in_all = max(1 + self.absorbers, context.room_left(atoms))
         wanted += [i for i in targets if i in small][: min(policy.together, in_all)]
         room = min(context.room(atoms) if context.calm else 0, in_all)
-        for i, target in enumerate(targets[: MORE * self.per_lap]):
+        for i, target in enumerate(targets[: LAP.more * self.per_lap]):
             more = len(set(wanted)) + 1 + self.absorbers
             if (i >= self.per_lap and more > room) or (i > 0 and more > in_all):
                 break
@@ -134,7 +108,7 @@ class Delete:
         begun: dict[int, Begun] = {}
         group = _Group()
         small = self._small(context)
-        heirs: dict[int, set[int]] = {}
+        absorbing: dict[int, set[int]] = {}
         waiting = []
         for target in self._targets(context):
             if target not in context.atoms or target not in context.free:
@@ -145,9 +119,9 @@ class Delete:
                 continue
             waiting.append(target)
             if len(begun) < left:
-                self._begin(context, target, begun, heirs)
+                self._begin(context, target, begun, absorbing)
         if group.targets:
-            self._propose(context, tuple(group.targets), context.value.take(self._in_order(context, group.heirs)))
+            self._propose(context, tuple(group.targets), context.value.take(self._in_order(context, group.absorbing)))
         while begun:
             found = yield from self._on_samples(context, begun)
             left -= self._judge(context, begun, found)
@@ -155,36 +129,36 @@ class Delete:
             begun = {}
             for target in waiting if context.calm else ():  # those given up are no longer in the way
                 if target in context.free and len(begun) < left:
-                    self._begin(context, target, begun, heirs)
+                    self._begin(context, target, begun, absorbing)
 
     def _on_samples(
         self, context: PlanContext, begun: dict[int, Begun]
-    ) -> Generator[list[Task], list[Any], list[Heirs]]:
+    ) -> Generator[list[Task], list[Any], list[Absorbing]]:
         """Absorbing sets after a try on samples, and what they gain there."""
         if not context.policy.refines_on_samples:
             return [(summary.take(summary.ids[1:]), 0.0) for _, summary in begun.values()]
-        found: list[Heirs] = yield self._tasks(context, begun)
+        found: list[Absorbing] = yield self._tasks(context, begun)
         return found
 
-    def _judge(self, context: PlanContext, begun: dict[int, Begun], found: list[Heirs]) -> int:
+    def _judge(self, context: PlanContext, begun: dict[int, Begun], found: list[Absorbing]) -> int:
         """Propose those targets that samples speak for or leave open, by what tasks ``found``; how many.
 
         Once clusters are calm, samples are believed more: those given up are not looked at again until their counts
         have changed, and leave their absorbing sets to others.
         """
         proposed, claimed = 0, context.claimed()
-        for (target, (pool, summary)), (heirs, gain) in zip(begun.items(), found, strict=True):
+        for (target, (pool, summary)), (absorbing, gain) in zip(begun.items(), found, strict=True):
             split = claimed & {int(i) for i in summary.ids}
             if split:  # by a birth, whose tasks were running when this began
                 context.free |= {int(i) for i in summary.ids} - split
                 continue
-            doubt = _doubt(context.model, pool[0].n_atoms) if context.calm else HOPELESS
+            doubt = _doubt(context.model, pool[0].n_atoms, self.policy) if context.calm else DECISION.hopeless
             if gain < -doubt * (1.0 + context.count(target)):
                 why = "on a sample its atoms are far better off with it"
                 context.give_up(self.kind, (target,), why, self.tries if context.calm else 1)
                 context.free |= {int(i) for i in summary.ids} if context.calm else set()
             else:
-                self._propose(context, (target,), heirs)
+                self._propose(context, (target,), absorbing)
                 proposed += 1
         return proposed
 
@@ -215,32 +189,36 @@ class Delete:
             return
         others = np.array([i for i in context.value.ids.tolist() if i not in small], np.int64)
         if context.policy.spares_absorbers:
-            able = others[np.isin(others, [*context.free, *group.heirs])]
+            able = others[np.isin(others, [*context.free, *group.absorbing])]
             if 2 * len(able) < len(others):
                 return
             others = able
-        heirs = self._heirs(context, target, others, WIDER * self.absorbers)
-        if {target, *heirs} <= context.untouched() | group.heirs:
+        absorbing = self._absorbing_set(context, target, others, self.policy.wider * self.absorbers)
+        if {target, *absorbing} <= context.untouched() | group.absorbing:
             group.failed = failed
             group.targets.append(target)
-            group.heirs |= heirs
-            context.free -= {target, *heirs}
+            group.absorbing |= absorbing
+            context.free -= {target, *absorbing}
+
+    def _sample(self, context: PlanContext) -> int:
+        """Atoms of each cluster that are looked at."""
+        return context.at_most_sampled(max(self.policy.sample, numbers_per_cluster(context.model.observation)))
 
     def _in_order(self, context: PlanContext, ids: set[int]) -> list[int]:
         return [int(i) for i in context.value.ids if int(i) in ids]
 
-    def _heirs(self, context: PlanContext, target: int, others: np.ndarray, most: int) -> set[int]:
+    def _absorbing_set(self, context: PlanContext, target: int, others: np.ndarray, most: int) -> set[int]:
         """Those among ``others`` who would take over the target's atoms if it were not there, at most so many."""
         value = context.value
-        seen = _sample(context) if context.policy.seen is None else context.policy.seen
-        own = at_most(_alone(context, target), seen, context.rng(19, target))
+        seen = self._sample(context) if context.policy.seen is None else context.policy.seen
+        own = at_most(_alone(context, target), seen, context.rng(ABSORBED, target))
         near = context.pair_gains()[value.position(target)]
         known = others[near[value.positions(others)] > -np.inf]
         others = known if len(known) else others  # of many topics only those whose words are like the target's
         if own.n_atoms == 0:
             return {max(others.tolist(), key=lambda i: near[value.position(i)])}
         mass = context.model.structure.absorbed(context.model, context.posterior, value, own, others)
-        order = np.argsort(-mass, kind="stable")[: max(1, int((mass > WORTH * mass.sum()).sum()))]
+        order = np.argsort(-mass, kind="stable")[: max(1, int((mass > self.policy.worth * mass.sum()).sum()))]
         return set(others[order[:most]].tolist())
 
     def _targets(self, context: PlanContext) -> list[int]:
@@ -253,32 +231,38 @@ class Delete:
         return sorted(eligible, key=lambda i: (failed[i], counts[i]))
 
     def _tasks(self, context: PlanContext, begun: dict[int, Begun]) -> list[Task]:
-        work = max(ALWAYS, SHARE * context.survey.n_atoms * context.value.n_clusters) / max(1, len(begun))
+        share = self.policy.work_share * context.survey.n_atoms * context.value.n_clusters
+        work = max(self.policy.work_always, share) / max(1, len(begun))
         tasks: list[Task] = []
         for target, (pool, summary) in begun.items():
             sweeps = int(work / max(1, sum(b.n_atoms for b in pool) * summary.n_clusters))
             alone = context.model.structure.untied_summary(context.model, summary)
-            args = (context.model.structure.untied(context.model), pool, alone, max(5, min(self.refine, sweeps)))
+            steps = max(self.policy.least_steps, min(self.refine, sweeps))
+            args = (context.model.structure.untied(context.model), pool, alone, steps, self.policy)
             tasks.append((f"propose-lap{context.lap}-delete-of-cluster{target}", refine, args))
         return tasks
 
-    def _begin(self, context: PlanContext, target: int, begun: dict[int, Begun], heirs: dict[int, set[int]]) -> None:
+    def _begin(
+        self, context: PlanContext, target: int, begun: dict[int, Begun], absorbing: dict[int, set[int]]
+    ) -> None:
         """Choose the absorbing set, and what a task needs to try on a sample what it would become.
 
-        A target whose heirs another proposal has taken waits.  ``heirs`` are those that were chosen in this lap.
+        A target whose absorbing set another proposal touches waits.  ``absorbing`` are the sets of this lap, by target.
         """
-        value, size = context.value, _sample(context)
-        if target not in heirs:
-            heirs[target] = self._heirs(context, target, value.ids[value.ids != target], self.absorbers)
-        chosen = heirs[target]
+        value, size = context.value, self._sample(context)
+        if target not in absorbing:
+            absorbing[target] = self._absorbing_set(context, target, value.ids[value.ids != target], self.absorbers)
+        chosen = absorbing[target]
         if not context.free.issuperset(chosen):
             return
-        own = at_most(_alone(context, target), size, context.rng(19, target))
+        own = at_most(_alone(context, target), size, context.rng(ABSORBED, target))
         receivers = self._in_order(context, chosen)
         atoms = [_counting(own, context.count(target))]
         for i in receivers:
             if i in context.atoms and context.atoms[i].n_atoms:
-                atoms.append(_counting(at_most(_alone(context, i), size, context.rng(19, target, i)), context.count(i)))
+                atoms.append(
+                    _counting(at_most(_alone(context, i), size, context.rng(ABSORBED, target, i)), context.count(i))
+                )
         begun[target] = atoms, value.take([target, *receivers])
         context.free -= {target, *receivers}
 
@@ -288,7 +272,7 @@ class Delete:
         name = f"delete-lap{context.lap}-cluster{targets[0]}"
         # small targets do not change what the others are, so that only their own atoms are looked at; what they hold
         # of atoms that are hardly theirs goes to the nearest of them
-        small = sum(context.counts(targets)) < SMALL * sum(context.counts(receivers))
+        small = sum(context.counts(targets)) < self.policy.small * sum(context.counts(receivers))
         near = context.pair_gains()[context.value.position(targets[0])]
         rest = max(receivers, key=lambda i: near[context.value.position(i)])
         tied = context.model.structure.tied_summary(context.model, basis, context.value)
@@ -311,7 +295,7 @@ class _Group:
     """Small clusters that are to vanish together, and those who absorb them."""
 
     targets: list[int] = field(default_factory=list)
-    heirs: set[int] = field(default_factory=set)
+    absorbing: set[int] = field(default_factory=set)
     failed: int = 0
 
 
@@ -323,7 +307,7 @@ def _counting(atoms: Batch, count: float) -> Batch:
     return replace(atoms, weights=weights * (count / weights.sum()))
 
 
-def refine(model: Model, pool: list[Batch], summary: Summary, sweeps: int) -> Heirs:
+def refine(model: Model, pool: list[Batch], summary: Summary, sweeps: int, policy: DeletePolicy) -> Absorbing:
     """Task: what the absorbing clusters become without the target, judged from samples, and what that would gain.
 
     First their own atoms stay, and only the target's are shared out among them, which is all that a small target
@@ -339,48 +323,49 @@ def refine(model: Model, pool: list[Batch], summary: Summary, sweeps: int) -> He
         Statistics of these clusters; the target comes first.
     sweeps
         Local steps of each kind at most.
+    policy
+        Numbers of the move.
 
     Returns
     -------
-    heirs, gain
+    absorbing, gain
         Statistics of the absorbing clusters, and about what the delete gains, nats.
     """
     model = replace(model, precision="double")  # those who would absorb it overlap: screening would come on top
     own = summary.take(summary.ids[1:])
     if pool[0].n_atoms == 0:
         return own, 0.0
-    return unless_refused(_refined, model, pool, summary, own, sweeps, otherwise=(own, -np.inf))
+    return unless_refused(_refined, model, pool, summary, own, sweeps, policy, otherwise=(own, -np.inf))
 
 
-def _refined(model: Model, pool: list[Batch], summary: Summary, own: Summary, sweeps: int) -> Heirs:
-    heirs, gain = _climb(model, own, own, pool[0], model.best_objective(summary), sweeps)
-    if summary["N"][0] < SMALL * own["N"].sum() or len(pool) < summary.n_clusters:
-        return heirs, gain
+def _refined(
+    model: Model, pool: list[Batch], summary: Summary, own: Summary, sweeps: int, policy: DeletePolicy
+) -> Absorbing:
+    absorbing, gain = _climb(model, own, own, pool[0], model.best_objective(summary), sweeps, policy.enough)
+    if summary["N"][0] < policy.small * own["N"].sum() or len(pool) < summary.n_clusters:
+        return absorbing, gain
     everything = concatenate(pool)
     together = summary.take([*own.ids, *summary.ids[:1]])
     before = model.best_objective(model.local_step(model.global_step(together), everything))
-    return _climb(model, own.zeros(), heirs, everything, before, sweeps)
+    return _climb(model, own.zeros(), absorbing, everything, before, sweeps, policy.enough)
 
 
-def _climb(model: Model, rest: Summary, heirs: Summary, atoms: Batch, before: float, sweeps: int) -> Heirs:
+def _climb(
+    model: Model, rest: Summary, absorbing: Summary, atoms: Batch, before: float, sweeps: int, enough: float
+) -> Absorbing:
     """Assign atoms to clusters that also hold ``rest`` until that gains little: statistics, gain over ``before``."""
     value = -np.inf
     for _ in range(sweeps):
-        heirs = rest + clusters_only(model.local_step(model.global_step(heirs), atoms))
-        last, value = value, model.best_objective(heirs)
-        if value - last < ENOUGH * abs(value - before):
+        absorbing = rest + clusters_only(model.local_step(model.global_step(absorbing), atoms))
+        last, value = value, model.best_objective(absorbing)
+        if value - last < enough * abs(value - before):
             break
-    return heirs, value - before
+    return absorbing, value - before
 
 
-def _doubt(model: Model, n_atoms: int) -> float:
+def _doubt(model: Model, n_atoms: int, policy: DeletePolicy) -> float:
     """Nats per atom of a target by which a sample of so many of its atoms may make a delete look worse than it is.
 
     One cluster more fits the sample better by half a nat for each of its numbers (Akaike's criterion).
     """
-    return min(HOPELESS, CALM_DOUBT + 0.5 * numbers_per_cluster(model.observation) / max(1, n_atoms))
-
-
-def _sample(context: PlanContext) -> int:
-    """Atoms of each cluster that are looked at."""
-    return context.at_most_sampled(max(SAMPLE, numbers_per_cluster(context.model.observation)))
+    return min(DECISION.hopeless, policy.calm_doubt + 0.5 * numbers_per_cluster(model.observation) / max(1, n_atoms))

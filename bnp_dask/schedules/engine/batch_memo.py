@@ -49,7 +49,7 @@ class Shelf(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Errand:
+class MemoSlot:
     """Where a task finds what the last visit of its batch left, and where it leaves what it finds itself.
 
     Parameters
@@ -137,7 +137,7 @@ def visit_to_arrays(model: Model, found: Visit) -> dict[str, np.ndarray]:
     if found.assignments is not None:
         for name in model.observation.fields:
             arrays[f"{SIZES}{name}"] = np.array(arrays.pop(f"value.{name}").shape, np.int64)
-        arrays |= {f"{SUMS}{name}": sums for name, sums in sums_of(model, found.summary).items()}
+        arrays |= {f"{SUMS}{name}": sums for name, sums in sums_of(model.observation, found.summary).items()}
         arrays |= {f"{ASSIGNED}{name}": array for name, array in found.assignments.to_arrays().items()}
     for name, part in found.parts.items():
         arrays.update({f"part/{name}/{key}": value for key, value in part.to_arrays().items()})
@@ -153,7 +153,7 @@ def summary_from(
 
     ``read`` gives the batch where it takes that; StoreError where it does and there is none.
     """
-    arrays = _unpacked(model, arrays if not is_assigned(arrays) else _restored(model, arrays, read))
+    arrays = unpack_sparse(arrays if not is_assigned(arrays) else _restored(model, arrays, read))
     return replay(Summary.from_arrays(model.fields, arrays), edits, _parts(model, arrays))
 
 
@@ -162,7 +162,7 @@ def _restored(model: Model, arrays: Mapping[str, np.ndarray], read: Read | None)
     if read is None:
         raise StoreError("assignments are kept of this batch: it takes its data to tell its statistics")
     held, sizes, sums = (_after(arrays, prefix) for prefix in (ASSIGNED, SIZES, SUMS))
-    values = restored(model, Assignments.from_arrays(held), sizes, sums, read())
+    values = restored(model.observation, Assignments.from_arrays(held), sizes, sums, read())
     return {**arrays, **{f"value.{name}": value for name, value in values.items()}}
 
 
@@ -173,22 +173,16 @@ def _after(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarra
 def counts_from(model: Model, arrays: Mapping[str, np.ndarray], edits: Iterable[Edit]) -> Summary:
     """Of the statistics of a visit those that are kept in any case: all but the observation model's."""
     fields = {name: declared for name, declared in model.fields.items() if name not in model.observation.fields}
-    parts = {
-        name: Summary.from_arrays(fields, own) for name, own in _by_name(_unpacked(model, arrays), "part/").items()
-    }
+    parts = {name: Summary.from_arrays(fields, own) for name, own in _by_name(unpack_sparse(arrays), "part/").items()}
     return replay(Summary.from_arrays(fields, arrays), edits, parts)
 
 
 def parts_from(model: Model, arrays: Mapping[str, np.ndarray], edits: Iterable[Edit]) -> Mapping[str, Summary]:
     """Statistics that a visit gave the receivers of trials, brought up to date with changes of clusters since."""
-    parts: Mapping[str, Summary] = _parts(model, _unpacked(model, arrays))
+    parts: Mapping[str, Summary] = _parts(model, unpack_sparse(arrays))
     for edit in edits:
         parts = follow(parts, edit)
     return parts
-
-
-def _unpacked(model: Model, arrays: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-    return unpack_sparse(arrays) if model.structure.keeps_few else arrays
 
 
 def _parts(model: Model, arrays: Mapping[str, np.ndarray]) -> dict[str, Summary]:
@@ -199,7 +193,7 @@ def total_from(
     model: Model, arrays: Mapping[str, np.ndarray], edits: Sequence[Edit], read: Read | None = None
 ) -> Summary | RunningTotal:
     """Statistics of the last visit, to subtract: where no cluster changed since, what was packed is not unpacked."""
-    held = packed_words(arrays, model.fields) if model.structure.keeps_few else {}
+    held = packed_words(arrays, model.fields)
     if not held or any(not isinstance(edit, Forget) for edit in edits):
         return summary_from(model, arrays, edits, read)
     fields = {name: declared for name, declared in model.fields.items() if name not in held}

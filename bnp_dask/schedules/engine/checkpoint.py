@@ -15,6 +15,7 @@ from bnp_dask.core.totals import RunningTotal
 from bnp_dask.errors import StoreError
 from bnp_dask.model import Model
 from bnp_dask.moves.base import Gather, Memory, Plan, Proposal, Split, Sweep
+from bnp_dask.moves.policy import SmallRunPolicy
 from bnp_dask.schedules.engine.chains import sampler_from_saved, sampler_to_arrays, sampler_to_json
 from bnp_dask.schedules.engine.gathered import Gathered
 from bnp_dask.schedules.engine.prior import prior_to_arrays, with_saved_prior
@@ -120,7 +121,7 @@ def state_from_saved(
         for i, (name, donors, focus, rest) in enumerate(numbers["trials"])
     ]
     proposals = tuple(_proposal_from_json(p) for p in numbers["proposals"])
-    splits = {b: Split(**_with_tuples(split)) for b, split in numbers["splits"]}
+    splits = {b: _split_from_json(split) for b, split in numbers["splits"]}
     gather = _gather_from_json(*numbers["gather"])
     failures = {(kind, tuple(t)): tuple(counts) for kind, t, counts in numbers["failures"]}
     sweeps = {t: Sweep(tuple(r), summary(f"sweep{t}"), *rest) for t, r, *rest in numbers["sweeps"]}
@@ -211,6 +212,11 @@ def _with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
 def _gather_from_json(targets: list[int], limits: list[int] | int) -> Gather:
     """Older runs have one limit for all targets."""
     return Gather(tuple(targets), tuple([limits] * len(targets) if isinstance(limits, int) else limits))
+
+
+def _split_from_json(saved: Mapping[str, Any]) -> Split:
+    policy = SmallRunPolicy(**saved.get("policy", {}))  # older runs have none
+    return Split(**{**_with_tuples(saved), "policy": policy})
 
 
 def _proposal_from_json(saved: Mapping[str, Any]) -> Proposal:

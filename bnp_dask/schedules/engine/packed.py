@@ -10,7 +10,7 @@ from scipy import sparse
 from bnp_dask.core.summary import Field
 from bnp_dask.core.totals import WORDS
 from bnp_dask.inputs.sparse_rows import from_parts, require_compressed
-from bnp_dask.kernels.numeric.sparse_sums import Thin
+from bnp_dask.kernels.numeric.sparse_sums import SparseSum
 
 MARK = ".csr."
 PARTS = ("data", "indices", "indptr")
@@ -44,7 +44,7 @@ def unpack_sparse(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return out
 
 
-def packed_words(arrays: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> dict[str, Thin]:
+def packed_words(arrays: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> dict[str, SparseSum]:
     """Of a summary's arrays the words of topics that are packed, as they are held in differences; by field."""
     out = {}
     for name, declared in fields.items():
@@ -52,5 +52,5 @@ def packed_words(arrays: Mapping[str, np.ndarray], fields: Mapping[str, Field]) 
         if declared.dims == WORDS and f"{key}width" in arrays:
             data, indices, indptr = (arrays[key + part] for part in PARTS)
             require_compressed(data, indices, indptr, (len(indptr) - 1, int(arrays[f"{key}width"])), key, "column")
-            out[name] = Thin.of_csr(data, indices, indptr, int(arrays[f"{key}width"]))
+            out[name] = SparseSum.of_csr(data, indices, indptr, int(arrays[f"{key}width"]))
     return out

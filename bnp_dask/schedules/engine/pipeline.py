@@ -21,10 +21,19 @@ from bnp_dask.execute.ordered import collected, submitted
 from bnp_dask.model import Posterior
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.schedules.engine.bad_batches import instead, reader_of
-from bnp_dask.schedules.engine.batch_memo import Errand
+from bnp_dask.schedules.engine.batch_memo import MemoSlot
 from bnp_dask.schedules.engine.reduction import FAN, Change, change_of, joined, reduced, reduced_for_us, sums_left
 from bnp_dask.schedules.engine.state import State, Work, recall, recall_left, recall_states
-from bnp_dask.schedules.engine.tasks import Job, Stop, Unkept, Unsummed, added, unkept_of, visit, visit_and_keep
+from bnp_dask.schedules.engine.tasks import (
+    BatchTask,
+    Unkept,
+    Unsummed,
+    VisitRequest,
+    added,
+    unkept_of,
+    visit,
+    visit_and_keep,
+)
 from bnp_dask.store import Receipt
 from bnp_dask.structure.base import Visit
 
@@ -183,40 +192,40 @@ class Pipeline:
 
     def _submit(self, batches: tuple[int, ...], basis: Posterior, seen: int, attempt: int = 1) -> _Group:
         executor = self.work.executor
-        stops: list[Stop] = []
-        whole: list[tuple[int, Reader, Job]] = []
+        pieces: list[BatchTask] = []
+        whole: list[tuple[int, Reader, VisitRequest]] = []
         for batch in batches:
-            job, reader = self._job(batch), reader_of(self.work, self.state, batch)
-            if self.work.shelf is None or self.is_whole or job.split is not None:
-                whole.append((batch, reader, job))
+            request, reader = self._request(batch), reader_of(self.work, self.state, batch)
+            if self.work.shelf is None or self.is_whole or request.split is not None:
+                whole.append((batch, reader, request))
             else:
-                stops.append(self._stop(batch, reader, job, attempt, seen))
-        rounds = self._rounds(stops, basis.n_clusters)
+                pieces.append(self._piece(batch, reader, request, attempt, seen))
+        rounds = self._rounds(pieces, basis.n_clusters)
         numbers = basis.n_clusters * numbers_per_cluster(self.work.model.observation)
         slight = is_slight(len(whole) + len(rounds), numbers)
         beliefs: Any = basis.for_visits(self._most_atoms)
         if not slight:
             beliefs = executor.share(f"posterior-lap{self.lap}-batch{batches[0]}", beliefs)
         visits = self._visit_whole(beliefs, whole, seen)
-        tasks = [(self._name(r[0].errand.batch), visit_and_keep, (beliefs, self._trials, *r)) for r in rounds]
+        tasks = [(self._name(r[0].slot.batch), visit_and_keep, (beliefs, self._trials, *r)) for r in rounds]
         changes = submitted(executor, tasks)
         if changes and not slight and not self.work.reach.is_rare:
             most = sums_left(len(changes), executor.n_workers, numbers)
             changes = reduced_for_us(changes, self._add, most)
         at_once = len(changes) * numbers <= AT_ONCE and not self.work.reach.is_rare
         return _Group(
-            batches, basis, seen, {stop.errand.batch: stop.errand.new for stop in stops}, changes, visits, at_once
+            batches, basis, seen, {piece.slot.batch: piece.slot.new for piece in pieces}, changes, visits, at_once
         )
 
     def _visit_whole(
-        self, beliefs: Any, whole: Sequence[tuple[int, Reader, Job]], seen: int, first: bool = False
+        self, beliefs: Any, whole: Sequence[tuple[int, Reader, VisitRequest]], seen: int, first: bool = False
     ) -> list[tuple[int, Handle]]:
         """Tasks for visits that come here, by batch; what their last visits left goes along, as far as it must."""
         tasks: list[Task] = []
-        for batch, reader, job in whole:
+        for batch, reader, request in whole:
             states = recall_states(self.work, self.state, batch, seen)
             left = recall_left(self.work, self.state, batch, seen) if self.keeps else None
-            tasks.append((self._name(batch), visit, (beliefs, reader, self._trials, job, states, left)))
+            tasks.append((self._name(batch), visit, (beliefs, reader, self._trials, request, states, left)))
         return list(zip((batch for batch, _, _ in whole), submitted(self.work.executor, tasks, first), strict=True))
 
     def _add(self, groups: list[Sequence[Handle]]) -> list[Handle]:
@@ -226,27 +235,27 @@ class Pipeline:
     def _name(self, batch: int) -> str:
         return f"local_step-lap{self.lap}-batch{batch}"
 
-    def _rounds(self, stops: list[Stop], n_clusters: int) -> list[list[Stop]]:
+    def _rounds(self, pieces: list[BatchTask], n_clusters: int) -> list[list[BatchTask]]:
         """Which batches one task visits: those whose changes would be added first anyway, where a task costs more.
 
         Every worker thread gets one of a group all the same.
         """
         effort, n_workers = _effort(self.work, n_clusters), max(1, self.work.executor.n_workers)
-        size = FAN if effort < SMALL_EFFORT and len(stops) >= FAN * n_workers else 1
+        size = FAN if effort < SMALL_EFFORT and len(pieces) >= FAN * n_workers else 1
         numbers = n_clusters * numbers_per_cluster(self.work.model.observation)
-        if size > 1 and is_slight(len(stops) // size, numbers):
-            most = min(len(stops) // n_workers, ROUND_EFFORT / max(effort, 1.0))
+        if size > 1 and is_slight(len(pieces) // size, numbers):
+            most = min(len(pieces) // n_workers, ROUND_EFFORT / max(effort, 1.0))
             while 2 * size <= most:
                 size *= 2
-        return [stops[i : i + size] for i in range(0, len(stops), size)]
+        return [pieces[i : i + size] for i in range(0, len(pieces), size)]
 
-    def _job(self, batch: int) -> Job:
+    def _request(self, batch: int) -> VisitRequest:
         plan = self.state.plan
         gather = replace(plan.gather, key=(self.lap, 13, batch))
         name = f"{self.work.source.name} batch {batch}"
         empty = instead(self.work, batch) if self.work.skips and batch not in self.state.lost else None
         facts = (name, plan.pairs, plan.splits.get(batch), gather, self.work.seed)
-        return Job(*facts, empty, self._checksum(batch), self.state.weight(batch), self._assigns(batch))
+        return VisitRequest(*facts, empty, self._checksum(batch), self.state.weight(batch), self._assigns(batch))
 
     def _assigns(self, batch: int) -> bool:
         """Whether assignments of a batch may be kept; its data may be needed again whenever statistics are."""
@@ -260,18 +269,18 @@ class Pipeline:
             return None
         return int(self.work.survey.checksums[batch])
 
-    def _stop(self, batch: int, reader: Reader, job: Job, attempt: int, seen: int) -> Stop:
+    def _piece(self, batch: int, reader: Reader, request: VisitRequest, attempt: int, seen: int) -> BatchTask:
         state, model = self.state, self.work.model
         assert self.work.shelf is not None
         old, known = int(state.visits[batch]), int(state.seen[batch])
         edits = tuple(state.edits[known:seen])
-        errand = Errand(self.work.shelf, batch, old, state.receipt(batch), old + attempt, edits, self.keeps)
+        slot = MemoSlot(self.work.shelf, batch, old, state.receipt(batch), old + attempt, edits, self.keeps)
         if not self.work.reach.is_rare:
-            return Stop(reader, job, errand)
+            return BatchTask(reader, request, slot)
         left = recall_left(self.work, state, batch, seen) if self.keeps else None
         if not model.keeps_states:
-            return Stop(reader, job, errand, left=left)
-        return Stop(reader, job, errand, recall_states(self.work, state, batch, seen), True, left)
+            return BatchTask(reader, request, slot, left=left)
+        return BatchTask(reader, request, slot, recall_states(self.work, state, batch, seen), True, left)
 
     def _open(self, group: _Group) -> Taken:
         """Wait for a group's tasks.  Batches that try a birth of their own are added last."""
@@ -314,7 +323,7 @@ class Pipeline:
     def _found_at_last(self, group: _Group, missing: Sequence[Unkept]) -> dict[int, Visit]:
         """Visits of batches that workers did not reach the run directory for, made now if they were not."""
         left = [one.batch for one in missing if one.found is None]
-        whole = [(batch, reader_of(self.work, self.state, batch), self._job(batch)) for batch in left]
+        whole = [(batch, reader_of(self.work, self.state, batch), self._request(batch)) for batch in left]
         beliefs = group.basis.for_visits(self._most_atoms) if left else None
         handles = self._visit_whole(beliefs, whole, group.seen, first=True)
         out = {one.batch: one.found for one in missing if one.found is not None}
@@ -349,6 +358,6 @@ def _effort(work: Work, n_clusters: int) -> float:
     Groups and sequences take many steps.
     """
     model, share = work.model, 1.0 / work.source.n_batches
-    if model.structure.is_tied or work.survey.nbytes * share > SMALL_BYTES:
+    if work.survey.nbytes * share > SMALL_BYTES:
         return np.inf
-    return work.survey.n_atoms * share * n_clusters * numbers_per_cluster(model.observation)
+    return model.structure.effort(model, work.survey.n_atoms * share, n_clusters)

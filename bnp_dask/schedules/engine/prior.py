@@ -17,7 +17,8 @@ from bnp_dask.core.summary import Summary
 from bnp_dask.errors import NumericalError
 from bnp_dask.inputs.protocols import as_a
 from bnp_dask.model import Model
-from bnp_dask.moves.base import CALM_GAIN, NOBODY, record
+from bnp_dask.moves.base import record
+from bnp_dask.moves.policy import LAP
 from bnp_dask.observation.base import LearningObservation
 from bnp_dask.schedules.engine.state import State
 from bnp_dask.structure.prior import concentration, prior_terms, scale_shape
@@ -54,7 +55,7 @@ def learn_prior(state: State) -> list[dict[str, Any]]:
     if not gain > 0.0:
         return []
     state.posterior, state.terms = posterior, terms
-    if gain > CALM_GAIN * float(value["N"].sum()):
+    if gain > LAP.calm_gain * float(value["N"].sum()):
         state.memory.failures.clear()  # they failed under another prior
     return [record(PRIOR, (), (), gain, True, "the objective rises")]
 
@@ -83,7 +84,7 @@ def with_saved_prior(model: Model, arrays: Mapping[str, np.ndarray]) -> Model:
 
 def _better(model: Model, value: Summary) -> Model:
     """The model with a better prior of its likelihood, or the model itself."""
-    used = value["N"] > NOBODY
+    used = value["N"] > LAP.nobody
     if not used.any():
         return model
     enough = ENOUGH * float(value["N"].sum())

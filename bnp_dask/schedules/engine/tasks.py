@@ -24,15 +24,15 @@ from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import Gather, Split
 from bnp_dask.moves.births.move import gather_atoms, visit_and_split
 from bnp_dask.schedules.engine.bad_batches import fault_of
-from bnp_dask.schedules.engine.batch_memo import Errand, Left
+from bnp_dask.schedules.engine.batch_memo import Left, MemoSlot
 from bnp_dask.schedules.engine.reduction import Change, change_of, joined
 from bnp_dask.structure.assignments import room_for
 from bnp_dask.structure.base import Trial, Visit
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
-    """Work of the tasks of one lap beside the local step; see :class:`~bnp_dask.moves.base.Plan`.
+class VisitRequest:
+    """Work of a visit of one batch beside the local step; see :class:`~bnp_dask.moves.base.Plan`.
 
     ``empty`` is read in place of a batch that has gone bad; None: that is an error.  ``checksum`` is the CRC-32 that
     the batch must have, where it was not read since it was surveyed; None: nobody looks.  ``weight`` is that of the
@@ -54,7 +54,7 @@ def visit(
     posterior: Posterior,
     reader: Reader,
     trials: tuple[Trial, ...],
-    job: Job,
+    request: VisitRequest,
     states: GroupStates | None,
     left: Left | None = None,
 ) -> Visit:
@@ -62,59 +62,63 @@ def visit(
 
     ``left`` is what the last visit left, where it takes the batch to tell the statistics of that.
     """
-    batch = reader() if job.empty is None else read_or_why(reader)
-    if job.empty is not None and isinstance(batch, str):
-        return lose_batch(posterior, job.empty, trials, job, batch)
+    batch = reader() if request.empty is None else read_or_why(reader)
+    if request.empty is not None and isinstance(batch, str):
+        return lose_batch(posterior, request.empty, trials, request, batch)
     assert isinstance(batch, Batch)
-    if job.checksum is not None:
-        with naming_batch(job.name):
-            require_checksum(batch, job.checksum)
+    if request.checksum is not None:
+        with naming_batch(request.name):
+            require_checksum(batch, request.checksum)
     try:
-        return _with_before(visit_batch(posterior, batch, trials, job, states), posterior.model, left, batch)
+        return _with_before(visit_batch(posterior, batch, trials, request, states), posterior.model, left, batch)
     except Exception:
-        why = None if job.empty is None else fault_of(posterior.model, batch)
-        if job.empty is None or why is None:  # nothing is wrong with the batch
+        why = None if request.empty is None else fault_of(posterior.model, batch)
+        if request.empty is None or why is None:  # nothing is wrong with the batch
             raise
-        return lose_batch(posterior, job.empty, trials, job, why)
+        return lose_batch(posterior, request.empty, trials, request, why)
 
 
 def _with_before(found: Visit, model: Model, left: Left | None, batch: Batch) -> Visit:
     return found if left is None else replace(found, before=left.total(model, lambda: batch))
 
 
-def lose_batch(posterior: Posterior, empty: Reader, trials: tuple[Trial, ...], job: Job, why: str) -> Visit:
+def lose_batch(
+    posterior: Posterior, empty: Reader, trials: tuple[Trial, ...], request: VisitRequest, why: str
+) -> Visit:
     """Visit of a batch that is left out."""
-    return replace(visit_batch(posterior, empty(), trials, replace(job, split=None, assigns=False), None), lost=why)
+    return replace(visit_batch(posterior, empty(), trials, replace(request, split=None, assigns=False), None), lost=why)
 
 
 def visit_batch(
-    posterior: Posterior, batch: Batch, trials: tuple[Trial, ...], job: Job, states: GroupStates | None
+    posterior: Posterior, batch: Batch, trials: tuple[Trial, ...], request: VisitRequest, states: GroupStates | None
 ) -> Visit:
     """Local step, trials and gathering on a batch in memory."""
-    with naming_batch(job.name):
-        if job.split is not None:
-            found = visit_and_split(posterior, batch, job.pairs, trials, job.split, job.seed)
+    with naming_batch(request.name):
+        if request.split is not None:
+            found = visit_and_split(posterior, batch, request.pairs, trials, request.split, request.seed)
         else:
-            room = room_for(posterior.model, posterior.n_clusters, batch.n_atoms) if job.assigns else 0
-            found = posterior.model.visit(posterior, batch, job.pairs, trials, job.gather.clusters, states, room)
-            found = gather_atoms(posterior.model, found, batch, job.gather, job.seed)
+            room = room_for(posterior.model.observation, posterior.n_clusters, batch.n_atoms) if request.assigns else 0
+            found = posterior.model.visit(
+                posterior, batch, request.pairs, trials, request.gather.clusters, states, room
+            )
+            found = gather_atoms(posterior.model, found, batch, request.gather, request.seed)
     sums = {"": found.summary, **{f"trial {name}: ": part for name, part in found.parts.items()}}
     for name, summary in (sums if found.newborn is None else {**sums, "newborn clusters: ": found.newborn}).items():
-        require_finite_arrays(summary.values, f"{job.name}: {name}statistic", summary.ids)
-        require_finite_arrays(summary.pair_values, f"{job.name}: {name}statistic of pairs")
-    return found if job.weight == 1.0 else found.scaled(job.weight)
+        require_finite_arrays(summary.values, f"{request.name}: {name}statistic", summary.ids)
+        require_finite_arrays(summary.pair_values, f"{request.name}: {name}statistic of pairs")
+    return found if request.weight == 1.0 else found.scaled(request.weight)
 
 
 # -- where workers may reach the run directory ------------------------------------------------------------------
 @dataclass(frozen=True, eq=False)
-class Stop:
-    """One batch on the round of a task.
+class BatchTask:
+    """One batch of those that a task visits.
 
     Parameters
     ----------
-    reader, job
+    reader, request
         How to read it, and what to do there.
-    errand
+    slot
         Where its statistics are kept.
     states
         Where its groups stood, for workers that do not reach that place.
@@ -126,8 +130,8 @@ class Stop:
     """
 
     reader: Reader
-    job: Job
-    errand: Errand
+    request: VisitRequest
+    slot: MemoSlot
     states: GroupStates | None = None
     has_states: bool = False
     left: Left | None = None
@@ -139,7 +143,7 @@ class Stop:
 
     def can_do_without(self, model: Model) -> bool:
         """Whether a worker that does not reach the run directory can visit the batch all the same."""
-        return self.has_states or not model.keeps_states or self.errand.old < 0
+        return self.has_states or not model.keeps_states or self.slot.old < 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,32 +186,32 @@ class Unsummed:
         return out
 
 
-def visit_and_keep(posterior: Posterior, trials: tuple[Trial, ...], *stops: Stop) -> Change | Unsummed:
+def visit_and_keep(posterior: Posterior, trials: tuple[Trial, ...], *pieces: BatchTask) -> Change | Unsummed:
     """The task where workers may reach the run directory: only what changed goes back, of small batches of some."""
-    with in_turn([stop.reader for stop in stops]):
-        found = added(*[_visit_and_keep(posterior, trials, stop) for stop in stops])
+    with in_turn([piece.reader for piece in pieces]):
+        found = added(*[_visit_and_keep(posterior, trials, piece) for piece in pieces])
     return found.with_atoms_in_one() if isinstance(found, Change) else found
 
 
-def _visit_and_keep(posterior: Posterior, trials: tuple[Trial, ...], stop: Stop) -> Change | Unkept:
-    model, errand, why = posterior.model, stop.errand, ""
-    old, states, left = None, stop.states, stop.left
+def _visit_and_keep(posterior: Posterior, trials: tuple[Trial, ...], piece: BatchTask) -> Change | Unkept:
+    model, slot, why = posterior.model, piece.slot, ""
+    old, states, left = None, piece.states, piece.left
     try:
-        kept = errand.read(model)
+        kept = slot.read(model)
         left = kept if kept.needs_batch else None
         old, states = None if left else kept.total(model), kept.states(model)
     except StoreError as error:
         why = str(error)
-        if not stop.can_do_without(model):
-            return Unkept(errand.batch, None, why)
-    found = visit(posterior, stop.reader, trials, stop.job, states, left)
+        if not piece.can_do_without(model):
+            return Unkept(slot.batch, None, why)
+    found = visit(posterior, piece.reader, trials, piece.request, states, left)
     try:
-        receipt = None if why else errand.write(model, found)
+        receipt = None if why else slot.write(model, found)
     except StoreError as error:
         why = str(error)
     if why:
-        return Unkept(errand.batch, found, why)
-    return change_of(found, old if left is None else found.before, errand.batch, receipt)
+        return Unkept(slot.batch, found, why)
+    return change_of(found, old if left is None else found.before, slot.batch, receipt)
 
 
 def added(*parts: Change | Unkept | Unsummed) -> Change | Unsummed:

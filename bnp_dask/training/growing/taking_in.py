@@ -138,7 +138,7 @@ def take_in(run: GrowingRun, found: Found, rules: Rules, executor: Executor) -> 
     for row in visit_arrivals(work, state, run.turn, n_new, n_again, may, run.schedule.window, rules.laps, lineage):
         tell(row)
     run.seconds += perf_counter() - started
-    out = _named(run, out, lineage.heirs(), [*state.posterior.ids.tolist(), *state.memory.dormant])
+    out = _named(run, out, lineage.successors(), [*state.posterior.ids.tolist(), *state.memory.dormant])
     return _committed(run, state, found, pieces, out, rules, waited)
 
 
@@ -240,11 +240,11 @@ VISITS = ("new", "folded", "recomputed", "kept", REGAINED)
 
 
 def _named(
-    run: GrowingRun, rows: list[dict[str, Any]], heirs: Mapping[int, int], alive: Sequence[int]
+    run: GrowingRun, rows: list[dict[str, Any]], successors: Mapping[int, int], alive: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """Rows of an update under the ids that readers know, after ``heirs`` took over those of clusters before."""
-    names = inherited(run.names, heirs)
-    out = told(rows, run.names, names, heirs)
+    """Rows of an update under the ids that readers know, after ``successors`` took over those of clusters before."""
+    names = inherited(run.names, successors)
+    out = told(rows, run.names, names, successors)
     run.names = {i: names[i] for i in alive if names.get(i, i) != i}
     return out
 

@@ -16,7 +16,7 @@ from bnp_dask.schedules.base import history_row
 from bnp_dask.schedules.engine.bad_batches import instead
 from bnp_dask.schedules.engine.leaving import subtract
 from bnp_dask.schedules.engine.state import Loss, recall_parts, remember
-from bnp_dask.schedules.engine.tasks import Job, lose_batch
+from bnp_dask.schedules.engine.tasks import VisitRequest, lose_batch
 from bnp_dask.training.growing.growing_run import GrowingRun
 from bnp_dask.training.run_settings import OPENED
 
@@ -42,9 +42,9 @@ def take_out(
                 if name in state.trials:
                     state.trials[name].subtract(part)
         state.lost[batch] = Loss(RETIRED, state.lap, state.step)
-        job = Job(f"batch {batch}", state.total.high.pairs, None, Gather(), work.seed)
+        request = VisitRequest(f"batch {batch}", state.total.high.pairs, None, Gather(), work.seed)
         trials = state.plan.trials if turn.is_open else ()
-        remember(work, state, batch, lose_batch(state.posterior, instead(work, batch), trials, job, RETIRED))
+        remember(work, state, batch, lose_batch(state.posterior, instead(work, batch), trials, request, RETIRED))
     turn.note(batches, state.step)
     value = state.total.value()
     state.posterior = state.model.global_step(value)

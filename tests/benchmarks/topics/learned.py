@@ -1,7 +1,7 @@
 """Topics whose number is learned, by default settings, from several starts, beside LDA of tomotopy told its number.
 
 ``python -m tests.benchmarks.topics.learned CORPUS [--starts default,1,50,200] [--seeds 0,1,2] [--cache FOLDER]``
-prints a JSON line per run and asserts nothing.  ``1`` is ``RandomExamples(1)``, other numbers ``SampledTopics(number)``.
+prints a JSON line per run and asserts nothing.  ``1`` is ``RandomExamples(1)``, others are ``SampledTopics(number)``.
 With ``--peer-python PYTHON`` tomotopy's LDA is run as well, for each of ``--peer-clusters`` and ``--peer-etas``.
 
 Scores are nats per held-out token.  ``own`` is document completion with the prior of topics that the program itself

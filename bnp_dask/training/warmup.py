@@ -7,7 +7,7 @@ still takes a tenth of a second or so for each model.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,9 +17,7 @@ from bnp_dask.kernels.gaussian.quadratic import moment_sums
 from bnp_dask.kernels.gaussian.screen import Screen, screened_weights
 from bnp_dask.kernels.mixture.entropy import pair_entropy
 from bnp_dask.kernels.mixture.resp import columns_of, resp_from_screened, scale_rows, top_resp_from_screened
-
-if TYPE_CHECKING:
-    from bnp_dask.model import Posterior
+from bnp_dask.model import Posterior
 
 FEW = 4
 """Atoms, or groups of atoms, that are looked at."""
@@ -42,8 +40,8 @@ def warm(posterior: Posterior, batch: Batch) -> float:
     """
     start = time.perf_counter()
     model = posterior.model
-    whole = model.structure.is_tied or batch.groups is not None
-    few = batch.take_groups(np.arange(min(FEW, batch.n_groups))) if whole else batch.rows(0, min(FEW, batch.n_atoms))
+    rows = batch.groups is None  # without groups, sparse counts have a document in each
+    few = batch.rows(0, min(FEW, batch.n_atoms)) if rows else batch.take_groups(np.arange(min(FEW, batch.n_groups)))
     tracked = [name for name, field in model.fields.items() if field.has_pairs]
     pairs = np.array([[posterior.ids[0], posterior.ids[-1]]] if tracked and posterior.n_clusters > 1 else [])
     if few.n_atoms:

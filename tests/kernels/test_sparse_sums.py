@@ -12,7 +12,7 @@ from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.totals import FEW, RunningTotal, difference
 from bnp_dask.errors import SummaryError
 from bnp_dask.kernels.numeric.compensated import two_sum_into
-from bnp_dask.kernels.numeric.sparse_sums import Thin, is_thin
+from bnp_dask.kernels.numeric.sparse_sums import SparseSum, is_mostly_zero
 
 FIELDS = {"N": Field(), "x": Field(("cluster", "word")), "H": Field(("cluster",), merge="tracked")}
 SHAPE = (5, 40)
@@ -37,9 +37,9 @@ def test_sums_have_the_bits_of_whole_matrices(seed):
     arrays = [mostly_zeros(rng) for _ in range(6)]
     arrays[3] = arrays[0]  # cancels
     signs = [1.0, 1.0, -1.0, -1.0, 1.0, -1.0]
-    total = Thin.of(arrays[0])
+    total = SparseSum.of(arrays[0])
     for array, sign in zip(arrays[1:], signs[1:], strict=True):
-        total = total.plus(Thin.of(array), sign)
+        total = total.plus(SparseSum.of(array), sign)
     for found, expected in zip(total.to_dense(), whole(arrays, signs), strict=True):
         np.testing.assert_array_equal(found, expected)
     assert (np.diff(total.place) > 0).all()
@@ -49,44 +49,44 @@ def test_sums_have_the_bits_of_whole_matrices(seed):
 def test_a_remainder_that_outlives_its_number_is_kept():
     large, small = np.zeros(SHAPE), np.zeros(SHAPE)
     large[1, 3], small[1, 3] = 1e8, 1e-9
-    left = Thin.of(large).plus(Thin.of(small), 1.0).plus(Thin.of(large), -1.0)
+    left = SparseSum.of(large).plus(SparseSum.of(small), 1.0).plus(SparseSum.of(large), -1.0)
     high, low = left.to_dense()
     np.testing.assert_array_equal(high + low, small)
 
 
 def test_adding_to_a_whole_matrix_takes_both_numbers():
     rng = np.random.default_rng(1)
-    thin = Thin.of(mostly_zeros(rng, 0.6)).plus(Thin.of(mostly_zeros(rng, 0.6)))
-    assert np.any(thin.low != 0)
+    summed = SparseSum.of(mostly_zeros(rng, 0.6)).plus(SparseSum.of(mostly_zeros(rng, 0.6)))
+    assert np.any(summed.low != 0)
     start = rng.normal(size=SHAPE)
     for sign in (1.0, -1.0):
         high, low = start.copy(), np.zeros(SHAPE)
         expected = start.copy(), np.zeros(SHAPE)
-        thin.add_to(high, low, sign)
-        for part in thin.to_dense():
+        summed.add_to(high, low, sign)
+        for part in summed.to_dense():
             two_sum_into(*expected, part, sign)
         np.testing.assert_array_equal(high, expected[0])
         np.testing.assert_array_equal(low, expected[1])
     with pytest.raises(ValueError, match="C-contiguous"):
-        thin.add_to(np.zeros(SHAPE, order="F"), np.zeros(SHAPE))
+        summed.add_to(np.zeros(SHAPE, order="F"), np.zeros(SHAPE))
 
 
 def test_sparse_rows_and_matrices_agree():
     array = mostly_zeros(np.random.default_rng(2))
     rows = sparse.csr_array(array)
-    a, b = Thin.of(array), Thin.of_csr(rows.data, rows.indices, rows.indptr, SHAPE[1])
+    a, b = SparseSum.of(array), SparseSum.of_csr(rows.data, rows.indices, rows.indptr, SHAPE[1])
     for name in ("place", "high", "low"):
         np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
     more = a.with_rows(2)
     np.testing.assert_array_equal(more.to_dense()[0], np.vstack([array, np.zeros((2, SHAPE[1]))]))
-    assert is_thin(array, 0.25)
-    assert not is_thin(array + 1.0, 0.25)
+    assert is_mostly_zero(array, 0.25)
+    assert not is_mostly_zero(array + 1.0, 0.25)
 
 
 def test_what_is_not_a_number_is_not_lost():
     array = np.zeros(SHAPE)
     array[1, 2] = np.nan
-    assert np.isnan(Thin.of(array).plus(Thin.of(array), -1.0).to_dense()[0][1, 2])
+    assert np.isnan(SparseSum.of(array).plus(SparseSum.of(array), -1.0).to_dense()[0][1, 2])
 
 
 def summary(rng, share):
@@ -116,7 +116,7 @@ def test_differences_do_not_depend_on_how_they_are_held(shares):
     new = summary(rng, shares[0]).with_pairs(np.array([[0, 1]]))
     old = None if shares[1] is None else summary(rng, shares[1])
     found = difference(new, old)
-    assert bool(found.thin) == (shares[0] <= FEW)
+    assert bool(found.sparse) == (shares[0] <= FEW)
     assert_same(found, dense(new, old))
     assert_same(pickle.loads(pickle.dumps(found)), dense(new, old))
 
@@ -127,14 +127,14 @@ def test_totals_take_differences_of_both_kinds(order):
     pairs = [(summary(rng, share), summary(rng, share)) for share in order]
     total = RunningTotal(summary(np.random.default_rng(5), 0.5))
     expected = total.copy()
-    thin, plain = difference(*pairs[0]), dense(*pairs[0])
-    thin.join(difference(*pairs[1]))
+    summed, plain = difference(*pairs[0]), dense(*pairs[0])
+    summed.join(difference(*pairs[1]))
     plain.join(dense(*pairs[1]))
-    assert_same(thin, plain)
-    total.join(thin)
+    assert_same(summed, plain)
+    total.join(summed)
     expected.join(plain)
     assert_same(total, expected)
-    born = thin.insert_empty(np.array([9]))
+    born = summed.insert_empty(np.array([9]))
     assert_same(born, plain.insert_empty(np.array([9])))
 
 
@@ -152,7 +152,7 @@ def test_a_sum_can_be_taken_back_to_the_bit(share):
     pairs = np.array([[0, 1], [3, 2]])
     total = RunningTotal(summary(rng, 0.5).with_pairs(pairs), summary(rng, 0.2).with_pairs(pairs).scale(1e-17))
     delta = difference(summary(rng, share).with_pairs(pairs), summary(rng, 0.1))
-    assert bool(delta.thin) == (share <= FEW)
+    assert bool(delta.sparse) == (share <= FEW)
     before = total.copy()
     undo = total.before(delta)
     total.join(delta)

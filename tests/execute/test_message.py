@@ -12,7 +12,7 @@ from distributed.protocol import deserialize, serialize
 
 from bnp_dask.execute import message as module
 from bnp_dask.execute.base import Call
-from bnp_dask.execute.message import SMALL, Parcel
+from bnp_dask.execute.message import SMALL, Message
 
 RNG = np.random.default_rng(0)
 ARRAYS = {
@@ -36,7 +36,7 @@ def through_dask(value):
 
 def travelled(value):
     """What arrives at a worker: packed, unpickled and pickled again by a scheduler."""
-    return through_dask(through_dask(Parcel.of(value))).open()
+    return through_dask(through_dask(Message.of(value))).open()
 
 
 def same(found, expected):
@@ -74,7 +74,7 @@ def test_one_array_twice_stays_one():
 def test_small_arrays_are_one_frame_and_large_ones_are_not_copied():
     arrays = [np.full(3, i) for i in range(40)]
     large = np.zeros(SMALL)
-    packed = Parcel.of((arrays, large))
+    packed = Message.of((arrays, large))
     frames = []
     pickle.dumps(packed, protocol=5, buffer_callback=frames.append)
     assert [frame.raw().nbytes for frame in frames] == [large.nbytes]
@@ -83,7 +83,7 @@ def test_small_arrays_are_one_frame_and_large_ones_are_not_copied():
 
 
 def test_a_parcel_is_opened_once():
-    packed = Parcel.of(Call("name", print, (1, 2)))
+    packed = Message.of(Call("name", print, (1, 2)))
     assert packed.open() is packed.open()
     assert packed.open().args == (1, 2)
 
@@ -94,23 +94,23 @@ def test_functions_of_main_travel(monkeypatch):
     exec("def double(x):\n    return 2 * x", spot)
     with monkeypatch.context() as patch:
         patch.setattr(sys.modules["__main__"], "double", spot["double"], raising=False)
-        packed = Parcel.of(spot["double"])
+        packed = Message.of(spot["double"])
     assert through_dask(packed).open()(4) == 8
 
 
 @pytest.mark.parametrize("protocol", [2, 4, 5])
 def test_without_frames_beside_it_everything_is_in_the_message(protocol):
-    value = pickle.loads(pickle.dumps(Parcel.of((np.arange(5), np.ones(SMALL))), protocol=protocol)).open()
+    value = pickle.loads(pickle.dumps(Message.of((np.arange(5), np.ones(SMALL))), protocol=protocol)).open()
     same(value[0], np.arange(5))
     same(value[1], np.ones(SMALL))
 
 
 @pytest.mark.parametrize("is_open", [False, True])
-def test_parcels_may_be_garbage_in_a_circle(monkeypatch, is_open):
+def test_messages_may_be_garbage_in_a_circle(monkeypatch, is_open):
     """Python 3.11 crashes on a memoryview in such a circle that something else looks through."""
     wrong = []
     monkeypatch.setattr(sys, "unraisablehook", wrong.append)
-    packed = through_dask(Parcel.of((np.zeros(2 * SMALL), np.arange(3.0))))
+    packed = through_dask(Message.of((np.zeros(2 * SMALL), np.arange(3.0))))
     if is_open:
         packed.open()
     circle = [packed]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bnp_dask.errors import StoreError
-from bnp_dask.store import Behind, Listing, Receipt, RunStore
+from bnp_dask.store import BackgroundCommits, Listing, Receipt, RunStore
 
 NOTHING = Listing.of([])
 
@@ -31,7 +31,7 @@ def test_what_changes_after_a_commit_is_not_in_it(store):
 
     store.write = later
     state, arrays, rows = {"lap": 1, "lost": [1]}, {"x": np.arange(3.0)}, [{"row": 1}]
-    with closing(Behind()) as commits:
+    with closing(BackgroundCommits()) as commits:
         commits.commit(store, state, arrays, rows, NOTHING)
         state["lost"].append(2)
         arrays["x"][:] = -1.0
@@ -53,7 +53,7 @@ def test_what_is_said_not_to_change_is_not_copied(store):
 
 
 def test_commits_come_one_after_the_other(store):
-    with closing(Behind()) as commits:
+    with closing(BackgroundCommits()) as commits:
         for lap in range(5):
             commits.commit(store, {"lap": lap}, {}, [{"lap": lap}], NOTHING)
         commits.wait()
@@ -62,19 +62,19 @@ def test_commits_come_one_after_the_other(store):
 
 
 def test_what_a_disk_refuses_is_told_at_the_next_commit_or_at_the_end(store):
-    with closing(Behind()) as commits:
+    with closing(BackgroundCommits()) as commits:
         commits.commit(store, {"lap": 1}, {}, [], NOTHING)
 
     def full(prepared):
         raise StoreError("the disk is full")
 
     store.write = full
-    commits = Behind()
+    commits = BackgroundCommits()
     commits.commit(store, {"lap": 2}, {}, [], NOTHING)
     with pytest.raises(StoreError, match="full"):
         commits.commit(store, {"lap": 3}, {}, [], NOTHING)
     commits.close()  # was told already
-    commits = Behind()
+    commits = BackgroundCommits()
     commits.commit(store, {"lap": 2}, {}, [], NOTHING)
     with pytest.raises(StoreError, match="full"):
         commits.close()
@@ -82,12 +82,12 @@ def test_what_a_disk_refuses_is_told_at_the_next_commit_or_at_the_end(store):
 
 
 def test_what_cannot_be_prepared_is_told_at_once(store):
-    with closing(Behind()) as commits, pytest.raises(StoreError, match="JSON-able"):
+    with closing(BackgroundCommits()) as commits, pytest.raises(StoreError, match="JSON-able"):
         commits.commit(store, {"x": {1}}, {}, [], NOTHING)
 
 
 def test_a_summary_that_is_missing_is_told_at_the_end(store):
-    commits = Behind()
+    commits = BackgroundCommits()
     commits.commit(store, {}, {}, [], Listing.of([(0, 1, Receipt(3, 4))]))
     with pytest.raises(StoreError, match="00000000-000001-00000004.npz"):
         commits.close()

@@ -1,0 +1,133 @@
+"""A likelihood is one short file; another one touches it, the public names and a page, and nothing else."""
+
+from __future__ import annotations
+
+import ast
+import io
+import tokenize
+from importlib import import_module
+from pathlib import Path
+
+import bnp_dask as bnp
+from bnp_dask._names import OBSERVATIONS
+
+PACKAGE = Path(bnp.__file__).parent
+
+MOST = 120
+"""Lines of code that a likelihood may have: without docstrings, comments and blank lines."""
+
+LONGER = {
+    # missing entries, priors that fit themselves, rounding, points and directions of the mode, draws: all in one class
+    "observation/autoregressive.py": 254,
+    "observation/bernoulli.py": 135,
+    "observation/diag_gaussian.py": 239,
+    "observation/embeddings/von_mises_fisher.py": 148,
+    "observation/fixed_variance_gaussian.py": 176,
+    "observation/gaussian.py": 299,
+    "observation/multinomial.py": 136,
+    "observation/poisson.py": 138,
+    "observation/product.py": 269,
+    "observation/tables/categorical.py": 184,
+    "observation/zero_mean_gaussian.py": 176,
+}
+"""Those that have more: as many as they may have at most.  These only fall."""
+
+LISTS = {"_names.py": 1, "__init__.py": 1, "observation/__init__.py": 2}
+"""Lines of the public names for each likelihood: where it lives, its type for editors, and what its folder gives."""
+
+WORDS = "topics are made of words, whose counts are its statistics"
+ELSEWHERE = {
+    "AutoRegressiveGaussian": {
+        "estimators/mixture.py": "no likelihood of rows without order",
+        "estimators/sequences.py": "chosen by name; rows with the one before are made there",
+        "training/defaults.py": "a step is about how things change, so that blocks of steps are a start",
+    },
+    "Bernoulli": {"cli/demo/digits.py": "a demonstration", "estimators/sequences.py": "chosen by name"},
+    "Categorical": {
+        "analysis/levels.py": "labels of levels are given back",
+        "estimators/mixture.py": "how many levels a column has",
+        "estimators/sequences.py": "chosen by name",
+        "observation/tables/proposing.py": "proposed for a column of a table",
+    },
+    "DiagGaussian": {"estimators/sequences.py": "chosen by name"},
+    "Gaussian": {
+        "cli/job_roles.py": "an example in a message",
+        "estimators/sequences.py": "chosen by name",
+        "observation/tables/proposing.py": "proposed for a column of a table",
+        "streaming/learners.py": "its statistics of one atom are known in closed form",
+        "streaming/seats.py": "its statistics of one atom are known in closed form",
+    },
+    "Multinomial": {
+        **dict.fromkeys(
+            ["analysis/topics/completion.py", "analysis/topics/documents.py", "analysis/topics/words.py",
+             "cli/demo/topics.py", "estimators/topics.py", "initialize/sampled.py", "reports/plot.py",
+             "streaming/topics.py", "streaming/truncation_free.py", "training/defaults.py"], WORDS
+        ),
+        "estimators/mixture.py": "scikit-learn is told that its data may be sparse",
+        "streaming/learners.py": "its statistics of one atom are known in closed form",
+        "streaming/seats.py": "its statistics of one atom are known in closed form",
+    },
+    "Poisson": {
+        "estimators/sequences.py": "chosen by name",
+        "observation/tables/proposing.py": "proposed for a column of a table",
+    },
+    "Product": {"estimators/mixture.py": "made of a table; without settings there is none"},
+    "ZeroMeanGaussian": {"cli/demo/patches.py": "a demonstration"},
+}  # fmt: skip
+"""Other files that name a likelihood, and why; one that does nothing special has none."""
+
+
+def code_lines(text: str) -> int:
+    """Lines with code on them."""
+    tree = ast.parse(text)
+    said = {
+        line for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        for line in range(node.lineno, node.end_lineno + 1)
+    }  # fmt: skip
+    empty = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    lines = {line for token in tokens if token.type not in empty for line in range(token.start[0], token.end[0] + 1)}
+    return len(lines - said)
+
+
+def file_of(name: str) -> str:
+    module = getattr(import_module(OBSERVATIONS[name]), name).__module__
+    return module.removeprefix("bnp_dask.").replace(".", "/") + ".py"
+
+
+def lines_that_name(tree: ast.Module) -> dict[str, set[int]]:
+    """Lines of code on which likelihoods are named, by likelihood; docstrings do not count."""
+    said = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    found: dict[str, set[int]] = {}
+    for node in ast.walk(tree):
+        names = {
+            ast.Name: lambda node: node.id,
+            ast.Attribute: lambda node: node.attr,
+            ast.alias: lambda node: node.name,
+            ast.Constant: lambda node: None if id(node) in said else node.value,
+        }.get(type(node), lambda node: None)(node)
+        if isinstance(names, str) and names in OBSERVATIONS:
+            found.setdefault(names, set()).add(node.lineno)
+    return found
+
+
+def test_likelihoods_are_short():
+    lengths = {file: code_lines((PACKAGE / file).read_text()) for file in map(file_of, OBSERVATIONS)}
+    longer = {file: n for file, n in lengths.items() if n > MOST}
+    assert longer.keys() == LONGER.keys()
+    over = {file: n for file, n in longer.items() if n > LONGER[file]}
+    assert not over, f"{over} lines of code; move what others can use out of the file"
+
+
+def test_another_likelihood_touches_its_file_the_public_names_and_a_page():
+    places: dict[str, dict[str, int]] = {name: {} for name in OBSERVATIONS}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        file = path.relative_to(PACKAGE).as_posix()
+        for name, lines in lines_that_name(ast.parse(path.read_text())).items():
+            if file != file_of(name):
+                places[name][file] = len(lines)
+    for name, found in places.items():
+        assert {file: n for file, n in found.items() if file in LISTS} == LISTS, name
+        assert found.keys() - LISTS.keys() == ELSEWHERE.get(name, {}).keys(), name
+        assert f"::: bnp_dask.{name}\n" in (PACKAGE.parent / "docs" / "api.md").read_text()
