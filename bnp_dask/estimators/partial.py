@@ -42,7 +42,8 @@ def take_in(estimator: Any, source: Source, begin: Callable[[str | None], TrainR
         run = vars(estimator).get(RUN)
         if run is None:
             known = estimator.posterior_
-            moves = default_moves(known.model, schedule) if estimator.moves is None else estimator.moves
+            usual = default_moves(known.model, schedule, source.is_sparse)
+            moves = usual if estimator.moves is None else estimator.moves
             seed = seed_of_estimator(estimator.random_state)
             run = run_of(known, estimator.history_[-1], source, schedule, seed, moves)
         found, run = grown_in_memory(run, source, estimator.client)

@@ -71,7 +71,7 @@ class TopicModel(TransformerMixin, BaseEstimator):
     schedule
         Default ``Memoized(laps=max_laps, tolerance=tol)``; another one's own settings win over these two.
     moves
-        Default ``[Birth(), Merge(), Delete()]`` when the number of topics is learned, none otherwise.
+        Default ``[DocumentBirth(), Merge(), Delete()]`` when the number of topics is learned, none otherwise.
     batch_size
         Documents per batch; default about 32 MB.
     random_state

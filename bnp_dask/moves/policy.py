@@ -251,19 +251,24 @@ class BirthPolicy:
 @register
 @dataclass(frozen=True)
 class DocumentBirthPolicy:
-    """Numbers of births from whole documents; first guesses, see :class:`~bnp_dask.DocumentBirth`.
+    """Numbers of births from whole documents; chosen on KOS, see :class:`~bnp_dask.DocumentBirth`.
 
     Parameters
     ----------
     averaged
-        Share of the sampler's passes, the last ones, whose counts are averaged.
+        Share of the sampler's passes, the last ones, whose counts are averaged; as the start that is sampled has it.
+    few, very_few
+        Topics are sampled anew where as many as so many tokens usually show are this many times those that there are:
+        when clusters are calm, or at once.
     number_bytes
         Bytes of the sampler's tables for each word of each topic.
     least_tokens
         Tokens of the documents gathered that a new topic needs at least, as clusters that births split.
     """
 
-    averaged: float = 0.2
+    averaged: float = 0.5
+    few: float = 1.5
+    very_few: float = 4.0
     number_bytes: int = 20
     least_tokens: float = 20.0
 

@@ -35,7 +35,7 @@ from bnp_dask.schedules import (
 )
 from bnp_dask.store import Checkpoint, RunStore, run_folder
 from bnp_dask.training.callbacks import Callback, LogLaps
-from bnp_dask.training.defaults import check_schedule, filled_in, start_of
+from bnp_dask.training.defaults import check_schedule, default_moves, filled_in, start_of
 from bnp_dask.training.doors import check_parts, require_savable
 from bnp_dask.training.grain_line import tell_of_grain
 from bnp_dask.training.memory_plan import MEMORY, MemoryPlan, parse_memory
@@ -99,7 +99,8 @@ def train(
     moves
         Proposals that change the number of clusters, such as ``[Birth(), Merge(), Delete()]``; decided by the exact
         whole-data objective.  None: all of them for a model that learns its number of clusters (``DPMixture``,
-        ``HDPTopics``, ``HDPHMM``; with posteriors, and a schedule that has an exact objective), none for others.
+        ``HDPTopics``, ``HDPHMM``; with posteriors, and a schedule that has an exact objective), with
+        ``DocumentBirth()`` in place of ``Birth()`` for topics of words; none for others.
         ``()``: the number of clusters stays as initialised.
     client
         A ``distributed.Client``, the address of a scheduler, or an executor; None is the current client, or this thread
@@ -182,9 +183,10 @@ def train(
     room, begun = parse_memory(memory), Begun.at(store, resume)
     model, init, schedule, moves = filled_in(model, begun, init, schedule, moves)
     check_schedule(model, schedule, n_init)
-    require_savable(model, init, schedule, moves, store is not None)
+    require_savable(model, init, schedule, moves or (), store is not None)
     before = None if begun is None else begun.columns()
     source = opened(data, model.marginalises, batch_size, weights, before, on_bad_batch, *read_as(model.observation))
+    moves = default_moves(model, schedule, source.is_sparse) if moves is None else moves
     words, columns = words_of(source), columns_of(source) if before is None else before
     source, named = taking_lags(source, model.lags), model.with_columns(None if columns is None else columns.features)
     seed = seed_of(rng) if rng is not None or begun is None else begun.seed()

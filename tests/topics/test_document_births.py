@@ -9,14 +9,18 @@ import pytest
 from scipy import sparse
 
 from bnp_dask.allocation import LDA, DPMixture, HDPTopics
+from bnp_dask.core.batch import Batch
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.execute.threads import ThreadExecutor
-from bnp_dask.initialize import RandomExamples
+from bnp_dask.initialize import RandomExamples, SampledTopics
 from bnp_dask.model import Model
 from bnp_dask.moves import Delete, DocumentBirth, Merge
+from bnp_dask.moves.births.documents import topics_again
+from bnp_dask.moves.policy import DocumentBirthPolicy
 from bnp_dask.observation import Gaussian, Multinomial
 from bnp_dask.schedules import FullBatch, Memoized
+from bnp_dask.testing.parts import survey_of
 from bnp_dask.training.train import train
 from tests.stopping import AfterLaps
 from tests.topics.parts import corpus
@@ -59,29 +63,54 @@ def test_topics_are_born_many_at_once_and_the_objective_never_falls(kind, schedu
     check_steps(result)
 
 
-def lasting():
+def lasting(kept=True):
     """Settings with which a candidate is tried in more than one lap: it is proposed where there are enough topics."""
-    moves = (DocumentBirth(passes=3, every=1, sweeps=3, tries=9), Delete())
+    policy = DocumentBirthPolicy(averaged=0.2, few=1.0, very_few=1.0)
+    moves = (DocumentBirth(passes=3, every=1, sweeps=3, tries=9, kept=kept, policy=policy), Delete())
     return {"k": 8, "laps": 4, "moves": moves, "counts": corpus(120, length=30)[0]}
 
 
 def test_a_candidate_is_tried_again_with_its_own_statistics():
-    tried = [m["others"] for m in births(go(**lasting())) if m["targets"] == []]
+    result = go(**lasting())
+    tried = [m["others"] for m in births(result) if m["targets"] == []]
     again = [a for a, b in zip(tried[:-1], tried[1:], strict=True) if a == b]
     assert again
+    check_steps(result)
 
 
-def test_bits_are_those_of_any_workers_and_of_a_run_resumed_within_a_candidates_laps(tmp_path):
-    whole = bits(go(**lasting()))
+@pytest.mark.parametrize("kept", [True, False])
+def test_bits_are_those_of_any_workers_and_of_a_run_resumed_within_a_candidates_laps(tmp_path, kept):
+    settings = lasting(kept)
+    whole = bits(go(**settings))
     executor = ThreadExecutor(3)
     try:
-        assert bits(go(executor, **lasting())) == whole
+        assert bits(go(executor, **settings)) == whole
     finally:
         executor.close()
     run = {"store": tmp_path / "run", "checkpoint_minutes": 1e-9}
     for laps in (2, 3):
-        go(**lasting(), **run, resume=laps > 2, callbacks=[AfterLaps(laps)])
-    assert bits(go(**lasting(), **run, resume=True)) == whole
+        go(**settings, **run, resume=laps > 2, callbacks=[AfterLaps(laps)])
+    assert bits(go(**settings, **run, resume=True)) == whole
+
+
+def test_topics_are_sampled_anew_only_where_there_are_far_fewer_than_usual():
+    """3,600 tokens usually show 15 topics: 3 are fewer than a fourth of them, 4 are not."""
+    for k, tried in ((3, True), (4, False)):
+        first = go(k=k, laps=2, moves=(DocumentBirth(passes=3),), counts=corpus(120, length=30)[0])
+        assert bool(births(first)) == tried
+
+
+def test_existing_topics_move_only_where_they_are_not_kept():
+    x = corpus(120, length=30)[0]
+    batch, model = Batch(x), Model(HDPTopics(), Multinomial(lam=0.1)).with_prior(survey_of(Batch(x)))
+    known = np.zeros((x.shape[1], 1))
+    known[:5] = 1e6
+    given = batch, SampledTopics(8, 40, 20, max_tokens=10**6), known
+    beside = topics_again(model, *given, True, (0, 1, 2), 20.0)
+    anew = topics_again(model, *given, False, (0, 1, 2), 20.0)
+    assert anew.sum() == pytest.approx(x.sum(), rel=0.02)  # topics under 20 tokens are left out
+    # a topic whose words are all but certain takes no other ones, unless it may change
+    assert beside[5:, 0].sum() == 0.0 < anew[5:, 0].sum()
 
 
 def test_a_run_cut_off_within_a_lap_goes_on_to_the_same_bits(tmp_path):

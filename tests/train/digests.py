@@ -68,6 +68,7 @@ def states():
 
 STARTS = {"mixture": bnp.RandomExamples(2), "topics": bnp.RandomExamples(2), "states": bnp.ContiguousBlocks(5)}
 MODELS = {"mixture": mixture, "topics": topics, "states": states}
+MOVES = (bnp.Birth(), bnp.Merge(), bnp.Delete())
 RUNS = [f"{name}, {how}" for name in MODELS for how in ("straight", "resumed")]
 
 
@@ -81,7 +82,8 @@ def digest(run):
             warnings.simplefilter("ignore", bnp.ConvergenceWarning)
             schedule = bnp.Memoized(laps=LAPS, window=2, tolerance=0.0, count_tolerance=0.0)
             here = SerialExecutor()
-            return bnp.train(model, source, init=STARTS[name], schedule=schedule, client=here, rng=7, **more)
+            settings = {"init": STARTS[name], "schedule": schedule, "moves": MOVES, "client": here, "rng": 7}
+            return bnp.train(model, source, **settings, **more)
 
     if how == "straight":
         result = go()

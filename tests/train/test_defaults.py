@@ -18,7 +18,7 @@ from bnp_dask.errors import StoreError
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.initialize import BregmanKMeans, ContiguousBlocks, SampledTopics
 from bnp_dask.model import Model
-from bnp_dask.moves import Birth, Delete, Merge
+from bnp_dask.moves import Birth, Delete, DocumentBirth, Merge
 from bnp_dask.observation import AutoRegressiveGaussian, DiagGaussian, Gaussian, Multinomial, Poisson, Product
 from bnp_dask.schedules import FullBatch, Memoized, Stochastic
 from bnp_dask.schedules.base import PATIENCE
@@ -28,6 +28,7 @@ from bnp_dask.training.run_settings import RunParts
 from bnp_dask.training.train import train
 
 ALL = (Birth(), Merge(), Delete())
+OF_WORDS = (DocumentBirth(), Merge(), Delete())
 MODEL = Model(DPMixture(), Gaussian())
 
 go = partial(train, client=SerialExecutor(), batch_size=150)
@@ -79,14 +80,23 @@ def test_one_row_far_away_is_one_cluster_more(size):
 @pytest.mark.parametrize("schedule", [Memoized(), FullBatch()])
 @pytest.mark.parametrize("allocation", [DPMixture(), HDPTopics(), HDPHMM()])
 def test_models_that_learn_k_make_all_moves(allocation, schedule):
-    assert defaults.default_moves(Model(allocation, Multinomial()), schedule) == ALL
+    words = isinstance(allocation, HDPTopics)
+    model = Model(allocation, Multinomial())
+    assert defaults.default_moves(model, schedule, is_sparse=True) == (OF_WORDS if words else ALL)
+    assert defaults.default_moves(model, schedule, is_sparse=False) == ALL
+
+
+def test_when_more_texts_come_single_topics_are_born_too():
+    assert defaults.moves_on_arrival(OF_WORDS) == (Birth(), *OF_WORDS)
+    for moves in (ALL, (Birth(sample=7), DocumentBirth()), (Merge(),), ()):
+        assert defaults.moves_on_arrival(moves) == moves
 
 
 def test_others_make_none():
     for allocation in (FiniteMixture(), LDA(), FiniteHMM()):
-        assert defaults.default_moves(Model(allocation, Multinomial()), Memoized()) == ()
-    assert defaults.default_moves(MODEL, Stochastic()) == ()
-    assert defaults.default_moves(Model(DPMixture(), Gaussian(), estimate="map"), Memoized()) == ()
+        assert defaults.default_moves(Model(allocation, Multinomial()), Memoized(), is_sparse=True) == ()
+    assert defaults.default_moves(MODEL, Stochastic(), is_sparse=False) == ()
+    assert defaults.default_moves(Model(DPMixture(), Gaussian(), estimate="map"), Memoized(), False) == ()
     x, _ = three_clusters(150)
     for allocation in (FiniteMixture(), DPMixture()):
         moves = {} if isinstance(allocation, FiniteMixture) else {"moves": ()}

@@ -1,8 +1,8 @@
 """Births of topics from whole documents: many at once, which take from all topics that there are.
 
 A true topic's tokens lie with several wrong topics (the best single one of KOS held 38 to 66 %), so a split of any one
-of them gains nothing.  Whole documents are gathered during one lap.  A short run of a collapsed Gibbs sampler on them
-finds new topics beside the existing ones, which keep their words.  During the next lap every document is also assigned
+of them gains nothing.  Whole documents are gathered during one lap.  A run of a collapsed Gibbs sampler on them begins
+from the existing topics and finds new ones.  During the next lap every document is also assigned
 to old and new topics together, beside the normal local step, and the exact whole-data objective decides.  While that
 lacks something and rises, the candidate's topics are re-estimated from their own assignments and tried again.
 """
@@ -22,7 +22,7 @@ from bnp_dask.errors import SettingError
 from bnp_dask.initialize.anchors import MEMORY
 from bnp_dask.initialize.base import child_rng
 from bnp_dask.initialize.sampled import MOST_PASSES, MOST_TOKENS, SampledTopics, sample_topics, topics_of_tokens
-from bnp_dask.inputs.settings import MOST, hold, whole_number
+from bnp_dask.inputs.settings import MOST, flag, hold, whole_number
 from bnp_dask.model import Model
 from bnp_dask.moves.base import DOCUMENTS, WHOLE, PlanContext, Planning, Proposal
 from bnp_dask.moves.policy import DocumentBirthPolicy, hold_policy
@@ -35,14 +35,18 @@ from bnp_dask.structure.base import Trial
 class DocumentBirth:
     """Propose many new topics at once, found in whole documents, beside all that there are.
 
-    Topic models of sparse word counts only; of dense atoms in groups nothing is proposed.  All topics compete for every
-    document with the newborn ones, so a lap in which that is tried takes about twice as long, and in the first lap of a
-    candidate no other move is made.  It is tried after the first lap, every ``every`` laps, and when clusters are calm,
-    until ``tries`` attempts in a row have failed.
+    Topic models of sparse word counts only; of dense atoms in groups nothing is proposed.  A sampler begins from the
+    topics that there are and as many new ones as the corpus usually shows (see :class:`~bnp_dask.SampledTopics`), and
+    moves tokens among all of them, so that old topics change their words as well.  All topics then compete for every
+    document, so a lap in which that is tried takes about twice as long, and in the first lap of a candidate no other
+    move is made.  It is tried at once where there are far fewer topics than usual, then every ``every`` laps, and when
+    clusters are calm where there are somewhat fewer, until ``tries`` attempts in a row have failed.
 
-    With ``DocumentBirth()``, ``Merge()`` and ``Delete()`` KOS from one topic, one seed, had 60 topics and the objective
-    -3,171,480 after 42 laps and 62 s of processor time; with ``Birth()`` in its place 14, -3,210,315 and 79 s.  The
-    settings are first guesses, tried by that run alone and not tuned.
+    KOS, one seed, with ``Merge()`` and ``Delete()``, to the end: from one topic 156 topics, objective -3,138,790,
+    held-out score by ``bnp.score`` -7.3595 nats per token, 59 s of processor time; with ``Birth()`` in its place 16,
+    -3,207,322, -7.607, 70 s.  From a sampled start of 162 nothing is tried: 152, -3,134,844, -7.3519, 54 s; with
+    ``Birth()`` -3,134,825, -7.3518, 177 s.  Twenty-four bars of 12 x 12 words from one topic: 24, 11 s; with
+    ``Birth()`` 36, 43 s.
 
     Parameters
     ----------
@@ -57,6 +61,9 @@ class DocumentBirth:
         Laps from one attempt to the next while clusters are not calm.
     tries
         Attempts in a row that may fail before there is no other.
+    kept
+        Existing topics keep their words, and as many new ones as the documents gathered usually show are sought beside
+        them, however many there are.
     policy
         Numbers that few will want to change: :class:`bnp_dask.moves.policy.DocumentBirthPolicy`.
 
@@ -66,11 +73,12 @@ class DocumentBirth:
     topics, so it finds what no split of one topic shows.
     """
 
-    tokens: int = 400_000
-    passes: int = 40
-    sweeps: int = 3
+    tokens: int = 1_000_000
+    passes: int = 200
+    sweeps: int = 12
     every: int = 5
     tries: int = 2
+    kept: bool = False
     policy: DocumentBirthPolicy = field(default_factory=DocumentBirthPolicy, repr=False)
     kind = DOCUMENTS
     at_batch = False
@@ -79,6 +87,7 @@ class DocumentBirth:
         limits = {"tokens": MOST_TOKENS // 2, "passes": MOST_PASSES, "sweeps": MOST, "every": MOST, "tries": MOST}
         for name, most in limits.items():
             hold(self, name, whole_number(name, getattr(self, name), 1, most))
+        hold(self, "kept", flag("kept", self.kept))
         hold_policy(self, "policy", DocumentBirthPolicy)
 
     def is_urgent(self, context: PlanContext) -> bool:
@@ -99,6 +108,9 @@ class DocumentBirth:
                 "Multinomial()"
             )
         due = context.calm or context.lap % self.every == 0
+        if not self.kept:
+            lacking = usual_number(context) / context.value.n_clusters
+            due = due and lacking > (self.policy.few if context.calm else self.policy.very_few)
         failed = context.memory.failed(self.kind, (), [context.tokens], 1.0)
         if not due or WHOLE in context.memory.sweeps or failed >= self.tries or not context.source.is_sparse:
             return
@@ -115,31 +127,26 @@ class DocumentBirth:
         if WHOLE not in context.atoms:
             return
         documents = context.atoms[WHOLE]
-        n_tokens = context.model.mass(documents)
-        most = MEMORY // (self.policy.number_bytes * context.source.n_features) - context.value.n_clusters
-        fresh = min(topics_of_tokens(n_tokens, documents.n_atoms), most)
-        if fresh < 1 or n_tokens < self.policy.least_tokens:
+        n_tokens, k = context.model.mass(documents), context.value.n_clusters
+        total = k + topics_of_tokens(n_tokens, documents.n_atoms) if self.kept else usual_number(context)
+        total = min(total, MEMORY // (self.policy.number_bytes * context.source.n_features))
+        if total <= k or n_tokens < self.policy.least_tokens:
             context.give_up(self.kind, (), "too few documents, or too many topics, to sample new ones")
             return
         known = context.executor.share(f"words-lap{context.lap}", np.ascontiguousarray(context.value["x"].T))
-        settings = SampledTopics(
-            context.value.n_clusters + fresh,
-            self.passes,
-            max(1, int(self.policy.averaged * self.passes)),
-            max_tokens=self.tokens,
-        )
+        averaged = max(1, int(self.policy.averaged * self.passes))
+        settings = SampledTopics(total, self.passes, averaged, max_tokens=self.tokens)
         key = (context.seed, context.lap, DOCUMENT_TOPICS)
-        args = (context.model, documents, settings, known, key, self.policy.least_tokens)
-        counts = (yield [(f"propose-lap{context.lap}-topics-of-documents", new_topics, args)])[0]
-        if not counts.shape[1]:
+        args = (context.model, documents, settings, known, self.kept, key, self.policy.least_tokens)
+        counts = (yield [(f"propose-lap{context.lap}-topics-of-documents", topics_again, args)])[0]
+        if counts.shape[1] == k:
             context.give_up(self.kind, (), "the existing topics explain the documents gathered")
             return
         scale = context.tokens / n_tokens
-        ids = np.array(context.memory.new_ids(counts.shape[1]), np.int64)
-        born = context.model.empty_summary(ids)
-        born.values["x"][...] = scale * counts.T
-        born.values["N"][...] = scale * counts.sum(axis=0)
-        self._propose(context, _beside(context.model, context.value, born))
+        ids = np.array(context.memory.new_ids(counts.shape[1] - k), np.int64)
+        born = _of_counts(context.model, ids, scale * counts[:, k:])
+        old = context.value if self.kept else _of_counts(context.model, context.value.ids, scale * counts[:, :k])
+        self._propose(context, _beside(context.model, old, born))
         context.free.clear()  # if it is accepted, all that others would do is void
 
     def _propose(self, context: PlanContext, basis: Summary) -> None:
@@ -150,25 +157,48 @@ class DocumentBirth:
         context.proposals.append(Proposal(self.kind, (), others, Exchange(name, donors), self.sweeps))
 
 
-def new_topics(
-    model: Model, documents: Batch, settings: SampledTopics, known: np.ndarray, key: Sequence[int], least: float
+def topics_again(
+    model: Model,
+    documents: Batch,
+    settings: SampledTopics,
+    known: np.ndarray,
+    kept: bool,
+    key: Sequence[int],
+    least: float,
 ) -> np.ndarray:
-    """Task: tokens by word and new topic ``(V, M)`` in some documents, largest first; of ``least`` tokens or more.
+    """Task: tokens of some documents by word and topic ``(V, K + M)``: K known topics, then new ones, largest first.
 
-    The topics of ``known (V, K)`` keep their words.  Documents are left out from where they have more than twice the
-    tokens that the settings ask for.
+    The topics of ``known (V, K)`` keep their words, or else only guide the sampler's first pass.  New topics have
+    ``least`` tokens or more.  Documents are left out from where they have more than twice the tokens that the settings
+    ask for.
+
+    The topics of ``known (V, K)`` keep their words, or else only tell where the sampler begins.  Documents are left out
+    from where they have more than twice the tokens that the settings ask for.
     """
     seed, *rest = key
     order = child_rng(seed, *rest, 1).permutation(documents.n_atoms)
     lengths = np.asarray(documents.x.sum(axis=1)).ravel()[order]
     documents = documents.take(np.sort(order[np.cumsum(lengths) <= 2 * settings.max_tokens]))
     if model.mass(documents) < least:
-        return np.zeros((len(known), 0))
-    root = int(child_rng(seed, *rest).integers(2**63))
-    counts = sample_topics(model, documents, settings, root, known)[:, known.shape[1] :]
-    size = counts.sum(axis=0)
+        return known
+    root, k = int(child_rng(seed, *rest).integers(2**63)), known.shape[1]
+    counts = sample_topics(model, documents, settings, root, known, kept)
+    size = counts[:, k:].sum(axis=0)
     order = np.argsort(-size, kind="stable")
-    return counts[:, order[size[order] >= least]]
+    return counts[:, np.concatenate([np.arange(k), k + order[size[order] >= least]])]
+
+
+def usual_number(context: PlanContext) -> int:
+    """How many topics so many tokens in so many documents may show, by rule of thumb."""
+    return topics_of_tokens(context.tokens, context.survey.n_atoms)
+
+
+def _of_counts(model: Model, ids: np.ndarray, counts: np.ndarray) -> Summary:
+    """Statistics of topics that hold tokens by word and topic ``(V, K)``, without documents."""
+    out = model.empty_summary(ids)
+    out.values["x"][...] = counts.T
+    out.values["N"][...] = counts.sum(axis=0)
+    return out
 
 
 def _beside(model: Model, value: Summary, born: Summary) -> Summary:

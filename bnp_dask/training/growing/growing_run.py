@@ -37,6 +37,7 @@ from bnp_dask.store import (
     place_of,
 )
 from bnp_dask.store.checkpoint import Prepared
+from bnp_dask.training.defaults import moves_on_arrival
 from bnp_dask.training.growing.grown import Absent, GrownSource, survey_of
 from bnp_dask.training.growing.incoming.times import moment_of, times_of
 from bnp_dask.training.growing.incoming.words import n_words, placed_again, widens
@@ -227,7 +228,7 @@ class GrowingRun:
             executor,
             self.store,
             self.seed,
-            self.moves,
+            moves_on_arrival(self.moves),
             self.store.shared if isinstance(self.store, RunStore) else None,
             unread=np.ones(source.n_batches, np.bool_),
             room=room,
