@@ -20,8 +20,8 @@ from bnp_dask.schedules.engine.gathered import Gathered, GatheredAtoms
 from bnp_dask.schedules.engine.leaving import subtract
 from bnp_dask.schedules.engine.pipeline import Taken
 from bnp_dask.schedules.engine.prior import learn_prior
+from bnp_dask.schedules.engine.pure_streams.sealed import are_sealed
 from bnp_dask.schedules.engine.reduction import Change
-from bnp_dask.schedules.engine.sealed import are_sealed
 from bnp_dask.schedules.engine.state import Loss, State, Work
 from bnp_dask.structure.base import Visit
 

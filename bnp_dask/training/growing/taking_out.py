@@ -15,7 +15,7 @@ from bnp_dask.schedules.arrivals import Round, abandon
 from bnp_dask.schedules.base import history_row
 from bnp_dask.schedules.engine.bad_batches import instead
 from bnp_dask.schedules.engine.leaving import subtract
-from bnp_dask.schedules.engine.sealed import SEALED
+from bnp_dask.schedules.engine.pure_streams.sealed import SEALED
 from bnp_dask.schedules.engine.state import Loss, recall_parts, remember
 from bnp_dask.schedules.engine.tasks import VisitRequest, lose_batch
 from bnp_dask.training.growing.growing_run import GrowingRun
