@@ -210,8 +210,7 @@ def train(
             work = Work(ready, *facts, seed, tuple(moves), shelf, skips, found.unread, gathered, readable=readable)
             watched = [*callbacks, LogLaps()]
             run = OneRun(work, init, schedule, memo, found.manifest, watched, checkpoint_minutes * 60, n_init, room)
-            result = run.go(_of_these_data(checkpoint, found.manifest), _where(executor))
-        result = with_names(result, words, columns)
+            result = with_names(run.go(_of_these_data(checkpoint, found.manifest), _where(executor)), words, columns)
         if store is not None:
             save_result(result, run_folder(store))
     _warn_of_limit(result, schedule)

@@ -127,8 +127,11 @@ def ingest(
             corpus = Corpus(location.name, kind, location, text or Text(), columns)
     else:
         documents, name = documents_of(source_path)
-        location, kind = Location(name), "documents"
-        corpus = Corpus(name, kind, documents, text or Text(), columns)
+        location, kind, corpus = (
+            Location(name),
+            "documents",
+            Corpus(name, "documents", documents, text or Text(), columns),
+        )
     check_use(location, kind, patches, text if corpus is None else None)
     check_target(target, location, overwrite)
     # a local store gets its name at the end; elsewhere the group's metadata, written last, makes it complete
