@@ -117,21 +117,7 @@ def ingest(
     check_ingest(batch_size, batch_bytes, project, patches, text, progress, workers)
     project = int(project) if is_whole(project) else project
     target = Location.of(out, storage_options, "out")
-    corpus: Corpus | None = None
-    if isinstance(source_path, (str, os.PathLike)):
-        location = Location.of(source_path, storage_options, "source_path")
-        location.require()
-        kind = check_format(format) if format is not None else _kind(location, text)
-        kind = format_of_text(location, text or Text()) if kind == "text" else kind
-        if kind in TEXT_FORMATS:
-            corpus = Corpus(location.name, kind, location, text or Text(), columns)
-    else:
-        documents, name = documents_of(source_path)
-        location, kind, corpus = (
-            Location(name),
-            "documents",
-            Corpus(name, "documents", documents, text or Text(), columns),
-        )
+    location, kind, corpus = _opened(source_path, format, text, columns, storage_options)
     check_use(location, kind, patches, text if corpus is None else None)
     check_target(target, location, overwrite)
     # a local store gets its name at the end; elsewhere the group's metadata, written last, makes it complete
@@ -153,6 +139,21 @@ def ingest(
         if building.exists():
             building.remove()
         raise
+
+
+def _opened(
+    source_path: Any, format: str | None, text: Text | None, columns: Sequence[str] | None, options: Any
+) -> tuple[Location, str, Corpus | None]:
+    """Place and format of a source, and the documents where it is raw text."""
+    if not isinstance(source_path, (str, os.PathLike)):
+        documents, name = documents_of(source_path)
+        return Location(name), "documents", Corpus(name, "documents", documents, text or Text(), columns)
+    location = Location.of(source_path, options, "source_path")
+    location.require()
+    kind = check_format(format) if format is not None else _kind(location, text)
+    kind = format_of_text(location, text or Text()) if kind == "text" else kind
+    is_text = kind in TEXT_FORMATS
+    return location, kind, Corpus(location.name, kind, location, text or Text(), columns) if is_text else None
 
 
 def _write(plan: Plan) -> IngestReport:
