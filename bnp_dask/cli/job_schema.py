@@ -16,7 +16,7 @@ import numpy as np
 
 from bnp_dask._names import Group
 from bnp_dask.allocation.base import Allocation
-from bnp_dask.cli.job_parts import ClientSpec, DataSpec
+from bnp_dask.cli.job_parts import ClientSpec, DataSpec, UpdateSpec
 from bnp_dask.cli.job_roles import ALLOCATION, INIT, MOVE, OBSERVATION, SCHEDULE
 from bnp_dask.cli.jobfile import Top
 from bnp_dask.cli.settings import known_settings
@@ -66,6 +66,7 @@ def job_schema() -> Schema:
         "schedule": _any_of([_reference("Schedule"), {"type": "null"}]),
         "moves": _any_of([{"type": "array", "items": _reference("Move")}, {"type": "null"}]),
         "client": _any_of([_reference("Client"), GUEST, {"type": "null"}]),
+        "update": _any_of([_reference("Update"), {"type": "null"}]),
     }
     top["properties"] |= {name: _with(top["properties"][name], schema) for name, schema in parts.items()}
     return {
@@ -76,6 +77,7 @@ def job_schema() -> Schema:
             "Model": _settings(Model),
             "Data": _settings(DataSpec),
             "Client": _settings(ClientSpec),
+            "Update": _settings(UpdateSpec),
             "numbers": numbers,
             **roles,
             **own,

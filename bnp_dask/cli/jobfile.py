@@ -147,6 +147,8 @@ class Top:
         Whether other processors are to give the same bits.
     memory
         Of this process for what it holds of batches, such as 256MB; the rest lies in files.
+    update
+        How the run takes in more data, where a command does not say otherwise.
     folder
         Folder that paths are relative to; left out: that of the job file.
     """

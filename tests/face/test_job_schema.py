@@ -28,6 +28,7 @@ RIGHT = [
     MODEL + "init: {type: BregmanKMeans, n_clusters: 5}\nschedule: {type: Memoized, laps: 5, tolerance: 1e-5}",
     "model: {allocation: {type: HDPTopics, step: {start: warm}}, observation: {type: Multinomial, lam: 0.1}}\n"
     "data: x.zarr\nschedule: FullBatch\nrng: 3",
+    MODEL + "update: {revisit: 0.2, half_life: 30d, new_words: drop}",
 ]
 
 WRONG = [
@@ -43,6 +44,8 @@ WRONG = [
     MODEL + "moves: Birth",
     MODEL + "moves: [Memoized]",
     MODEL + "client: {worker: 2}",
+    MODEL + "update: {revisits: 0.2}",
+    MODEL + "update: {new_words: keep}",
     MODEL + "rng: one",
     MODEL + "reproducible: 1",
     MODEL.replace("x.npy", "{batch_size: 3}"),
