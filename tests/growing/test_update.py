@@ -174,9 +174,9 @@ def test_a_file_that_changes_while_it_is_taken_is_refused(tmp_path, monkeypatch)
     before = bits_of(tmp_path / "run")
     visits = taking_in.visit_arrivals
 
-    def changed_first(*args):
+    def changed_first(*args, leaves):
         np.save(paths[1], day(7))
-        return visits(*args)
+        return visits(*args, leaves=leaves)
 
     monkeypatch.setattr(taking_in, "visit_arrivals", changed_first)
     with pytest.raises(DataError, match="the data changed"):
