@@ -124,7 +124,7 @@ def test_runs_grow_by_plain_sequences(tmp_path):
     assert_array_equal(made.summary["zz"], wanted.summary["zz"])
 
 
-@pytest.mark.filterwarnings("ignore")
+@pytest.mark.filterwarnings("ignore:.*not converged")
 def test_the_estimator_takes_lags():
     pytest.importorskip("sklearn")
     parts = walks()

@@ -153,7 +153,7 @@ def test_the_command_line_takes_a_name(tmp_path, monkeypatch, capsys, strangers)
     assert "no attribute 'paste'" in capsys.readouterr().err
 
 
-@pytest.mark.filterwarnings("ignore")
+@pytest.mark.filterwarnings("ignore:.*not converged")
 def test_topic_model_of_texts(strangers):
     made = bnp.TopicModel(2, max_laps=3, random_state=0, text=bnp.Text(analyzer=by_dash, min_df=1)).fit(TEXTS)
     assert made.vocabulary_.words == ("moon", "red", "sun", "wine")

@@ -222,6 +222,7 @@ def run_program(*words, **options):
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
 
 
+@pytest.mark.long
 def test_workers_train_to_the_same_bits(folder, capsys):
     assert main(["train", "run.yaml", "--store", "here"]) == 0
     with run_program("train", "run.yaml", "--store", "there", "--workers", "2") as program:

@@ -288,6 +288,7 @@ def program(*words, redirect=""):
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.long
 def test_standard_streams_that_are_full_closed_or_gone(folder):
     assert program("inspect", "run", redirect="> /dev/full") == (
         2, "", "bnp-dask: error: cannot write to standard output: No space left on device\n"

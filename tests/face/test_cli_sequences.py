@@ -145,7 +145,7 @@ def run_example(monkeypatch, *words):
     runpy.run_path(str(ROOT / "examples" / "segment_recording.py"), run_name="__main__")
 
 
-@pytest.mark.filterwarnings("ignore")
+@pytest.mark.filterwarnings("ignore::bnp_dask.ConvergenceWarning")
 def test_the_example_on_a_table(folder, monkeypatch, capsys):
     pytest.importorskip("matplotlib")
     truth = recording(folder / "t.parquet")
@@ -157,7 +157,7 @@ def test_the_example_on_a_table(folder, monkeypatch, capsys):
     assert Path("segmentation.png").stat().st_size > 5000
 
 
-@pytest.mark.filterwarnings("ignore")
+@pytest.mark.filterwarnings("ignore::bnp_dask.ConvergenceWarning")
 def test_the_example_carries_its_recording(folder, monkeypatch, capsys):
     pytest.importorskip("matplotlib")
     run_example(monkeypatch, "--write", "recording.parquet")
@@ -166,7 +166,7 @@ def test_the_example_carries_its_recording(folder, monkeypatch, capsys):
     assert (source.n_atoms, source.n_features, source.n_cuts) == (6000, 2, 1)
 
 
-@pytest.mark.filterwarnings("ignore")
+@pytest.mark.filterwarnings("ignore::bnp_dask.ConvergenceWarning")
 def test_the_example_reads_matlab(folder, monkeypatch, capsys):
     pytest.importorskip("matplotlib")
     from scipy.io import savemat

@@ -40,7 +40,7 @@ def folder(tmp_path_factory):
     return where
 
 
-@pytest.mark.filterwarnings("ignore")
+@pytest.mark.filterwarnings("ignore::bnp_dask.ConvergenceWarning")
 def test_train_score_predict_report(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     assert main(["train", "run.yaml", "--quiet"]) == 0

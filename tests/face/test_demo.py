@@ -16,7 +16,7 @@ from bnp_dask.cli.demo import MARK, own_folder, patches, run_demo
 from bnp_dask.cli.demo.patches import all_patches, edge_direction, label_image, load_photographs
 from bnp_dask.errors import SettingError, StoreError
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = pytest.mark.filterwarnings("ignore::bnp_dask.ConvergenceWarning")
 
 PNG = b"\x89PNG"
 

@@ -46,7 +46,7 @@ def test_the_version_to_cite_is_the_version():
 
 
 # -- examples -------------------------------------------------------------------------------------------------
-@pytest.mark.filterwarnings("ignore")
+@pytest.mark.filterwarnings("ignore::bnp_dask.ConvergenceWarning")
 def test_quickstart(capsys):
     runpy.run_path(str(ROOT / "examples" / "quickstart.py"), run_name="__main__")
     out = capsys.readouterr().out
@@ -54,7 +54,7 @@ def test_quickstart(capsys):
     assert agree > 98
 
 
-@pytest.mark.filterwarnings("ignore")
+@pytest.mark.filterwarnings("ignore::bnp_dask.ConvergenceWarning")
 def test_text_mixture(capsys):
     pytest.importorskip("sklearn")
     runpy.run_path(str(ROOT / "examples" / "text_mixture.py"), run_name="__main__")
@@ -62,6 +62,7 @@ def test_text_mixture(capsys):
     assert "DPMixture of Multinomial" in out
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_on_a_cluster(tmp_path):
     command = [sys.executable, str(ROOT / "examples" / "on_a_cluster.py")]

@@ -25,7 +25,7 @@ EXPECTED_FAILURES = {
     [DirichletProcessMixture(n_clusters=3, max_laps=20)],
     expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
 )
-@pytest.mark.filterwarnings("ignore")
+@pytest.mark.filterwarnings("ignore:.*not converged")
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 

@@ -25,7 +25,7 @@ CHECKED = [SequenceModel(n_states=3, max_laps=2), SequenceModel("autoregressive"
 
 
 @parametrize_with_checks(CHECKED, expected_failed_checks=not_sequences)
-@pytest.mark.filterwarnings("ignore")
+@pytest.mark.filterwarnings("ignore:.*not converged")
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
@@ -38,7 +38,7 @@ def recordings(seed=0):
     return [means[t] + rng.normal(size=(len(t), 2)) for t in truth], truth
 
 
-@pytest.mark.filterwarnings("ignore")
+@pytest.mark.filterwarnings("ignore:.*not converged")
 @pytest.mark.parametrize("n_states", [None, 3])
 def test_it_is_the_functions(n_states):
     parts, truth = recordings()
@@ -64,7 +64,7 @@ def test_it_is_the_functions(n_states):
     np.testing.assert_array_equal(clone(made).fit_predict(rows, lengths=lengths), made.labels_)
 
 
-@pytest.mark.filterwarnings("ignore")
+@pytest.mark.filterwarnings("ignore:.*not converged")
 def test_autoregressions_take_rows_as_recorded():
     rng = np.random.default_rng(0)
     turn = {0: np.array([[0.9, 0.4], [-0.4, 0.9]]), 1: np.diag([0.2, -0.9])}
@@ -129,7 +129,7 @@ def test_names_of_frames_are_kept(observation):
         assert "sd of noise x " in str(bnp.inspect(model.posterior_))
 
 
-@pytest.mark.filterwarnings("ignore")
+@pytest.mark.filterwarnings("ignore:.*not converged")
 def test_lists_in_lists_out_moments_decoding_and_samples():
     walks, _ = recordings()
     made = SequenceModel(n_states=3, max_laps=10, random_state=0).fit(walks)
@@ -148,7 +148,7 @@ def test_lists_in_lists_out_moments_decoding_and_samples():
     assert (made.predict(rows) == drawn).mean() > 0.95
 
 
-@pytest.mark.filterwarnings("ignore")
+@pytest.mark.filterwarnings("ignore:.*not converged")
 def test_missing_entries_are_taken_by_likelihoods_that_take_them():
     walks, truth = recordings()
     rng = np.random.default_rng(0)

@@ -15,7 +15,7 @@ from bnp_dask import TopicModel
 
 
 @parametrize_with_checks([TopicModel(n_topics=3, max_laps=2)])
-@pytest.mark.filterwarnings("ignore")
+@pytest.mark.filterwarnings("ignore:.*not converged")
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
@@ -29,7 +29,7 @@ def documents():
     return sparse.csr_array(np.array([rng.multinomial(60, s @ phi) for s in shares], float)), shares
 
 
-@pytest.mark.filterwarnings("ignore")
+@pytest.mark.filterwarnings("ignore:.*not converged")
 def test_it_is_the_functions(documents):
     X, shares = documents
     made = TopicModel(n_topics=3, max_laps=30, random_state=1).fit(X)
@@ -49,7 +49,7 @@ def test_it_is_the_functions(documents):
     assert clone(made).fit(X).components_.tobytes() == made.components_.tobytes()
 
 
-@pytest.mark.filterwarnings("ignore")
+@pytest.mark.filterwarnings("ignore:.*not converged")
 def test_the_number_of_topics_is_learned(documents):
     X, _ = documents
     made = TopicModel(max_laps=25, random_state=0).fit(X)
@@ -86,7 +86,7 @@ def test_names_of_a_frame_are_the_words_of_topics():
     )
 
 
-@pytest.mark.filterwarnings("ignore")
+@pytest.mark.filterwarnings("ignore:.*not converged")
 def test_counts_may_be_fractions(documents):
     X, shares = documents
     made = TopicModel(n_topics=3, max_laps=30, random_state=1).fit(X * 0.3)

@@ -26,6 +26,7 @@ def battery(folder, *arguments, seconds=280):
     return counts, [line for line in lines if line.startswith(("wrong |", "raw |", "hangs |"))]
 
 
+@pytest.mark.long
 def test_a_sample_of_bad_inputs_and_some_that_hypothesis_draws(tmp_path):
     counts, bad = battery(tmp_path, "--examples", 100, "--drawn", 25)
     assert not bad, bad[:10]

@@ -81,6 +81,7 @@ def check_killed(tmp_path: Path, name: str, moments: list[float], workers: list[
 MOMENTS = st.lists(st.floats(0.0, 1.2), min_size=1, max_size=3)
 
 
+@pytest.mark.long
 @settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
 @given(name=st.sampled_from(sorted(SCHEDULES)), moments=MOMENTS, seed=st.integers(0, 3))
 def test_client_killed_at_a_random_moment(tmp_path, name, moments, seed):

@@ -160,7 +160,7 @@ def test_clusters_of_next_to_nothing(observation, tiny):
 
 
 # -- large counts, far offsets --------------------------------------------------------------------------------
-@pytest.mark.parametrize("largest", [1, 10**6, 10**9])
+@pytest.mark.parametrize("largest", [1, pytest.param(10**6, marks=pytest.mark.long), 10**9])
 @pytest.mark.parametrize("kind", ["Multinomial", "Poisson", "HDPTopics"])
 def test_counts_up_to_a_billion(kind, largest):
     rng = np.random.default_rng(0)

@@ -30,8 +30,10 @@ from tests.faults.parts import (
     worker_pids,
 )
 
+QUICK = "memoized with moves"
 
-@pytest.mark.parametrize("name", SCHEDULES)
+
+@pytest.mark.parametrize("name", [n if n == QUICK else pytest.param(n, marks=pytest.mark.long) for n in SCHEDULES])
 def test_workers_killed_in_the_middle_of_a_local_step(warm_cluster, tmp_path, name):
     """Four batches, three calls each (the survey and two of the laps): whoever reads them then is killed."""
     _, client = warm_cluster(2)
@@ -165,6 +167,7 @@ def test_a_summary_written_twice_is_counted_once(tmp_path):
     assert files.get(3, 1, receipt)[0]["value.N"].tobytes() == found["value.N"].tobytes()
 
 
+@pytest.mark.long
 def test_a_straggler_changes_nothing_and_holds_up_only_its_window(warm_cluster, tmp_path):
     """One batch takes as long as the others take to the end of the window, or 10 s if they do not get there."""
     _, client = warm_cluster(2)

@@ -126,6 +126,7 @@ def growing_by_words(folder, store_of_run, client=None, kill=None, monkeypatch=N
     return bits_of(store_of_run)
 
 
+@pytest.mark.long
 def test_kills_workers_and_where_gathered_atoms_lie_do_not_change_bits(tmp_path, monkeypatch):
     quiet = growing_by_words(tmp_path, tmp_path / "quiet")
     assert gap(tmp_path / "quiet") < 1e-12

@@ -58,6 +58,7 @@ def held(tmp_path, n_docs: int, laps: int) -> tuple[list[int], list[int]]:
     return [row[2] for row in rows], [row[3] for row in rows]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_a_hundred_laps_of_topics_hold_what_twenty_did(tmp_path):
     """Messages that Dask remembers made it 0.25 MB a lap, of documents that take 0.2 MB."""

@@ -40,6 +40,7 @@ def fit(path, n):
     return result.posterior, source
 
 
+@pytest.mark.long
 def test_a_long_sequence_is_never_held(tmp_path):
     write(tmp_path / "small.npy", 200_000)
     fit(tmp_path / "small.npy", 200_000)  # what is compiled and imported belongs to the baseline

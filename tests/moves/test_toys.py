@@ -110,6 +110,7 @@ def greedy_merge(model, batch, summary):
         summary = found.without_pairs()
 
 
+@pytest.mark.long
 def test_merges_decided_on_one_batch_destroy_what_whole_data_keep():
     toy = toys.edges(20_000, 100)
     with one_blas_thread():

@@ -124,7 +124,7 @@ def in_another_process(folder, deadly, **more):
     return process.exitcode == 0
 
 
-@pytest.mark.parametrize("resume", [False, True])
+@pytest.mark.parametrize("resume", [pytest.param(False, marks=pytest.mark.long), True])
 def test_killed_every_few_batches_it_goes_on_where_it_was(tmp_path, monkeypatch, resume):
     """Each call reads four batches, of which the last kills it: three more are surveyed, and none twice but that."""
     monkeypatch.setattr(first_pass, "NOTE_SECONDS", 0.0)
