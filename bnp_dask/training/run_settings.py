@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import zlib
 from collections.abc import Mapping
@@ -23,6 +24,7 @@ from bnp_dask.model import Model
 from bnp_dask.moves import Move
 from bnp_dask.schedules import Schedule
 from bnp_dask.store import JOB_NAME, Key, MemoryStore, RunStore
+from bnp_dask.store.layout import note_in
 from bnp_dask.training.doors import facts_of
 from bnp_dask.training.survey_pass import Surveyed, skipped
 
@@ -46,13 +48,16 @@ WITHOUT_LEARNING = (*WITHOUT_GRAIN, "grain")
 
 _RULE = "prior_rule"
 
+MOVES_NAME = "moves.json"
+"""File beside a run that was resumed with other moves: their descriptions."""
+
 OPENED = "opened"
 """Name of the setting that says how to open the data again; two calls of one run may differ in it."""
 
 
 @dataclass(frozen=True, eq=False)
 class RunParts:
-    """Parts that make a run the one that it is.  The limit of laps may change.
+    """Parts that make a run the one that it is.  The limit of laps may change, and moves of one that has begun.
 
     ``init`` is None where the data decide; ``opened`` says how the data can be opened again, where they can.
     """
@@ -115,7 +120,11 @@ def open_store(
     if RunStore.exists(path) and (resume or not begun):
         found = RunStore.open(path)
         try:
-            other = _differs(parts.with_added(found.settings), settings, path)
+            old = parts.with_added(found.settings)
+            asked = note_in(found.path, MOVES_NAME)
+            if begun and (asked is not None or old["moves"] != settings["moves"]):
+                notes[MOVES_NAME] = json.dumps(settings["moves"]).encode()
+            other = _differs({**old, "moves": settings["moves"]} if begun else old, settings, path)
             if other is None:
                 for name, text in notes.items():
                     found.note(name, text)
@@ -218,8 +227,20 @@ class Begun:
         return None if digests else self._made("init", spec)
 
     def moves(self) -> tuple[Move, ...]:
-        """The moves of the run: none in those that older versions began without."""
-        return tuple(self._made("moves", spec) for spec in self.settings["moves"])
+        """The moves of the run, or those that it was last resumed with.
+
+        None in runs that older versions began without.
+        """
+        return tuple(self._made("moves", spec) for spec in self._specs_of_moves())
+
+    def _specs_of_moves(self) -> list[Any]:
+        asked = note_in(self.path, MOVES_NAME)
+        if asked is None:
+            return list(self.settings["moves"])
+        try:
+            return list(json.loads(asked))
+        except ValueError as error:
+            raise StoreError(f"{self.path / MOVES_NAME} is damaged ({error}); give moves= anew") from error
 
     def model(self, given: Model) -> Model:
         """The model that is given; what its likelihood leaves open as an older version filled it in."""
