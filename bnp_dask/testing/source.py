@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -54,7 +55,7 @@ class SourceSuite:
         assert self.source().describe() == said
 
 
-def _bits(value: object) -> object:
+def _bits(value: Any) -> object:
     if value is None:
         return None
     array = value.toarray() if sparse.issparse(value) else np.asarray(value)

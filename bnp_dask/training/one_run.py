@@ -24,10 +24,10 @@ from bnp_dask.schedules.engine.state import Loss
 from bnp_dask.store import BackgroundCommits, Checkpoint, Listing, MemoryStore, RunStore
 from bnp_dask.streaming.truncation_free import STREAMED
 from bnp_dask.training.callbacks import FAILED, STOPPED, Callback, RunInfo, logger, tell_of_idle
-from bnp_dask.training.changed_moves import OtherMoves, other_moves
 from bnp_dask.training.doors import require_savable_parameters
 from bnp_dask.training.memory_plan import MemoryPlan
 from bnp_dask.training.results import History, TrainResult
+from bnp_dask.training.run_settings import OtherMoves, other_moves
 from bnp_dask.training.starts import SETTLED, Settled, Stand, ended, settle, starts_of, take_over
 from bnp_dask.training.survey_pass import gone_since, skipped
 from bnp_dask.training.warmup import warm_task

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from bnp_dask.initialize import Initialization
 from bnp_dask.inputs.settings import shown
 from bnp_dask.model import Model
 from bnp_dask.moves import Move
-from bnp_dask.schedules import Schedule
+from bnp_dask.schedules import Schedule, State, Step, Work
 from bnp_dask.store import JOB_NAME, Key, MemoryStore, RunStore
 from bnp_dask.store.layout import note_in
 from bnp_dask.training.doors import facts_of
@@ -49,7 +49,13 @@ WITHOUT_LEARNING = (*WITHOUT_GRAIN, "grain")
 _RULE = "prior_rule"
 
 MOVES_NAME = "moves.json"
-"""File beside a run that was resumed with other moves: their descriptions."""
+"""File beside a run that was resumed with other moves: their descriptions, from when somebody asked for them.
+
+Which ones the run had so far its history says, so that one which was stopped before its next lap changes them then.
+"""
+
+CHANGED = "changed_moves"
+"""Entry of the history's row of the first step with other moves: their descriptions."""
 
 OPENED = "opened"
 """Name of the setting that says how to open the data again; two calls of one run may differ in it."""
@@ -288,3 +294,50 @@ def _as_begun(given: Any, spec: Any) -> Any:
     mine = {f.name: getattr(given, f.name) for f in fields(given) if f.name in spec["fields"]}
     filled = {name: _as_begun(value, spec["fields"][name]) for name, value in mine.items()}
     return replace(given, **filled) if any(filled[name] is not mine[name] for name in mine) else given
+
+
+@dataclass(frozen=True)
+class OtherMoves:
+    """Moves that a run has from its next lap on, and those that it finishes a lap with that it is in."""
+
+    before: tuple[Move, ...]
+    specs: list[Any]
+
+    def steps(self, schedule: Schedule, work: Work, state: State) -> Iterator[Step]:
+        """Steps of a schedule; that with which the moves change tells of it."""
+        if state.position > 0:
+            for step in schedule.run(replace(work, moves=self.before), state):
+                yield step
+                if step.lap_end:
+                    break
+        if state.finished == "converged" and state.lap < schedule.laps:  # with the moves of before
+            state.finished = None
+        state.calm_laps = 0.0
+        told = False
+        for step in schedule.run(work, state):
+            row = step.row
+            yield step if told or row is None else replace(step, row={**row, CHANGED: self.specs})
+            told = told or row is not None
+
+
+def other_moves(store: Any, rows: Iterable[Mapping[str, Any]], moves: Sequence[Move]) -> OtherMoves | None:
+    """The change of moves that a run in a directory is resumed with; None where it has had these ones already.
+
+    Parameters
+    ----------
+    store
+        Where the run is kept.
+    rows
+        Its history.
+    moves
+        Those that it is to have.
+    """
+    if not isinstance(store, RunStore):
+        return None
+    specs = [to_spec(move)[0] for move in moves]
+    before = store.settings["moves"]
+    for row in rows:
+        before = row.get(CHANGED, before)
+    if with_added(before, list(moves)) == specs:
+        return None
+    return OtherMoves(tuple(from_spec(spec, {}) for spec in before), specs)
