@@ -43,7 +43,7 @@ def add(commands: argparse._SubParsersAction) -> None:
         help="train a model as a job file (YAML) says",
         description="Train a model as a job file says; examples/run.yaml shows what it may hold. "
         "With --resume a batch script can be run again and again: it begins a run, or goes on with it, and a job file "
-        "that was changed in between is an error (laps, client and checkpoint_minutes may be).",
+        "that was changed in between is an error (laps, moves, client and checkpoint_minutes may be).",
         allow_abbrev=False,
     )
     train.add_argument("job", metavar="RUN.YAML", help="the job file")

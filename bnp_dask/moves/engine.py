@@ -31,6 +31,7 @@ from bnp_dask.moves.base import (
 from bnp_dask.moves.merge import Merge as Pairing
 from bnp_dask.moves.merge import pair_empty
 from bnp_dask.moves.policy import DECISION, LAP
+from bnp_dask.moves.when import acts
 from bnp_dask.structure.base import without_data
 
 BIRTHS = ("birth", "window", DOCUMENTS)
@@ -45,18 +46,21 @@ def plan_lap(moves: Sequence[Move], context: PlanContext) -> Plan:
 
     A new candidate that takes from all clusters leaves none to others.  Deletes that are being refined go on first,
     then births, whose atoms are gathered already, then deletes that a crowd of small topics needs; which of the others
-    is first alternates.  In the first lap there are no whole-data statistics yet, so it only prepares the next.
+    is first alternates.  In the first lap there are no whole-data statistics yet, so it only prepares the next.  Moves
+    that do not act in this lap propose nothing, and those that do not act in the next prepare nothing.
     """
-    order = list(moves) if context.lap % 2 else list(reversed(moves))
+    in_turn = list(moves) if context.lap % 2 else list(reversed(moves))
+    order = [move for move in in_turn if acts(move, context.lap)]
     if context.lap > 0:
         begun = {"delete"} if context.memory.sweeps.keys() - {WHOLE} else set()
         urgent = {move.kind for move in order if move.is_urgent(context)}
         turns = sorted(order, key=lambda m: _place(m.kind, begun, urgent))
         _plan_in_turn([move.plan(context) for move in turns], context)
-        if any(move.kind == Pairing.kind for move in moves):
+        if any(move.kind == Pairing.kind for move in order):
             pair_empty(context)
-    for move in order:
-        move.prepare(context)
+    for move in in_turn:
+        if acts(move, context.lap + 1):
+            move.prepare(context)
     return context.plan()
 
 

@@ -12,6 +12,7 @@ from bnp_dask.inputs.settings import hold, number_from, whole_number
 from bnp_dask.moves.base import PlanContext, Planning, Proposal
 from bnp_dask.moves.policy import LAP, MergePolicy, hold_policy
 from bnp_dask.moves.scores import allocation_gains, rough_allocation_gains
+from bnp_dask.moves.when import hold_laps
 
 
 @register
@@ -27,6 +28,10 @@ class Merge:
         Pairs that one cluster may be in.
     change
         A rejected pair is tried again when the count of one of its clusters has changed by this share.
+    laps, start
+        When it acts: in these laps alone, such as ``range(0, 20)`` (in a job file ``[0, 20]``), and not before lap
+        ``start``.  Laps are counted from 0, those of updates too; nothing is decided in the first.  A run does not end
+        as converged before all its moves have begun.
     policy
         Numbers that few will want to change: :class:`bnp_dask.moves.policy.MergePolicy`.
 
@@ -40,6 +45,8 @@ class Merge:
     per_lap: int = 50
     per_cluster: int = 3
     change: float = 0.05
+    laps: range | tuple[int, int] | None = field(default=None, metadata={"optional": True})
+    start: int = 0
     policy: MergePolicy = field(default_factory=MergePolicy, repr=False)
     kind = "merge"
 
@@ -48,6 +55,7 @@ class Merge:
         hold(self, "per_cluster", whole_number("per_cluster", self.per_cluster, 1))
         hold(self, "change", number_from("change", self.change, 0.0))
         hold_policy(self, "policy", MergePolicy)
+        hold_laps(self)
 
     @property
     def at_batch(self) -> bool:

@@ -18,6 +18,7 @@ from bnp_dask.core.edits import Forget
 from bnp_dask.moves.base import DOCUMENTS, Plan
 from bnp_dask.moves.births.move import Birth
 from bnp_dask.moves.engine import plan_lap
+from bnp_dask.moves.when import acts
 from bnp_dask.schedules.base import history_row
 from bnp_dask.schedules.engine.fold import fold_again, fold_first, pass_over
 from bnp_dask.schedules.engine.gathered import Gathered
@@ -184,7 +185,7 @@ def _splits(work: Work, state: State, new: Sequence[int], rounds: bool) -> dict[
 
     ``rounds`` says whether a round may begin with the same clusters.
     """
-    births = [m for m in work.moves if isinstance(m, Birth)]
+    births = [m for m in work.moves if isinstance(m, Birth) and acts(m, state.lap)]
     plan = state.plan
     policy = work.model.structure.policy
     if not births or not policy.splits_at_batches or (plan.trials and not policy.splits_beside_trials):
@@ -192,7 +193,8 @@ def _splits(work: Work, state: State, new: Sequence[int], rounds: bool) -> dict[
     taken = {i for p in plan.proposals for i in (*p.targets, *p.others)} | {int(i) for i in plan.pairs.ravel()}
     context = plan_context(work, state, taken)
     context.lap = 2 * state.lap + 1  # models of sequences look at batches in odd laps
-    found = plan_lap([replace(birth, where="batch", share=1.0, windows=0) for birth in births[:1]], context).splits
+    here = [replace(birth, where="batch", share=1.0, windows=0, laps=None, start=0) for birth in births[:1]]
+    found = plan_lap(here, context).splits
     splits = {batch: found[batch] for batch in new if batch in found}
     if not policy.splits_beside_trials:
         return splits

@@ -11,6 +11,7 @@ import numpy as np
 from bnp_dask.core.summary import Summary
 from bnp_dask.inputs.settings import hold, number_from, whole_number
 from bnp_dask.moves.policy import LAP
+from bnp_dask.moves.when import is_to_come
 from bnp_dask.schedules.engine.bad_batches import remaining_weight
 from bnp_dask.schedules.engine.state import State, Work
 
@@ -113,9 +114,10 @@ def end_lap(
     was given it is :data:`TOLERANCE`, and :data:`PATIENCE` calm laps in a row are an end too: those in which no cluster
     came, went or changed its count by more than ``LAP.calm_count``, and which raised the objective by less than
     ``LAP.calm_gain`` nats per atom (of topics: token).  Those in which deletes are refined count as :data:`REFINING` of
-    one.
+    one.  A run whose moves have not all begun to act is not converged.
     """
     exact = TOLERANCE if tolerance is None else tolerance
+    waits = any(is_to_come(move, state.lap) for move in work.moves)
     quiet = not work.moves or (state.lap > 0 and n_proposed == 0)
     state.lap += 1
     state.position = 0
@@ -128,10 +130,10 @@ def end_lap(
         moved = np.abs(counts - state.lap_counts)
         steady = (moved <= np.maximum(LAP.calm_count * state.lap_counts, count_tolerance * mass)).all()
         state.calm = bool(steady) and gain <= max(LAP.calm_gain * mass, exact * weight)
-        if quiet and gain <= exact * weight and moved.max(initial=0.0) <= count_tolerance * mass:
+        if quiet and not waits and gain <= exact * weight and moved.max(initial=0.0) <= count_tolerance * mass:
             state.finished = "converged"
     state.calm_laps = state.calm_laps + (REFINING if state.memory.sweeps else 1.0) if state.calm else 0.0
-    if tolerance is None and state.calm_laps >= PATIENCE:
+    if tolerance is None and not waits and state.calm_laps >= PATIENCE:
         state.finished = "converged"
     state.lap_elbo, state.lap_counts = state.elbo, counts
     if state.finished is None and state.lap >= laps:

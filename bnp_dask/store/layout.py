@@ -90,9 +90,12 @@ def posterior_place(path: str | os.PathLike[str]) -> str:
 
 def read_note(path: str | os.PathLike[str], name: str) -> bytes | None:
     """Content of a file that is kept beside a run; None where there is none, or no run."""
-    if not holds_run(path):
-        return None
-    file = run_folder(path) / name
+    return note_in(run_folder(path), name) if holds_run(path) else None
+
+
+def note_in(folder: Path | Key, name: str) -> bytes | None:
+    """Content of a file that is kept in a run directory; None where there is none."""
+    file = folder / name
     return place_of(file).read(file) if place_of(file).exists(file) else None
 
 

@@ -17,16 +17,29 @@ its density::
             return scipy.stats.poisson.logpmf(x, phi).sum(axis=1)
 
 The strongest of the tests needs no oracle at all: for one cluster the objective is the exact log evidence, so it
-must equal the sum of the log predictive densities of one atom after another.  Needs pytest.
+must equal the sum of the log predictive densities of one atom after another.
+
+Structures, moves, executors and sources have suites as well; :class:`AlgebraSuite` takes the fields of a model through
+all changes of clusters and all ways to sum.  Needs pytest.
 """
 
+from bnp_dask.testing.algebra import AlgebraSuite
 from bnp_dask.testing.allocation import AllocationSuite
+from bnp_dask.testing.executor import ExecutorSuite
+from bnp_dask.testing.move import MoveSuite
 from bnp_dask.testing.observation import ObservationSuite
 from bnp_dask.testing.parts import assert_stationary_maximum, random_resp, sparse_resp, survey_of
+from bnp_dask.testing.source import SourceSuite
+from bnp_dask.testing.structure import StructureSuite
 
 __all__ = [
+    "AlgebraSuite",
     "AllocationSuite",
+    "ExecutorSuite",
+    "MoveSuite",
     "ObservationSuite",
+    "SourceSuite",
+    "StructureSuite",
     "assert_stationary_maximum",
     "random_resp",
     "sparse_resp",

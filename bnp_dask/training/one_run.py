@@ -27,6 +27,7 @@ from bnp_dask.training.callbacks import FAILED, STOPPED, Callback, RunInfo, logg
 from bnp_dask.training.doors import require_savable_parameters
 from bnp_dask.training.memory_plan import MemoryPlan
 from bnp_dask.training.results import History, TrainResult
+from bnp_dask.training.run_settings import OtherMoves, other_moves
 from bnp_dask.training.starts import SETTLED, Settled, Stand, ended, settle, starts_of, take_over
 from bnp_dask.training.survey_pass import gone_since, skipped
 from bnp_dask.training.warmup import warm_task
@@ -48,6 +49,8 @@ class OneRun:
         Bytes of single batches that all starts together may hold in memory before that.
     settled
         What became of the starts; None before that, and where there is one.
+    change
+        Moves that it has from its next lap on; None where they are those of before.
     """
 
     work: Work
@@ -60,6 +63,7 @@ class OneRun:
     n_init: int = 1
     room: int = 0
     settled: Settled | None = None
+    change: OtherMoves | None = None
 
     def go(self, checkpoint: Checkpoint | None, where: str) -> TrainResult:
         """Train to the end, from a checkpoint where there is one; ``where`` it runs, for callbacks."""
@@ -171,7 +175,8 @@ class OneRun:
 
     def steps(self, state: State, rows: Rows, clock: float) -> Iterator[tuple[Step, bool]]:
         """Steps of the schedule, noted in ``rows`` and told to callbacks, and whether these stop the run: the last."""
-        for step in self.schedule.run(self.work, state):
+        run, change = self.schedule.run, self.change
+        for step in run(self.work, state) if change is None else change.steps(self.schedule, self.work, state):
             if step.row is not None:
                 n_skipped = len(self._left_out(state))
                 skips = {"skipped": n_skipped} if n_skipped else {}
@@ -232,6 +237,7 @@ class OneRun:
             return state, Rows()
         assert isinstance(self.memo, RunStore)
         state, checkpoint = restored(self.work, self.memo, checkpoint)
+        self.change = other_moves(self.memo, checkpoint.history, self.work.moves)
         for loss in state.lost.values():
             logger.warning("skipped since lap %d: %s", loss.lap, loss.why)
         if state.finished in ("laps", SAMPLED, STREAMED) and state.lap < self.schedule.laps:

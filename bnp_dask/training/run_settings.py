@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,9 @@ from bnp_dask.initialize import Initialization
 from bnp_dask.inputs.settings import shown
 from bnp_dask.model import Model
 from bnp_dask.moves import Move
-from bnp_dask.schedules import Schedule
+from bnp_dask.schedules import Schedule, State, Step, Work
 from bnp_dask.store import JOB_NAME, Key, MemoryStore, RunStore
+from bnp_dask.store.layout import note_in
 from bnp_dask.training.doors import facts_of
 from bnp_dask.training.survey_pass import Surveyed, skipped
 
@@ -46,13 +48,22 @@ WITHOUT_LEARNING = (*WITHOUT_GRAIN, "grain")
 
 _RULE = "prior_rule"
 
+MOVES_NAME = "moves.json"
+"""File beside a run that was resumed with other moves: their descriptions, from when somebody asked for them.
+
+Which ones the run had so far its history says, so that one which was stopped before its next lap changes them then.
+"""
+
+CHANGED = "changed_moves"
+"""Entry of the history's row of the first step with other moves: their descriptions."""
+
 OPENED = "opened"
 """Name of the setting that says how to open the data again; two calls of one run may differ in it."""
 
 
 @dataclass(frozen=True, eq=False)
 class RunParts:
-    """Parts that make a run the one that it is.  The limit of laps may change.
+    """Parts that make a run the one that it is.  The limit of laps may change, and moves of one that has begun.
 
     ``init`` is None where the data decide; ``opened`` says how the data can be opened again, where they can.
     """
@@ -115,7 +126,11 @@ def open_store(
     if RunStore.exists(path) and (resume or not begun):
         found = RunStore.open(path)
         try:
-            other = _differs(parts.with_added(found.settings), settings, path)
+            old = parts.with_added(found.settings)
+            asked = note_in(found.path, MOVES_NAME)
+            if begun and (asked is not None or old["moves"] != settings["moves"]):
+                notes[MOVES_NAME] = json.dumps(settings["moves"]).encode()
+            other = _differs({**old, "moves": settings["moves"]} if begun else old, settings, path)
             if other is None:
                 for name, text in notes.items():
                     found.note(name, text)
@@ -218,8 +233,20 @@ class Begun:
         return None if digests else self._made("init", spec)
 
     def moves(self) -> tuple[Move, ...]:
-        """The moves of the run: none in those that older versions began without."""
-        return tuple(self._made("moves", spec) for spec in self.settings["moves"])
+        """The moves of the run, or those that it was last resumed with.
+
+        None in runs that older versions began without.
+        """
+        return tuple(self._made("moves", spec) for spec in self._specs_of_moves())
+
+    def _specs_of_moves(self) -> list[Any]:
+        asked = note_in(self.path, MOVES_NAME)
+        if asked is None:
+            return list(self.settings["moves"])
+        try:
+            return list(json.loads(asked))
+        except ValueError as error:
+            raise StoreError(f"{self.path / MOVES_NAME} is damaged ({error}); give moves= anew") from error
 
     def model(self, given: Model) -> Model:
         """The model that is given; what its likelihood leaves open as an older version filled it in."""
@@ -267,3 +294,50 @@ def _as_begun(given: Any, spec: Any) -> Any:
     mine = {f.name: getattr(given, f.name) for f in fields(given) if f.name in spec["fields"]}
     filled = {name: _as_begun(value, spec["fields"][name]) for name, value in mine.items()}
     return replace(given, **filled) if any(filled[name] is not mine[name] for name in mine) else given
+
+
+@dataclass(frozen=True)
+class OtherMoves:
+    """Moves that a run has from its next lap on, and those that it finishes a lap with that it is in."""
+
+    before: tuple[Move, ...]
+    specs: list[Any]
+
+    def steps(self, schedule: Schedule, work: Work, state: State) -> Iterator[Step]:
+        """Steps of a schedule; that with which the moves change tells of it."""
+        if state.position > 0:
+            for step in schedule.run(replace(work, moves=self.before), state):
+                yield step
+                if step.lap_end:
+                    break
+        if state.finished == "converged" and state.lap < schedule.laps:  # with the moves of before
+            state.finished = None
+        state.calm_laps = 0.0
+        told = False
+        for step in schedule.run(work, state):
+            row = step.row
+            yield step if told or row is None else replace(step, row={**row, CHANGED: self.specs})
+            told = told or row is not None
+
+
+def other_moves(store: Any, rows: Iterable[Mapping[str, Any]], moves: Sequence[Move]) -> OtherMoves | None:
+    """The change of moves that a run in a directory is resumed with; None where it has had these ones already.
+
+    Parameters
+    ----------
+    store
+        Where the run is kept.
+    rows
+        Its history.
+    moves
+        Those that it is to have.
+    """
+    if not isinstance(store, RunStore):
+        return None
+    specs = [to_spec(move)[0] for move in moves]
+    before = store.settings["moves"]
+    for row in rows:
+        before = row.get(CHANGED, before)
+    if with_added(before, list(moves)) == specs:
+        return None
+    return OtherMoves(tuple(from_spec(spec, {}) for spec in before), specs)

@@ -110,9 +110,10 @@ def train(
         ``"s3://bucket/run"`` (``bnp-dask[s3]``); it ends with the posterior in ``posterior.zarr``.  None keeps nothing.
     resume
         Go on from the last checkpoint in ``store``, to the same bits as an uninterrupted run; starts anew where
-        the directory holds none.  All other arguments must be those of the first call, but ``laps`` may grow, and
-        columns of a table may lie in another order; where ``init``, ``schedule`` or ``moves`` are left out, they are as
-        the run was begun with.
+        the directory holds none.  All other arguments must be those of the first call, but ``laps`` may grow,
+        columns of a table may lie in another order, and other ``moves`` act from the next lap on: the history has
+        ``"changed_moves"`` in the first row of that lap.  Where ``init``, ``schedule`` or ``moves`` are left out, they
+        are as the run was begun with (moves: as it was last resumed with).
         First every summary that the checkpoint lists is read and compared with its checksum, by the workers where
         they reach the directory, and together they must give the checkpoint's totals to 1e-12 of the terms summed;
         where they do not, the run goes on from the checkpoint before, with a warning.  The data are not read for

@@ -11,6 +11,7 @@ DOCS = HERE.parents[1] / "docs" / "extend"
 PAGES = {
     "likelihood": "negbin",
     "allocation": "pitman_yor",
+    "structure": "linked",
     "move": "smallest",
     "source": "sqlite_rows",
     "executor": "pool",

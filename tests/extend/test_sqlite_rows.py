@@ -1,18 +1,25 @@
 """The guest source."""
 
-import pickle
 import sqlite3
 
 import numpy as np
+import pytest
 from sqlite_rows import SqliteRows
 
+from bnp_dask.testing import SourceSuite
 
-def test_batches_are_the_rows_of_the_table_wherever_they_are_read(tmp_path):
-    with sqlite3.connect(tmp_path / "x.db") as connection:
-        connection.execute("CREATE TABLE x (a, b)")
-        connection.executemany("INSERT INTO x VALUES (?, ?)", [(i, -i) for i in range(25)])
-    source = SqliteRows(tmp_path / "x.db", "x", batch_size=10)
-    readers = [pickle.loads(pickle.dumps(source.reader(i))) for i in range(source.n_batches)]
-    rows = np.concatenate([read().x for read in readers])
-    assert (source.n_atoms, source.n_features, source.n_batches) == (25, 2, 3)
-    assert np.array_equal(rows, [(i, -i) for i in range(25)])
+
+class TestSqliteRows(SourceSuite):
+    @pytest.fixture(autouse=True)
+    def make_table(self, tmp_path):
+        self.path = tmp_path / "x.db"
+        with sqlite3.connect(self.path) as connection:
+            connection.execute("CREATE TABLE x (a, b)")
+            connection.executemany("INSERT INTO x VALUES (?, ?)", [(i, -i) for i in range(25)])
+
+    def source(self):
+        return SqliteRows(self.path, "x", batch_size=10)
+
+    def test_batches_are_the_rows_of_the_table(self):
+        rows = np.concatenate([batch.x for batch in self.batches(self.source())])
+        assert np.array_equal(rows, [(i, -i) for i in range(25)])

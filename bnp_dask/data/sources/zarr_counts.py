@@ -27,8 +27,6 @@ from bnp_dask.core.batch import Batch, check_weights
 from bnp_dask.core.location import Location
 from bnp_dask.data.base import Reader
 from bnp_dask.data.batching import (
-    BATCH_BYTES,
-    ENTRY_BYTES,
     Span,
     batch_name,
     build_csr,
@@ -191,11 +189,6 @@ def open_zarr_counts(location: Location, group: zarr.Group, batch_size: int | No
         tuple(cut),
         facts.get("vocabulary_digest"),
     )
-
-
-def entries_per_batch(batch_bytes: int = BATCH_BYTES) -> int:
-    """Entries of a batch of counts of about ``batch_bytes``."""
-    return max(1, batch_bytes // ENTRY_BYTES)
 
 
 def read_vocabulary(path: str, storage_options: Mapping[str, Any] | None = None) -> list[str] | None:

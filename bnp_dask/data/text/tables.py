@@ -226,12 +226,6 @@ def _is_text(kind: pa.DataType) -> bool:
     return any(test(kind) for test in tests)
 
 
-def has_text(location: Location) -> bool:
-    """Whether the first Parquet file at a location has a column of text."""
-    with open_file(parquet_files(location)[0]) as file:
-        return any(_is_text(f.type) for f in file.schema_arrow)
-
-
 def _check_columns(columns: Sequence[str] | None, names: Sequence[str], name: str) -> None:
     for column in columns or ():
         if column not in names:

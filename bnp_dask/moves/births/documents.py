@@ -27,6 +27,7 @@ from bnp_dask.model import Model
 from bnp_dask.moves.base import DOCUMENTS, WHOLE, PlanContext, Planning, Proposal
 from bnp_dask.moves.policy import DocumentBirthPolicy, hold_policy
 from bnp_dask.moves.random_keys import DOCUMENT_TOPICS
+from bnp_dask.moves.when import hold_laps
 from bnp_dask.structure.base import Trial
 
 
@@ -64,6 +65,10 @@ class DocumentBirth:
     kept
         Existing topics keep their words, and as many new ones as the documents gathered usually show are sought beside
         them, however many there are.
+    laps, start
+        When it acts: in these laps alone, such as ``range(0, 20)`` (in a job file ``[0, 20]``), and not before lap
+        ``start``.  Laps are counted from 0, those of updates too; nothing is decided in the first.  A run does not end
+        as converged before all its moves have begun.
     policy
         Numbers that few will want to change: :class:`bnp_dask.moves.policy.DocumentBirthPolicy`.
 
@@ -79,6 +84,8 @@ class DocumentBirth:
     every: int = 5
     tries: int = 2
     kept: bool = False
+    laps: range | tuple[int, int] | None = field(default=None, metadata={"optional": True})
+    start: int = 0
     policy: DocumentBirthPolicy = field(default_factory=DocumentBirthPolicy, repr=False)
     kind = DOCUMENTS
     at_batch = False
@@ -89,6 +96,7 @@ class DocumentBirth:
             hold(self, name, whole_number(name, getattr(self, name), 1, most))
         hold(self, "kept", flag("kept", self.kept))
         hold_policy(self, "policy", DocumentBirthPolicy)
+        hold_laps(self)
 
     def is_urgent(self, context: PlanContext) -> bool:
         """No: it stands in nobody's way."""

@@ -28,6 +28,7 @@ from bnp_dask.moves.births.hmm_windows import plan_windows
 from bnp_dask.moves.births.small_run import WORDS, create
 from bnp_dask.moves.policy import LAP, BirthPolicy, hold_policy
 from bnp_dask.moves.random_keys import BIRTH, SPLIT, SPLIT_BATCHES
+from bnp_dask.moves.when import hold_laps
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.structure.base import Trial, Visit, at_most
 
@@ -65,6 +66,10 @@ class Birth:
     windows, window
         Models of sequences only: proposals per lap from stretches of consecutive steps, and how many steps these have
         at least and at most (thesis 6.5.2; see :mod:`bnp_dask.moves.births.hmm_windows`); 0 for none.
+    laps, start
+        When it acts: in these laps alone, such as ``range(0, 20)`` (in a job file ``[0, 20]``), and not before lap
+        ``start``.  Laps are counted from 0, those of updates too; nothing is decided in the first.  A run does not end
+        as converged before all its moves have begun.
     policy
         Numbers that few will want to change: :class:`bnp_dask.moves.policy.BirthPolicy`.
     """
@@ -80,6 +85,8 @@ class Birth:
     share: float = 0.15
     windows: int = 8
     window: tuple[int, int] = (10, 100)
+    laps: range | tuple[int, int] | None = field(default=None, metadata={"optional": True})
+    start: int = 0
     policy: BirthPolicy = field(default_factory=BirthPolicy, repr=False)
     kind = "birth"
 
@@ -92,6 +99,7 @@ class Birth:
         hold(self, "share", number_from("share", self.share, 0.0, 1.0, "a share of the batches"))
         one_of("where", self.where, ("data", "batch"))
         hold_policy(self, "policy", BirthPolicy)
+        hold_laps(self)
         if not isinstance(self.window, (tuple, list)) or len(self.window) != 2:
             raise SettingError(f"window={shown(self.window)}: needs the least and the most steps, such as (10, 100)")
         least = whole_number("window[0]", self.window[0], 1)

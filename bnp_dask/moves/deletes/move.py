@@ -20,6 +20,7 @@ from bnp_dask.model import Model
 from bnp_dask.moves.base import WHOLE, PlanContext, Planning, Proposal
 from bnp_dask.moves.policy import DECISION, LAP, DeletePolicy, hold_policy
 from bnp_dask.moves.random_keys import ABSORBED
+from bnp_dask.moves.when import hold_laps
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.structure.base import Trial, at_most
 from bnp_dask.structure.trials import clusters_only
@@ -55,6 +56,10 @@ class Delete:
     tries
         Attempts on a cluster that does not change; each looks at other atoms.  Where clusters are calm and the first
         leaves no doubt it is the last.
+    laps, start
+        When it acts: in these laps alone, such as ``range(0, 20)`` (in a job file ``[0, 20]``), and not before lap
+        ``start``.  Laps are counted from 0, those of updates too; nothing is decided in the first.  A run does not end
+        as converged before all its moves have begun.
     policy
         Numbers that few will want to change: :class:`bnp_dask.moves.policy.DeletePolicy`.
     """
@@ -65,6 +70,8 @@ class Delete:
     refine: int = 200
     change: float = 0.1
     tries: int = 3
+    laps: range | tuple[int, int] | None = field(default=None, metadata={"optional": True})
+    start: int = 0
     policy: DeletePolicy = field(default_factory=DeletePolicy, repr=False)
     kind = "delete"
 
@@ -73,6 +80,7 @@ class Delete:
             hold(self, name, whole_number(name, getattr(self, name), 1))
         hold(self, "change", number_from("change", self.change, 0.0))
         hold_policy(self, "policy", DeletePolicy)
+        hold_laps(self)
 
     @property
     def at_batch(self) -> bool:
