@@ -151,8 +151,8 @@ class _Tried:
 
     gain: float
     light: Summary
-    terms: Mapping[str, float]
-    data: Mapping[int, float]
+    terms: dict[str, float]
+    data: dict[int, float]
 
 
 class _Judge:
