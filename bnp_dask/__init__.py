@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from bnp_dask.allocation import NGGPMixture as NGGPMixture
     from bnp_dask.analysis.impute import impute as impute
     from bnp_dask.analysis.predict import predict as predict
+    from bnp_dask.analysis.prices import prices as prices
     from bnp_dask.analysis.sample import sample as sample
     from bnp_dask.analysis.score import completion_score as completion_score
     from bnp_dask.analysis.score import score as score
@@ -93,6 +94,7 @@ if TYPE_CHECKING:
     from bnp_dask.observation import ZeroMeanGaussian as ZeroMeanGaussian
     from bnp_dask.reports import plot as plot
     from bnp_dask.reports.compare import compare as compare
+    from bnp_dask.reports.lineage import lineage as lineage
     from bnp_dask.reports.run_page import inspect as inspect
     from bnp_dask.reports.run_page import report as report
     from bnp_dask.sampling import Draws as Draws

@@ -200,6 +200,7 @@ def share_out(
     log_lik: np.ndarray,
     mass: np.ndarray,
     states: GroupStates | None = None,
+    takes_all: bool = False,
 ) -> GroupStep:
     """Share the mass that some clusters (donors) hold of each token among others (receivers).
 
@@ -223,11 +224,15 @@ def share_out(
     states
         What receivers that are donors too hold now, by position among the receivers (-1 for other clusters): each
         group is tried from there and from scratch.
+    takes_all
+        Whether the donors are all clusters: each group is then tried from as many starts as in a local step.
     """
     part, _ = tokens.part(mass)
     prior = given * beliefs / beliefs.sum()
     top = None if step.top is None else 1  # no token may get more topics than it may have
-    rules = replace(step, start="best", restarts=0, top=top).rules(states is not None)
+    # who takes from all clusters competes with documents that were tried from several starts
+    restarts = step.restarts if takes_all else 0
+    rules = replace(step, start="best", restarts=restarts, top=top).rules(states is not None)
     none = np.zeros((0, 2), np.int64)
     sets = np.zeros((0, len(prior)), np.bool_)
     found, kept, table = _fit(rules, prior, theta, part, log_lik, none, sets, states, step.kept_as)

@@ -22,6 +22,13 @@ def add(commands: argparse._SubParsersAction) -> None:
     inspect.add_argument("what", metavar="POSTERIOR|RUNDIR", help="a saved posterior, or a run directory")
     inspect.add_argument("--limit", type=positive_int, metavar="N", help="clusters to list at most")
     _add_vocabulary(inspect)
+    inspect.add_argument(
+        "--prices",
+        metavar="DATA",
+        help="path or URL of the data that it was trained on: also print the nats that would be lost without each "
+        "cluster, and where it is united with its nearest; two passes or more over the data",
+    )
+    add_client_options(inspect)
     inspect.set_defaults(run=inspect_command)
 
     compare = commands.add_parser(
@@ -63,7 +70,13 @@ def inspect_command(args: argparse.Namespace) -> None:
     """Print the clusters."""
     from bnp_dask.reports.run_page import LIMIT, inspect
 
-    say(str(inspect(args.what, _vocabulary(args), LIMIT if args.limit is None else args.limit)))
+    limit, found = LIMIT if args.limit is None else args.limit, None
+    if args.prices is not None:
+        from bnp_dask.analysis.prices import prices
+
+        with open_client(client_spec(args), args.quiet) as client:
+            found = prices(posterior_of(args.what), args.prices, client=client)
+    say(str(inspect(args.what, _vocabulary(args), limit, prices=found)))
 
 
 def compare_command(args: argparse.Namespace) -> None:

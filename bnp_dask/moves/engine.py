@@ -140,6 +140,25 @@ def decide(model: Model, value: Summary, parts: Parts, plan: Plan, memory: Memor
     return Decision(judge.edits, records)
 
 
+def gains_of(model: Model, value: Summary, parts: Parts, edits: Sequence[Merge | Exchange]) -> list[float]:
+    """Change of the exact whole-data objective by each edit alone, nats; none of them is made.
+
+    ``parts`` are the whole-data statistics of the trials that edits name; ``value`` tracks the pairs that they merge.
+    """
+    judge = _Judge(model, value, parts, 0.0)
+    return [judge.gain_of(edit, *judge.touched(edit)).gain for edit in edits]
+
+
+@dataclass(frozen=True, eq=False)
+class _Tried:
+    """Gain of an edit in nats; the summary without data, its terms, and data terms of changed clusters after it."""
+
+    gain: float
+    light: Summary
+    terms: dict[str, float]
+    data: dict[int, float]
+
+
 class _Judge:
     """The state between decisions: the summary so far, and the terms of its objective.
 
@@ -166,7 +185,7 @@ class _Judge:
         try:
             fewer = proposal.kind not in BIRTHS
             gain, accepted = self._try(
-                proposal.edit, *self._touched(proposal.edit), fewer, _only_empty(proposal, counts)
+                proposal.edit, *self.touched(proposal.edit), fewer, _only_empty(proposal, counts)
             )
         except SummaryError:
             return _row(proposal, None, False, "a cluster it names was changed by another move of this lap")
@@ -205,34 +224,40 @@ class _Judge:
         why = "the objective rises" if accepted else "the objective would fall"
         return [record(SORT, ids, (), gain, accepted, why)]
 
-    def _touched(self, edit: Merge | Unite | Exchange) -> tuple[tuple[int, ...], Summary]:
+    def touched(self, edit: Merge | Unite | Exchange) -> tuple[tuple[int, ...], Summary]:
         """Clusters whose statistics an edit replaces, and the new ones with theirs."""
         if isinstance(edit, Exchange):
             return edit.donors, self.parts[edit.trial]
         pair = self.value.without_pairs().take([edit.keep, edit.drop])
         return (edit.keep, edit.drop), pair.unite(edit.keep, edit.drop, None)
 
-    def _try(
-        self, edit: Edit, gone: tuple[int, ...], new: Summary | None, fewer: bool = False, empty: bool = False
-    ) -> tuple[float, bool]:
+    def gain_of(self, edit: Edit, gone: tuple[int, ...], new: Summary | None) -> _Tried:
+        """What the objective would be after an edit, which replaces the statistics of clusters ``gone`` by ``new``."""
         light = edit.apply(self.light, self.light_parts)
         terms = self.model.allocation_terms(light)
         data = {} if new is None else self._data_terms(new)
         gain = sum(terms[name] - self.terms[name] for name in terms)
         gain += sum(data.values()) - sum(self.data[i] for i in gone)
         require_finite_terms({type(edit).__name__: gain}, "the gain of the edit")
+        return _Tried(gain, light, terms, data)
+
+    def _try(
+        self, edit: Edit, gone: tuple[int, ...], new: Summary | None, fewer: bool = False, empty: bool = False
+    ) -> tuple[float, bool]:
+        tried = self.gain_of(edit, gone, new)
+        gain = tried.gain
         # an empty cluster of a DP mixture costs nothing; of two states of the same worth the smaller is kept
-        size = self._size(terms)
+        size = self._size(tried.terms)
         lost = max(DECISION.rounding * size, min(self.spare, DECISION.negligible * size) if empty else 0.0)
         if gain <= (-lost if fewer else lost):
             return gain, False
         self.spare = max(0.0, self.spare + gain)
         self.edits.append(edit)
-        self.value, self.light, self.terms = edit.apply(self.value, self.parts), light, terms
+        self.value, self.light, self.terms = edit.apply(self.value, self.parts), tried.light, tried.terms
         self.parts, self.light_parts = follow(self.parts, edit), follow(self.light_parts, edit)
         for i in gone:
             del self.data[i]
-        self.data.update(data)
+        self.data.update(tried.data)
         return gain, True
 
     def _size(self, terms: Mapping[str, float]) -> float:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bnp_dask.analysis.prices import ClusterPrice
 from bnp_dask.errors import SettingError
 from bnp_dask.model import Posterior
 from bnp_dask.reports.describe import ClusterRow, cluster_rows
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
 RANGES = "of many numbers: least .. median .. largest"
 
 HEAD = ("cluster", "weight", "atoms", f"parameters ({RANGES})")
+
+PRICE = ("without it", "united", "with")
+"""Columns of prices: nats lost without a cluster, nats lost where it is united with its nearest, and which that is."""
+
+PRICED = "without it, united: nats of the objective that are lost without a cluster, or where it is one with another"
+"""Note under a table with prices."""
 
 STYLE = """
 table { border-collapse: collapse; margin: 0.6em 0; font-size: 14px; }
@@ -59,10 +66,14 @@ class ClusterTable(Sequence[ClusterRow]):
 
     @staticmethod
     def of(
-        posterior: Posterior, names: Sequence[str] | None, limit: int | None, facts: dict[str, str] | None = None
+        posterior: Posterior,
+        names: Sequence[str] | None,
+        limit: int | None,
+        facts: dict[str, str] | None = None,
+        prices: Sequence[ClusterPrice] | None = None,
     ) -> ClusterTable:
         """The ``limit`` heaviest clusters; ``names`` are those of features or words, ``(D,)``."""
-        rows = tuple(cluster_rows(posterior, names, limit))
+        rows = tuple(cluster_rows(posterior, names, limit, prices))
         return ClusterTable(title_of(posterior), rows, tuple((facts or {}).items()), rest_of(posterior, len(rows)))
 
     def __len__(self) -> int:
@@ -82,18 +93,29 @@ class ClusterTable(Sequence[ClusterRow]):
             raise SettingError("to_pandas needs pandas: pip install 'bnp-dask[dataframe]'") from error
         names = {"id": "cluster", "count": "atoms", "text": "parameters"}
         frame = pd.DataFrame([asdict(row) for row in self.rows], columns=["id", "weight", "count", "text"])
-        return frame.rename(columns=names).set_index("cluster")
+        frame = frame.rename(columns=names).set_index("cluster")
+        found = [row.price for row in self.rows if row.price is not None]
+        if found:
+            frame.insert(2, "without", [price.without for price in found])
+            frame.insert(3, "united", [price.united for price in found])
+            frame.insert(4, "nearest", pd.array([price.nearest for price in found], dtype="Int64"))
+        return frame
 
     def __str__(self) -> str:
-        cells = [(str(r.id), f"{r.weight:.4f}", count_of(r), r.text) for r in self.rows]
-        widths = [max(len(row[i]) for row in (HEAD, *cells)) for i in range(3)]
+        priced = any(row.price is not None for row in self.rows)
+        head = (*HEAD[:3], *(PRICE if priced else ()), HEAD[3])
+        cells = [
+            (str(r.id), f"{r.weight:.4f}", count_of(r), *(price_of(r) if priced else ()), r.text) for r in self.rows
+        ]
+        widths = [max(len(row[i]) for row in (head, *cells)) for i in range(len(head) - 1)]
         lines = [""]
-        for row in (HEAD, *cells):
-            aligned = [cell.rjust(w) for cell, w in zip(row[:3], widths, strict=True)]
-            lines.append("  ".join([*aligned, row[3]]))
+        for row in (head, *cells):
+            aligned = [cell.rjust(w) for cell, w in zip(row[:-1], widths, strict=True)]
+            lines.append("  ".join([*aligned, row[-1]]))
         lines.insert(2, "  ".join("-" * w for w in (*widths, len(HEAD[3]))))
         facts = [f"{name}: {value}" for name, value in self.facts]
-        return "\n".join([self.title, *facts, *lines, *([self.rest] if self.rest else [])])
+        notes = [*([PRICED] if priced else []), *([self.rest] if self.rest else [])]
+        return "\n".join([self.title, *facts, *lines, *notes])
 
     __repr__ = __str__
 
@@ -110,15 +132,19 @@ def clusters_html(rows: Sequence[ClusterRow], caption: str = "") -> str:
     told = f"<caption class='text'><b>{html.escape(caption)}</b></caption>" if caption else ""
     names = [f"<th scope='col'>{name}</th>" for name in HEAD[:3]]
     names.insert(2, "<td aria-hidden='true'></td>")
+    priced = any(row.price is not None for row in rows)
+    names += [f"<th scope='col'>{name}</th>" for name in (PRICE if priced else ())]
     lines = [f"<table class='clusters'>{told}<thead><tr>{''.join(names)}"]
     lines.append(f"<th scope='col' class='text'>{HEAD[3]}</th></tr></thead><tbody>")
     for row in rows:
         bar = f"<div class='bar' style='width:{100 * row.weight / largest:.1f}px'></div>"
         lines.append(
             f"<tr><th scope='row'>{row.id}</th><td>{row.weight:.4f}</td><td class='cell' aria-hidden='true'>{bar}</td>"
-            f"<td>{count_of(row)}</td><td class='text'>{html.escape(row.text)}</td></tr>"
+            f"<td>{count_of(row)}</td>{''.join(f'<td>{cell}</td>' for cell in (price_of(row) if priced else ()))}"
+            f"<td class='text'>{html.escape(row.text)}</td></tr>"
         )
-    return "\n".join([*lines, "</tbody></table>"])
+    note = f"<p class='note'>{PRICED}</p>" if priced else ""
+    return "\n".join([*lines, "</tbody></table>", note])
 
 
 def title_of(posterior: Posterior) -> str:
@@ -141,3 +167,10 @@ def rest_of(posterior: Posterior, shown: int) -> str:
 def count_of(row: ClusterRow) -> str:
     """Atoms of a cluster, in words."""
     return "?" if row.count is None else f"{row.count:,.1f}"
+
+
+def price_of(row: ClusterRow) -> tuple[str, str, str]:
+    """Price of a cluster, in words: nats lost without it, nats lost where it is united, and with which."""
+    if row.price is None or row.price.nearest is None:
+        return "?", "?", "?"
+    return f"{row.price.without:,.1f}", f"{row.price.united:,.1f}", str(row.price.nearest)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bnp_dask.analysis.prices import ClusterPrice
 from bnp_dask.core.batch import Batch
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs.arrays import plain
@@ -21,18 +22,34 @@ MEANS = ("mean", "probability", "rate")
 
 @dataclass(frozen=True)
 class ClusterRow:
-    """One cluster in a table: id, expected share, atoms (None when unknown), description."""
+    """One cluster in a table: id, expected share, atoms (None when unknown), description, and price where it is known.
+
+    Prices are those of :func:`bnp_dask.prices`.
+    """
 
     id: int
     weight: float
     count: float | None
     text: str
+    price: ClusterPrice | None = None
 
 
 def cluster_rows(
-    posterior: Posterior, names: Sequence[str] | None = None, limit: int | None = None
+    posterior: Posterior,
+    names: Sequence[str] | None = None,
+    limit: int | None = None,
+    prices: Sequence[ClusterPrice] | None = None,
 ) -> list[ClusterRow]:
-    """Clusters by falling weight, the first ``limit`` of them; ``names`` are those of features or words, ``(D,)``."""
+    """Clusters by falling weight, the first ``limit`` of them; ``names`` are those of features or words, ``(D,)``.
+
+    SettingError where ``prices`` are not those of the posterior's clusters.
+    """
+    known = {price.id: price for price in prices or ()}
+    if known and sorted(known) != sorted(posterior.ids.tolist()):
+        raise SettingError(
+            f"prices= are of {len(known)} clusters, of which {len(set(known) & set(posterior.ids.tolist()))} are among "
+            f"the {posterior.n_clusters} of the posterior; use bnp_dask.prices(posterior, data)"
+        )
     weights = posterior.weights
     order = np.argsort(-weights, kind="stable")[:limit]
     counts = None if posterior.summary is None else posterior.summary["N"]
@@ -43,6 +60,7 @@ def cluster_rows(
             float(weights[k]),
             None if counts is None else float(counts[k]),
             describe_cluster(observation, params, int(k), names),
+            known.get(int(posterior.ids[k])),
         )
         for k in order
     ]

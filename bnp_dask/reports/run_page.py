@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bnp_dask._version import __version__
+from bnp_dask.analysis.prices import ClusterPrice
 from bnp_dask.analysis.topics.documents import counts_words
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import path_text, shown, whole_number
 from bnp_dask.model import Posterior
 from bnp_dask.reports.cluster_table import STYLE, ClusterTable, clusters_html, rest_of, title_of
 from bnp_dask.reports.describe import check_names, cluster_rows
+from bnp_dask.reports.lineage import lineage, lineage_html
 from bnp_dask.reports.page_file import page_target, write_page
 from bnp_dask.reports.sequences_page import sequence_sections, sequences_for
 from bnp_dask.reports.topics_page import documents_for, page_of_topics
@@ -46,7 +48,13 @@ Subject = TrainResult | Posterior | str | os.PathLike[str]
 
 
 # -- text -----------------------------------------------------------------------------------------------------
-def inspect(what: Subject, vocabulary: Sequence[str] | None = None, limit: int | None = LIMIT) -> ClusterTable:
+def inspect(
+    what: Subject,
+    vocabulary: Sequence[str] | None = None,
+    limit: int | None = LIMIT,
+    *,
+    prices: Sequence[ClusterPrice] | None = None,
+) -> ClusterTable:
     """A table of the clusters, heaviest first: prints as text, and notebooks show it as a table.
 
     Parameters
@@ -57,6 +65,8 @@ def inspect(what: Subject, vocabulary: Sequence[str] | None = None, limit: int |
         Names of the words or features, ``(D,)``.
     limit
         Most clusters listed, or None for all.
+    prices
+        Price of each cluster, which :func:`bnp_dask.prices` tells from the data: the table has them beside it.
 
     Returns
     -------
@@ -67,7 +77,7 @@ def inspect(what: Subject, vocabulary: Sequence[str] | None = None, limit: int |
     posterior, _ = open_subject(what)
     if limit is not None:
         whole_number("limit", limit, what="None, or a whole number of clusters")
-    return ClusterTable.of(posterior, check_names(posterior, vocabulary), limit, _columns(posterior))
+    return ClusterTable.of(posterior, check_names(posterior, vocabulary), limit, _columns(posterior), prices)
 
 
 def open_subject(what: Subject) -> tuple[Posterior, TrainResult | None]:
@@ -94,6 +104,7 @@ def report(
     *,
     data: Any = None,
     reference: Any = None,
+    prices: Sequence[ClusterPrice] | None = None,
     client: Client | Executor | str | None = None,
 ) -> None:
     """Write an HTML page about a result: settings, clusters, and pictures; one file, nothing loaded from elsewhere.
@@ -118,6 +129,8 @@ def report(
     reference
         Known labels of all steps of the sequences, as for :func:`bnp_dask.sequence_distances`, in the order of the
         data: the page has a table of the sequences with their distance from these, by a second pass.
+    prices
+        Price of each cluster, as for :func:`inspect`; pages to browse topics do without.
     client
         Where that pass is computed, as in :func:`bnp_dask.predict`.
 
@@ -142,14 +155,14 @@ def report(
         page = page_of_topics(posterior, result, names, documents, run, settings, client)
     elif is_ordered:
         sequences = sequences_for(posterior, what, data)
-        page = page_html(posterior, result, names, sequence_sections(posterior, sequences, client, reference))
+        page = page_html(posterior, result, names, sequence_sections(posterior, sequences, client, reference), prices)
     elif data is not None:
         raise SettingError(
             f"data= is for topic models of words and for sequences; the page of {title_of(posterior)} shows clusters, "
             "not atoms"
         )
     else:
-        page = page_html(posterior, result, names)
+        page = page_html(posterior, result, names, prices=prices)
     write_page(target, page)
 
 
@@ -158,6 +171,7 @@ def page_html(
     result: TrainResult | None,
     names: Sequence[str] | None,
     sections: Sequence[tuple[str, Sequence[Any]]] = (),
+    prices: Sequence[ClusterPrice] | None = None,
 ) -> str:
     """The page of :func:`report` as text; ``sections`` are headings with HTML, or figures and what they show."""
     from bnp_dask.reports import plots
@@ -169,10 +183,11 @@ def page_html(
             parts.append(_image(plots.plot_run(result.history), "Objective and number of clusters over the run"))
         if result.history.moves():
             parts += ["<h2>Moves</h2>", moves_html(result.history.moves())]
+            parts += ["<h2>Lineage</h2>", lineage_html(lineage(result))]
     for heading, content in sections:
         parts.append(f"<h2>{html.escape(heading)}</h2>")
         parts += [part if isinstance(part, str) else _image(*part) for part in content]
-    parts += ["<h2>Clusters</h2>", clusters_html(cluster_rows(posterior, names, LIMIT)), _note(posterior)]
+    parts += ["<h2>Clusters</h2>", clusters_html(cluster_rows(posterior, names, LIMIT, prices)), _note(posterior)]
     parts.append(_image(plots.plot_weights(posterior).figure, "Expected share of each cluster"))
     try:
         images = plots.plot_clusters(posterior)

@@ -287,7 +287,7 @@ COMMANDS = {
     "resume": (1, WHERE, ()),
     "predict": (3, (*ROWS, *WHERE, "--top", "--batch-size"), ("--soft",)),
     "score": (2, (*ROWS, *WHERE, "--batch-size", "--split", "--held-out", "--seed"), ()),
-    "inspect": (1, ("--limit", "--vocabulary"), ()),
+    "inspect": (1, ("--limit", "--vocabulary", "--prices", *WHERE), ()),
     "report": (2, (*ROWS, *WHERE, "--vocabulary", "--data"), ()),
     "demo": (1, ("--patches", "--limit", "--laps"), ()),
 }  # fmt: skip

@@ -43,8 +43,8 @@ class DocumentBirth:
     move is made.  It is tried at once where there are far fewer topics than usual, then every ``every`` laps, and when
     clusters are calm where there are somewhat fewer, until ``tries`` attempts in a row have failed.
 
-    KOS, one seed, with ``Merge()`` and ``Delete()``, to the end: from one topic 156 topics, objective -3,138,790,
-    held-out score by ``bnp.score`` -7.3595 nats per token, 59 s of processor time; with ``Birth()`` in its place 16,
+    KOS, one seed, with ``Merge()`` and ``Delete()``, to the end: from one topic 156 topics, objective -3,134,713,
+    held-out score by ``bnp.score`` -7.3622 nats per token, 33 s of processor time; with ``Birth()`` in its place 16,
     -3,207,322, -7.607, 70 s.  From a sampled start of 162 nothing is tried: 152, -3,134,844, -7.3519, 54 s; with
     ``Birth()`` -3,134,825, -7.3518, 177 s.  Twenty-four bars of 12 x 12 words from one topic: 24, 11 s; with
     ``Birth()`` 36, 43 s.

@@ -53,6 +53,17 @@ for passes in (100, 200, 400):
 """
 
 
+def part_of(corpus: Corpus, n_documents: int | None, seed: int) -> Corpus:
+    """The corpus with so many of its training documents; words that they lack are left out of the test too."""
+    if n_documents is None or n_documents >= corpus.train.shape[0]:
+        return corpus
+    chosen = np.random.default_rng([seed, 2]).choice(corpus.train.shape[0], n_documents, replace=False)
+    train = corpus.train[np.sort(chosen)]
+    seen = np.flatnonzero(np.asarray(train.sum(axis=0)) > 0)
+    train, test = sparse.csr_array(train[:, seen]), sparse.csr_array(corpus.test[:, seen])
+    return Corpus(f"{corpus.name}, {n_documents} documents", train, test)
+
+
 def start_of(name: str) -> Initialization | None:
     """A start by its name on the command line."""
     if name == "default":
@@ -108,12 +119,13 @@ def main() -> None:
     parser.add_argument("--starts", default="default,1,50,200")
     parser.add_argument("--seeds", default="0")
     parser.add_argument("--cache", type=Path, help="folder that keeps the counts")
+    parser.add_argument("--documents", type=int, help="take no more training documents than that, drawn uniformly")
     parser.add_argument("--peer-python")
     parser.add_argument("--peer-clusters", default="100,200")
     parser.add_argument("--peer-etas", default="0.01,0.02,0.05,0.1")
     args = parser.parse_args()
     for seed in map(int, args.seeds.split(",")):
-        corpus = load(args.corpus, seed, args.cache)
+        corpus = part_of(load(args.corpus, seed, args.cache), args.documents, seed)
         for start in [s for s in args.starts.split(",") if s]:
             print(json.dumps(ours(corpus, start, seed)), flush=True)
         if args.peer_python:

@@ -1,0 +1,194 @@
+"""Prices of clusters: how much of the objective would be lost without each, exact over all data.
+
+Where many numbers of clusters explain data about as well, the objective is flat and K says little; prices say which
+clusters it is that could as well not be there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bnp_dask.analysis.arguments import require_posterior
+from bnp_dask.analysis.matching import open_for
+from bnp_dask.analysis.running import WINDOW, runner_for
+from bnp_dask.core.edits import Exchange, Merge
+from bnp_dask.core.summary import Summary
+from bnp_dask.data.base import Reader, Source, batch_reader
+from bnp_dask.data.grouped.lagged import lagged
+from bnp_dask.errors import SettingError
+from bnp_dask.execute.base import Executor
+from bnp_dask.execute.ordered import in_order
+from bnp_dask.inputs.settings import whole_number
+from bnp_dask.model import Posterior
+from bnp_dask.moves.engine import gains_of
+from bnp_dask.moves.scores import gain_matrix
+from bnp_dask.observation.base import numbers_per_cluster
+from bnp_dask.structure.base import Trial, Visit
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+NUMBERS = 16_000_000
+"""Numbers in the statistics of all trials of one pass, at most: 128 MB a batch."""
+
+
+@dataclass(frozen=True)
+class ClusterPrice:
+    """Price of one cluster, in nats of the objective.
+
+    Parameters
+    ----------
+    id
+        The cluster.
+    without
+        Nats lost where its atoms are shared out among others; negative where the objective is higher without it.
+    nearest
+        The cluster with which it would be united best; None where there is no other.
+    united
+        Nats lost where these two are one cluster; NaN where there is no other.
+    """
+
+    id: int
+    without: float
+    nearest: int | None
+    united: float
+
+
+def prices(
+    posterior: Posterior,
+    data: Any,
+    *,
+    receivers: int = 10,
+    sweeps: int = 2,
+    batch_size: int | None = None,
+    client: Client | Executor | str | None = None,
+) -> list[ClusterPrice]:
+    """How much of the objective each cluster is worth: nats lost without it, and when united with its nearest.
+
+    Each price is the difference of two exact objectives over all data, of an assignment with and one without the
+    cluster.  Without it, its atoms are shared out among the clusters like it, and those are re-estimated; further
+    re-estimation of all clusters could only make the loss smaller.  Nothing is changed.
+
+    A few nats for a cluster of many atoms say that the data hardly tell whether it is there; compare prices with the
+    objective's own differences between runs.
+
+    Parameters
+    ----------
+    posterior
+        Trained clusters, by a model with an exact objective.
+    data
+        The data that it was trained on, as for :func:`bnp_dask.predict`.
+    receivers
+        Clusters at most that share the atoms of one that is left out: those whose union with it costs least.
+    sweeps
+        Passes over the data in which they are re-estimated; the least loss counts.  Where statistics of all clusters do
+        not fit into memory each of these takes several passes.
+    batch_size, client
+        As in :func:`bnp_dask.predict`.
+
+    Returns
+    -------
+    list of ClusterPrice
+        In the order of ``posterior.ids``; ``united`` and ``without`` are infinite for a single cluster.
+
+    Raises
+    ------
+    SettingError
+        The posterior has point estimates, whose objective is known up to constants that depend on the number of
+        clusters.
+    DataError
+        As in :func:`bnp_dask.score`.
+    """
+    model = require_posterior(posterior).model
+    receivers, sweeps = whole_number("receivers", receivers, 1), whole_number("sweeps", sweeps, 1)
+    if model.estimate != "posterior":
+        raise SettingError("prices: point estimates have no objective that different numbers of clusters share")
+    source = open_for(posterior, data, batch_size, weights=True)
+    with runner_for(posterior, client) as runner:
+        return _Pricing(posterior, source, runner, receivers).all_prices(sweeps)
+
+
+@dataclass(frozen=True, eq=False)
+class _Pricing:
+    """Prices of the clusters of a posterior."""
+
+    posterior: Posterior
+    source: Source
+    runner: Executor
+    receivers: int
+
+    def all_prices(self, sweeps: int) -> list[ClusterPrice]:
+        """One price for each cluster."""
+        ids = [int(i) for i in self.posterior.ids]
+        if len(ids) < 2:
+            return [ClusterPrice(i, np.inf, None, np.nan) for i in ids]
+        value = self.posterior.summary
+        value = self._pass((), np.zeros((0, 2), np.int64))[0] if value is None else value.without_pairs()
+        gains = gain_matrix(self.posterior.model, self.posterior, value)
+        near = {i: self._nearest(gains[k], value) for k, i in enumerate(ids)}
+        pairs = np.array(sorted({tuple(sorted((i, near[i][0]))) for i in ids}), np.int64)
+        united: dict[tuple[int, int], float] = {}
+        without = dict.fromkeys(ids, np.inf)
+        bases = {i: value.take(_in_order(value, near[i])) for i in ids}
+        each = numbers_per_cluster(self.posterior.model.observation) * min(self.receivers, len(ids) - 1)
+        size = max(1, NUMBERS // each)
+        for _ in range(sweeps):
+            for first in range(0, len(ids), size):
+                chosen = ids[first : first + size]
+                trials = [self._trial(i, bases[i], near[i][0], value) for i in chosen]
+                total, parts = self._pass(trials, pairs if not united else pairs[:0])
+                if not united:
+                    merges = [Merge(int(a), int(b)) for a, b in pairs]
+                    found = gains_of(self.posterior.model, total, {}, merges)
+                    united = {(m.keep, m.drop): -gain for m, gain in zip(merges, found, strict=True)}
+                edits = [Exchange(t.name, t.donors) for t in trials]
+                found = gains_of(self.posterior.model, total.without_pairs(), parts, edits)
+                for i, trial, gain in zip(chosen, trials, found, strict=True):
+                    without[i] = min(without[i], -gain)
+                    bases[i] = parts[trial.name]
+        pair = {i: (min(i, near[i][0]), max(i, near[i][0])) for i in ids}
+        return [ClusterPrice(i, float(without[i]), near[i][0], float(united[pair[i]])) for i in ids]
+
+    def _nearest(self, gains: np.ndarray, value: Summary) -> list[int]:
+        """Ids of the clusters that take over best, best first: by the gain of a union, and by size where unknown."""
+        known = np.flatnonzero(gains > -np.inf)
+        order = known[np.argsort(-gains[known], kind="stable")]
+        if len(order) == 0:
+            itself = int(np.argmin(gains))
+            order = np.array([k for k in np.argsort(-value["N"], kind="stable") if k != itself])
+        return [int(i) for i in value.ids[order[: self.receivers]]]
+
+    def _trial(self, target: int, basis: Summary, rest: int, value: Summary) -> Trial:
+        model = self.posterior.model
+        beliefs = model.global_step(model.structure.tied_summary(model, basis, value)).light()
+        return Trial(f"without-{target}", (target, *map(int, basis.ids)), beliefs, (target,), rest)
+
+    def _pass(self, trials: Sequence[Trial], pairs: np.ndarray) -> tuple[Summary, dict[str, Summary]]:
+        """Statistics of all data, and of the receivers of each trial."""
+        shared = self.runner.share("prices", (self.posterior.light(), tuple(trials), pairs))
+        tasks = (
+            (f"price-batch{b}", _visit, (shared, batch_reader(self.source, b))) for b in range(self.source.n_batches)
+        )
+        total: Summary | None = None
+        parts: dict[str, Summary] = {}
+        for found in in_order(self.runner, tasks, WINDOW):
+            total = found.summary if total is None else total + found.summary
+            parts = dict(found.parts) if not parts else {name: parts[name] + part for name, part in found.parts.items()}
+        assert total is not None, "a source has batches"
+        return total, parts
+
+
+def _visit(asked: tuple[Posterior, tuple[Trial, ...], np.ndarray], reader: Reader) -> Visit:
+    """Task: statistics of a batch and of trials on it."""
+    posterior, trials, pairs = asked
+    batch = lagged(reader(), posterior.model.lags)
+    found = posterior.model.visit(posterior, batch, pairs, trials)
+    return replace(found, states={}, members={}, shares={}, atoms={}, assignments=None)
+
+
+def _in_order(value: Summary, ids: Sequence[int]) -> list[int]:
+    return [int(i) for i in value.ids if int(i) in ids]

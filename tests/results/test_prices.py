@@ -1,0 +1,165 @@
+"""Prices of clusters, and their lineage."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+import bnp_dask as bnp
+from bnp_dask.analysis import prices as priced
+from bnp_dask.cli import main
+from bnp_dask.errors import SettingError
+from bnp_dask.execute import SerialExecutor
+from tests.topics.bars import bars_corpus
+
+BATCH = 150
+
+
+def clear(n: int = 200) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    return np.concatenate([rng.normal(mean, 1.0, (n, 2)) for mean in ((0, 0), (9, 0), (0, 9))])
+
+
+def trained(model: bnp.Model, x, k: int, laps: int = 8, **settings) -> bnp.TrainResult:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        settings = {"init": bnp.RandomExamples(k), "schedule": bnp.Memoized(laps=laps), "moves": (), **settings}
+        settings |= {} if isinstance(x, bnp.Source) else {"batch_size": BATCH}
+        return bnp.train(model, x, rng=0, **settings)
+
+
+def restricted(posterior: bnp.Posterior, x: np.ndarray, target: int, near: int, sweeps: int) -> float:
+    """Nats lost without a cluster, from scratch: atoms with a share of it are assigned to the others, and all else
+    stays or goes to the nearest; the others are re-estimated from that and asked again."""
+    model, others = posterior.model, posterior.ids[posterior.ids != target]
+    batch = bnp.Batch(x)
+    resp = model.assign(posterior, batch).resp
+    whole = model.local_step(posterior, batch)
+    column = int(posterior.positions(np.array(target)))
+    lost, summary = np.inf, posterior.summary.without_pairs().take(others)
+    for _ in range(sweeps):
+        beliefs = model.global_step(summary)
+        with_others = model.assign(beliefs, batch).resp
+        new = np.where((resp[:, column] > 1e-3)[:, None], with_others, np.delete(resp, column, axis=1))
+        kept = resp[:, column] <= 1e-3
+        new[kept, list(others).index(near)] += resp[kept, column]
+        summary = model.summarize(others, batch, new)
+        summary.values["H"][...] = -(new * np.log(np.maximum(new, 1e-300))).sum(axis=0)
+        lost = min(lost, model.best_objective(whole) - model.best_objective(summary))
+    return lost
+
+
+def test_a_price_is_the_difference_of_two_objectives_computed_from_scratch():
+    x = clear()
+    posterior = trained(bnp.Model(bnp.DPMixture(), bnp.Gaussian()), x, 4).posterior
+    whole = posterior.model.local_step(posterior, bnp.Batch(x))
+    resp = posterior.model.assign(posterior, bnp.Batch(x)).resp
+    for price in bnp.prices(posterior, x, batch_size=BATCH):
+        a, b = posterior.positions(np.array([price.id, price.nearest]))
+        both = np.delete(resp, b, axis=1)
+        both[:, a - (b < a)] += resp[:, b]
+        ids = np.delete(posterior.ids, b)
+        summary = posterior.model.summarize(ids, bnp.Batch(x), both)
+        summary.values["H"][...] = -(both * np.log(np.maximum(both, 1e-300))).sum(axis=0)
+        lost = posterior.model.best_objective(whole) - posterior.model.best_objective(summary)
+        assert price.united == pytest.approx(lost, rel=1e-8, abs=1e-6)
+        assert price.without == pytest.approx(restricted(posterior, x, price.id, price.nearest, 2), rel=1e-8, abs=1e-6)
+
+
+def test_true_clusters_are_dear_and_halves_of_one_are_cheap():
+    x = clear()
+    model = bnp.Model(bnp.DPMixture(), bnp.Gaussian())
+    assert min(p.without for p in bnp.prices(trained(model, x, 3, moves=None).posterior, x)) > 100
+    found = bnp.prices(trained(model, x, 6).posterior, x)
+    assert min(p.united for p in found) < 0
+
+
+def test_prices_are_those_of_any_cut_into_batches_and_of_few_trials_at_a_time(monkeypatch):
+    x = clear()
+    posterior = trained(bnp.Model(bnp.DPMixture(), bnp.Gaussian()), x, 5).posterior
+    whole = bnp.prices(posterior, x)
+    monkeypatch.setattr(priced, "NUMBERS", 1)
+    for price, other in zip(bnp.prices(posterior, x, batch_size=77), whole, strict=True):
+        assert (price.id, price.nearest) == (other.id, other.nearest)
+        assert price.without == pytest.approx(other.without, rel=1e-8, abs=1e-6)
+        assert price.united == pytest.approx(other.united, rel=1e-8, abs=1e-6)
+
+
+def test_topics_have_prices():
+    x, _ = bars_corpus(200, 100, 0)
+    found = bnp.prices(
+        trained(bnp.Model(bnp.HDPTopics(), bnp.Multinomial()), x, 5).posterior, x, client=SerialExecutor()
+    )
+    assert len(found) == 5
+    assert all(np.isfinite(p.without) and np.isfinite(p.united) and p.nearest != p.id for p in found)
+
+
+def test_states_of_sequences_have_prices():
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.normal(mean, 1.0, (50, 2)) for mean in (0, 8, 0, 8)])
+    data = bnp.as_source(x, groups=[0, 100, 200], batch_size=100)
+    posterior = trained(bnp.Model(bnp.HDPHMM(), bnp.Gaussian()), data, 2, init=bnp.ContiguousBlocks(2)).posterior
+    found = bnp.prices(posterior, data)
+    assert len(found) == posterior.n_clusters
+    assert min(p.without for p in found) > 0
+
+
+def test_a_single_cluster_has_no_price():
+    x = clear(20)
+    price = bnp.prices(trained(bnp.Model(bnp.DPMixture(), bnp.Gaussian()), x, 1).posterior, x)[0]
+    assert price.without == np.inf
+    assert price.nearest is None
+
+
+def test_point_estimates_have_no_prices():
+    x = clear(20)
+    posterior = trained(bnp.Model(bnp.DPMixture(), bnp.Gaussian(), estimate="map"), x, 2).posterior
+    with pytest.raises(SettingError, match="point estimates"):
+        bnp.prices(posterior, x)
+
+
+def test_tables_and_pages_show_prices(tmp_path, capsys):
+    x = clear(60)
+    result = trained(bnp.Model(bnp.DPMixture(), bnp.Gaussian()), x, 3)
+    found = bnp.prices(result.posterior, x)
+    assert "without it" not in str(bnp.inspect(result))
+    table = bnp.inspect(result, prices=found)
+    assert "without it" in str(table)
+    by_id = {p.id: p for p in found}
+    for row in table:
+        assert f"{by_id[row.id].without:,.1f}" in str(table)
+    assert list(table.to_pandas()["nearest"]) == [by_id[row.id].nearest for row in table]
+    bnp.report(result, tmp_path / "page.html", prices=found)
+    assert "nats of the objective that are lost" in (tmp_path / "page.html").read_text()
+    np.save(tmp_path / "x.npy", x)
+    bnp.save(result.posterior, tmp_path / "mine.zarr")
+    assert main(["inspect", str(tmp_path / "mine.zarr"), "--prices", str(tmp_path / "x.npy")]) == 0
+    assert "without it" in capsys.readouterr().out
+
+
+def test_prices_of_other_clusters_are_refused():
+    x = clear(60)
+    model = bnp.Model(bnp.DPMixture(), bnp.Gaussian())
+    found = bnp.prices(trained(model, x, 3).posterior, x)
+    with pytest.raises(SettingError, match="use bnp_dask.prices"):
+        bnp.inspect(trained(model, x, 2).posterior, prices=found)
+
+
+# -- lineage --------------------------------------------------------------------------------------------------
+def test_a_lineage_says_who_was_born_of_whom_and_what_became_of_it(tmp_path):
+    x = clear()
+    result = trained(bnp.Model(bnp.DPMixture(), bnp.Gaussian()), x, 1, moves=None, laps=60)
+    lives = {life.id: life for life in bnp.lineage(result)}
+    alive = {i for i, life in lives.items() if life.ended is None}
+    assert alive == set(result.posterior.ids.tolist())
+    born = [life for life in lives.values() if life.born is not None]
+    assert len(born) >= 2
+    for life in born:
+        assert all(parent in lives and (lives[parent].born or 0) < life.born for parent in life.parents)
+    for life in lives.values():
+        assert (life.ended is None) == (life.how == "")
+        assert all(i in lives for i in life.heirs)
+    bnp.report(result, tmp_path / "page.html")
+    assert "from birth to end" in (tmp_path / "page.html").read_text()
