@@ -1,7 +1,7 @@
 """A stream in which clusters are born, drift, die and return, with a half-life and without.
 
 ``python -m tests.benchmarks.streaming.drifting [SEEDS [PLOT]]``: 36 batches of 600 points in 6 dimensions, each one
-update of a pure stream.  Cluster 0 stays, 1 drifts by .25 of a standard deviation a batch, 2 is born at batch 8, 3 dies
+update of a pure stream.  Cluster 0 stays, 1 drifts by .6 of a standard deviation a batch, 2 is born at batch 8, 3 dies
 at 12 and returns at 26.  Printed are, for each seed and half-life: adjusted Rand index of the newest batch, beside that
 of the true parameters; batches until a birth and the return are found; and whether the returned cluster has its old id.
 PLOT is a picture of the first seed.
@@ -25,7 +25,7 @@ from tests.benchmarks.timing import emit
 BATCHES, ROWS, FEATURES = 36, 600, 6
 STAYS, DRIFTS, BORN, RETURNS = range(4)
 BIRTH, DEATH, RETURN = 8, 12, 26
-STEP = 0.25
+STEP = 0.6
 """Standard deviations that the mean of the drifting cluster moves in a batch."""
 
 SETTLED = 2
@@ -41,12 +41,12 @@ SETTINGS: dict[str, dict[str, object]] = {
 
 
 def centres(seed: int) -> np.ndarray:
-    """Means at the beginning, ``(4, FEATURES)``: at least 6 standard deviations apart."""
+    """Means at the beginning, ``(4, FEATURES)``: at least 5 standard deviations apart."""
     rng = np.random.default_rng([seed, 7])
     while True:
-        means = 4.0 * rng.normal(size=(4, FEATURES))
+        means = 2.5 * rng.normal(size=(4, FEATURES))
         gaps = np.linalg.norm(means[:, None] - means[None], axis=2)[np.triu_indices(4, 1)]
-        if gaps.min() > 6.0:
+        if gaps.min() > 5.0:
             return means
 
 

@@ -178,7 +178,7 @@ def follow(name: str, learner: Learner, files: list[sparse.csr_array], **facts: 
 def main(corpus: str, limit: int = 100, *given: int) -> None:
     warnings.simplefilter("ignore")
     files = counts({"reuters": reuters, "nips": nips}[corpus](limit))
-    facts = {"corpus": corpus, "files": len(files), "words": files[0].shape[1]}
+    facts = {"corpus": corpus, "n_files": len(files), "words": files[0].shape[1]}
     total = sum(x.shape[0] for x in files)
     with tempfile.TemporaryDirectory() as folder:
         ours = [follow(f"bnp_dask, revisit={r:g}", Ours(Path(folder), r), files, **facts) for r in (0.0,)]
