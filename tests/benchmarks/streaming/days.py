@@ -88,7 +88,11 @@ def digits(rows: int = 1000) -> None:
             of_first = {i: n for i, n in first.items() if n >= 1.0}
             within = [abs(last.get(i, 0.0) - n) <= 0.05 * n for i, n in of_first.items()]
             facts = {"revisit": revisit, "K": found.posterior.n_clusters, "visits_per_row": visits / (DAYS * rows)}
-            facts |= {"zeros": len(of_first), "kept": sum(i in last for i in of_first), "within_5_percent": int(sum(within))}
+            facts |= {
+                "zeros": len(of_first),
+                "kept": sum(i in last for i in of_first),
+                "within_5_percent": int(sum(within)),
+            }
             facts |= {"atoms_of_zeros": round(sum(last.get(i, 0.0) for i in of_first)), "rows": rows}
             facts |= {"cpu_seconds": round(time.process_time() - began)}
             emit("digits: held-out score, a digit a day", bnp.score(found.posterior, heldout), "nats", 1, **facts)
