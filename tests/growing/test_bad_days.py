@@ -7,6 +7,7 @@ import errno
 import os
 import threading
 import time
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -124,7 +125,7 @@ def test_a_clock_of_the_computer_that_jumps_changes_no_bit(tmp_path, monkeypatch
         begin(tmp_path / name, day(0))
         for number, (date, jump) in enumerate(zip(dates, jumps, strict=True), 1):
             with monkeypatch.context() as patch:
-                patch.setattr(time, "time", lambda now=time.time() + jump: now)
+                patch.setattr(time, "time", partial(sum, (time.time(), jump)))
                 grow(tmp_path / name, day(number), time=date, half_life="1d", keep="30d")
         out.append(bits_of(tmp_path / name))
     assert out[0] == out[1]
