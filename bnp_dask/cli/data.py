@@ -76,6 +76,12 @@ def _add_ingest(commands: argparse._SubParsersAction) -> None:
         default=None,
         help="take the mean of each patch from it (the default)",
     )
+    images.add_argument(
+        "--by-image",
+        action="store_true",
+        default=None,
+        help="keep which patch is of which image: each image becomes a group, as HDPTopics takes them",
+    )
     text.add_options(parser)
     parser.add_argument(
         "--dtype", help="how dense values are stored, such as float32; default: as in the source, patches as float32"
@@ -184,7 +190,10 @@ def _patches(args: argparse.Namespace) -> Patches | None:
     """How to cut images, when any of it was said."""
     from bnp_dask.data import Patches
 
-    said = {"side": args.patch, "number": args.number, "seed": args.seed, "remove_mean": args.remove_mean}
+    said = {
+        "side": args.patch, "number": args.number, "seed": args.seed, "remove_mean": args.remove_mean,
+        "grouped": args.by_image,
+    }  # fmt: skip
     given = {name: value for name, value in said.items() if value is not None}
     return Patches(**given) if given else None
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -18,6 +20,9 @@ FAILED = "failed"
 
 STOPPED = "stopped by a callback"
 """Reason of a run that a callback ended."""
+
+PATIENCE = 2.0
+"""Seconds of silence before the log says that kernels are compiled: loading compiled ones takes less."""
 
 
 @dataclass(frozen=True)
@@ -123,3 +128,16 @@ def tell_of_idle(name: str, n_batches: int, n_workers: int) -> None:
             "%s: %s for %d workers, some of which have nothing to do; make smaller ones (batch_size=)",
             *(name, batches, n_workers),
         )
+
+
+@contextmanager
+def tell_of_compiling(patience: float = PATIENCE) -> Iterator[None]:
+    """A line in the log where what is done within takes longer than loading kernels does."""
+    line = "kernels are compiled for this kind of model and data; they are kept, and the next run only loads them"
+    timer = threading.Timer(patience, logger.info, (line,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -23,7 +23,7 @@ from bnp_dask.schedules.engine.gathered import EMBEDDED
 from bnp_dask.schedules.engine.state import Loss
 from bnp_dask.store import BackgroundCommits, Checkpoint, Listing, MemoryStore, RunStore
 from bnp_dask.streaming.truncation_free import STREAMED
-from bnp_dask.training.callbacks import FAILED, STOPPED, Callback, RunInfo, logger, tell_of_idle
+from bnp_dask.training.callbacks import FAILED, STOPPED, Callback, RunInfo, logger, tell_of_compiling, tell_of_idle
 from bnp_dask.training.doors import require_savable_parameters
 from bnp_dask.training.memory_plan import MemoryPlan
 from bnp_dask.training.results import History, TrainResult
@@ -144,9 +144,10 @@ class OneRun:
         tell_of_idle(self.work.source.name, self.work.source.n_batches, executor.n_workers)
         reader = usable(self.work, state).reader(0)
         started = time.perf_counter()
-        tasks = [executor.submit(f"warm-up-{i}", warm_task, light, reader) for i in range(max(1, executor.n_workers))]
-        for task in tasks:
-            executor.result(task)
+        with tell_of_compiling():
+            names = [f"warm-up-{i}" for i in range(max(1, executor.n_workers))]
+            for task in [executor.submit(name, warm_task, light, reader) for name in names]:
+                executor.result(task)
         return time.perf_counter() - started
 
     def _loop(self, state: State, rows: Rows, clock: float, commits: BackgroundCommits, n_saved: int) -> str:

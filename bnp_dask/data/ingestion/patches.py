@@ -46,18 +46,23 @@ class Patches:
         Of the places and of the order.
     remove_mean
         Take the mean of each patch from it (thesis 5.6.3, 7.2.1), so that a zero-mean likelihood fits.
+    grouped
+        Make each image a group, named by its file, for models of groups such as :class:`~bnp_dask.HDPTopics`: patches
+        of an image lie together, images in random order.  Default: patches of all images are shuffled.
     """
 
     side: int = 8
     number: int | None = None
     seed: int = 0
     remove_mean: bool = True
+    grouped: bool = False
 
     def __post_init__(self) -> None:
         least = {"side": 1, "seed": 0} if self.number is None else {"side": 1, "number": 1, "seed": 0}
         for name, lowest in least.items():
             hold(self, name, whole_number(name, getattr(self, name), lowest))
         hold(self, "remove_mean", flag("remove_mean", self.remove_mean))
+        hold(self, "grouped", flag("grouped", self.grouped))
 
 
 @dataclass(eq=False)
@@ -84,9 +89,12 @@ class PatchStream:
     bad: list[tuple[str, str]] = field(default_factory=list)
 
     def pieces(self) -> Iterator[np.ndarray]:
-        """Patches ``(n, side * side)`` in random order, a few megabytes at a time."""
-        rng = np.random.default_rng(np.random.SeedSequence(self.patches.seed, spawn_key=(0,)))
-        yield from _shuffled(self._cut_all(rng), rng)
+        """Patches ``(n, side * side)`` in random order, or image by image, a few megabytes at a time."""
+        if self.patches.grouped:
+            yield from self._cut_groups()
+        else:
+            rng = self._rng()
+            yield from _shuffled(self._cut_all(rng), rng)
         if self.n_patches == 0:
             raise DataError(f"{self.location.name}: none of its images could be used; {_few(self.bad)}")
 
@@ -102,6 +110,35 @@ class PatchStream:
                 f"{self.n_patches:,} patches instead of {p.number:,}: the images that could be used have no more"
             )
         return tuple(out)
+
+    def groups(self) -> list[tuple[int, Location, int]]:
+        """Number, file and patches of each image that gives any, in their order in the store; every image is decoded.
+
+        Images that cannot be used are noted.
+        """
+        files = self._files()
+        rooms = self._rooms(files)
+        for i, file in enumerate(files):
+            if rooms[i]:
+                try:
+                    read_grey(file)
+                except _unreadable() as error:
+                    self.bad.append((file.basename, _why(error)))
+                    rooms[i] = 0
+        order = [int(i) for i in self._rng().permutation(len(files)) if rooms[i]]
+        ordered = [rooms[i] for i in order]
+        quotas = ordered if self.patches.number is None else shares(ordered, self.patches.number)
+        return [(i, files[i], quota) for i, quota in zip(order, quotas, strict=True) if quota]
+
+    def _rng(self) -> np.random.Generator:
+        return np.random.default_rng(np.random.SeedSequence(self.patches.seed, spawn_key=(0,)))
+
+    def _cut_groups(self) -> Iterator[np.ndarray]:
+        found = self.groups()
+        for position, (i, file, quota) in enumerate(found):
+            yield from self._cut(read_grey(file), quota, i)
+            self.n_images, self.n_patches = self.n_images + 1, self.n_patches + quota
+            self.share = (position + 1) / len(found)
 
     def _cut_all(self, rng: np.random.Generator) -> Iterator[np.ndarray]:
         files = self._files()
@@ -153,6 +190,12 @@ class PatchStream:
             if not rooms[-1]:
                 self.bad.append((file.basename, f"{width}x{height} pixels are smaller than a patch"))
         return rooms
+
+
+def group_names(files: list[Location]) -> list[str]:
+    """Names of files without their folder; whole names where two would be alike."""
+    names = [file.basename for file in files]
+    return names if len(set(names)) == len(names) else [file.name for file in files]
 
 
 def images_in(folder: Location) -> list[Location]:

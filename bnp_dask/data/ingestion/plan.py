@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from bnp_dask.core.columns import Columns
 from bnp_dask.core.location import Location
@@ -19,7 +20,7 @@ from bnp_dask.data.grouped.steps import whole_groups
 from bnp_dask.data.ingestion.batch_sizes import WORKERS, BatchSizes
 from bnp_dask.data.ingestion.formats import STREAMED, Piece, Stream
 from bnp_dask.data.ingestion.grouped_rows import GroupedTable
-from bnp_dask.data.ingestion.patches import Patches
+from bnp_dask.data.ingestion.patches import Patches, PatchStream, group_names
 from bnp_dask.data.sources.files import open_path
 from bnp_dask.data.sources.npy import NpySource
 from bnp_dask.data.sources.parquet import ParquetSource
@@ -50,6 +51,12 @@ class Input:
             found = self.table
             rows = _rows_of_groups(blocks_of(found.offsets, found.breaks, cut)[0], n_features, rows, sizes)
             return Cut.within(found.offsets, n_features, rows, name, cut, found.breaks, found.ids)
+        if self.format == "images" and self.patches.grouped:
+            images = PatchStream(self.location, self.patches).groups()
+            whole = np.concatenate([[0], np.cumsum([size for _, _, size in images])]).astype(np.int64)
+            rows = _rows_of_groups(blocks_of(whole, None, cut)[0], n_features, rows, sizes)
+            ids = pa.array(group_names([file for _, file, _ in images]))
+            return Cut.within(whole, n_features, rows, name, cut, None, ids)
         source = open_path(self.location, None, None, None, self.format) if self.format == "zarr" else None
         if isinstance(source, GroupedSource):
             whole, breaks = whole_groups(source.all_offsets(), source.names.all_blocks())

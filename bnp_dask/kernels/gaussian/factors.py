@@ -8,6 +8,7 @@ import numpy as np
 from numba import njit
 from scipy.linalg import lapack
 
+from bnp_dask.kernels.numeric.copying import copy_into
 from bnp_dask.kernels.numeric.fixed_order import is_fixed
 
 BLOCKED = 32
@@ -53,7 +54,8 @@ def _factor_all(matrices, lower, inverse):
     upper = np.empty((d, d))
     for k in range(n):
         root = inverse[k]
-        upper[:] = matrices[k]
+        for i in range(d):
+            copy_into(upper[i], matrices[k, i])
         # rows of the transposed factor, subtracted from the rows below: the inner loops run along memory
         for j in range(d):
             pivot = upper[j, j]

@@ -33,6 +33,7 @@ from bnp_dask.kernels.gaussian.quadratic import n_packed, quadratic_coefficients
 from bnp_dask.kernels.mixture.ragged import by_cluster, whitened_pairs
 from bnp_dask.kernels.mixture.resp import ScreenedWeights
 from bnp_dask.kernels.numeric.arithmetic import exp, matmul
+from bnp_dask.kernels.numeric.copying import copy_into
 from bnp_dask.kernels.numeric.fixed_order import is_fixed
 
 MARGIN = 40.0
@@ -287,7 +288,7 @@ def _candidates(weights, slack, size, best_weight, best, margin):
     for row in range(n):
         if at + n_clusters > len(index):
             longer = np.empty(2 * len(index) + n_clusters, np.int64)
-            longer[:at] = index[:at]
+            copy_into(longer, index[:at])
             index = longer
         w, s, top = weights[row], size[row], best_weight[row]
         most = widest[0] * s * s + widest[1] * s + widest[2]

@@ -11,6 +11,7 @@ import math
 import numpy as np
 from numba import njit
 
+from bnp_dask.kernels.numeric.copying import copy_into
 from bnp_dask.kernels.numeric.quasi_newton import MEMORY, direction, dot
 from bnp_dask.kernels.numeric.special import _psi_gamma
 
@@ -111,7 +112,9 @@ def climb(point, counts, alphas, ones, zeros, tilt, most):
         rise = dot(way, slope)
         if not rise > 0.0:
             used = 0
-            way[:] = slope / (math.sqrt(dot(slope, slope)) + 1.0)
+            length = math.sqrt(dot(slope, slope)) + 1.0
+            for i in range(size):
+                way[i] = slope[i] / length
             rise = dot(way, slope)
         length = min(1.0, 5.0 / (np.abs(way).max() + 1e-300))
         better = False
@@ -140,8 +143,8 @@ def climb(point, counts, alphas, ones, zeros, tilt, most):
         if curve > 1e-14 * dot(turns[used % MEMORY], turns[used % MEMORY]):
             used += 1
         level = 0 if found > value + 1e-13 * abs(value) else level + 1
-        point[:] = new
-        slope[:] = new_slope
+        copy_into(point, new)
+        copy_into(slope, new_slope)
         value = found
         if level == LEVEL:
             used = 0

@@ -11,6 +11,8 @@ from collections.abc import Callable
 import numpy as np
 from numba import njit
 
+from bnp_dask.kernels.numeric.copying import copy_into
+
 MEMORY = 10
 """Steps that are remembered."""
 
@@ -27,7 +29,7 @@ def dot(a, b):
 @njit(nogil=True, cache=True, error_model="numpy")
 def direction(slope, steps, turns, used, way):
     """Uphill direction by the two-loop recursion over the last ``used`` steps and changes of slope."""
-    way[:] = slope
+    copy_into(way, slope)
     factor = np.empty(MEMORY)
     for m in range(used - 1, -1, -1):
         s, y = steps[m % MEMORY], turns[m % MEMORY]

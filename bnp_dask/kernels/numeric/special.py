@@ -11,6 +11,8 @@ import math
 import numpy as np
 from numba import njit
 
+from bnp_dask.kernels.numeric.copying import copy_into
+
 LOG2_E = 1.4426950408889634
 LN2_HIGH = 6.93147180369123816490e-01
 LN2_LOW = 1.90821492927058770002e-10
@@ -169,7 +171,7 @@ def _psi_gamma(values, psi, gamma):
     zbits, pbits = z.view(np.int64), prod.view(np.int64)
     for start in range(0, len(values), BLOCK):
         n = min(BLOCK, len(values) - start)
-        x[:n] = values[start : start + n]
+        copy_into(x, values[start : start + n])
         psi_gamma_block(x, n, z, zbits, prod, pbits, log_z, log_p, psi[start:], gamma[start:])
 
 

@@ -12,6 +12,8 @@ import math
 import numpy as np
 from numba import njit
 
+from bnp_dask.kernels.numeric.copying import copy_into
+
 
 @njit(nogil=True, cache=True)
 def prior_weights(order, counts, own, n_clusters, gamma, out):
@@ -89,7 +91,7 @@ def free_position(members, kept, known, n_clusters):
 def longer(array, more):
     """A vector with so many zeros appended."""
     out = np.zeros(len(array) + more, array.dtype)
-    out[: len(array)] = array
+    copy_into(out, array)
     return out
 
 

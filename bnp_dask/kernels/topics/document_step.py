@@ -13,6 +13,7 @@ import math
 import numpy as np
 from numba import njit
 
+from bnp_dask.kernels.numeric.copying import copy_into
 from bnp_dask.kernels.numeric.special import log_positive
 from bnp_dask.kernels.topics.document_pass import gather_some, padded
 from bnp_dask.kernels.topics.document_state import COLD, WARM, matrix_of, space_for
@@ -199,7 +200,7 @@ def _solve(space, groups, rules, prior, begin, begin_total, memory, d):
     first, last = groups.offsets[d], groups.offsets[d + 1]
     rows, weight = groups.row[first:last], groups.weight[first:last]
     n = last - first
-    space.weight[:n] = weight
+    copy_into(space.weight, weight)
     space.weight[n : padded(n)] = 0.0
     lik = matrix_of(space, 0, n)
     best = -np.inf
@@ -232,7 +233,7 @@ def _solve(space, groups, rules, prior, begin, begin_total, memory, d):
 @njit(nogil=True, cache=True)
 def _grown(array, size):
     out = np.empty(max(size, 2 * len(array)), array.dtype)
-    out[: len(array)] = array
+    copy_into(out, array)
     return out
 
 
