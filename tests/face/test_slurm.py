@@ -16,7 +16,7 @@ import bnp_dask as bnp
 from bnp_dask.cli.jobfile import read_job
 from bnp_dask.execute import SerialExecutor
 from tests.face.slurm_node import slurm, why_no_slurm
-from tests.faults.parts import atoms
+from tests.faults.parts import atoms, until
 
 pytestmark = [
     pytest.mark.skipif(bool(why_no_slurm()), reason=why_no_slurm() or "it can run"),
@@ -106,15 +106,18 @@ def test_a_job_that_nears_its_time_limit_queues_itself_again_and_ends_in_the_qui
 @pytest.mark.timeout(1800)
 def test_a_job_that_its_time_limit_kills_goes_on_when_it_is_queued_again(folder, node):
     write_job(folder, 600)
-    number = submit(node, "--time=2", "--signal=B:CONT@1")  # a signal of which the script knows nothing
-    kills = 0
-    while node.ended(number, "COMPLETED", "FAILED", "TIMEOUT", bound=600)["JobState"] == "TIMEOUT":
-        kills += 1
-        assert kills < 20
-        node.command("scontrol", "requeue", number)
-        node.ended(number, "RUNNING", bound=200)
-    assert node.job(number)["JobState"] == "COMPLETED", (folder / "log.txt").read_text()
-    assert kills >= 1
+    number = submit(node, "--time=60", "--signal=B:CONT@1")  # a signal of which the script knows nothing
+    saved = until(lambda: list((folder / "runs/run").glob("checkpoints/*")), "a checkpoint", 600)
+    node.command("scontrol", "update", f"JobId={number}", "TimeLimit=1")  # however long this machine took so far
+    killed = node.ended(number, "COMPLETED", "FAILED", "TIMEOUT", bound=600)
+    print(len(saved), "checkpoints, then", killed["JobState"], "after", killed["RunTime"])
+    assert killed["JobState"] == "TIMEOUT"
+    node.command("scontrol", "requeue", number)
+    node.command("scontrol", "update", f"JobId={number}", "TimeLimit=60", "StartTime=now")
+    node.ended(number, "RUNNING", bound=200)
+    done = node.ended(number, "COMPLETED", "FAILED", "TIMEOUT", bound=1200)
+    print("then", done["JobState"], "after", done["RunTime"], (folder / "log.txt").read_text(), sep="\n")
+    assert (done["JobState"], done["Restarts"]) == ("COMPLETED", "1")
     assert_quiet(folder, "runs/run")
 
 
