@@ -46,7 +46,12 @@ def notebook(path: Path) -> dict[str, Any]:
             continue
         _add_prose(cells, prose, path.parent)
         if block.language == "python" and "not run" not in block.notes:
-            code = {"cell_type": "code", "execution_count": None, "outputs": [], "source": _lines(block.text.rstrip("\n"))}
+            code = {
+                "cell_type": "code",
+                "execution_count": None,
+                "outputs": [],
+                "source": _lines(block.text.rstrip("\n")),
+            }
             cells.append({**code, "metadata": {}})
         else:
             _add_prose(cells, text[begin:end], path.parent)
