@@ -1,4 +1,4 @@
-"""Pages as Jupyter notebooks: ``python -m tests.docs.notebooks [PAGE...] [--out FOLDER]``; the gallery if none is named.
+"""Pages as Jupyter notebooks: ``python -m tests.docs.notebooks [PAGE...] [--out FOLDER]``; without names the gallery.
 
 Prose becomes Markdown cells and blocks of Python become code cells, with what the page shows as their output.  The
 blocks are those that the tests of pages run, so a notebook holds nothing that was not executed.  Pictures are put into

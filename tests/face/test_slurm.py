@@ -63,7 +63,7 @@ def write_job(folder, laps):
 
 
 def laps_that_take(folder, seconds):
-    """Laps that take this long in one thread of this machine, as busy as it is; a cluster on it takes some times longer."""
+    """Laps that take so many seconds in one thread of this machine, as busy as it is; a cluster here takes longer."""
     write_job(folder, 10)
     job = replace(read_job(folder / "run.yaml"), store=None)
     job.train(SerialExecutor())  # compiles
