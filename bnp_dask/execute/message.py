@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pickle import PickleBuffer
+from threading import RLock
 from typing import Any, NoReturn
 
 import numpy as np
@@ -21,6 +22,10 @@ SMALL = 1 << 14
 
 ALIGNED = 64
 """Arrays begin at multiples of so many bytes."""
+
+ONE_OPENS = RLock()
+"""Held while a value is unpickled, which imports modules.  In a worker that has just started, the thread of a task and
+the one that looks ahead would import a package from two ends, and Python ends one of the imports with an error."""
 
 
 class Message:
@@ -62,13 +67,16 @@ class Message:
 
     def open(self) -> Any:
         """The value: the same object every time."""
-        if not self._value:
+        if self._value:
+            return self._value[0]
+        with ONE_OPENS:
             small, large, start = memoryview(self._small), iter(self._large), 0
             buffers: list[Any] = []
             for size in self._sizes:
                 buffers.append(next(large) if size is None else small[start : start + size])
                 start += 0 if size is None else size + -size % ALIGNED
-            self._value.append(loads(self._data, buffers=buffers))
+            if not self._value:  # another thread may have been first
+                self._value.append(loads(self._data, buffers=buffers))
         return self._value[0]
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -14,7 +14,6 @@ from pathlib import Path
 from tests.faults.parts import until
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol")
-PATH = f"{os.environ['PATH']}:/usr/sbin"
 
 CONFIG = """\
 ClusterName=tests
@@ -43,9 +42,14 @@ PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 
 
+def search_path() -> str:
+    """Folders of programs as they are now, and that of daemons, which not every user's path has."""
+    return f"{os.environ['PATH']}:/usr/sbin"
+
+
 def why_no_slurm() -> str:
     """Programs or rights that are missing for a node; empty where one can run."""
-    missing = [name for name in PROGRAMS if shutil.which(name, path=PATH) is None]
+    missing = [name for name in PROGRAMS if shutil.which(name, path=search_path()) is None]
     if missing:
         return f"needs {', '.join(missing)}: apt-get install slurm-wlm munge"
     return "" if os.geteuid() == 0 else "needs root"
@@ -89,7 +93,7 @@ def slurm(folder: Path) -> Iterator[Node]:
     key.chmod(0o600)
     host = socket.gethostname().split(".")[0]
     (folder / "slurm.conf").write_text(CONFIG.format(host=host, folder=folder, ports=[_free_port(), _free_port()]))
-    node = Node({**os.environ, "PATH": PATH, "SLURM_CONF": str(folder / "slurm.conf")})
+    node = Node({**os.environ, "PATH": search_path(), "SLURM_CONF": str(folder / "slurm.conf")})
     munged = ["munged", "--foreground", "--force", "--key-file", str(key)]
     for option, name in (("socket", "socket"), ("pid-file", "pid"), ("log-file", "log"), ("seed-file", "seed")):
         munged += [f"--{option}", f"{folder}/munge.{name}"]
