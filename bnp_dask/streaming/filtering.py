@@ -17,7 +17,7 @@ from bnp_dask.moves.base import record
 from bnp_dask.schedules.base import IDLE, Step, history_row
 from bnp_dask.schedules.engine.state import State, Work
 from bnp_dask.streaming.settling import lose_sites, settle, threshold
-from bnp_dask.streaming.site import Site, check_urn, seated
+from bnp_dask.streaming.site import Given, Site, check_urn, seated
 from bnp_dask.streaming.unite import unions
 
 GREW = 1.5
@@ -79,7 +79,7 @@ class Filter:
         while state.finished is None:
             batch = state.position
             before = state.total.value()
-            (site,) = seated(work, state, [batch], [before], epsilon)
+            (site,) = seated(work, state, [batch], [Given(before)], epsilon)
             lose_sites(work, state, {batch: site})
             self._add(state, site)
             state.terms = {"log_predictive": state.terms.get("log_predictive", 0.0) + site.log_predictive}

@@ -1,4 +1,4 @@
-"""Expectation propagation with the site of a batch in the memo (Tank, Foti & Fox 2015, Alg. 2)."""
+"""Expectation propagation with the sites of a batch's atoms in the memo (Tank, Foti & Fox 2015, Alg. 2)."""
 
 from __future__ import annotations
 
@@ -13,19 +13,23 @@ from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Summary
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import hold, number_from, share_below_one, whole_number
+from bnp_dask.kernels.mixture.resp import RaggedResp
 from bnp_dask.schedules.base import IDLE, Step, history_row
 from bnp_dask.schedules.engine.lap import trim
-from bnp_dask.schedules.engine.state import State, Work, recall, remember
-from bnp_dask.streaming.settling import lose_sites, settle, threshold
-from bnp_dask.streaming.site import Site, check_urn, seated
+from bnp_dask.schedules.engine.state import State, Work, recall, recall_more, remember
+from bnp_dask.streaming.settling import LEAST_EPSILON, lose_sites, settle
+from bnp_dask.streaming.site import Given, Site, check_urn, seated
 from bnp_dask.streaming.unite import rows, union_gains
 from bnp_dask.structure.base import Visit
+
+SEATS = "seats/"
+"""Prefix of the arrays that keep the responsibilities of a batch's atoms."""
 
 
 @register
 @dataclass(frozen=True)
 class ExpectationPropagation:
-    """Filter batches again and again: take a batch's site out of the total, seat its atoms given the rest, put it back.
+    """Filter atoms again and again: take an atom's share out of the total, seat it given all others, put it back.
 
     Parameters
     ----------
@@ -36,15 +40,16 @@ class ExpectationPropagation:
         they are more probable as one, else kept apart.  Results depend on it, and not on the number of workers.
     epsilon
         Probability of a new cluster above which an atom opens one, and mass below which a cluster is given up, 0 to
-        less than 1.  Default as in :class:`~bnp_dask.streaming.Filter`.
+        less than 1.  Default: 0.01, whatever the prior, because an atom may leave a cluster that turns out to be none.
     count_tolerance
         Stop when a lap changes no cluster's count by more than this share of all atoms, and none came or went.
 
     Notes
     -----
-    For ``DPMixture`` and ``NGGPMixture`` with any likelihood.  The site of a batch is its summary; with one atom in
-    each batch and ``window=1`` this is Alg. 2.  Larger batches are filtered from their cavity in order, so that an atom
-    does not know those of its batch that come later.
+    For ``DPMixture`` and ``NGGPMixture`` with any likelihood.  This is Alg. 2 whatever the size of batches: with the
+    statistics of a batch the memo keeps how its atoms are shared among clusters, so that each leaves alone and is seated
+    given all others, those of its batch too.  With ``window=1`` the size of batches changes nothing but rounding;
+    batches of a window do not know what the others of it do.
 
     The history's objective is the log predictive density of the batches so far in the lap, given all others, in nats:
     it is no bound, and need not rise.  Columns besides the usual: ``log_predictive``, the same number.
@@ -73,7 +78,8 @@ class ExpectationPropagation:
             raise SettingError("ExpectationPropagation() has no objective to decide moves with; leave moves out")
         if state.step == 0:
             _begin(state)
-        epsilon, n_batches = threshold(work.model, self.epsilon), work.source.n_batches
+        n_batches = work.source.n_batches
+        epsilon = LEAST_EPSILON if self.epsilon is None else float(self.epsilon)
         while state.finished is None:
             lap = state.lap
             group = list(range(state.position, min(state.position + self.window, n_batches)))
@@ -93,22 +99,24 @@ class ExpectationPropagation:
         """Visit some batches with one total, and exchange their sites in order."""
         total = state.total.value()
         before = {batch: _site(work, state, batch) for batch in group}
-        cavities = [total if old is None else total - old for old in before.values()]
-        sites = dict(zip(group, seated(work, state, group, cavities, epsilon), strict=True))
+        givens = [_given(work, state, batch, total, old) for batch, old in before.items()]
+        sites = dict(zip(group, seated(work, state, group, givens, epsilon), strict=True))
         lose_sites(work, state, sites)
         known, newborn = total.ids, list[int]()
         for batch, site in sites.items():
             old = before[batch]
             if old is not None:
                 state.total.subtract(old.insert_empty(state.total.high.ids[len(known) :]))
-            mine = self._named(work, state, site, known, newborn)
+            mine, names = self._named(work, state, site, known, newborn)
             state.total.add(mine)
-            remember(work, state, batch, Visit(mine, {}))
+            remember(work, state, batch, Visit(mine, {}), more=seats_to_arrays(site.resp, names))
             state.terms = {"log_predictive": state.terms["log_predictive"] + site.log_predictive}
         self._give_up(state, epsilon)
 
-    def _named(self, work: Work, state: State, site: Site, known: np.ndarray, newborn: list[int]) -> Summary:
-        """The site's statistics of the clusters of the total, which gets those that the batch opened.
+    def _named(
+        self, work: Work, state: State, site: Site, known: np.ndarray, newborn: list[int]
+    ) -> tuple[Summary, np.ndarray]:
+        """The site's statistics of the clusters of the total, which gets those that the batch opened, and their ids.
 
         Each is one of ``newborn``, which other batches of the group opened, where that is more probable; two of one
         batch stay two.
@@ -133,7 +141,7 @@ class ExpectationPropagation:
             state.edits.append(InsertEmpty(tuple(new)))
         ids = state.total.high.ids
         missing = ids[~np.isin(ids, summary.ids)]
-        return summary.insert_empty(missing).take(ids)
+        return summary.insert_empty(missing).take(ids), summary.ids
 
     def _give_up(self, state: State, epsilon: float) -> None:
         """Leave out clusters that hold less than epsilon (Alg. 2, last line), from the total and from every site."""
@@ -175,3 +183,26 @@ def _begin(state: State) -> None:
 def _site(work: Work, state: State, batch: int) -> Summary | None:
     """Contribution of the batch to the total; None before its first visit."""
     return recall(work, state, batch) if state.visits[batch] >= 0 else None
+
+
+def _given(work: Work, state: State, batch: int, total: Summary, old: Summary | None) -> Given:
+    """What a batch is seated by: at its first visit the total, later the total that its atoms leave one by one."""
+    if old is None:
+        return Given(total, keep=True)
+    kept = recall_more(work, state, batch, SEATS)
+    if "id" not in kept:  # of a run that an older version began
+        return Given(total - old, keep=True)
+    place = np.full(len(kept["id"]), -1, np.int64)
+    there = np.isin(kept["id"], total.ids)
+    place[there] = total.positions(kept["id"][there])
+    rows = np.repeat(np.arange(len(kept["offsets"]) - 1), np.diff(kept["offsets"]))[there]
+    offsets = np.searchsorted(rows, np.arange(len(kept["offsets"])))
+    return Given(total, RaggedResp(offsets, place[there], kept["value"][there], total.n_clusters), keep=True)
+
+
+def seats_to_arrays(resp: RaggedResp | None, ids: np.ndarray) -> dict[str, np.ndarray]:
+    """Responsibilities of a batch's atoms as named arrays, with ids of clusters in place of positions."""
+    if resp is None:
+        return {}
+    named = {"offsets": resp.offsets, "id": ids[resp.index], "value": resp.value}
+    return {f"{SEATS}{name}": array for name, array in named.items()}

@@ -15,8 +15,8 @@ from bnp_dask.inputs.protocols import as_a
 from bnp_dask.kernels.mixture.resp import RaggedResp
 from bnp_dask.kernels.streaming.counts import filter_counts
 from bnp_dask.kernels.streaming.gaussian import filter_gaussian, student_constant
-from bnp_dask.kernels.streaming.seating import log_not, seat_atom
-from bnp_dask.kernels.streaming.urn import ABSENT, Urn, expected_clusters
+from bnp_dask.kernels.streaming.seating import give_up, log_not, note_left, seat_atom
+from bnp_dask.kernels.streaming.urn import ABSENT, Urn, expected_clusters, log_absent
 from bnp_dask.model import Model
 from bnp_dask.observation import Gaussian, Multinomial
 from bnp_dask.observation.base import LOG_BASE
@@ -47,7 +47,7 @@ def urn_of(model: Model) -> Urn:
     return as_a(model.allocation, UrnAllocation).urn
 
 
-def seat_batch(model: Model, held: Summary, batch: Batch, epsilon: float) -> Seated:
+def seat_batch(model: Model, held: Summary, batch: Batch, epsilon: float, before: RaggedResp | None = None) -> Seated:
     """Seat the atoms of a batch in order, given the statistics of others.
 
     Parameters
@@ -60,13 +60,17 @@ def seat_batch(model: Model, held: Summary, batch: Batch, epsilon: float) -> Sea
         Atoms; one of weight w counts as w atoms once it is seated.
     epsilon
         Probability of a new cluster above which it is opened.
+    before
+        Responsibilities of the visit before, ``(n, K)``, which are part of ``held``: each atom leaves its clusters before
+        it is seated anew (Tank et al. 2015, Alg. 2), and clusters that hold less than ``epsilon`` then are closed.  None:
+        ``held`` knows nothing of the batch.
     """
     weights = np.ones(batch.n_atoms) if batch.weights is None else np.asarray(batch.weights, np.float64)
     if isinstance(model.observation, Multinomial):
-        return _seat_counts(model, held, batch, weights, epsilon)
+        return _seat_counts(model, held, batch, weights, epsilon, before)
     if isinstance(model.observation, Gaussian):
-        return _seat_points(model, held, batch, weights, epsilon)
-    return _seat_any(model, held, batch, weights, epsilon)
+        return _seat_points(model, held, batch, weights, epsilon, before)
+    return _seat_any(model, held, batch, weights, epsilon, before)
 
 
 # -- compiled loops ---------------------------------------------------------------------------------------------
@@ -105,23 +109,48 @@ def _absent(held: Summary) -> np.ndarray:
     return held[ABSENT] if ABSENT in held else np.zeros(held.n_clusters)
 
 
-def _run(
-    kernel: Any, front: Sequence[Any], urn: Urn, epsilon: float, tables: list[np.ndarray], priors: Any, n: int, k: int
-) -> tuple[_Lists, int]:
-    """Call a kernel until all ``n`` atoms are seated, with more room each time that it is full.
+@dataclass(frozen=True)
+class _Loop:
+    """A compiled loop over ``n`` atoms: the kernel, its first arguments and its rule.
 
     ``priors`` are the values of each table for clusters without atoms, along its last axis.
     """
-    lists, done = _Lists.of(n), 0
-    tables = [_grown(table, prior, ROOM) for table, prior in zip(tables, priors, strict=True)]
-    while True:
-        k, done = kernel(*front, _rule(urn), epsilon, tuple(tables), k, done, lists.arrays())
-        if done == n:
-            return lists, k
-        if k + 1 >= tables[-1].shape[-1]:
-            tables = [_grown(table, prior, k + ROOM) for table, prior in zip(tables, priors, strict=True)]
-        else:
-            lists.grow(k + 1)
+
+    kernel: Any
+    front: Sequence[Any]
+    rule: tuple[float, float, float, int]
+    epsilon: float
+    priors: Sequence[Any]
+    n: int
+
+    def run(self, tables: list[np.ndarray], k: int, before: RaggedResp | None, anew: Any = None) -> tuple[_Lists, int]:
+        """Call the kernel until all atoms are seated, with more room each time that it is full.
+
+        ``anew`` computes all tables again, after some atoms in some clusters, where a kernel asks for that.
+        """
+        lists, done, old = _Lists.of(self.n), 0, _old_of(before, self.n, self.epsilon)
+        tables = self._grown(tables, ROOM)
+        while True:
+            k, done = self.kernel(*self.front, self.rule, self.epsilon, old, tuple(tables), k, done, lists.arrays())
+            if done == self.n:
+                return lists, k
+            if k + 1 >= tables[-1].shape[-1]:
+                tables = self._grown(tables, k + ROOM)
+            elif lists.offsets[done] + k + 1 > len(lists.index):
+                lists.grow(k + 1)
+            else:
+                tables = self._grown(anew(lists, k, done), ROOM)
+                old[2][old[0][done] : old[0][done + 1]] = 0.0
+
+    def _grown(self, tables: list[np.ndarray], more: int) -> list[np.ndarray]:
+        return [_grown(table, prior, more) for table, prior in zip(tables, self.priors, strict=True)]
+
+
+def _old_of(before: RaggedResp | None, n: int, epsilon: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+    """Responsibilities of the visit before as kernels take them; none where this is the first."""
+    if before is None:
+        return np.zeros(n + 1, np.int64), np.zeros(0, np.int64), np.zeros(0), 0.0
+    return before.offsets.astype(np.int64), before.index.astype(np.int64), before.value.astype(np.float64), epsilon
 
 
 def _grown(table: np.ndarray, prior: Any, more: int) -> np.ndarray:
@@ -132,32 +161,70 @@ def _grown(table: np.ndarray, prior: Any, more: int) -> np.ndarray:
     return out
 
 
-def _seat_counts(model: Model, held: Summary, batch: Batch, weights: np.ndarray, epsilon: float) -> Seated:
+def _seat_counts(
+    model: Model, held: Summary, batch: Batch, weights: np.ndarray, epsilon: float, before: RaggedResp | None
+) -> Seated:
     observation = as_a(model.observation, Multinomial)
     counts = as_csr(batch)
     rows = (counts.indptr.astype(np.int64), counts.indices.astype(np.int64), np.asarray(counts.data, np.float64))
     table = held["x"]
     tables = [np.ascontiguousarray(table.T), table.sum(axis=1), np.maximum(held["N"], 0.0), _absent(held)]
     front = (rows, np.ascontiguousarray(observation.lam, np.float64), weights)
-    lists, k = _run(
-        filter_counts, front, urn_of(model), epsilon, tables, (0.0, 0.0, 0.0, 0.0), batch.n_atoms, held.n_clusters
-    )
+    loop = _Loop(filter_counts, front, _rule(urn_of(model)), epsilon, (0.0, 0.0, 0.0, 0.0), batch.n_atoms)
+    lists, k = loop.run(tables, held.n_clusters, before)
     found = lists.seated(weights, k)
     base = observation.summarize(batch, weights[:, None])[LOG_BASE]
     return replace(found, log_predictive=found.log_predictive + float(base))
 
 
-def _seat_points(model: Model, held: Summary, batch: Batch, weights: np.ndarray, epsilon: float) -> Seated:
+def _seat_points(
+    model: Model, held: Summary, batch: Batch, weights: np.ndarray, epsilon: float, before: RaggedResp | None
+) -> Seated:
     observation = as_a(model.observation, Gaussian)
-    d, k = batch.n_features, held.n_clusters
-    nothing = model.observation.global_step(model.empty_summary(np.zeros(1, np.int64)))
-    params = model.observation.global_step(held) if k else nothing
-    columns = [columns_of(params, d)[i][..., :k] for i in range(6)]
-    priors = [column[..., 0] for column in columns_of(nothing, d)]
-    tables = [*columns, np.maximum(held["N"], 0.0), _absent(held)]
+    d, n = batch.n_features, batch.n_atoms
+    nothing = observation.global_step(model.empty_summary(np.zeros(1, np.int64)))
+    priors = [*(column[..., 0] for column in columns_of(nothing, d)), 0.0, 0.0]
+
+    def tables_of(known: Summary) -> list[np.ndarray]:
+        k = known.n_clusters
+        params = observation.global_step(known) if k else nothing
+        columns = [column[..., :k] for column in columns_of(params, d)]
+        return [*columns, np.maximum(known["N"], 0.0), _absent(known)]
+
+    def anew(lists: _Lists, k: int, done: int) -> list[np.ndarray]:
+        assert before is not None
+        resp = RaggedResp(lists.offsets, lists.index, lists.value, k)
+        return tables_of(_after(model, held, batch, weights, before, resp, done, epsilon))
+
     front = (np.ascontiguousarray(batch.x - observation.center), weights)
-    lists, k = _run(filter_gaussian, front, urn_of(model), epsilon, tables, (*priors, 0.0, 0.0), batch.n_atoms, k)
+    loop = _Loop(filter_gaussian, front, _rule(urn_of(model)), epsilon, priors, n)
+    lists, k = loop.run(tables_of(held), held.n_clusters, before, anew)
     return lists.seated(weights, k)
+
+
+def _after(
+    model: Model,
+    held: Summary,
+    batch: Batch,
+    weights: np.ndarray,
+    before: RaggedResp,
+    resp: RaggedResp,
+    done: int,
+    epsilon: float,
+) -> Summary:
+    """Statistics after ``done`` atoms were seated anew and the next one left its clusters."""
+    k = resp.n_clusters
+    known = held.insert_empty(int(held.ids.max(initial=-1)) + 1 + np.arange(k - held.n_clusters))
+    for found, rows, sign in ((before, done + 1, -1.0), (resp, done, 1.0)):
+        dense = np.zeros((rows, k))
+        atom = np.repeat(np.arange(rows), np.diff(found.offsets[: rows + 1]))
+        dense[atom, found.index[: len(atom)]] = sign * found.value[: len(atom)] * weights[atom]
+        one = replace(batch.rows(0, rows), weights=None)
+        known = _with(known, {"N": dense.sum(axis=0), **model.observation.summarize(one, dense)})
+        if ABSENT in known:
+            known = _with(known, {ABSENT: sign * log_absent(np.abs(dense), weights[:rows])})
+    counts = np.where(known["N"] < epsilon, 0.0, known["N"])
+    return replace(known, values={**known.values, "N": counts})
 
 
 def columns_of(params: Any, d: int) -> list[np.ndarray]:
@@ -170,33 +237,62 @@ def columns_of(params: Any, d: int) -> list[np.ndarray]:
 
 
 # -- any likelihood -----------------------------------------------------------------------------------------------
-def _seat_any(model: Model, held: Summary, batch: Batch, weights: np.ndarray, epsilon: float) -> Seated:
+def _seat_any(
+    model: Model, held: Summary, batch: Batch, weights: np.ndarray, epsilon: float, before: RaggedResp | None = None
+) -> Seated:
     """Seat atoms of any likelihood, by its ``log_predictive`` and ``summarize``, atom by atom."""
     observation, urn = model.observation, urn_of(model)
     fresh = observation.log_predictive(observation.global_step(model.empty_summary(np.zeros(1, np.int64))), batch)
     absent, ids = _absent(held), iter(range(int(held.ids.max(initial=-1)) + 1, 2**62))
     index, value, offsets, total = [], [], [0], 0.0
     for n in range(batch.n_atoms):
-        k = held.n_clusters
         if weights[n] > 0.0:
-            one, resp = replace(batch.rows(n, n + 1), weights=None), np.zeros(k + 1)
+            one, vacant = replace(batch.rows(n, n + 1), weights=None), -1
+            if before is not None:
+                held, absent, vacant = _left(model, held, absent, one, weights[n], before, n)
+            k = held.n_clusters
+            resp = np.zeros(k + 1)
             known = observation.log_predictive(observation.global_step(held), one)[0] if k else np.zeros(0)
             counts = np.maximum(held["N"], 0.0)
             seat, new = urn.rule_after(float(counts.sum()), expected_clusters(absent))
             log_pred = np.concatenate([known, fresh[n]])
             level, opened = seat_atom(log_pred, counts, k, seat, new, urn.sigma, epsilon, resp)
             total += weights[n] * level
-            if opened:
+            if opened and vacant >= 0:
+                resp[vacant] = resp[k]
+            elif opened:
                 held, absent = held.insert_empty([next(ids)]), np.append(absent, 0.0)
             resp = resp[: held.n_clusters]
             held = _with(held, {"N": weights[n] * resp, **observation.summarize(one, weights[n] * resp[None])})
             absent = absent + weights[n] * np.array([log_not(r) for r in resp])
+            if before is not None:
+                held = replace(held, values={**held.values, "N": held["N"].copy()})
+                give_up(held["N"], absent, held.n_clusters, epsilon)
             kept = np.flatnonzero(resp)
             index.append(kept)
             value.append(resp[kept])
         offsets.append(offsets[-1] + (len(index[-1]) if weights[n] > 0.0 else 0))
     lists = [np.concatenate([np.zeros(0, kind), *parts]) for kind, parts in ((np.int64, index), (float, value))]
     return Seated(RaggedResp(np.array(offsets), lists[0], lists[1], held.n_clusters), total)
+
+
+def _left(
+    model: Model, held: Summary, absent: np.ndarray, one: Batch, weight: float, before: RaggedResp, n: int
+) -> tuple[Summary, np.ndarray, int]:
+    """Statistics after atom ``n`` left the clusters it was in, and which of these holds nothing now, -1 for none."""
+    at = slice(int(before.offsets[n]), int(before.offsets[n + 1]))
+    resp, counts, absent, vacant = np.zeros(held.n_clusters), held["N"].copy(), absent.copy(), -1
+    for k, r in zip(before.index[at], before.value[at], strict=True):
+        if counts[k] > 0.0:
+            resp[k] = weight * r
+            vacant = int(k) if note_left(counts, absent, k, weight, r)[2] else vacant
+    held = _with(held, model.observation.summarize(one, -resp[None]))
+    held = replace(held, values={**held.values, "N": counts})
+    if vacant >= 0:
+        name = held.ids[vacant]
+        rest = held.take(held.ids[held.ids != name]).insert_empty([name])
+        held = rest.take(held.ids)
+    return held, absent, vacant
 
 
 def _with(held: Summary, more: dict[str, np.ndarray]) -> Summary:

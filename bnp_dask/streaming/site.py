@@ -48,12 +48,34 @@ class Site:
         Clusters opened here: the last ones; their ids are provisional.
     lost
         Why the batch is left out; empty where it is not.
+    resp
+        Responsibilities of its atoms, ``(n, K + J)``; None where nobody needs them later.
     """
 
     summary: Summary
     log_predictive: float
     n_new: int = 0
     lost: str = ""
+    resp: RaggedResp | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """What a batch is seated by.
+
+    Parameters
+    ----------
+    held
+        Statistics of other atoms, or with ``before`` of all.
+    before
+        Responsibilities of the batch's own atoms that are part of ``held``, ``(n, K)``.
+    keep
+        Whether the responsibilities are needed later.
+    """
+
+    held: Summary
+    before: RaggedResp | None = None
+    keep: bool = False
 
 
 def check_urn(model: Model, schedule: str) -> None:
@@ -71,22 +93,22 @@ def check_urn(model: Model, schedule: str) -> None:
         )
 
 
-def seat(model: Model, held: Summary, epsilon: float, reader: Reader, place: Place) -> Site:
-    """The task: read a batch and seat its atoms given ``held``."""
+def seat(model: Model, given: Given, epsilon: float, reader: Reader, place: Place) -> Site:
+    """The task: read a batch and seat its atoms."""
     batch = reader() if place.empty is None else read_or_why(reader)
     if isinstance(batch, str):
-        return lost_site(model, held, batch)
+        return lost_site(model, given.held, batch)
     if place.checksum is not None:
         with naming_batch(place.name):
             require_checksum(batch, place.checksum)
     try:
         with naming_batch(place.name):
-            return site_of(model, held, batch, epsilon)
+            return site_of(model, given.held, batch, epsilon, given.before, given.keep)
     except Exception:
         why = None if place.empty is None else fault_of(model, batch)
         if why is None:
             raise
-        return lost_site(model, held, why)
+        return lost_site(model, given.held, why)
 
 
 def lost_site(model: Model, held: Summary, why: str) -> Site:
@@ -94,9 +116,16 @@ def lost_site(model: Model, held: Summary, why: str) -> Site:
     return Site(model.empty_summary(held.ids), 0.0, 0, why)
 
 
-def site_of(model: Model, held: Summary, batch: Batch, epsilon: float) -> Site:
-    """The site of a batch in memory."""
-    found = seat_batch(model, held, batch, epsilon)
+def site_of(
+    model: Model,
+    held: Summary,
+    batch: Batch,
+    epsilon: float,
+    before: RaggedResp | None = None,
+    keep: bool = False,
+) -> Site:
+    """The site of a batch in memory; see :class:`Given`."""
+    found = seat_batch(model, held, batch, epsilon, before)
     n_new = found.resp.n_clusters - held.n_clusters
     first = int(held.ids.max(initial=-1)) + 1
     ids = np.concatenate([held.ids, np.arange(first, first + n_new)])
@@ -104,7 +133,7 @@ def site_of(model: Model, held: Summary, batch: Batch, epsilon: float) -> Site:
         return Site(model.empty_summary(ids), 0.0)
     summary = site_summary(model, ids, batch, found.resp)
     require_finite_arrays(summary.values, f"{batch.name}: statistic", summary.ids)
-    return Site(summary, found.log_predictive, n_new)
+    return Site(summary, found.log_predictive, n_new, resp=found.resp if keep else None)
 
 
 def site_summary(model: Model, ids: np.ndarray, batch: Batch, resp: Resp) -> Summary:
@@ -127,14 +156,18 @@ def _entropy(resp: Resp, weights: np.ndarray | None) -> np.ndarray:
     return np.bincount(resp.index, terms, minlength=resp.n_clusters)
 
 
-def seated(
-    work: Work, state: State, batches: Sequence[int], cavities: Sequence[Summary], epsilon: float
-) -> Iterator[Site]:
-    """Sites of some batches, each given its own cavity, in order; the tasks run side by side."""
+def seated(work: Work, state: State, batches: Sequence[int], givens: Sequence[Given], epsilon: float) -> Iterator[Site]:
+    """Sites of some batches, each by what it is given, in order; the tasks run side by side."""
     tasks = []
-    for batch, held in zip(batches, cavities, strict=True):
-        light = replace(held, values=dict(held.values), fields=dict(held.fields))
-        args = (work.model, light, epsilon, reader_of(work, state, batch), place_of(work, state, batch))
+    for batch, given in zip(batches, givens, strict=True):
+        light = replace(given.held, values=dict(given.held.values), fields=dict(given.held.fields))
+        args = (
+            work.model,
+            replace(given, held=light),
+            epsilon,
+            reader_of(work, state, batch),
+            place_of(work, state, batch),
+        )
         tasks.append((f"seat-lap{state.lap}-batch{batch}", seat, args))
     for batch, site in zip(batches, collected(work.executor, submitted(work.executor, tasks), False), strict=True):
         if work.unread is not None:

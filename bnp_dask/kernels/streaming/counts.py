@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 
 from bnp_dask.kernels.streaming.nggp import seat_rule
-from bnp_dask.kernels.streaming.seating import note_seated, seat_atom, standing
+from bnp_dask.kernels.streaming.seating import give_up, note_left, note_seated, seat_atom, standing
 
 CHUNK, LEAST = 16, 1e-18
 """Factors that are multiplied before a logarithm is taken: from 1e-18 to 1e15 each, they stay within double range; one
@@ -54,7 +54,20 @@ def log_predictive_counts(words, held, prior, prior_total, chunk, table, totals,
 
 
 @njit(nogil=True, cache=True)
-def filter_counts(rows, prior, weights, urn, epsilon, tables, n_clusters, first, out):
+def _take_document(words, held, share, table, totals, k, empty):
+    """Take a share of a document out of cluster ``k``, of which nothing is left where it is ``empty``."""
+    if empty:
+        table[:, k] = 0.0
+        totals[k] = 0.0
+        return
+    for j in range(len(words)):
+        kept = max(table[words[j], k] - share * held[j], 0.0)
+        totals[k] -= table[words[j], k] - kept
+        table[words[j], k] = kept
+
+
+@njit(nogil=True, cache=True)
+def filter_counts(rows, prior, weights, urn, epsilon, old, tables, n_clusters, first, out):
     """Seat documents in order, until the last or until tables or lists are full.
 
     Parameters
@@ -69,6 +82,9 @@ def filter_counts(rows, prior, weights, urn, epsilon, tables, n_clusters, first,
         ``a, sigma, tau, rule``.
     epsilon
         Probability above which a new cluster is opened.
+    old
+        ``offsets (n + 1,), index (L,), value (L,), least``: responsibilities of the visit before, which are part of the
+        tables and leave them atom by atom, and what a cluster has to hold, lest it be closed.
     tables
         ``words (V, C), totals (C,), counts (C,), absent (C,)`` of the clusters, C of which there is room for; position
         K is empty.  Updated.
@@ -86,6 +102,7 @@ def filter_counts(rows, prior, weights, urn, epsilon, tables, n_clusters, first,
     a, sigma, tau, rule = urn
     table, totals, counts, absent = tables
     offsets, index, value, logs = out
+    sites, places, shares, least = old
     room = len(counts)
     prior_total = prior.sum()
     chunk = CHUNK if prior.min() > LEAST else 1
@@ -99,12 +116,24 @@ def filter_counts(rows, prior, weights, urn, epsilon, tables, n_clusters, first,
         if weights[n] == 0.0:
             continue
         words, held = indices[indptr[n] : indptr[n + 1]], data[indptr[n] : indptr[n + 1]]
+        vacant = -1
+        for s in range(sites[n], sites[n + 1]):
+            k = places[s]
+            if counts[k] > 0.0:
+                share = weights[n] * shares[s]
+                less, fall, empty = note_left(counts, absent, k, weights[n], shares[s])
+                mass, expected = mass - less, expected - fall
+                _take_document(words, held, share, table, totals, k, empty)
+                vacant = k if empty else vacant
         seat, new, mode = seat_rule(mass, expected, a, sigma, tau, rule, mode)
         length = log_predictive_counts(
             words, held, prior, prior_total, chunk, table, totals, n_clusters, factors, log_pred
         )
         logs[n], opened = seat_atom(log_pred, counts, n_clusters, seat, new, sigma, epsilon, resp)
-        n_clusters += opened
+        if opened and vacant >= 0:
+            resp[vacant] = resp[n_clusters]
+        else:
+            n_clusters += opened
         for k in range(n_clusters):
             if resp[k] == 0.0:
                 continue
@@ -118,4 +147,7 @@ def filter_counts(rows, prior, weights, urn, epsilon, tables, n_clusters, first,
             expected += note_seated(absent, k, weights[n], resp[k])
         offsets[n + 1] = used
         mass += weights[n]
+        if least > 0.0:
+            less, fall = give_up(counts, absent, n_clusters, least)
+            mass, expected = mass - less, expected - fall
     return n_clusters, len(weights)

@@ -8,7 +8,10 @@ import numpy as np
 from numba import njit
 
 from bnp_dask.kernels.streaming.nggp import seat_rule
-from bnp_dask.kernels.streaming.seating import note_seated, seat_atom, standing
+from bnp_dask.kernels.streaming.seating import give_up, note_left, note_seated, seat_atom, standing
+
+LOST = 1e-6
+"""Share of a squared pivot that is left when a point is taken out, below which too many digits went with it."""
 
 
 @njit(nogil=True, cache=True)
@@ -68,17 +71,59 @@ def add_point(x, share, k, means, roots, inverse, nu, kappa, constant, v):
 
 
 @njit(nogil=True, cache=True)
-def filter_gaussian(x, weights, urn, epsilon, tables, n_clusters, first, out):
+def take_point(x, share, k, means, roots, inverse, nu, kappa, constant, v):
+    """Inverse of :func:`add_point`, by hyperbolic rotations; whether all digits that matter stayed."""
+    d = len(x)
+    kept = kappa[k] - share
+    pull = share * kappa[k] / kept
+    scale = math.sqrt(pull)
+    for i in range(d):
+        away = x[i] - means[i, k]
+        means[i, k] -= share / kept * away
+        v[i] = scale * away
+    kappa[k] = kept
+    nu[k] -= share
+    log_det = 0.0
+    for i in range(d):
+        old = roots[i, i, k]
+        square = old * old - v[i] * v[i]
+        if not square > LOST * old * old:
+            return False
+        length = math.sqrt(square)
+        c, s = length / old, v[i] / old
+        roots[i, i, k] = length
+        inverse[i, k] = 1.0 / length
+        log_det += 2.0 * math.log(length)
+        for j in range(i + 1, d):
+            roots[j, i, k] = (roots[j, i, k] - s * v[j]) / c
+            v[j] = c * v[j] - s * roots[j, i, k]
+    constant[k] = student_constant(nu[k], kappa[k], log_det, d)
+    return True
+
+
+@njit(nogil=True, cache=True)
+def _clear(k, prior, means, roots, inverse, nu, kappa, constant):
+    """Give position ``k`` the parameters of position ``prior``."""
+    means[:, k] = means[:, prior]
+    roots[:, :, k] = roots[:, :, prior]
+    inverse[:, k] = inverse[:, prior]
+    nu[k], kappa[k], constant[k] = nu[prior], kappa[prior], constant[prior]
+
+
+@njit(nogil=True, cache=True)
+def filter_gaussian(x, weights, urn, epsilon, old, tables, n_clusters, first, out):
     """Seat centred points ``x (n, D)`` in order; arguments and results are those of
     :func:`~bnp_dask.kernels.streaming.counts.filter_counts`.
 
     ``tables`` are ``means (D, C), roots (D, D, C), inverse (D, C), nu (C,), kappa (C,), constant (C,), counts (C,),
     absent (C,)``, where ``roots`` are lower Cholesky factors of the scale matrices and ``inverse`` one over their
-    diagonals; all positions from K on are the prior.
+    diagonals; all positions from K on are the prior.  The kernel also ends, with room left, where a point cannot be taken
+    out of its old clusters without a loss of digits: all tables are to be computed anew then, without it.
     """
     a, sigma, tau, rule = urn
     means, roots, inverse, nu, kappa, constant, counts, absent = tables
     offsets, index, value, logs = out
+    sites, places, shares, least = old
     room, d = len(counts), x.shape[1]
     mass, expected, mode = standing(counts, absent, n_clusters)
     log_pred, resp, y, v = np.empty(room), np.empty(room), np.empty((d, room)), np.empty(d)
@@ -89,10 +134,25 @@ def filter_gaussian(x, weights, urn, epsilon, tables, n_clusters, first, out):
         offsets[n + 1], logs[n] = used, 0.0
         if weights[n] == 0.0:
             continue
+        vacant = -1
+        for s in range(sites[n], sites[n + 1]):
+            k = places[s]
+            if counts[k] > 0.0 and shares[s] > 0.0:
+                share = weights[n] * shares[s]
+                less, fall, empty = note_left(counts, absent, k, weights[n], shares[s])
+                mass, expected = mass - less, expected - fall
+                if empty:
+                    vacant = k
+                    _clear(k, n_clusters, means, roots, inverse, nu, kappa, constant)
+                elif not take_point(x[n], share, k, means, roots, inverse, nu, kappa, constant, v):
+                    return n_clusters, n
         seat, new, mode = seat_rule(mass, expected, a, sigma, tau, rule, mode)
         log_predictive_points(x[n], means, roots, inverse, nu, kappa, constant, n_clusters, y, log_pred)
         logs[n], opened = seat_atom(log_pred, counts, n_clusters, seat, new, sigma, epsilon, resp)
-        n_clusters += opened
+        if opened and vacant >= 0:
+            resp[vacant] = resp[n_clusters]
+        else:
+            n_clusters += opened
         for k in range(n_clusters):
             if resp[k] == 0.0:
                 continue
@@ -104,4 +164,7 @@ def filter_gaussian(x, weights, urn, epsilon, tables, n_clusters, first, out):
             expected += note_seated(absent, k, weights[n], resp[k])
         offsets[n + 1] = used
         mass += weights[n]
+        if least > 0.0:
+            less, fall = give_up(counts, absent, n_clusters, least)
+            mass, expected = mass - less, expected - fall
     return n_clusters, len(weights)

@@ -8,42 +8,8 @@ import numpy as np
 from numba import njit
 
 from bnp_dask.kernels.streaming.counts_gibbs import NONE
-from bnp_dask.kernels.streaming.gaussian import add_point, log_predictive_points, student_constant
+from bnp_dask.kernels.streaming.gaussian import add_point, log_predictive_points, take_point
 from bnp_dask.kernels.streaming.sticks import choose_cluster, free_position, longer, prior_weights
-
-LOST = 1e-6
-"""Share of a squared pivot that is left when a point is taken out, below which too many digits went with it."""
-
-
-@njit(nogil=True, cache=True)
-def _take_point(x, share, k, means, roots, inverse, nu, kappa, constant, v):
-    """Inverse of :func:`add_point`, by hyperbolic rotations; whether all digits that matter stayed."""
-    d = len(x)
-    kept = kappa[k] - share
-    pull = share * kappa[k] / kept
-    scale = math.sqrt(pull)
-    for i in range(d):
-        away = x[i] - means[i, k]
-        means[i, k] -= share / kept * away
-        v[i] = scale * away
-    kappa[k] = kept
-    nu[k] -= share
-    log_det = 0.0
-    for i in range(d):
-        old = roots[i, i, k]
-        square = old * old - v[i] * v[i]
-        if not square > LOST * old * old:
-            return False
-        length = math.sqrt(square)
-        c, s = length / old, v[i] / old
-        roots[i, i, k] = length
-        inverse[i, k] = 1.0 / length
-        log_det += 2.0 * math.log(length)
-        for j in range(i + 1, d):
-            roots[j, i, k] = (roots[j, i, k] - s * v[j]) / c
-            v[j] = c * v[j] - s * roots[j, i, k]
-    constant[k] = student_constant(nu[k], kappa[k], log_det, d)
-    return True
 
 
 @njit(nogil=True, cache=True)
@@ -106,7 +72,7 @@ def gibbs_gaussian(x, weights, believed, start, gamma, uniform, labels):
                 if members[old] == 0:
                     own[old] = 0.0
                     _reset(old, place, tables, start)
-                elif not _take_point(x[i], weights[i], old, means, roots, inverse, nu, kappa, constant, v):
+                elif not take_point(x[i], weights[i], old, means, roots, inverse, nu, kappa, constant, v):
                     _reset(old, place, tables, start)
                     for j in range(n):
                         if z[j] == old:

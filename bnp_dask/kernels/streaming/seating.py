@@ -83,3 +83,37 @@ def note_seated(absent, k, weight, r):
 def log_not(r):
     """``log(1 - r)``, at least -50: see :data:`bnp_dask.kernels.streaming.urn.ABSENT`."""
     return max(math.log1p(-min(r, 1.0 - 1e-15)), -50.0)
+
+
+VACANT = 1e-9
+"""Atoms in a cluster below which nothing but rounding is left of it."""
+
+
+@njit(nogil=True, cache=True)
+def note_left(counts, absent, k, weight, r):
+    """Note that an atom that belonged to cluster ``k`` with probability ``r`` left it.
+
+    Returns
+    -------
+    mass, fall, vacant
+        How much the sum of the counts and the expected clusters fall, and whether nothing is left in the cluster.
+    """
+    mass, before = counts[k], math.exp(min(absent[k], 0.0))
+    counts[k] -= weight * r
+    absent[k] = min(absent[k] - weight * log_not(r), 0.0)
+    vacant = counts[k] < VACANT
+    if vacant:
+        counts[k], absent[k] = 0.0, 0.0
+    return mass - counts[k], math.exp(absent[k]) - before, vacant
+
+
+@njit(nogil=True, cache=True)
+def give_up(counts, absent, n_clusters, least):
+    """Close clusters that hold less than ``least`` for good; how much the sum of counts and the expected clusters fall."""
+    mass, fall = 0.0, 0.0
+    for k in range(n_clusters):
+        if 0.0 < counts[k] < least:
+            mass += counts[k]
+            fall += 1.0 - math.exp(min(absent[k], 0.0))
+            counts[k], absent[k] = 0.0, 0.0
+    return mass, fall

@@ -259,9 +259,25 @@ class State:
         return receipt_of(self.receipts, batch)
 
 
-def remember(work: Work, state: State, batch: int, found: Visit, seen: int | None = None) -> None:
-    """Keep what was found in a batch for its next visit; ``seen`` of the changes of clusters are in it (all)."""
-    _keep(work, state, batch, visit_to_arrays(work.model, found), seen)
+def remember(
+    work: Work,
+    state: State,
+    batch: int,
+    found: Visit,
+    seen: int | None = None,
+    more: Mapping[str, np.ndarray] | None = None,
+) -> None:
+    """Keep what was found in a batch for its next visit; ``seen`` of the changes of clusters are in it (all).
+
+    ``more`` are arrays of the schedule's own, which :func:`recall_more` gives back.
+    """
+    _keep(work, state, batch, {**visit_to_arrays(work.model, found), **(more or {})}, seen)
+
+
+def recall_more(work: Work, state: State, batch: int, prefix: str) -> dict[str, np.ndarray]:
+    """Arrays of the schedule's own whose names begin so, of the batch's latest visit, without the prefix."""
+    kept = _kept(work, state, batch).items()
+    return {name.removeprefix(prefix): array for name, array in kept if name.startswith(prefix)}
 
 
 def remember_states(work: Work, state: State, batch: int, found: Visit, seen: int | None = None) -> None:

@@ -1,0 +1,146 @@
+"""Expectation propagation: each atom leaves the total alone and is seated given all others."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+
+import bnp_dask as bnp
+from bnp_dask.core.batch import Batch
+from bnp_dask.kernels.mixture.resp import RaggedResp
+from bnp_dask.kernels.streaming.seating import give_up, note_left, note_seated
+from bnp_dask.streaming import seats
+from bnp_dask.streaming.seats import seat_batch
+from bnp_dask.streaming.site import site_summary
+from tests.stopping import AfterSteps
+from tests.streaming.cases import LIKELIHOODS, case
+from tests.streaming.oracle import Oracle
+from tests.streaming.test_runs import bits, blobs
+
+PRIORS = [bnp.DPMixture(1.0), bnp.NGGPMixture(1.0, 0.5, 1.0)]
+
+pytestmark = pytest.mark.filterwarnings("ignore::bnp_dask.ConvergenceWarning")
+
+
+def visits(model, batch, n, epsilon=0.01):
+    """Responsibilities and statistics after ``n`` visits of one batch."""
+    held, found = model.empty_summary(np.zeros(0, np.int64)), None
+    for _ in range(n):
+        found = seat_batch(model, held, batch, epsilon, None if found is None else found.resp)
+        held = site_summary(model, np.arange(found.resp.n_clusters), batch, found.resp)
+    return found.resp, held
+
+
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+@pytest.mark.parametrize("prior", PRIORS, ids=["DP", "NGGP"])
+def test_an_atom_that_leaves_and_comes_back_alone_is_seated_by_all_others(likelihood, prior):
+    """Atom by atom from a cavity computed from scratch."""
+    model, batch = case(likelihood, prior, 8)
+    resp, _ = visits(model, batch, 1)
+    dense = resp.to_dense()
+    rest = dense.copy()
+    rest[0] = 0.0
+    cavity = site_summary(model, np.arange(dense.shape[1]), batch, ragged(rest))
+    alone = seat_batch(model, cavity, batch.rows(0, 1), 0.01).resp.to_dense()[0]
+    again = seat_batch(model, site_summary(model, np.arange(dense.shape[1]), batch, resp), batch, 0.01, resp)
+    there = again.resp.to_dense()[0]
+    assert_allclose(np.sort(there[there > 1e-9]), np.sort(alone[alone > 1e-9]), rtol=1e-6)
+
+
+def ragged(dense):
+    counts = (dense > 0.0).sum(axis=1)
+    rows, index = np.nonzero(dense)
+    return RaggedResp(np.concatenate([[0], np.cumsum(counts)]), index, dense[rows, index], dense.shape[1])
+
+
+@pytest.mark.parametrize("likelihood", ["Gaussian", "Multinomial"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_compiled_loops_agree_with_log_predictive_at_later_visits(likelihood, weighted):
+    model, batch = case(likelihood, bnp.NGGPMixture(1.0, 0.3, 2.0), 20)
+    weights = np.random.default_rng(1).gamma(2.0, 0.5, 20) * (np.arange(20) % 7 > 0) if weighted else np.ones(20)
+    batch = Batch(batch.x, weights if weighted else None, "b")
+    resp, held = visits(model, batch, 1)
+    fast = seat_batch(model, held, batch, 0.01, resp)
+    slow = seats._seat_any(model, held, batch, weights, 0.01, resp)
+    assert_allclose(fast.log_predictive, slow.log_predictive, rtol=1e-9)
+    assert_allclose(fast.resp.to_dense(), slow.resp.to_dense(), rtol=1e-6, atol=1e-12)
+
+
+def test_points_that_cannot_be_taken_out_are_left_out_of_tables_computed_anew(monkeypatch):
+    """A point ten million deviations from the rest of its cluster, whose removal would leave no digits."""
+    model, batch = case("Gaussian", bnp.DPMixture(1.0), 12)
+    x = batch.x.copy()
+    x[5] += 1e7
+    batch, calls, run = Batch(x, None, "far"), [], seats._after
+
+    def counted(*args):
+        calls.append(args)
+        return run(*args)
+
+    monkeypatch.setattr(seats, "_after", counted)
+    resp = ragged(np.ones((12, 1)))
+    held = site_summary(model, np.arange(1), batch, resp)
+    fast = seat_batch(model, held, batch, 0.01, resp)
+    slow = seats._seat_any(model, held, batch, np.ones(12), 0.01, resp)
+    assert calls
+    assert_allclose(fast.log_predictive, slow.log_predictive, rtol=1e-6)
+    assert_allclose(fast.resp.to_dense(), slow.resp.to_dense(), atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["points", "counts"])
+def test_the_size_of_batches_changes_rounding_only(kind):
+    x = blobs(120) if kind == "points" else sparse.csr_array(np.random.default_rng(0).poisson(1.0, (60, 12)) + 0.0)
+    model = bnp.Model(bnp.NGGPMixture(1.0, 0.25, 1.0), bnp.Gaussian() if kind == "points" else bnp.Multinomial(0.5))
+    schedule = bnp.ExpectationPropagation(laps=4, window=1, count_tolerance=0.0)
+    found = [bnp.train(model, x, schedule=schedule, batch_size=size) for size in (1, 7, x.shape[0])]
+    for other in found[1:]:
+        assert_allclose(other.posterior.summary["N"], found[0].posterior.summary["N"], rtol=1e-6)
+        assert_allclose(other.history[-1]["elbo"], found[0].history[-1]["elbo"], rtol=1e-8)
+
+
+def test_a_cluster_that_only_one_atom_held_keeps_its_id():
+    x = np.concatenate([blobs(50, k=1), [[90.0, 90.0, 90.0]]])
+    model = bnp.Model(bnp.DPMixture(0.1), bnp.FixedVarianceGaussian(variance=1.0))
+    schedule = bnp.ExpectationPropagation(laps=5, window=1, epsilon=0.5, count_tolerance=0.0)
+    result = bnp.train(model, x, schedule=schedule, batch_size=17)
+    assert_array_equal(result.posterior.ids, [0, 1])
+    assert_allclose(result.posterior.summary["N"], [50.0, 1.0], atol=1e-3)
+
+
+@pytest.mark.parametrize("likelihood", ["Gaussian", "Multinomial"])
+@pytest.mark.parametrize("prior", PRIORS, ids=["DP", "NGGP"])
+def test_propagation_stays_near_enumeration(likelihood, prior):
+    """Probabilities that two atoms are together; for so few atoms the filter alone is nearer (.03 for .06 to .09)."""
+    errors = []
+    for seed in range(4):
+        model, batch = case(likelihood, prior, 6, seed)
+        dense = visits(model, batch, 6)[0].to_dense()
+        errors.append(np.abs(dense @ dense.T - Oracle(model, batch).together)[np.triu_indices(6, 1)].mean())
+    assert np.mean(errors) < 0.12
+
+
+def test_leaving_undoes_seating_and_poor_clusters_are_closed():
+    counts, absent = np.array([3.0, 0.5]), np.array([-4.0, -0.7])
+    before = counts.copy(), absent.copy()
+    rise = note_seated(absent, 0, 2.0, 0.3)
+    counts[0] += 0.6
+    mass, fall, vacant = note_left(counts, absent, 0, 2.0, 0.3)
+    assert not vacant
+    assert_allclose([mass, fall], [0.6, rise], rtol=1e-12)
+    assert_allclose([counts, absent], before, rtol=1e-12)
+    assert note_left(counts, absent, 1, 1.0, 0.5)[2]
+    assert_allclose(counts, [3.0, 0.0])
+    assert give_up(counts, absent, 2, 4.0)[0] == 3.0
+    assert_allclose(counts, 0.0)
+
+
+def test_stopped_in_a_later_lap_and_resumed_is_the_uninterrupted_run(tmp_path):
+    model = bnp.Model(bnp.NGGPMixture(1.0, 0.25, 1.0), bnp.Gaussian())
+    schedule = bnp.ExpectationPropagation(laps=3, window=2, count_tolerance=0.0)
+    whole = bnp.train(model, blobs(), schedule=schedule, batch_size=100)
+    store = tmp_path / "run"
+    bnp.train(model, blobs(), schedule=schedule, batch_size=100, store=store, callbacks=[AfterSteps(7)])
+    rest = bnp.train(model, blobs(), schedule=schedule, batch_size=100, store=store, resume=True)
+    assert bits(rest) == bits(whole)
