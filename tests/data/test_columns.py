@@ -340,6 +340,7 @@ def test_names_for_an_array():
         ([], "needs the names"),
         ("ab", "needs the names"),
         ([1], "n"),
+        (["a", ""], "needs the names"),
     ):
         with pytest.raises(DataError, match=message):
             bnp.Columns.of(names)

@@ -351,3 +351,9 @@ def test_a_stored_zero_is_no_document_with_the_word():
     sums.add(sparse.csr_array(([2.0, 0.0, 1.0], [0, 1, 1], [0, 2, 3]), shape=(2, 2)))
     doc_freq, total = sums.of(3)
     assert doc_freq.tolist() == [1, 1, 0] and total.tolist() == [2.0, 1.0, 0.0]
+
+
+def test_only_characters_that_were_replaced_here_are_counted(tmp_path):
+    texts = [("a", "sun \ufffd caf\u00e9"), ("b", "moon \ufffd \udc80 \ud83d")]
+    report = ingest(texts, tmp_path / "x.zarr", text=Text(min_df=1))
+    assert report.text.n_bad_characters == 2

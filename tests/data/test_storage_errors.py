@@ -105,3 +105,19 @@ def test_places_where_nothing_can_lie(path, kind, tmp_path, monkeypatch):
             use(path)
     with pytest.raises(kind):
         bnp.as_source(path)
+
+
+def test_a_file_of_the_same_size_in_a_store_that_was_written_again_is_another(monkeypatch):
+    class Store:
+        version = "one"
+
+        def find(self, path, detail):
+            return {path: {"name": path, "size": 8, "ETag": self.version}}
+
+    store = Store()
+    monkeypatch.setattr(Location, "filesystem", lambda place: (store, "/bucket/x.npy"))
+    place = Location("memory://bucket/x.npy")
+    before = list(place.stamps())
+    assert before == list(place.stamps()) == [("", 8, "one")]
+    store.version = "two"
+    assert list(place.stamps()) != before

@@ -8,6 +8,7 @@ import shutil
 import numpy as np
 import pytest
 import zarr
+from scipy import sparse
 
 from bnp_dask.data import as_source
 from bnp_dask.data.ingestion.ingest import ingest
@@ -262,3 +263,15 @@ def test_projection_is_pca_and_can_be_used_again(tmp_path):
     with pytest.raises(DataError, match="was not projected"):
         ingest(tmp_path / "x.npy", tmp_path / "plain.zarr")
         ingest(tmp_path / "x.npy", tmp_path / "r.zarr", project=tmp_path / "plain.zarr")
+
+
+def test_a_store_of_counts_with_weights_says_so(tmp_path):
+    x = sparse.random_array((20, 6), density=0.5, rng=np.random.default_rng(0), format="csr")
+    x.data = np.ceil(4 * x.data)
+    sparse.save_npz(tmp_path / "x.npz", x)
+    np.save(tmp_path / "w.npy", np.arange(1.0, 21.0))
+    ingest(tmp_path / "x.npz", tmp_path / "plain.zarr", batch_size=8)
+    ingest(tmp_path / "x.npz", tmp_path / "weighted.zarr", batch_size=8, weights=tmp_path / "w.npy")
+    plain, weighted = (as_source(tmp_path / f"{name}.zarr") for name in ("plain", "weighted"))
+    np.testing.assert_array_equal(weights(weighted), np.arange(1.0, 21.0))
+    assert plain.describe()["weights"] is None and weighted.describe()["weights"] == "weights"

@@ -500,3 +500,16 @@ def test_what_was_read_for_a_stolen_task_is_dropped(own_cluster, folder, tmp_pat
     pids = [line[2] for line in events(folder) if line[:2] == ["read", "2"]]
     assert len(pids) == len(set(pids)) == 2
     executor.close()
+
+
+def test_nothing_is_held_where_the_system_has_no_thread_for_it(folder, monkeypatch):
+    class Full(threading.Thread):
+        def start(self):
+            raise RuntimeError("can't start new thread")
+
+    load = Slow(folder, 0)
+    with ahead._LOCK:
+        held = ahead._hold(Coming(load, lambda: True))
+    monkeypatch.setattr(ahead.threading, "Thread", Full)
+    assert ahead._start(held.run, held) is None
+    assert n_held() == 0  # or the next task would wait for a read that nobody does

@@ -227,3 +227,13 @@ def test_criteria_count_the_shares_of_words_but_one():
     k = made.posterior_.n_clusters
     total = 2.0 * made.score_samples(x).sum()
     assert made.aic(x) == pytest.approx(2 * (k * 6 + k - 1) - total)
+
+
+def test_means_of_counts_and_bits_are_called_as_those_of_points():
+    rng = np.random.default_rng(0)
+    counts = np.concatenate([rng.poisson(2.0, (60, 2)), rng.poisson(30.0, (60, 2))])
+    for observation, x in (("poisson", counts), ("bernoulli", (counts > 10).astype(float))):
+        made = DirichletProcessMixture(observation, n_clusters=2, random_state=0).fit(x)
+        for k in range(2):
+            np.testing.assert_allclose(made.means_[k], x[made.labels_ == k].mean(axis=0), rtol=0.1, atol=0.1)
+        assert not hasattr(made, "covariances_")

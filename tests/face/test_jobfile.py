@@ -146,6 +146,7 @@ def test_mistakes_are_named_by_their_path(tmp_path, parts, message):
     ("text", "message"),
     [
         ("model: [", "not valid YAML"),
+        ("rng: 1\nmodel: ]\n", r"\(line 2, column 8\)"),
         ("- 1", "the job: found .* needs settings"),
         ("", "the job: found None"),
         (BASE + "data: other.npy\n", "'data' is given twice"),

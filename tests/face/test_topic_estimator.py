@@ -98,3 +98,9 @@ def test_counts_may_be_fractions(documents):
     framed = made.set_output(transform="pandas").transform(X)
     assert isinstance(framed, pd.DataFrame)
     assert list(framed.columns) == ["topic0", "topic1", "topic2"]
+
+
+def test_tags_say_whether_texts_or_counts_are_taken():
+    assert TopicModel(text=bnp.Text()).__sklearn_tags__().input_tags.string
+    tags = TopicModel().__sklearn_tags__().input_tags
+    assert not tags.string and tags.sparse and tags.positive_only

@@ -141,3 +141,18 @@ def test_a_term_is_named():
     require_finite_terms({"data": -1e308, "entropy": 0.0})
     with pytest.raises(NumericalError, match="the objective's term 'entropy' is nan nats, not finite"):
         require_finite_terms({"data": 0.0, "entropy": float("nan")})
+
+
+def test_a_density_that_is_not_finite_is_no_score(monkeypatch):
+    x = np.random.default_rng(0).normal(size=(40, 2))
+    posterior = bnp.train(bnp.Model(bnp.DPMixture(), bnp.DiagGaussian()), x, moves=()).posterior
+    density = DiagGaussian.log_predictive
+
+    def broken(self, params, batch):
+        out = density(self, params, batch)
+        out[3] = np.nan
+        return out
+
+    monkeypatch.setattr(DiagGaussian, "log_predictive", broken)
+    with pytest.raises(bnp.BnpDaskError, match="log density"):
+        bnp.score(posterior, x)

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from bnp_dask.core.batch import Batch
-from bnp_dask.initialize.base import summarize_assigned
+from bnp_dask.errors import DataError
+from bnp_dask.initialize.base import summarize_assigned, take_atoms
 from bnp_dask.initialize.kmeans import hard_kmeans, hard_model, largest_first, plus_plus
+from bnp_dask.initialize.parallel import _attract
 from bnp_dask.observation.diag_gaussian import DiagGaussian
 from bnp_dask.observation.fixed_variance_gaussian import FixedVarianceGaussian
 from tests.initialize.cases import OBSERVATIONS, blobs, context, cut, mixture
@@ -109,3 +111,16 @@ def test_largest_cluster_first_by_weight():
     labels = np.array([0, 0, 0, 1, 2, 2])
     assert largest_first(labels, None, 3).tolist() == [0, 0, 0, 2, 1, 1]
     assert largest_first(labels, np.array([1.0, 1, 1, 9, 1, 1]), 3).tolist() == [1, 1, 1, 0, 2, 2]
+
+
+def test_data_that_changed_since_they_were_surveyed_are_refused_by_every_pass():
+    observation, batch = OBSERVATIONS["DiagGaussian"]
+    model = model_of(observation, batch)
+    pair, surveyed = batch.take(np.arange(2)), batch.n_atoms
+    passes = (
+        lambda: _attract(lambda: batch, model, surveyed + 1, pair),
+        lambda: take_atoms(lambda: batch, model, surveyed - 1, np.arange(2)),
+    )
+    for one in passes:
+        with pytest.raises(DataError, match="when it was surveyed; the data must not change"):
+            one()

@@ -23,6 +23,7 @@ from bnp_dask.moves.engine import decide
 from bnp_dask.moves.scores import allocation_gains, data_gains
 from bnp_dask.observation import DiagGaussian
 from bnp_dask.schedules import FullBatch
+from bnp_dask.schedules.ageing import fade
 from bnp_dask.schedules.engine import lap as laps
 from bnp_dask.structure.base import Trial
 from tests.moves.parts import blobs, prepare, start_random
@@ -134,3 +135,13 @@ def test_a_change_of_all_clusters_is_forgotten_once_it_was_accepted():
     (record,) = decide(model, value, {"t": part}, plan, memory).records
     assert record["accepted"] and record["gain"] > 10.0
     assert not memory.sweeps
+
+
+def test_what_a_delete_has_gained_so_far_fades_with_the_data():
+    work = prepare(Model(DPMixture(2.0), DiagGaussian()), blobs(200))
+    state = start_random(work, 4)
+    value = state.total.value()
+    state.memory.sweeps = {2: Sweep((0, 1), value.take([0, 1]), 1.0, 1.0, 1)}
+    fade(state, 0.25)
+    assert_allclose(state.memory.sweeps[2].part["N"], 0.25 * value["N"][:2])
+    assert_allclose(state.total.value()["N"], 0.25 * value["N"])

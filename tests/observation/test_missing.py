@@ -161,7 +161,9 @@ def test_a_product_takes_missing_entries_in_the_parts_that_say_so():
     model, batch, resp, _, params = fitted(model, x)
     model.check(batch)
     assert np.isfinite(model.expected_log_lik(params, batch)).all()
-    assert_array_equal(model.impute(params, batch, resp)[:5], x[:5])
+    filled = model.impute(params, batch, resp)
+    assert_array_equal(filled[:5], x[:5])
+    assert np.isfinite(filled).all() and np.isnan(batch.x[5, 1])  # the data stay as they are
     spoilt = x.copy()
     spoilt[2, 6] = np.nan
     with pytest.raises(DataError, match="row 2.*nan"):

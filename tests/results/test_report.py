@@ -16,7 +16,7 @@ from bnp_dask.errors import DataError, SettingError
 from bnp_dask.observation.interface.describing import vector
 from bnp_dask.reports import plots
 from bnp_dask.reports.describe import covariance, variances
-from bnp_dask.reports.run_page import inspect, moves_html, report
+from bnp_dask.reports.run_page import MOVES_SHOWN, inspect, moves_html, report
 from bnp_dask.training.results import History, TrainResult, save
 from tests.results.cases import OBSERVATIONS, fitted
 
@@ -275,6 +275,17 @@ def test_moves_are_drawn_and_listed(tmp_path):
     page = (tmp_path / "page.html").read_text()
     assert "<h2>Moves</h2>" in page
     assert "accepted: the objective rises" in page
+
+
+def test_of_many_proposals_the_latest_are_shown_last_first():
+    moves = [
+        {"lap": lap, "kind": "merge", "targets": [1], "others": [2], "gain": 2.0, "accepted": lap % 2 == 0, "why": "w"}
+        for lap in range(1, MOVES_SHOWN + 11)
+    ]
+    page = moves_html(moves)
+    assert f"<td>{MOVES_SHOWN + 10}</td><td>{MOVES_SHOWN // 2 + 5}</td><td>{MOVES_SHOWN + 10}</td>" in page
+    laps = [int(lap) for lap in re.findall(r"<tr><td>(\d+)</td>", page)]
+    assert laps == list(range(MOVES_SHOWN + 10, 10, -1))
 
 
 def test_of_many_clusters_the_first_are_named():

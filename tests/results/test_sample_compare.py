@@ -126,6 +126,8 @@ def test_runs_are_compared_side_by_side(tmp_path):
     assert "objective" in text
     assert list(found.to_pandas()["n_clusters"]) == [1, 2, 2]
     assert found._repr_html_().count("<tr>") == 4
+    nasty = bnp.compare({"<b>one</b>": one})._repr_html_()
+    assert "&lt;b&gt;one&lt;/b&gt;" in nasty and "<b>" not in nasty
     with pytest.raises(bnp.BnpDaskError, match="needs runs"):
         bnp.compare()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -9,6 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import bnp_dask as bnp
 from bnp_dask.cli.jobfile import read_job
 from bnp_dask.core.batch import Batch
+from bnp_dask.data.skipping import checksum
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.execute.threads import ThreadExecutor
@@ -195,3 +198,18 @@ def test_job_files_know_it(tmp_path):
         "schedule: {type: Gibbs, laps: 20, chains: 2, rows: [1, 2, 3]}\n"
     )
     assert read_job(path).schedule == bnp.Gibbs(laps=20, chains=2, rows=(1, 2, 3))
+
+
+def test_draws_say_how_many_they_are_and_of_what(whole):
+    draws, k = whole.draws, whole.draws.n_clusters
+    few, many = k.min(), k.max()
+    assert f"of 2 chain(s), sweeps {draws.laps[0]} to {draws.laps[-1]}, {few} to {many} clusters, 40" in repr(draws)
+    spread = replace(draws, labels=np.zeros_like(draws.labels))
+    assert repr(spread).startswith(f"Draws({draws.n_draws} of ")
+
+
+def test_data_that_changed_since_the_run_began_are_refused_by_a_sweep():
+    batch = Batch(blobs(), None, "batch 0")
+    model = bnp.Model(bnp.DPMixture(), bnp.DiagGaussian()).with_prior(survey_of(batch))
+    with pytest.raises(DataError, match="the data changed"):
+        sweep(model, (), lambda: batch, Task("batch 0", 0, 0, np.arange(3), checksum(batch) ^ 1), None)

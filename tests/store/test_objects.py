@@ -416,3 +416,12 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch):
 def test_a_url_without_a_bucket():
     with pytest.raises(StoreError, match="names no bucket; needs one, such as s3://bucket/run"):
         RunStore.exists("s3://")
+
+
+def test_a_lease_is_renewed_while_it_still_holds():
+    """Whoever renews it late looks again whether it is still its own: half of its time is late."""
+    waits = []
+    beats = lease._Beats(None, 1)
+    beats.stopping.wait = lambda seconds: waits.append(seconds) or True
+    beats.run()
+    assert len(waits) == 1 and 2 * waits[0] < lease.SECONDS

@@ -295,7 +295,8 @@ def test_new_summaries_and_all_that_leads_to_them_are_on_the_disk_before_the_com
     summaries = [str(store.summaries.path(*entry)) for entry in listing.entries()]
     base = str(path / "checkpoints" / "00000002")
     commit_at = events.index(("rename", f"{base}.json"))
-    for needed in (*summaries, str(path / "summaries/00000"), str(path / "summaries"), str(path / "history.jsonl")):
+    folders = (str(path / "summaries/00000"), str(path / "summaries"), str(path))
+    for needed in (*summaries, *folders, str(path / "history.jsonl")):
         assert ("sync", needed) in events[:commit_at], needed
     # a new name is durable once its folder is: that of the arrays before the head is named, that of the head at last
     folder = ("sync", str(path / "checkpoints"))

@@ -284,3 +284,7 @@ WRONG = [{name: 0} for name in ("laps", "minibatch", "window", "samples", "prune
 def test_settings_out_of_range_are_refused(wrong):
     with pytest.raises(SettingError, match=next(iter(wrong))):
         bnp.TruncationFreeSVI(**wrong)
+
+
+def test_no_burn_in_is_a_setting():
+    assert bnp.TruncationFreeSVI(burn_in=0).burn_in == 0

@@ -21,8 +21,8 @@ from bnp_dask.initialize.base import summarize_assigned
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.moves.births.move import _has_words
-from bnp_dask.moves.births.small_run import WORDS, create
-from bnp_dask.moves.policy import LAP, BirthPolicy
+from bnp_dask.moves.births.small_run import WORDS, _from_words, create
+from bnp_dask.moves.policy import LAP, BirthPolicy, SmallRunPolicy
 from bnp_dask.moves.scores import alike, all_pairs, data_gains, gain_matrix
 from bnp_dask.observation import Gaussian, Multinomial
 from bnp_dask.schedules import Memoized
@@ -88,6 +88,19 @@ def test_topics_of_few_documents_are_born_from_the_words_of_many():
 
     assert matched_by((WORDS,), n_docs) == 12
     assert matched_by((WORDS,), few) < 12
+
+
+def test_a_topic_that_anchors_of_many_documents_show_may_be_rare_in_the_few_looked_at():
+    """An accident has as many documents as it has of the many; the few have a share of them."""
+    rng = np.random.default_rng(0)
+    topics = np.concatenate([[0, 1] * 13, [2] * 4, rng.integers(0, 3, 270)])
+    phi = np.kron(np.eye(3), np.full(10, 0.1))
+    every = Batch(sparse.csr_array(np.array([rng.multinomial(40, phi[k]) for k in topics], np.float64)))
+    model = Model(HDPTopics(5.0, 0.5), Multinomial(lam=0.1))
+    model = replace(model, observation=model.observation.with_prior(survey_batch(every)))
+    forecast = SimpleNamespace(model=model, policy=replace(SmallRunPolicy(), least_share=0.25))
+    found = _from_words(forecast, every, every.take(np.arange(30)), np.random.default_rng(0))
+    np.testing.assert_allclose(np.sort(found["N"]) / found["N"].sum(), [4 / 30, 13 / 30, 13 / 30], atol=0.02)
 
 
 @pytest.mark.parametrize("alpha", [0.1, 1.0])

@@ -12,6 +12,7 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from scipy import sparse
 
@@ -42,6 +43,7 @@ from bnp_dask.initialize import RandomExamples
 from bnp_dask.model import Model
 from bnp_dask.observation import Multinomial
 from bnp_dask.reports.run_page import inspect, report
+from bnp_dask.reports.topics_browser import _described
 from bnp_dask.schedules import Memoized
 from bnp_dask.training.growing.loading import load
 from bnp_dask.training.results import History, TrainResult, save
@@ -372,3 +374,8 @@ def test_data_for_a_model_without_topics(tmp_path):
     batch = points()
     with pytest.raises(SettingError, match="for topic models of words"):
         report(begin(point_model("hdp", batch), batch), tmp_path / "page.html", data=batch.x)
+
+
+def test_metadata_that_a_document_has_not_are_not_told():
+    table = pa.table({"id": ["a", "b"], "who": [None, "x"], "when": ["1", "2"]})
+    assert [found["more"] for found in _described(table, [0, 1])] == ["when: 1", "who: x · when: 2"]

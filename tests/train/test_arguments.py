@@ -15,6 +15,7 @@ from bnp_dask.errors import BnpDaskError, ExecutionError, SettingError, StoreErr
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.inputs.settings import seed_of
 from bnp_dask.store import RunStore
+from bnp_dask.training.run_settings import Begun
 
 X = np.random.default_rng(0).normal(size=(90, 2))
 
@@ -192,3 +193,10 @@ def test_an_address_where_nobody_answers_is_an_error():
 def test_moves_that_are_no_list_are_refused(moves):
     with pytest.raises(SettingError, match=r"moves=.*needs a list, such as"):
         bnp.train(bnp.Model(bnp.DPMixture(), bnp.Gaussian()), np.eye(4), moves=moves)
+
+
+def test_only_a_run_that_is_resumed_stands_for_what_its_call_leaves_out(tmp_path):
+    store = tmp_path / "run"
+    RunStore.create(store, {"rng": 5}).close()
+    assert Begun.at(store, resume=True).settings["rng"] == 5
+    assert Begun.at(store, resume=False) is None and Begun.at(tmp_path / "none", resume=True) is None

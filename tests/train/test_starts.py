@@ -134,6 +134,14 @@ def test_a_callback_that_stops_ends_all_starts():
     assert result.history[-1]["elbo"] == max(start["elbo"] for start in result.starts)
 
 
+def test_one_callback_that_stops_is_enough_and_the_others_are_told():
+    model, data, more = KINDS["mixture"]
+    later = Watch()
+    result = go(model, data(), n_init=3, callbacks=[Watch(stop_at=2), later], **more)
+    assert result.reason == starts.STOPPED and result.history[-1]["lap"] == 2
+    assert [lap for lap, _ in later.laps] == [1, 2]
+
+
 def test_a_callback_that_stops_in_the_first_lap_leaves_the_first_start(tmp_path):
     class Stop(Watch):
         def on_batch(self, done):
