@@ -92,7 +92,8 @@ def ours(corpus: Corpus, start: str, seed: int) -> dict[str, Any]:
     return {
         "program": "bnp_dask", "corpus": corpus.name, "start": start, "seed": seed, "K": len(last[1]),
         "objective": round(float(last[0]["elbo"])), "laps": int(last[0]["lap"]), "reason": result.reason,
-        "own": scores[-1][1], "bnp_score": round(by_score, 4), "even": round(completion(corpus.test, topics_of(last[1])), 4),
+        "own": scores[-1][1], "bnp_score": round(by_score, 4),
+        "even": round(completion(corpus.test, topics_of(last[1])), 4),
         "cpu": round(cpu, 1), "seconds": round(clock, 1), "after_laps": scores,
     }  # fmt: skip
 
