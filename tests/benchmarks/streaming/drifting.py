@@ -1,10 +1,10 @@
 """A stream in which clusters are born, drift, die and return, with a half-life and without.
 
-``python -m tests.benchmarks.streaming.drifting [SEEDS [STEP [PLOT]]]``: 36 batches of 600 points in 6 dimensions, each
-one update of a pure stream.  Cluster 0 stays, 1 drifts by STEP standard deviations a batch (.6), 2 is born at batch 8, 3
-dies at 12 and returns at 26.  Printed are, for each seed and half-life: adjusted Rand index of the newest batch, beside
-that of the true parameters; batches until a birth and the return are found; and whether the returned cluster has its
-old id.  PLOT is a picture of the first seed.
+``python -m tests.benchmarks.streaming.drifting [SEEDS [STEP [PLOT]]]``: 36 batches of 600 points in 6 dimensions, an
+update of a pure stream each.  Cluster 0 stays, 1 drifts by STEP standard deviations a batch (.6), 2 is born at batch
+8, 3 dies at 12 and returns at 26.  Printed are, for each seed and half-life: adjusted Rand index of the newest batch,
+beside that of the true parameters; batches until a birth and the return are found; and whether the returned cluster
+has its old id.  PLOT is a picture of the first seed.
 """
 
 from __future__ import annotations
