@@ -8,6 +8,7 @@ import threading
 from importlib.machinery import PathFinder
 
 from bnp_dask.execute.message import Message
+from bnp_dask.execute.passing import may_pass
 
 
 class Slow:
@@ -61,3 +62,9 @@ def test_one_thread_imports_a_package_and_another_a_module_that_the_package_impo
     for thread in threads:
         thread.join(30)
     assert results == ["found", "found"]
+
+
+def test_an_import_that_waited_for_another_thread_may_be_tried_again():
+    error = importlib._bootstrap._DeadlockError("deadlock detected by _ModuleLock('circle.part')")
+    assert may_pass(error)
+    assert not may_pass(RuntimeError("deadlock detected"))
