@@ -47,9 +47,9 @@ class ExpectationPropagation:
     Notes
     -----
     For ``DPMixture`` and ``NGGPMixture`` with any likelihood.  This is Alg. 2 whatever the size of batches: with the
-    statistics of a batch the memo keeps how its atoms are shared among clusters, so that each leaves alone and is seated
-    given all others, those of its batch too.  With ``window=1`` the size of batches changes nothing but rounding;
-    batches of a window do not know what the others of it do.
+    statistics of a batch the memo keeps how its atoms are shared among clusters, so that each leaves alone and is
+    seated given all others, those of its batch too.  With ``window=1`` the size of batches changes nothing but
+    rounding; batches of a window do not know what the others of it do.
 
     The history's objective is the log predictive density of the batches so far in the lap, given all others, in nats:
     it is no bound, and need not rise.  Columns besides the usual: ``log_predictive``, the same number.

@@ -61,9 +61,9 @@ def seat_batch(model: Model, held: Summary, batch: Batch, epsilon: float, before
     epsilon
         Probability of a new cluster above which it is opened.
     before
-        Responsibilities of the visit before, ``(n, K)``, which are part of ``held``: each atom leaves its clusters before
-        it is seated anew (Tank et al. 2015, Alg. 2), and clusters that hold less than ``epsilon`` then are closed.  None:
-        ``held`` knows nothing of the batch.
+        Responsibilities of the visit before, ``(n, K)``, which are part of ``held``: each atom leaves its clusters
+        before it is seated anew (Tank et al. 2015, Alg. 2), and clusters that hold less than ``epsilon`` then are
+        closed.  None: ``held`` knows nothing of the batch.
     """
     weights = np.ones(batch.n_atoms) if batch.weights is None else np.asarray(batch.weights, np.float64)
     if isinstance(model.observation, Multinomial):

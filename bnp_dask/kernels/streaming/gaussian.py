@@ -117,8 +117,8 @@ def filter_gaussian(x, weights, urn, epsilon, old, tables, n_clusters, first, ou
 
     ``tables`` are ``means (D, C), roots (D, D, C), inverse (D, C), nu (C,), kappa (C,), constant (C,), counts (C,),
     absent (C,)``, where ``roots`` are lower Cholesky factors of the scale matrices and ``inverse`` one over their
-    diagonals; all positions from K on are the prior.  The kernel also ends, with room left, where a point cannot be taken
-    out of its old clusters without a loss of digits: all tables are to be computed anew then, without it.
+    diagonals; all positions from K on are the prior.  The kernel also ends, with room left, where a point cannot be
+    taken out of its old clusters without a loss of digits: all tables are to be computed anew then, without it.
     """
     a, sigma, tau, rule = urn
     means, roots, inverse, nu, kappa, constant, counts, absent = tables

@@ -109,7 +109,7 @@ def note_left(counts, absent, k, weight, r):
 
 @njit(nogil=True, cache=True)
 def give_up(counts, absent, n_clusters, least):
-    """Close clusters that hold less than ``least`` for good; how much the sum of counts and the expected clusters fall."""
+    """Close clusters that hold less than ``least``; how much the sum of counts and the expected clusters fall."""
     mass, fall = 0.0, 0.0
     for k in range(n_clusters):
         if 0.0 < counts[k] < least:

@@ -4,7 +4,7 @@
 lines.
 
 ``speed``: points of 16 dimensions about 100 centers, and one pass over KOS.  ``choose``: hyperparameters by a grid.
-``kos``: held-out scores of Dirichlet process and normalized inverse Gaussian mixtures after one pass and after some laps
+``kos``: held-out scores of Dirichlet process and normalized inverse Gaussian mixtures after one pass and after laps
 of expectation propagation, a random fifth of the documents held out, less the score of one multinomial for all.
 """
 
