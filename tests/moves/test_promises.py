@@ -140,7 +140,10 @@ def test_a_change_of_all_clusters_is_forgotten_once_it_was_accepted():
 def test_what_a_delete_has_gained_so_far_fades_with_the_data():
     work = prepare(Model(DPMixture(2.0), DiagGaussian()), blobs(200))
     state = start_random(work, 4)
+    for _ in FullBatch(1).run(work, state):
+        pass
     value = state.total.value()
+    assert value["N"].min() > 0.0
     state.memory.sweeps = {2: Sweep((0, 1), value.take([0, 1]), 1.0, 1.0, 1)}
     fade(state, 0.25)
     assert_allclose(state.memory.sweeps[2].part["N"], 0.25 * value["N"][:2])
