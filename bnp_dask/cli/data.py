@@ -192,7 +192,7 @@ def _patches(args: argparse.Namespace) -> Patches | None:
 
     said = {
         "side": args.patch, "number": args.number, "seed": args.seed, "remove_mean": args.remove_mean,
-        "grouped": args.by_image,
+        "by_image": args.by_image,
     }  # fmt: skip
     given = {name: value for name, value in said.items() if value is not None}
     return Patches(**given) if given else None

@@ -232,7 +232,7 @@ class _Judge:
         return (edit.keep, edit.drop), pair.unite(edit.keep, edit.drop, None)
 
     def gain_of(self, edit: Edit, gone: tuple[int, ...], new: Summary | None) -> _Tried:
-        """What the objective would be after an edit, which replaces the statistics of clusters ``gone`` by ``new``."""
+        """Objective that an edit would give, which replaces the statistics of clusters ``gone`` by ``new``."""
         light = edit.apply(self.light, self.light_parts)
         terms = self.model.allocation_terms(light)
         data = {} if new is None else self._data_terms(new)

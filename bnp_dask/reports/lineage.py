@@ -31,7 +31,7 @@ class Life:
         Lap in which it was split, merged or deleted; None where it is there at the end.
     how
         The move that ended it; empty where it is there at the end.
-    heirs
+    successors
         Clusters that took over its atoms.
     """
 
@@ -40,7 +40,7 @@ class Life:
     parents: tuple[int, ...] = ()
     ended: int | None = None
     how: str = ""
-    heirs: tuple[int, ...] = ()
+    successors: tuple[int, ...] = ()
 
 
 def lineage(result: TrainResult) -> list[Life]:
@@ -64,14 +64,14 @@ def lineage(result: TrainResult) -> list[Life]:
             for i in others:
                 if i not in targets:
                     lives[i] = Life(i, lap, targets)
-        gone, heirs = (targets[1:], targets[:1]) if move["kind"] == "merge" else (targets, others)
+        gone, successors = (targets[1:], targets[:1]) if move["kind"] == "merge" else (targets, others)
         for i in gone:
             if i not in others:
-                lives[i] = replace(lives.get(i, Life(i)), ended=lap, how=move["kind"], heirs=heirs)
+                lives[i] = replace(lives.get(i, Life(i)), ended=lap, how=move["kind"], successors=successors)
     alive = set(result.posterior.ids.tolist())
     for i in alive:
         known = lives.get(i, Life(i))
-        lives[i] = replace(known, ended=None, how="", heirs=())
+        lives[i] = replace(known, ended=None, how="", successors=())
     return [lives[i] for i in sorted(lives)]
 
 
@@ -87,7 +87,7 @@ def lineage_html(lives: Sequence[Life]) -> str:
         ended = "" if life.ended is None else str(life.ended)
         lines.append(
             f"<tr><th scope='row'>{life.id}</th><td>{born}</td><td class='text'>{parents}</td><td>{ended}</td>"
-            f"<td class='text'>{html.escape(life.how)}</td><td class='text'>{_few(life.heirs)}</td></tr>"
+            f"<td class='text'>{html.escape(life.how)}</td><td class='text'>{_few(life.successors)}</td></tr>"
         )
     left = len(lives) - SHOWN
     rest = f"<p class='note'>... and {left} more</p>" if left > 0 else ""

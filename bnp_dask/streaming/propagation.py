@@ -186,7 +186,7 @@ def _site(work: Work, state: State, batch: int) -> Summary | None:
 
 
 def _given(work: Work, state: State, batch: int, total: Summary, old: Summary | None) -> Given:
-    """What a batch is seated by: at its first visit the total, later the total that its atoms leave one by one."""
+    """Statistics that a batch is seated by: the total, which its atoms leave one by one after its first visit."""
     if old is None:
         return Given(total, keep=True)
     kept = recall_more(work, state, batch, SEATS)

@@ -61,7 +61,7 @@ class Site:
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """What a batch is seated by.
+    """Statistics that a batch is seated by.
 
     Parameters
     ----------

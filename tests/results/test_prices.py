@@ -160,6 +160,6 @@ def test_a_lineage_says_who_was_born_of_whom_and_what_became_of_it(tmp_path):
         assert all(parent in lives and (lives[parent].born or 0) < life.born for parent in life.parents)
     for life in lives.values():
         assert (life.ended is None) == (life.how == "")
-        assert all(i in lives for i in life.heirs)
+        assert all(i in lives for i in life.successors)
     bnp.report(result, tmp_path / "page.html")
     assert "from birth to end" in (tmp_path / "page.html").read_text()

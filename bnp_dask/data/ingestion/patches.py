@@ -46,7 +46,7 @@ class Patches:
         Of the places and of the order.
     remove_mean
         Take the mean of each patch from it (thesis 5.6.3, 7.2.1), so that a zero-mean likelihood fits.
-    grouped
+    by_image
         Make each image a group, named by its file, for models of groups such as :class:`~bnp_dask.HDPTopics`: patches
         of an image lie together, images in random order.  Default: patches of all images are shuffled.
     """
@@ -55,14 +55,14 @@ class Patches:
     number: int | None = None
     seed: int = 0
     remove_mean: bool = True
-    grouped: bool = False
+    by_image: bool = False
 
     def __post_init__(self) -> None:
         least = {"side": 1, "seed": 0} if self.number is None else {"side": 1, "number": 1, "seed": 0}
         for name, lowest in least.items():
             hold(self, name, whole_number(name, getattr(self, name), lowest))
         hold(self, "remove_mean", flag("remove_mean", self.remove_mean))
-        hold(self, "grouped", flag("grouped", self.grouped))
+        hold(self, "by_image", flag("by_image", self.by_image))
 
 
 @dataclass(eq=False)
@@ -90,7 +90,7 @@ class PatchStream:
 
     def pieces(self) -> Iterator[np.ndarray]:
         """Patches ``(n, side * side)`` in random order, or image by image, a few megabytes at a time."""
-        if self.patches.grouped:
+        if self.patches.by_image:
             yield from self._cut_groups()
         else:
             rng = self._rng()

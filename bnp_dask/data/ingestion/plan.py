@@ -51,7 +51,7 @@ class Input:
             found = self.table
             rows = _rows_of_groups(blocks_of(found.offsets, found.breaks, cut)[0], n_features, rows, sizes)
             return Cut.within(found.offsets, n_features, rows, name, cut, found.breaks, found.ids)
-        if self.format == "images" and self.patches.grouped:
+        if self.format == "images" and self.patches.by_image:
             images = PatchStream(self.location, self.patches).groups()
             whole = np.concatenate([[0], np.cumsum([size for _, _, size in images])]).astype(np.int64)
             rows = _rows_of_groups(blocks_of(whole, None, cut)[0], n_features, rows, sizes)

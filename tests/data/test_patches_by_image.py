@@ -26,7 +26,7 @@ def folder(tmp_path):
 
 
 def test_each_image_is_a_group_and_damaged_ones_are_told(folder, tmp_path):
-    cutting = Patches(side=4, number=100, remove_mean=False, grouped=True)
+    cutting = Patches(side=4, number=100, remove_mean=False, by_image=True)
     report = ingest(folder, tmp_path / "out.zarr", patches=cutting, batch_size=60)
     assert report.n_groups == 4 and report.n_atoms == 100
     assert "damaged.png" in str(report)
