@@ -42,8 +42,8 @@ def test_each_image_is_a_group_and_damaged_ones_are_told(folder, tmp_path):
 
 
 def test_all_patches_are_those_of_images_that_are_shuffled(folder, tmp_path):
-    for name, grouped in (("one", False), ("other", True)):
-        ingest(folder, tmp_path / name, patches=Patches(side=5, grouped=grouped))
+    for name, by_image in (("one", False), ("other", True)):
+        ingest(folder, tmp_path / name, patches=Patches(side=5, by_image=by_image))
     one, other = (np.concatenate([b.x for b in read_all(as_source(tmp_path / n))]) for n in ("one", "other"))
     np.testing.assert_array_equal(np.sort(one, axis=0), np.sort(other, axis=0))
 
