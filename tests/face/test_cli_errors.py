@@ -255,12 +255,12 @@ def test_an_error_that_nobody_foresaw_is_one_line_too(folder, capsys, monkeypatc
         (OSError(28, "No space left on device", "x"), "x: No space left on device"),
         (RecursionError("too deep"), "RecursionError: too deep"),
     ):
-        monkeypatch.setattr(REPORT, "inspect", lambda *a, error=error: (_ for _ in ()).throw(error))
+        monkeypatch.setattr(REPORT, "inspect", lambda *a, error=error, **more: (_ for _ in ()).throw(error))
         assert line in one_error(capsys, "inspect", "run")
 
 
 def test_what_libraries_log_to_nobody_stays_out(folder, capsys, monkeypatch):
-    def fail(*args):
+    def fail(*args, **settings):
         logging.getLogger("some.storage.library").warning("trying\nagain")
         raise StoreError("not there")
 

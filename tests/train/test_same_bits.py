@@ -146,8 +146,8 @@ def test_a_run_is_not_overwritten_and_not_mixed_with_another(tmp_path):
         go(SerialExecutor(), schedule, [], store=tmp_path / "run")
     with pytest.raises(StoreError, match="seed"):
         go(SerialExecutor(), schedule, [], store=tmp_path / "run", resume=True, rng=1)
-    with pytest.raises(StoreError, match="moves"):
-        go(SerialExecutor(), schedule, MOVES, store=tmp_path / "run", resume=True)
+    with pytest.raises(StoreError, match="schedule"):
+        go(SerialExecutor(), Memoized(laps=2, window=4), [], store=tmp_path / "run", resume=True)
     x = blobs()
     x[7, 1] += 1e-9
     with pytest.raises(StoreError, match="the data changed"):
