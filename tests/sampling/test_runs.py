@@ -9,13 +9,17 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import bnp_dask as bnp
+from bnp_dask.allocation.base import SmallSlices
 from bnp_dask.cli.jobfile import read_job
 from bnp_dask.core.batch import Batch
+from bnp_dask.core.totals import RunningTotal
 from bnp_dask.data.skipping import checksum
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.execute.threads import ThreadExecutor
-from bnp_dask.sampling.sweep import Task, sweep
+from bnp_dask.sampling.chain import add_batch
+from bnp_dask.sampling.sweep import Assigned, Task, no_slices, sweep
+from bnp_dask.schedules.engine.chains import Chain, Sweep
 from bnp_dask.testing.parts import survey_of
 from tests.faults.parts import Faulty, atoms
 from tests.stopping import AfterSteps
@@ -213,3 +217,15 @@ def test_data_that_changed_since_the_run_began_are_refused_by_a_sweep():
     model = bnp.Model(bnp.DPMixture(), bnp.DiagGaussian()).with_prior(survey_of(batch))
     with pytest.raises(DataError, match="the data changed"):
         sweep(model, (), lambda: batch, Task("batch 0", 0, 0, np.arange(3), checksum(batch) ^ 1), None)
+
+
+def test_small_slices_of_all_batches_are_kept_for_the_next_sweep():
+    model = bnp.Model(bnp.DPMixture(), bnp.DiagGaussian()).with_prior(survey_of(Batch(blobs(), None, "x")))
+    empty = model.empty_summary(np.arange(2))
+    chain = Chain(empty, None, 2, sweep=Sweep(RunningTotal(empty), no_slices(), np.full(4, -1), 0.5))
+    for b, place in enumerate(([0, 1], [1])):
+        slices = SmallSlices(np.array(place), np.full(len(place), 1e-300), np.full(len(place), 0.1 * (b + 1)))
+        add_batch(chain, Assigned(empty, slices, None), np.array([b]), np.array([b]))
+    assert_array_equal(chain.sweep.small.place, [0, 1, 1])
+    assert_array_equal(chain.sweep.small.offset, [0.1, 0.1, 0.2])
+    assert_array_equal(chain.sweep.rows, [0, 1, -1, -1])
