@@ -90,7 +90,8 @@ class LDA:
         """See :class:`~bnp_dask.structure.verbs.GroupedAllocation`."""
         theta = tokens.length + self.alpha
         given = self.alpha * float(params.pi[donors].sum())
-        return share_out(self.step, given, beliefs, theta, tokens, log_lik, mass, states)
+        everything = len(donors) == len(params.pi)
+        return share_out(self.step, given, beliefs, theta, tokens, log_lik, mass, states, everything)
 
     def within(self, share: float) -> Self:
         """See :class:`~bnp_dask.structure.verbs.GroupedAllocation`."""

@@ -176,12 +176,9 @@ def topics_again(
 ) -> np.ndarray:
     """Task: tokens of some documents by word and topic ``(V, K + M)``: K known topics, then new ones, largest first.
 
-    The topics of ``known (V, K)`` keep their words, or else only guide the sampler's first pass.  New topics have
+    The topics of ``known (V, K)`` keep their words, or else only tell where the sampler begins.  New topics have
     ``least`` tokens or more.  Documents are left out from where they have more than twice the tokens that the settings
     ask for.
-
-    The topics of ``known (V, K)`` keep their words, or else only tell where the sampler begins.  Documents are left out
-    from where they have more than twice the tokens that the settings ask for.
     """
     seed, *rest = key
     order = child_rng(seed, *rest, 1).permutation(documents.n_atoms)
