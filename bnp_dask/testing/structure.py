@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 from numpy.testing import assert_allclose, assert_array_equal
@@ -32,6 +34,19 @@ class StructureSuite:
     def batch(self, rng: np.random.Generator, n: int) -> Batch:
         """``n`` atoms, groups or sequences, all of them whole."""
         raise NotImplementedError
+
+    def assignments(self, batch: Batch, n_clusters: int) -> Iterator[np.ndarray]:
+        """Positions of the clusters of all atoms, ``(n,)``, in each way that the structure allows.
+
+        Each atom may have any cluster unless this is overridden.  Where a local step is no exact maximum over them, as
+        that of documents, whose shares are believed apart from the topics of their tokens, give none.
+        """
+        for places in product(range(n_clusters), repeat=batch.n_atoms):
+            yield np.array(places)
+
+    def summary_of(self, model: Model, ids: np.ndarray, batch: Batch, places: np.ndarray) -> Summary:
+        """Summary of one such assignment, whose entropy is zero; override where ``summarize`` leaves out ties."""
+        return model.summarize(ids, batch, np.eye(len(ids))[places])
 
     # -- helpers ----------------------------------------------------------------------------------------------
     def start(self, seed: int = 0) -> tuple[Model, Posterior, Batch, Batch]:
@@ -93,6 +108,21 @@ class StructureSuite:
             other = model.global_step(model.local_step(other, first))
             value = sum(model.elbo(posterior, model.local_step(other, first)).values())
             assert value <= best + 1e-9 * abs(best)
+
+    def test_a_local_step_sums_over_all_assignments(self) -> None:
+        """Its objective is the log of the sum over them: each is summarized by itself, and none is left out."""
+        rng = np.random.default_rng(0)
+        first, few = self.batch(rng, 12), self.batch(rng, 2)
+        model = self.model().with_prior(survey_of(first))
+        ids = np.arange(2)
+        posterior = model.global_step(model.summarize(ids, first, random_resp(rng, first.n_atoms, 2)))
+        values = [
+            sum(model.elbo(posterior, self.summary_of(model, ids, few, places)).values())
+            for places in self.assignments(few, 2)
+        ]
+        if values:
+            own = sum(model.elbo(posterior, model.local_step(posterior, few)).values())
+            assert_allclose(own, np.logaddexp.reduce(values), rtol=1e-9)
 
     def test_atoms_of_weight_two_count_twice(self) -> None:
         model, posterior, first, _ = self.start()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -58,6 +60,16 @@ class TestSequences(StructureSuite):
 
     def batch(self, rng, n):
         return bnp.Batch(rng.normal(size=(5 * n, 2)), groups=5 * np.arange(n + 1))
+
+    def summary_of(self, model, ids, batch, places):
+        summary = model.summarize(ids, batch, np.eye(len(ids))[places])
+        paths = [places[i:j] for i, j in zip(batch.groups, batch.groups[1:], strict=False)]
+        start, follow = np.zeros(len(ids)), np.zeros((len(ids), len(ids)))
+        for path in paths:
+            start[path[0]] += 1
+            np.add.at(follow, (path[:-1], path[1:]), 1)
+        empty = model.empty_summary(ids)
+        return replace(empty, values={**empty.values, **summary.values, "start": start, "M": follow})
 
 
 class TestBirth(MoveSuite):
