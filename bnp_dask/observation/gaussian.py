@@ -19,6 +19,8 @@ from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import LEAST_MASS
 from bnp_dask.kernels.gaussian import learned
 from bnp_dask.kernels.gaussian.bounds import Forms
+from bnp_dask.kernels.gaussian.distances import cluster_distances
+from bnp_dask.kernels.gaussian.factors import cholesky_factors
 from bnp_dask.kernels.gaussian.quadratic import (
     moment_sums,
     n_packed,
@@ -366,13 +368,9 @@ class Gaussian:
             out = marginal_predictive(params, self._prior.center, batch, gaps)
             out[whole] = self.log_predictive(params, batch.take(whole)) if len(whole) else 0.0
             return out
-        y = batch.x - self._prior.center
-        out = np.empty((batch.n_atoms, len(params.nu)))
-        for k in range(len(params.nu)):
-            squares = whitened_squares(y, params.shift[k], wishart.root(params.B[k]))
-            stretch = 1.0 + 1.0 / params.kappa[k]
-            out[:, k] = wishart.student_log_density(squares, params.nu[k], params.log_det[k], stretch, y.shape[1])
-        return out
+        y, roots = batch.x - self._prior.center, cholesky_factors(params.B)[1]
+        squares = cluster_distances(y, params.shift, roots)
+        return wishart.student_log_density(squares, params.nu, params.log_det, 1.0 + 1.0 / params.kappa, y.shape[1])
 
     def impute(self, params: NormalWishart, batch: Batch, resp: np.ndarray) -> np.ndarray:
         gaps = holes(batch, self.missing)

@@ -364,13 +364,22 @@ def best_joint(
     return fit + prior, np.abs(fit) + np.abs(prior) + np.abs(alone)
 
 
-def student_log_density(squares: np.ndarray, nu: float, log_det: float, stretch: float, n_features: int) -> np.ndarray:
-    """Log of the integral of N(x | mu, Lam^-1) over a Normal-Wishart, for atoms of one cluster, ``(n,)``.
+def student_log_density(
+    squares: np.ndarray,
+    nu: float | np.ndarray,
+    log_det: float | np.ndarray,
+    stretch: float | np.ndarray,
+    n_features: int,
+) -> np.ndarray:
+    """Log of the integral of N(x | mu, Lam^-1) over a Normal-Wishart: of one cluster ``(n,)``, or of all ``(n, K)``.
 
     A Student t with nu - D + 1 degrees of freedom; ``squares = (x - m)' B^-1 (x - m)``, and ``stretch`` is
-    1 + 1 / kappa (1 when the mean is known).
+    1 + 1 / kappa (1 when the mean is known).  Numbers of clusters are ``(K,)`` where squares are ``(n, K)``.
     """
     d = n_features
     constant = gammaln((nu + 1) / 2) - gammaln((nu - d + 1) / 2)
     constant -= 0.5 * (d * log(np.pi * stretch) + log_det)
-    return constant - 0.5 * (nu + 1) * log1p(squares / stretch)
+    found = log1p(squares / stretch)
+    found *= -0.5 * (nu + 1)
+    found += constant
+    return found

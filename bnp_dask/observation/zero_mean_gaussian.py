@@ -17,6 +17,8 @@ from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.survey import Survey
 from bnp_dask.kernels.gaussian import learned
 from bnp_dask.kernels.gaussian.bounds import Forms
+from bnp_dask.kernels.gaussian.distances import cluster_distances
+from bnp_dask.kernels.gaussian.factors import cholesky_factors
 from bnp_dask.kernels.gaussian.quadratic import (
     moment_sums,
     n_packed,
@@ -239,11 +241,8 @@ class ZeroMeanGaussian:
     def log_predictive(self, params: WishartParams, batch: Batch) -> np.ndarray:
         """Student t with nu - D + 1 degrees of freedom."""
         d = len(self._prior.B)
-        out = np.empty((batch.n_atoms, len(params.nu)))
-        for k in range(len(params.nu)):
-            squares = whitened_squares(batch.x, None, wishart.root(params.B[k]))
-            out[:, k] = wishart.student_log_density(squares, params.nu[k], params.log_det[k], 1.0, d)
-        return out
+        squares = cluster_distances(batch.x, np.zeros((len(params.nu), d)), cholesky_factors(params.B)[1])
+        return wishart.student_log_density(squares, params.nu, params.log_det, 1.0, d)
 
     @property
     def _prior(self) -> _Prior:

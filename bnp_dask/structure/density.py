@@ -8,7 +8,9 @@ import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.finite import require_finite_rows
+from bnp_dask.kernels.mixture.softmax import log_sums
 from bnp_dask.kernels.numeric.arithmetic import log, log_sum_exp
+from bnp_dask.kernels.numeric.fixed_order import is_fixed
 from bnp_dask.structure.asking import Beliefs, WholeModel
 
 UNSEEN_MASS = 1e-12
@@ -28,11 +30,15 @@ def mixture_density(model: WholeModel, posterior: Beliefs, batch: Batch) -> np.n
     out = np.empty(batch.n_atoms)
     start = 0
     for tile in model.allocation.tiles(batch, posterior.n_clusters + 1):
-        terms = model.observation.log_predictive(posterior.observation, tile) + log_weights
+        terms, shift = model.observation.log_predictive(posterior.observation, tile), log_weights
         if prior is not None:
-            unseen = model.observation.log_predictive(prior, tile) + math.log(rest)
-            terms = np.concatenate([terms, unseen], axis=1)
-        out[start : start + tile.n_atoms] = log_sum_exp(terms)
+            unseen = model.observation.log_predictive(prior, tile)
+            terms, shift = np.concatenate([terms, unseen], axis=1), np.append(shift, math.log(rest))
+        part = out[start : start + tile.n_atoms]
+        if is_fixed():
+            part[...] = log_sum_exp(terms + shift)
+        else:
+            log_sums(np.ascontiguousarray(terms), shift, part)
         start += tile.n_atoms
     require_finite_rows(out, batch, "log density")
     return out

@@ -22,7 +22,7 @@ from bnp_dask.model import Posterior
 from bnp_dask.observation.interface.describing import by_feature, each, estimates_of
 from bnp_dask.sampling import Draws
 from bnp_dask.store import Key, may_hold_runs, place_of, run_folder
-from bnp_dask.training.archive import read_archive, write_archive
+from bnp_dask.training.archive import copy_archive, read_archive, write_archive
 from bnp_dask.training.history import History
 
 if TYPE_CHECKING:
@@ -48,6 +48,14 @@ def save(posterior: Posterior, path: str | os.PathLike[str]) -> None:
     """
     require_posterior(posterior)
     write_archive("posterior", posterior, path)
+
+
+def save_again(posterior: Posterior, saved: Path | Key, path: Path | Key) -> None:
+    """Write a posterior that lies at ``saved`` already; on a disk its files are copied, which takes less time."""
+    if isinstance(saved, Path) and isinstance(path, Path):
+        copy_archive("posterior", saved, path)
+    else:
+        save(posterior, path)
 
 
 def save_draws(draws: Draws, path: str | os.PathLike[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from scipy import special
@@ -15,7 +17,7 @@ from bnp_dask.kernels.mixture.ragged import (
     softmax_with_tail,
     top_of_lists,
 )
-from bnp_dask.kernels.mixture.softmax import softmax_rows
+from bnp_dask.kernels.mixture.softmax import log_sums, softmax_rows
 from bnp_dask.kernels.streaming.word_sums import add_documents, add_tokens, gather_words
 from bnp_dask.kernels.topics.anchors import projected_pairs
 from bnp_dask.kernels.topics.completion import log_word_shares
@@ -230,3 +232,20 @@ def test_sums_of_groups(rng):
     np.testing.assert_allclose(
         group_sums(np.array([0, 2, 2, 6]), values), [values[:2].sum(), 0.0, values[2:].sum()], rtol=1e-14
     )
+
+
+@pytest.mark.parametrize("k", [1, 3, 50, 1500])
+def test_log_sums(k):
+    rng = np.random.default_rng(k)
+    logs, shift = rng.normal(scale=30.0, size=(70, k)) - 1e4, rng.normal(size=k)
+    logs[0] = -np.inf
+    logs[1, 0] = np.nan
+    logs[2, -1] = np.inf
+    logs[3, 1:] = -np.inf
+    out = np.empty(70)
+    log_sums(logs, shift, out)
+    rows = [[math.exp(number - max(row)) for number in row] for row in (logs + shift)[3:]]
+    expected = [max(row) + math.log(math.fsum(powers)) for row, powers in zip((logs + shift)[3:], rows, strict=True)]
+    np.testing.assert_allclose(out[3:], expected, rtol=1e-15)
+    assert out[0] == -np.inf
+    assert np.isnan(out[1:3]).all()

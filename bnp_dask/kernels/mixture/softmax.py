@@ -18,6 +18,7 @@ LN2_HIGH = 6.93147180369123816490e-01
 LN2_LOW = 1.90821492927058770002e-10
 ROUND = 1.5 * 2.0**52  # adding and subtracting it rounds to the nearest whole number, which the last bits then hold
 LOG_NOTHING = -40.0  # below log(TINY) by enough that what it stands for changes no row's sum
+LOG_LEAST = -690.0  # exp of it is lost beside one, however many there are
 LOG_NEVER = -1e300  # stands for -inf, so that zero times a log is zero
 BLOCK = 1024  # numbers
 
@@ -109,3 +110,28 @@ def softmax_rows(log_weights, shift, resp, log_resp, counts, entropy):
                     share = 0.0 if share < TINY else share
                     out[k] = share
                     entropy[k] -= (count * share) * (log[k] - normaliser)
+
+
+@njit(nogil=True, cache=True)
+def log_sums(log_weights, shift, out):
+    """``log(sum(exp(row)))`` of rows of ``log_weights + shift (K,)``, into ``out (n,)``.
+
+    NaN where a row has one or infinity; minus infinity where it has nothing else.
+    """
+    n, n_clusters = log_weights.shape
+    rows = max(1, BLOCK // n_clusters)
+    logs, powers = np.empty((rows, n_clusters)), np.empty((rows, n_clusters))
+    space = np.empty(rows * n_clusters)
+    for first in range(0, n, rows):
+        size = min(rows, n - first)
+        for i in range(size):
+            _less_the_top(log_weights[first + i], shift, logs[i])
+        numbers = size * n_clusters
+        exp_block(logs.reshape(-1)[:numbers], LOG_LEAST, space[:numbers], powers.reshape(-1)[:numbers])
+        for i in range(size):
+            top, has_nothing = -np.inf, True
+            for k in range(n_clusters):
+                number = log_weights[first + i, k] + shift[k]
+                top = number if number > top else top
+                has_nothing &= number == -np.inf
+            out[first + i] = -np.inf if has_nothing else top + np.log(_sum(powers[i]))

@@ -42,7 +42,7 @@ from bnp_dask.training.growing.grown import Absent, GrownSource, survey_of
 from bnp_dask.training.growing.incoming.times import moment_of, times_of
 from bnp_dask.training.growing.incoming.words import n_words, placed_again, widens
 from bnp_dask.training.growing.reopening import first_data, opened_again
-from bnp_dask.training.results import load, save
+from bnp_dask.training.results import load, save, save_again
 from bnp_dask.training.run_settings import OPENED, Begun
 from bnp_dask.training.survey_pass import GROWTH
 
@@ -299,7 +299,7 @@ def commit(
     store.write(prepared)
     store.require_lock()
     versions.point_at(number)
-    save(posterior, store.path / POSTERIOR_NAME)
+    save_again(posterior, versions.posterior(number), store.path / POSTERIOR_NAME)
     versions.keep(kept)
     run.version = run.newest = number
     return posterior
