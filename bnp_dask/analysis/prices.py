@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bnp_dask.allocation.base import UnscoredAllocation
 from bnp_dask.analysis.arguments import require_posterior
 from bnp_dask.analysis.matching import open_for
 from bnp_dask.analysis.running import WINDOW, runner_for
@@ -99,7 +100,7 @@ def prices(
     ------
     SettingError
         The posterior has point estimates, whose objective is known up to constants that depend on the number of
-        clusters.
+        clusters; or its mixture has no objective, as ``NGGPMixture``.
     DataError
         As in :func:`bnp_dask.score`.
     """
@@ -107,6 +108,11 @@ def prices(
     receivers, sweeps = whole_number("receivers", receivers, 1), whole_number("sweeps", sweeps, 1)
     if model.estimate != "posterior":
         raise SettingError("prices: point estimates have no objective that different numbers of clusters share")
+    if isinstance(model.allocation, UnscoredAllocation):
+        raise SettingError(
+            f"prices: {type(model.allocation).__name__} has no variational objective, whose differences prices are; "
+            "train a DPMixture(...)"
+        )
     source = open_for(posterior, data, batch_size, weights=True)
     with runner_for(posterior, client) as runner:
         return _Pricing(posterior, source, runner, receivers).all_prices(sweeps)

@@ -192,9 +192,13 @@ def columns_for(estimator: Any, observation: Observation, data: Any) -> Columns 
     return columns_in(estimator) if chosen is None else replace(Columns.of(chosen), chosen=True)
 
 
-def warn_unless_converged(result: TrainResult) -> None:
-    """Scikit-learn's warning to the caller of ``fit``."""
+def warn_unless_converged(estimator: Any, result: TrainResult) -> None:
+    """Scikit-learn's warning to the caller of ``fit``, where more laps would have gone on.
+
+    One pass of a filter, and the draws of a sampler, are whole.
+    """
     from sklearn.exceptions import ConvergenceWarning as Warned
 
-    if not result.converged:
-        warnings.warn(f"{result.reason}: not converged; increase max_laps or tol", Warned, stacklevel=3)
+    if result.reason.startswith("limit"):
+        more = "increase max_laps or tol" if estimator.schedule is None else "give the schedule more laps"
+        warnings.warn(f"{result.reason}: not converged; {more}", Warned, stacklevel=3)

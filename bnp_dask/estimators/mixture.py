@@ -38,7 +38,7 @@ from bnp_dask.observation.base import Observation
 from bnp_dask.observation.missing.entries import is_about_missing, marginalises
 from bnp_dask.schedules import Schedule
 from bnp_dask.structure.prior import LearnPrior
-from bnp_dask.training.defaults import default_init
+from bnp_dask.training.defaults import CHANGING, default_init
 from bnp_dask.training.results import TrainResult
 
 try:
@@ -125,8 +125,12 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         Id of each cluster, ``(K,)``, in the order of ``weights_``; it lasts through all calls of :meth:`partial_fit`.
     posterior_, history_
         What ``train`` gave; ``order_ (K,)`` are the positions of this class's clusters in it.
+    draws_
+        Draws of the partition, :class:`bnp_dask.Draws`.  Only after ``fit`` with ``schedule=Gibbs(...)``, whose labels
+        and clusters are those of its point estimate.
     lower_bound_
-        The objective (ELBO) after the last lap, nats, for all atoms together.
+        The objective (ELBO) after the last lap, nats, for all atoms together; of filters and samplers the number that
+        their history has in its place.
     lower_bounds_
         The same after each lap.
     n_iter_
@@ -184,7 +188,10 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         X = self._checked(X, reset=True)
         result = self._trained(X, self._weights(X, sample_weight))
         self._keep(predict(result.posterior, X, batch_size=self.batch_size, client=self.client))
-        warn_unless_converged(result)
+        vars(self).pop("draws_", None)
+        if result.draws is not None:
+            self.draws_ = result.draws
+        warn_unless_converged(self, result)
         return self
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -221,6 +228,11 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
             learn_prior=self.learn_prior,
         )
         wanted = whole_or_none("n_clusters", self.n_clusters, "a number of clusters")
+        if wanted is not None and isinstance(self.schedule, CHANGING):
+            raise SettingError(
+                f"n_clusters={wanted}: {type(self.schedule).__name__}() opens and closes clusters itself; "
+                "leave n_clusters out"
+            )
         start = default_init(model, sparse.issparse(X), X.shape[0], wanted)
         usual = None if wanted is None else (Merge(), Delete())
         return run_estimator(self, model, X, start, usual, weights, self.batch_size, store)

@@ -197,7 +197,7 @@ class SequenceModel(BaseEstimator):
         rows, offsets = self._rows(X, lengths, reset=True)
         result = self._trained(self._source(rows, offsets))
         self._keep(rows, offsets)
-        warn_unless_converged(result)
+        warn_unless_converged(self, result)
         return self
 
     def partial_fit(self, X: Any, y: Any = None, lengths: Any = None) -> Self:

@@ -165,7 +165,7 @@ class TopicModel(TransformerMixin, BaseEstimator):
         """
         result = self._trained(_with_words(self._checked(X, reset=True)))
         self._keep()
-        warn_unless_converged(result)
+        warn_unless_converged(self, result)
         return self
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:

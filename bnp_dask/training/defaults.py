@@ -27,6 +27,10 @@ OPENING = (Filter, ExpectationPropagation, TruncationFreeSVI)
 """Schedules that open clusters themselves, and start from none."""
 
 
+CHANGING = (*OPENING, Gibbs)
+"""Schedules that change the number of clusters themselves."""
+
+
 def default_moves(model: Model, schedule: Schedule, is_sparse: bool) -> tuple[Move, ...]:
     """All moves for a model that learns its number of clusters, none for one of a fixed number.
 
@@ -63,7 +67,12 @@ def check_schedule(model: Model, schedule: Schedule, n_init: int = 1) -> None:
     """SettingError where the schedule cannot train the model, or not from several starts."""
     if isinstance(schedule, Gibbs) and n_init > 1:
         raise SettingError(f"n_init={n_init}: no start of a sampler is the best one; use Gibbs(chains={n_init})")
-    if isinstance(schedule, (*OPENING, Gibbs)):
+    if isinstance(schedule, (Filter, ExpectationPropagation)) and n_init > 1:
+        raise SettingError(
+            f"n_init={n_init}: {type(schedule).__name__}() draws nothing at random, so that all starts are one; "
+            "leave n_init out"
+        )
+    if isinstance(schedule, CHANGING):
         schedule.check(model)
     elif isinstance(model.allocation, UnscoredAllocation):
         raise SettingError(f"{type(schedule).__name__}(): {model.allocation.no_objective}")

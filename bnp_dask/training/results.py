@@ -84,10 +84,14 @@ def load_draws(path: str | os.PathLike[str]) -> Draws:
     Raises
     ------
     StoreError
-        As for :func:`bnp_dask.load`.
+        As for :func:`bnp_dask.load`; or the run was none of ``Gibbs()``.
     """
-    if may_hold_runs(path_text("path", path)) and place_of(folder := run_folder(path)).exists(folder / DRAWS_NAME):
-        path = folder / DRAWS_NAME
+    if may_hold_runs(path_text("path", path)):
+        folder = run_folder(path)
+        if place_of(folder).exists(folder / DRAWS_NAME):
+            path = folder / DRAWS_NAME
+        elif place_of(folder).exists(folder / POSTERIOR_NAME):
+            raise StoreError(f"{path}: this run kept no draws; those of train(..., schedule=Gibbs(...), store=...) do")
     place, draws = read_archive("draws", path)
     if not isinstance(draws, Draws):
         raise StoreError(f"{place.name}: holds a {type(draws).__name__}, not draws")

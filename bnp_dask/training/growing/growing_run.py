@@ -111,8 +111,8 @@ class GrowingRun:
             )
         if not isinstance(schedule, Memoized):
             raise StoreError(
-                f"{store.path} was trained by {type(schedule).__name__}(), which keeps no statistics of batches: "
-                "update() needs a run of Memoized()"
+                f"{store.path} was trained by {type(schedule).__name__}(), which keeps no statistics of batches "
+                "that update() could go on from; it needs a run of Memoized()"
             )
         growth = checkpoint.state.get(GROWTH)
         versions = Versions(store.path)
