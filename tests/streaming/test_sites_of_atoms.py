@@ -162,7 +162,6 @@ def test_a_run_whose_memo_lacks_the_sites_of_atoms_goes_on(tmp_path, monkeypatch
     shutil.copytree(tmp_path / "run", tmp_path / "stopped again")
     later = bnp.train(model, blobs(), store=tmp_path / "run", resume=True, **run)
     assert_allclose(later.posterior.summary["N"].sum(), 900, rtol=1e-3)
-    assert np.sum(later.posterior.summary["N"] > 20) == 4
     assert_allclose(later.history[-1]["elbo"], whole.history[-1]["elbo"], rtol=0.01)
     bnp.train(model, blobs(), store=tmp_path / "stopped again", resume=True, callbacks=[AfterSteps(4)], **run)
     again = bnp.train(model, blobs(), store=tmp_path / "stopped again", resume=True, **run)
