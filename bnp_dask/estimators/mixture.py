@@ -188,7 +188,7 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         X = self._checked(X, reset=True)
         result = self._trained(X, self._weights(X, sample_weight))
         self._keep(predict(result.posterior, X, batch_size=self.batch_size, client=self.client))
-        vars(self).pop("draws_", None)
+        self.__dict__.pop("draws_", None)
         if result.draws is not None:
             self.draws_ = result.draws
         warn_unless_converged(self, result)
