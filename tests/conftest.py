@@ -12,6 +12,7 @@ import pytest
 from distributed import Client, LocalCluster, default_client
 
 from bnp_dask.execute.local import ANY_PORT, LEAN
+from tests import stuck
 
 DaskClient = Callable[..., Client]
 
@@ -31,6 +32,7 @@ def dask_client() -> Iterator[DaskClient]:
             if key not in clients:
                 cluster = stack.enter_context(_local_cluster(n_workers, processes))
                 clients[key] = stack.enter_context(Client(cluster, set_as_default=False))
+                stuck.CLIENTS.add(clients[key])
             return clients[key]
 
         yield make
@@ -72,9 +74,19 @@ def own_cluster() -> Iterator[DaskClient]:
 
         def make(n_workers: int, processes: bool = True) -> Client:
             cluster = stack.enter_context(_local_cluster(n_workers, processes))
-            return stack.enter_context(Client(cluster, set_as_default=False))
+            client = stack.enter_context(Client(cluster, set_as_default=False))
+            stuck.CLIENTS.add(client)
+            return client
 
         yield make
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """A test that runs into its limit of time tells what its clusters were doing."""
+    outcome = yield
+    if call.excinfo is not None and "Timeout (>" in str(call.excinfo.value):
+        outcome.get_result().sections.append(("clusters", stuck.described()))
 
 
 def _local_cluster(n_workers: int, processes: bool = True) -> LocalCluster:
