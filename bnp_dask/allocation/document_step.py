@@ -70,8 +70,8 @@ class DocumentStep:
     restart_sweeps, restart_above
         Updates in each; and how many tokens a topic needs to be worth one.
     top
-        Topics kept per token (L of Alg. 7.4), or None for all.  Saves memory of summaries; the document's objective
-        is that of the kept topics, and it may fall from visit to visit.
+        Topics kept per token (L of Alg. 7.4, chosen again from update to update), or None for all.  Saves memory of
+        summaries.  The document's objective is that of responsibilities with so many topics a token.
     shrink
         Leave topics that a document does not use out of its later updates: the same answer, faster.
     states
@@ -83,6 +83,11 @@ class DocumentStep:
     stored counts.  But documents that start from counts of 24 bits do not end where those that start from all 53 would:
     single terms of the objective differed by 2e-9 and 1.7e-7 of themselves from two recorded traces, which
     ``"float64"`` met to 1e-14 and 4e-13.
+
+    With ``top`` tokens choose their topics in the first five updates, then in each tenth and in the last, as the thesis
+    advises (7.3.2).  KOS, 100 topics, six laps: objectives of -3,139,041 (all topics), -3,138,976 (eight), -3,138,666
+    (four), -3,145,847 (two) and -3,203,384 (one).  Laps took no less time than with all topics, whose loops are
+    vector code.
 
     A stored count takes 12 bytes, or 8 as float32, beside the statistics of the batch.  Summaries and states of KOS
     (3,430 documents, 30 topics, ten batches) took 4.64 and 4.62 MB, those of a million documents of 20 words (20

@@ -27,11 +27,33 @@ def responsibilities(weights):
     return np.exp(weights - logsumexp(weights, axis=1, keepdims=True))
 
 
-def climb(log_lik, weight, prior, count, sweeps):
-    """Alg. 5.1 lines 6-14 from the counts of a document: responsibilities and counts."""
-    resp = None
-    for _ in range(sweeps):
-        resp = responsibilities(log_lik + psi(count + prior))
+def chosen(weights, top):
+    """Whether a topic is one of the ``top`` best of a token (Alg. 7.2)."""
+    out = np.zeros(weights.shape, bool)
+    np.put_along_axis(out, np.argsort(-weights, axis=1, kind="stable")[:, :top], True, axis=1)
+    return out
+
+
+def only(weights, kept):
+    return np.where(kept, weights, -np.inf)
+
+
+def climb(log_lik, weight, prior, count, sweeps, top=None, active=False):
+    """Alg. 5.1 lines 6-14 from the counts of a document: responsibilities and counts.
+
+    With ``top`` Alg. 7.4: tokens choose in the first five sweeps, then in each tenth, the last, and where a topic
+    without counts has been left, which only ``active`` ones are not.
+    """
+    resp, before = None, len(prior)
+    for s in range(sweeps):
+        alive = (count > 0.0) | (not active)
+        weights = only(log_lik + psi(count + prior), alive)
+        if top is None:
+            kept = alive[None, :]
+        elif s < 5 or s % 10 == 0 or s == sweeps - 1 or alive.sum() < before:
+            kept = chosen(weights, top)
+        before = alive.sum()
+        resp = responsibilities(only(weights, kept))
         count = weight @ resp
     return resp, count
 
@@ -42,13 +64,14 @@ def own_objective(log_lik, weight, prior, resp, count):
     return inner + np.sum(gammaln(count + prior) - gammaln(prior))
 
 
-def document(log_lik, weight, prior, rest, sweeps, start=None):
-    """One document by Alg. 5.1, from scratch or from counts."""
+def document(log_lik, weight, prior, rest, sweeps, start=None, top=None, active=False):
+    """One document by Alg. 5.1, or 7.4 with ``top`` topics a token, from scratch or from counts."""
     if len(weight) == 0:
         return Document(log_lik, weight, log_lik, prior.copy(), rest)
     if start is None:
-        start = weight @ responsibilities(log_lik + np.log(prior))
-    resp, count = climb(log_lik, weight, prior, start, sweeps)
+        weights = log_lik + np.log(prior)
+        start = weight @ responsibilities(weights if top is None else only(weights, chosen(weights, top)))
+    resp, count = climb(log_lik, weight, prior, start, sweeps, top, active)
     return Document(log_lik, weight, resp, count + prior, rest)
 
 

@@ -41,10 +41,10 @@ def model_for(kind, batch, **step):
     return word_model(kind, **step) if batch.is_sparse else point_model(kind, batch, **step)
 
 
-def solved(posterior, batch, sweeps):
+def solved(posterior, batch, sweeps, **rules):
     prior, rest = prior_of(posterior)
     tokens = tokens_of(posterior, batch)
-    docs = [naive.document(log_lik, weight, prior, rest, sweeps) for log_lik, weight, _ in tokens]
+    docs = [naive.document(log_lik, weight, prior, rest, sweeps, **rules) for log_lik, weight, _ in tokens]
     return docs, [times for *_, times in tokens]
 
 
@@ -80,6 +80,50 @@ def test_summary_and_objective_against_the_slow_twin(name, kind, shrink):
         expected = naive.pair_values(docs, times, a, b, prior)
         found = [summary.pair_values[name][m] for name in ("P", "Q", "H")]
         assert_allclose(found, expected, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("shrink", [True, False])
+@pytest.mark.parametrize("top", [1, 2, 4])
+@pytest.mark.parametrize("kind", ["hdp", "lda"])
+@pytest.mark.parametrize("name", ["words", "weighted documents", "weighted points"])
+def test_topics_of_each_token_are_chosen_at_every_sweep(name, kind, top, shrink):
+    batch = cases()[name]
+    model = model_for(kind, batch, **fixed(top=top, shrink=shrink))
+    posterior = begin(model, batch)
+    summary = model.local_step(posterior, batch)
+    docs, times = solved(posterior, batch, 12, top=top, active=shrink)
+    assert_allclose(summary["N"], sum(t * d.count for d, t in zip(docs, times, strict=True)), rtol=1e-9, atol=1e-9)
+    terms = model.allocation.elbo(posterior.allocation, summary)
+    assert terms["entropy"] == pytest.approx(naive.entropy(docs, times), rel=1e-8, abs=1e-9)
+    assert terms["allocation"] == pytest.approx(allocation_term(model, posterior, docs, times), rel=1e-9)
+
+
+@pytest.mark.parametrize("start", ["best", "warm"])
+def test_documents_of_few_topics_a_token_end_where_nothing_can_be_gained(start):
+    """Neither other topics of a token nor other shares of a document raise its objective, which never falls."""
+    batch, laid, log_phi, prior = wide(k=30)
+    step = DocumentStep(start, top=2, tolerance=1e-10, sweeps=2000, restarts=0)
+    found, values = run(step, laid, log_phi, prior), []
+    for shift in (0.0, 0.3, 0.6):
+        moved = log_phi + shift * np.random.default_rng(3).normal(size=log_phi.shape)
+        before = documents_of(found, batch, moved, laid, prior, sweeps=0)
+        found = run(step, laid, moved, prior, found.states)
+        values.append((before, documents_of(found, batch, moved, laid, prior, sweeps=0)))
+        assert documents_of(found, batch, moved, laid, prior, sweeps=5) == pytest.approx(values[-1][1], abs=1e-7)
+    assert all(after >= before - 1e-9 for before, after in values)
+
+
+def documents_of(found, batch, log_phi, laid, prior, sweeps):
+    """Objective of all documents when each token takes its best two topics by the stored counts, and climbs on."""
+    value, states = 0.0, found.states
+    for d in range(batch.n_atoms):
+        rows = slice(laid.tokens.offsets[d], laid.tokens.offsets[d + 1])
+        log_lik, weight = log_phi[laid.tokens.row[rows]], laid.tokens.weight[rows]
+        count, span = np.zeros(len(prior)), slice(states.offsets[d], states.offsets[d + 1])
+        count[states.cluster[span]] = states.count[span]
+        resp, count = naive.climb(log_lik, weight, prior, count, sweeps + 1, 2)
+        value += naive.own_objective(log_lik, weight, prior, resp, count)
+    return value
 
 
 @pytest.mark.parametrize("kind", ["hdp", "lda"])

@@ -19,9 +19,13 @@ from bnp_dask.kernels.topics.document_pass import gather_some, padded
 from bnp_dask.kernels.topics.document_state import COLD, WARM, matrix_of, space_for
 from bnp_dask.kernels.topics.document_sums import group_stats, pair_sums, spread
 from bnp_dask.kernels.topics.orders import assign, exp_psi, gather_all, row_totals, sweep
+from bnp_dask.kernels.topics.top_pass import keep_top, same_sweep, top_sweep
 
 NOTHING = 1e-14
 """Expected tokens of a document below which a topic is out of it: exp(psi) falls by more at each further sweep."""
+
+ALWAYS, SELDOM = 5, 10
+"""Tokens that keep L topics choose them in so many sweeps, and then in one of so many (thesis 7.3.2)."""
 
 FEW = 0.04
 """Share of a document's topics that may hold nothing before they are left out."""
@@ -46,29 +50,40 @@ def _drop_dead(space, slot, width):
 
 
 @njit(nogil=True, cache=True)
-def _pass(space, slot, lik, width):
-    """One sweep with the shares in ``slot``."""
-    sweep(space, lik, width, space.share[slot])
+def _pass(space, slot, lik, width, chosen, choose):
+    """One sweep with the shares in ``slot``; tokens keep L topics, ``chosen (n, L)``, or all if L is 0 or too many."""
+    share, n_kept = space.share[slot], chosen.shape[1]
+    if n_kept == 0 or n_kept >= width:
+        sweep(space, lik, width, share)
+    elif choose:
+        top_sweep(lik, space.live, width, share, space.weight, chosen, space.total, space.grow)
+    else:
+        same_sweep(lik, space.live, width, share, space.weight, chosen, space.total, space.grow)
 
 
 @njit(nogil=True, cache=True)
-def _climb(space, slot, lik, width, sweeps, tolerance, shrink):
-    """Coordinate ascent from the counts in ``slot`` (Alg. 5.1 lines 6-14); the number of topics left.
+def _climb(space, slot, lik, width, chosen, sweeps, tolerance, shrink):
+    """Coordinate ascent from the counts in ``slot`` (Alg. 5.1 lines 6-14, Alg. 7.4); the number of topics left.
 
-    ``shrink`` must be false unless ``space.grow`` belongs to these counts.
+    ``shrink`` must be false unless ``space.grow`` belongs to these counts.  Tokens choose their topics again whenever
+    one was left out, and in the last sweep.
     """
     share, count, grow = space.share[slot], space.held[slot], space.grow
-    for _ in range(sweeps):
+    is_last = False
+    for s in range(sweeps):
+        before = width
         exp_psi(space, count, space.prior[slot], width, share)
         if shrink:
             width = _drop_dead(space, slot, width)
-        _pass(space, slot, lik, width)
+        choose = is_last or s < ALWAYS or s % SELDOM == 0 or width < before or s == sweeps - 1
+        _pass(space, slot, lik, width, chosen, choose)
         moving = 0
         for k in range(width):
             new = share[k] * grow[k]
             moving += abs(new - count[k]) >= tolerance
             count[k] = new
-        if not moving:
+        is_last = not moving
+        if is_last and (choose or chosen.shape[1] == 0):
             break
     return width
 
@@ -101,7 +116,7 @@ def _copy_state(space, source, target, width):
 
 
 @njit(nogil=True, cache=True)
-def _restart(space, lik, weight, width, rules):
+def _restart(space, lik, weight, width, chosen, rules):
     """Sparsity-promoting restarts (Alg. 5.2) of the state in slot 0, smallest topics first."""
     count = space.held[0]
     used = 0
@@ -117,7 +132,7 @@ def _restart(space, lik, weight, width, rules):
             break
         _copy_state(space, 0, 1, width)
         space.held[1, order[place]] = 0.0
-        _climb(space, 1, lik, width, rules.restart_sweeps, -1.0, False)
+        _climb(space, 1, lik, width, chosen, rules.restart_sweeps, -1.0, False)
         value = _objective(space, 1, weight, width)
         if value > best:
             _copy_state(space, 1, 0, width)
@@ -126,34 +141,15 @@ def _restart(space, lik, weight, width, rules):
 
 
 @njit(nogil=True, cache=True)
-def _keep_top(space, lik, n, width, rules):
-    """Keep the L best topics of each token (Alg. 7.4), and let the counts follow."""
-    top = rules.top
-    if top >= width:
+def _keep_top(space, lik, width, chosen):
+    """Leave to each token of the state in slot 0 its best topics, and let the sums be those of these."""
+    if chosen.shape[1] >= width:
         return
-    share, live = space.share[0], space.live
-    best = np.empty(top)
-    for i in range(n):
-        best[:] = -1.0
-        for k in range(width):
-            value = lik[live[k], i] * share[k]
-            if value > best[top - 1]:
-                j = top - 1
-                while j > 0 and best[j - 1] < value:
-                    best[j] = best[j - 1]
-                    j -= 1
-                best[j] = value
-        left = top
-        for k in range(width):
-            if left > 0 and lik[live[k], i] * share[k] >= best[top - 1]:
-                left -= 1
-            else:
-                lik[live[k], i] = 0.0
-    # the same shares again, so that the counts are those of what is left
-    _pass(space, 0, lik, width)
+    _pass(space, 0, lik, width, chosen, True)
+    keep_top(lik, space.live, width, chosen)
+    sweep(space, lik, width, space.share[0])
     for k in range(width):
-        space.held[0, k] = share[k] * space.grow[k]
-    _climb(space, 0, lik, width, 2, -1.0, False)
+        space.held[0, k] = space.share[0, k] * space.grow[k]
 
 
 @njit(nogil=True, cache=True)
@@ -182,6 +178,17 @@ def _lay_all(space, groups, rows, prior, begin, begin_total):
 
 
 @njit(nogil=True, cache=True)
+def _begin_top(space, lik, begin, chosen):
+    """The first counts of a document whose tokens keep L topics each (Alg. 7.4 lines 2-6)."""
+    width = len(begin)
+    for k in range(width):
+        space.share[0, k] = begin[k]
+    _pass(space, 0, lik, width, chosen, True)
+    for k in range(width):
+        space.held[0, k] = begin[k] * space.grow[k]
+
+
+@njit(nogil=True, cache=True)
 def _remember(space, prior, memory, d):
     """Put what is known of a document in slot 0; the number of its topics."""
     known = 0
@@ -202,14 +209,14 @@ def _solve(space, groups, rules, prior, begin, begin_total, memory, d):
     n = last - first
     copy_into(space.weight, weight)
     space.weight[n : padded(n)] = 0.0
-    lik = matrix_of(space, 0, n)
+    lik, chosen = matrix_of(space, 0, n), np.empty((n, rules.top), np.int32)
     best = -np.inf
     both = False
     width = known = _remember(space, prior, memory, d) if rules.start & WARM else 0
     if known > 0:
         lik = _lay_some(space, groups, rows, known)
-        width = _climb(space, 0, lik, known, 1, -1.0, False)
-        width = _climb(space, 0, lik, width, rules.sweeps - 1, rules.tolerance, rules.shrink)
+        width = _climb(space, 0, lik, known, chosen, 1, -1.0, False)
+        width = _climb(space, 0, lik, width, chosen, rules.sweeps - 1, rules.tolerance, rules.shrink)
         both = (rules.start & COLD) != 0
         if both:
             best = _objective(space, 0, weight, width)
@@ -217,16 +224,18 @@ def _solve(space, groups, rules, prior, begin, begin_total, memory, d):
             known = width
     if known == 0 or both:
         lik = _lay_all(space, groups, rows, prior, begin, begin_total)
-        width = _climb(space, 0, lik, len(prior), rules.sweeps, rules.tolerance, rules.shrink)
+        if rules.top > 0:
+            _begin_top(space, lik, begin, chosen)
+        width = _climb(space, 0, lik, len(prior), chosen, rules.sweeps, rules.tolerance, rules.shrink)
         if both and not _objective(space, 0, weight, width) > best:
             width = known
             _copy_state(space, 2, 0, width)
             lik = _lay_some(space, groups, rows, width)
-            _pass(space, 0, lik, width)
+            _pass(space, 0, lik, width, chosen, True)
     if rules.restarts > 0:
-        _restart(space, lik, weight, width, rules)
+        _restart(space, lik, weight, width, chosen, rules)
     if rules.top > 0:
-        _keep_top(space, lik, n, width, rules)
+        _keep_top(space, lik, width, chosen)
     return lik, width
 
 
