@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from numpy.testing import assert_array_equal
 
 from bnp_dask.core.edits import Edit, Exchange, Forget, InsertEmpty, Merge, Take, replay
 from bnp_dask.core.group_states import GroupStates
 from bnp_dask.core.summary import Field, Links, Summary
 from bnp_dask.core.totals import RunningTotal, difference
 from bnp_dask.errors import SummaryError
+from bnp_dask.structure.trials import clusters_only
 
 D = 2
 FIELDS = {
@@ -322,7 +324,7 @@ def test_exchange_in_stale_batches_commutes_with_addition(seed):
         shares = rng.dirichlet(np.ones(3), len(atoms.x)).T * given
         moved = Atoms(dict(zip(receivers, shares, strict=True)), atoms.x)
         stale.append(one_axis(atoms.summary(ids, pairs)))
-        parts.append(one_axis(moved.summary(receivers, [])))
+        parts.append(clusters_only(one_axis(moved.summary(receivers, []))))
         total = total or RunningTotal(stale[0].zeros())
         trial = trial or RunningTotal(parts[0].zeros())
         total.add(stale[-1])
@@ -337,6 +339,14 @@ def test_exchange_in_stale_batches_commutes_with_addition(seed):
         assert_same(got, right)
     assert_same(total.value(), want[0] + want[1] + want[2])
     assert total.value()["N"].sum() == pytest.approx(sum(len(b.x) for b in batches))
+
+
+def test_an_exchange_shifts_what_has_no_cluster_axis(summary):
+    plain = one_axis(summary.without_pairs())
+    part = plain.take([4])
+    found = plain.exchange([4, 7], replace(part, values={**part.values, "n": np.array(2.5)}))
+    assert found["n"] == plain["n"] + 2.5 and found.ids.tolist() == [4, 9]
+    assert_array_equal(found["base"], plain["base"] + part["base"])
 
 
 def test_exchange_errors(summary):

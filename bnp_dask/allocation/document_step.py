@@ -188,8 +188,7 @@ def document_step(
     values["H"] = found.stats[3] - np.einsum("rk,rk->k", found.sums, table)
     values |= {"docs": np.asarray(docs), "Q_0": np.asarray(-gamma_theta)}
     if rest > 0.0:
-        log_rest = docs * psi(rest) - log_theta
-        values |= {"P_rest": np.asarray(log_rest), "Q_rest": np.asarray(docs * gammaln(rest) - rest * log_rest)}
+        values |= _rest_values(docs, log_theta, rest)
     a, b = pairs[:, 0], pairs[:, 1]
     pair_values = _topic_values(found.pairs, prior[a] + prior[b], docs, log_theta)
     pair_values["H"] = values["H"][a] + values["H"][b] - found.pairs[3]
@@ -295,6 +294,19 @@ def _room(n_rows: int, k: int) -> np.ndarray:
 def _group_sums(times: np.ndarray, theta: np.ndarray) -> tuple[float, float, float]:
     """Number of groups, and sums of psi(theta_d.) and log Gamma(theta_d.)."""
     return float(times.sum()), float(matmul(times, psi(theta))), float(matmul(times, gammaln(theta)))
+
+
+def rest_shift(times: np.ndarray, theta: np.ndarray, rest: float, more: float) -> dict[str, np.ndarray]:
+    """Change of the statistics of topics that were not met yet when their prior mass goes from ``rest`` to ``more``."""
+    docs, log_theta, _ = _group_sums(times, theta)
+    before, after = _rest_values(docs, log_theta, rest), _rest_values(docs, log_theta, more)
+    return {name: np.asarray(after[name] - before[name]) for name in after}
+
+
+def _rest_values(docs: float, log_theta: float, rest: float) -> dict[str, np.ndarray]:
+    """P and Q of all topics that were not met yet, which have ``theta = rest`` in each group."""
+    log_rest = docs * psi(rest) - log_theta
+    return {"P_rest": np.asarray(log_rest), "Q_rest": np.asarray(docs * gammaln(rest) - rest * log_rest)}
 
 
 def _topic_values(stats: np.ndarray, prior: np.ndarray, docs: float, log_theta: float) -> dict[str, np.ndarray]:

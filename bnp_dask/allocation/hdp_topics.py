@@ -9,7 +9,7 @@ from typing import Self
 
 import numpy as np
 
-from bnp_dask.allocation.document_step import DocumentStep, document_step, group_tiles, share_out
+from bnp_dask.allocation.document_step import DocumentStep, document_step, group_tiles, rest_shift, share_out
 from bnp_dask.allocation.sticks import TopLevel, stick_weights, surrogate, u_from_counts
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.group_states import GroupStates
@@ -19,7 +19,7 @@ from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import LEAST_MASS, hold, positive_mass, shown
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.structure.groups import Groups
-from bnp_dask.structure.steps import GroupStep, Tokens
+from bnp_dask.structure.steps import NO_DONORS, GroupStep, Tokens
 
 
 @register
@@ -102,13 +102,19 @@ class HDPTopics:
 
     def reassign(
         self, params: TopicSticks, donors: np.ndarray, beliefs: np.ndarray, tokens: Tokens,
-        log_lik: np.ndarray, mass: np.ndarray, states: GroupStates | None = None,
+        log_lik: np.ndarray, mass: np.ndarray, states: GroupStates | None = None, freed: np.ndarray = NO_DONORS,
     ) -> GroupStep:  # fmt: skip
         """See :class:`~bnp_dask.structure.verbs.GroupedAllocation`."""
         theta = tokens.length + self.alpha * (params.pi.sum() + params.rest)
-        given = self.alpha * float(params.pi[donors].sum())
+        freed = freed if params.rest > 0.0 else NO_DONORS
+        given = self.alpha * float(params.pi[np.setdiff1d(donors, freed)].sum())
         everything = len(donors) == len(params.pi)
-        return share_out(self.step, given, beliefs, theta, tokens, log_lik, mass, states, everything)
+        step = share_out(self.step, given, beliefs, theta, tokens, log_lik, mass, states, everything)
+        if len(freed):
+            rest = self.alpha * params.rest
+            more = rest + self.alpha * float(params.pi[freed].sum())
+            step.values.update(rest_shift(tokens.times, theta, rest, more))
+        return step
 
     def within(self, share: float) -> Self:
         """See :class:`~bnp_dask.structure.verbs.GroupedAllocation`."""

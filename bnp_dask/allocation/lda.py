@@ -19,7 +19,7 @@ from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import LEAST_MASS, hold, positive_mass, shown
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.structure.groups import Groups
-from bnp_dask.structure.steps import GroupStep, Tokens
+from bnp_dask.structure.steps import NO_DONORS, GroupStep, Tokens
 
 
 @register
@@ -85,9 +85,9 @@ class LDA:
 
     def reassign(
         self, params: TopicShares, donors: np.ndarray, beliefs: np.ndarray, tokens: Tokens,
-        log_lik: np.ndarray, mass: np.ndarray, states: GroupStates | None = None,
+        log_lik: np.ndarray, mass: np.ndarray, states: GroupStates | None = None, freed: np.ndarray = NO_DONORS,
     ) -> GroupStep:  # fmt: skip
-        """See :class:`~bnp_dask.structure.verbs.GroupedAllocation`."""
+        """See :class:`~bnp_dask.structure.verbs.GroupedAllocation`; all topics were met, so that none is freed."""
         theta = tokens.length + self.alpha
         given = self.alpha * float(params.pi[donors].sum())
         everything = len(donors) == len(params.pi)

@@ -316,6 +316,9 @@ class DeletePolicy:
     wider
         How many times as many clusters may absorb a target that is small beside the average: its atoms may come from
         everywhere, and are no trouble to anybody.
+    leftover
+        Share of all atoms below which a cluster that goes together with others leaves its prior mass to clusters to
+        come and not to those who absorb it (:attr:`bnp_dask.structure.base.Trial.freed`).
     enough
         A local step on the sample that makes up less than this share of what a delete lacks is the last.
     calm_doubt
@@ -332,6 +335,7 @@ class DeletePolicy:
     work_always: float = 3e6
     least_steps: int = 5
     wider: int = 3
+    leftover: float = 1e-3
     enough: float = 1e-3
     calm_doubt: float = 0.3
 

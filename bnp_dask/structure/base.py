@@ -37,6 +37,10 @@ class Trial:
         a noticeable share.
     rest
         The receiver that is given what vanishing donors hold of other atoms; the first unless given.
+    freed
+        Donors that vanish and leave their prior mass in each group to clusters that were not met yet, where a model has
+        such mass, and not to the receivers.  Of the trials of a lap only one may have any: what two would leave does
+        not add up.
     """
 
     name: str
@@ -44,6 +48,7 @@ class Trial:
     beliefs: Beliefs
     focus: tuple[int, ...] = ()
     rest: int | None = None
+    freed: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

@@ -310,7 +310,8 @@ def _try_out(
             if i in trial.donors:
                 place[posterior.positions(np.array([i]))] = j
         start = replace(states, cluster=place[states.cluster])
-    return allocation.reassign(posterior.allocation, donors, beliefs, laid.tokens, table, mass, start)
+    freed = {"freed": posterior.positions(np.array(trial.freed, np.int64))} if trial.freed else {}
+    return allocation.reassign(posterior.allocation, donors, beliefs, laid.tokens, table, mass, start, **freed)
 
 
 def _keep(kept: dict[str, list[GroupStates]], name: str, step: GroupStep, ids: np.ndarray) -> None:
@@ -328,9 +329,9 @@ def _note_members(out: Visited, batch: Batch, sought: Sequence[int], masses: lis
 
 
 def _clear_shared(model: WholeModel, parts: Mapping[str, Summary]) -> None:
-    """Zero what has no cluster axis: it belongs to the groups, and the batch's own summary has it already."""
+    """Zero what a likelihood has without a cluster axis: it belongs to atoms, and the batch's own summary has it."""
     for part in parts.values():
-        for name, declared in model.fields.items():
+        for name, declared in model.observation.fields.items():
             if declared.n_cluster_axes == 0:
                 part.values[name][...] = 0.0
 

@@ -18,6 +18,9 @@ LogLik = np.ndarray | ScreenedWeights
 """Log likelihoods of atoms, ``(n, K)`` nats, or what screening left of them and of the log weights (mixtures only)."""
 
 
+NO_DONORS = np.zeros(0, np.int64)
+"""Positions of no cluster."""
+
 LogLikOf = Callable[[Batch], np.ndarray]
 """Gives the log likelihoods of some atoms, ``(m, K)`` nats, a new array."""
 

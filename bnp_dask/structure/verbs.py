@@ -10,7 +10,7 @@ import numpy as np
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.group_states import GroupStates
 from bnp_dask.core.summary import Field
-from bnp_dask.structure.steps import GroupStep, LocalStep, LogLik, LogLikOf, Tokens
+from bnp_dask.structure.steps import NO_DONORS, GroupStep, LocalStep, LogLik, LogLikOf, Tokens
 
 Params = Any
 """A frozen dataclass of arrays; each allocation model has its own."""
@@ -88,10 +88,13 @@ class GroupedAllocation(Protocol):
         log_lik: np.ndarray,
         mass: np.ndarray,
         states: GroupStates | None = None,
+        freed: np.ndarray = NO_DONORS,
     ) -> GroupStep:
         """Share out what the positions ``donors`` hold of each token, ``mass (T,)``, among receivers.
 
-        ``states`` say what receivers that are donors too hold now.
+        ``states`` say what receivers that are donors too hold now.  Prior mass of the positions ``freed`` goes to
+        clusters that were not met yet, if there is a place for them, and values without a cluster axis say how much
+        they change by that.
 
         ``log_lik (R, J)`` is that of the receivers, ``beliefs (J,)`` their weights.  Statistics are those of all
         groups, so that they can be exchanged for the donors'.

@@ -84,10 +84,11 @@ class TopicTwin:
         return resp, weight @ resp
 
     def tried(self, b: int, q: Documents, posterior: Posterior, trial: Trial) -> Part:
-        prior, _ = prior_of(posterior)
+        prior, rest = prior_of(posterior)
         donors = [q.names.index(i) for i in trial.donors]
+        freed = [q.names.index(i) for i in trial.freed] if rest > 0.0 else []
         beliefs = self.model.allocation.weights(trial.beliefs.allocation)
-        mine = prior[donors].sum() * beliefs / beliefs.sum()
+        mine = (prior[donors].sum() - prior[freed].sum()) * beliefs / beliefs.sum()
         out = []
         for doc, (log_lik, weight, _) in zip(q.docs, tokens_of(trial.beliefs, self.batches[b]), strict=True):
             share = doc.resp[:, donors].sum(axis=1)
@@ -99,14 +100,15 @@ class TopicTwin:
             part, count = self._climbed(log_lik[held], (weight * share)[held], mine, start, True)
             resp[held] = part * share[held, None]
             out.append((resp, count + mine))
-        return Receivers(trial.beliefs.ids.tolist(), out)
+        return Receivers(trial.beliefs.ids.tolist(), out, float(prior[freed].sum()))
 
     def exchanged(self, q: Documents, donors: Sequence[int], part: Receivers) -> Documents:
         stay = [i for i in q.names if i not in donors or i in part.names]
         names = [*stay, *[i for i in part.names if i not in q.names]]
         columns = [part.shares if i in part.names else None for i in names]
         places = [part.names.index(i) if i in part.names else q.names.index(i) for i in names]
-        return q.with_columns(names, columns, places)
+        found = q.with_columns(names, columns, places)
+        return replace(found, docs=[replace(doc, rest=doc.rest + part.freed) for doc in found.docs])
 
     def merged(self, q: Documents, keep: int, drop: int) -> Documents:
         a, b = q.names.index(keep), q.names.index(drop)
@@ -179,7 +181,8 @@ class TopicTwin:
 
 @dataclass(frozen=True)
 class Receivers:
-    """What the receivers of a trial, by id, get of each document."""
+    """What the receivers of a trial, by id, get of each document; ``freed`` is prior mass that none of them gets."""
 
     names: list[int]
     shares: Part
+    freed: float

@@ -129,7 +129,8 @@ class Delete:
             if len(begun) < left:
                 self._begin(context, target, begun, absorbing)
         if group.targets:
-            self._propose(context, tuple(group.targets), context.value.take(self._in_order(context, group.absorbing)))
+            basis = context.value.take(self._in_order(context, group.absorbing))
+            self._propose(context, tuple(group.targets), basis, self._leftovers(context, group.targets))
         while begun:
             found = yield from self._on_samples(context, begun)
             left -= self._judge(context, begun, found)
@@ -177,6 +178,11 @@ class Delete:
         if context.policy.of_typical is not None:
             limit = min(context.policy.of_typical * matmul(counts, counts) / counts.sum(), limit)
         return set(context.value.ids[counts < limit].tolist())
+
+    def _leftovers(self, context: PlanContext, targets: list[int]) -> tuple[int, ...]:
+        """Targets that hold next to nothing: what groups expect of them is better left to clusters to come."""
+        limit = self.policy.leftover * context.value["N"].sum()
+        return tuple(target for target in targets if context.count(target) < limit)
 
     def _failed(self, context: PlanContext, target: int) -> int:
         """How often doing without the target was rejected, alone or with others."""
@@ -274,7 +280,9 @@ class Delete:
         begun[target] = atoms, value.take([target, *receivers])
         context.free -= {target, *receivers}
 
-    def _propose(self, context: PlanContext, targets: tuple[int, ...], basis: Summary) -> None:
+    def _propose(
+        self, context: PlanContext, targets: tuple[int, ...], basis: Summary, freed: tuple[int, ...] = ()
+    ) -> None:
         receivers = tuple(int(i) for i in basis.ids)
         donors = (*targets, *receivers)
         name = f"delete-lap{context.lap}-cluster{targets[0]}"
@@ -285,7 +293,7 @@ class Delete:
         rest = max(receivers, key=lambda i: near[context.value.position(i)])
         tied = context.model.structure.tied_summary(context.model, basis, context.value)
         beliefs = context.model.global_step(tied)
-        context.trials.append(Trial(name, donors, beliefs, targets if small else donors, rest))
+        context.trials.append(Trial(name, donors, beliefs, targets if small else donors, rest, freed))
         sweeps = self.sweeps if len(targets) == 1 else 1
         # what was not re-estimated on a sample may change much in laps to come
         weight = self.tries if context.calm and context.policy.refines_on_samples else 1

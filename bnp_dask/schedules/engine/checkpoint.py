@@ -47,7 +47,7 @@ def state_to_json(state: State) -> dict[str, Any]:
         "edits": [_edit_to_json(e) for e in state.edits],
         "proposals": [{**asdict(p), "edit": _edit_to_json(p.edit)} for p in state.plan.proposals],
         "given_up": list(state.plan.given_up),
-        "trials": [[t.name, list(t.donors), list(t.focus), t.rest] for t in state.plan.trials],
+        "trials": [[t.name, list(t.donors), list(t.focus), t.rest, list(t.freed)] for t in state.plan.trials],
         "next_id": memory.next_id,
         "dormant": list(memory.dormant),
         "grows": memory.grows,
@@ -150,8 +150,8 @@ def state_from_saved(
         return RunningTotal(summary(f"{name}.high"), summary(f"{name}.low"))
 
     trials = [
-        Trial(name, tuple(donors), model.global_step(summary(f"basis{i}")), tuple(focus), rest)
-        for i, (name, donors, focus, rest) in enumerate(numbers["trials"])
+        Trial(name, tuple(donors), model.global_step(summary(f"basis{i}")), tuple(focus), rest, *map(tuple, freed))
+        for i, (name, donors, focus, rest, *freed) in enumerate(numbers["trials"])  # older runs freed none
     ]
     proposals = tuple(_proposal_from_json(p) for p in numbers["proposals"])
     splits = {b: _split_from_json(split) for b, split in numbers["splits"]}
