@@ -33,6 +33,7 @@ ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", 
 SECONDS = 1200
 """Time limit of one side."""
 
+_HELD = re.compile(r"VmHWM:\s+(\d+)")
 PLACE = re.compile(r"(<!-- measured -->\n).*?(?=^## )", re.MULTILINE | re.DOTALL)
 HEAD = "| | first, CPU s | again, CPU s | memory, MB | found |\n|---|---|---|---|---|\n"
 
@@ -92,8 +93,9 @@ def _peak() -> float:
     """Largest resident memory of this process and of those that it started and that live, added up, MB."""
     kilobytes = 0
     for process in _family():
-        status = Path(f"/proc/{process.pid}/status").read_text()
-        kilobytes += int(re.findall(r"VmHWM:\s+(\d+)", status)[0])
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            # one that has ended and is not waited for has a status without memory
+            kilobytes += sum(map(int, _HELD.findall(Path(f"/proc/{process.pid}/status").read_text())))
     return kilobytes / 1000
 
 

@@ -1,4 +1,4 @@
-"""The site builds without a warning, and loads nothing from other hosts."""
+"""The site builds without a warning, loads nothing from other hosts, and says whose program a block is."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ def test_the_site_builds_without_a_warning(tmp_path):
     for page in tmp_path.rglob("*.html"):
         text = page.read_text(encoding="utf-8")
         assert not re.findall(r"<(?:script|link|img)[^>]+(?:src|href)=[\"']https?:", text), page
+        assert not re.findall(r":\w+:<code>|::</p>", text), f"{page}: a docstring's markup that Markdown does not know"
+    names = re.findall(r'<span class="filename">([^<]+)', (tmp_path / "coming_from" / "hmmlearn.html").read_text())
+    assert names == ["hmmlearn", "hmmlearn, told that there are five", "bnp_dask"]
 
 
 def test_every_page_is_in_the_contents_of_the_site():
