@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from bnp_dask.allocation import FiniteMixture as FiniteMixture
     from bnp_dask.allocation import HDPTopics as HDPTopics
     from bnp_dask.allocation import NGGPMixture as NGGPMixture
+    from bnp_dask.analysis.grid import Grid as Grid
+    from bnp_dask.analysis.grid import grid as grid
     from bnp_dask.analysis.impute import impute as impute
     from bnp_dask.analysis.predict import predict as predict
     from bnp_dask.analysis.prices import prices as prices
