@@ -35,12 +35,19 @@ def kos() -> sparse.csr_array:
     return sparse.csr_array((counts.astype(float), (rows - 1, words - 1)))
 
 
-def speed() -> None:
-    """CPU seconds of one pass, compiled before."""
+def points(n: int) -> np.ndarray:
+    """Points of 16 dimensions about 100 centers."""
     rng = np.random.default_rng(0)
     centers = rng.normal(scale=6.0, size=(100, 16))
-    points = Batch(centers[rng.integers(100, size=40_000)] + rng.normal(size=(40_000, 16)), None, "points")
-    for data, likelihood in ((points, bnp.Gaussian()), (Batch(kos(), None, "KOS"), bnp.Multinomial(0.1))):
+    return centers[rng.integers(100, size=n)] + rng.normal(size=(n, 16))
+
+
+def speed() -> None:
+    """CPU seconds of one pass, compiled before."""
+    for data, likelihood in (
+        (Batch(points(40_000), None, "points"), bnp.Gaussian()),
+        (Batch(kos(), None, "KOS"), bnp.Multinomial(0.1)),
+    ):
         for name, prior in PRIORS.items():
             survey = survey_of(data)
             model = bnp.Model(prior, likelihood).with_prior(survey)
