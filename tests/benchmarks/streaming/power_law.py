@@ -134,6 +134,8 @@ def draw(lines: str, path: str) -> None:
     for prior, color in (("DP", "#2b6cb0"), ("IG", "#c53030")):
         for kind, style in (("filter", "-"), ("propagation", "^")):
             own = [row for row in rows if row.get("name") == f"{kind} {prior}"]
+            if not own:
+                continue
             at = [n for n in seen if any(row["documents"] == n for row in own)]
             for axis, what in ((left, "score"), (right, "clusters")):
                 means = [np.mean([row[what] for row in own if row["documents"] == n]) for n in at]
