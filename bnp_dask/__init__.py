@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from bnp_dask.analysis.topics import to_pyldavis as to_pyldavis
     from bnp_dask.analysis.topics import top_words as top_words
     from bnp_dask.analysis.topics import topics_over as topics_over
+    from bnp_dask.analysis.topics import word_score as word_score
     from bnp_dask.core.batch import Batch as Batch
     from bnp_dask.core.columns import Columns as Columns
     from bnp_dask.core.registry import register as register

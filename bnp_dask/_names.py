@@ -113,6 +113,7 @@ VERBS: Group = MappingProxyType(
         "transitions": "bnp_dask.analysis.sequences",
         "update": "bnp_dask.training.growing.update",
         "without_missing": "bnp_dask.analysis.sequences",
+        "word_score": "bnp_dask.analysis.topics",
         "worker_settings": "bnp_dask.execute.local",
     }
 )
