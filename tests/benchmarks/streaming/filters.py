@@ -5,7 +5,8 @@
 
 ``speed``: points of 16 dimensions about 100 centers, and one pass over KOS.  ``choose``: hyperparameters by a grid.
 ``kos``: held-out scores of Dirichlet process and normalized inverse Gaussian mixtures after one pass and after laps
-of expectation propagation, a random fifth of the documents held out, less the score of one multinomial for all.
+of expectation propagation (0: none), a random fifth of the documents held out, less the score of one multinomial for
+all; EPSILON is the threshold of both, or ``default``.
 ``gibbs``: the same of the last fifty sweeps of Gibbs sampling, from the clusters of one pass (``filter``) or of ten
 (``propagation``), or from one cluster (``one``).
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -87,7 +89,7 @@ def sampled(split: int, prior: str, sweeps: int, chains: int, start: str = "filt
         print(json.dumps({**line, "log_joint": float(draws.log_joint[chain].mean())}), flush=True)
 
 
-def compare(split: int, orders: int, laps: int, epsilon: float, prior: str) -> None:
+def compare(split: int, orders: int, laps: int, epsilon: float | None, prior: str) -> None:
     """Held-out scores, nats, as differences to one multinomial for all documents, of some orders of one split."""
     held, rest, base = parted(split)
     for seed in range(orders):
@@ -96,10 +98,11 @@ def compare(split: int, orders: int, laps: int, epsilon: float, prior: str) -> N
             if prior not in ("both", name):
                 continue
             model = bnp.Model(allocation, bnp.Multinomial(0.1))
-            for schedule in (
-                bnp.Filter(),
-                bnp.ExpectationPropagation(laps=laps, window=1, epsilon=epsilon, count_tolerance=0.0),
-            ):
+            schedules: list[Any] = [bnp.Filter(epsilon)]
+            if laps:
+                more = bnp.ExpectationPropagation(laps=laps, window=1, epsilon=epsilon, count_tolerance=0.0)
+                schedules.append(more)
+            for schedule in schedules:
                 start = time.process_time()
                 posterior = bnp.train(model, rows, schedule=schedule, batch_size=1000).posterior
                 line = {"split": split, "order": seed, "prior": name, "schedule": type(schedule).__name__}
@@ -135,4 +138,5 @@ if __name__ == "__main__":
         sampled(int(sys.argv[2]), sys.argv[3], int(sys.argv[4]), int(sys.argv[5]), *sys.argv[6:7])
     else:
         numbers = [int(value) for value in sys.argv[2:5]]
-        compare(*numbers, float(sys.argv[5]), sys.argv[6] if len(sys.argv) > 6 else "both")
+        least = None if sys.argv[5] == "default" else float(sys.argv[5])
+        compare(*numbers, least, sys.argv[6] if len(sys.argv) > 6 else "both")
