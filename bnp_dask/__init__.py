@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from bnp_dask.allocation import FiniteMixture as FiniteMixture
     from bnp_dask.allocation import HDPTopics as HDPTopics
     from bnp_dask.allocation import NGGPMixture as NGGPMixture
+    from bnp_dask.analysis.grid import Grid as Grid
+    from bnp_dask.analysis.grid import grid as grid
     from bnp_dask.analysis.impute import impute as impute
     from bnp_dask.analysis.predict import predict as predict
     from bnp_dask.analysis.prices import prices as prices
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from bnp_dask.analysis.topics import to_pyldavis as to_pyldavis
     from bnp_dask.analysis.topics import top_words as top_words
     from bnp_dask.analysis.topics import topics_over as topics_over
+    from bnp_dask.analysis.topics import word_score as word_score
     from bnp_dask.core.batch import Batch as Batch
     from bnp_dask.core.columns import Columns as Columns
     from bnp_dask.core.registry import register as register

@@ -81,6 +81,7 @@ VERBS: Group = MappingProxyType(
         "completion_score": "bnp_dask.analysis.score",
         "explain": "bnp_dask.analysis.topics",
         "follow": "bnp_dask.training.growing.follow",
+        "grid": "bnp_dask.analysis.grid",
         "ingest": "bnp_dask.data",
         "impute": "bnp_dask.analysis.impute",
         "inspect": "bnp_dask.reports.run_page",
@@ -112,6 +113,7 @@ VERBS: Group = MappingProxyType(
         "transitions": "bnp_dask.analysis.sequences",
         "update": "bnp_dask.training.growing.update",
         "without_missing": "bnp_dask.analysis.sequences",
+        "word_score": "bnp_dask.analysis.topics",
         "worker_settings": "bnp_dask.execute.local",
     }
 )
@@ -128,6 +130,7 @@ OTHERS: Group = MappingProxyType(
         "DirichletProcessMixture": "bnp_dask.estimators.mixture",
         "DocumentStep": "bnp_dask.allocation",
         "Feed": "bnp_dask.training.growing.incoming.feed",
+        "Grid": "bnp_dask.analysis.grid",
         "History": "bnp_dask.training.results",
         "LogToMLflow": "bnp_dask.training.mlflow_log",
         "Model": "bnp_dask.model",

@@ -36,16 +36,21 @@ def images(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return np.array([rng.multinomial(LENGTH, truth[z]) for z in label], float), label
 
 
+def n_held(result: bnp.TrainResult) -> int:
+    """Clusters that hold half an image or more."""
+    return int(np.sum(result.posterior.summary["N"] >= 0.5))
+
+
 def draw(results: dict[str, bnp.TrainResult], path: str) -> None:
     """Expected images of the clusters, largest first, one row of pictures for each run."""
-    wide = max(result.posterior.n_clusters for result in results.values())
+    wide = max(n_held(result) for result in results.values())
     figure, axes = plt.subplots(len(results), wide, figsize=(0.55 * wide, 0.95 * len(results)), squeeze=False)
     for row, (name, result) in zip(axes, results.items(), strict=True):
         summary, lam = result.posterior.summary, result.posterior.observation.lam
         order = np.argsort(-summary["N"])
         for axis in row:
             axis.axis("off")
-        for axis, k in zip(row, order, strict=False):
+        for axis, k in zip(row, order[: n_held(result)], strict=False):
             axis.imshow((lam[k] / lam[k].sum()).reshape(WIDTH, WIDTH), cmap="gray_r", vmin=0.0, vmax=0.1)
             axis.set_title(f"{summary['N'][k]:.0f}", fontsize=6)
         row[0].text(-0.1, 1.75, name, transform=row[0].transAxes, fontsize=8)
@@ -64,7 +69,7 @@ def main(path: str) -> None:
     results = {name: bnp.train(model, counts, schedule=s, batch_size=20) for name, s in schedules.items()}
     for name, result in results.items():
         nats = bnp.score(result.posterior, fresh)
-        print(f"{name}: {result.posterior.n_clusters} clusters, {nats:.4f} nats per new image")
+        print(f"{name}: {n_held(result)} clusters, {nats:.4f} nats per new image")
     draw(results, path)
 
 

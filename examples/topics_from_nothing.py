@@ -50,7 +50,7 @@ def draw(posterior: bnp.Posterior, history: bnp.History, path: str) -> None:
     axes = right.subplots(2, 6).ravel()
     for axis in axes:
         axis.axis("off")
-    for k, axis in zip(range(posterior.n_clusters), axes, strict=False):
+    for k, axis in zip(np.argsort(-tokens), axes, strict=False):
         axis.imshow((lam[k] / lam[k].sum()).reshape(SIDE, SIDE), cmap="gray_r", vmin=0.0, vmax=1.0 / SIDE)
         axis.set_title(f"{tokens[k] / tokens.sum():.1%}", fontsize=8)
     figure.savefig(path, dpi=150)

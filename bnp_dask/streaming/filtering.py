@@ -17,7 +17,7 @@ from bnp_dask.moves.base import record
 from bnp_dask.schedules.base import IDLE, Step, history_row
 from bnp_dask.schedules.engine.state import State, Work
 from bnp_dask.streaming.settling import lose_sites, settle, threshold
-from bnp_dask.streaming.site import Given, Site, check_urn, seated
+from bnp_dask.streaming.site import Given, check_urn, seated, with_site
 from bnp_dask.streaming.unite import unions
 
 GREW = 1.5
@@ -81,7 +81,7 @@ class Filter:
             before = state.total.value()
             (site,) = seated(work, state, [batch], [Given(before)], epsilon)
             lose_sites(work, state, {batch: site})
-            self._add(state, site)
+            state.total, state.memory.next_id = with_site(state.total, site, state.memory.next_id)
             state.terms = {"log_predictive": state.terms.get("log_predictive", 0.0) + site.log_predictive}
             moves = self._unite(work, state, before, last=batch + 1 == n_batches)
             settle(work, state)
@@ -92,14 +92,6 @@ class Filter:
                 state.lap, state.position, state.finished = 1, 0, "filtered"
             row = history_row(state, lap, [batch], exact=False, action="folded", moves=moves)
             yield Step(state, IDLE, row, lap_end=state.finished is not None)
-
-    def _add(self, state: State, site: Site) -> None:
-        """Add what a batch contributes, and the clusters that it opened under ids of their own."""
-        ids, first = state.total.high.ids, state.memory.next_id
-        new = np.arange(first, first + site.n_new)
-        state.memory.next_id += site.n_new
-        state.total = state.total.insert_empty(new)
-        state.total.add(replace(site.summary, ids=np.concatenate([ids, new])))
 
     def _unite(self, work: Work, state: State, before: Summary, last: bool) -> list[dict[str, Any]]:
         """Unite clusters that are one, of those that are new or grew; at the end of the stream, of all."""

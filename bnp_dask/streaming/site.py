@@ -11,6 +11,7 @@ from bnp_dask.allocation.base import UrnAllocation
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.finite import require_finite_arrays
 from bnp_dask.core.summary import Summary
+from bnp_dask.core.totals import RunningTotal
 from bnp_dask.data.base import Reader, naming_batch
 from bnp_dask.data.skipping import read_or_why, require_checksum
 from bnp_dask.errors import SettingError
@@ -134,6 +135,17 @@ def site_of(
     summary = site_summary(model, ids, batch, found.resp)
     require_finite_arrays(summary.values, f"{batch.name}: statistic", summary.ids)
     return Site(summary, found.log_predictive, n_new, resp=found.resp if keep else None)
+
+
+def with_site(total: RunningTotal, site: Site, next_id: int) -> tuple[RunningTotal, int]:
+    """A total with the site of a batch, whose new clusters have ids from ``next_id`` on, and the next id after those.
+
+    The total that is given may be changed.
+    """
+    new = np.arange(next_id, next_id + site.n_new)
+    grown = total.insert_empty(new)
+    grown.add(replace(site.summary, ids=grown.high.ids))
+    return grown, next_id + site.n_new
 
 
 def site_summary(model: Model, ids: np.ndarray, batch: Batch, resp: Resp) -> Summary:

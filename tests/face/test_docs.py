@@ -75,7 +75,14 @@ def test_on_a_cluster(tmp_path):
 
 # -- job files ----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
-    "path", ["examples/run.yaml", "examples/topics.yaml", "examples/natural_images.yaml", "cluster_configs/local.yaml"]
+    "path",
+    [
+        "examples/run.yaml",
+        "examples/stream.yaml",
+        "examples/topics.yaml",
+        "examples/natural_images.yaml",
+        "cluster_configs/local.yaml",
+    ],
 )
 def test_job_files_are_right(path):
     assert read_job(ROOT / path).store is not None

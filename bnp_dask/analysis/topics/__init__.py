@@ -2,6 +2,7 @@
 
 from bnp_dask.analysis.topics.completion import Completion, CompletionScore
 from bnp_dask.analysis.topics.explain import Explanation, TopicReason, explain
+from bnp_dask.analysis.topics.likelihood import word_score
 from bnp_dask.analysis.topics.over import TopicShares, topics_over
 from bnp_dask.analysis.topics.pyldavis import to_pyldavis
 from bnp_dask.analysis.topics.tables import topic_relations, topic_table
@@ -38,4 +39,5 @@ __all__ = [
     "topic_table",
     "topics_over",
     "word_probabilities",
+    "word_score",
 ]

@@ -185,7 +185,7 @@ def split_counts(x: sparse.csr_array, completion: Completion) -> np.ndarray:
             )
         count[~whole] = np.asarray(x.data, np.float64)[~whole].view(np.uint64)
     document = np.repeat(np.arange(x.shape[0]), np.diff(x.indptr))
-    key = _document_keys(mix(word * np.uint64(0x10001) + mix(count)), x.indptr, completion.seed)
+    key = _document_keys(_marks(word, count), x.indptr, completion.seed)
     if completion.split == "types":
         some = np.flatnonzero(count > 0)
         chosen = _choose(mix(key[document[some]] + word[some]), document[some], x.shape[0], completion)
@@ -208,6 +208,16 @@ def split_atoms(x: np.ndarray, offsets: np.ndarray, completion: Completion) -> n
     marks = mix(mix(bits + np.arange(x.shape[1], dtype=np.uint64)).sum(axis=1, dtype=np.uint64) + place)
     key = _document_keys(marks, offsets, completion.seed)
     return _choose(mix(key[owner] + place), owner, len(offsets) - 1, completion)
+
+
+def document_keys(word: np.ndarray, count: np.ndarray, offsets: np.ndarray, seed: int) -> np.ndarray:
+    """A number for each document made of its words and whole counts ``(m,)`` in any order, and the seed."""
+    return _document_keys(_marks(word.astype(np.uint64), count.astype(np.uint64)), offsets, seed)
+
+
+def _marks(word: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """Numbers made of words and their counts, ``(m,)``."""
+    return mix(word * np.uint64(0x10001) + mix(count))
 
 
 def _document_keys(marks: np.ndarray, offsets: np.ndarray, seed: int) -> np.ndarray:
