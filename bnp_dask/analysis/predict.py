@@ -13,7 +13,7 @@ from bnp_dask.analysis.matching import columns_for, open_for
 from bnp_dask.analysis.running import WINDOW, computing_as, runner_for
 from bnp_dask.analysis.sequences.lags import for_recorded
 from bnp_dask.analysis.sequences.states import name_steps
-from bnp_dask.analysis.topics.assign import assign_documents, n_shares
+from bnp_dask.analysis.topics.assign import assign_documents
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.finite import require_finite_rows
 from bnp_dask.data import output_lazy as lazy
@@ -58,7 +58,7 @@ class _Mode:
         if self.top is not None:
             width = min(self.top, posterior.n_clusters)
             return Layout("label", "<i8", width), Layout("resp", "<f8", width)
-        width = n_shares(posterior.model, posterior.n_clusters)
+        width = posterior.model.structure.n_shares(posterior.model, posterior.n_clusters)
         return (Layout("resp", "<f8", width),) if self.soft else (Layout("label", "<i8", None),)
 
 

@@ -18,7 +18,9 @@ from bnp_dask.kernels.mixture.resp import Resp, WordResp
 from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.kernels.topics.counts import count_sums
 from bnp_dask.observation.base import Observation, TokenObservation
+from bnp_dask.observation.interface.describing import Estimate
 from bnp_dask.observation.missing.entries import completed
+from bnp_dask.structure.answers.drawing import draw_groups
 from bnp_dask.structure.asking import Beliefs, M, WholeModel
 from bnp_dask.structure.base import NO_PLACES, Trial, Visit, at_most, draw, most_probable
 from bnp_dask.structure.density import mixture_density
@@ -162,6 +164,18 @@ class Groups:
 
     def counted(self, batch: Batch) -> Batch:
         return batch if batch.weights is None else batch.take(np.flatnonzero(batch.weights > 0))
+
+    def n_shares(self, model: WholeModel, n_clusters: int) -> int:
+        return n_clusters + model.allocation.nonparametric
+
+    def shares(self, posterior: Beliefs) -> np.ndarray:
+        return posterior.weights
+
+    def estimates(self, posterior: Beliefs) -> dict[str, Estimate]:
+        return {}
+
+    def draw(self, posterior: Beliefs, n: int, length: int | None, rng: np.random.Generator) -> tuple[Any, np.ndarray]:
+        return draw_groups(posterior, n, length, rng)
 
 
 @dataclass(frozen=True, eq=False)

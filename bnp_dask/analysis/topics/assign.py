@@ -8,12 +8,7 @@ import numpy as np
 
 from bnp_dask.analysis.topics.documents import as_documents, atom_labels, check_documents, find_topics, own_step
 from bnp_dask.core.batch import Batch
-from bnp_dask.model import Model, Posterior
-
-
-def n_shares(model: Model, n_clusters: int) -> int:
-    """Numbers in a row of shares: one per topic, and in HDP models one for all topics that were not met yet."""
-    return n_clusters + (model.structure.has_shares and model.allocation.nonparametric)
+from bnp_dask.model import Posterior
 
 
 def assign_documents(
@@ -34,7 +29,7 @@ def assign_documents(
     g = found.n_documents
     width = k if top is None else min(top, k)
     label = np.empty((g, width) if top is not None else (g,), np.int64)
-    resp = np.empty((g, n_shares(model, k) if top is None else width))
+    resp = np.empty((g, model.structure.n_shares(model, k) if top is None else width))
     for start, stop in found.tiles():
         rows, shares = slice(start, stop), found.shares(start, stop)
         if soft:
