@@ -28,8 +28,7 @@ FACT = re.compile(r"\.(is_ordered|has_shares|is_tied|keeps_few)\b")
 FACTS = {
     # what users see differs: paths of states, shares of topics, completion of documents
     "analysis/arguments.py": 1,
-    "analysis/impute.py": 1,
-    "analysis/predict.py": 3,
+    "analysis/predict.py": 2,
     "analysis/score.py": 2,
     "cli/data.py": 1,
     "cli/look.py": 1,

@@ -15,6 +15,7 @@ from bnp_dask.core.summary import Summary
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
 from bnp_dask.observation.interface.describing import Estimate
+from bnp_dask.structure.answers.labels import Columns
 from bnp_dask.structure.asking import Beliefs, M, WholeModel
 from bnp_dask.structure.assignments import Assignments
 from bnp_dask.structure.policy import MovePolicy
@@ -254,6 +255,17 @@ class Structure(Protocol):
 
     def counted(self, batch: Batch) -> Batch:
         """The atoms, or sequences, whose weight is positive."""
+        ...
+
+    def predict(self, posterior: Beliefs, batch: Batch, soft: bool, top: int | None) -> Columns:
+        """Columns of new atoms, or groups: ``label``, all of ``resp`` (``soft``), or both of the ``top`` largest.
+
+        DataError for a batch that the likelihood cannot have produced.
+        """
+        ...
+
+    def resp(self, posterior: Beliefs, batch: Batch) -> Iterator[tuple[Batch, np.ndarray]]:
+        """Tiles of new atoms with their responsibilities ``(n, K)``, in order; checks the batch as :meth:`predict`."""
         ...
 
     def n_shares(self, model: WholeModel, n_clusters: int) -> int:

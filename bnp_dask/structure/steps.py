@@ -18,6 +18,10 @@ LogLik = np.ndarray | ScreenedWeights
 """Log likelihoods of atoms, ``(n, K)`` nats, or what screening left of them and of the log weights (mixtures only)."""
 
 
+LOWEST = -230.0
+"""Log likelihoods of tokens are cut this far below the best topic of a row: products of two such numbers are still
+normal."""
+
 LogLikOf = Callable[[Batch], np.ndarray]
 """Gives the log likelihoods of some atoms, ``(m, K)`` nats, a new array."""
 

@@ -59,9 +59,10 @@ ELSEWHERE = {
     },
     "Multinomial": {
         **dict.fromkeys(
-            ["analysis/topics/completion.py", "analysis/topics/documents.py", "analysis/topics/words.py",
+            ["analysis/topics/completion.py", "analysis/topics/words.py",
              "cli/demo/topics.py", "estimators/topics.py", "initialize/sampled.py", "reports/plot.py",
-             "streaming/topics.py", "streaming/truncation_free.py", "training/defaults.py"], WORDS
+             "streaming/topics.py", "streaming/truncation_free.py", "structure/answers/documents.py",
+             "structure/answers/drawing.py", "training/defaults.py"], WORDS
         ),
         "estimators/mixture.py": "scikit-learn is told that its data may be sparse",
         "streaming/learners.py": "its statistics of one atom are known in closed form",
