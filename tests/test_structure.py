@@ -28,22 +28,14 @@ FACT = re.compile(r"\.(is_ordered|has_shares|is_tied|keeps_few)\b")
 FACTS = {
     # what users see differs: paths of states, shares of topics, completion of documents
     "analysis/arguments.py": 1,
-    "analysis/impute.py": 1,
-    "analysis/predict.py": 3,
-    "analysis/sample.py": 3,
+    "analysis/predict.py": 2,
     "analysis/score.py": 2,
-    "analysis/sequences/lags.py": 1,
-    "analysis/topics/assign.py": 1,
     "cli/data.py": 1,
     "cli/look.py": 1,
     "reports/run_page.py": 1,
     "training/growing/incoming/look.py": 1,
-    "training/results.py": 1,
     # data must say which rows belong together, and which follow one another
     "analysis/matching.py": 1,
-    "initialize/base.py": 1,
-    # where a run starts
-    "training/defaults.py": 1,
     # whether topics of tokens are drawn, or clusters of atoms
     "streaming/truncation_free.py": 1,
     # whether statistics are packed to be kept

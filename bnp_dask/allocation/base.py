@@ -31,11 +31,6 @@ class Allocation(CommonAllocation, Protocol):
         """How atoms hang together: ``Independent()``, ``Groups()`` or ``Chains()``."""
         ...
 
-    @property
-    def nonparametric(self) -> bool:
-        """Whether the number of clusters is unbounded, so that moves learn it."""
-        ...
-
     def global_step(self, summary: Summary) -> Params:
         """Optimal q(u) given a summary, with expected log weights."""
         ...

@@ -30,10 +30,7 @@ from bnp_dask.kernels.numeric.fixed_order import is_fixed
 from bnp_dask.kernels.topics import document_state as kernel_state
 from bnp_dask.kernels.topics import document_step as kernel
 from bnp_dask.kernels.topics.document_table import table_of
-from bnp_dask.structure.steps import GroupStep, Tokens
-
-LOWEST = -230.0
-"""Log likelihoods are cut this far below the best topic of a row: products of two such numbers are still normal."""
+from bnp_dask.structure.steps import LOWEST, GroupStep, Tokens
 
 TILE_NUMBERS = 2**19
 """Numbers in an (n, K) tile of dense atoms (4 MB); a larger group is a tile of its own."""

@@ -12,8 +12,6 @@ from bnp_dask.analysis.arguments import require_posterior
 from bnp_dask.analysis.levels import with_levels
 from bnp_dask.analysis.matching import open_for
 from bnp_dask.analysis.running import WINDOW
-from bnp_dask.analysis.topics.documents import atom_resp, check_documents, find_topics, own_step
-from bnp_dask.core.batch import Batch
 from bnp_dask.data.base import Reader, batch_reader
 from bnp_dask.data.output import Layout, Outputs, write
 from bnp_dask.data.sources.frames import is_frame
@@ -99,17 +97,5 @@ def impute_batch(posterior: Posterior, reader: Reader) -> np.ndarray:
     """Task: the atoms of a batch without holes, ``(n, D)``."""
     model, batch = posterior.model, replace(reader(), weights=None)
     observation = as_a(model.observation, MarginalObservation)
-    if model.structure.has_shares:
-        check_documents(model, batch)
-        resp = atom_resp(posterior, batch, find_topics(posterior, batch, own_step(posterior)))
-        return observation.impute(posterior.observation, batch, resp)
-    model.check(batch)
-    return np.concatenate([np.zeros((0, batch.n_features)), *_tiles(posterior, batch, observation)])
-
-
-def _tiles(posterior: Posterior, batch: Batch, observation: MarginalObservation) -> list[np.ndarray]:
-    out = []
-    for tile, step in posterior.model.steps(posterior, batch):
-        resp = step.resp if isinstance(step.resp, np.ndarray) else step.resp.to_dense()
-        out.append(observation.impute(posterior.observation, tile, resp))
-    return out
+    parts = [observation.impute(posterior.observation, *known) for known in model.structure.resp(posterior, batch)]
+    return np.concatenate([np.zeros((0, batch.n_features)), *parts])

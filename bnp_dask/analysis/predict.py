@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,9 +13,7 @@ from bnp_dask.analysis.matching import columns_for, open_for
 from bnp_dask.analysis.running import WINDOW, computing_as, runner_for
 from bnp_dask.analysis.sequences.lags import for_recorded
 from bnp_dask.analysis.sequences.states import name_steps
-from bnp_dask.analysis.topics.assign import assign_documents, n_shares
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.finite import require_finite_rows
 from bnp_dask.data import output_lazy as lazy
 from bnp_dask.data.base import Reader, batch_reader
 from bnp_dask.data.output import Layout, Outputs, write
@@ -58,7 +56,7 @@ class _Mode:
         if self.top is not None:
             width = min(self.top, posterior.n_clusters)
             return Layout("label", "<i8", width), Layout("resp", "<f8", width)
-        width = n_shares(posterior.model, posterior.n_clusters)
+        width = posterior.model.structure.n_shares(posterior.model, posterior.n_clusters)
         return (Layout("resp", "<f8", width),) if self.soft else (Layout("label", "<i8", None),)
 
 
@@ -195,38 +193,8 @@ def assign_batch(posterior: Posterior, batch: Batch, soft: bool = False, top: in
     Sequences of autoregressive models with ``lags`` are as they were recorded.  Never holds more than a tile of the
     ``(n, K)`` matrix unless ``soft`` asks for all of it.
     """
-    if posterior.model.structure.has_shares:
-        return assign_documents(posterior, batch, soft, top)
-    return for_recorded(posterior, batch, lambda known, rows: _assigned(known, rows, soft, top))
-
-
-def _assigned(posterior: Posterior, batch: Batch, soft: bool, top: int | None) -> dict[str, np.ndarray]:
-    """Columns of rows as the likelihood takes them."""
-    posterior.model.observation.check(batch)
-    # responsibilities are asked for, not responsibilities times weights
-    batch = replace(batch, weights=None)
-    layouts = _Mode(soft, top).layouts(posterior)
-    shapes = {x.name: (batch.n_atoms,) if x.width is None else (batch.n_atoms, x.width) for x in layouts}
-    columns = {x.name: np.empty(shapes[x.name], x.dtype) for x in layouts}
-    start = 0
-    if not soft and top is None:
-        for tile, place in posterior.model.labels(posterior, batch):
-            columns["label"][start : start + tile.n_atoms] = posterior.ids[place]
-            start += tile.n_atoms
-        return columns
-    for tile, step in posterior.model.steps(posterior, batch):
-        resp = step.resp
-        dense = resp if isinstance(resp, np.ndarray) else resp.to_dense()
-        require_finite_rows(dense, tile, "responsibilities")
-        rows = slice(start, start + tile.n_atoms)
-        if top is not None:
-            order = np.argsort(-dense, axis=1, kind="stable")[:, :top]
-            columns["label"][rows] = posterior.ids[order]
-            columns["resp"][rows] = np.take_along_axis(dense, order, axis=1)
-        else:
-            columns["resp"][rows] = dense
-        start += tile.n_atoms
-    return columns
+    structure = posterior.model.structure
+    return for_recorded(posterior, batch, lambda known, rows: structure.predict(known, rows, soft, top))
 
 
 def _predict_lazy(posterior: Posterior, data: Any, mode: _Mode) -> Any:

@@ -13,13 +13,13 @@ from bnp_dask.analysis.matching import open_for
 from bnp_dask.analysis.running import computing_as, for_batches
 from bnp_dask.analysis.sequences.lags import density_of_recorded
 from bnp_dask.analysis.topics.completion import BatchScore, Completion, CompletionScore, combine_scores, complete_batch
-from bnp_dask.analysis.topics.documents import as_documents, prior_mass
 from bnp_dask.core.batch import Batch, check_weights
 from bnp_dask.data.base import Reader
 from bnp_dask.data.grouped.lagged import lagged
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.model import Model, Posterior
+from bnp_dask.structure.answers.documents import as_documents, prior_mass
 
 if TYPE_CHECKING:
     from distributed import Client

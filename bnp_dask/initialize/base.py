@@ -217,8 +217,8 @@ def atom_tiles(model: Model, batch: Batch, n_clusters: int) -> Iterator[Batch]:
 
     Groups stay whole where the batch has them: what a row means may depend on the one before.
     """
-    if model.structure.is_tied and batch.groups is None:
-        return mixture_tiles(batch, n_clusters)  # documents, or rows that were drawn from their groups or sequences
+    if batch.groups is None:
+        return mixture_tiles(batch, n_clusters)  # rows of their own, or documents, or drawn from groups or sequences
     return model.allocation.tiles(batch, n_clusters)
 
 

@@ -15,25 +15,14 @@ from bnp_dask.core.columns import OPTIONAL
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.survey import Survey
-from bnp_dask.errors import DataError
 from bnp_dask.kernels.mixture.resp import Resp
 from bnp_dask.kernels.numeric.arithmetic import exp, log, matmul
 from bnp_dask.kernels.numeric.draws import log_gammas
-from bnp_dask.observation.checks import check_width, cluster_fastest, product, stored, sums, where_first
+from bnp_dask.observation.checks import check_bits, cluster_fastest, product, sums
 from bnp_dask.observation.interface.describing import Estimates, Names, by_feature, largest
 from bnp_dask.observation.interface.equality import compared_by_settings
-from bnp_dask.observation.missing.entries import (
-    GONE,
-    GONE_FIELD,
-    Missing,
-    checked,
-    counts_of,
-    filled,
-    gone,
-    holes,
-    without_gone,
-    zeroed,
-)
+from bnp_dask.observation.missing import entries
+from bnp_dask.observation.missing.entries import GONE, Missing, holes, zeroed
 from bnp_dask.observation.priors import known, positive, vector, width
 
 DEFAULT_LAM = 0.5
@@ -81,11 +70,13 @@ class Bernoulli:
     missing: Missing = field(default=None, metadata=OPTIONAL)
 
     def __post_init__(self) -> None:
-        checked(self.missing)
+        entries.checked(self.missing)
 
     @property
     def fields(self) -> Mapping[str, Field]:
-        return MappingProxyType({"x": Field(("cluster", "feature")), **(GONE_FIELD if self.marginalises else {})})
+        return MappingProxyType(
+            {"x": Field(("cluster", "feature")), **(entries.GONE_FIELD if self.marginalises else {})}
+        )
 
     @property
     def marginalises(self) -> bool:
@@ -102,28 +93,18 @@ class Bernoulli:
         return replace(self, lam1=lam1, lam0=lam0)
 
     def check(self, batch: Batch) -> None:
-        check_width(self, batch, width("lam1", self.lam1))
-        x = stored(batch)
-        wrong = (x != 0) & (x != 1)
-        if self.marginalises and not batch.is_sparse:
-            wrong &= ~np.isnan(x)
-        if wrong.any():
-            row, column, value = where_first(batch, wrong)
-            raise DataError(
-                f"{batch.name}: row {row}, {batch.column(column)} is {value}; Bernoulli needs zeros and ones. "
-                "Threshold the data, such as x > 0, or use Poisson or Multinomial for counts"
-            )
+        check_bits(self, batch, width("lam1", self.lam1), self.marginalises)
 
     def summarize(self, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:
         gaps = holes(batch, self.missing)
         found = {"x": sums(zeroed(batch, gaps), resp)}
-        return {**found, GONE: gone(resp, gaps, batch.n_features)} if self.marginalises else found
+        return {**found, GONE: entries.gone(resp, gaps, batch.n_features)} if self.marginalises else found
 
     def global_step(self, summary: Summary) -> BetaBits:
         prior1, prior0 = self._prior
         lam1 = prior1 + summary["x"]
         # rounding of the two sums may leave a tiny negative number of zeros
-        lam0 = prior0 + np.maximum(counts_of(summary, self.missing) - summary["x"], 0.0)
+        lam0 = prior0 + np.maximum(entries.counts_of(summary, self.missing) - summary["x"], 0.0)
         total = psi(lam1 + lam0)
         return self._with_coefficients(lam1, lam0, psi(lam1) - total, psi(lam0) - total)
 
@@ -141,7 +122,7 @@ class Bernoulli:
         gaps = holes(batch, self.missing)
         out = product(zeroed(batch, gaps), params.log_odds)
         out += params.log_zero
-        return without_gone(out, gaps, params.levels)
+        return entries.without_gone(out, gaps, params.levels)
 
     def score(self, params: BetaBits, summary: Summary) -> np.ndarray:
         total = np.einsum("kd,kd->k", params.log_odds, summary["x"]) + params.log_zero * summary["N"]
@@ -169,7 +150,7 @@ class Bernoulli:
         return (rng.random(chance.shape) < chance).astype(np.float64)
 
     def impute(self, params: BetaBits, batch: Batch, resp: np.ndarray) -> np.ndarray:
-        return filled(batch, holes(batch, self.missing), matmul(resp, _expected(params)))
+        return entries.filled(batch, holes(batch, self.missing), matmul(resp, _expected(params)))
 
     def estimates(self, params: BetaBits, names: Names) -> Estimates:
         shown = {"probability": _expected(params), "lam1": params.lam1, "lam0": params.lam0}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 from scipy import sparse
+from scipy.special import gammaln
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.errors import DataError
 from bnp_dask.inputs.sparse_rows import require_sound
 from bnp_dask.kernels.mixture.resp import Resp, atom_sums, cluster_sums
 from bnp_dask.kernels.numeric.arithmetic import matmul
-from bnp_dask.kernels.topics.counts import count_sums, table_product, transposed
+from bnp_dask.kernels.topics.counts import count_sums, row_log_factorials, table_product, transposed
 from bnp_dask.observation.ranges import MOST_COUNT
 
 PIECE_NUMBERS = 2**17
@@ -45,6 +46,40 @@ def check_counts(model: object, batch: Batch, n_features: int | None, fractional
                 f"{batch.name}: {batch.x.nnz - merged.nnz} counts are given in several pieces (the same row and "
                 "column twice); call counts.sum_duplicates() first"
             )
+
+
+def check_bits(model: object, batch: Batch, n_features: int | None, may_miss: bool = False) -> None:
+    """Raise DataError unless the batch holds zeros and ones, dense or sparse, of the right width.
+
+    NaN in dense rows passes where entries ``may_miss``.
+    """
+    check_width(model, batch, n_features)
+    x = stored(batch)
+    wrong = (x != 0) & (x != 1)
+    if may_miss and not batch.is_sparse:
+        wrong &= ~np.isnan(x)
+    if wrong.any():
+        row, column, value = where_first(batch, wrong)
+        raise DataError(
+            f"{batch.name}: row {row}, {batch.column(column)} is {value}; {type(model).__name__} needs zeros and ones. "
+            "Threshold the data, such as x > 0, or use Poisson or Multinomial for counts"
+        )
+
+
+def check_documents(batch: Batch) -> None:
+    """Raise DataError for documents without words, or with more than the likelihood can hold."""
+    length = np.asarray(batch.x.sum(axis=1))
+    if length.max(initial=0.0) > MOST_COUNT:
+        raise DataError(
+            f"{batch.name}: row (document) {int(length.argmax())} has {length.max():.3g} words; double precision "
+            f"holds the likelihood of up to {MOST_COUNT:.3g}. Divide its counts, or cut it into several"
+        )
+    empty = np.flatnonzero(length == 0)
+    if len(empty):
+        raise DataError(
+            f"{batch.name}: {len(empty)} document(s) without any word, first at row {empty[0]}; they say nothing "
+            "about clusters. Drop them before training or prediction: counts[counts.sum(axis=1) > 0]"
+        )
 
 
 def _step(x: np.ndarray) -> int:
@@ -114,6 +149,12 @@ def sums(batch: Batch, resp: Resp) -> np.ndarray:
     if isinstance(batch.x, np.ndarray):
         return cluster_sums(resp, batch.x)
     return count_sums(resp, batch.x)
+
+
+def log_orders(counts: sparse.csr_array) -> np.ndarray:
+    """Log of the orders in which the words of a document may stand, ``log(C! / prod x_v!)``, ``(n,)``."""
+    length = np.asarray(counts.sum(axis=1), np.float64)
+    return gammaln(length + 1.0) - row_log_factorials(counts)
 
 
 def atom_mass(resp: Resp) -> np.ndarray:

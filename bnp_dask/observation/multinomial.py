@@ -15,20 +15,20 @@ from bnp_dask.core.columns import OPTIONAL
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.survey import Survey
-from bnp_dask.errors import DataError, SettingError
+from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import flag, hold, share_below_one
 from bnp_dask.kernels.mixture.resp import AnyResp, WordResp
 from bnp_dask.kernels.numeric.arithmetic import exp, log, matmul
 from bnp_dask.kernels.numeric.draws import log_gammas, log_shares
 from bnp_dask.kernels.numeric.special import psi_gammaln
-from bnp_dask.kernels.topics.counts import rising, rising_sums, row_log_factorials, table_product
+from bnp_dask.kernels.topics.counts import rising, rising_sums, table_product
 from bnp_dask.kernels.topics.dirichlet import dirichlet_table, table_scores
+from bnp_dask.observation import checks
 from bnp_dask.observation.base import LOG_BASE
-from bnp_dask.observation.checks import as_csr, atom_mass, check_counts, cluster_fastest, sums
 from bnp_dask.observation.interface.describing import Axis, Estimate, Estimates, Names, by_feature, largest
+from bnp_dask.observation.interface.drawing import words_of
 from bnp_dask.observation.interface.equality import compared_by_settings
 from bnp_dask.observation.priors import known, positive, vector, width
-from bnp_dask.observation.ranges import MOST_COUNT
 
 DEFAULT_LAM, DEFAULT_COMMON = 0.15, 0.5
 """Prior pseudo-count per word, and the share of it that follows word frequencies, when the user gives neither.
@@ -115,7 +115,9 @@ class Multinomial:
         return {"word": known("lam", self.lam).size}
 
     def with_prior(self, survey: Survey) -> Self:
-        lam, common = self._numbers()
+        is_open = self.lam is None and self.common is None
+        lam = DEFAULT_LAM if is_open else EVEN_LAM if self.lam is None else self.lam
+        common = DEFAULT_COMMON if is_open else self.common or 0.0
         each = vector("lam", positive("lam", lam), survey.n_features)
         positive("the sum of lam", each.sum())
         total = survey.mean.sum()
@@ -128,31 +130,17 @@ class Multinomial:
         each = known("lam", self.lam)
         return replace(self, lam=np.concatenate([each, np.full(size - len(each), each.min())]))
 
-    def _numbers(self) -> tuple[np.ndarray | float, float]:
-        """``lam`` and ``common``, or their defaults."""
-        if self.lam is None and self.common is None:
-            return DEFAULT_LAM, DEFAULT_COMMON
-        return EVEN_LAM if self.lam is None else self.lam, self.common or 0.0
-
     def check(self, batch: Batch) -> None:
-        check_counts(self, batch, width("lam", self.lam), bool(self.fractional))
-        length = np.asarray(batch.x.sum(axis=1))
-        if length.max(initial=0.0) > MOST_COUNT:
-            raise DataError(
-                f"{batch.name}: row (document) {int(length.argmax())} has {length.max():.3g} words; double precision "
-                f"holds the likelihood of up to {MOST_COUNT:.3g}. Divide its counts, or cut it into several"
-            )
-        empty = np.flatnonzero(length == 0)
-        if len(empty):
-            raise DataError(
-                f"{batch.name}: {len(empty)} document(s) without any word, first at row {empty[0]}; they say nothing "
-                "about clusters. Drop them before training or prediction: counts[counts.sum(axis=1) > 0]"
-            )
+        checks.check_counts(self, batch, width("lam", self.lam), bool(self.fractional))
+        checks.check_documents(batch)
 
     def summarize(self, batch: Batch, resp: AnyResp) -> dict[str, np.ndarray]:
         if isinstance(resp, WordResp):
             return {"x": resp.by_cluster(batch.n_features), LOG_BASE: np.zeros(())}
-        return {"x": sums(batch, resp), LOG_BASE: np.asarray(matmul(atom_mass(resp), self._log_base(batch)))}
+        return {
+            "x": checks.sums(batch, resp),
+            LOG_BASE: np.asarray(matmul(checks.atom_mass(resp), checks.log_orders(checks.as_csr(batch)))),
+        }
 
     def global_step(self, summary: Summary) -> DirichletWords:
         prior = known("lam", self.lam)
@@ -165,17 +153,17 @@ class Multinomial:
 
     def at_mode(self, params: DirichletWords) -> DirichletWords:
         log_phi = log(params.lam) - log(params.lam.sum(axis=1, keepdims=True))
-        return replace(params, log_phi=cluster_fastest(log_phi))
+        return replace(params, log_phi=checks.cluster_fastest(log_phi))
 
     def at_draw(self, params: DirichletWords, rng: np.random.Generator) -> DirichletWords:
         log_phi = log_shares(log_gammas(params.lam, rng))
-        return replace(params, lam=exp(log_phi), log_phi=cluster_fastest(log_phi))
+        return replace(params, lam=exp(log_phi), log_phi=checks.cluster_fastest(log_phi))
 
     def lean(self, params: DirichletWords, screened: bool) -> DirichletWords:
         return replace(params, lam=np.empty((0, params.lam.shape[1])))
 
     def expected_log_lik(self, params: DirichletWords, batch: Batch) -> np.ndarray:
-        return table_product(as_csr(batch), params.log_phi)
+        return table_product(checks.as_csr(batch), params.log_phi)
 
     def token_log_lik(self, params: DirichletWords, words: np.ndarray) -> np.ndarray:
         """Log likelihood of one token of each word at the positions ``words``, ``(R, K)`` nats."""
@@ -192,18 +180,15 @@ class Multinomial:
 
     def log_predictive(self, params: DirichletWords, batch: Batch) -> np.ndarray:
         """Dirichlet-multinomial."""
-        counts = as_csr(batch)
+        counts = checks.as_csr(batch)
         words = rising_sums(counts, params.lam)
         length = np.asarray(counts.sum(axis=1), np.float64)
-        return words - rising(length, params.lam.sum(axis=1)) + self._log_base(batch)[:, None]
+        return words - rising(length, params.lam.sum(axis=1)) + checks.log_orders(counts)[:, None]
 
     def draw_words(
         self, params: DirichletWords, place: np.ndarray, length: int, rng: np.random.Generator
     ) -> np.ndarray:
-        out = np.empty((len(place), params.lam.shape[1]))
-        for row, k in enumerate(place.tolist()):
-            out[row] = rng.multinomial(length, rng.dirichlet(params.lam[k]))
-        return out
+        return words_of(params.lam, place, length, rng)
 
     def estimates(self, params: DirichletWords, names: Names) -> Estimates:
         share = Estimate((Axis("word", names),), lambda: params.lam / params.lam.sum(axis=1, keepdims=True))
@@ -211,9 +196,3 @@ class Multinomial:
 
     def describe(self, params: DirichletWords, k: int, names: Names) -> str:
         return largest(params.lam[k] / params.lam[k].sum(), names, "word")
-
-    def _log_base(self, batch: Batch) -> np.ndarray:
-        """log h(x) = log(C! / prod x_v!), ``(n,)``."""
-        counts = as_csr(batch)
-        length = np.asarray(counts.sum(axis=1), np.float64)
-        return gammaln(length + 1.0) - row_log_factorials(counts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -12,7 +11,6 @@ import numpy as np
 from scipy.special import gammaln, psi
 
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.bulk import bulk_of
 from bnp_dask.core.columns import OPTIONAL
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
@@ -27,19 +25,9 @@ from bnp_dask.observation.base import LOG_BASE
 from bnp_dask.observation.checks import as_csr, atom_mass, check_counts, cluster_fastest, product, sums
 from bnp_dask.observation.interface.describing import Estimates, Names, by_feature, largest
 from bnp_dask.observation.interface.equality import compared_by_settings
-from bnp_dask.observation.missing.entries import (
-    GONE,
-    GONE_FIELD,
-    Missing,
-    checked,
-    counts_of,
-    filled,
-    gone,
-    holes,
-    without_gone,
-    zeroed,
-)
-from bnp_dask.observation.priors import known, positive, scales, vector, width
+from bnp_dask.observation.missing import entries
+from bnp_dask.observation.missing.entries import GONE, Missing, holes, zeroed
+from bnp_dask.observation.priors import known, mean_counts, positive, scales, vector, width
 
 
 @register
@@ -84,12 +72,12 @@ class Poisson:
     missing: Missing = field(default=None, metadata=OPTIONAL)
 
     def __post_init__(self) -> None:
-        checked(self.missing)
+        entries.checked(self.missing)
 
     @property
     def fields(self) -> Mapping[str, Field]:
         own = {"x": Field(("cluster", "feature")), LOG_BASE: Field()}
-        return MappingProxyType({**own, **(GONE_FIELD if self.marginalises else {})})
+        return MappingProxyType({**own, **(entries.GONE_FIELD if self.marginalises else {})})
 
     @property
     def marginalises(self) -> bool:
@@ -102,7 +90,7 @@ class Poisson:
     def with_prior(self, survey: Survey) -> Self:
         d = survey.n_features
         a = vector("a", positive("a", 1.0 if self.a is None else self.a), d)
-        b = a / _mean_rate(survey) if self.b is None else vector("b", scales("b", self.b), d)
+        b = a / mean_counts(survey) if self.b is None else vector("b", scales("b", self.b), d)
         if not ((b >= LEAST_RATE) & (b <= MOST_RATE)).all():
             raise SettingError(f"b={shown(b)}: needs numbers from {LEAST_RATE:g} to {MOST_RATE:g}, one over counts")
         return replace(self, a=a, b=b)
@@ -115,12 +103,12 @@ class Poisson:
         counts = zeroed(batch, gaps)
         log_base = -row_log_factorials(as_csr(counts))
         found = {"x": sums(counts, resp), LOG_BASE: np.asarray(matmul(atom_mass(resp), log_base))}
-        return {**found, GONE: gone(resp, gaps, batch.n_features)} if self.marginalises else found
+        return {**found, GONE: entries.gone(resp, gaps, batch.n_features)} if self.marginalises else found
 
     def global_step(self, summary: Summary) -> GammaRates:
         prior_a, prior_b = self._prior
         a = prior_a + summary["x"]
-        b = prior_b + counts_of(summary, self.missing)
+        b = prior_b + entries.counts_of(summary, self.missing)
         return GammaRates(a, b, cluster_fastest(psi(a) - log(b)), np.sum(a / b, axis=1))
 
     def at_mode(self, params: GammaRates) -> GammaRates:
@@ -135,7 +123,7 @@ class Poisson:
         gaps = holes(batch, self.missing)
         out = product(zeroed(batch, gaps), params.log_rate)
         out -= params.total
-        return without_gone(out, gaps, -params.a / params.b)
+        return entries.without_gone(out, gaps, -params.a / params.b)
 
     def score(self, params: GammaRates, summary: Summary) -> np.ndarray:
         total = np.einsum("kd,kd->k", params.log_rate, summary["x"]) - params.total * summary["N"]
@@ -160,13 +148,13 @@ class Poisson:
         levels = -params.a * log1p(1.0 / params.b)
         log_base = -row_log_factorials(counts)
         found = rising_sums(counts, params.a) - product(held, log1p(params.b)) + levels.sum(axis=1) + log_base[:, None]
-        return without_gone(found, gaps, levels)
+        return entries.without_gone(found, gaps, levels)
 
     def draw(self, params: GammaRates, place: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         return rng.poisson(rng.gamma(params.a[place], 1.0 / params.b[place])).astype(np.float64)
 
     def impute(self, params: GammaRates, batch: Batch, resp: np.ndarray) -> np.ndarray:
-        return filled(batch, holes(batch, self.missing), matmul(resp, params.a / params.b))
+        return entries.filled(batch, holes(batch, self.missing), matmul(resp, params.a / params.b))
 
     def estimates(self, params: GammaRates, names: Names) -> Estimates:
         shown = {"rate": params.a / params.b, "a": params.a, "b": params.b}
@@ -178,18 +166,3 @@ class Poisson:
     @property
     def _prior(self) -> tuple[np.ndarray, np.ndarray]:
         return known("a", self.a), known("b", self.b)
-
-
-def _mean_rate(survey: Survey) -> np.ndarray:
-    mean = np.array(bulk_of(survey).mean, np.float64)
-    # negative means come from data that check() will refuse by row and column
-    zero = ~(mean > 0)
-    if zero.any():
-        columns = np.flatnonzero(zero)
-        warnings.warn(
-            f"{len(columns)} column(s) hold only zeros (first: {survey.called(columns)}): they carry no information "
-            "about clusters; consider dropping them",
-            stacklevel=3,
-        )
-        mean[zero] = 1.0 / max(survey.total_weight, 1.0)
-    return mean

@@ -21,7 +21,7 @@ import warnings
 import numpy as np
 
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.bulk import Bulk, grain_of
+from bnp_dask.core.bulk import Bulk, bulk_of, grain_of
 from bnp_dask.core.survey import Survey
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs.arrays import real_setting
@@ -166,3 +166,19 @@ def rounding_variance(grain: np.ndarray | float | None) -> np.ndarray | None:
     if grain is None or not np.any(grain):
         return None
     return np.asarray(grain, np.float64) ** 2 / 12.0
+
+
+def mean_counts(survey: Survey) -> np.ndarray:
+    """Mean of each column's bulk, > 0; of a column of zeros as if it had one count, with a warning, ``(D,)``."""
+    mean = np.array(bulk_of(survey).mean, np.float64)
+    # negative means come from data that check() will refuse by row and column
+    zero = ~(mean > 0)
+    if zero.any():
+        columns = np.flatnonzero(zero)
+        warnings.warn(
+            f"{len(columns)} column(s) hold only zeros (first: {survey.called(columns)}): they carry no information "
+            "about clusters; consider dropping them",
+            stacklevel=3,
+        )
+        mean[zero] = 1.0 / max(survey.total_weight, 1.0)
+    return mean

@@ -14,7 +14,6 @@ import numpy as np
 
 from bnp_dask._version import __version__
 from bnp_dask.analysis.prices import ClusterPrice
-from bnp_dask.analysis.topics.documents import counts_words
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import path_text, shown, whole_number
 from bnp_dask.model import Posterior
@@ -25,6 +24,7 @@ from bnp_dask.reports.page_file import page_target, write_page
 from bnp_dask.reports.sequences_page import sequence_sections, sequences_for
 from bnp_dask.reports.topics_page import documents_for, page_of_topics
 from bnp_dask.store import posterior_place, read_history
+from bnp_dask.structure.answers.documents import counts_words
 from bnp_dask.structure.prior import scale_shape
 from bnp_dask.training.growing.loading import load
 from bnp_dask.training.results import History, TrainResult

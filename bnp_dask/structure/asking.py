@@ -15,11 +15,15 @@ from bnp_dask.structure.verbs import CommonAllocation
 
 
 class Tied(Protocol):
-    """Structure of which only this is asked."""
+    """Structure as far as beliefs and documents are concerned."""
 
     @property
     def is_tied(self) -> bool:
         """Whether the clusters of atoms of one group or sequence depend on each other."""
+        ...
+
+    def takes_words(self, model: WholeModel) -> bool:
+        """Whether atoms are the word tokens of documents, where data are sparse counts."""
         ...
 
 
@@ -126,6 +130,10 @@ class WholeModel(Protocol):
     @property
     def lags(self) -> int:
         """Steps before each step that the likelihood takes out of plain sequences; 0 for most."""
+        ...
+
+    def check(self, batch: Batch) -> None:
+        """DataError for a batch that the likelihood cannot have produced, or whose groups make no sense."""
         ...
 
     def with_allocation(self, allocation: Any) -> Self:

@@ -14,6 +14,8 @@ from bnp_dask.core.group_states import GroupStates
 from bnp_dask.core.summary import Summary
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
+from bnp_dask.observation.interface.describing import Estimate
+from bnp_dask.structure.answers.labels import Columns
 from bnp_dask.structure.asking import Beliefs, M, WholeModel
 from bnp_dask.structure.assignments import Assignments
 from bnp_dask.structure.policy import MovePolicy
@@ -258,6 +260,36 @@ class Structure(Protocol):
 
     def counted(self, batch: Batch) -> Batch:
         """The atoms, or sequences, whose weight is positive."""
+        ...
+
+    def predict(self, posterior: Beliefs, batch: Batch, soft: bool, top: int | None) -> Columns:
+        """Columns of new atoms, or groups: ``label``, all of ``resp`` (``soft``), or both of the ``top`` largest.
+
+        DataError for a batch that the likelihood cannot have produced.
+        """
+        ...
+
+    def resp(self, posterior: Beliefs, batch: Batch) -> Iterator[tuple[Batch, np.ndarray]]:
+        """Tiles of new atoms with their responsibilities ``(n, K)``, in order; checks the batch as :meth:`predict`."""
+        ...
+
+    def n_shares(self, model: WholeModel, n_clusters: int) -> int:
+        """Numbers in a row of soft predictions: one for each cluster, and perhaps one for all that were not met yet."""
+        ...
+
+    def shares(self, posterior: Beliefs) -> np.ndarray:
+        """Chance of each cluster at an atom of which nothing is known, in proportion, ``(K,)``."""
+        ...
+
+    def estimates(self, posterior: Beliefs) -> dict[str, Estimate]:
+        """Expected values of how clusters are tied, by name, beside those of the likelihood."""
+        ...
+
+    def draw(self, posterior: Beliefs, n: int, length: int | None, rng: np.random.Generator) -> tuple[Any, np.ndarray]:
+        """Random atoms, or documents of ``length`` words, and the positions of their clusters.
+
+        SettingError where a length is missing, or means nothing, or the likelihood says not how to draw.
+        """
         ...
 
 

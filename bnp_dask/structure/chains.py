@@ -23,6 +23,10 @@ from bnp_dask.kernels.hmm.merge_entropy import merge_losses
 from bnp_dask.kernels.hmm.restricted import Block, find_block, share_block
 from bnp_dask.kernels.mixture.resp import Resp
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
+from bnp_dask.observation.interface.describing import Estimate, by_feature, each
+from bnp_dask.structure.answers.chances import chances_of
+from bnp_dask.structure.answers.drawing import draw_path
+from bnp_dask.structure.answers.labels import Columns, label_rows, resp_of_rows
 from bnp_dask.structure.asking import Beliefs, M, WholeModel
 from bnp_dask.structure.base import Trial, Visit, absorbed_rows
 from bnp_dask.structure.policy import OF_CHAINS
@@ -167,6 +171,27 @@ class Chains:
 
     def counted(self, batch: Batch) -> Batch:
         return batch.take_groups(np.flatnonzero(sequence_weights(batch, sequence_offsets(batch)) > 0))
+
+    def predict(self, posterior: Beliefs, batch: Batch, soft: bool, top: int | None) -> Columns:
+        return label_rows(self, posterior, batch, soft, top)
+
+    def resp(self, posterior: Beliefs, batch: Batch) -> Iterator[tuple[Batch, np.ndarray]]:
+        self.check(posterior.model, batch)
+        return resp_of_rows(self, posterior, batch)
+
+    def n_shares(self, model: WholeModel, n_clusters: int) -> int:
+        return n_clusters
+
+    def shares(self, posterior: Beliefs) -> np.ndarray:
+        return chances_of(posterior).start
+
+    def estimates(self, posterior: Beliefs) -> dict[str, Estimate]:
+        found = chances_of(posterior)
+        matrix = by_feature(found.matrix, posterior.ids.tolist(), "cluster")
+        return {"start": each(found.start), "transition": matrix}
+
+    def draw(self, posterior: Beliefs, n: int, length: int | None, rng: np.random.Generator) -> tuple[Any, np.ndarray]:
+        return draw_path(posterior, n, length, rng)
 
 
 def _shared(model: WholeModel, summary: Summary) -> dict[str, np.ndarray]:

@@ -14,16 +14,18 @@ from bnp_dask.core.group_states import GroupStates, concatenate_states
 from bnp_dask.core.summary import Summary
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.protocols import as_a, require
-from bnp_dask.kernels.mixture.resp import Resp, WordResp
+from bnp_dask.kernels.mixture.resp import Resp
 from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.kernels.topics.counts import count_sums
-from bnp_dask.observation.base import Observation, TokenObservation
-from bnp_dask.observation.missing.entries import completed
+from bnp_dask.observation.interface.describing import Estimate
+from bnp_dask.structure.answers.density import mixture_density
+from bnp_dask.structure.answers.drawing import draw_groups
+from bnp_dask.structure.answers.labels import Columns, label_documents, resp_in_groups
 from bnp_dask.structure.asking import Beliefs, M, WholeModel
 from bnp_dask.structure.base import NO_PLACES, Trial, Visit, at_most, draw, most_probable
-from bnp_dask.structure.density import mixture_density
 from bnp_dask.structure.policy import OF_GROUPS
-from bnp_dask.structure.steps import GroupStep, LocalStep, Members, Tokens
+from bnp_dask.structure.steps import GroupStep, LocalStep, Members
+from bnp_dask.structure.tokens import Laid, check_tokens, lay_out, summarize_words
 from bnp_dask.structure.verbs import GroupedAllocation
 from bnp_dask.structure.visit import summarize_rows
 
@@ -163,49 +165,23 @@ class Groups:
     def counted(self, batch: Batch) -> Batch:
         return batch if batch.weights is None else batch.take(np.flatnonzero(batch.weights > 0))
 
+    def predict(self, posterior: Beliefs, batch: Batch, soft: bool, top: int | None) -> Columns:
+        return label_documents(posterior, batch, soft, top)
 
-@dataclass(frozen=True, eq=False)
-class Laid:
-    """A tile taken apart into tokens; ``words`` are the rows of the table of likelihoods, None for dense atoms."""
+    def resp(self, posterior: Beliefs, batch: Batch) -> Iterator[tuple[Batch, np.ndarray]]:
+        return resp_in_groups(posterior, batch)
 
-    batch: Batch
-    tokens: Tokens
-    words: np.ndarray | None
+    def n_shares(self, model: WholeModel, n_clusters: int) -> int:
+        return n_clusters + model.allocation.nonparametric
 
-    def log_lik(self, observation: Observation, params: Any) -> np.ndarray:
-        """Table of likelihoods, ``(R, K)`` nats."""
-        if self.words is None:
-            return observation.expected_log_lik(params, self.batch)
-        return as_a(observation, TokenObservation).token_log_lik(params, self.words)
+    def shares(self, posterior: Beliefs) -> np.ndarray:
+        return posterior.weights
 
-    def summarize(self, observation: Observation, params: Any, sums: np.ndarray) -> dict[str, np.ndarray]:
-        """Statistics of weighted responsibilities by row of the table, ``(R, K)``, whose clusters have ``params``."""
-        if self.words is None:
-            return completed(observation, params, self.batch, sums)
-        return summarize_words(observation, self.batch, sums, self.words)
+    def estimates(self, posterior: Beliefs) -> dict[str, Estimate]:
+        return {}
 
-
-def summarize_words(
-    observation: Observation, batch: Batch, counts: np.ndarray, words: np.ndarray
-) -> dict[str, np.ndarray]:
-    """Statistics of tokens that are already summed by word, ``counts (R, K)`` of the words ``(R,)``."""
-    return as_a(observation, TokenObservation).summarize(batch, WordResp(counts, words))
-
-
-def lay_out(batch: Batch) -> Laid:
-    """The tokens of some groups.  Words that the batch does not have take no part."""
-    if not isinstance(batch.x, np.ndarray):
-        x = batch.x
-        used = np.zeros(x.shape[1], np.bool_)
-        used[x.indices] = True
-        place = np.cumsum(used) - 1
-        times = np.ones(x.shape[0]) if batch.weights is None else np.asarray(batch.weights, np.float64)
-        tokens = Tokens(x.indptr.astype(np.int64), place[x.indices], x.data, times)
-        return Laid(batch, tokens, np.flatnonzero(used))
-    weights = np.ones(batch.n_atoms) if batch.weights is None else batch.weights
-    offsets = batch.group_offsets
-    tokens = Tokens(offsets, np.arange(batch.n_atoms), weights, np.ones(len(offsets) - 1))
-    return Laid(batch, tokens, None)
+    def draw(self, posterior: Beliefs, n: int, length: int | None, rng: np.random.Generator) -> tuple[Any, np.ndarray]:
+        return draw_groups(posterior, n, length, rng)
 
 
 @dataclass
@@ -277,15 +253,6 @@ def with_words(batch: Batch) -> Batch:
     filled = np.concatenate([[0], np.cumsum(batch.x.data != 0)])[batch.x.indptr]
     some = np.diff(filled) > 0
     return batch if some.all() else batch.take(np.flatnonzero(some))
-
-
-def check_tokens(model: WholeModel, batch: Batch) -> None:
-    """Raise SettingError for sparse counts under a likelihood that knows no tokens."""
-    if batch.is_sparse and not callable(getattr(model.observation, "token_log_lik", None)):
-        raise SettingError(
-            f"{batch.name}: sparse counts in a topic model of {type(model.observation).__name__}, which cannot take a "
-            "document apart into word tokens; use Multinomial(), or dense atoms with Batch.groups"
-        )
 
 
 def _sets(posterior: Beliefs, wanted: Sequence[Sequence[int]]) -> np.ndarray:

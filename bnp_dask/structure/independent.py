@@ -14,10 +14,13 @@ from bnp_dask.core.summary import Summary
 from bnp_dask.inputs.protocols import as_a, require
 from bnp_dask.kernels.mixture.resp import Resp, ScreenedWeights
 from bnp_dask.observation.base import QuadraticObservation, numbers_per_cluster
+from bnp_dask.observation.interface.describing import Estimate
 from bnp_dask.observation.missing.entries import CompletingObservation, lacks_any
+from bnp_dask.structure.answers.density import mixture_density
+from bnp_dask.structure.answers.drawing import draw_rows
+from bnp_dask.structure.answers.labels import Columns, label_rows, resp_of_rows
 from bnp_dask.structure.asking import Beliefs, M, WholeModel
 from bnp_dask.structure.base import NO_PLACES, Trial, Visit, absorbed_rows, at_most, draw, most_probable, without_data
-from bnp_dask.structure.density import mixture_density
 from bnp_dask.structure.policy import MovePolicy
 from bnp_dask.structure.screened import screened_pieces
 from bnp_dask.structure.steps import LocalStep
@@ -160,3 +163,22 @@ class Independent:
 
     def counted(self, batch: Batch) -> Batch:
         return batch if batch.weights is None else batch.take(np.flatnonzero(batch.weights > 0))
+
+    def predict(self, posterior: Beliefs, batch: Batch, soft: bool, top: int | None) -> Columns:
+        return label_rows(self, posterior, batch, soft, top)
+
+    def resp(self, posterior: Beliefs, batch: Batch) -> Iterator[tuple[Batch, np.ndarray]]:
+        self.check(posterior.model, batch)
+        return resp_of_rows(self, posterior, batch)
+
+    def n_shares(self, model: WholeModel, n_clusters: int) -> int:
+        return n_clusters
+
+    def shares(self, posterior: Beliefs) -> np.ndarray:
+        return posterior.weights
+
+    def estimates(self, posterior: Beliefs) -> dict[str, Estimate]:
+        return {}
+
+    def draw(self, posterior: Beliefs, n: int, length: int | None, rng: np.random.Generator) -> tuple[Any, np.ndarray]:
+        return draw_rows(posterior, n, length, rng)

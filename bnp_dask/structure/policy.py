@@ -22,7 +22,7 @@ class MovePolicy:
     lays_away
         Whether clusters that fade can leave and return: where states of groups or of sequences name them, they stay.
     has_windows
-        Whether births look for stretches of consecutive atoms too (thesis 6.5.2).
+        Whether births look for stretches of consecutive atoms too (thesis 6.5.2), and starts may be such stretches.
     asks_words
         Whether the words of documents of counts say how many clusters there are.
     rows_per_sample

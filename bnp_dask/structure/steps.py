@@ -21,6 +21,10 @@ LogLik = np.ndarray | ScreenedWeights
 NO_DONORS = np.zeros(0, np.int64)
 """Positions of no cluster."""
 
+LOWEST = -230.0
+"""Log likelihoods of tokens are cut this far below the best topic of a row: products of two such numbers are still
+normal."""
+
 LogLikOf = Callable[[Batch], np.ndarray]
 """Gives the log likelihoods of some atoms, ``(m, K)`` nats, a new array."""
 

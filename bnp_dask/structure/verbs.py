@@ -20,6 +20,11 @@ class CommonAllocation(Protocol):
     """Verbs of an allocation that all structures ask for."""
 
     @property
+    def nonparametric(self) -> bool:
+        """Whether the number of clusters is unbounded, so that moves learn it."""
+        ...
+
+    @property
     def fields(self) -> Mapping[str, Field]:
         """Summary fields besides the count ``N``, which the model itself provides."""
         ...

@@ -87,7 +87,7 @@ def default_init(model: Model, is_sparse: bool, n_atoms: int, n_clusters: int | 
     if is_sparse and model.structure.takes_words(model) and isinstance(model.observation, Multinomial):
         return SampledTopics(n_clusters)
     changes = model.allocation.nonparametric or isinstance(model.observation, AutoRegressiveGaussian)
-    if model.structure.is_ordered and changes:
+    if model.structure.policy.has_windows and changes:
         usual = N_STATES if model.allocation.nonparametric else N_CLUSTERS
         return ContiguousBlocks(min(usual, n_atoms) if n_clusters is None else n_clusters)
     return BregmanKMeans(min(N_CLUSTERS, n_atoms) if n_clusters is None else n_clusters)

@@ -12,14 +12,13 @@ import numpy as np
 
 from bnp_dask._names import method
 from bnp_dask.analysis.arguments import require_posterior
-from bnp_dask.analysis.sequences import transitions
 from bnp_dask.core.columns import Columns
 from bnp_dask.core.vocabulary import Words
 from bnp_dask.errors import SettingError, StoreError
 from bnp_dask.inputs.paths import DRAWS_NAME, POSTERIOR_NAME
 from bnp_dask.inputs.settings import path_text
 from bnp_dask.model import Posterior
-from bnp_dask.observation.interface.describing import by_feature, each, estimates_of
+from bnp_dask.observation.interface.describing import each, estimates_of
 from bnp_dask.sampling import Draws
 from bnp_dask.store import Key, may_hold_runs, place_of, run_folder
 from bnp_dask.training.archive import copy_archive, read_archive, write_archive
@@ -118,10 +117,7 @@ def to_xarray(posterior: Posterior) -> xarray.Dataset:
     found = {"weight": each(posterior.weights)}
     if posterior.summary is not None:
         found["count"] = each(posterior.summary["N"])
-    if model.structure.is_ordered:
-        expected = transitions(posterior)
-        found["start"] = each(expected.start)
-        found["transition"] = by_feature(expected.matrix, posterior.ids.tolist(), "cluster")
+    found |= model.structure.estimates(posterior)
     found |= estimates_of(model.observation, posterior.observation, posterior.feature_names)
     variables: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
     coords: dict[str, Any] = {"cluster": posterior.ids}

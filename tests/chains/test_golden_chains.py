@@ -10,12 +10,12 @@ from numpy.testing import assert_allclose
 from scipy.special import psi
 
 from bnp_dask.allocation import HDPHMM, StateSticks
-from bnp_dask.allocation.hmm_top_level import ExpectedLogs
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import survey_batch
 from bnp_dask.kernels.gaussian.quadratic import pack, packed_outer
 from bnp_dask.model import Model
 from bnp_dask.observation import AutoRegressiveGaussian, Bernoulli, Gaussian
+from tests.chains.top_level import ExpectedLogs
 from tests.golden.cases import recorded
 
 GIVEN, CHOSEN = 1e-8, 1e-5

@@ -1,6 +1,7 @@
 """The top level of the HDP-HMM: gradients, optima, bounds, and what the sticky model adds."""
 
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,10 +11,11 @@ from scipy.special import gammaln, polygamma, psi
 
 from bnp_dask.allocation import HDPHMM, StateSticks
 from bnp_dask.allocation.chain_step import CHAIN_FIELDS, stationary
-from bnp_dask.allocation.hmm_top_level import Concentrations, ExpectedLogs, TransitionCounts, _climb
+from bnp_dask.allocation.hmm_top_level import Concentrations, TransitionCounts
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.kernels.hmm.top_level import trigamma
 from tests.chains import naive
+from tests.chains.top_level import ExpectedLogs, climbed, value_and_slope
 
 
 def own(kappa):
@@ -42,18 +44,16 @@ def test_top_term_and_gradients(k, kappa):
     theta0, theta = prior0 + np.append(start, 0.0), prior + np.hstack([trans, np.zeros((k, 1))])
     logs = ExpectedLogs(top, psi(theta0) - psi(theta0.sum()), psi(theta) - psi(theta.sum(axis=1, keepdims=True)))
     point = np.log(np.concatenate([u * omega, (1 - u) * omega]))
-    for objective in (TransitionCounts(top, start, trans), logs):
-        _, slope = objective.value_and_slope(point)
+    fitted = TransitionCounts(top, start, trans)
+    for at, best in ((partial(value_and_slope, fitted), fitted.best()), (logs.value_and_slope, logs.best())):
+        _, slope = at(point)
         steps = 1e-5 * np.eye(2 * k)
-        ends = [[objective.value_and_slope(point + s * e)[0] for e in steps] for s in (1, -1)]
+        ends = [[at(point + s * e)[0] for e in steps] for s in (1, -1)]
         assert_allclose(slope, (np.array(ends[0]) - ends[1]) / 2e-5, rtol=1e-5, atol=1e-5)
-        best = objective.best()
         here = np.log(np.concatenate([best[0] * best[1], (1 - best[0]) * best[1]]))
-        assert np.abs(objective.value_and_slope(here)[1]).max() < 1e-3
+        assert np.abs(at(here)[1]).max() < 1e-3
         for _ in range(20):
-            assert (
-                objective.value_and_slope(here + 0.1 * rng.normal(size=2 * k))[0] < objective.value_and_slope(here)[0]
-            )
+            assert at(here + 0.1 * rng.normal(size=2 * k))[0] < at(here)[0]
 
 
 @pytest.mark.parametrize("kappa", [0.0, 0.5, 100.0])
@@ -62,11 +62,11 @@ def test_compiled_optimum_against_scipy(k, kappa):
     objective = TransitionCounts(own(kappa), *counts(k, seed=k))
 
     def at(u, omega):
-        return objective.value_and_slope(np.log(np.concatenate([u * omega, (1 - u) * omega])))
+        return value_and_slope(objective, np.log(np.concatenate([u * omega, (1 - u) * omega])))
 
     value, slope = at(*objective.best())
     assert np.abs(slope).max() < 1e-6
-    assert value >= at(*_climb(objective.value_and_slope, own(kappa), k))[0] - 1e-9 * abs(value)
+    assert value >= at(*climbed(partial(value_and_slope, objective), own(kappa), k))[0] - 1e-9 * abs(value)
     assert_array_equal(objective.best()[0], objective.best()[0])
     x = np.exp(np.linspace(-20, 20, 200))
     assert_allclose([trigamma(v) for v in x], polygamma(1, x), rtol=1e-14)

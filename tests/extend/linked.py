@@ -32,6 +32,8 @@ class Linked:
     collect, sample, alone, part = Independent.collect, Independent.sample, Independent.alone, Independent.part
     untied, untied_summary, with_ties = Independent.untied, Independent.untied_summary, Independent.with_ties
     tied_summary, absorbed, log_density = Independent.tied_summary, Independent.absorbed, Independent.log_density
+    predict, resp, draw = Independent.predict, Independent.resp, Independent.draw
+    n_shares, shares, estimates = Independent.n_shares, Independent.shares, Independent.estimates
 
     def require_fitting(self, model):
         """All clusters are kept for each atom."""

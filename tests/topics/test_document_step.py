@@ -16,7 +16,7 @@ from bnp_dask.errors import DataError, SettingError
 from bnp_dask.model import Model
 from bnp_dask.observation import Multinomial, Poisson
 from bnp_dask.structure.base import Trial
-from bnp_dask.structure.groups import lay_out
+from bnp_dask.structure.tokens import lay_out
 from tests.topics import naive
 from tests.topics.parts import K, begin, corpus, fixed, point_model, points, prior_of, tokens_of, word_model
 

@@ -7,12 +7,12 @@ import math
 
 import numpy as np
 import pytest
+from bnp_dask.analysis.topics.documents import prior_mass
 from numpy.testing import assert_allclose
 from scipy import sparse
 from scipy.special import gammaln
 
 import bnp_dask as bnp
-from bnp_dask.analysis.topics.documents import prior_mass
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.execute.threads import ThreadExecutor

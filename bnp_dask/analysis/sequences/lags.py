@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bnp_dask.analysis.sequences.transitions import transitions
 from bnp_dask.core.batch import Batch
 from bnp_dask.data.grouped.lagged import lagged
 from bnp_dask.data.output import Outputs
@@ -54,5 +53,5 @@ def density_of_recorded(
 
 def _start(posterior: Posterior) -> np.ndarray:
     """Probability of each cluster at a step of which nothing is known, ``(K,)``."""
-    shares = transitions(posterior).start if posterior.model.structure.is_ordered else posterior.weights
+    shares = posterior.model.structure.shares(posterior)
     return shares / shares.sum()

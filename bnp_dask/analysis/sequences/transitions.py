@@ -10,6 +10,7 @@ import numpy as np
 from bnp_dask.analysis.arguments import require_chains, require_posterior
 from bnp_dask.errors import SettingError
 from bnp_dask.model import Posterior
+from bnp_dask.structure.answers.chances import chances_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,9 +96,6 @@ def transitions(posterior: Posterior) -> Transitions:
         The posterior is of another kind of model.
     """
     require_chains(require_posterior(posterior).model, "a transition matrix")
-    own: Any = posterior.allocation
-    k = len(own.theta)
-    matrix = own.theta / own.theta.sum(axis=1, keepdims=True)
-    unused = matrix[:, k:].sum(axis=1)
+    found = chances_of(posterior)
     counts = None if posterior.summary is None else np.array(posterior.summary["M"])
-    return Transitions(posterior.ids, matrix[:, :k], own.theta0[:k] / own.theta0.sum(), unused, counts)
+    return Transitions(posterior.ids, found.matrix, found.start, found.unused, counts)

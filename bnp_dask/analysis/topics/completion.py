@@ -10,7 +10,6 @@ import numpy as np
 from scipy import sparse
 
 from bnp_dask.allocation import DocumentStep
-from bnp_dask.analysis.topics.documents import TILE_NUMBERS, DocumentTopics, check_documents, find_topics
 from bnp_dask.core.batch import Batch
 from bnp_dask.errors import DataError
 from bnp_dask.inputs.protocols import as_a
@@ -19,7 +18,8 @@ from bnp_dask.kernels.numeric.arithmetic import log, log_sum_exp, matmul
 from bnp_dask.kernels.topics.completion import log_word_shares, mix
 from bnp_dask.model import Posterior
 from bnp_dask.observation import Multinomial
-from bnp_dask.structure.groups import lay_out
+from bnp_dask.structure.answers.documents import TILE_NUMBERS, DocumentTopics, check_documents, find_topics
+from bnp_dask.structure.tokens import lay_out
 
 FOLD_IN = DocumentStep(start="cold", sweeps=200, tolerance=1e-3, restarts=0)
 """Dense and without restarts (Ch. 7), whatever a model was trained with: scores compare topics, not settings."""

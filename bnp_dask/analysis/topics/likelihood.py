@@ -14,7 +14,6 @@ from bnp_dask.analysis.arguments import require_posterior
 from bnp_dask.analysis.matching import open_for
 from bnp_dask.analysis.running import for_batches
 from bnp_dask.analysis.topics.completion import document_keys
-from bnp_dask.analysis.topics.documents import as_documents, check_documents, counts_words, prior_mass
 from bnp_dask.data.base import Reader
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import Executor
@@ -25,6 +24,7 @@ from bnp_dask.kernels.topics.whole_documents import sample_document
 from bnp_dask.model import Posterior
 from bnp_dask.observation import Multinomial
 from bnp_dask.observation.checks import as_csr
+from bnp_dask.structure.answers.documents import as_documents, check_documents, counts_words, prior_mass
 from bnp_dask.structure.independent import Independent
 
 if TYPE_CHECKING:

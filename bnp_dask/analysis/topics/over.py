@@ -12,7 +12,6 @@ import pyarrow as pa
 from bnp_dask.analysis.arguments import require_posterior
 from bnp_dask.analysis.matching import open_for
 from bnp_dask.analysis.running import WINDOW, runner_for
-from bnp_dask.analysis.topics.documents import counts_words, prior_mass, shares_of
 from bnp_dask.analysis.topics.grouping import Calendar, Grouping, grouping_of
 from bnp_dask.analysis.topics.words import top_words
 from bnp_dask.data import load_documents
@@ -22,6 +21,7 @@ from bnp_dask.execute.base import Executor
 from bnp_dask.execute.ordered import in_order
 from bnp_dask.inputs.settings import one_of
 from bnp_dask.model import Posterior
+from bnp_dask.structure.answers.documents import counts_words, prior_mass, shares_of
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -10,13 +10,13 @@ import numpy as np
 from bnp_dask.analysis.arguments import require_posterior
 from bnp_dask.analysis.matching import open_for
 from bnp_dask.analysis.running import runner_for
-from bnp_dask.analysis.topics.documents import counts_words, normalized, shares_of
 from bnp_dask.analysis.topics.words import names_of, word_probabilities
 from bnp_dask.data.base import Reader, batch_reader
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.ordered import in_order
 from bnp_dask.model import Posterior
+from bnp_dask.structure.answers.documents import counts_words, normalized, shares_of
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -17,14 +17,6 @@ from bnp_dask.analysis.matching import is_texts, open_for
 from bnp_dask.analysis.running import runner_for
 from bnp_dask.analysis.topics import coherence
 from bnp_dask.analysis.topics.coherence import Pairs
-from bnp_dask.analysis.topics.documents import (
-    as_documents,
-    check_documents,
-    counts_words,
-    find_topics,
-    own_step,
-    prior_mass,
-)
 from bnp_dask.analysis.topics.windows import Windows, count_windows, require_texts
 from bnp_dask.analysis.topics.words import top_words
 from bnp_dask.core.batch import Batch
@@ -36,6 +28,14 @@ from bnp_dask.inputs.arrays import plain
 from bnp_dask.inputs.settings import whole_number
 from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.model import Posterior
+from bnp_dask.structure.answers.documents import (
+    as_documents,
+    check_documents,
+    counts_words,
+    find_topics,
+    own_step,
+    prior_mass,
+)
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -1,7 +1,7 @@
 """The optimum of the HDP-HMM's top level, compiled: many merges are scored by it in every lap.
 
-A quasi-Newton method with limited memory (L-BFGS) on ``log a, log b (2K,)``; see ``allocation/transitions.py`` for the
-objective, and for its twin in numpy.
+A quasi-Newton method with limited memory (L-BFGS) on ``log a, log b (2K,)``; see ``allocation/hmm_top_level.py`` for
+the objective, and ``tests/chains/top_level.py`` for its twin in NumPy.
 """
 
 from __future__ import annotations

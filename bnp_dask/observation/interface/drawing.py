@@ -48,6 +48,14 @@ class DrawingSteps(Protocol):
         ...
 
 
+def words_of(lam: np.ndarray, place: np.ndarray, length: int, rng: np.random.Generator) -> np.ndarray:
+    """Counts ``(n, V)`` of documents of ``length`` words, each with word probabilities from Dirichlet(lam_k)."""
+    out = np.empty((len(place), lam.shape[1]))
+    for row, k in enumerate(place.tolist()):
+        out[row] = rng.multinomial(length, rng.dirichlet(lam[k]))
+    return out
+
+
 def student_draws(
     scale: np.ndarray, nu: np.ndarray, stretch: np.ndarray, place: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Collapsed Gibbs sampling of KOS (Neal 2000, Alg. 3), in one process: what a sampler that opens clusters well comes to.
+"""Collapsed Gibbs sampling of KOS (Neal 2000, Alg. 3), in one process, beside a sampler that opens clusters well.
 
 ``python -m tests.benchmarks.streaming.collapsed SPLIT SWEEPS``: JSON lines, every fifth sweep the held-out score of the
 partition as in :mod:`tests.benchmarks.streaming.filters`.  Dirichlet process, from the clusters of one pass.

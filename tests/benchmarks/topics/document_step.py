@@ -21,7 +21,7 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.initialize import AnchorWords
 from bnp_dask.observation.checks import cluster_fastest
-from bnp_dask.structure.groups import lay_out
+from bnp_dask.structure.tokens import lay_out
 from tests.benchmarks.timing import keep_memory
 from tests.benchmarks.topics.corpora import Corpus, synthetic
 from tests.benchmarks.topics.ours import topics_of

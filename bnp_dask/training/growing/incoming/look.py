@@ -9,7 +9,6 @@ import numpy as np
 
 from bnp_dask.analysis.score import score_of
 from bnp_dask.analysis.topics.completion import Completion, complete_batch
-from bnp_dask.analysis.topics.documents import as_documents
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import Survey
 from bnp_dask.data.base import Reader, Source
@@ -18,6 +17,7 @@ from bnp_dask.execute.base import Executor
 from bnp_dask.model import Posterior
 from bnp_dask.schedules.engine.bad_batches import survey_checked
 from bnp_dask.store.manifest import ROW
+from bnp_dask.structure.answers.documents import as_documents
 from bnp_dask.training.growing.incoming.words import n_words, widens
 from bnp_dask.training.survey_pass import PER_BATCH, each_batch
 

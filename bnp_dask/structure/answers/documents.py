@@ -14,8 +14,6 @@ import numpy as np
 from scipy import sparse
 from scipy.special import psi
 
-from bnp_dask.allocation import DocumentStep
-from bnp_dask.allocation.document_step import LOWEST
 from bnp_dask.core.batch import Batch
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.protocols import as_a
@@ -23,22 +21,22 @@ from bnp_dask.kernels.mixture.resp import resp_from_weights
 from bnp_dask.kernels.numeric.arithmetic import exp
 from bnp_dask.kernels.topics import document_state as kernel_state
 from bnp_dask.kernels.topics import document_step as kernel
-from bnp_dask.model import Model, Posterior
 from bnp_dask.observation import Multinomial
-from bnp_dask.structure.groups import check_tokens, lay_out
-from bnp_dask.structure.steps import Tokens
+from bnp_dask.structure.asking import Beliefs, WholeModel
+from bnp_dask.structure.steps import LOWEST, Tokens
+from bnp_dask.structure.tokens import check_tokens, lay_out
 from bnp_dask.structure.verbs import GroupedAllocation
 
 TILE_NUMBERS = 2**19
 """Numbers in a dense (documents, topics) tile (4 MB)."""
 
 
-def counts_words(model: Model) -> bool:
+def counts_words(model: WholeModel) -> bool:
     """Whether it is a topic model of words."""
     return model.structure.takes_words(model) and isinstance(model.observation, Multinomial)
 
 
-def prior_mass(posterior: Posterior) -> tuple[np.ndarray, float]:
+def prior_mass(posterior: Beliefs) -> tuple[np.ndarray, float]:
     """``alpha pi_k (K,)``, and ``alpha pi_{>K}`` for all topics that were not met yet (0 for LDA)."""
     model = posterior.model
     if not isinstance(model.allocation, GroupedAllocation):
@@ -109,29 +107,37 @@ class DocumentTopics:
         return sparse.csr_array((self.count, self.position, self.offsets), shape=shape)
 
 
+class FoldIn(Protocol):
+    """Settings of a document step, such as those of :class:`bnp_dask.DocumentStep`."""
+
+    def rules(self, warm: bool) -> kernel_state.Rules:
+        """Settings as the kernel takes them; ``warm`` when there is something to start from."""
+        ...
+
+
 @runtime_checkable
 class SteppingAllocation(Protocol):
     """Allocation model whose documents are visited by a local step with settings."""
 
     @property
-    def step(self) -> DocumentStep:
+    def step(self) -> FoldIn:
         """The local step."""
         ...
 
 
-def own_step(posterior: Posterior) -> DocumentStep:
-    """The document step of the model, from scratch: what prediction uses."""
-    return replace(as_a(posterior.model.allocation, SteppingAllocation).step, start="cold")
+def own_step(posterior: Beliefs) -> FoldIn:
+    """The document step of the model: what prediction uses."""
+    return as_a(posterior.model.allocation, SteppingAllocation).step
 
 
-def as_documents(model: Model, batch: Batch) -> Batch:
+def as_documents(model: WholeModel, batch: Batch) -> Batch:
     """A batch in groups: dense rows of counts become sparse documents; other dense rows need groups."""
     if counts_words(model) and isinstance(batch.x, np.ndarray) and batch.groups is None:
         return Batch(sparse.csr_array(batch.x), batch.weights, batch.name)
     return batch
 
 
-def check_documents(model: Model, batch: Batch) -> None:
+def check_documents(model: WholeModel, batch: Batch) -> None:
     """Let the likelihood check a batch; documents without words are allowed, for their topics are those of the prior.
 
     Raises
@@ -144,7 +150,7 @@ def check_documents(model: Model, batch: Batch) -> None:
     model.check(batch)
 
 
-def find_topics(posterior: Posterior, batch: Batch, step: DocumentStep) -> DocumentTopics:
+def find_topics(posterior: Beliefs, batch: Batch, step: FoldIn) -> DocumentTopics:
     """Topics of the documents (groups) of a batch in memory, each from scratch."""
     prior, rest = prior_mass(posterior)
     laid = lay_out(batch)
@@ -160,7 +166,7 @@ def find_topics(posterior: Posterior, batch: Batch, step: DocumentStep) -> Docum
     return DocumentTopics(found[0], found[1].astype(np.int64), found[2], prior, rest, length, has_rest)
 
 
-def shares_of(posterior: Posterior, batch: Batch) -> tuple[np.ndarray, np.ndarray, Batch]:
+def shares_of(posterior: Beliefs, batch: Batch) -> tuple[np.ndarray, np.ndarray, Batch]:
     """Shares of topics ``(G, K)``, that of topics not met yet left out, tokens ``(G,)``, and the documents themselves.
 
     Rows sum to one; weights of documents do not matter.
@@ -178,7 +184,7 @@ def normalized(rows: np.ndarray) -> np.ndarray:
 
 
 def _fold_in(
-    step: DocumentStep, prior: np.ndarray, rest: float, tokens: Tokens, log_lik: np.ndarray
+    step: FoldIn, prior: np.ndarray, rest: float, tokens: Tokens, log_lik: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Call the kernel for what it keeps of each document; ``log_lik`` is overwritten."""
     n_rows, k = log_lik.shape
@@ -191,11 +197,11 @@ def _fold_in(
     no_pairs, no_sets = np.zeros((0, 2), np.int64), np.zeros((0, k), np.bool_)
     shapes = (n_rows, k), (4, k), (4, 0), (len(tokens.row), 0)
     found = kernel_state.Found(*(np.zeros(shape) for shape in shapes))
-    rules, begin = replace(step, start="cold").rules(False), prior / prior.sum()
+    rules, begin = step.rules(False), prior / prior.sum()
     return kernel.fit_groups(groups, rules, prior, begin, kernel_state.NO_MEMORY, no_pairs, no_sets, True, found)
 
 
-def atom_labels(posterior: Posterior, batch: Batch, found: DocumentTopics) -> np.ndarray:
+def atom_labels(posterior: Beliefs, batch: Batch, found: DocumentTopics) -> np.ndarray:
     """Position of the most probable topic of each dense atom given the shares of its group, ``(n,)``."""
     out = np.empty(batch.n_atoms, np.int64)
     for rows, log_weight in _atom_tiles(posterior, batch, found):
@@ -203,7 +209,7 @@ def atom_labels(posterior: Posterior, batch: Batch, found: DocumentTopics) -> np
     return out
 
 
-def atom_resp(posterior: Posterior, batch: Batch, found: DocumentTopics) -> np.ndarray:
+def atom_resp(posterior: Beliefs, batch: Batch, found: DocumentTopics) -> np.ndarray:
     """Probability of each topic of each dense atom given the shares of its group, ``(n, K)``; rows sum to one."""
     out = np.empty((batch.n_atoms, len(found.prior)))
     for rows, log_weight in _atom_tiles(posterior, batch, found):
@@ -211,7 +217,7 @@ def atom_resp(posterior: Posterior, batch: Batch, found: DocumentTopics) -> np.n
     return out
 
 
-def _atom_tiles(posterior: Posterior, batch: Batch, found: DocumentTopics) -> Iterator[tuple[slice, np.ndarray]]:
+def _atom_tiles(posterior: Beliefs, batch: Batch, found: DocumentTopics) -> Iterator[tuple[slice, np.ndarray]]:
     """Rows of dense atoms, and their log weights ``(n, K)`` nats given the shares of their group."""
     offsets = batch.group_offsets
     for start, stop in found.tiles():

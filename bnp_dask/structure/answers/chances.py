@@ -1,0 +1,35 @@
+"""Expected chances of the states of sequences."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from bnp_dask.structure.asking import Beliefs
+
+
+class Chances(NamedTuple):
+    """Expected probabilities of states (thesis 6.40).
+
+    Parameters
+    ----------
+    start
+        Of the first step, E[pi_0k], ``(K,)``.
+    matrix
+        Of the step after a state, E[pi_kl], from row to column, ``(K, K)``.
+    unused
+        Rest of each row for states that were never met, ``(K,)``.
+    """
+
+    start: np.ndarray
+    matrix: np.ndarray
+    unused: np.ndarray
+
+
+def chances_of(posterior: Beliefs) -> Chances:
+    """Chances under beliefs about a Markov chain."""
+    own = posterior.allocation
+    k = len(own.theta)
+    matrix = own.theta / own.theta.sum(axis=1, keepdims=True)
+    return Chances(own.theta0[:k] / own.theta0.sum(), matrix[:, :k], matrix[:, k:].sum(axis=1))

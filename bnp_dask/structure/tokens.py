@@ -1,0 +1,70 @@
+"""Groups taken apart into tokens, and what a likelihood says of these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bnp_dask.core.batch import Batch
+from bnp_dask.errors import SettingError
+from bnp_dask.inputs.protocols import as_a
+from bnp_dask.kernels.mixture.resp import WordResp
+from bnp_dask.observation.base import Observation, TokenObservation
+from bnp_dask.observation.missing.entries import completed
+from bnp_dask.structure.asking import WholeModel
+from bnp_dask.structure.steps import Tokens
+
+
+@dataclass(frozen=True, eq=False)
+class Laid:
+    """A tile taken apart into tokens; ``words`` are the rows of the table of likelihoods, None for dense atoms."""
+
+    batch: Batch
+    tokens: Tokens
+    words: np.ndarray | None
+
+    def log_lik(self, observation: Observation, params: Any) -> np.ndarray:
+        """Table of likelihoods, ``(R, K)`` nats."""
+        if self.words is None:
+            return observation.expected_log_lik(params, self.batch)
+        return as_a(observation, TokenObservation).token_log_lik(params, self.words)
+
+    def summarize(self, observation: Observation, params: Any, sums: np.ndarray) -> dict[str, np.ndarray]:
+        """Statistics of weighted responsibilities by row of the table, ``(R, K)``, whose clusters have ``params``."""
+        if self.words is None:
+            return completed(observation, params, self.batch, sums)
+        return summarize_words(observation, self.batch, sums, self.words)
+
+
+def summarize_words(
+    observation: Observation, batch: Batch, counts: np.ndarray, words: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Statistics of tokens that are already summed by word, ``counts (R, K)`` of the words ``(R,)``."""
+    return as_a(observation, TokenObservation).summarize(batch, WordResp(counts, words))
+
+
+def lay_out(batch: Batch) -> Laid:
+    """The tokens of some groups.  Words that the batch does not have take no part."""
+    if not isinstance(batch.x, np.ndarray):
+        x = batch.x
+        used = np.zeros(x.shape[1], np.bool_)
+        used[x.indices] = True
+        place = np.cumsum(used) - 1
+        times = np.ones(x.shape[0]) if batch.weights is None else np.asarray(batch.weights, np.float64)
+        tokens = Tokens(x.indptr.astype(np.int64), place[x.indices], x.data, times)
+        return Laid(batch, tokens, np.flatnonzero(used))
+    weights = np.ones(batch.n_atoms) if batch.weights is None else batch.weights
+    offsets = batch.group_offsets
+    tokens = Tokens(offsets, np.arange(batch.n_atoms), weights, np.ones(len(offsets) - 1))
+    return Laid(batch, tokens, None)
+
+
+def check_tokens(model: WholeModel, batch: Batch) -> None:
+    """Raise SettingError for sparse counts under a likelihood that knows no tokens."""
+    if batch.is_sparse and not callable(getattr(model.observation, "token_log_lik", None)):
+        raise SettingError(
+            f"{batch.name}: sparse counts in a topic model of {type(model.observation).__name__}, which cannot take a "
+            "document apart into word tokens; use Multinomial(), or dense atoms with Batch.groups"
+        )
