@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from bnp_dask.analysis.topics.documents import prior_mass
+from bnp_dask.structure.answers.documents import prior_mass
 from numpy.testing import assert_allclose
 from scipy import sparse
 from scipy.special import gammaln
