@@ -71,7 +71,7 @@ def test_where_a_loop_is_running_already(tmp_path):
     np.testing.assert_array_equal(asyncio.run(cell()), X)
 
 
-# zarr makes the coroutines of all chunks before it awaits the first of them: concurrent_map in 3.1, concurrent_iter in 3.4
+# zarr makes the coroutines of all chunks before it awaits the first: in 3.1 concurrent_map, later concurrent_iter
 @pytest.mark.filterwarnings("ignore:.*coroutine.*concurrent_(map|iter):pytest.PytestUnraisableExceptionWarning")
 def test_an_interrupt_comes_out_as_what_it_is(tmp_path, monkeypatch, caplog):
     """And nothing is reported about the parts of the reading that were not ended."""

@@ -7,7 +7,6 @@ import math
 
 import numpy as np
 import pytest
-from bnp_dask.structure.answers.documents import prior_mass
 from numpy.testing import assert_allclose
 from scipy import sparse
 from scipy.special import gammaln
@@ -16,6 +15,7 @@ import bnp_dask as bnp
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.structure.answers.documents import prior_mass
 
 WORDS = 5
 
