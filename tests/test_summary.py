@@ -17,7 +17,6 @@ from bnp_dask.core.group_states import GroupStates
 from bnp_dask.core.summary import Field, Links, Summary
 from bnp_dask.core.totals import RunningTotal, difference
 from bnp_dask.errors import SummaryError
-from bnp_dask.structure.trials import clusters_only
 
 D = 2
 FIELDS = {
@@ -324,7 +323,7 @@ def test_exchange_in_stale_batches_commutes_with_addition(seed):
         shares = rng.dirichlet(np.ones(3), len(atoms.x)).T * given
         moved = Atoms(dict(zip(receivers, shares, strict=True)), atoms.x)
         stale.append(one_axis(atoms.summary(ids, pairs)))
-        parts.append(clusters_only(one_axis(moved.summary(receivers, []))))
+        parts.append(one_axis(moved.summary(receivers, [])))
         total = total or RunningTotal(stale[0].zeros())
         trial = trial or RunningTotal(parts[0].zeros())
         total.add(stale[-1])
@@ -341,12 +340,14 @@ def test_exchange_in_stale_batches_commutes_with_addition(seed):
     assert total.value()["N"].sum() == pytest.approx(sum(len(b.x) for b in batches))
 
 
-def test_an_exchange_shifts_what_has_no_cluster_axis(summary):
+def test_an_exchange_may_shift_what_has_no_cluster_axis(summary):
     plain = one_axis(summary.without_pairs())
     part = plain.take([4])
-    found = plain.exchange([4, 7], replace(part, values={**part.values, "n": np.array(2.5)}))
+    part = replace(part, values={**part.values, "n": np.array(2.5)})
+    found = replay(plain, [Exchange("t", (4, 7), shifts=True)], {"t": part})
     assert found["n"] == plain["n"] + 2.5 and found.ids.tolist() == [4, 9]
     assert_array_equal(found["base"], plain["base"] + part["base"])
+    assert replay(plain, [Exchange("t", (4, 7))], {"t": part})["n"] == plain["n"]
 
 
 def test_exchange_errors(summary):

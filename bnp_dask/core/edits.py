@@ -64,11 +64,12 @@ class Exchange:
 
     trial: str
     donors: tuple[int, ...]
+    shifts: bool = False
 
     def apply(self, summary: Summary, parts: Mapping[str, Summary]) -> Summary:
         if self.trial not in parts:
             raise SummaryError(f"trial {self.trial} was not accumulated beside this summary")
-        return summary.exchange(self.donors, parts[self.trial])
+        return summary.exchange(self.donors, parts[self.trial], self.shifts)
 
 
 @dataclass(frozen=True)

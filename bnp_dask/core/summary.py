@@ -281,12 +281,12 @@ class Summary:
                 tracked[0] = self[name][a] + self[name][b] + cross
         return pair.merge(keep, drop)
 
-    def exchange(self, donors: Sequence[int], part: Summary) -> Summary:
+    def exchange(self, donors: Sequence[int], part: Summary, shifts: bool = False) -> Summary:
         """Replace the clusters ``donors`` by the clusters of ``part``: the same atoms, assigned otherwise.
 
         A cluster that is in both keeps its position; others of ``part`` are appended.  Values without a cluster
-        axis are shifted by those of ``part``, most of which are zero; tracked pairs that name any of these clusters
-        are forgotten.
+        axis stay, or with ``shifts`` change by those of ``part``; tracked pairs that name any of these clusters are
+        forgotten.
         """
         gone = np.asarray(donors, np.int64)
         self.positions(gone)
@@ -304,7 +304,7 @@ class Summary:
             elif declared.n_cluster_axes == 1:
                 values[name] = np.concatenate([value, part.values[name]])
             else:
-                values[name] = value + part.values[name]
+                values[name] = value + part.values[name] if shifts or declared.merge == "floor" else value
         kept = ~np.any(np.isin(self.pairs, np.union1d(gone, part.ids)), axis=1)
         charged = self._charged(gone, kept)._keep_pairs(kept)
         both = replace(charged, ids=np.concatenate([rest.ids, part.ids]), values=values)

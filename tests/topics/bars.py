@@ -34,3 +34,16 @@ def bars_corpus(n_docs: int = 1000, length: int = 200, seed: int = 0) -> tuple[s
         used = rng.choice(N_BARS, rng.integers(1, 4), replace=False)
         rows.append(rng.multinomial(length, rng.dirichlet(np.ones(len(used))) @ phi[used]))
     return sparse.csr_array(np.array(rows, np.float64)), phi
+
+
+def thin_bars(seed: int, side: int = 12, n_docs: int = 1000, length: int = 120) -> tuple[sparse.csr_array, np.ndarray]:
+    """Bars of one row or column each, ``2 side`` of them, one to four in a document; and the bars."""
+    rng = np.random.default_rng(seed)
+    lines = np.eye(side)[:, :, None] * np.ones(side)
+    phi = np.concatenate([lines, lines.transpose(0, 2, 1)]).reshape(2 * side, -1) / side
+    phi = (1.0 - SMOOTH) * phi + SMOOTH / side**2
+    rows = []
+    for _ in range(n_docs):
+        used = rng.choice(len(phi), rng.integers(1, 5), replace=False)
+        rows.append(rng.multinomial(length, rng.dirichlet(np.ones(len(used))) @ phi[used]))
+    return sparse.csr_array(np.array(rows, np.float64)), phi

@@ -59,7 +59,7 @@ def test_exchange_with_a_trial(name, kind, donors, taking, freed):
     beliefs = receivers(model, batch, taking, seed=4)
     trial = Trial("t", donors, beliefs, freed=freed)
     found = model.visit(posterior, batch, trials=[trial])
-    summary = replay(found.summary, [Exchange("t", donors)], found.parts)
+    summary = replay(found.summary, [Exchange("t", donors, bool(freed))], found.parts)
     docs, times = solved(posterior, batch, SWEEPS)
     prior, _ = prior_of(posterior)
     given = posterior.positions(np.array(donors))

@@ -21,11 +21,10 @@ from bnp_dask.inputs.settings import whole_number
 from bnp_dask.kernels.numeric.arithmetic import exp, log, log_sum_exp, matmul
 from bnp_dask.kernels.numeric.draws import log_gammas, log_shares
 from bnp_dask.kernels.topics.whole_documents import sample_document
-from bnp_dask.model import Posterior
-from bnp_dask.observation import Multinomial
+from bnp_dask.model import Model, Posterior
 from bnp_dask.observation.checks import as_csr
 from bnp_dask.structure.answers.documents import as_documents, check_documents, counts_words, prior_mass
-from bnp_dask.structure.independent import Independent
+from bnp_dask.structure.verbs import MixtureAllocation
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -79,7 +78,7 @@ def word_score(
     Wang & Blei 2012, section S.3.
     """
     model = require_posterior(posterior).model
-    mixture = isinstance(model.observation, Multinomial) and isinstance(model.structure, Independent)
+    mixture = _has_words(model) and isinstance(model.allocation, MixtureAllocation) and not counts_words(model)
     if not (mixture or counts_words(model)):
         raise SettingError(
             f"word_score: {type(model.allocation).__name__} of {type(model.observation).__name__} has no documents of "
@@ -94,6 +93,12 @@ def word_score(
     if words <= 0:
         raise DataError(f"{source.name}: the documents have no words that count; a mean needs one")
     return math.fsum(value for value, _ in parts) / words
+
+
+def _has_words(model: Model) -> bool:
+    """Whether its likelihood is that of counts of words."""
+    counts = model.observation.fields.get("x")
+    return counts is not None and counts.dims[1:] == ("word",)
 
 
 @dataclass(frozen=True)

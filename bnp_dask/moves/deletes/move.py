@@ -297,7 +297,9 @@ class Delete:
         sweeps = self.sweeps if len(targets) == 1 else 1
         # what was not re-estimated on a sample may change much in laps to come
         weight = self.tries if context.calm and context.policy.refines_on_samples else 1
-        context.proposals.append(Proposal(self.kind, targets, receivers, Exchange(name, donors), sweeps, weight))
+        context.proposals.append(
+            Proposal(self.kind, targets, receivers, Exchange(name, donors, bool(freed)), sweeps, weight)
+        )
         context.free -= set(donors)
 
 
