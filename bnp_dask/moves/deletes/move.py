@@ -198,7 +198,7 @@ class Delete:
 
     def _join(self, context: PlanContext, target: int, small: set[int], group: _Group, failed: int) -> None:
         """Let a small target vanish together with others that failed as often, if those who absorb it are free."""
-        most = context.policy.together >> 2 * failed
+        most = max(1, min(context.policy.together, len(small)) >> 2 * failed)
         if len(group.targets) >= most or (group.targets and group.failed != failed):
             return
         others = np.array([i for i in context.value.ids.tolist() if i not in small], np.int64)
