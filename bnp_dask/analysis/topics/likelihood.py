@@ -21,7 +21,8 @@ from bnp_dask.inputs.settings import whole_number
 from bnp_dask.kernels.numeric.arithmetic import exp, log, log_sum_exp, matmul
 from bnp_dask.kernels.numeric.draws import log_gammas, log_shares
 from bnp_dask.kernels.topics.whole_documents import sample_document
-from bnp_dask.model import Model, Posterior
+from bnp_dask.model import Posterior
+from bnp_dask.observation.base import WideningObservation
 from bnp_dask.observation.checks import as_csr
 from bnp_dask.structure.answers.documents import as_documents, check_documents, counts_words, prior_mass
 from bnp_dask.structure.verbs import MixtureAllocation
@@ -78,8 +79,9 @@ def word_score(
     Wang & Blei 2012, section S.3.
     """
     model = require_posterior(posterior).model
-    mixture = _has_words(model) and isinstance(model.allocation, MixtureAllocation) and not counts_words(model)
-    if not (mixture or counts_words(model)):
+    topics, words = counts_words(model), isinstance(model.observation, WideningObservation)
+    mixture = words and not topics and isinstance(model.allocation, MixtureAllocation)
+    if not (mixture or topics):
         raise SettingError(
             f"word_score: {type(model.allocation).__name__} of {type(model.observation).__name__} has no documents of "
             "words; needs a mixture of Multinomial, HDPTopics or LDA"
@@ -89,16 +91,10 @@ def word_score(
     )
     source = open_for(posterior, data, batch_size, weights=True)
     parts = for_batches(posterior, source, client, settings, "word-score")
-    words = math.fsum(n for _, n in parts)
-    if words <= 0:
+    n_words = math.fsum(n for _, n in parts)
+    if n_words <= 0:
         raise DataError(f"{source.name}: the documents have no words that count; a mean needs one")
-    return math.fsum(value for value, _ in parts) / words
-
-
-def _has_words(model: Model) -> bool:
-    """Whether its likelihood is that of counts of words."""
-    counts = model.observation.fields.get("x")
-    return counts is not None and counts.dims[1:] == ("word",)
+    return math.fsum(value for value, _ in parts) / n_words
 
 
 @dataclass(frozen=True)
