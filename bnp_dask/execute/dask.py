@@ -165,7 +165,7 @@ class DaskExecutor:
 
     def share(self, name: str, value: Any) -> Handle:
         """Make a value the result of a task; what a dead worker held is made again from the scheduler's copy."""
-        return self._submit(name, Call(name, _identity, (value,)), [])
+        return self._submit(name, Call(name, _identity, (Message.of(value),)), [])
 
     def submit(self, name: str, function: Callable[..., Any], *args: Any) -> Handle:
         """Send a task to the scheduler."""
@@ -211,7 +211,7 @@ class DaskExecutor:
                 for handle, future in zip(handles, futures, strict=True):
                     handle.void()
                     future.release()
-                return list(values)
+                return [value.open() for value in values]
         return [self.result(handle) for handle in handles]
 
     def close(self) -> None:
@@ -267,7 +267,7 @@ class DaskExecutor:
             raise self._lost(f"task {name}", error) from None
         if isinstance(value, Failure):
             value.reraise()
-        return value
+        return value.open()
 
     def _outlive(self, name: str, future: Future) -> Any:
         """The value of a task, whose workers may die now and then, and which may fail for reasons that pass.

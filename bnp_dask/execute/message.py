@@ -1,8 +1,11 @@
-"""Tasks as they travel to workers: pickled once, and opened only where they run.
+"""Tasks and values as they travel: pickled once, and opened only by the thread that needs them.
 
 A scheduler unpickles a task and pickles it again for a worker, and every array is a frame of its own on both ways.  A
 task on a batch has dozens of arrays, most of a few numbers: in a :class:`Message` they are one frame, and the scheduler
 passes on what it does not look at.
+
+Values of tasks are messages too.  A worker that cannot open what another sends it tells nobody whose task then waits
+for ever, and in a worker that has just started an import may meet another thread's; in a task both are errors.
 """
 
 from __future__ import annotations
@@ -64,6 +67,11 @@ class Message:
             small += raw
             small += bytes(-len(small) % ALIGNED)
         return cls(data, sizes, small, large)
+
+    @classmethod
+    def around(cls, value: Any) -> Message | Failure:
+        """The value of a task as it travels; what travels already stays as it is."""
+        return value if isinstance(value, (Message, Failure)) else cls.of(value)
 
     def open(self) -> Any:
         """The value: the same object every time."""

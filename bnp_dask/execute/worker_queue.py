@@ -71,13 +71,14 @@ class WorkerQueue:
 
 
 def run_message(message: Message, *values: Any) -> Any:
-    """The task: its value, or as a value what failed here or before and will fail again; what may pass is raised."""
+    """The task: a message of its value, or as a value what failed here or before and will fail again; what may pass is
+    raised."""
     for value in values:
         if isinstance(value, Failure):
             return value
     try:
         with looking_ahead(WorkerQueue.of_this_worker()):
-            return message.open().run(values)
+            return Message.around(message.open().run([value.open() for value in values]))
     except Exception as error:
         if may_pass(error):
             raise

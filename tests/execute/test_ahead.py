@@ -421,7 +421,7 @@ def test_another_dask_may_look_otherwise():
         assert list(queue.coming()) == []
     assert not WorkerQueue(object()).has_room(1)
     assert WorkerQueue.of_this_worker() is None
-    assert run_message(Message.of(Call("sum", sum, ((1, 2),)))) == 3
+    assert run_message(Message.of(Call("sum", sum, ((1, 2),)))).open() == 3
 
 
 # -- on workers -----------------------------------------------------------------------------------------------------

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import re
+import threading
+import time
+from _frozen_importlib import _DeadlockError
 
 import pytest
 
@@ -150,3 +154,29 @@ def test_another_system_error_is_an_error():
     executor = SerialExecutor(retries=1)
     with pytest.raises(SystemError):
         executor.result(executor.submit("task-1", raises_as_compiled_code_does, ValueError()))
+
+
+class OpensInTasksOnly:
+    """A value that the thread of a worker which receives it cannot open: another thread imports what it needs."""
+
+    def __reduce__(self):
+        return _open_in_tasks_only, ()
+
+
+def _open_in_tasks_only():
+    if multiprocessing.parent_process() is not None and threading.current_thread() is threading.main_thread():
+        raise _DeadlockError("another thread imports this")
+    return OpensInTasksOnly()
+
+
+def _hold(value, seconds):
+    time.sleep(seconds)
+    return type(value).__name__
+
+
+def test_a_value_that_the_receiving_thread_cannot_open_leaves_nobody_waiting(make):
+    executor = make("dask", 2)
+    for needed in (executor.share("value", OpensInTasksOnly()), executor.submit("made", OpensInTasksOnly)):
+        handles = [executor.submit("hold", _hold, needed, 0.2) for _ in range(8)]
+        assert [executor.result(handle) for handle in handles] == ["OpensInTasksOnly"] * 8
+    assert isinstance(executor.result(needed), OpensInTasksOnly)
