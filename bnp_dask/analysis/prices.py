@@ -26,6 +26,7 @@ from bnp_dask.execute.ordered import in_order
 from bnp_dask.inputs.settings import whole_number
 from bnp_dask.model import Posterior
 from bnp_dask.moves.engine import gains_of
+from bnp_dask.moves.policy import DeletePolicy
 from bnp_dask.moves.scores import gain_matrix
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.structure.base import Trial, Visit
@@ -72,7 +73,9 @@ def prices(
 
     Each price is the difference of two exact objectives over all data, of an assignment with and one without the
     cluster.  Without it, its atoms are shared out among the clusters like it, and those are re-estimated; further
-    re-estimation of all clusters could only make the loss smaller.  Nothing is changed.
+    re-estimation of all clusters could only make the loss smaller.  What documents expect of a topic that holds next to
+    nothing goes to those who absorb it or to topics to come, whichever costs less, as :class:`bnp_dask.Delete` may
+    have it.  Nothing is changed.
 
     A few nats for a cluster of many atoms say that the data hardly tell whether it is there; compare prices with the
     objective's own differences between runs.
@@ -118,6 +121,14 @@ def prices(
         return _Pricing(posterior, source, runner, receivers).all_prices(sweeps)
 
 
+@dataclass(frozen=True)
+class _Way:
+    """A way to do without a cluster: its prior mass in groups goes to those who absorb it, or is ``freed``."""
+
+    target: int
+    frees: bool = False
+
+
 @dataclass(frozen=True, eq=False)
 class _Pricing:
     """Prices of the clusters of a posterior."""
@@ -139,23 +150,24 @@ class _Pricing:
         pairs = np.array(sorted({tuple(sorted((i, near[i][0]))) for i in ids}), np.int64)
         united: dict[tuple[int, int], float] = {}
         without = dict.fromkeys(ids, np.inf)
-        bases = {i: value.take(_in_order(value, near[i])) for i in ids}
+        ways = self._ways(value)
+        bases = {way: value.take(_in_order(value, near[way.target])) for way in ways}
         each = numbers_per_cluster(self.posterior.model.observation) * min(self.receivers, len(ids) - 1)
         size = max(1, NUMBERS // each)
         for _ in range(sweeps):
-            for first in range(0, len(ids), size):
-                chosen = ids[first : first + size]
-                trials = [self._trial(i, bases[i], near[i][0], value) for i in chosen]
+            for first in range(0, len(ways), size):
+                chosen = ways[first : first + size]
+                trials = [self._trial(way, bases[way], near[way.target][0], value) for way in chosen]
                 total, parts = self._pass(trials, pairs if not united else pairs[:0])
                 if not united:
                     merges = [Merge(int(a), int(b)) for a, b in pairs]
                     found = gains_of(self.posterior.model, total, {}, merges)
                     united = {(m.keep, m.drop): -gain for m, gain in zip(merges, found, strict=True)}
-                edits = [Exchange(t.name, t.donors) for t in trials]
+                edits = [Exchange(t.name, t.donors, bool(t.freed)) for t in trials]
                 found = gains_of(self.posterior.model, total.without_pairs(), parts, edits)
-                for i, trial, gain in zip(chosen, trials, found, strict=True):
-                    without[i] = min(without[i], -gain)
-                    bases[i] = parts[trial.name]
+                for way, trial, gain in zip(chosen, trials, found, strict=True):
+                    without[way.target] = min(without[way.target], -gain)
+                    bases[way] = parts[trial.name]
         pair = {i: (min(i, near[i][0]), max(i, near[i][0])) for i in ids}
         return [ClusterPrice(i, float(without[i]), near[i][0], float(united[pair[i]])) for i in ids]
 
@@ -168,10 +180,19 @@ class _Pricing:
             order = np.array([k for k in np.argsort(-value["N"], kind="stable") if k != itself])
         return [int(i) for i in value.ids[order[: self.receivers]]]
 
-    def _trial(self, target: int, basis: Summary, rest: int, value: Summary) -> Trial:
-        model = self.posterior.model
+    def _ways(self, value: Summary) -> list[_Way]:
+        """Ways to do without each cluster; two of those that deletes may free, where groups have prior mass of them."""
+        ways = [_Way(int(i)) for i in value.ids]
+        if not self.posterior.model.structure.has_shares:
+            return ways
+        return [*ways, *(_Way(i, frees=True) for i in DeletePolicy().leftovers(value))]
+
+    def _trial(self, way: _Way, basis: Summary, rest: int, value: Summary) -> Trial:
+        model, target = self.posterior.model, way.target
         beliefs = model.global_step(model.structure.tied_summary(model, basis, value)).light()
-        return Trial(f"without-{target}", (target, *map(int, basis.ids)), beliefs, (target,), rest)
+        freed = (target,) if way.frees else ()
+        name = f"without-{target}" + ("-freed" if way.frees else "")
+        return Trial(name, (target, *map(int, basis.ids)), beliefs, (target,), rest, freed)
 
     def _pass(self, trials: Sequence[Trial], pairs: np.ndarray) -> tuple[Summary, dict[str, Summary]]:
         """Statistics of all data, and of the receivers of each trial."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from bnp_dask.core.registry import register
+from bnp_dask.core.summary import Summary
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import hold, number_from, shown, whole_number
 
@@ -343,6 +344,11 @@ class DeletePolicy:
 
     def __post_init__(self) -> None:
         _hold_numbers(self)
+
+    def leftovers(self, value: Summary) -> list[int]:
+        """Ids of clusters that hold next to nothing, in order, of whole-data statistics."""
+        counts = value["N"]
+        return [int(i) for i in value.ids[counts < self.leftover * counts.sum()]]
 
 
 def hold_policy(owner: Any, name: str, cls: type) -> None:

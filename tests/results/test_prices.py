@@ -96,6 +96,23 @@ def test_topics_have_prices():
     assert all(np.isfinite(p.without) and np.isfinite(p.united) and p.nearest != p.id for p in found)
 
 
+def test_an_empty_topic_costs_what_its_delete_would_gain():
+    x, _ = bars_corpus(200, 100, 0)
+    model, start = bnp.Model(bnp.HDPTopics(), bnp.Multinomial()), {"init": bnp.SampledTopics(14)}
+    posterior = trained(model, x, 14, laps=5, **start).posterior
+    (empty,) = posterior.ids[posterior.summary["N"] < 1e-3]
+    alike = {"receivers": 1, "sweeps": 1, "client": SerialExecutor()}
+    price = next(p for p in bnp.prices(posterior, x, **alike) if p.id == empty)
+    # the run from the same start that may delete in its sixth lap
+    moves = trained(model, x, 14, laps=6, moves=[bnp.Delete(start=5)], **start).history.moves()
+    (gain,) = [m["gain"] for m in moves if m["kind"] == "delete" and m["targets"] == [empty]]
+    assert gain > 20.0
+    assert price.without == pytest.approx(-gain, rel=1e-4)
+    # topics to come get what documents expect of it: given to the others that would be lost
+    assert price.united > 0.0
+    assert next(p for p in bnp.prices(posterior, x, client=SerialExecutor()) if p.id == empty).without < -20.0
+
+
 def test_states_of_sequences_have_prices():
     rng = np.random.default_rng(0)
     x = np.concatenate([rng.normal(mean, 1.0, (50, 2)) for mean in (0, 8, 0, 8)])

@@ -181,8 +181,8 @@ class Delete:
 
     def _leftovers(self, context: PlanContext, targets: list[int]) -> tuple[int, ...]:
         """Targets that hold next to nothing: what groups expect of them is better left to clusters to come."""
-        limit = self.policy.leftover * context.value["N"].sum()
-        return tuple(target for target in targets if context.count(target) < limit)
+        leftovers = set(self.policy.leftovers(context.value))
+        return tuple(target for target in targets if target in leftovers)
 
     def _failed(self, context: PlanContext, target: int) -> int:
         """How often doing without the target was rejected, alone or with others."""
