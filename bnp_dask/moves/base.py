@@ -192,6 +192,19 @@ class Sweep:
     tried: int
 
 
+@dataclass(frozen=True, eq=False)
+class Basis:
+    """Newborn clusters that one batch found in a cluster, or some that found the same, and what it ``held`` there."""
+
+    newborn: Summary
+    held: Summary
+
+
+Pending = dict[int, tuple[Basis, ...]]
+"""Newborn clusters that batches found in one lap and that all data are to try in the next, by the cluster that they
+would split; none of one that was split meanwhile."""
+
+
 @dataclass
 class PlanContext:
     """Facts that a move may use to plan.
@@ -199,7 +212,7 @@ class PlanContext:
     ``value`` is the exact whole-data summary behind ``posterior``; ``free`` are the ids that no proposal of this
     lap names yet, and ``at_stake`` those that a birth whose tasks still run will name if it succeeds; ``atoms`` were
     gathered in the lap before, by cluster; ``calm`` says that no cluster came, went or noticeably changed its count in
-    that lap.
+    that lap.  ``pending`` is what single batches found in the lap before; None where a schedule does not keep that.
     """
 
     model: Model
@@ -215,6 +228,7 @@ class PlanContext:
     at_stake: set[int] = field(default_factory=set)
     atoms: Mapping[int, Batch] = field(default_factory=dict)
     calm: bool = False
+    pending: Mapping[int, tuple[Basis, ...]] | None = None
     gather: Gather = Gather()
     trials: list[Trial] = field(default_factory=list)
     pairs: list[tuple[int, int]] = field(default_factory=list)

@@ -11,6 +11,7 @@ import numpy as np
 from bnp_dask.core.registry import register
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import hold, number_from, one_of
+from bnp_dask.moves.births.pending import note
 from bnp_dask.schedules.base import Step, end_lap, history_row, hold_common
 from bnp_dask.schedules.engine.fold import Folded, fold_again, lose_with_step
 from bnp_dask.schedules.engine.lap import begin_lap, keep, settle_lap
@@ -83,7 +84,7 @@ class Memoized:
             lap = state.lap
             order = lap_order(work, lap, self.order)
             if state.position == 0:
-                begin_lap(work, state, state.total)
+                begin_lap(work, state, state.total, pends=True)
             pipeline = Pipeline(work, state, lap, order, self.window, size=max(1, self.window // 2))
             pipeline.fill()
             for _ in range(pipeline.n_left):
@@ -104,13 +105,15 @@ class Memoized:
     def _fold(self, work: Work, state: State, pipeline: Pipeline, taken: Taken) -> Folded:
         """Replace the batches' summaries and take the global step; in the first lap only add them at first."""
         if state.lap > 0:
-            return fold_again(work, state, pipeline, taken)
+            return fold_again(work, state, pipeline, taken, pends=True)
         taken = lose_with_step(work, state, taken)
         state.total.join(taken.change.delta)
         if state.position / work.source.n_batches >= self.delay:
             state.posterior = state.model.global_step(state.total.value())
         state.terms = state.model.elbo(state.posterior, state.total.value())
-        keep(work, state, taken, remember)
+        for batch, found in keep(work, state, taken, remember):  # there is no exact objective yet to decide them
+            note(state.model, state.pending, found)
+            remember(work, state, batch, found, taken.seen)
         return "folded", None, []
 
 

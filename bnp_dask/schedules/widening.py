@@ -34,6 +34,7 @@ def widen(state: State, model: Model, size: int) -> dict[str, Any]:
     memory.sweeps = {t: replace(sweep, part=edit.apply(sweep.part, NO_PARTS)) for t, sweep in memory.sweeps.items()}
     memory.dormant = {i: edit.apply(part, NO_PARTS) for i, part in memory.dormant.items()}
     state.gathered.widen(size)
+    state.pending = {}  # found among the words of before
     value = state.total.value()
     state.posterior = model.global_step(value)
     state.terms = model.elbo(state.posterior, value)

@@ -27,7 +27,7 @@ def separated(n_batches=6, per_batch=200, k=4):
 
 @pytest.mark.parametrize("window", [1, 3, 6])
 def test_what_several_workers_find_is_united(window):
-    moves = (Birth(where="batch", share=1.0, per_lap=1),)
+    moves = (Birth(where="batch", share=1.0, per_lap=1, start=1),)  # what the first lap found all data would try
     work = prepare(Model(DPMixture(1.0), DiagGaussian()), separated(), moves=moves)
     state = start_random(work, 1)
     rows, last = [], -np.inf
@@ -53,7 +53,7 @@ def test_what_several_workers_find_is_united(window):
 
 
 def test_batches_computed_before_a_birth_get_empty_rows():
-    moves = (Birth(where="batch", share=0.2, per_lap=1),)
+    moves = (Birth(where="batch", share=0.2, per_lap=1, start=1),)
     work = prepare(Model(DPMixture(1.0), DiagGaussian()), separated(), moves=moves)
     state = start_random(work, 1)
     seen = False

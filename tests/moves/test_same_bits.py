@@ -74,11 +74,14 @@ def test_pause_anywhere(schedule, moves):
     work, whole = run(schedule, moves, batches=batches, k=k)
     rows = rows_of(schedule, work, whole)
     assert any(m["accepted"] for row in rows for m in row["moves"])
+    pending = False
     for stop in (1, 5, 6, 9, 14, 18):
         work, state = run(schedule, moves, batches=batches, k=k)
         first, again = pause(schedule, work, state, stop)
+        pending |= bool(again.pending)
         assert first + rows_of(schedule, work, again) == rows, f"pause after step {stop}"
         assert_same(whole, again)
+    assert pending == (moves is AT_BATCH)
 
 
 def test_pause_with_sparse_counts_and_weights():
@@ -111,13 +114,15 @@ def test_threads_give_the_bits_of_serial(moves):
         assert_same(outcomes[0][1], state)
 
 
-def test_dask_workers_give_the_bits_of_serial(dask_client):
+@pytest.mark.parametrize(("moves", "workers", "k"), [(MOVES, (1, 2, 4), 3), (AT_BATCH, (2,), 1)])
+def test_dask_workers_give_the_bits_of_serial(dask_client, moves, workers, k):
     schedule = Memoized(5, window=3)
-    work, serial = run(schedule, MOVES)
+    work, serial = run(schedule, moves, k=k)
     rows = rows_of(schedule, work, serial)
-    for n_workers in (1, 2, 4):
-        executor = DaskExecutor(dask_client(n_workers), f"moves{n_workers}")
-        work, state = run(schedule, MOVES, executor)
+    assert any(m["accepted"] and m["kind"] == "birth" for row in rows for m in row["moves"])
+    for n_workers in workers:
+        executor = DaskExecutor(dask_client(n_workers), f"moves{k}-{n_workers}")
+        work, state = run(schedule, moves, executor, k=k)
         assert rows_of(schedule, work, state) == rows
         assert_same(serial, state)
         executor.close()

@@ -129,12 +129,14 @@ def bits(result):
     return rows, {k: v.tobytes() for k, v in result.posterior.summary.to_arrays().items()}
 
 
-AT_BATCH = [bnp.Birth(where="batch", share=0.5, refine=6, min_atoms=10), bnp.Merge()]
+AT_BATCH = [bnp.Birth(where="batch", share=0.5, refine=6, min_atoms=10, start=1), bnp.Merge()]
+PENDING = [bnp.Birth(where="batch", share=0.5, refine=6, min_atoms=10), bnp.Merge()]
 CASES = {
     "mixture": (mixture, Memoized(laps=5, window=8), MOVES),
     "a window beyond the batches": (mixture, Memoized(laps=3, window=40), MOVES),
     "an odd window": (mixture, Memoized(laps=3, window=5), MOVES),
     "births at batches": (clear, Memoized(laps=4, window=6), AT_BATCH),
+    "births at batches of the first lap": (clear, Memoized(laps=4, window=6), PENDING),
     "full batch": (mixture, FullBatch(laps=4, window=4), MOVES),
     "stochastic": (mixture, Stochastic(laps=3, window=4), []),
     "topics": (topics, Memoized(laps=4, window=4), MOVES),
@@ -258,7 +260,9 @@ def test_a_group_that_is_sent_back_is_counted_once(tmp_path, monkeypatch, where)
         assert total == pytest.approx(2400.0, rel=1e-12)
 
 
-@pytest.mark.parametrize("name", ["mixture", "births at batches", "full batch", "topics"])
+@pytest.mark.parametrize(
+    "name", ["mixture", "births at batches", "births at batches of the first lap", "full batch", "topics"]
+)
 def test_stopped_in_the_middle_of_a_lap_with_workers_writing(tmp_path, name):
     make, schedule, moves = CASES[name]
     whole = undisturbed(name)

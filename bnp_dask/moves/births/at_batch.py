@@ -176,17 +176,21 @@ def matched(model: Model, first: Summary, other: Summary) -> Summary | None:
     None unless each looks like one of them, that is the data term rises where the two become one, and no two like the
     same.
     """
+    order = None if first.links is not None else alike_in_turn(model, first, other)
+    return None if order is None else replace(other.without_pairs().take(other.ids[order]), ids=first.ids)
+
+
+def alike_in_turn(model: Model, first: Summary, other: Summary) -> np.ndarray | None:
+    """Positions of the other's clusters that those of the first look like, in turn, ``(J,)``; None as above."""
     count = first.n_clusters
-    if first.links is not None or other.n_clusters != count:
+    if other.n_clusters != count:
         return None
     mine, theirs = np.arange(count), np.arange(count, 2 * count)
     both = replace(first.without_pairs(), ids=mine).exchange([], replace(other.without_pairs(), ids=theirs))
     pairs = np.array([[a, b] for a in mine for b in theirs])
     gains = data_gains(model, both, pairs).reshape(count, count)
     order = gains.argmax(axis=1)
-    if len(set(order.tolist())) < count or gains.max(axis=1).min() <= 0:
-        return None
-    return replace(other.without_pairs().take(other.ids[order]), ids=first.ids)
+    return None if len(set(order.tolist())) < count or gains.max(axis=1).min() <= 0 else order
 
 
 def _links_to(ids: np.ndarray, donors: Sequence[int], part: Summary) -> Links | None:

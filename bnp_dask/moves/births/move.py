@@ -25,10 +25,11 @@ from bnp_dask.inputs.settings import hold, number_from, one_of, positive_number,
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import WHOLE, Gather, PlanContext, Planning, Proposal, Split
 from bnp_dask.moves.births.hmm_windows import plan_windows
+from bnp_dask.moves.births.pending import best_basis
 from bnp_dask.moves.births.small_run import WORDS, create
 from bnp_dask.moves.policy import LAP, BirthPolicy, hold_policy
 from bnp_dask.moves.random_keys import BIRTH, SPLIT, SPLIT_BATCHES
-from bnp_dask.moves.when import hold_laps
+from bnp_dask.moves.when import acts, hold_laps
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.structure.base import Trial, Visit, at_most
 
@@ -59,8 +60,10 @@ class Birth:
     where
         ``"data"``: gather atoms from all batches during one lap, adopt in all of them during the next, decide at its
         end.  ``"batch"`` (thesis 4.2.3): each of some batches splits a target using its own atoms only and the
-        decision falls when it is folded; other batches follow on their next visit.  Needs batches large enough to
-        show a cluster.
+        decision falls when it is folded; other batches follow on their next visit.  What does not pay there, because
+        the rest of the target stays where it is, and what was found in the first lap, is put together with what other
+        batches found and adopted by all of them in the next lap.  Needs batches large enough to show a cluster:
+        ``min_atoms`` of it in those that tried.
     share
         For ``"batch"``: share of the batches that try, in one lap.
     windows, window
@@ -120,18 +123,22 @@ class Birth:
             plan_windows(context, windows, self.window, self.tries, self.change, self.policy.window)
         if self.where == "data":
             yield from self._plan_trials(context)
-        elif context.policy.splits_beside_trials:
-            self._plan_splits(context, self._targets(context))
-        elif odd and not context.trials:
-            # a trial counts steps to and from every state there is, and now there will be new ones within the lap
-            self._plan_splits(context, self._targets(context))
-            if context.splits:
+        else:
+            self._plan_pending(context)
+            # a trial of a chain counts steps to and from every state there is, and now there will be new ones within
+            # the lap
+            apart = not context.policy.splits_beside_trials
+            if not apart or (odd and not context.trials):
+                self._plan_splits(context, self._targets(context))
+            if apart and context.splits:
                 context.free.clear()
         if windows and not odd:  # clusters that one has taken the other cannot have
             plan_windows(context, windows, self.window, self.tries, self.change, self.policy.window)
 
     def prepare(self, context: PlanContext) -> None:
         if self.where == "batch":
+            if context.lap == 0 and context.pending is not None and acts(self, 0):
+                self._plan_splits(context, self._targets(context))
             return
         sample = self._sample(context)
         planned = {
@@ -174,6 +181,17 @@ class Birth:
                 target, self.fresh, self.refine, self.sample, self.min_atoms, key, policy=self.policy.small_run
             )
         context.free -= {split.target for split in context.splits.values()}
+
+    def _plan_pending(self, context: PlanContext) -> None:
+        """Try on all data what single batches found in the lap before."""
+        for target, bases in (context.pending or {}).items():
+            if target not in context.free or not bases:
+                continue
+            found = best_basis(context.model, bases, context.count(target), self.min_atoms, self.policy.small_run)
+            if found is None:
+                context.give_up(self.kind, (target,), "what single batches found there is not worth it for all data")
+            else:
+                self._propose(context, target, found)
 
     def _batches(self, context: PlanContext) -> np.ndarray:
         """Batches to look into in this lap, drawn at random."""

@@ -15,7 +15,7 @@ from bnp_dask.core.summary import Summary
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.errors import StoreError
 from bnp_dask.model import Model
-from bnp_dask.moves.base import Gather, Memory, Plan, Proposal, Split, Sweep
+from bnp_dask.moves.base import Basis, Gather, Memory, Plan, Proposal, Split, Sweep
 from bnp_dask.moves.policy import SmallRunPolicy
 from bnp_dask.schedules.engine.chains import sampler_from_saved, sampler_to_arrays, sampler_to_json
 from bnp_dask.schedules.engine.gathered import Gathered
@@ -58,6 +58,7 @@ def state_to_json(state: State) -> dict[str, Any]:
         "gather": [list(state.plan.gather.targets), list(state.plan.gather.limits)],
         "gathered": list(state.gathered.pieces),
         "gathered_parts": [[t, astuple(p)] for t in state.gathered.pieces for p in state.gathered.parts_of(t)],
+        "pending": [[target, len(bases)] for target, bases in state.pending.items()],
         "has_partial": state.partial is not None,
         "lost": [[b, loss.why, loss.lap, loss.step] for b, loss in sorted(state.lost.items())],
         "sealed": None if state.sealed is None else {"seen": state.sealed.seen},
@@ -120,6 +121,10 @@ def state_to_arrays(state: State) -> Arrays:
         _pack(out, f"dormant{cluster}", part)
     for target, sweep in state.memory.sweeps.items():
         _pack(out, f"sweep{target}", sweep.part)
+    for target, bases in state.pending.items():
+        for i, found in enumerate(bases):
+            _pack(out, f"newborn{target}.{i}", found.newborn)
+            _pack(out, f"held{target}.{i}", found.held)
     index = _basis_index(state)
     for basis, _ in state.in_flight:
         _pack(out, f"in_flight{index[id(basis)]}", basis)
@@ -160,6 +165,10 @@ def state_from_saved(
     sweeps = {t: Sweep(tuple(r), summary(f"sweep{t}"), *rest) for t, r, *rest in numbers["sweeps"]}
     sealed = numbers.get("sealed")  # older runs have none
     dormant = {i: summary(f"dormant{i}") for i in numbers.get("dormant", ())}  # older runs have none
+    pending = {
+        t: tuple(Basis(summary(f"newborn{t}.{i}"), summary(f"held{t}.{i}")) for i in range(count))
+        for t, count in numbers.get("pending", ())  # older runs have none
+    }
     return State(
         posterior=model.global_step(summary("posterior")),
         total=total("total"),
@@ -174,6 +183,7 @@ def state_from_saved(
         lap_counts=arrays.get("lap_counts"),
         weights=np.array(arrays["weights"]) if "weights" in arrays else None,
         gathered=_gathered(numbers, arrays),
+        pending=pending,
         partial=total("partial") if numbers["has_partial"] else None,
         sealed=None if sealed is None else Sealed(total("sealed"), sealed["seen"]),
         sampler=sampler_from_saved(model, numbers.get("sampler"), arrays),  # older runs have none

@@ -33,8 +33,11 @@ def pass_over(work: Work, state: State, batch: int, found: Visit, seen: int | No
     """Keep nothing of a batch that is never visited again."""
 
 
-def fold_again(work: Work, state: State, pipeline: Pipeline, taken: Taken) -> Folded:
-    """Replace the batches' statistics, take the global step, and see that the objective does not fall."""
+def fold_again(work: Work, state: State, pipeline: Pipeline, taken: Taken, pends: bool = False) -> Folded:
+    """Replace the batches' statistics, take the global step, and see that the objective does not fall.
+
+    ``pends``: births that do not pay at their batch are kept for a trial on all data.
+    """
     taken = lose_with_step(work, state, taken)
     action, before = "folded", state.elbo
     if not _try(work, state, taken):
@@ -44,7 +47,7 @@ def fold_again(work: Work, state: State, pipeline: Pipeline, taken: Taken) -> Fo
             state.void = True
             return "kept", 0.0, []  # only rounding separates the two: the old summaries are as good
     gain = state.elbo - before
-    return action, gain, _keep(work, state, taken, remember)
+    return action, gain, _keep(work, state, taken, remember, pends=pends)
 
 
 def lose_with_step(work: Work, state: State, taken: Taken) -> Taken:
@@ -57,11 +60,13 @@ def lose_with_step(work: Work, state: State, taken: Taken) -> Taken:
     return rest
 
 
-def _keep(work: Work, state: State, taken: Taken, remember: Remember, is_new: bool = False) -> list[dict[str, Any]]:
+def _keep(
+    work: Work, state: State, taken: Taken, remember: Remember, is_new: bool = False, pends: bool = False
+) -> list[dict[str, Any]]:
     """Remember the visits, and decide births at them; history rows of these."""
     rows = []
     for some in together(state, keep(work, state, taken, remember), is_new):
-        visits, more = try_split(work, state, [found for _, found in some], is_new)
+        visits, more = try_split(work, state, [found for _, found in some], is_new, pends)
         for (batch, _), found in zip(some, visits, strict=True):
             remember(work, state, batch, found, len(state.edits))
         rows.extend(more)

@@ -14,6 +14,7 @@ from bnp_dask.core.totals import RunningTotal
 from bnp_dask.errors import NumericalError
 from bnp_dask.moves.base import Plan, PlanContext, record
 from bnp_dask.moves.births.at_batch import consider_split, matched
+from bnp_dask.moves.births.pending import close, note
 from bnp_dask.moves.engine import decide, plan_lap
 from bnp_dask.schedules.engine.bad_batches import require_enough, usable
 from bnp_dask.schedules.engine.gathered import Gathered, GatheredAtoms
@@ -30,12 +31,14 @@ Remember = Callable[[Work, State, int, Visit, int], None]
 logger = logging.getLogger("bnp_dask")
 
 
-def begin_lap(work: Work, state: State, total: RunningTotal, taken: Collection[int] = ()) -> None:
+def begin_lap(work: Work, state: State, total: RunningTotal, taken: Collection[int] = (), pends: bool = False) -> None:
     """Plan the lap's proposals, once whole-data statistics exist, and start their sums beside ``total``.
 
-    Clusters that are ``taken`` are in other proposals already.
+    Clusters that are ``taken`` are in other proposals already.  ``pends``: what single batches found in the lap before
+    is tried on all data now.
     """
-    state.plan = _plan(work, state, taken) if work.moves else Plan()
+    context = replace(plan_context(work, state, taken), pending=state.pending if pends else None)
+    state.plan, state.pending = plan_lap(work.moves, context) if work.moves else Plan(), {}
     work.memo.forget_parts(state.gathered.parts())
     state.gathered = Gathered()
     state.void = False
@@ -130,12 +133,12 @@ def together(state: State, visits: Sequence[tuple[int, Visit]], is_new: bool) ->
 
 
 def try_split(
-    work: Work, state: State, visits: Sequence[Visit], is_new: bool = False
+    work: Work, state: State, visits: Sequence[Visit], is_new: bool = False, pends: bool = False
 ) -> tuple[list[Visit], list[dict[str, Any]]]:
     """Decide a birth at batches just folded; what is known of each after it, and its history row.
 
     The newborn clusters of several batches are the same ones.  At those that are ``is_new`` to the run, the target may
-    keep a part of them.
+    keep a part of them.  ``pends``: what does not pay at its batches is kept, for all data to try in the next lap.
     """
     recent = newer_clusters(state, visits[0])
     visits = [with_newer_clusters(state, found) for found in visits]
@@ -152,10 +155,15 @@ def try_split(
     except NumericalError as error:  # what is not finite is no gain; the state is as it was
         state.memory.remember_failure("birth", (target,), _counts(state, target))
         return visits, [record("birth", (target,), (), None, False, f"refused: {error}")]
+    if born is None and pends:
+        for found in visits:
+            note(state.model, state.pending, found)
+        return visits, [record("birth", (target,), (), gain, False, "the objective would fall with this batch alone")]
     if born is None:
         state.memory.remember_failure("birth", (target,), _counts(state, target))
         return visits, [record("birth", (target,), (), gain, False, "the objective would fall")]
     state.memory.failures.pop(("birth", (target,)), None)
+    close(state.pending, target)
     state.total, state.posterior, state.terms = born.total, born.posterior, born.terms
     state.edits.append(InsertEmpty(born.new_ids))
     why = "the objective rises" + (f"; united with {list(born.united)} of other batches" if born.united else "")
@@ -213,10 +221,6 @@ def trim(state: State) -> None:
         state.sealed.seen -= done
     del state.edits[:done]
     state.seen = np.maximum(state.seen - done, 0)
-
-
-def _plan(work: Work, state: State, taken: Collection[int]) -> Plan:
-    return plan_lap(work.moves, plan_context(work, state, taken))
 
 
 def plan_context(work: Work, state: State, taken: Collection[int] = ()) -> PlanContext:

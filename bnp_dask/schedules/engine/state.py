@@ -20,7 +20,7 @@ from bnp_dask.data.skipping import CheckedReader
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.blas import one_blas_thread
 from bnp_dask.model import Model, Posterior
-from bnp_dask.moves.base import Memory, Move, Plan
+from bnp_dask.moves.base import Memory, Move, Pending, Plan
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.schedules.engine.batch_memo import (
     Left,
@@ -175,6 +175,8 @@ class State:
         a row (those in which deletes were refined count less).
     gathered
         Atoms of some clusters, gathered so far in this lap for births in the next.
+    pending
+        Newborn clusters that batches found so far in this lap, for trials on all data in the next.
     partial
         Sum of the new summaries of an unfinished full-batch lap.
     lost
@@ -211,6 +213,7 @@ class State:
     calm: bool = False
     calm_laps: float = 0.0
     gathered: Gathered = field(default_factory=Gathered)
+    pending: Pending = field(default_factory=dict)
     partial: RunningTotal | None = None
     lost: dict[int, Loss] = field(default_factory=dict)
     weights: np.ndarray | None = None
