@@ -9,7 +9,6 @@ from typing import Literal
 import numpy as np
 
 from bnp_dask.core.registry import register
-from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import hold, number_from, one_of
 from bnp_dask.moves.births.pending import note
 from bnp_dask.schedules.base import Step, end_lap, history_row, hold_common
@@ -74,12 +73,6 @@ class Memoized:
 
     def run(self, work: Work, state: State) -> Iterator[Step]:
         n_batches = work.source.n_batches
-        for move in work.moves:
-            if move.at_batch and not work.model.structure.policy.splits_at_batches:
-                raise SettingError(
-                    f"{move}: the documents of other batches would have no weight for newborn clusters; "
-                    "use where='data' with topic models"
-                )
         while state.finished is None:
             lap = state.lap
             order = lap_order(work, lap, self.order)

@@ -15,7 +15,7 @@ class MovePolicy:
         Whether a move begins to plan while tasks of those before it run, so that workers have more to do at once.
     splits_at_batches
         Whether one batch alone may split a cluster: where groups have weights, those of other batches would have none
-        for its new clusters.
+        for its new clusters, and what a batch finds is tried on all data.
     splits_beside_trials
         Whether trials and splits at batches may share a lap.  A trial of a Markov chain counts transitions to and from
         every state there is, so that none may come within the lap.

@@ -6,24 +6,26 @@ import warnings
 
 import numpy as np
 import pytest
+from scipy import sparse
 
-from bnp_dask.allocation import LDA, DocumentStep, HDPTopics
+from bnp_dask.allocation import HDPTopics
+from bnp_dask.core import edits
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.edits import Exchange, Merge
-from bnp_dask.errors import SettingError
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.execute.threads import ThreadExecutor
-from bnp_dask.initialize import RandomExamples
+from bnp_dask.initialize import BregmanKMeans, RandomExamples
 from bnp_dask.model import Model
-from bnp_dask.moves import Birth
+from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.observation import Multinomial
 from bnp_dask.schedules import FullBatch, Memoized, Stochastic
 from bnp_dask.schedules.engine.packed import pack_sparse, unpack_sparse
 from bnp_dask.schedules.engine.state import recall, recall_states, remember
 from bnp_dask.structure.base import Trial
+from bnp_dask.training.growing.update import update
 from bnp_dask.training.train import train
 from tests.schedules.parts import Batches, rows_of, start, work_on
-from tests.stopping import AfterLaps
+from tests.stopping import AfterLaps, AfterSteps
+from tests.topics.bars import bars_corpus
 from tests.topics.parts import allocation, corpus, point_model, points
 
 SCHEDULES = {
@@ -127,7 +129,7 @@ def test_stored_summaries_and_states_follow_changes_of_clusters():
     remember(work, state, 0, found)
     stored, _ = work.memo.get_summary(0, 0)
     assert "value.x" in stored or "value.x.csr.data" in stored
-    state.edits = [Merge(0, 3), Exchange("t", (2,))]
+    state.edits = [edits.Merge(0, 3), edits.Exchange("t", (2,))]
     summary = recall(work, state, 0)
     assert summary.ids.tolist() == [0, 1, 4, 7, 8]
     states = recall_states(work, state, 0)
@@ -154,7 +156,44 @@ def test_mostly_zero_arrays_are_packed_exactly():
         np.testing.assert_array_equal(back[name], value)
 
 
-def test_births_at_single_batches_are_refused():
-    with pytest.raises(SettingError, match="topic models"):
-        model = Model(LDA(1.0, DocumentStep()), Multinomial(lam=0.1))
-        train(model, corpus(60)[0], init=RandomExamples(2), moves=[Birth(where="batch")], client=SerialExecutor())
+def at_batches(x, client=None, model=None, k=1, batch_size=200, **more):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = model or Model(HDPTopics(), Multinomial())
+        return train(
+            model, x, init=BregmanKMeans(k), moves=[Birth(where="batch"), Merge(), Delete()],
+            client=client or SerialExecutor(), batch_size=batch_size, rng=0, **more,
+        )  # fmt: skip
+
+
+def test_births_at_single_batches_are_decided_on_all_data():
+    result = at_batches(bars_corpus()[0])
+    assert result.posterior.n_clusters == 10
+    assert (np.abs(falls(result.history)) < 1e-12).all()
+    born = [move for move in result.history.moves() if move["kind"] == "birth"]
+    # one batch alone decides nothing, as documents of others have no weight for the new topics
+    assert any(move["why"] == "what this batch found all data are to try" for move in born)
+    assert min(move["lap"] for move in born if move["accepted"]) == 2
+
+
+@pytest.mark.parametrize("kind", ["hdp", "lda"])
+def test_births_at_single_batches_give_the_same_bits_everywhere(tmp_path, kind):
+    x, model = bars_corpus(200, 100)[0], Model(allocation(kind, start="best"), Multinomial(lam=0.1))
+    facts = {"model": model, "batch_size": 50, "schedule": Memoized(laps=4, window=2), "k": 2}
+    whole = at_batches(x, **facts)
+    assert any(move["kind"] == "birth" and move["accepted"] for move in whole.history.moves())
+    assert bits(at_batches(x, ThreadExecutor(2), **facts)) == bits(whole)
+    for steps in (2, 6):
+        store = tmp_path / f"run{steps}"
+        at_batches(x, store=store, callbacks=[AfterSteps(steps)], **facts)
+        assert bits(at_batches(x, store=store, resume=True, **facts)) == bits(whole)
+
+
+def test_updates_of_runs_with_births_of_topics_at_batches(tmp_path):
+    x = bars_corpus(250, 100)[0]
+    for name, rows in (("old.npz", slice(200)), ("new.npz", slice(200, 250))):
+        sparse.save_npz(tmp_path / name, sparse.csr_matrix(x[rows]))
+    at_batches(tmp_path / "old.npz", batch_size=50, store=tmp_path / "run", schedule=Memoized(laps=6))
+    found = update(tmp_path / "run", tmp_path / "new.npz", revisit=4.0)
+    assert found.new_batches > 0 and found.revisited == 4
+    assert (np.diff([row["elbo"] for row in found.history if row["action"] == "folded"]) > -1e-6).all()

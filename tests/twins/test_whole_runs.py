@@ -117,6 +117,12 @@ def test_memoized_topics(run, kind, start, k, window, weights):
     assert outcomes(follower) >= {("merge", True), *(few if k == 2 else many)}
 
 
+def test_births_of_topics_at_batches(run):
+    moves = (Birth(where="batch", share=0.6, min_atoms=5), Merge(), Delete(per_lap=2))
+    _, follower = run(TopicTwin, Model(topics("hdp"), Multinomial(lam=0.1)), words(True), memoized(2, 8), 1, moves)
+    assert ("birth", True) in outcomes(follower)
+
+
 def test_full_batches_of_topics(run):
     schedule = FullBatch(laps=4, window=2, tolerance=0.0, count_tolerance=0.0)
     run(TopicTwin, Model(topics("hdp"), Multinomial(lam=0.1)), words(), schedule, 5, TOPIC_MOVES)

@@ -16,6 +16,7 @@ import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.edits import Exchange
+from bnp_dask.core.group_states import GroupStates
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Summary
 from bnp_dask.errors import SettingError
@@ -123,7 +124,7 @@ class Birth:
             plan_windows(context, windows, self.window, self.tries, self.change, self.policy.window)
         if self.where == "data":
             yield from self._plan_trials(context)
-        else:
+        elif context.policy.splits_at_batches or context.pending is not None:
             self._plan_pending(context)
             # a trial of a chain counts steps to and from every state there is, and now there will be new ones within
             # the lap
@@ -312,39 +313,49 @@ def gather_atoms(model: Model, found: Visit, batch: Batch, gather: Gather, seed:
 
 
 def visit_and_split(
-    posterior: Posterior, batch: Batch, pairs: np.ndarray, trials: tuple[Trial, ...], split: Split, seed: int
+    posterior: Posterior,
+    batch: Batch,
+    pairs: np.ndarray,
+    trials: tuple[Trial, ...],
+    split: Split,
+    seed: int,
+    states: GroupStates | None = None,
 ) -> Visit:
     """Local step on a batch that also tries to split one cluster, using the atoms of this batch alone."""
     model = posterior.model
-    found = model.visit(posterior, batch, pairs, trials, (split.target,))
-    target, fresh = split.target, _fresh(model, batch, found, split.target, split, seed)
+    found = model.visit(posterior, batch, pairs, trials, (split.target,), states)
+    target, fresh = split.target, _fresh(posterior, batch, found, split.target, split, seed)
     misfit = None if fresh is not None else _misfit(posterior, found.summary, split)
     if misfit is not None:
         if misfit != target:
-            found = model.visit(posterior, batch, pairs, trials, (misfit,))
-            fresh = _fresh(model, batch, found, misfit, split, seed)
+            found = model.visit(posterior, batch, pairs, trials, (misfit,), states)
+            fresh = _fresh(posterior, batch, found, misfit, split, seed)
         target = misfit
-    found = replace(found, members={}, split=target)
+    found = replace(found, members={}, shares={}, split=target)
     if fresh is None and misfit is not None:
         whole = found.summary.without_pairs().take([target])
         return replace(found, newborn=replace(whole, ids=np.array([-1], np.int64)))
     if fresh is None:
         return found
     basis = replace(fresh, ids=-1 - np.arange(fresh.n_clusters))
+    if not model.structure.policy.splits_at_batches:
+        return replace(found, newborn=basis)
     trial = Trial("split", (target,), model.global_step(basis))
     newborn = model.visit(posterior, batch, trials=(trial,)).parts["split"]
     return replace(found, newborn=newborn)
 
 
-def _fresh(model: Model, batch: Batch, found: Visit, target: int, split: Split, seed: int) -> Summary | None:
+def _fresh(posterior: Posterior, batch: Batch, found: Visit, target: int, split: Split, seed: int) -> Summary | None:
     """New clusters of the batch's atoms of a target, or None when they are better left together."""
+    model = posterior.model
     rng = child_rng(seed, *split.key)
     atoms = model.gather(batch, found, target, batch.n_atoms, rng)
     mass = model.mass(atoms)
     atoms = _some(model, atoms, split.sample, rng)
     if atoms.n_atoms < split.min_atoms:
         return None
-    return create(model, atoms, mass, (split.fresh, 2), split.refine, seed, (*split.key, 1), policy=split.policy)
+    part = model.structure.part(model, posterior, target)
+    return create(part, atoms, mass, (split.fresh, 2), split.refine, seed, (*split.key, 1), policy=split.policy)
 
 
 def _misfit(posterior: Posterior, summary: Summary, split: Split) -> int | None:

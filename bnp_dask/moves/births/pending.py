@@ -44,14 +44,17 @@ def best_basis(
     """The newborn clusters of which the objective of all of the target is expected to rise most, for its ``count``.
 
     Those that fewer than ``least`` atoms show are an accident of their batch, and left out.  None where the objective
-    would fall.
+    would fall.  Where groups have weights, parts of them do not tell that, and those that most atoms show are chosen.
     """
     best, most = None, 0.0
+    forecasts = model.structure.policy.splits_at_batches
     for basis in bases:
         shown = basis.newborn.take(basis.newborn.ids[basis.newborn["N"] >= least])
         if shown.n_clusters < 2:
             continue
-        gain = _value(model, shown, count, policy) - _value(model, basis.held, count, policy)
+        gain = float(basis.held["N"].sum())
+        if forecasts:
+            gain = _value(model, shown, count, policy) - _value(model, basis.held, count, policy)
         if gain > most:
             best, most = shown.scale(count / float(shown["N"].sum())), gain
     return best

@@ -150,6 +150,10 @@ def try_split(
         state.memory.remember_failure("birth", (target,), _counts(state, target))
         why = "no split of this batch's atoms is better than none"
         return visits, [record("birth", (target,), (), None, False, why)]
+    if pends and not state.model.structure.policy.splits_at_batches:
+        for found in visits:
+            note(state.model, state.pending, found)
+        return visits, [record("birth", (target,), (), None, False, "what this batch found all data are to try")]
     try:
         born, gain = consider_split(state.model, state.total, state.terms, parts, target, recent, state.memory, is_new)
     except NumericalError as error:  # what is not finite is no gain; the state is as it was

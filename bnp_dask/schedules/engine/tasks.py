@@ -95,7 +95,7 @@ def visit_batch(
     """Local step, trials and gathering on a batch in memory."""
     with naming_batch(request.name):
         if request.split is not None:
-            found = visit_and_split(posterior, batch, request.pairs, trials, request.split, request.seed)
+            found = visit_and_split(posterior, batch, request.pairs, trials, request.split, request.seed, states)
         else:
             room = room_for(posterior.model.observation, posterior.n_clusters, batch.n_atoms) if request.assigns else 0
             found = posterior.model.visit(
