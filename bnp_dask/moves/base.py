@@ -145,7 +145,8 @@ class Memory:
     under :data:`WHOLE` those of a candidate that takes from all clusters, with how often they were tried; ``next_id``
     is the next cluster id that was never used; ``grows`` says that at least half the small runs of births, when they
     were last tried, found that their target is several clusters.  ``dormant`` holds the statistics of clusters that
-    faded and may return, by id, in the order in which they left.
+    faded and may return, by id, in the order in which they left.  ``young`` says of clusters that were born at new
+    batches, by id, what those weigh by now of what they weighed: such a cluster has not had its atoms yet.
     """
 
     next_id: int
@@ -153,6 +154,7 @@ class Memory:
     sweeps: dict[int, Sweep] = field(default_factory=dict)
     grows: bool = False
     dormant: dict[int, Summary] = field(default_factory=dict)
+    young: dict[int, float] = field(default_factory=dict)
 
     def new_ids(self, count: int) -> tuple[int, ...]:
         """Ids that no cluster ever had."""
@@ -178,6 +180,7 @@ class Memory:
         living = {WHOLE, *(int(i) for i in alive)}
         self.failures = {key: counts for key, counts in self.failures.items() if living.issuperset(key[1])}
         self.sweeps = {t: s for t, s in self.sweeps.items() if living.issuperset((t, *s.receivers))}
+        self.young = {i: weight for i, weight in self.young.items() if i in living}
 
 
 @dataclass(frozen=True, eq=False)

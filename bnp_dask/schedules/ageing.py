@@ -31,6 +31,7 @@ def fade(state: State, factor: float) -> dict[str, Any]:
         trial.apply([edit])
     memory = state.memory
     memory.sweeps = {t: replace(sweep, part=sweep.part.scale(factor)) for t, sweep in memory.sweeps.items()}
+    memory.young = {i: weight * factor for i, weight in memory.young.items()}
     weights = np.ones(len(state.visits)) if state.weights is None else state.weights
     state.weights = weights * factor
     value = state.total.value()

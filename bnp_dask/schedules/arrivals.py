@@ -17,12 +17,11 @@ import numpy as np
 from bnp_dask.core.edits import Forget
 from bnp_dask.moves.base import DOCUMENTS, Plan
 from bnp_dask.moves.births.move import Birth
-from bnp_dask.moves.engine import plan_lap
-from bnp_dask.moves.when import acts
 from bnp_dask.schedules.base import history_row
-from bnp_dask.schedules.engine.fold import fold_again, fold_first, pass_over
+from bnp_dask.schedules.births_on_arrival import fold_new, splits_of_new
+from bnp_dask.schedules.engine.fold import fold_again, pass_over
 from bnp_dask.schedules.engine.gathered import Gathered
-from bnp_dask.schedules.engine.lap import begin_lap, plan_context, settle_lap
+from bnp_dask.schedules.engine.lap import begin_lap, settle_lap
 from bnp_dask.schedules.engine.pipeline import Pipeline
 from bnp_dask.schedules.engine.state import State, Work, recall_counts, remember
 from bnp_dask.schedules.lineage import COUNTS, Lineage
@@ -160,7 +159,7 @@ def _plan(work: Work, state: State, turn: Round, new: Sequence[int], rounds: boo
     gives_way = not work.model.structure.policy.splits_beside_trials  # births at batches, to trials
     if rounds and not turn.is_open and gives_way:
         _begin_round(work, state, turn)
-    splits = _splits(work, state, new, rounds)
+    splits = splits_of_new(work, state, new, rounds)
     if rounds and not turn.is_open:
         _begin_round(work, state, turn, {split.target for split in splits.values()})
     state.plan = replace(state.plan, splits=splits)
@@ -178,30 +177,6 @@ def abandon(state: State, turn: Round) -> None:
     state.total.apply([Forget()])
     state.plan, state.trials, state.gathered = Plan(), {}, Gathered()
     turn.is_open = False
-
-
-def _splits(work: Work, state: State, new: Sequence[int], rounds: bool) -> dict[int, Any]:
-    """Births at new batches, one for each; none of topics, whose documents elsewhere would have no weight for them.
-
-    ``rounds`` says whether a round may begin with the same clusters.
-    """
-    births = [m for m in work.moves if isinstance(m, Birth) and acts(m, state.lap)]
-    plan = state.plan
-    policy = work.model.structure.policy
-    if not births or not policy.splits_at_batches or (plan.trials and not policy.splits_beside_trials):
-        return {}
-    taken = {i for p in plan.proposals for i in (*p.targets, *p.others)} | {int(i) for i in plan.pairs.ravel()}
-    context = plan_context(work, state, taken)
-    context.lap = 2 * state.lap + 1  # models of sequences look at batches in odd laps
-    here = [replace(birth, where="batch", share=1.0, windows=0, laps=None, start=0) for birth in births[:1]]
-    found = plan_lap(here, context).splits
-    splits = {batch: found[batch] for batch in new if batch in found}
-    if not policy.splits_beside_trials:
-        return splits
-    # clusters of a round that begins after this are in its proposals, but for the targets
-    targets = {split.target for split in splits.values()}
-    free = targets if rounds else {int(i) for i in state.posterior.ids} - taken
-    return {batch: replace(split, instead=tuple(sorted(free))) for batch, split in splits.items()}
 
 
 def _regains(work: Work, state: State, turn: Round, batches: Sequence[int]) -> bool:
@@ -226,14 +201,14 @@ def _stretch(
     state.position = 0
     size = max(1, window // 2)
     pipeline = Pipeline(work, state, state.lap, np.asarray(batches), window, size=size, leaves=leaves)
-    first = partial(fold_first, remember=remember if leaves else pass_over)
+    first = partial(fold_new, remember=remember if leaves else pass_over)
     pipeline.fill()
     for _ in range(pipeline.n_left):
         taken = pipeline.take()
         with lineage.visited(state, taken.batches):
             regains = not is_new and _regains(work, state, turn, taken.batches)
-            fold = first if is_new or regains else partial(fold_again, pipeline=pipeline)
-            action, gain, moves = fold(work, state, taken=taken)
+            fold = first if is_new or regains else fold_again
+            action, gain, moves = fold(work, state, pipeline, taken)
         action = REGAINED if regains else action
         state.step += 1
         turn.note(taken.batches, state.step)

@@ -24,17 +24,30 @@ WORTH = 100.0
 They had many before they faded, and their shape is known as well as by these.  Set by judgement, not by data.
 """
 
+GROWN = 0.5
+"""Weight of the batch that a cluster was born at below which the cluster is young no more: a half-life has passed.
+
+By then it has half the atoms that it will ever have at its rate.
+"""
+
+ROUNDING = 1e-9
+"""By how much weights may differ after a half-life, relatively: they are products of many factors."""
+
 
 def lay_away(state: State, turn: Round, least: float) -> dict[str, Any] | None:
     """Let clusters of fewer (weighted) atoms leave the model with their atoms; the row of the history that says so.
 
-    None where there are none; the largest cluster stays.  A round that is open ends undecided where one leaves.  The
-    gain of the row is the change of the objective, which is that of the other atoms from then on; atoms that left come
-    back when their batch is visited again.
+    None where there are none; the largest cluster stays, and so does one that was born within the last half-life and
+    never had so many.  A round that is open ends undecided where one leaves.  The gain of the row is the change of the
+    objective, which is that of the other atoms from then on; atoms that left come back when their batch is visited
+    again.
     """
     value = state.total.value()
     counts = value["N"]
-    stays = counts >= least
+    faint = value.ids[counts < least].tolist()
+    young = {i: weight for i, weight in state.memory.young.items() if weight > GROWN * (1.0 + ROUNDING) and i in faint}
+    state.memory.young = young
+    stays = (counts >= least) | np.isin(value.ids, list(young))
     stays[np.argmax(counts)] = True
     if stays.all():
         return None

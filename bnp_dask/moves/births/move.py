@@ -34,6 +34,9 @@ from bnp_dask.moves.when import acts, hold_laps
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.structure.base import Trial, Visit, at_most
 
+MISFITS = 8
+"""Clusters at most whose share of a new batch is tried because it fits badly."""
+
 
 @register
 @dataclass(frozen=True)
@@ -130,7 +133,7 @@ class Birth:
             # the lap
             apart = not context.policy.splits_beside_trials
             if not apart or (odd and not context.trials):
-                self._plan_splits(context, self._targets(context))
+                self._plan_splits(context, self._targets(context), self._batches(context))
             if apart and context.splits:
                 context.free.clear()
         if windows and not odd:  # clusters that one has taken the other cannot have
@@ -139,7 +142,7 @@ class Birth:
     def prepare(self, context: PlanContext) -> None:
         if self.where == "batch":
             if context.lap == 0 and context.pending is not None and acts(self, 0):
-                self._plan_splits(context, self._targets(context))
+                self._plan_splits(context, self._targets(context), self._batches(context))
             return
         sample = self._sample(context)
         planned = {
@@ -172,10 +175,16 @@ class Birth:
         here = [i for i in self._targets(context, most=most) if i in context.free and i in context.atoms]
         return self._within_budget(context, here) if context.calm else here
 
-    def _plan_splits(self, context: PlanContext, targets: list[int]) -> None:
+    def plan_at(self, context: PlanContext, batches: Sequence[int]) -> None:
+        """Plan a split at each of some batches; which cluster is first in turn changes from lap to lap."""
+        targets = self._targets(context)
+        first = context.lap % max(1, len(targets))
+        self._plan_splits(context, [*targets[first:], *targets[:first]], batches)
+
+    def _plan_splits(self, context: PlanContext, targets: list[int], batches: Sequence[int] | np.ndarray) -> None:
         if not targets:
             return
-        for i, b in enumerate(self._batches(context)):
+        for i, b in enumerate(batches):
             target = targets[i % len(targets)]
             key = (context.lap, SPLIT, int(b))
             context.splits[int(b)] = Split(
@@ -321,28 +330,41 @@ def visit_and_split(
     seed: int,
     states: GroupStates | None = None,
 ) -> Visit:
-    """Local step on a batch that also tries to split one cluster, using the atoms of this batch alone."""
+    """Local step on a batch that also tries to split one cluster, using the atoms of this batch alone.
+
+    Of a batch that is new to its run, shares of clusters that fit badly come first, the worst before the others.
+    """
     model = posterior.model
     found = model.visit(posterior, batch, pairs, trials, (split.target,), states)
-    target, fresh = split.target, _fresh(posterior, batch, found, split.target, split, seed)
-    misfit = None if fresh is not None else _misfit(posterior, found.summary, split)
-    if misfit is not None:
-        if misfit != target:
-            found = model.visit(posterior, batch, pairs, trials, (misfit,), states)
-            fresh = _fresh(posterior, batch, found, misfit, split, seed)
-        target = misfit
-    found = replace(found, members={}, shares={}, split=target)
-    if fresh is None and misfit is not None:
-        whole = found.summary.without_pairs().take([target])
-        return replace(found, newborn=replace(whole, ids=np.array([-1], np.int64)))
-    if fresh is None:
+    misfits = _misfits(posterior, found.summary, split)
+    if set(misfits) - {split.target}:
+        found = model.visit(posterior, batch, pairs, trials, tuple({split.target, *misfits}), states)
+    attempts: list[tuple[int, Summary]] = []
+    for target in dict.fromkeys((*misfits, split.target)):
+        newborn = _newborn(posterior, batch, found, target, split, seed)
+        if newborn is None and target in misfits:
+            whole = found.summary.without_pairs().take([target])
+            newborn = replace(whole, ids=np.array([-1], np.int64))
+        if newborn is not None:
+            attempts.append((target, newborn))
+    found = replace(found, members={}, shares={}, split=split.target)
+    if not attempts:
         return found
+    (target, newborn), *further = attempts
+    return replace(found, split=target, newborn=newborn, further=tuple(further))
+
+
+def _newborn(posterior: Posterior, batch: Batch, found: Visit, target: int, split: Split, seed: int) -> Summary | None:
+    """Statistics of new clusters that take over a batch's share of a target; None when it is better left together."""
+    model = posterior.model
+    fresh = _fresh(posterior, batch, found, target, split, seed)
+    if fresh is None:
+        return None
     basis = replace(fresh, ids=-1 - np.arange(fresh.n_clusters))
     if not model.structure.policy.splits_at_batches:
-        return replace(found, newborn=basis)
+        return basis
     trial = Trial("split", (target,), model.global_step(basis))
-    newborn = model.visit(posterior, batch, trials=(trial,)).parts["split"]
-    return replace(found, newborn=newborn)
+    return model.visit(posterior, batch, trials=(trial,)).parts["split"]
 
 
 def _fresh(posterior: Posterior, batch: Batch, found: Visit, target: int, split: Split, seed: int) -> Summary | None:
@@ -358,19 +380,20 @@ def _fresh(posterior: Posterior, batch: Batch, found: Visit, target: int, split:
     return create(part, atoms, mass, (split.fresh, 2), split.refine, seed, (*split.key, 1), policy=split.policy)
 
 
-def _misfit(posterior: Posterior, summary: Summary, split: Split) -> int | None:
-    """Cluster whose share of a batch fits one of its own better than that cluster, by the most; None where none does.
+def _misfits(posterior: Posterior, summary: Summary, split: Split) -> list[int]:
+    """Clusters whose share of a batch fits one of its own better than that cluster, the worst first.
 
     Its own would have the prior as the only other evidence, so a share that looks like the rest of its cluster loses.
     """
     is_large = np.isin(summary.ids, split.instead) & (summary["N"] >= split.min_atoms)
     if not is_large.any():
-        return None
+        return []
     model, shares = posterior.model, summary.without_pairs()
     held = model.observation.score(posterior.observation, shares)[is_large]
-    forecast = model.best_data_terms(shares.take(shares.ids[is_large])) - held
-    best = int(np.argmax(forecast))
-    return int(shares.ids[is_large][best]) if forecast[best] > 0 else None
+    ids = shares.ids[is_large]
+    forecast = model.best_data_terms(shares.take(ids)) - held
+    order = np.argsort(-forecast, kind="stable")[:MISFITS]
+    return [int(ids[i]) for i in order if forecast[i] > 0]
 
 
 def _some(model: Model, atoms: Batch, size: int, rng: np.random.Generator) -> Batch:

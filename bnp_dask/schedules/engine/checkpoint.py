@@ -50,6 +50,7 @@ def state_to_json(state: State) -> dict[str, Any]:
         "trials": [[t.name, list(t.donors), list(t.focus), t.rest, list(t.freed)] for t in state.plan.trials],
         "next_id": memory.next_id,
         "dormant": list(memory.dormant),
+        "young": [[cluster, weight] for cluster, weight in memory.young.items()],
         "grows": memory.grows,
         "failures": [[kind, list(targets), list(counts)] for (kind, targets), counts in memory.failures.items()],
         "sweeps": [[t, list(s.receivers), s.gain, s.step, s.tried] for t, s in memory.sweeps.items()],
@@ -169,13 +170,14 @@ def state_from_saved(
         t: tuple(Basis(summary(f"newborn{t}.{i}"), summary(f"held{t}.{i}")) for i in range(count))
         for t, count in numbers.get("pending", ())  # older runs have none
     }
+    young = dict(numbers.get("young", ()))  # older runs have none
     return State(
         posterior=model.global_step(summary("posterior")),
         total=total("total"),
         visits=np.array(arrays["visits"]),
         seen=np.array(arrays["seen"]),
         receipts=_receipts(arrays["visits"], listing),
-        memory=Memory(numbers["next_id"], failures, sweeps, numbers.get("grows", False), dormant),  # older runs lack it
+        memory=Memory(numbers["next_id"], failures, sweeps, numbers.get("grows", False), dormant, young),
         edits=[_edit_from_json(e) for e in numbers["edits"]],
         plan=Plan(np.array(arrays["pairs"]), tuple(trials), proposals, splits, tuple(numbers["given_up"]), gather),
         trials={t.name: total(f"trial{i}") for i, t in enumerate(trials)},

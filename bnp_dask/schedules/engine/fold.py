@@ -1,10 +1,10 @@
-"""Memoized folding: a group of batches takes the place of its older statistics, or joins for the first time."""
+"""Memoized folding: a group of batches takes the place of its older statistics."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from bnp_dask.schedules.engine.lap import Remember, keep, lose, together, try_split
+from bnp_dask.schedules.engine.lap import Remember, keep, lose, try_split
 from bnp_dask.schedules.engine.pipeline import Pipeline, Taken
 from bnp_dask.schedules.engine.state import State, Work, remember
 from bnp_dask.structure.base import Visit
@@ -14,19 +14,6 @@ ROUNDING = 1e-12
 
 Folded = tuple[str, float | None, list[dict[str, Any]]]
 """Action, gain in nats (None where the objective before was that of other data), history rows of births at batches."""
-
-
-def fold_first(work: Work, state: State, taken: Taken, remember: Remember = remember) -> Folded:
-    """Add batches that were never visited, and take the global step; the objective is that of more data then.
-
-    ``remember`` keeps their visits for the next, or passes over them where there will be none.
-    """
-    taken = lose_with_step(work, state, taken)
-    state.total.join(taken.change.with_clusters(state.total.high.ids).delta)
-    value = state.total.value()
-    state.posterior = state.model.global_step(value)
-    state.terms = state.model.elbo(state.posterior, value)
-    return "new", None, _keep(work, state, taken, remember, is_new=True)
 
 
 def pass_over(work: Work, state: State, batch: int, found: Visit, seen: int | None = None) -> None:
@@ -60,15 +47,12 @@ def lose_with_step(work: Work, state: State, taken: Taken) -> Taken:
     return rest
 
 
-def _keep(
-    work: Work, state: State, taken: Taken, remember: Remember, is_new: bool = False, pends: bool = False
-) -> list[dict[str, Any]]:
+def _keep(work: Work, state: State, taken: Taken, remember: Remember, pends: bool = False) -> list[dict[str, Any]]:
     """Remember the visits, and decide births at them; history rows of these."""
     rows = []
-    for some in together(state, keep(work, state, taken, remember), is_new):
-        visits, more = try_split(work, state, [found for _, found in some], is_new, pends)
-        for (batch, _), found in zip(some, visits, strict=True):
-            remember(work, state, batch, found, len(state.edits))
+    for batch, found in keep(work, state, taken, remember):
+        visits, more = try_split(work, state, [found], pends=pends)
+        remember(work, state, batch, visits[0], len(state.edits))
         rows.extend(more)
     return rows
 

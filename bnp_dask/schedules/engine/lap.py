@@ -13,7 +13,7 @@ from bnp_dask.core.edits import Edit, Forget, InsertEmpty
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.errors import NumericalError
 from bnp_dask.moves.base import Plan, PlanContext, record
-from bnp_dask.moves.births.at_batch import consider_split, matched
+from bnp_dask.moves.births.at_batch import consider_split
 from bnp_dask.moves.births.pending import close, note
 from bnp_dask.moves.engine import decide, plan_lap
 from bnp_dask.schedules.engine.bad_batches import require_enough, usable
@@ -111,27 +111,6 @@ def newer_clusters(state: State, found: Visit) -> list[int]:
     return [int(i) for i in ids[~np.isin(ids, found.summary.ids)]]
 
 
-def together(state: State, visits: Sequence[tuple[int, Visit]], is_new: bool) -> list[list[tuple[int, Visit]]]:
-    """Batches just folded, in groups that decide a birth together.
-
-    Where they are new to the run, those are together that found the same clusters in the same one: as long as the
-    others' share of them stays where it is, what one batch gives away is too little to be worth a cluster.
-    """
-    groups: list[list[tuple[int, Visit]]] = []
-    for batch, found in visits:
-        for group in groups if is_new else ():
-            first = group[0][1]
-            if first.split != found.split or first.newborn is None or found.newborn is None:
-                continue
-            newborn = matched(state.model, first.newborn, found.newborn)
-            if newborn is not None:
-                group.append((batch, replace(found, newborn=newborn)))
-                break
-        else:
-            groups.append([(batch, found)])
-    return groups
-
-
 def try_split(
     work: Work, state: State, visits: Sequence[Visit], is_new: bool = False, pends: bool = False
 ) -> tuple[list[Visit], list[dict[str, Any]]]:
@@ -167,7 +146,8 @@ def try_split(
         state.memory.remember_failure("birth", (target,), _counts(state, target))
         return visits, [record("birth", (target,), (), gain, False, "the objective would fall")]
     state.memory.failures.pop(("birth", (target,)), None)
-    close(state.pending, target)
+    if pends:
+        close(state.pending, target)
     state.total, state.posterior, state.terms = born.total, born.posterior, born.terms
     state.edits.append(InsertEmpty(born.new_ids))
     why = "the objective rises" + (f"; united with {list(born.united)} of other batches" if born.united else "")

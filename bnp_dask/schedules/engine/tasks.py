@@ -103,7 +103,9 @@ def visit_batch(
             )
             found = gather_atoms(posterior.model, found, batch, request.gather, request.seed)
     sums = {"": found.summary, **{f"trial {name}: ": part for name, part in found.parts.items()}}
-    for name, summary in (sums if found.newborn is None else {**sums, "newborn clusters: ": found.newborn}).items():
+    newborn = [*([] if found.newborn is None else [found.newborn]), *(born for _, born in found.further)]
+    sums |= {f"newborn clusters {i}: ": born for i, born in enumerate(newborn)}
+    for name, summary in sums.items():
         require_finite_arrays(summary.values, f"{request.name}: {name}statistic", summary.ids)
         require_finite_arrays(summary.pair_values, f"{request.name}: {name}statistic of pairs")
     return found if request.weight == 1.0 else found.scaled(request.weight)

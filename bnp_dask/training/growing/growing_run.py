@@ -170,8 +170,9 @@ class GrowingRun:
         """All batches of the run, those of the last pieces from ``new``."""
         old = self.log.pieces[: len(self.log.pieces) - len(new)]
         first = self._placed(self.first_source, self.first.n_features)
-        known = [first, *(self._reopened(piece, reads_old) for piece in old)]
         model = self.base.model
+        n_features = n_words(self.counting) if widens(model) else self.first.n_features
+        known = [first, *(self._reopened(piece, reads_old, n_features) for piece in old)]
         known = [s if isinstance(s, Absent) else as_modelled(s, model.marginalises, model.lags) for s in known]
         name = str(self.store.path) if isinstance(self.store, RunStore) else "data"
         return GrownSource(name, [*known, *new])
@@ -242,14 +243,16 @@ class GrowingRun:
         self.versions.write(self.version, {**self.versions.record(self.version), "checkpoint": prepared.number})
         self.on_disk.write(prepared)
 
-    def _reopened(self, piece: Mapping[str, Any], reads_old: bool) -> Source:
-        facts = (piece["name"], piece["n_batches"], self.first.n_features, self.first.is_sparse)
-        n_then, columns = self._words_then(piece), self.counting.columns
+    def _reopened(self, piece: Mapping[str, Any], reads_old: bool, n_features: int) -> Source:
+        """Data that came later: opened again, or what stands in their place; ``n_features`` is that of now."""
+        name, count, is_sparse = piece["name"], piece["n_batches"], self.first.is_sparse
         if piece["place"] is None or not reads_old:
-            return self._placed(Absent(*facts, why="it was given as data in memory"), n_then)
+            return Absent(name, count, n_features, is_sparse, why="it was given as data in memory")
+        n_then, columns = self._words_then(piece), self.counting.columns
         weights = piece.get("weights")  # older runs have none
         if columns is not None and widens(self.base.model):
             columns = columns.first(n_then)
+        facts = (name, count, self.first.n_features, is_sparse)
         return self._placed(opened_again(piece["place"], piece["batch_size"], weights, columns, *facts), n_then)
 
     def publish(self) -> None:

@@ -142,6 +142,7 @@ def take_in(run: GrowingRun, found: Found, rules: Rules, executor: Executor) -> 
     stays = may & run.has_place if reads_old and rules.keep is None else None
     work = replace(run.work(executor, source, rules.room), readable=stays)
     lineage = _taken_out(run, state, found, ages, work, tell, rules.dormant)
+    there = set(state.posterior.ids.tolist())
     may[list(state.lost)] = True  # a batch without atoms stands in for what was retired
     is_sealed = are_sealed(state.visits)
     may &= ~is_sealed
@@ -158,6 +159,8 @@ def take_in(run: GrowingRun, found: Found, rules: Rules, executor: Executor) -> 
         seal(state, before, np.arange(n_old, n_old + n_new))
         for row in unite(work, state, lineage):
             tell(row)
+    if rules.dormant is not None:
+        state.memory.young |= {i: 1.0 for i in state.posterior.ids.tolist() if i not in there}
     run.seconds += perf_counter() - started
     out = _named(run, out, lineage.successors(), [*state.posterior.ids.tolist(), *state.memory.dormant])
     return _committed(run, state, found, pieces, out, rules, waited)

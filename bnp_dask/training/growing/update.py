@@ -111,7 +111,8 @@ def update(
         See Notes.
     dormant
         Weighted atoms below which a cluster of a mixture leaves the model, with these atoms, and is laid away under its
-        id: once time has passed and old batches have gone, before the new ones are visited.  A birth at a new batch of
+        id: once time has passed and old batches have gone, before the new ones are visited.  One that came with an
+        update stays for a half-life, until which it has not had half of its atoms.  A birth at a new batch of
         what looks like it brings it back under that id.  Atoms that left come back, in a row ``"regained"`` of the
         history, when their batch is visited again.  The last 100 clusters that left are kept.  None: clusters stay,
         however faint.
