@@ -57,6 +57,9 @@ class LapPolicy:
         The scores do not depend on it.
     alike
         Topics that are looked at as partners of one: those whose words are most like its own.
+    misfits
+        Clusters, at most, whose share of a new batch is tried because it fits badly.  In the stream of
+        ``tests.benchmarks.streaming.drifting`` up to three were born at one batch.
     """
 
     same_count: float = 0.1
@@ -72,6 +75,7 @@ class LapPolicy:
     scored_numbers: int = 2**17
     scored_pairs: int = 32
     alike: int = 12
+    misfits: int = 8
 
 
 LAP = LapPolicy()

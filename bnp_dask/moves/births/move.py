@@ -16,14 +16,13 @@ import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.edits import Exchange
-from bnp_dask.core.group_states import GroupStates
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Summary
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Task
 from bnp_dask.initialize.base import child_rng
 from bnp_dask.inputs.settings import hold, number_from, one_of, positive_number, shown, whole_number
-from bnp_dask.model import Model, Posterior
+from bnp_dask.model import Model
 from bnp_dask.moves.base import WHOLE, Gather, PlanContext, Planning, Proposal, Split
 from bnp_dask.moves.births.hmm_windows import plan_windows
 from bnp_dask.moves.births.pending import best_basis
@@ -33,9 +32,6 @@ from bnp_dask.moves.random_keys import BIRTH, SPLIT, SPLIT_BATCHES
 from bnp_dask.moves.when import acts, hold_laps
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.structure.base import Trial, Visit, at_most
-
-MISFITS = 8
-"""Clusters at most whose share of a new batch is tried because it fits badly."""
 
 
 @register
@@ -240,7 +236,8 @@ class Birth:
         """A small run on the atoms of a target, which was tried so often before."""
         key, few = (context.lap, BIRTH, target), self._sample(context)
         seen = self._documents(context, few) if failed == 0 else few
-        sample = _some(context.model, context.atoms[target], seen, child_rng(context.seed, *key, 1))
+        rng = child_rng(context.seed, *key, 1)
+        sample = context.model.structure.sample(context.atoms[target], seen, rng)
         widths = self._widths(failed, _has_words(context.model, sample, self.policy.words_need))
         args = (
             context.model.structure.part(context.model, context.posterior, target),
@@ -319,86 +316,6 @@ def gather_atoms(model: Model, found: Visit, batch: Batch, gather: Gather, seed:
         for target, limit in wanted
     }
     return replace(found, members={}, shares={}, atoms=atoms)
-
-
-def visit_and_split(
-    posterior: Posterior,
-    batch: Batch,
-    pairs: np.ndarray,
-    trials: tuple[Trial, ...],
-    split: Split,
-    seed: int,
-    states: GroupStates | None = None,
-) -> Visit:
-    """Local step on a batch that also tries to split one cluster, using the atoms of this batch alone.
-
-    Of a batch that is new to its run, shares of clusters that fit badly come first, the worst before the others.
-    """
-    model = posterior.model
-    found = model.visit(posterior, batch, pairs, trials, (split.target,), states)
-    misfits = _misfits(posterior, found.summary, split)
-    if set(misfits) - {split.target}:
-        found = model.visit(posterior, batch, pairs, trials, tuple({split.target, *misfits}), states)
-    attempts: list[tuple[int, Summary]] = []
-    for target in dict.fromkeys((*misfits, split.target)):
-        newborn = _newborn(posterior, batch, found, target, split, seed)
-        if newborn is None and target in misfits:
-            whole = found.summary.without_pairs().take([target])
-            newborn = replace(whole, ids=np.array([-1], np.int64))
-        if newborn is not None:
-            attempts.append((target, newborn))
-    found = replace(found, members={}, shares={}, split=split.target)
-    if not attempts:
-        return found
-    (target, newborn), *further = attempts
-    return replace(found, split=target, newborn=newborn, further=tuple(further))
-
-
-def _newborn(posterior: Posterior, batch: Batch, found: Visit, target: int, split: Split, seed: int) -> Summary | None:
-    """Statistics of new clusters that take over a batch's share of a target; None when it is better left together."""
-    model = posterior.model
-    fresh = _fresh(posterior, batch, found, target, split, seed)
-    if fresh is None:
-        return None
-    basis = replace(fresh, ids=-1 - np.arange(fresh.n_clusters))
-    if not model.structure.policy.splits_at_batches:
-        return basis
-    trial = Trial("split", (target,), model.global_step(basis))
-    return model.visit(posterior, batch, trials=(trial,)).parts["split"]
-
-
-def _fresh(posterior: Posterior, batch: Batch, found: Visit, target: int, split: Split, seed: int) -> Summary | None:
-    """New clusters of the batch's atoms of a target, or None when they are better left together."""
-    model = posterior.model
-    rng = child_rng(seed, *split.key)
-    atoms = model.gather(batch, found, target, batch.n_atoms, rng)
-    mass = model.mass(atoms)
-    atoms = _some(model, atoms, split.sample, rng)
-    if atoms.n_atoms < split.min_atoms:
-        return None
-    part = model.structure.part(model, posterior, target)
-    return create(part, atoms, mass, (split.fresh, 2), split.refine, seed, (*split.key, 1), policy=split.policy)
-
-
-def _misfits(posterior: Posterior, summary: Summary, split: Split) -> list[int]:
-    """Clusters whose share of a batch fits one of its own better than that cluster, the worst first.
-
-    Its own would have the prior as the only other evidence, so a share that looks like the rest of its cluster loses.
-    """
-    is_large = np.isin(summary.ids, split.instead) & (summary["N"] >= split.min_atoms)
-    if not is_large.any():
-        return []
-    model, shares = posterior.model, summary.without_pairs()
-    held = model.observation.score(posterior.observation, shares)[is_large]
-    ids = shares.ids[is_large]
-    forecast = model.best_data_terms(shares.take(ids)) - held
-    order = np.argsort(-forecast, kind="stable")[:MISFITS]
-    return [int(ids[i]) for i in order if forecast[i] > 0]
-
-
-def _some(model: Model, atoms: Batch, size: int, rng: np.random.Generator) -> Batch:
-    """``size`` of the atoms, or all; of sequences so many steps."""
-    return model.structure.sample(atoms, size, rng)
 
 
 def _has_words(model: Model, documents: Batch, need: int) -> bool:

@@ -22,7 +22,8 @@ from bnp_dask.errors import StoreError
 from bnp_dask.execute.prefetch import Load, in_turn, load_of
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import Gather, Split
-from bnp_dask.moves.births.move import gather_atoms, visit_and_split
+from bnp_dask.moves.births.move import gather_atoms
+from bnp_dask.moves.births.splitting import visit_and_split
 from bnp_dask.schedules.engine.bad_batches import fault_of
 from bnp_dask.schedules.engine.batch_memo import Left, MemoSlot
 from bnp_dask.schedules.engine.reduction import Change, change_of, joined
