@@ -161,7 +161,7 @@ def _plan(work: Work, state: State, turn: Round, new: Sequence[int], rounds: boo
         _begin_round(work, state, turn)
     splits = splits_of_new(work, state, new, rounds)
     if rounds and not turn.is_open:
-        _begin_round(work, state, turn, {split.target for split in splits.values()})
+        _begin_round(work, state, turn, {i for split in splits.values() for i in (split.target, *split.instead)})
     state.plan = replace(state.plan, splits=splits)
 
 
