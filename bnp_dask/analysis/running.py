@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -41,9 +41,14 @@ def for_batches(
     client: Client | Executor | str | None,
     function: Callable[[Posterior, Reader], Any],
     verb: str,
+    batches: Sequence[int] | None = None,
 ) -> list[Any]:
-    """Results of ``function(posterior, reader)`` for each batch of a source, in order; ``verb`` names the tasks."""
+    """Results of ``function(posterior, reader)`` for each batch of a source, in order; ``verb`` names the tasks.
+
+    With ``batches`` only these are read.
+    """
+    numbers = range(source.n_batches) if batches is None else batches
     with runner_for(posterior, client) as runner:
         shared = runner.share("posterior", posterior.light())
-        tasks = ((f"{verb}-batch{i}", function, (shared, batch_reader(source, i))) for i in range(source.n_batches))
+        tasks = ((f"{verb}-batch{i}", function, (shared, batch_reader(source, i))) for i in numbers)
         return list(in_order(runner, tasks, WINDOW))

@@ -53,13 +53,21 @@ def add(commands: argparse._SubParsersAction) -> None:
     report.add_argument("out", metavar="OUT.HTML", help="page to write")
     _add_vocabulary(report)
     report.add_argument(
-        "--data", metavar="DATA", help="documents or sequences to show; default: those that the run was trained on"
+        "--data",
+        metavar="DATA",
+        help="documents, sequences or atoms to show; default: those that the run was trained on",
     )
     report.add_argument(
         "--reference",
         metavar="FILE",
         help="known labels of all steps, in the order of the data: a .npy file, or a Parquet file with the columns "
         "sequence and state; the page tells how far the states of each sequence are from them",
+    )
+    report.add_argument(
+        "--images",
+        metavar="ROWSxCOLUMNS",
+        type=_image_shape,
+        help="show clusters as images, such as 8x8, or no: default is to show them where features are clearly pixels",
     )
     add_rows(report)
     add_client_options(report)
@@ -92,8 +100,19 @@ def report_command(args: argparse.Namespace) -> None:
     from bnp_dask.reports.run_page import report
 
     with open_client(client_spec(args), args.quiet) as client, log_lines(args.quiet):
-        report(args.rundir, args.out, _vocabulary(args), data=_data(args), reference=_reference(args), client=client)
+        found = {"data": _data(args), "reference": _reference(args), "images": args.images}
+        report(args.rundir, args.out, _vocabulary(args), client=client, **found)
     say(f"wrote {args.out}", args.quiet)
+
+
+def _image_shape(text: str) -> tuple[int, int] | bool:
+    """Rows and columns of images, or False for none."""
+    if text == "no":
+        return False
+    sides = text.split("x")
+    if len(sides) != 2 or not all(side.isdecimal() and int(side) for side in sides):
+        raise argparse.ArgumentTypeError(f"{text!r}: needs rows and columns, such as 8x8, or no")
+    return int(sides[0]), int(sides[1])
 
 
 def _data(args: argparse.Namespace) -> Any:

@@ -80,12 +80,19 @@ def variances(observation: Any, params: Any) -> np.ndarray | None:
     return np.einsum("kii->ki", found["covariance"].values) if "covariance" in found else None
 
 
+def covariances(observation: Any, params: Any) -> np.ndarray | None:
+    """Expected covariance of each cluster, ``(K, D, D)``; None for likelihoods whose features are independent."""
+    found = estimates_of(observation, params, None)
+    return found["covariance"].values if "covariance" in found else None
+
+
 def covariance(observation: Any, params: Any, k: int) -> np.ndarray | None:
     """Expected covariance of cluster at position ``k``, ``(D, D)``; None for likelihoods without one."""
-    found = estimates_of(observation, params, None)
-    if "covariance" in found:
-        return found["covariance"].values[k]
-    return np.diag(found["variance"].values[k]) if "variance" in found else None
+    whole = covariances(observation, params)
+    if whole is not None:
+        return whole[k]
+    spread = variances(observation, params)
+    return None if spread is None else np.diag(spread[k])
 
 
 def check_names(posterior: Posterior, names: Sequence[str] | None) -> Sequence[str] | None:

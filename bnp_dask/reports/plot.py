@@ -16,11 +16,14 @@ from bnp_dask.analysis.predict import predict
 from bnp_dask.analysis.topics.over import TopicShares
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.arrays import plain
-from bnp_dask.inputs.settings import shown, whole_number
+from bnp_dask.inputs.settings import shown as in_words
+from bnp_dask.inputs.settings import whole_number
 from bnp_dask.model import Posterior
 from bnp_dask.reports import describe
+from bnp_dask.reports.mixtures.parts import parts_of
+from bnp_dask.reports.mixtures.pictures import Atoms, Shown, cluster_colors, draw_pair
 from bnp_dask.reports.plots import BLUE, new_figure, plot_clusters, plot_history
-from bnp_dask.reports.plots_sequences import plot_segments, state_colors
+from bnp_dask.reports.plots_sequences import plot_segments
 from bnp_dask.reports.plots_topics import plot_topic_map, plot_topics_over
 from bnp_dask.training.results import History, TrainResult
 
@@ -154,7 +157,7 @@ def topics_over(shares: TopicShares, n_topics: int = 8, ax: Axes | None = None) 
         Where to draw.
     """
     if not isinstance(shares, TopicShares):
-        raise SettingError(f"shares={shown(shares)}: needs what bnp_dask.topics_over(posterior, data, by) gives")
+        raise SettingError(f"shares={in_words(shares)}: needs what bnp_dask.topics_over(posterior, data, by) gives")
     return plot_topics_over(shares, whole_number("n_topics", n_topics, 1), ax)
 
 
@@ -181,31 +184,22 @@ def mixture(
         Where to draw.
     """
     posterior = _posterior(what)
-    observation, params = posterior.model.observation, posterior.observation
-    means, shapes = describe.means(observation, params), describe.variances(observation, params)
-    first, second = columns
-    if means is None or shapes is None or not 0 <= min(columns) <= max(columns) < means.shape[1]:
-        raise SettingError(f"columns={columns}: {type(observation).__name__} has no means and variances there")
+    normals, names = parts_of(posterior).normals, posterior.feature_names
+    known = [] if normals is None else normals.columns.tolist()
+    if normals is None or not set(columns) <= set(known):
+        kind = type(posterior.model.observation).__name__
+        raise SettingError(f"columns={columns}: {kind} has no means and variances there")
     ax = new_figure(5.2, 4.6).add_subplot() if ax is None else ax
-    colors = state_colors(posterior.ids)
+    atoms = None
     if x is not None:
         rows = plain(x, "x")
         rows = rows[:: max(1, len(rows) // SHOWN)]
-        label = predict(posterior, rows)
-        ax.scatter(rows[:, first], rows[:, second], c=[colors[i] for i in label.tolist()], s=6, alpha=0.5, linewidths=0)
-    angle = np.linspace(0.0, 2.0 * np.pi, 100)
-    circle = 2.0 * np.stack([np.cos(angle), np.sin(angle)])
-    for k in np.argsort(-posterior.weights, kind="stable")[:limit].tolist():
-        matrix = describe.covariance(observation, params, k)
-        assert matrix is not None  # there are variances
-        values, vectors = np.linalg.eigh(matrix[np.ix_(columns, columns)])
-        line = (vectors * np.sqrt(np.maximum(values, 0.0))) @ circle
-        color = colors[int(posterior.ids[k])]
-        ax.plot(means[k, first] + line[0], means[k, second] + line[1], color=color, linewidth=1.5)
-        ax.text(means[k, first], means[k, second], str(posterior.ids[k]), ha="center", va="center", fontsize=8)
-    names = posterior.feature_names
-    ax.set_xlabel(f"feature {first}" if names is None else names[first])
-    ax.set_ylabel(f"feature {second}" if names is None else names[second])
+        atoms = Atoms(rows, predict(posterior, rows))
+    pair = known.index(columns[0]), known.index(columns[1])
+    shown = Shown.of(posterior, names, limit)
+    draw_pair(ax, shown, normals, pair, cluster_colors(posterior.ids, posterior.weights), atoms)
+    ax.set_xlabel(f"feature {columns[0]}" if names is None else names[columns[0]])
+    ax.set_ylabel(f"feature {columns[1]}" if names is None else names[columns[1]])
     ax.spines[["top", "right"]].set_visible(False)
     return ax
 

@@ -130,7 +130,8 @@ def plot_moves(history: History, ax: Axes | None = None) -> Axes:
         height = np.bincount(np.array([m["lap"] for m in accepted], np.int64), minlength=laps + 1)[1 : laps + 1].astype(
             float
         )
-        up = kind == "birth" or any(len(m["others"]) > len(m["targets"]) for m in accepted)
+        # deletes name as others the clusters that share their atoms
+        up = kind == "birth" or (kind in others and any(len(m["others"]) > len(m["targets"]) for m in accepted))
         color = MOVE_COLORS.get(kind, OTHER_COLOR)
         label = f"{kind}s ({len(accepted)})"
         ax.bar(x, height if up else -height, bottom=0.0 if up else below, color=color, width=0.8, label=label)

@@ -8,6 +8,7 @@ import io
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from bnp_dask.model import Posterior
 from bnp_dask.reports.cluster_table import STYLE, ClusterTable, clusters_html, rest_of, title_of
 from bnp_dask.reports.describe import check_names, cluster_rows
 from bnp_dask.reports.lineage import lineage, lineage_html
+from bnp_dask.reports.mixtures.page import atoms_for, cluster_sections
 from bnp_dask.reports.page_file import page_target, write_page
 from bnp_dask.reports.sequences_page import sequence_sections, sequences_for
 from bnp_dask.reports.topics_page import documents_for, page_of_topics
@@ -45,6 +47,9 @@ IDS_SHOWN = 12
 
 Subject = TrainResult | Posterior | str | os.PathLike[str]
 """Subjects of a report: a result, a posterior, a saved posterior, a run directory."""
+
+Sections = Sequence[tuple[str, Sequence[Any]]]
+"""Headings, and under each HTML, or figures with what they show."""
 
 
 # -- text -----------------------------------------------------------------------------------------------------
@@ -105,6 +110,7 @@ def report(
     data: Any = None,
     reference: Any = None,
     prices: Sequence[ClusterPrice] | None = None,
+    images: tuple[int, int] | bool | None = None,
     client: Client | Executor | str | None = None,
 ) -> None:
     """Write an HTML page about a result: settings, clusters, and pictures; one file, nothing loaded from elsewhere.
@@ -113,6 +119,9 @@ def report(
     frequent and distinctive, the documents that show it best, topics like it, and a search for words.
 
     That of a hidden Markov model shows how long states last, which follow which, and the segments of some sequences.
+
+    Pages of clusters show the features that tell these apart best (by the Bhattacharyya distance): ellipses and
+    densities of Gaussians, tables of probabilities and rates, bars of levels.
 
     Parameters
     ----------
@@ -125,20 +134,25 @@ def report(
         Names of the words or features, ``(D,)``.  Default: the words that the posterior was trained with.
     data
         Documents to show beside topics, or sequences to show the states of, as for :func:`bnp_dask.predict`; one pass
-        is made over them.  Default: what a run directory was trained on, if it is still there.
+        is made over them.  Atoms to draw in the ellipses of their clusters: 2,000, from 16 batches at most.  Default:
+        what a run directory was trained on, if it is still there.
     reference
         Known labels of all steps of the sequences, as for :func:`bnp_dask.sequence_distances`, in the order of the
         data: the page has a table of the sequences with their distance from these, by a second pass.
     prices
         Price of each cluster, as for :func:`inspect`; pages to browse topics do without.
+    images
+        Rows and columns of the images that features are the pixels of; True for square ones, False for no images.
+        Default: images are shown where features without names are clearly pixels: a square of 64 at least, of which
+        neighbours are alike in both directions.
     client
         Where that pass is computed, as in :func:`bnp_dask.predict`.
 
     Raises
     ------
     SettingError
-        matplotlib is not installed (pages about topics do without), ``data`` for a model that has neither topics nor
-        sequences, or ``reference`` for one that has no sequences.
+        matplotlib is not installed (pages about topics do without), ``reference`` for a model that has no sequences,
+        or ``images`` that features do not fill.
     StoreError
         Something else than a page lies there, or it cannot be written.
     """
@@ -153,16 +167,14 @@ def report(
         documents = documents_for(what, data)
         settings = _settings(posterior)
         page = page_of_topics(posterior, result, names, documents, run, settings, client)
-    elif is_ordered:
-        sequences = sequences_for(posterior, what, data)
-        page = page_html(posterior, result, names, sequence_sections(posterior, sequences, client, reference), prices)
-    elif data is not None:
-        raise SettingError(
-            f"data= is for topic models of words and for sequences; the page of {title_of(posterior)} shows clusters, "
-            "not atoms"
-        )
     else:
-        page = page_html(posterior, result, names, prices=prices)
+        sections, read = [], None
+        if is_ordered:
+            sections = sequence_sections(posterior, sequences_for(posterior, what, data), client, reference)
+        else:
+            read = partial(atoms_for, posterior, what, data, client)
+        pictures = cluster_sections(posterior, names, LIMIT, read, images)
+        page = page_html(posterior, result, names, sections, pictures, prices)
     write_page(target, page)
 
 
@@ -170,10 +182,11 @@ def page_html(
     posterior: Posterior,
     result: TrainResult | None,
     names: Sequence[str] | None,
-    sections: Sequence[tuple[str, Sequence[Any]]] = (),
+    sections: Sections = (),
+    pictures: Sections = (),
     prices: Sequence[ClusterPrice] | None = None,
 ) -> str:
-    """The page of :func:`report` as text; ``sections`` are headings with HTML, or figures and what they show."""
+    """The page of :func:`report` as text; ``sections`` come before the table of clusters, ``pictures`` after it."""
     from bnp_dask.reports import plots
 
     parts = [f"<h1>{html.escape(title_of(posterior))}</h1>"]
@@ -184,20 +197,20 @@ def page_html(
         if result.history.moves():
             parts += ["<h2>Moves</h2>", moves_html(result.history.moves())]
             parts += ["<h2>Lineage</h2>", lineage_html(lineage(result))]
+    parts += _sections_html(sections)
+    parts += ["<h2>Clusters</h2>", clusters_html(cluster_rows(posterior, names, LIMIT, prices)), _note(posterior)]
+    parts.append(_image(plots.plot_weights(posterior).figure, "Expected share of each cluster"))
+    parts += _sections_html(pictures)
+    parts += ["<h2>Settings</h2>", _table_of(_settings(posterior))]
+    return _PAGE.format(title=html.escape(title_of(posterior)), body="\n".join(parts), version=html.escape(__version__))
+
+
+def _sections_html(sections: Sections) -> list[str]:
+    parts: list[str] = []
     for heading, content in sections:
         parts.append(f"<h2>{html.escape(heading)}</h2>")
         parts += [part if isinstance(part, str) else _image(*part) for part in content]
-    parts += ["<h2>Clusters</h2>", clusters_html(cluster_rows(posterior, names, LIMIT, prices)), _note(posterior)]
-    parts.append(_image(plots.plot_weights(posterior).figure, "Expected share of each cluster"))
-    try:
-        images = plots.plot_clusters(posterior)
-    except SettingError:  # atoms that are no images
-        images = None
-    if images is not None:
-        caption = "Clusters as images (id: share); for zero-mean Gaussians the four directions of largest variance"
-        parts += ["<h2>Images</h2>", f"<p>{caption}</p>", _image(images.figure, caption)]
-    parts += ["<h2>Settings</h2>", _table_of(_settings(posterior))]
-    return _PAGE.format(title=html.escape(title_of(posterior)), body="\n".join(parts), version=html.escape(__version__))
+    return parts
 
 
 def _note(posterior: Posterior) -> str:

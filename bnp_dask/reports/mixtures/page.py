@@ -1,0 +1,169 @@
+"""Section of a page that shows clusters: images where features are pixels, else what tells clusters apart."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bnp_dask.analysis.matching import open_for
+from bnp_dask.analysis.predict import assign_batch
+from bnp_dask.analysis.running import for_batches
+from bnp_dask.core.batch import Batch
+from bnp_dask.data.base import Reader, Source
+from bnp_dask.errors import BnpDaskError, SettingError
+from bnp_dask.execute.base import Executor
+from bnp_dask.inputs.settings import shown as in_words
+from bnp_dask.model import Posterior
+from bnp_dask.reports.mixtures import pictures, telling
+from bnp_dask.reports.mixtures.images import image_shape
+from bnp_dask.reports.mixtures.parts import LevelValues, Normals, Parts, Values, parts_of
+from bnp_dask.reports.plots import plot_clusters
+from bnp_dask.store import RunStore, holds_run
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+FEATURES = 3
+"""Features that are drawn against each other."""
+
+TABLE = 20
+"""Features in a table."""
+
+COLUMNS = 6
+"""Columns of levels that are drawn."""
+
+ATOMS = 2000
+"""Atoms that a picture shows."""
+
+BATCHES = 16
+"""Batches that these are read from."""
+
+Part = tuple[str, list[Any]]
+"""A heading, and under it HTML, or figures with what they show."""
+
+
+# -- atoms --------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class _Some:
+    """Task: evenly spaced atoms of a batch, and the ids of their clusters."""
+
+    n: int
+
+    def __call__(self, posterior: Posterior, reader: Reader) -> tuple[np.ndarray, np.ndarray]:
+        batch: Batch = reader()
+        label = assign_batch(posterior, batch)["label"]
+        rows = np.unique(np.linspace(0, batch.n_atoms - 1, min(self.n, batch.n_atoms)).astype(np.int64))
+        return np.asarray(batch.x[rows], np.float64), np.asarray(label)[rows]
+
+
+def atoms_for(
+    posterior: Posterior, what: Any, data: Any, client: Client | Executor | str | None
+) -> pictures.Atoms | None:
+    """Atoms to draw: of the data given, else of those that a run directory was trained on; None where there are none.
+
+    Evenly spaced ones from evenly spaced batches.  Nothing is read for a likelihood without means and variances;
+    SettingError where its data are given.
+    """
+    if parts_of(posterior).normals is None:
+        if data is not None:
+            kind = type(posterior.model.observation).__name__
+            raise SettingError(f"data= is for documents, sequences and atoms with means and variances; {kind} has none")
+        return None
+    if data is not None:
+        return _atoms(posterior, open_for(posterior, data), client)
+    if not isinstance(what, (str, os.PathLike)) or not holds_run(what):
+        return None
+    try:
+        source = open_for(posterior, str(RunStore.view(what).settings.get("data", {}).get("path", "")))
+        return _atoms(posterior, source, client)
+    except (BnpDaskError, OSError):  # gone or changed since: the page does without
+        return None
+
+
+def _atoms(posterior: Posterior, source: Source, client: Client | Executor | str | None) -> pictures.Atoms | None:
+    chosen = np.unique(np.linspace(0, source.n_batches - 1, min(BATCHES, source.n_batches)).astype(np.int64))
+    task = _Some(-(-ATOMS // max(len(chosen), 1)))
+    found = for_batches(posterior, source, client, task, "picture", chosen.tolist())
+    if not found:
+        return None
+    return pictures.Atoms(np.concatenate([x for x, _ in found]), np.concatenate([label for _, label in found]))
+
+
+# -- sections -----------------------------------------------------------------------------------------------------
+def cluster_sections(
+    posterior: Posterior,
+    names: Sequence[str] | None,
+    limit: int,
+    read: Callable[[], pictures.Atoms | None] | None = None,
+    images: tuple[int, int] | bool | None = None,
+) -> list[Part]:
+    """Pictures of clusters: images where features are pixels, else what tells clusters apart; none for other kinds.
+
+    ``read`` gives the atoms to draw, if there are any.  ``images`` is the shape of images that are asked for, or says
+    whether they are shown; by default these are shown where features are clearly pixels.
+
+    Raises
+    ------
+    SettingError
+        Features do not fill images of that shape, or the likelihood has nothing to draw as an image.
+    """
+    found = _images(posterior, images)
+    return found or _telling(posterior, names, limit, None if read is None else read())
+
+
+def _telling(posterior: Posterior, names: Sequence[str] | None, limit: int, atoms: pictures.Atoms | None) -> list[Part]:
+    shown = pictures.Shown.of(posterior, names, limit)
+    parts = parts_of(posterior)
+    content: list[Any] = []
+    if parts.normals is not None:
+        content += _pairs(shown, parts.normals, pictures.cluster_colors(posterior.ids, posterior.weights), atoms)
+    for values in parts.values:
+        content += _table(shown, values)
+    content += _levels(shown, parts)
+    return [("What tells clusters apart", content)] if content else []
+
+
+def _pairs(shown: pictures.Shown, normals: Normals, colors: Any, atoms: pictures.Atoms | None) -> list[Any]:
+    distance = telling.of_normals(normals.mean[shown.order], normals.variance[shown.order])
+    chosen = telling.telling(distance, shown.weights, FEATURES)
+    n, of = len(chosen), normals.mean.shape[1]
+    which = f"The {n} features, of {of}, that tell clusters apart best" if n < of else "All features"
+    points = "" if atoms is None else f" Points: {len(atoms.x):,} atoms, in the colour of their cluster."
+    note = f"{which}: ellipses of two standard deviations, and densities times shares.{points}"
+    return [f"<p>{note}</p>", (pictures.plot_pairs(shown, normals, chosen, colors, atoms), note)]
+
+
+def _table(shown: pictures.Shown, values: Values) -> list[Any]:
+    chosen = telling.telling(telling.of_values(values.kind, values.value[shown.order]), shown.weights, TABLE)
+    of = values.value.shape[1]
+    best = f", the {len(chosen)} of {of} columns that tell clusters apart best" if len(chosen) < of else ""
+    note = f"Clusters by {pictures.SCALES[values.kind]}{best}"
+    return [f"<p>{note}.</p>", (pictures.plot_values(shown, values, chosen), note)]
+
+
+def _levels(shown: pictures.Shown, parts: Parts) -> list[Any]:
+    if not parts.levels:
+        return []
+    distance = np.stack([telling.of_levels(column.value[shown.order]) for column in parts.levels])
+    chosen: list[LevelValues] = [parts.levels[i] for i in telling.telling(distance, shown.weights, COLUMNS)]
+    of = len(parts.levels)
+    best = f", in the {len(chosen)} of {of} columns that tell clusters apart best" if len(chosen) < of else ""
+    note = f"Probabilities of levels in each cluster{best}"
+    return [f"<p>{note}.</p>", (pictures.plot_levels(shown, chosen), note)]
+
+
+def _images(posterior: Posterior, images: tuple[int, int] | bool | None) -> list[Part]:
+    if images is False:
+        return []
+    if not (images is None or images is True or (isinstance(images, tuple) and len(images) == 2)):
+        raise SettingError(f"images={in_words(images)}: needs rows and columns, such as (8, 8), True, False or None")
+    shape = image_shape(posterior) if images is None else None if images is True else images
+    if images is None and shape is None:
+        return []
+    picture = plot_clusters(posterior, shape=shape)
+    caption = "Clusters as images (id: share); for zero-mean Gaussians the four directions of largest variance"
+    return [("Images", [f"<p>{caption}</p>", (picture.figure, caption)])]
