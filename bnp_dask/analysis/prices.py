@@ -181,11 +181,9 @@ class _Pricing:
         return [int(i) for i in value.ids[order[: self.receivers]]]
 
     def _ways(self, value: Summary) -> list[_Way]:
-        """Ways to do without each cluster; two of those that deletes may free, where groups have prior mass of them."""
-        ways = [_Way(int(i)) for i in value.ids]
-        if not self.posterior.model.structure.has_shares:
-            return ways
-        return [*ways, *(_Way(i, frees=True) for i in DeletePolicy().leftovers(value))]
+        """Ways to do without each cluster, as deletes have them: two for those that hold next to nothing."""
+        leftovers = DeletePolicy().leftovers(value)
+        return [*(_Way(int(i)) for i in value.ids), *(_Way(i, frees=True) for i in leftovers)]
 
     def _trial(self, way: _Way, basis: Summary, rest: int, value: Summary) -> Trial:
         model, target = self.posterior.model, way.target

@@ -62,7 +62,7 @@ def best_basis(
 
 def _value(model: Model, summary: Summary, count: float, policy: SmallRunPolicy) -> float:
     """Objective that ``count`` atoms like these would have, nats."""
-    return Forecast(model, count / max(float(summary["N"].sum()), 1e-300), policy).value(summary)
+    return Forecast(model, count / float(summary["N"].sum()), policy).value(summary)
 
 
 def _joined(model: Model, bases: tuple[Basis, ...], own: Basis) -> tuple[Basis, ...]:
