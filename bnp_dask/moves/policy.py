@@ -56,6 +56,8 @@ class LapPolicy:
         The scores do not depend on it.
     alike
         Topics that are looked at as partners of one: those whose words are most like its own.
+    misfits
+        Clusters whose share of a new batch is tried because it fits badly, at most: as many as ``Birth(per_lap=)``.
     """
 
     same_count: float = 0.1
@@ -71,6 +73,7 @@ class LapPolicy:
     scored_numbers: int = 2**17
     scored_pairs: int = 32
     alike: int = 12
+    misfits: int = 8
 
 
 LAP = LapPolicy()

@@ -12,7 +12,7 @@ from typing import Any
 
 from bnp_dask.moves.base import Split
 from bnp_dask.moves.births.at_batch import matched
-from bnp_dask.moves.births.move import Birth
+from bnp_dask.moves.births.move import Birth, plan_at
 from bnp_dask.moves.when import acts
 from bnp_dask.schedules.engine.fold import ROUNDING, Folded, lose_with_step
 from bnp_dask.schedules.engine.lap import (
@@ -59,7 +59,7 @@ def splits_of_new(work: Work, state: State, new: Sequence[int], rounds: bool) ->
         return {}
     taken = {i for p in plan.proposals for i in (*p.targets, *p.others)} | {int(i) for i in plan.pairs.ravel()}
     context = plan_context(work, state, taken)
-    in_turn = replace(births[0], where="batch").plan_at(context, new)
+    in_turn = plan_at(replace(births[0], where="batch"), context, new)
     if not policy.splits_beside_trials:
         return context.splits
     # clusters of a round that begins after this are in its proposals, but for these

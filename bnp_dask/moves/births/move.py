@@ -32,9 +32,6 @@ from bnp_dask.moves.when import hold_laps
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.structure.base import Trial, Visit, at_most
 
-MISFITS = 8
-"""Clusters at most whose share of a new batch is tried because it fits badly."""
-
 
 @register
 @dataclass(frozen=True)
@@ -167,14 +164,6 @@ class Birth:
         here = [i for i in self._targets(context, most=most) if i in context.free and i in context.atoms]
         return self._within_budget(context, here) if context.calm else here
 
-    def plan_at(self, context: PlanContext, batches: Sequence[int]) -> list[int]:
-        """Plan a split at each of some batches; clusters that may be split, in their turn, which the lap begins."""
-        targets = self._targets(context)
-        first = context.lap % max(1, len(targets))
-        in_turn = [*targets[first:], *targets[:first]]
-        self._plan_splits(context, in_turn, batches)
-        return in_turn
-
     def _plan_splits(self, context: PlanContext, targets: list[int], batches: Sequence[int] | np.ndarray) -> None:
         if not targets:
             return
@@ -293,6 +282,15 @@ class Birth:
         return [i for _, _, i in sorted(eligible)[: max(self.per_lap, most)]]
 
 
+def plan_at(birth: Birth, context: PlanContext, batches: Sequence[int]) -> list[int]:
+    """Plan a split at each of some batches; clusters that may be split, in their turn, which the lap begins."""
+    targets = birth._targets(context)
+    first = context.lap % max(1, len(targets))
+    in_turn = [*targets[first:], *targets[:first]]
+    birth._plan_splits(context, in_turn, batches)
+    return in_turn
+
+
 def gather_atoms(model: Model, found: Visit, batch: Batch, gather: Gather, seed: int) -> Visit:
     """A visit of a batch, with some atoms of each cluster whose atoms were asked for, and whole documents."""
     rng = child_rng(seed, *gather.key)
@@ -365,7 +363,7 @@ def _misfits(posterior: Posterior, summary: Summary, split: Split) -> list[int]:
     held = model.observation.score(posterior.observation, shares)[is_large]
     ids = shares.ids[is_large]
     forecast = model.best_data_terms(shares.take(ids)) - held
-    order = np.argsort(-forecast, kind="stable")[:MISFITS]
+    order = np.argsort(-forecast, kind="stable")[: LAP.misfits]
     return [int(ids[i]) for i in order if forecast[i] > 0]
 
 
