@@ -5,12 +5,14 @@ keep their ids, new ones appear, and every day leaves a version that can be load
 
     python examples/growing_run.py
 
-On the command line, with a folder of counts for each day:  bnp-dask update runs/week inbox/; bnp-dask changes runs/week
+From the command line, after ``python examples/growing_run.py --write week`` has written a folder of text files for each
+day, see the guide on growing runs (docs/guides/growing.md).
 """
 
 import importlib
 import inspect
 import logging
+import sys
 import tempfile
 import zlib
 from pathlib import Path
@@ -75,6 +77,16 @@ def main() -> None:
     print(bnp.inspect(folder / "week", limit=10))
 
 
+def write(folder: Path) -> None:
+    """Write the texts of each day, a file each, to a folder of its own."""
+    for day in DAYS:
+        place = folder / day.lower()
+        place.mkdir(parents=True)
+        for name, text in texts_of(day):
+            (place / f"{name}.txt").write_text(text, "utf-8")
+    print(f"wrote {folder} with {', '.join(day.lower() for day in DAYS)}")
+
+
 def english_stop_words() -> list[str]:
     """Common English words."""
     from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
@@ -83,4 +95,4 @@ def english_stop_words() -> list[str]:
 
 
 if __name__ == "__main__":
-    main()
+    write(Path(sys.argv[2])) if sys.argv[1:2] == ["--write"] else main()
