@@ -17,6 +17,7 @@ from bnp_dask.analysis.score import score, score_samples
 from bnp_dask.data.sources.dask_collections.graphs import is_dask
 from bnp_dask.data.sources.missing import with_nan
 from bnp_dask.errors import SettingError
+from bnp_dask.estimators.criteria import aic, bic, free_of_clusters
 from bnp_dask.estimators.fitting import (
     frame_with_levels,
     like_rows,
@@ -33,9 +34,9 @@ from bnp_dask.initialize import Initialization
 from bnp_dask.inputs.settings import whole_or_none
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Delete, Merge, Move
-from bnp_dask.observation import Categorical, Multinomial, Product
+from bnp_dask.observation import Multinomial
 from bnp_dask.observation.base import Observation
-from bnp_dask.observation.missing.entries import is_about_missing, marginalises
+from bnp_dask.observation.missing.entries import marginalises
 from bnp_dask.schedules import Schedule
 from bnp_dask.structure.prior import LearnPrior
 from bnp_dask.training.defaults import CHANGING, default_init
@@ -267,20 +268,16 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
 
         For comparison with scikit-learn's mixtures; the score of rows that were kept apart says more.
         """
-        return 2.0 * self._n_parameters() - 2.0 * float(np.sum(self._compute(score_samples, X)))
+        return aic(self._n_free(), float(np.sum(self._compute(score_samples, X))))
 
     def bic(self, X: Any) -> float:
         """The Bayesian information criterion of rows, nats: lower is better; see :meth:`aic`."""
         values = self._compute(score_samples, X)
-        return self._n_parameters() * float(np.log(len(values))) - 2.0 * float(np.sum(values))
+        return bic(self._n_free(), len(values), float(np.sum(values)))
 
-    def _n_parameters(self) -> int:
+    def _n_free(self) -> int:
         """Free numbers of all clusters and their weights."""
-        observation, k = self.posterior_.model.observation, self.posterior_.n_clusters
-        sizes = observation.sizes
-        dims = [f.dims for name, f in observation.fields.items() if f.n_cluster_axes and not is_about_missing(name)]
-        own = sum(int(np.prod([sizes[d] for d in axes if d != "cluster"])) for axes in dims)
-        return k * (own - _sums_to_one(observation)) + k - 1
+        return free_of_clusters(self.posterior_) + self.posterior_.n_clusters - 1
 
     def score(self, X: Any, y: Any = None) -> float:
         """Mean log likelihood per row under the posterior predictive, nats."""
@@ -358,15 +355,6 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         tags.input_tags.allow_nan = marginalises(self.observation)
         tags.input_tags.positive_only = self._takes_sparse()
         return tags
-
-
-def _sums_to_one(observation: Observation) -> int:
-    """How many of a cluster's shares of words or levels follow from the others."""
-    if isinstance(observation, Product):
-        return sum(map(_sums_to_one, observation.parts))
-    return (
-        len(observation.levels or ()) if isinstance(observation, Categorical) else isinstance(observation, Multinomial)
-    )
 
 
 def _places(posterior: Posterior, labels: np.ndarray) -> np.ndarray:

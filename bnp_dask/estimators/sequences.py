@@ -18,6 +18,7 @@ from bnp_dask.data import as_source
 from bnp_dask.data.sources.frames import is_frame, is_list_of_frames, joined
 from bnp_dask.data.sources.missing import with_nan
 from bnp_dask.errors import DataError, SettingError
+from bnp_dask.estimators.criteria import aic, bic, free_of_chain
 from bnp_dask.estimators.fitting import (
     columns_for,
     frame_with_levels,
@@ -285,6 +286,25 @@ class SequenceModel(BaseEstimator):
         check_is_fitted(self)
         source = self._source(*self._rows(X, lengths, reset=False))
         return score(self.posterior_, source, client=self.client)
+
+    def aic(self, X: Any, lengths: Any = None) -> float:
+        """Akaike's criterion of sequences, nats: lower is better; ``X`` as in :meth:`fit`.
+
+        For comparison with hmmlearn's models; the score of sequences that were kept apart says more.
+        """
+        return aic(free_of_chain(self.posterior_), self._total(X, lengths)[0])
+
+    def bic(self, X: Any, lengths: Any = None) -> float:
+        """The Bayesian information criterion of sequences, nats: lower is better; see :meth:`aic`."""
+        total, n = self._total(X, lengths)
+        return bic(free_of_chain(self.posterior_), n, total)
+
+    def _total(self, X: Any, lengths: Any) -> tuple[float, int]:
+        """Log density of all sequences, nats, and how many rows it is of."""
+        check_is_fitted(self)
+        source = self._source(*self._rows(X, lengths, reset=False))
+        n = int(source.n_atoms or 0)
+        return n * float(score(self.posterior_, source, client=self.client)), n
 
     def _states(self, rows: np.ndarray, offsets: np.ndarray) -> np.ndarray:
         rank = np.argsort(self.order_)

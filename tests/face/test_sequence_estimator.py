@@ -158,3 +158,14 @@ def test_missing_entries_are_taken_by_likelihoods_that_take_them():
     assert hamming_distance(np.concatenate(truth), made.labels_) < 0.05
     with pytest.raises(ValueError, match="NaN"):
         SequenceModel(n_states=3).fit(holed)
+
+
+@pytest.mark.filterwarnings("ignore:.*not converged")
+@pytest.mark.parametrize(("observation", "each"), [("gaussian", 5), ("diag_gaussian", 4), ("autoregressive", 7)])
+def test_criteria_count_as_hmmlearn_does(observation, each):
+    parts, _ = recordings()
+    made = SequenceModel(observation, n_states=3, max_laps=3, random_state=0).fit(parts)
+    rows = sum(map(len, parts)) - (len(parts) if observation == "autoregressive" else 0)
+    total, free = 2.0 * rows * made.score(parts), 3 * each + 2 + 6
+    assert made.aic(parts) == pytest.approx(2 * free - total)
+    assert made.bic(parts) == pytest.approx(np.log(rows) * free - total)

@@ -35,6 +35,7 @@ LISTS = {"_names.py": 1, "__init__.py": 1, "observation/__init__.py": 2}
 WORDS = "topics are made of words, whose counts are its statistics"
 ELSEWHERE = {
     "AutoRegressiveGaussian": {
+        "estimators/criteria.py": "which of its statistics are free numbers",
         "estimators/mixture.py": "no likelihood of rows without order",
         "estimators/sequences.py": "chosen by name; rows with the one before are made there",
         "training/defaults.py": "a step is about how things change, so that blocks of steps are a start",
@@ -42,7 +43,7 @@ ELSEWHERE = {
     "Bernoulli": {"cli/demo/digits.py": "a demonstration", "estimators/sequences.py": "chosen by name"},
     "Categorical": {
         "analysis/levels.py": "labels of levels are given back",
-        "estimators/mixture.py": "how many levels a column has",
+        "estimators/criteria.py": "how many levels a column has",
         "estimators/sequences.py": "chosen by name",
         "observation/tables/proposing.py": "proposed for a column of a table",
     },
@@ -61,6 +62,7 @@ ELSEWHERE = {
              "streaming/topics.py", "streaming/truncation_free.py", "structure/answers/documents.py",
              "structure/answers/drawing.py", "training/defaults.py"], WORDS
         ),
+        "estimators/criteria.py": "shares of words sum to one",
         "estimators/mixture.py": "scikit-learn is told that its data may be sparse",
         "streaming/learners.py": "its statistics of one atom are known in closed form",
         "streaming/seats.py": "its statistics of one atom are known in closed form",
@@ -69,7 +71,11 @@ ELSEWHERE = {
         "estimators/sequences.py": "chosen by name",
         "observation/tables/proposing.py": "proposed for a column of a table",
     },
-    "Product": {"estimators/mixture.py": "made of a table; without settings there is none"},
+    "Product": {
+        "estimators/criteria.py": "the sum of its parts",
+        "estimators/mixture.py": "made of a table; without settings there is none",
+        "reports/mixtures/parts.py": "each of its parts has pictures of its own",
+    },
     "ZeroMeanGaussian": {"cli/demo/patches.py": "a demonstration"},
 }  # fmt: skip
 """Other files that name a likelihood, and why; one that does nothing special has none."""

@@ -82,11 +82,13 @@ def _as_frame(table: Any) -> Any:
     """The table as a pandas DataFrame."""
     if type(table).__module__.split(".")[0] == "pandas" and type(table).__name__ == "DataFrame":
         return table
-    if callable(getattr(table, "to_pandas", None)):  # pyarrow, polars
-        return table.to_pandas()
+    for name in ("to_pandas", "to_df"):  # pyarrow and polars, DuckDB
+        if callable(getattr(table, name, None)):
+            return getattr(table, name)()
     raise DataError(
         f"a {type(table).__name__}; needs a pandas DataFrame, or a table that has to_pandas(), of which the first "
-        "100,000 rows say enough: pandas.read_csv(path, nrows=100_000), ddf.head(100_000)"
+        "100,000 rows say enough: pandas.read_csv(path, nrows=100_000), ddf.head(100_000), and pyarrow.table(it) of a "
+        "table that gives an Arrow stream"
     )
 
 
