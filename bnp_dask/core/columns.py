@@ -115,6 +115,12 @@ def in_order_of_position(names: Mapping[Any, Any]) -> tuple[Any, ...]:
         ) from error
 
 
+def in_order(names: Any) -> Any:
+    """Names in the order of columns, of a mapping either way or of a fitted vectorizer; anything else as it is."""
+    found = getattr(names, "vocabulary_", names)
+    return in_order_of_position(found) if isinstance(found, Mapping) else names
+
+
 @register
 @dataclass(frozen=True)
 class Columns:
@@ -154,9 +160,10 @@ class Columns:
         """Names for data without; DataError for names that are no text, empty, or there twice.
 
         A mapping is read in the order of positions: from these to names, as gensim's ``Dictionary``, or from names to
-        these, as the ``vocabulary_`` of scikit-learn's ``CountVectorizer``.
+        these, as the ``vocabulary_`` of scikit-learn's ``CountVectorizer``, which may be given itself once it
+        is fitted.
         """
-        listed = in_order_of_position(names) if isinstance(names, Mapping) else tuple(names)
+        listed = tuple(in_order(names))
         wrong = [n for n in listed if not isinstance(n, str) or not n]
         if isinstance(names, str) or wrong or not listed:
             raise DataError(f"names={names!r}: needs the names of all columns in order, such as ['age', 'visits']")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from bnp_dask.analysis.prices import ClusterPrice
 from bnp_dask.core.batch import Batch
+from bnp_dask.core.columns import in_order
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs.arrays import plain
 from bnp_dask.inputs.settings import shown
@@ -99,7 +100,8 @@ def check_names(posterior: Posterior, names: Sequence[str] | None) -> Sequence[s
     """The names, or those that the posterior knows; DataError unless there is one for each feature or word."""
     if names is None:
         return posterior.feature_names
-    if isinstance(names, (str, Mapping)) or not isinstance(names, Sized) or plain(names, "vocabulary").ndim != 1:
+    names = in_order(names)
+    if isinstance(names, str) or not isinstance(names, Sized) or plain(names, "vocabulary").ndim != 1:
         raise SettingError(f"vocabulary={shown(names)}: needs a list of names of words or features")
     names = [str(name) for name in names]
     try:

@@ -12,6 +12,7 @@ import zarr
 from scipy import sparse
 from scipy.special import logsumexp, psi
 
+import bnp_dask as bnp
 from bnp_dask.allocation import DPMixture
 from bnp_dask.analysis.predict import predict
 from bnp_dask.analysis.score import completion_score, score, score_samples
@@ -366,3 +367,11 @@ def test_settings_are_checked():
         completion_score(mixture, x)
     with pytest.raises(DataError, match="columns"):
         predict(posterior, sparse.csr_array(x[:, :5]))
+
+
+def test_a_fitted_vectorizer_names_the_words():
+    vectorizer = pytest.importorskip("sklearn.feature_extraction.text").CountVectorizer(token_pattern="w[0-9]+")
+    vectorizer.fit([" ".join(f"w{i:02}" for i in range(V))])
+    posterior, words = begin(word_model("lda"), Batch(corpus()[0])), vectorizer.get_feature_names_out().tolist()
+    assert posterior.topics(3, words=vectorizer)[0].words == posterior.topics(3, words=words)[0].words
+    assert str(bnp.inspect(posterior, vocabulary=vectorizer)) == str(bnp.inspect(posterior, vocabulary=words))

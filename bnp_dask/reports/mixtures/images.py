@@ -14,8 +14,8 @@ NEAR = 0.5
 """Difference of neighbouring pixels, as a share of that of any two, below which features are pixels.
 
 Chosen on clusters of 8 x 8 digits (0.32 to 0.45) and of white noise (0.70 at least with Gaussian noise, 0.52 with
-lognormal, of 16,000 draws each of 1 to 20 clusters and 64 or 256 features); checked on clusters of MNIST (28 x 28) and of patches of photographs (8 x 8,
-12 x 12), which are below it, and of the indicators of 64 levels, which are above.
+lognormal, of 16,000 draws each of 1 to 20 clusters and 64 or 256 features); checked on clusters of MNIST (28 x 28) and
+of patches of photographs (8 x 8, 12 x 12), which are below it, and of the indicators of 64 levels, which are above.
 """
 
 
