@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import bnp_dask as bnp
+from bnp_dask.cli import main
 from bnp_dask.core.columns import Columns
 from bnp_dask.errors import SettingError
 from bnp_dask.reports.mixtures import page, pictures, telling
@@ -177,3 +178,16 @@ def test_images_are_shown_where_they_are_asked_for_and_not_where_they_are_not(tm
         bnp.report(posterior, tmp_path / "page.html", images=(3, 2))
     with pytest.raises(SettingError, match="images='8x8': needs rows and columns"):
         bnp.report(posterior, tmp_path / "page.html", images="8x8")
+
+
+@pytest.mark.parametrize(("given", "wanted"), [("2x2", True), ("no", False)])
+def test_images_are_asked_for_on_the_command_line(tmp_path, given, wanted):
+    bnp.save(fitted("diag"), tmp_path / "saved")
+    assert main(["report", str(tmp_path / "saved"), str(tmp_path / "page.html"), "--images", given]) == 0
+    assert ("<h2>Images</h2>" in (tmp_path / "page.html").read_text()) is wanted
+
+
+def test_images_of_no_shape_are_refused_on_the_command_line(capsys):
+    with pytest.raises(SystemExit):
+        main(["report", "saved", "page.html", "--images", "8by8"])
+    assert "needs rows and columns, such as 8x8, or no" in capsys.readouterr().err
