@@ -30,6 +30,7 @@ from bnp_dask.estimators.fitting import (
 )
 from bnp_dask.estimators.partial import in_known_order, is_first, take_in
 from bnp_dask.initialize import Initialization
+from bnp_dask.inputs.arrow_streams import as_frame
 from bnp_dask.inputs.settings import whole_or_none
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Delete, Merge, Move
@@ -333,6 +334,7 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
 
         NaN is let through where the likelihood takes missing entries.
         """
+        X = as_frame(X)
         X = sound_input(with_nan(X) if marginalises(self.observation) else X, "X")
         if frame_with_levels(self, self._observation(), X, reset):
             return X

@@ -30,6 +30,7 @@ from bnp_dask.estimators.fitting import (
 from bnp_dask.estimators.partial import in_known_order, is_first, take_in
 from bnp_dask.initialize import Initialization
 from bnp_dask.inputs.arrays import plain
+from bnp_dask.inputs.arrow_streams import as_frame, is_stream
 from bnp_dask.inputs.settings import whole_or_none
 from bnp_dask.model import Model
 from bnp_dask.moves import Move
@@ -338,6 +339,7 @@ class SequenceModel(BaseEstimator):
     def _rows(self, X: Any, lengths: Any, reset: bool, least: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Rows of all sequences, and where each starts, ``(G + 1,)``."""
         may_miss = marginalises(self.observation)
+        X = as_frame(X)
         X = with_nan(X) if may_miss else X
         if is_list_of_frames(X):
             if lengths is not None:
@@ -376,5 +378,6 @@ class SequenceModel(BaseEstimator):
 
 def _as_given(values: np.ndarray, X: Any, offsets: np.ndarray) -> np.ndarray | list[np.ndarray]:
     """Values of all rows as a list where ``X`` is a list of sequences."""
-    whole = isinstance(X, (list, tuple)) and len(X) == len(offsets) - 1 and all(np.ndim(x) == 2 for x in X)
+    listed = isinstance(X, (list, tuple)) and len(X) == len(offsets) - 1
+    whole = listed and all(is_stream(x) or np.ndim(x) == 2 for x in X)
     return np.split(values, offsets[1:-1]) if whole else values

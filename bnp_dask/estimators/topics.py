@@ -22,6 +22,7 @@ from bnp_dask.errors import SettingError
 from bnp_dask.estimators.fitting import run_estimator, sound_input, source_of, warn_unless_converged
 from bnp_dask.estimators.partial import in_known_order, is_first, take_in
 from bnp_dask.initialize import Initialization, SampledTopics
+from bnp_dask.inputs.arrow_streams import as_frame
 from bnp_dask.inputs.settings import shown, whole_or_none
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
@@ -234,7 +235,7 @@ class TopicModel(TransformerMixin, BaseEstimator):
         return np.array([f"topic{k}" for k in range(self.n_topics_)], object)
 
     def _checked(self, X: Any, reset: bool, least: int | None = None) -> sparse.csr_array:
-        X = sound_input(X, "X") if self.text is None else self._counted(X, reset)
+        X = sound_input(as_frame(X), "X") if self.text is None else self._counted(X, reset)
         X = validate_data(
             self,
             X,
