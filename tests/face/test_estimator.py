@@ -237,3 +237,19 @@ def test_means_of_counts_and_bits_are_called_as_those_of_points():
         for k in range(2):
             np.testing.assert_allclose(made.means_[k], x[made.labels_ == k].mean(axis=0), rtol=0.1, atol=0.1)
         assert not hasattr(made, "covariances_")
+
+
+def test_weights_reach_a_mixture_through_a_pipeline(blobs):
+    from sklearn import config_context
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    x, weights = blobs[0], np.random.default_rng(0).integers(1, 4, 600)
+    with config_context(enable_metadata_routing=True):
+        mixture = DirichletProcessMixture("diag_gaussian", n_clusters=3, random_state=0)
+        scaler = StandardScaler().set_fit_request(sample_weight=False)
+        routed = make_pipeline(scaler, mixture.set_fit_request(sample_weight=True)).fit(x, sample_weight=weights)
+    direct = DirichletProcessMixture("diag_gaussian", n_clusters=3, random_state=0)
+    direct.fit(StandardScaler().fit_transform(x), sample_weight=weights)
+    assert routed[-1].lower_bounds_ == direct.lower_bounds_
+    assert routed[-1].posterior_.summary["N"].sum() == pytest.approx(weights.sum())

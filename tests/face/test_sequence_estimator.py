@@ -158,3 +158,21 @@ def test_missing_entries_are_taken_by_likelihoods_that_take_them():
     assert hamming_distance(np.concatenate(truth), made.labels_) < 0.05
     with pytest.raises(ValueError, match="NaN"):
         SequenceModel(n_states=3).fit(holed)
+
+
+@pytest.mark.filterwarnings("ignore:.*not converged")
+@pytest.mark.parametrize("observation", ["gaussian", "diag_gaussian", "autoregressive"])
+def test_criteria_count_rows_that_have_a_density(observation):
+    parts, _ = recordings()
+    made = SequenceModel(observation, n_states=3, max_laps=5, moves=(), random_state=1).fit(parts)
+    k = made.n_states_
+    rows = sum(map(len, parts)) - (len(parts) if observation == "autoregressive" else 0)
+    # a mean and a covariance, a mean and variances, a matrix and the covariance of what it leaves
+    own = {"gaussian": 2 + 3, "diag_gaussian": 2 + 2, "autoregressive": 4 + 3}[observation]
+    free = k * own + k * (k - 1) + k - 1
+    total = 2.0 * made.score(parts) * rows
+    assert made.aic(parts) == pytest.approx(2 * free - total)
+    assert made.bic(parts) == pytest.approx(np.log(rows) * free - total)
+    if observation != "autoregressive":
+        flat, lengths = np.concatenate(parts), [len(part) for part in parts]
+        assert made.bic(flat, lengths) == pytest.approx(made.bic(parts))

@@ -1,0 +1,56 @@
+"""Criteria of Akaike and of Schwarz, as scikit-learn and hmmlearn give them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from bnp_dask.allocation import HDPHMM, LDA, FiniteHMM
+from bnp_dask.model import Posterior
+from bnp_dask.observation import AutoRegressiveGaussian, Categorical, Multinomial, Product
+from bnp_dask.observation.base import Observation
+from bnp_dask.observation.missing.entries import is_about_missing
+
+
+def aic_of(free: int, value: float) -> float:
+    """Akaike's criterion of a log probability, nats."""
+    return 2.0 * free - 2.0 * value
+
+
+def bic_of(free: int, value: float, count: int) -> float:
+    """The Bayesian information criterion of the log probability of so many observations, nats."""
+    return free * math.log(count) - 2.0 * value
+
+
+def free_parameters(posterior: Posterior) -> int:
+    """Free numbers of all clusters, and of their weights or transitions."""
+    observation, k = posterior.model.observation, posterior.n_clusters
+    sizes = observation.sizes
+    dims = [f.dims for name, f in observation.fields.items() if f.n_cluster_axes and not is_about_missing(name)]
+    own = sum(int(np.prod([sizes[d] for d in axes if d != "cluster"])) for axes in dims)
+    return k * (own - _not_free(observation)) + _of_weights(posterior)
+
+
+def _of_weights(posterior: Posterior) -> int:
+    """Free numbers of the weights; the topics of LDA all have one weight, which is given."""
+    allocation, k = posterior.model.allocation, posterior.n_clusters
+    if isinstance(allocation, (HDPHMM, FiniteHMM)):
+        return (k + 1) * (k - 1)
+    return 0 if isinstance(allocation, LDA) else k - 1
+
+
+def _not_free(observation: Observation) -> int:
+    """How many of a cluster's numbers follow from the others, or are no parameters.
+
+    Shares of words or levels sum to one, and autoregressions say nothing of how the rows before are spread.
+    """
+    if isinstance(observation, Product):
+        return sum(map(_not_free, observation.parts))
+    if isinstance(observation, AutoRegressiveGaussian):
+        rows = (math.isqrt(8 * observation.sizes["packed"] + 1) - 1) // 2
+        before = rows - len(observation.B)  # type: ignore[arg-type]
+        return before * (before + 1) // 2
+    return (
+        len(observation.levels or ()) if isinstance(observation, Categorical) else isinstance(observation, Multinomial)
+    )
