@@ -119,7 +119,7 @@ class Posterior:
         """The topics, largest first, with the ``n`` words that say most about each; prints as a table.
 
         ``words`` names the columns of counts that had no names: a sequence such as ``CountVectorizer`` gives by
-        ``get_feature_names_out()``, its ``vocabulary_``, or gensim's ``Dictionary``.
+        ``get_feature_names_out()``, its ``vocabulary_``, this object itself, or gensim's ``Dictionary``.
         See :func:`bnp_dask.analysis.topics.topic_list`, which has more settings.
         """
         found: TopicList = method("topic_list")(self, n, words=words)

@@ -104,6 +104,23 @@ class Roles:
 NO_ROLES = Roles()
 
 
+def vocabulary_in(names: Any) -> Any:
+    """The vocabulary of scikit-learn's ``CountVectorizer`` where one is given itself; anything else as it is.
+
+    Raises
+    ------
+    DataError
+        It was not fitted yet, or keeps no words, as ``HashingVectorizer``.
+    """
+    held = getattr(names, "vocabulary_", None)
+    if isinstance(held, Mapping):
+        return held
+    if callable(getattr(names, "build_analyzer", None)):
+        kind = type(names).__name__
+        raise DataError(f"{kind} knows no words yet; needs one that is fitted, or a list of words: call its fit(texts)")
+    return names
+
+
 def in_order_of_position(names: Mapping[Any, Any]) -> tuple[Any, ...]:
     """Names of a mapping from positions to names, or from names to positions; DataError where a position is missing."""
     by_place = names if 0 in names else {place: name for name, place in names.items()}
@@ -160,10 +177,10 @@ class Columns:
         """Names for data without; DataError for names that are no text, empty, or there twice.
 
         A mapping is read in the order of positions: from these to names, as gensim's ``Dictionary``, or from names to
-        these, as the ``vocabulary_`` of scikit-learn's ``CountVectorizer``, which may be given itself once it
-        is fitted.
+        these, as the ``vocabulary_`` of scikit-learn's ``CountVectorizer``, which may be given itself.
         """
-        listed = tuple(in_order(names))
+        names = vocabulary_in(names)
+        listed = in_order_of_position(names) if isinstance(names, Mapping) else tuple(names)
         wrong = [n for n in listed if not isinstance(n, str) or not n]
         if isinstance(names, str) or wrong or not listed:
             raise DataError(f"names={names!r}: needs the names of all columns in order, such as ['age', 'visits']")

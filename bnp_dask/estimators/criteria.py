@@ -1,54 +1,56 @@
-"""Free numbers of a model, by which criteria of information punish it as scikit-learn and hmmlearn count them."""
+"""Criteria of Akaike and of Schwarz, as scikit-learn and hmmlearn give them."""
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from bnp_dask.kernels.gaussian.quadratic import n_packed
+from bnp_dask.allocation import HDPHMM, LDA, FiniteHMM
 from bnp_dask.model import Posterior
 from bnp_dask.observation import AutoRegressiveGaussian, Categorical, Multinomial, Product
 from bnp_dask.observation.base import Observation
 from bnp_dask.observation.missing.entries import is_about_missing
 
 
-def free_of_clusters(posterior: Posterior) -> int:
-    """Free numbers of all clusters: statistics of their likelihoods, less those that follow from others."""
-    observation = posterior.model.observation
+def aic_of(free: int, value: float) -> float:
+    """Akaike's criterion of a log probability, nats."""
+    return 2.0 * free - 2.0 * value
+
+
+def bic_of(free: int, value: float, count: int) -> float:
+    """The Bayesian information criterion of the log probability of so many observations, nats."""
+    return free * math.log(count) - 2.0 * value
+
+
+def free_parameters(posterior: Posterior) -> int:
+    """Free numbers of all clusters, and of their weights or transitions."""
+    observation, k = posterior.model.observation, posterior.n_clusters
     sizes = observation.sizes
     dims = [f.dims for name, f in observation.fields.items() if f.n_cluster_axes and not is_about_missing(name)]
     own = sum(int(np.prod([sizes[d] for d in axes if d != "cluster"])) for axes in dims)
-    return posterior.n_clusters * (own - _following(observation))
+    return k * (own - _not_free(observation)) + _of_weights(posterior)
 
 
-def free_of_chain(posterior: Posterior) -> int:
-    """Free numbers of all states, of where sequences start, and of transitions."""
-    k = posterior.n_clusters
-    return free_of_clusters(posterior) + k - 1 + k * (k - 1)
+def _of_weights(posterior: Posterior) -> int:
+    """Free numbers of the weights; the topics of LDA all have one weight, which is given."""
+    allocation, k = posterior.model.allocation, posterior.n_clusters
+    if isinstance(allocation, (HDPHMM, FiniteHMM)):
+        return (k + 1) * (k - 1)
+    return 0 if isinstance(allocation, LDA) else k - 1
 
 
-def aic(free: int, log_likelihood: float) -> float:
-    """Akaike's criterion, nats: lower is better."""
-    return 2.0 * free - 2.0 * log_likelihood
+def _not_free(observation: Observation) -> int:
+    """How many of a cluster's numbers follow from the others, or are no parameters.
 
-
-def bic(free: int, n: int, log_likelihood: float) -> float:
-    """The Bayesian information criterion of ``n`` rows, nats: lower is better."""
-    return free * float(np.log(n)) - 2.0 * log_likelihood
-
-
-def _following(observation: Observation) -> int:
-    """Statistics of a cluster that are no numbers of its own: shares that sum to one, moments of earlier steps."""
+    Shares of words or levels sum to one, and autoregressions say nothing of how the rows before are spread.
+    """
     if isinstance(observation, Product):
-        return sum(map(_following, observation.parts))
+        return sum(map(_not_free, observation.parts))
     if isinstance(observation, AutoRegressiveGaussian):
-        width = len(np.asarray(observation.B))
-        return n_packed(_n_steps(observation.sizes["packed"], width) * width - width)
-    if isinstance(observation, Categorical):
-        return len(observation.levels or ())
-    return int(isinstance(observation, Multinomial))
-
-
-def _n_steps(packed: int, width: int) -> int:
-    """Steps of ``width`` features in a row of which ``packed`` products are counted."""
-    side = int((np.sqrt(8 * packed + 1) - 1) / 2)
-    return side // width
+        rows = (math.isqrt(8 * observation.sizes["packed"] + 1) - 1) // 2
+        before = rows - len(observation.B)  # type: ignore[arg-type]
+        return before * (before + 1) // 2
+    return (
+        len(observation.levels or ()) if isinstance(observation, Categorical) else isinstance(observation, Multinomial)
+    )

@@ -107,6 +107,12 @@ def moments_of(posterior: Posterior) -> dict[str, np.ndarray]:
     )
 
 
+def places_of(posterior: Posterior, labels: np.ndarray) -> np.ndarray:
+    """Positions in the posterior of cluster ids ``(n,)``."""
+    order = np.argsort(posterior.ids)
+    return order[np.searchsorted(posterior.ids, labels, sorter=order)]
+
+
 def seed_of_estimator(random_state: Any) -> int:
     """A seed from what scikit-learn calls ``random_state``, or any other source of randomness that train takes."""
     if isinstance(random_state, (np.random.Generator, np.random.SeedSequence)):

@@ -17,12 +17,13 @@ from bnp_dask.analysis.score import score, score_samples
 from bnp_dask.data.sources.dask_collections.graphs import is_dask
 from bnp_dask.data.sources.missing import with_nan
 from bnp_dask.errors import SettingError
-from bnp_dask.estimators.criteria import aic, bic, free_of_clusters
+from bnp_dask.estimators.criteria import aic_of, bic_of, free_parameters
 from bnp_dask.estimators.fitting import (
     frame_with_levels,
     like_rows,
     likelihoods,
     moments_of,
+    places_of,
     run_estimator,
     seed_of_estimator,
     sound_input,
@@ -31,8 +32,9 @@ from bnp_dask.estimators.fitting import (
 )
 from bnp_dask.estimators.partial import in_known_order, is_first, take_in
 from bnp_dask.initialize import Initialization
+from bnp_dask.inputs.arrow_streams import as_frame
 from bnp_dask.inputs.settings import whole_or_none
-from bnp_dask.model import Model, Posterior
+from bnp_dask.model import Model
 from bnp_dask.moves import Delete, Merge, Move
 from bnp_dask.observation import Multinomial
 from bnp_dask.observation.base import Observation
@@ -248,7 +250,7 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         Of a Dask array or DataFrame a lazy Dask array.
         """
         check_is_fitted(self)
-        rank, place = self._rank, partial(_places, self.posterior_)
+        rank, place = self._rank, partial(places_of, self.posterior_)
         return like_rows(self._compute(predict, X), X, lambda labels: rank[place(labels)])
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -261,23 +263,20 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         """Draw rows ``(n, D)`` and their clusters ``(n,)``; ``random_state`` is the seed."""
         check_is_fitted(self)
         drawn = sample(self.posterior_, n_samples, seed_of_estimator(self.random_state))
-        return drawn.x, self._rank[_places(self.posterior_, drawn.labels)]
+        return drawn.x, self._rank[places_of(self.posterior_, drawn.labels)]
 
     def aic(self, X: Any) -> float:
         """Akaike's criterion of rows, nats: lower is better.
 
         For comparison with scikit-learn's mixtures; the score of rows that were kept apart says more.
         """
-        return aic(self._n_free(), float(np.sum(self._compute(score_samples, X))))
+        value = float(np.sum(self._compute(score_samples, X)))
+        return aic_of(free_parameters(self.posterior_), value)
 
     def bic(self, X: Any) -> float:
         """The Bayesian information criterion of rows, nats: lower is better; see :meth:`aic`."""
         values = self._compute(score_samples, X)
-        return bic(self._n_free(), len(values), float(np.sum(values)))
-
-    def _n_free(self) -> int:
-        """Free numbers of all clusters and their weights."""
-        return free_of_clusters(self.posterior_) + self.posterior_.n_clusters - 1
+        return bic_of(free_parameters(self.posterior_), float(np.sum(values)), len(values))
 
     def score(self, X: Any, y: Any = None) -> float:
         """Mean log likelihood per row under the posterior predictive, nats."""
@@ -302,7 +301,7 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         ends = [row for row, after in zip(history, [*history[1:], None]) if after is None or after["lap"] != row["lap"]]
         self.lower_bounds_ = [float(row["elbo"]) for row in ends]
         self.lower_bound_ = self.lower_bounds_[-1]
-        places = _places(posterior, labels)
+        places = places_of(posterior, labels)
         alive = np.bincount(places, minlength=posterior.n_clusters) > 0
         if known is not None and len(known):
             alive = posterior.summary["N"] >= HALF
@@ -330,6 +329,7 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
 
         NaN is let through where the likelihood takes missing entries.
         """
+        X = as_frame(X)
         X = sound_input(with_nan(X) if marginalises(self.observation) else X, "X")
         if frame_with_levels(self, self._observation(), X, reset):
             return X
@@ -355,9 +355,3 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         tags.input_tags.allow_nan = marginalises(self.observation)
         tags.input_tags.positive_only = self._takes_sparse()
         return tags
-
-
-def _places(posterior: Posterior, labels: np.ndarray) -> np.ndarray:
-    """Positions in the posterior of cluster ids ``(n,)``."""
-    order = np.argsort(posterior.ids)
-    return order[np.searchsorted(posterior.ids, labels, sorter=order)]

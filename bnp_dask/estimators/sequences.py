@@ -12,17 +12,18 @@ import numpy as np
 from bnp_dask.allocation import HDPHMM, FiniteHMM
 from bnp_dask.analysis.predict import predict
 from bnp_dask.analysis.sample import sample
-from bnp_dask.analysis.score import score
+from bnp_dask.analysis.score import score, score_samples
 from bnp_dask.analysis.sequences import transitions
 from bnp_dask.data import as_source
 from bnp_dask.data.sources.frames import is_frame, is_list_of_frames, joined
 from bnp_dask.data.sources.missing import with_nan
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.estimators.criteria import aic, bic, free_of_chain
+from bnp_dask.estimators.criteria import aic_of, bic_of, free_parameters
 from bnp_dask.estimators.fitting import (
     columns_for,
     frame_with_levels,
     moments_of,
+    places_of,
     run_estimator,
     seed_of_estimator,
     sound_input,
@@ -31,6 +32,7 @@ from bnp_dask.estimators.fitting import (
 from bnp_dask.estimators.partial import in_known_order, is_first, take_in
 from bnp_dask.initialize import Initialization
 from bnp_dask.inputs.arrays import plain
+from bnp_dask.inputs.arrow_streams import as_frame, is_stream
 from bnp_dask.inputs.settings import whole_or_none
 from bnp_dask.model import Model
 from bnp_dask.moves import Move
@@ -278,8 +280,25 @@ class SequenceModel(BaseEstimator):
         """
         check_is_fitted(self)
         drawn = sample(self.posterior_, n_samples, seed_of_estimator(self.random_state))
-        ids, places = np.unique(self.posterior_.ids, return_index=True)
-        return np.asarray(drawn.x), np.argsort(self.order_)[places[np.searchsorted(ids, drawn.labels)]]
+        return np.asarray(drawn.x), np.argsort(self.order_)[places_of(self.posterior_, drawn.labels)]
+
+    def aic(self, X: Any, lengths: Any = None) -> float:
+        """Akaike's criterion of sequences, given as in :meth:`fit`, nats: lower is better.
+
+        For comparison with hmmlearn's models; the score of sequences that were kept apart says more.
+        """
+        return aic_of(free_parameters(self.posterior_), self._log_density(X, lengths)[0])
+
+    def bic(self, X: Any, lengths: Any = None) -> float:
+        """The Bayesian information criterion of sequences, nats: lower is better; see :meth:`aic`."""
+        return bic_of(free_parameters(self.posterior_), *self._log_density(X, lengths))
+
+    def _log_density(self, X: Any, lengths: Any) -> tuple[float, int]:
+        """Log density of all rows that have one, nats, and how many these are."""
+        check_is_fitted(self)
+        source = self._source(*self._rows(X, lengths, reset=False))
+        values = score_samples(self.posterior_, source, client=self.client)
+        return float(np.nansum(values)), int(np.sum(~np.isnan(values)))
 
     def score(self, X: Any, y: Any = None, lengths: Any = None) -> float:
         """Log density of the sequences per row, nats; in autoregressive models per row that has one before it."""
@@ -308,11 +327,10 @@ class SequenceModel(BaseEstimator):
 
     def _states(self, rows: np.ndarray, offsets: np.ndarray) -> np.ndarray:
         rank = np.argsort(self.order_)
-        ids, places = np.unique(self.posterior_.ids, return_index=True)
         first = int(np.argmax(self.startprob_))
 
         def states(source: Source) -> np.ndarray:
-            return rank[places[np.searchsorted(ids, predict(self.posterior_, source, client=self.client))]]
+            return rank[places_of(self.posterior_, predict(self.posterior_, source, client=self.client))]
 
         return self._of_rows(rows, offsets, states, np.int64(first))
 
@@ -358,14 +376,14 @@ class SequenceModel(BaseEstimator):
     def _rows(self, X: Any, lengths: Any, reset: bool, least: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Rows of all sequences, and where each starts, ``(G + 1,)``."""
         may_miss = marginalises(self.observation)
+        X = as_frame(X)
         X = with_nan(X) if may_miss else X
+        arrays = isinstance(X, (list, tuple)) and len(X) and all(isinstance(x, np.ndarray) and x.ndim == 2 for x in X)
+        if lengths is not None and (arrays or is_list_of_frames(X)):
+            raise DataError("X is a list of sequences, which have their lengths; leave lengths out")
         if is_list_of_frames(X):
-            if lengths is not None:
-                raise DataError("X is a list of sequences, which have their lengths; leave lengths out")
             lengths, X = [len(x) for x in X], joined(X)
-        if isinstance(X, (list, tuple)) and len(X) and all(isinstance(x, np.ndarray) and x.ndim == 2 for x in X):
-            if lengths is not None:
-                raise DataError("X is a list of sequences, which have their lengths; leave lengths out")
+        if arrays:
             for g, x in enumerate(X):
                 sound_input(x, f"sequence {g}")
             widths = {x.shape[1] for x in X}
@@ -396,5 +414,6 @@ class SequenceModel(BaseEstimator):
 
 def _as_given(values: np.ndarray, X: Any, offsets: np.ndarray) -> np.ndarray | list[np.ndarray]:
     """Values of all rows as a list where ``X`` is a list of sequences."""
-    whole = isinstance(X, (list, tuple)) and len(X) == len(offsets) - 1 and all(np.ndim(x) == 2 for x in X)
+    listed = isinstance(X, (list, tuple)) and len(X) == len(offsets) - 1
+    whole = listed and all(is_stream(x) or np.ndim(x) == 2 for x in X)
     return np.split(values, offsets[1:-1]) if whole else values

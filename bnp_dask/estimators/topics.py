@@ -14,14 +14,25 @@ from scipy import sparse
 from bnp_dask.allocation import LDA, HDPTopics
 from bnp_dask.analysis.matching import words_in
 from bnp_dask.analysis.predict import predict
+from bnp_dask.analysis.sample import sample
 from bnp_dask.analysis.score import score
+from bnp_dask.analysis.topics.likelihood import word_score
 from bnp_dask.analysis.topics.words import by_size
 from bnp_dask.data.text.in_memory import as_texts, vocabulary_of_texts
 from bnp_dask.data.text.options import Text
 from bnp_dask.errors import SettingError
-from bnp_dask.estimators.fitting import run_estimator, sound_input, source_of, warn_unless_converged
+from bnp_dask.estimators.criteria import aic_of, bic_of, free_parameters
+from bnp_dask.estimators.fitting import (
+    places_of,
+    run_estimator,
+    seed_of_estimator,
+    sound_input,
+    source_of,
+    warn_unless_converged,
+)
 from bnp_dask.estimators.partial import in_known_order, is_first, take_in
 from bnp_dask.initialize import Initialization, SampledTopics
+from bnp_dask.inputs.arrow_streams import as_frame
 from bnp_dask.inputs.settings import shown, whole_or_none
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
@@ -92,7 +103,8 @@ class TopicModel(TransformerMixin, BaseEstimator):
     ids_
         Id of each topic, ``(K,)``, in the order of ``components_``; it lasts through all calls of :meth:`partial_fit`.
     components_
-        Expected counts of words plus prior, ``(K, V)``, the largest topic first; rows over their sums are the topics.
+        Expected counts of words plus prior, ``(K, V)``, the largest topic first; rows over their sums are the topics,
+        which scikit-learn's mixtures would call means: there are no ``means_`` besides.
     n_topics_
         Topics K.
     weights_
@@ -228,13 +240,42 @@ class TopicModel(TransformerMixin, BaseEstimator):
         X = self._checked(X, reset=False)
         return score(self.posterior_, X, batch_size=self.batch_size, client=self.client)
 
+    def aic(self, X: Any) -> float:
+        """Akaike's criterion of documents, nats: lower is better.
+
+        Of the probability of whole documents, by importance sampling as in :func:`bnp_dask.word_score`; counts are
+        whole numbers then.  The score of documents that were kept apart says more.
+        """
+        value, _ = self._log_probability(X)
+        return aic_of(free_parameters(self.posterior_), value)
+
+    def bic(self, X: Any) -> float:
+        """The Bayesian information criterion of documents, nats: lower is better; see :meth:`aic`."""
+        return bic_of(free_parameters(self.posterior_), *self._log_probability(X))
+
+    def _log_probability(self, X: Any) -> tuple[float, int]:
+        """Log probability of all documents, nats, and how many these are."""
+        check_is_fitted(self)
+        X = self._checked(X, reset=False)
+        each = word_score(self.posterior_, X, batch_size=self.batch_size, client=self.client)
+        return each * float(X.sum()), X.shape[0]
+
+    def sample(self, n_samples: int = 1, length: int = 100) -> tuple[sparse.csr_array, np.ndarray]:
+        """Draw documents of ``length`` words, counts ``(n, V)``, and the largest topic of each, ``(n,)``.
+
+        ``random_state`` is the seed.  See :func:`bnp_dask.sample`.
+        """
+        check_is_fitted(self)
+        drawn = sample(self.posterior_, n_samples, seed_of_estimator(self.random_state), length=length)
+        return drawn.x, np.argsort(self.order_)[places_of(self.posterior_, drawn.labels)]
+
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Names of the columns of :meth:`transform`, ``(K,)``."""
         check_is_fitted(self)
         return np.array([f"topic{k}" for k in range(self.n_topics_)], object)
 
     def _checked(self, X: Any, reset: bool, least: int | None = None) -> sparse.csr_array:
-        X = sound_input(X, "X") if self.text is None else self._counted(X, reset)
+        X = sound_input(as_frame(X), "X") if self.text is None else self._counted(X, reset)
         X = validate_data(
             self,
             X,

@@ -84,7 +84,8 @@ class Product:
         Parameters
         ----------
         table
-            pandas DataFrame, or a table that can become one (Arrow, polars).  Of a large one the first rows say enough.
+            pandas DataFrame, or a table that can become one (Arrow, polars, DuckDB).  Of a large one the first rows
+            say enough.
         given
             Likelihoods of columns by name, in place of what would be proposed.
 

@@ -136,6 +136,9 @@ def test_topics_of_a_corpus_have_the_words_of_its_dictionary():
     assert bare.topics(4)[0].words[0].startswith("word ")
     for words in (WORDS, {name: v for v, name in WORDS.items()}, np.array([WORDS[v] for v in range(4)], object)):
         assert str(bare.topics(4, words)) == str(posterior.topics(4))
+    text = pytest.importorskip("sklearn.feature_extraction.text")
+    fitted = text.CountVectorizer().fit([" ".join(WORDS.values())])
+    assert str(bare.topics(4, fitted)) == str(bare.topics(4, fitted.get_feature_names_out()))
 
 
 def test_the_vocabulary_of_a_count_vectorizer_names_columns():
@@ -143,6 +146,10 @@ def test_the_vocabulary_of_a_count_vectorizer_names_columns():
     vectorizer = text.CountVectorizer().fit(["sun moon", "moon star"])
     by_names = bnp.Columns.of(vectorizer.get_feature_names_out())
     assert bnp.Columns.of(vectorizer.vocabulary_) == by_names and by_names.names == ("moon", "star", "sun")
+    assert bnp.Columns.of(vectorizer) == by_names
+    for unfitted in (text.CountVectorizer(), text.HashingVectorizer()):
+        with pytest.raises(DataError, match="knows no words yet; needs one that is fitted, or a list of words"):
+            bnp.Columns.of(unfitted)
     with pytest.raises(DataError, match="no name for position 1; needs one for each of 0 to 1"):
         bnp.Columns.of({"sun": 0, "moon": 2})
 

@@ -104,3 +104,27 @@ def test_tags_say_whether_texts_or_counts_are_taken():
     assert TopicModel(text=bnp.Text()).__sklearn_tags__().input_tags.string
     tags = TopicModel().__sklearn_tags__().input_tags
     assert not tags.string and tags.sparse and tags.positive_only
+
+
+@pytest.mark.filterwarnings("ignore:.*not converged")
+@pytest.mark.parametrize("n_topics", [None, 3])
+def test_samples_and_criteria(documents, n_topics):
+    X, _ = documents
+    made = TopicModel(n_topics, max_laps=10, moves=(), random_state=1).fit(X)
+    k = made.n_topics_
+    drawn, topic = made.sample(40, length=200)
+    assert drawn.shape == (40, 15) and (drawn.sum(axis=1) == 200).all()
+    assert made.sample(2)[0].sum() == 200
+    if n_topics == 3:  # more of them are alike, and hold each other's words
+        assert (made.transform(drawn).argmax(axis=1) == topic).mean() > 0.9
+    free = k * 14 + (k - 1 if n_topics is None else 0)
+    total = 2.0 * bnp.word_score(made.posterior_, X) * X.sum()
+    assert made.aic(X) == pytest.approx(2 * free - total)
+    assert made.bic(X) == pytest.approx(np.log(150) * free - total)
+
+
+@pytest.mark.filterwarnings("ignore:.*not converged")
+def test_criteria_prefer_as_many_topics_as_there_are(documents):
+    X, _ = documents
+    found = [TopicModel(k, max_laps=30, random_state=1).fit(X).bic(X) for k in (1, 3, 6)]
+    assert np.argmin(found) == 1

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from bnp_dask.analysis.arguments import require_posterior
-from bnp_dask.core.columns import in_order
+from bnp_dask.core.columns import in_order_of_position, vocabulary_in
 from bnp_dask.core.topic_list import TopicLine, TopicList
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs.arrays import plain
@@ -145,8 +145,7 @@ def top_words(
         Of probability in relevance, 0 to 1.
     words
         Names of the columns, ``(V,)``, or a mapping between names and columns, such as gensim's ``Dictionary`` and the
-        ``vocabulary_`` of scikit-learn's ``CountVectorizer``, or that itself, fitted; default: those that
-        the posterior knows.
+        ``vocabulary_`` of scikit-learn's ``CountVectorizer``, or this itself; default: those that the posterior knows.
     least
         Tokens of the corpus that a word needs; default 5 for lift, else 0.
 
@@ -195,7 +194,9 @@ def names_of(posterior: Posterior, words: Sequence[str] | Mapping[Any, Any] | No
     """
     if words is None:
         return posterior.feature_names
-    words = in_order(words)
+    words = vocabulary_in(words)
+    if isinstance(words, Mapping):
+        words = in_order_of_position(words)
     if isinstance(words, str) or not isinstance(words, Sized) or plain(words, "words").ndim != 1:
         raise SettingError(f"words={shown(words)}: needs a list of names, one for each column")
     names = tuple(str(w) for w in words)

@@ -6,7 +6,7 @@ import contextlib
 import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -28,11 +28,12 @@ from bnp_dask.data.ingestion.writers import RowsWriter, write_vector
 from bnp_dask.data.text.corpus import Corpus, documents_of
 from bnp_dask.data.text.options import TEXT_FORMATS, Documents, Text
 from bnp_dask.errors import DataError, SettingError
+from bnp_dask.inputs.arrow_streams import ArrowStream, as_file
 from bnp_dask.inputs.settings import is_whole, shown
 
 
 def ingest(
-    source_path: str | os.PathLike[str] | Documents | Sequence[tuple[Any, ...]],
+    source_path: str | os.PathLike[str] | Documents | Sequence[tuple[Any, ...]] | ArrowStream,
     out: str | os.PathLike[str],
     *,
     format: str | None = None,
@@ -64,7 +65,8 @@ def ingest(
         An image or a folder of images becomes grey patches.  Raw text becomes counts of words: a folder or archive
         (.zip, .tar, .tar.gz, ...) of text files, JSON lines, a CSV or Parquet file with a column of text, a file with
         one document per line (format ``"lines"``); or a function that makes an iterator over ``(id, text)`` or
-        ``(id, text, metadata)``, called once for each of two passes, or a list of these.
+        ``(id, text, metadata)``, called once for each of two passes, or a list of these.  Or a table that gives an
+        Arrow C stream (Arrow, polars, DuckDB); its rows go through a temporary file.
     out
         Path or URL of the store.  A local one appears under this name when it is complete, never before.
     format
@@ -117,28 +119,31 @@ def ingest(
     check_ingest(batch_size, batch_bytes, project, patches, text, progress, workers)
     project = int(project) if is_whole(project) else project
     target = Location.of(out, storage_options, "out")
-    location, kind, corpus = _opened(source_path, format, text, columns, storage_options)
-    check_use(location, kind, patches, text if corpus is None else None)
-    check_target(target, location, overwrite)
-    # a local store gets its name at the end; elsewhere the group's metadata, written last, makes it complete
-    building = target.sibling(f".{target.basename}.{uuid.uuid4().hex[:12]}") if target.is_local else target
-    cutting = Cutting.of(cut, gaps, step, order_column)
-    table = grouped_table(location, kind, group_column, order_column, columns, weights, cutting)
-    given = Input(location, kind, columns, weights, patches or Patches(), table=table)
-    plan = Plan(given, building, target, batch_size, batch_bytes, vocabulary, project, dtype, progress, cut, workers)
-    if overwrite and not target.is_local and target.exists():
-        target.remove()
-    try:
-        # errors of the caller's own function are left as they are
-        with named_errors(location, target) if kind != "documents" else contextlib.nullcontext():
-            report = _write(plan) if corpus is None else write_text(plan, corpus)
-            if target.is_local:
-                _put_in_place(building, target)
-            return report
-    except BaseException:
-        if building.exists():
-            building.remove()
-        raise
+    with as_file(source_path) as held:
+        location, kind, corpus = _opened(held, format, text, columns, storage_options)
+        check_use(location, kind, patches, text if corpus is None else None)
+        check_target(target, location, overwrite)
+        # a local store gets its name at the end; elsewhere the group's metadata, written last, makes it complete
+        building = target.sibling(f".{target.basename}.{uuid.uuid4().hex[:12]}") if target.is_local else target
+        cutting = Cutting.of(cut, gaps, step, order_column)
+        table = grouped_table(location, kind, group_column, order_column, columns, weights, cutting)
+        given = Input(location, kind, columns, weights, patches or Patches(), table=table)
+        plan = Plan(
+            given, building, target, batch_size, batch_bytes, vocabulary, project, dtype, progress, cut, workers
+        )
+        if overwrite and not target.is_local and target.exists():
+            target.remove()
+        try:
+            # errors of the caller's own function are left as they are
+            with named_errors(location, target) if kind != "documents" else contextlib.nullcontext():
+                report = _write(plan) if corpus is None else write_text(plan, corpus)
+                if target.is_local:
+                    _put_in_place(building, target)
+                return report if held is source_path else replace(report, source=type(source_path).__name__)
+        except BaseException:
+            if building.exists():
+                building.remove()
+            raise
 
 
 def _opened(

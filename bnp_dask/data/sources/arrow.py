@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bnp_dask.errors import DataError
-
-
-@runtime_checkable
-class ArrowStream(Protocol):
-    """A table that gives itself away as an Arrow C stream: of polars, DuckDB, Ibis, nanoarrow."""
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """A PyCapsule of an ArrowArrayStream."""
-        ...
+from bnp_dask.inputs.arrow_streams import streamed
 
 
 def as_table(data: Any) -> Any:
     """An Arrow Table of a table with an Arrow C stream; of pandas and of Arrow itself, and anything else, as it is."""
     family = type(data).__module__.split(".")[0]
-    if isinstance(data, pa.Table) or family in ("pandas", "dask", "dask_expr"):
-        return data
     if family == "datasets" and type(data).__name__ == "Dataset":  # of Hugging Face, which gives no stream
         return vector_columns(data.with_format("arrow")[:], "Dataset")
-    return pa.table(data) if isinstance(data, ArrowStream) else data
+    return streamed(data)
 
 
 def is_numeric(kind: pa.DataType) -> bool:

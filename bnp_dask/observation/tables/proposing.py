@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.errors import DataError, SettingError, nearest
+from bnp_dask.inputs.arrow_streams import as_frame
 from bnp_dask.inputs.levels import MOST_LEVELS
 from bnp_dask.inputs.settings import shown
 from bnp_dask.observation.base import Observation
@@ -80,15 +81,14 @@ def proposed_groups(
 
 def _as_frame(table: Any) -> Any:
     """The table as a pandas DataFrame."""
+    table = as_frame(table)
     if type(table).__module__.split(".")[0] == "pandas" and type(table).__name__ == "DataFrame":
         return table
-    for name in ("to_pandas", "to_df"):  # pyarrow and polars, DuckDB
-        if callable(getattr(table, name, None)):
-            return getattr(table, name)()
+    if callable(getattr(table, "to_pandas", None)):
+        return table.to_pandas()
     raise DataError(
-        f"a {type(table).__name__}; needs a pandas DataFrame, or a table that has to_pandas(), of which the first "
-        "100,000 rows say enough: pandas.read_csv(path, nrows=100_000), ddf.head(100_000), and pyarrow.table(it) of a "
-        "table that gives an Arrow stream"
+        f"a {type(table).__name__}; needs a pandas DataFrame, or a table that has to_pandas() or an Arrow stream, "
+        "of which the first 100,000 rows say enough: pandas.read_csv(path, nrows=100_000), ddf.head(100_000)"
     )
 
 

@@ -1,0 +1,78 @@
+"""Tables of other libraries that give themselves away as Arrow C streams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol, runtime_checkable
+
+from bnp_dask.errors import DataError, SettingError
+
+
+@runtime_checkable
+class ArrowStream(Protocol):
+    """A table that gives itself away as an Arrow C stream: of polars, DuckDB, Ibis, nanoarrow."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """A PyCapsule of an ArrowArrayStream."""
+        ...
+
+
+def is_stream(data: Any) -> bool:
+    """Whether data are known by their Arrow C stream; those of pandas and Dask are known as what they are."""
+    return isinstance(data, ArrowStream) and type(data).__module__.split(".")[0] not in ("pandas", "dask", "dask_expr")
+
+
+def read(data: Any) -> Any:
+    """A ``RecordBatchReader`` of the table behind a stream; DataError for a stream of something else."""
+    import pyarrow as pa
+
+    try:
+        return pa.RecordBatchReader.from_stream(data)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise DataError(
+            f"data is a {type(data).__name__}, whose Arrow stream holds no table ({error}); needs a table, such as "
+            "the frame that it is a column of"
+        ) from error
+
+
+def streamed(data: Any) -> Any:
+    """The Arrow Table behind a stream; a Table, and anything else, as it is."""
+    import pyarrow as pa
+
+    return read(data).read_all() if is_stream(data) and not isinstance(data, pa.Table) else data
+
+
+def as_frame(data: Any) -> Any:
+    """A pandas DataFrame of an Arrow Table or stream, and of each in a list; anything else as it is."""
+    if isinstance(data, (list, tuple)):
+        return [as_frame(part) for part in data] if len(data) and is_stream(data[0]) else data
+    if not is_stream(data):
+        return data
+    try:
+        return streamed(data).to_pandas()
+    except ImportError as error:
+        raise SettingError(
+            f"a {type(data).__name__} needs pandas here: pip install 'bnp-dask[dataframe]', or give an array"
+        ) from error
+
+
+@contextmanager
+def as_file(data: Any) -> Iterator[Any]:
+    """Path of a temporary Parquet file with the rows of a stream, which is read once, a piece at a time.
+
+    Anything else as it is.
+    """
+    if not is_stream(data):
+        yield data
+        return
+    from pyarrow import parquet
+
+    with TemporaryDirectory(prefix="bnp-dask-") as folder, read(data) as reader:
+        path = Path(folder) / f"{type(data).__name__}.parquet"
+        with parquet.ParquetWriter(path, reader.schema) as writer:
+            for batch in reader:
+                writer.write_batch(batch)
+        yield path
