@@ -134,8 +134,8 @@ def in_order_of_position(names: Mapping[Any, Any]) -> tuple[Any, ...]:
 
 def in_order(names: Any) -> Any:
     """Names in the order of columns, of a mapping either way or of a fitted vectorizer; anything else as it is."""
-    found = getattr(names, "vocabulary_", names)
-    return in_order_of_position(found) if isinstance(found, Mapping) else names
+    found = vocabulary_in(names)
+    return in_order_of_position(found) if isinstance(found, Mapping) else found
 
 
 @register
@@ -179,8 +179,7 @@ class Columns:
         A mapping is read in the order of positions: from these to names, as gensim's ``Dictionary``, or from names to
         these, as the ``vocabulary_`` of scikit-learn's ``CountVectorizer``, which may be given itself.
         """
-        names = vocabulary_in(names)
-        listed = in_order_of_position(names) if isinstance(names, Mapping) else tuple(names)
+        listed = tuple(in_order(names))
         wrong = [n for n in listed if not isinstance(n, str) or not n]
         if isinstance(names, str) or wrong or not listed:
             raise DataError(f"names={names!r}: needs the names of all columns in order, such as ['age', 'visits']")

@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 
-from bnp_dask.allocation import HDPHMM, LDA, FiniteHMM
 from bnp_dask.model import Posterior
 from bnp_dask.observation import AutoRegressiveGaussian, Categorical, Multinomial, Product
 from bnp_dask.observation.base import Observation
@@ -23,21 +22,13 @@ def bic_of(free: int, value: float, count: int) -> float:
     return free * math.log(count) - 2.0 * value
 
 
-def free_parameters(posterior: Posterior) -> int:
-    """Free numbers of all clusters, and of their weights or transitions."""
-    observation, k = posterior.model.observation, posterior.n_clusters
+def free_parameters(posterior: Posterior, of_weights: int) -> int:
+    """Free numbers of all clusters, and so many ``of_weights`` or transitions."""
+    observation = posterior.model.observation
     sizes = observation.sizes
     dims = [f.dims for name, f in observation.fields.items() if f.n_cluster_axes and not is_about_missing(name)]
     own = sum(int(np.prod([sizes[d] for d in axes if d != "cluster"])) for axes in dims)
-    return k * (own - _not_free(observation)) + _of_weights(posterior)
-
-
-def _of_weights(posterior: Posterior) -> int:
-    """Free numbers of the weights; the topics of LDA all have one weight, which is given."""
-    allocation, k = posterior.model.allocation, posterior.n_clusters
-    if isinstance(allocation, (HDPHMM, FiniteHMM)):
-        return (k + 1) * (k - 1)
-    return 0 if isinstance(allocation, LDA) else k - 1
+    return posterior.n_clusters * (own - _not_free(observation)) + of_weights
 
 
 def _not_free(observation: Observation) -> int:

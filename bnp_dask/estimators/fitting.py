@@ -18,7 +18,6 @@ from bnp_dask._names import OBSERVATIONS
 from bnp_dask.core.columns import Columns
 from bnp_dask.data import as_source
 from bnp_dask.data.base import Source
-from bnp_dask.data.sources.arrow import as_table
 from bnp_dask.data.sources.dask_collections.arrays import as_declared
 from bnp_dask.data.sources.dask_collections.graphs import is_dask_array
 from bnp_dask.data.sources.frames import check_column, is_frame
@@ -48,16 +47,14 @@ def likelihoods(without: Sequence[str]) -> dict[str, type[Observation]]:
 
 
 def sound_input(value: Any, name: str) -> Any:
-    """The value, a Dask array computed, and a stream of Arrow as a DataFrame.
-
-    DataError for what scikit-learn's own checks let through, and would change or crash on.
+    """The value, a Dask array computed; DataError for what scikit-learn's own checks let through, and would change or
+    crash on.
 
     Masked entries are taken for numbers there, whole numbers of 64 bits are rounded, and the arrays of a sparse matrix
     are followed wherever they point.
     """
     if is_dask_array(value):
         value = as_declared(value).compute()
-    value = _frame_of_stream(value)
     if sparse.issparse(value):
         require_sound(value, name)
         return value
@@ -75,12 +72,6 @@ def sound_input(value: Any, name: str) -> Any:
                     f"{name} holds {shown(entry)}, which float64 would round; needs whole numbers up to 2**53"
                 )
     return value
-
-
-def _frame_of_stream(value: Any) -> Any:
-    """A DataFrame of a table of which nothing but its Arrow C stream is known; anything else as it is."""
-    table = as_table(value)
-    return value if table is value or hasattr(value, "__array__") else table.to_pandas()
 
 
 def like_rows(values: Any, rows: Any, function: Callable[[np.ndarray], np.ndarray]) -> Any:

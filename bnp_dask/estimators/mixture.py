@@ -271,12 +271,16 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         For comparison with scikit-learn's mixtures; the score of rows that were kept apart says more.
         """
         value = float(np.sum(self._compute(score_samples, X)))
-        return aic_of(free_parameters(self.posterior_), value)
+        return aic_of(self._n_free(), value)
 
     def bic(self, X: Any) -> float:
         """The Bayesian information criterion of rows, nats: lower is better; see :meth:`aic`."""
         values = self._compute(score_samples, X)
-        return bic_of(free_parameters(self.posterior_), float(np.sum(values)), len(values))
+        return bic_of(self._n_free(), float(np.sum(values)), len(values))
+
+    def _n_free(self) -> int:
+        """Free numbers of all clusters and their weights."""
+        return free_parameters(self.posterior_, self.posterior_.n_clusters - 1)
 
     def score(self, X: Any, y: Any = None) -> float:
         """Mean log likelihood per row under the posterior predictive, nats."""

@@ -287,11 +287,11 @@ class SequenceModel(BaseEstimator):
 
         For comparison with hmmlearn's models; the score of sequences that were kept apart says more.
         """
-        return aic_of(free_parameters(self.posterior_), self._log_density(X, lengths)[0])
+        return aic_of(free_parameters(self.posterior_, self.n_states_**2 - 1), self._log_density(X, lengths)[0])
 
     def bic(self, X: Any, lengths: Any = None) -> float:
         """The Bayesian information criterion of sequences, nats: lower is better; see :meth:`aic`."""
-        return bic_of(free_parameters(self.posterior_), *self._log_density(X, lengths))
+        return bic_of(free_parameters(self.posterior_, self.n_states_**2 - 1), *self._log_density(X, lengths))
 
     def _log_density(self, X: Any, lengths: Any) -> tuple[float, int]:
         """Log density of all rows that have one, nats, and how many these are."""
@@ -305,25 +305,6 @@ class SequenceModel(BaseEstimator):
         check_is_fitted(self)
         source = self._source(*self._rows(X, lengths, reset=False))
         return score(self.posterior_, source, client=self.client)
-
-    def aic(self, X: Any, lengths: Any = None) -> float:
-        """Akaike's criterion of sequences, nats: lower is better; ``X`` as in :meth:`fit`.
-
-        For comparison with hmmlearn's models; the score of sequences that were kept apart says more.
-        """
-        return aic(free_of_chain(self.posterior_), self._total(X, lengths)[0])
-
-    def bic(self, X: Any, lengths: Any = None) -> float:
-        """The Bayesian information criterion of sequences, nats: lower is better; see :meth:`aic`."""
-        total, n = self._total(X, lengths)
-        return bic(free_of_chain(self.posterior_), n, total)
-
-    def _total(self, X: Any, lengths: Any) -> tuple[float, int]:
-        """Log density of all sequences, nats, and how many rows it is of."""
-        check_is_fitted(self)
-        source = self._source(*self._rows(X, lengths, reset=False))
-        n = int(source.n_atoms or 0)
-        return n * float(score(self.posterior_, source, client=self.client)), n
 
     def _states(self, rows: np.ndarray, offsets: np.ndarray) -> np.ndarray:
         rank = np.argsort(self.order_)

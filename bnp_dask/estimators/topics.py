@@ -247,11 +247,15 @@ class TopicModel(TransformerMixin, BaseEstimator):
         whole numbers then.  The score of documents that were kept apart says more.
         """
         value, _ = self._log_probability(X)
-        return aic_of(free_parameters(self.posterior_), value)
+        return aic_of(self._n_free(), value)
 
     def bic(self, X: Any) -> float:
         """The Bayesian information criterion of documents, nats: lower is better; see :meth:`aic`."""
-        return bic_of(free_parameters(self.posterior_), *self._log_probability(X))
+        return bic_of(self._n_free(), *self._log_probability(X))
+
+    def _n_free(self) -> int:
+        """Free numbers of all topics, and of their weights where these are learned."""
+        return free_parameters(self.posterior_, self.n_topics_ - 1 if self.n_topics is None else 0)
 
     def _log_probability(self, X: Any) -> tuple[float, int]:
         """Log probability of all documents, nats, and how many these are."""

@@ -12,7 +12,6 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import bnp_dask as bnp
 from bnp_dask import DirichletProcessMixture
-from bnp_dask.errors import DataError
 
 EXPECTED_FAILURES = {
     "check_sample_weight_equivalence_on_dense_data": (

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from bnp_dask.analysis.arguments import require_posterior
-from bnp_dask.core.columns import in_order_of_position, vocabulary_in
+from bnp_dask.core.columns import in_order
 from bnp_dask.core.topic_list import TopicLine, TopicList
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs.arrays import plain
@@ -194,9 +194,7 @@ def names_of(posterior: Posterior, words: Sequence[str] | Mapping[Any, Any] | No
     """
     if words is None:
         return posterior.feature_names
-    words = vocabulary_in(words)
-    if isinstance(words, Mapping):
-        words = in_order_of_position(words)
+    words = in_order(words)
     if isinstance(words, str) or not isinstance(words, Sized) or plain(words, "words").ndim != 1:
         raise SettingError(f"words={shown(words)}: needs a list of names, one for each column")
     names = tuple(str(w) for w in words)
