@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -90,51 +89,16 @@ class StickAllocation(Protocol):
         ...
 
 
-@dataclass(frozen=True, eq=False)
-class DrawnWeights:
-    """Weights of clusters at one draw, not normalized.
-
-    Parameters
-    ----------
-    log_size
-        Log weight of every cluster that can get an atom: of those with atoms in their order, then of new ones,
-        ``(K,)``.
-    mark
-        Where the windows of :mod:`bnp_dask.allocation.measure` look for a cluster, ``(K,)``.
-    limit
-        Weight above which a cluster is open to every atom.  None: all are, and there are no slices and no windows.
-    """
-
-    log_size: np.ndarray
-    mark: np.ndarray
-    limit: float | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class SmallSlices:
-    """Uniform numbers of the atoms whose slices may be small in the next sweep.
-
-    ``place (m,)`` of their clusters; ``uniform (m,)``, what the slice is of its height; ``offset (m,)`` of the window.
-    """
-
-    place: np.ndarray
-    uniform: np.ndarray
-    offset: np.ndarray
-
-
 @runtime_checkable
 class SampledAllocation(Protocol):
     """Verbs of an allocation whose clusters are sampled, each atom by itself given the weights; Gibbs sampling needs
     them."""
 
-    def draw_weights(
-        self, counts: np.ndarray, small: SmallSlices | None, n_atoms: float, rng: np.random.Generator
-    ) -> DrawnWeights:
-        """Weights drawn from their posterior given ``counts (K,)`` atoms in clusters.
+    def draw_weights(self, counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Log weights of clusters of ``counts (K,)`` atoms, not normalized, ``(K,)``: a draw given the partition.
 
-        ``small`` tells of slices that are known, and new clusters are drawn as far as any slice may need them; None:
-        atoms have no clusters yet, and all of those given are open to them.  ``n_atoms`` is the weight of the data,
-        the same in all sweeps.
+        Where the number of clusters is unbounded counts are positive, and the clusters are all that there are; the
+        allocation is a :class:`UrnAllocation` too, whose exact rule opens others.
         """
         ...
 

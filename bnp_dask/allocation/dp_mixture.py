@@ -10,14 +10,14 @@ from typing import Self
 import numpy as np
 from scipy.special import betaln, psi
 
-from bnp_dask.allocation.base import DrawnWeights, SmallSlices
-from bnp_dask.allocation.measure import limit_of, log_partition, measure_weights
 from bnp_dask.allocation.mixture_step import mixture_local_step, mixture_reassign, mixture_tiles
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.inputs.settings import hold, positive_mass, whole_or_none
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
+from bnp_dask.kernels.numeric.draws import log_gammas
+from bnp_dask.kernels.streaming.nggp import log_partition
 from bnp_dask.kernels.streaming.urn import Urn
 from bnp_dask.structure.independent import Independent
 from bnp_dask.structure.steps import LocalStep, LogLik
@@ -126,16 +126,14 @@ class DPMixture:
         value = matmul(n + 1.0, params.log_u) + matmul(_mass_after(n) + self.gamma, params.log_not_u)
         return {"entropy": float(summary["H"].sum()), "allocation": float(value)}
 
-    def draw_weights(
-        self, counts: np.ndarray, small: SmallSlices | None, n_atoms: float, rng: np.random.Generator
-    ) -> DrawnWeights:
-        return measure_weights(float(self.gamma), 0.0, 1.0, counts, small, limit_of(n_atoms), rng)
+    def draw_weights(self, counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        return log_gammas(counts, rng)
 
     def certain_values(self, counts: np.ndarray) -> dict[str, np.ndarray]:
         return {"H": np.zeros(len(counts))}
 
     def log_partition(self, counts: np.ndarray) -> float:
-        return log_partition(float(self.gamma), 0.0, 1.0, counts)
+        return log_partition(counts, float(self.gamma), 0.0, 1.0)
 
 
 def _mass_after(n: np.ndarray) -> np.ndarray:

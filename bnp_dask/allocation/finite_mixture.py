@@ -9,7 +9,6 @@ from types import MappingProxyType
 import numpy as np
 from scipy.special import gammaln, psi
 
-from bnp_dask.allocation.base import DrawnWeights, SmallSlices
 from bnp_dask.allocation.mixture_step import mixture_local_step, mixture_reassign, mixture_tiles
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.registry import register
@@ -93,10 +92,8 @@ class FiniteMixture:
         value = matmul(summary["N"] + self.gamma / summary.n_clusters, params.log_pi)
         return {"entropy": float(summary["H"].sum()), "allocation": float(value)}
 
-    def draw_weights(
-        self, counts: np.ndarray, small: SmallSlices | None, n_atoms: float, rng: np.random.Generator
-    ) -> DrawnWeights:
-        return DrawnWeights(log_gammas(counts + self.gamma / len(counts), rng), np.zeros(len(counts)))
+    def draw_weights(self, counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        return log_gammas(counts + self.gamma / len(counts), rng)
 
     def certain_values(self, counts: np.ndarray) -> dict[str, np.ndarray]:
         return {"H": np.zeros(len(counts))}

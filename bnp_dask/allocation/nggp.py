@@ -9,8 +9,6 @@ from typing import Literal
 
 import numpy as np
 
-from bnp_dask.allocation.base import DrawnWeights, SmallSlices
-from bnp_dask.allocation.measure import limit_of, log_partition, measure_weights
 from bnp_dask.allocation.mixture_step import mixture_local_step, mixture_reassign, mixture_tiles
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.registry import register
@@ -18,7 +16,9 @@ from bnp_dask.core.summary import Field, Summary
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import hold, mass_or_zero, one_of, positive_mass, share_below_one, whole_or_none
 from bnp_dask.kernels.numeric.arithmetic import log
+from bnp_dask.kernels.numeric.draws import log_gammas
 from bnp_dask.kernels.streaming import nggp
+from bnp_dask.kernels.streaming.nggp import log_partition
 from bnp_dask.kernels.streaming.urn import ABSENT, LEAST_LOG, Urn, expected_clusters, log_absent
 from bnp_dask.structure.independent import Independent
 from bnp_dask.structure.steps import LocalStep, LogLik
@@ -136,17 +136,15 @@ class NGGPMixture:
     def log_joint(self, params: SeatParams, summary: Summary) -> dict[str, float]:
         raise SettingError(NO_OBJECTIVE)
 
-    def draw_weights(
-        self, counts: np.ndarray, small: SmallSlices | None, n_atoms: float, rng: np.random.Generator
-    ) -> DrawnWeights:
-        return measure_weights(float(self.a), float(self.sigma), float(self.tau), counts, small, limit_of(n_atoms), rng)
+    def draw_weights(self, counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        return log_gammas(counts - self.sigma, rng)
 
     def certain_values(self, counts: np.ndarray) -> dict[str, np.ndarray]:
         return {"H": np.zeros(len(counts)), ABSENT: LEAST_LOG * counts}
 
     def log_partition(self, counts: np.ndarray) -> float:
         """Log probability of a partition into blocks of ``counts (K,)`` atoms, all positive, nats."""
-        return log_partition(float(self.a), float(self.sigma), float(self.tau), counts)
+        return log_partition(counts, float(self.a), float(self.sigma), float(self.tau))
 
 
 NO_OBJECTIVE = (

@@ -2,8 +2,9 @@
 
     total -> weights and parameters drawn -> batch -> a cluster drawn for each atom -> summary -> total
 
-Parameters are drawn on the coordinator, at the start of a lap, and hold for all of its batches; an atom is assigned
-given these alone, so that batches are swept side by side.
+Parameters are drawn on the coordinator, at the start of a lap, and hold for its batches; an atom is assigned given
+these alone, so that batches are swept side by side.  The atoms of one batch are seated again given all others, with
+parameters integrated out: that opens clusters and gives them up.
 """
 
 from bnp_dask.sampling.draws import Draws

@@ -6,16 +6,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from bnp_dask.allocation.base import SampledAllocation, SmallSlices
-from bnp_dask.allocation.measure import bound
+from bnp_dask.allocation.base import SampledAllocation
 from bnp_dask.core.summary import Summary
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.inputs.protocols import as_a
 from bnp_dask.model import Model
 from bnp_dask.observation.base import LOG_BASE
 from bnp_dask.observation.interface.drawing import SampledObservation
-from bnp_dask.sampling.sweep import PARAMETERS, WEIGHTS, Assigned, Drawn, generator, no_slices
-from bnp_dask.schedules.engine.chains import Chain, Sweep
+from bnp_dask.sampling.reseating import Others
+from bnp_dask.sampling.sweep import Drawn
+from bnp_dask.sampling.visit import PARAMETERS, WEIGHTS, Assigned, generator
+from bnp_dask.schedules.engine.chains import Chain, Pins, Sweep
 
 
 def first_chain(model: Model, start: Summary) -> Chain:
@@ -33,8 +34,8 @@ def first_chain(model: Model, start: Summary) -> Chain:
     return Chain(total, None, int(start.ids.max(initial=-1)) + 1)
 
 
-def draw_clusters(model: Model, chain: Chain, number: int, lap: int, seed: int, n_atoms: int, weight: float) -> Drawn:
-    """Weights and parameters of a chain's clusters for a sweep, with as many new clusters as slices may need.
+def draw_clusters(model: Model, chain: Chain, number: int, lap: int, seed: int, n_atoms: int) -> Drawn:
+    """Weights and parameters of a chain's clusters for a sweep.
 
     Parameters
     ----------
@@ -44,17 +45,13 @@ def draw_clusters(model: Model, chain: Chain, number: int, lap: int, seed: int, 
         Key of the random numbers; the lap counts from 0.
     n_atoms
         Atoms of the largest batch.
-    weight
-        Weight of all data.
     """
-    total = chain.total
-    allocation = as_a(model.allocation, SampledAllocation)
-    weights = allocation.draw_weights(total["N"], chain.small, weight, generator(seed, number, lap, WEIGHTS))
-    n_new = len(weights.log_size) - total.n_clusters
-    if n_new:
-        total = total.insert_empty(np.arange(chain.next_id, chain.next_id + n_new))
+    total, rng = chain.total, generator(seed, number, lap, WEIGHTS)
+    log_weight = as_a(model.allocation, SampledAllocation).draw_weights(total["N"], rng)
+    if chain.pins is not None:
+        log_weight = log_weight - rng.standard_exponential(total.n_clusters) / total["N"]
     params = drawn_parameters(model, total, generator(seed, number, lap, PARAMETERS))
-    return Drawn(number, lap, total.ids, model.lean(params, n_atoms), weights)
+    return Drawn(number, lap, total.ids, model.lean(params, n_atoms), log_weight, chain.pins)
 
 
 def drawn_parameters(model: Model, total: Summary, rng: np.random.Generator) -> object:
@@ -63,41 +60,38 @@ def drawn_parameters(model: Model, total: Summary, rng: np.random.Generator) -> 
     return observation.at_draw(model.observation_step(total), rng)
 
 
-def begin_sweep(model: Model, chain: Chain, drawn: Drawn, n_rows: int) -> None:
+def begin_sweep(model: Model, chain: Chain, n_rows: int) -> None:
     """Sums over no batch."""
-    empty = RunningTotal(model.empty_summary(drawn.ids))
-    chain.sweep = Sweep(empty, no_slices(), np.full(n_rows, -1), drawn.weights.limit)
+    ids = chain.total.ids
+    chain.sweep = Sweep(RunningTotal(model.empty_summary(ids)), Pins.none(len(ids)), np.full(n_rows, -1))
+
+
+def others(chain: Chain, number: int, lap: int) -> Others:
+    """The batches of a sweep so far, which the atoms of the last one are seated among."""
+    assert chain.sweep is not None
+    return Others(number, lap, chain.sweep.total.value(), chain.next_id)
 
 
 def add_batch(chain: Chain, found: Assigned, rows: np.ndarray, labels: np.ndarray) -> None:
     """Add what a batch holds; ``labels`` are the clusters of the noted rows at the positions ``rows``."""
     assert chain.sweep is not None
+    new = found.summary.ids[chain.sweep.total.high.n_clusters :]
+    if len(new):
+        chain.sweep.total = chain.sweep.total.insert_empty(new)
+        chain.next_id = int(new.max()) + 1
     chain.sweep.total.add(found.summary)
-    chain.sweep.small = _pruned(chain.sweep, found.small)
+    chain.sweep.pins = chain.sweep.pins.or_less(found.pins)
     chain.sweep.rows[rows] = labels
-
-
-def _pruned(sweep: Sweep, more: SmallSlices) -> SmallSlices:
-    """Slices so far and more, without those that cannot be small any more: so few are left, whatever the data."""
-    held = sweep.small
-    place, uniform, offset = (
-        np.concatenate(both)
-        for both in zip((held.place, held.uniform, held.offset), (more.place, more.uniform, more.offset), strict=True)
-    )
-    if sweep.limit is None:
-        return held
-    kept = uniform < bound(sweep.total.value_of("N"), sweep.limit)[place]
-    return SmallSlices(place[kept], uniform[kept], offset[kept])
 
 
 def end_sweep(model: Model, chain: Chain) -> np.ndarray:
     """The sums become the chain's total, without clusters that nobody joined; clusters of the noted rows."""
     assert chain.sweep is not None
     value = chain.sweep.total.value()
-    keep = np.ones(value.n_clusters, np.bool_) if not model.allocation.nonparametric else value["N"] > 0.0
-    chain.total, small = value.take(value.ids[keep]), chain.sweep.small
-    chain.small = replace(small, place=(np.cumsum(keep) - 1)[small.place])
-    chain.next_id = max(chain.next_id, int(chain.total.ids.max(initial=-1)) + 1)
+    chain.total = value
+    if model.allocation.nonparametric:
+        kept = np.flatnonzero(value["N"] > 0.0)
+        chain.total, chain.pins = value.take(value.ids[kept]), chain.sweep.pins.take(kept)
     chain.log_joint = log_joint(model, chain.total)
     rows, chain.sweep = chain.sweep.rows, None
     return rows

@@ -18,7 +18,7 @@ from bnp_dask.kernels.numeric.arithmetic import log
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation.interface.describing import SETTINGS, estimates_of
 from bnp_dask.sampling.chain import drawn_parameters
-from bnp_dask.sampling.sweep import PARAMETERS, generator
+from bnp_dask.sampling.visit import PARAMETERS, generator
 
 if TYPE_CHECKING:
     import xarray

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from bnp_dask.allocation.base import SampledAllocation
+from bnp_dask.allocation.base import SampledAllocation, UrnAllocation
 from bnp_dask.core.registry import register
 from bnp_dask.core.totals import RunningTotal
-from bnp_dask.errors import SettingError
+from bnp_dask.errors import SettingError, StoreError
 from bnp_dask.execute.ordered import in_order
 from bnp_dask.inputs.settings import hold, shown, whole_number
 from bnp_dask.model import Model
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.observation.interface.drawing import SampledObservation
 from bnp_dask.observation.missing.entries import ENTROPY
-from bnp_dask.sampling.chain import add_batch, begin_sweep, draw_clusters, end_sweep, first_chain
+from bnp_dask.sampling.chain import add_batch, begin_sweep, draw_clusters, end_sweep, first_chain, others
 from bnp_dask.sampling.draws import Draws, draw_to_arrays, draws_from
-from bnp_dask.sampling.sweep import Drawn, Labels, Swept, Task, sweep
+from bnp_dask.sampling.reseating import reseat
+from bnp_dask.sampling.sweep import Drawn, sweep
+from bnp_dask.sampling.visit import Labels, Swept, Task
 from bnp_dask.schedules.base import IDLE, Step, history_row
 from bnp_dask.schedules.engine.bad_batches import instead, reader_of, require_enough
-from bnp_dask.schedules.engine.chains import Chain, Sampler
+from bnp_dask.schedules.engine.chains import Sampler
 from bnp_dask.schedules.engine.pipeline import is_slight
 from bnp_dask.schedules.engine.state import Loss, State, Work
 
@@ -61,8 +63,13 @@ class Gibbs:
     Notes
     -----
     For ``FiniteMixture``, ``DPMixture`` and ``NGGPMixture`` with likelihoods that draw their parameters, that is all of
-    this package.  There is no truncation: weights of clusters without atoms are drawn down to the least slice (see
-    :mod:`bnp_dask.allocation.measure`).  Weights of atoms are how often they are there, whole numbers.
+    this package.  Weights of atoms are how often they are there, whole numbers.
+
+    There is no truncation.  Where the number of clusters is unbounded, each lap seats the atoms of one batch again, in
+    turn: each leaves its cluster and draws one given all other atoms, with weights and parameters integrated out, which
+    opens clusters and gives them up.  The other batches are swept side by side before that, each atom given weights and
+    parameters drawn from the totals, among the clusters that there are (see :mod:`bnp_dask.sampling.sweep`).  Data of
+    one batch are seated again as a whole in each lap, which mixes best and keeps one worker busy.
 
     ``result.draws`` are the draws.  ``result.posterior`` is the point estimate, clusters by falling size: the posterior
     of weights and parameters given the partition that :meth:`Draws.point <bnp_dask.sampling.draws.Draws.point>` chooses
@@ -75,7 +82,8 @@ class Gibbs:
 
     References
     ----------
-    Walker 2007; Kalli, Griffin & Walker 2011; Griffin & Walker 2011; Favaro & Teh 2013 for the law of U.
+    Neal 2000, Alg. 3, for atoms that are seated again; James, Lijoi & Pruenster 2009 for weights given a partition;
+    Favaro & Teh 2013 for normalized generalized gamma processes.
     """
 
     laps: int = 1000
@@ -118,6 +126,11 @@ class Gibbs:
                 f"Gibbs(): {type(model.allocation).__name__} is not sampled; use FiniteMixture(...), DPMixture(...) or "
                 "NGGPMixture(...), or another schedule"
             )
+        if model.allocation.nonparametric and not isinstance(model.allocation, UrnAllocation):
+            raise SettingError(
+                f"Gibbs(): {type(model.allocation).__name__} has no predictive rule to open clusters by; it needs a "
+                "property urn"
+            )
         if not isinstance(model.observation, SampledObservation):
             raise SettingError(
                 f"Gibbs(): {type(model.observation).__name__} says not how to draw its parameters; it needs a method "
@@ -141,17 +154,16 @@ class Gibbs:
             assert state.posterior.summary is not None
             start = state.posterior.summary
             state.sampler = Sampler([first_chain(work.model, start) for _ in range(self.chains)])
-        places = self._places(work)
-        n_batches, chains = work.source.n_batches, state.sampler.chains
+        places, chains = self._places(work), state.sampler.chains
+        _require_pins(work, state)
         while state.finished is None:
-            drawn = _drawn(work, chains, state.lap)
             if state.position == 0:
-                for chain, own in zip(chains, drawn, strict=True):
-                    begin_sweep(work.model, chain, own, len(places))
-            for batch, swept in _swept(work, state, drawn, places, self.window):
+                for chain in chains:
+                    begin_sweep(work.model, chain, len(places))
+            for batch, swept in _swept(work, state, places, self.window):
                 _take(work, state, batch, swept, places)
                 state.position += 1
-                if state.position < n_batches:
+                if state.position < work.source.n_batches:
                     yield Step(state, IDLE, None, lap_end=False)
             self._end_lap(work, state)
             row = history_row(state, state.lap - 1, None, exact=False, action=SAMPLED, moves=[])
@@ -214,34 +226,64 @@ def kept_draws(work: Work, state: State, schedule: Gibbs) -> Draws | None:
     return draws_from(work.model, work.seed, laps, starts[places[:, 0]] + places[:, 1], held)
 
 
-def _drawn(work: Work, chains: Sequence[Chain], lap: int) -> tuple[Drawn, ...]:
-    n_atoms = max(work.survey.batch_atoms, default=0)
-    weight = work.survey.total_weight
-    return tuple(draw_clusters(work.model, c, i, lap, work.seed, n_atoms, weight) for i, c in enumerate(chains))
+def _require_pins(work: Work, state: State) -> None:
+    """StoreError where a run of version 0.2 or before would have to go on."""
+    assert state.sampler is not None
+    if work.model.allocation.nonparametric and not state.sampler.kind and state.finished is None:
+        raise StoreError(
+            f"this run was sampled to lap {state.lap} by bnp_dask 0.2 or before, whose sweeps opened clusters in "
+            "another way, so that it cannot go on. bnp_dask.load_draws(...) reads its draws; begin a new run, with "
+            "init=FromPosterior(bnp_dask.load(...)) from where it stands"
+        )
 
 
-def _swept(
-    work: Work, state: State, drawn: tuple[Drawn, ...], places: np.ndarray, window: int
-) -> Iterator[tuple[int, Swept]]:
-    """Batches from the position of a run on, swept, in order."""
-    left = range(state.position, work.source.n_batches)
-    numbers = sum(len(d.ids) for d in drawn) * numbers_per_cluster(work.model.observation)
-    shared: Any = drawn
-    if not is_slight(len(left), numbers):
-        shared = work.executor.share(f"drawn-lap{state.lap}", drawn)
-    lap = state.lap
+def _drawn(work: Work, state: State) -> tuple[Drawn, ...]:
+    assert state.sampler is not None
+    n_atoms, chains = max(work.survey.batch_atoms, default=0), state.sampler.chains
+    return tuple(draw_clusters(work.model, c, i, state.lap, work.seed, n_atoms) for i, c in enumerate(chains))
 
-    def tasks() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
-        for batch in left:
-            task = _task(work, state, batch, places)
-            before = _labels(work, state, batch, len(drawn))
-            yield (
-                f"sweep-lap{lap}-batch{batch}",
-                sweep,
-                (work.model, shared, reader_of(work, state, batch), task, before),
-            )
 
-    yield from zip(left, in_order(work.executor, tasks(), window), strict=True)
+def _order(work: Work, state: State) -> tuple[list[int], list[int]]:
+    """Batches that a lap sweeps, side by side, and those whose atoms are seated again after that, one after the other.
+
+    Where the number of clusters is unbounded each lap seats the atoms of one batch again; the first lap none, since its
+    atoms have no clusters before.
+    """
+    assert state.sampler is not None
+    batches = list(range(work.source.n_batches))
+    if state.sampler.chains[0].pins is None:
+        return batches, []
+    last = batches.pop(state.lap % len(batches))
+    return batches, [last]
+
+
+def _swept(work: Work, state: State, places: np.ndarray, window: int) -> Iterator[tuple[int, Swept]]:
+    """Batches from the position of a run on, swept or seated again, in order."""
+    assert state.sampler is not None
+    together, alone = _order(work, state)
+    lap, chains = state.lap, state.sampler.chains
+    left = together[state.position :]
+    if left:
+        drawn = _drawn(work, state)
+        numbers = sum(len(d.ids) for d in drawn) * numbers_per_cluster(work.model.observation)
+        shared: Any = drawn if is_slight(len(left), numbers) else work.executor.share(f"drawn-lap{lap}", drawn)
+
+        def tasks() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
+            for batch in left:
+                yield f"sweep-lap{lap}-batch{batch}", sweep, (work.model, shared, *_visit(work, state, batch, places))
+
+        yield from zip(left, in_order(work.executor, tasks(), window), strict=True)
+    for batch in alone:
+        held = tuple(others(chain, number, lap) for number, chain in enumerate(chains))
+        args = (work.model, held, *_visit(work, state, batch, places))
+        yield batch, next(iter(in_order(work.executor, iter([(f"reseat-lap{lap}-batch{batch}", reseat, args)]), 1)))
+
+
+def _visit(work: Work, state: State, batch: int, places: np.ndarray) -> tuple[Any, ...]:
+    """Reader, task and labels of a visit to a batch."""
+    assert state.sampler is not None
+    labels = _labels(work, state, batch, len(state.sampler.chains))
+    return reader_of(work, state, batch), _task(work, state, batch, places), labels
 
 
 def _task(work: Work, state: State, batch: int, places: np.ndarray) -> Task:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 
 import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.model import Model
-from bnp_dask.sampling.chain import add_batch, begin_sweep, draw_clusters, end_sweep, first_chain
-from bnp_dask.sampling.sweep import Task, assign
+from bnp_dask.sampling.chain import add_batch, begin_sweep, draw_clusters, end_sweep, first_chain, others
+from bnp_dask.sampling.reseating import Others, seat_again
+from bnp_dask.sampling.sweep import assign
+from bnp_dask.sampling.visit import Assigned, Labels, Task, pins_of, statistics
+from bnp_dask.schedules.engine.chains import Chain
 from tests.streaming.oracle import Oracle, Partition
 
 NO_ROWS = np.zeros(0, np.int64)
@@ -21,30 +25,97 @@ def canonical(labels: np.ndarray) -> Partition:
     return tuple(names.setdefault(int(label), len(names)) for label in labels)
 
 
-def visited(
-    model: Model, batches: list[Batch], n_sweeps: int, n_clusters: int = 1, seed: int = 0
-) -> Counter[Partition]:
+@dataclass
+class Few:
+    """A chain over some batches in memory, with the labels of their atoms."""
+
+    model: Model
+    batches: list[Batch]
+    chain: Chain
+    labels: list[Labels | None]
+
+    @classmethod
+    def of(cls, model: Model, batches: list[Batch], n_clusters: int = 1) -> Few:
+        """One that no sweep has moved."""
+        chain = first_chain(model, model.empty_summary(np.arange(n_clusters)))
+        return cls(model, batches, chain, [None] * len(batches))
+
+    def place(self, partition: Partition, lap: int) -> None:
+        """Give the atoms their clusters before lap ``lap``."""
+        ids, labels = np.arange(max(partition) + 1), np.array(partition)
+        self.chain = Chain(self.model.empty_summary(ids), None, len(ids))
+        begin_sweep(self.model, self.chain, 0)
+        known, start = Others(0, lap - 1, self.chain.total, len(ids)), 0
+        for i, batch in enumerate(self.batches):
+            own = labels[start : start + batch.n_atoms]
+            found = statistics(self.model, ids, batch, own)
+            self._take(i, Assigned(found, pins_of(known, task(i), own, len(ids)), Labels.of(ids, own)))
+            start += batch.n_atoms
+        end_sweep(self.model, self.chain)
+
+    def lap(self, lap: int, seated: int | None) -> None:
+        """A sweep of all batches but ``seated``, whose atoms are seated again; of all for None."""
+        drawn = draw_clusters(self.model, self.chain, 0, lap, 0, 8)
+        begin_sweep(self.model, self.chain, 0)
+        for i, batch in enumerate(self.batches):
+            if i != seated:
+                self._take(i, assign(self.model, drawn, batch, task(i), self.labels[i]))
+        if seated is not None:
+            known = others(self.chain, 0, lap)
+            self._take(seated, seat_again(self.model, known, self.batches[seated], task(seated), self.labels[seated]))
+        end_sweep(self.model, self.chain)
+
+    def _take(self, i: int, found: Assigned) -> None:
+        add_batch(self.chain, found, NO_ROWS, NO_ROWS)
+        self.labels[i] = found.labels
+
+    @property
+    def partition(self) -> Partition:
+        """Clusters of all atoms."""
+        return canonical(np.concatenate([own.ids for own in self.labels]))
+
+
+def task(batch: int) -> Task:
+    """The task of a batch whose rows nobody notes."""
+    return Task("few", batch, 0, NO_ROWS)
+
+
+def visited(model: Model, batches: list[Batch], n_sweeps: int, n_clusters: int = 1) -> Counter[Partition]:
     """How often a chain visits each partition; the atoms lie in some batches."""
-    start = model.empty_summary(np.arange(n_clusters))
-    chain, found = first_chain(model, start), Counter()
-    before = [None] * len(batches)
+    few, found = Few.of(model, batches, n_clusters), Counter()
     for lap in range(n_sweeps):
-        drawn = draw_clusters(model, chain, 0, lap, 0, 8, float(sum(b.n_atoms for b in batches)))
-        begin_sweep(model, chain, drawn, 0)
-        for i, batch in enumerate(batches):
-            own = assign(model, drawn, batch, Task("few", i, 0, NO_ROWS), before[i])
-            add_batch(chain, own, NO_ROWS, NO_ROWS)
-            before[i] = own.labels
-        end_sweep(model, chain)
-        found[canonical(np.concatenate([own.ids for own in before]))] += 1
+        seated = lap % len(batches) if few.chain.pins is not None else None
+        few.lap(lap, seated)
+        found[few.partition] += 1
     return found
+
+
+def left_by_one_lap(
+    exact: dict[Partition, float], model: Model, batches: list[Batch], laps: int, seated: int | None
+) -> Counter[Partition]:
+    """Where one lap leads from draws of the exact posterior."""
+    rng, few, found = np.random.default_rng(1), Few.of(model, batches), Counter()
+    known, chance = list(exact), np.array(list(exact.values()))
+    for lap, start in enumerate(rng.choice(len(known), laps, p=chance / chance.sum()), 1):
+        few.place(known[start], lap)
+        few.lap(lap, seated)
+        found[few.partition] += 1
+    return found
+
+
+def halves(batch: Batch) -> list[Batch]:
+    """Two batches of one."""
+    middle = batch.n_atoms // 2
+    return [batch.rows(0, middle), batch.rows(middle, batch.n_atoms)]
+
+
+def variation(found: Counter[Partition], exact: dict[Partition, float]) -> float:
+    """Total variation between how often partitions were found and their probabilities."""
+    total = sum(found.values())
+    return 0.5 * sum(abs(found[p] / total - probability) for p, probability in exact.items())
 
 
 def distance(model: Model, batch: Batch, n_sweeps: int, n_clusters: int | None = None) -> float:
     """Total variation between the partitions of a chain and their exact posterior."""
     exact = Oracle(model, batch, n_clusters).posterior
-    middle = batch.n_atoms // 2
-    halves = [batch.rows(0, middle), batch.rows(middle, batch.n_atoms)]
-    found = visited(model, halves, n_sweeps, 1 if n_clusters is None else n_clusters)
-    total = sum(found.values())
-    return 0.5 * sum(abs(found[p] / total - probability) for p, probability in exact.items())
+    return variation(visited(model, halves(batch), n_sweeps, 1 if n_clusters is None else n_clusters), exact)

@@ -5,14 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from scipy.integrate import quad
 
 import bnp_dask as bnp
-from bnp_dask.kernels.mixture.choose import NOBODY, Choice
+from bnp_dask.kernels.mixture.choose import NOBODY, choose_among_all, choose_from_lists
 from bnp_dask.kernels.mixture.resp import ScreenedWeights
-from bnp_dask.kernels.streaming.jumps import draw_auxiliary, unused_jumps, unused_small_jumps
-from tests.sampling.chains import distance
-from tests.streaming.cases import case
+from bnp_dask.kernels.streaming.nggp import log_partition
+from bnp_dask.kernels.streaming.reseating import propose, reseat_counts
+from bnp_dask.sampling.reseating import Others
+from bnp_dask.sampling.visit import Task, pins_of, statistics
+from bnp_dask.schedules.engine.chains import Pins
+from tests.sampling.chains import NO_ROWS, Few, distance, halves, left_by_one_lap, variation
+from tests.streaming.cases import LIKELIHOODS, case
+from tests.streaming.oracle import Oracle, log_prior
 
 PRIORS = {
     "DP": (bnp.DPMixture(1.0), None),
@@ -22,6 +26,7 @@ PRIORS = {
 }
 
 
+SOON, LATER = ("Gaussian", "Multinomial"), ("DiagGaussian", "Product")
 QUICK = ("DP", "normalized inverse Gaussian")
 
 
@@ -41,59 +46,89 @@ def test_chains_reach_the_exact_posterior(prior):
     assert distance(model, batch, 40_000, n_clusters) < 0.02
 
 
-@pytest.mark.parametrize("sigma", [0.0, 0.5, 0.75])
-def test_unused_jumps_are_as_many_as_the_process_has(sigma):
-    rng, n, least = np.random.default_rng(0), 3000, 0.05
-    found = np.mean([len(unused_jumps(2.0, sigma, least, rng)) for _ in range(n)])
-    expected, _ = quad(lambda s: 2.0 * s ** (-1.0 - sigma) * np.exp(-s), least, np.inf)
-    assert abs(found - expected) < 4.0 * np.sqrt(expected / n)
+@pytest.mark.parametrize("seated", [None, 0], ids=["sweep", "seating again"])
+@pytest.mark.parametrize("likelihood", [*SOON, *(pytest.param(x, marks=pytest.mark.long) for x in LATER)])
+def test_one_lap_from_the_exact_posterior_leads_to_the_exact_posterior(likelihood, seated):
+    model, batch = case(likelihood, bnp.NGGPMixture(1.0, 0.5, 1.0), 4)
+    exact = Oracle(model, batch, None).posterior
+    found = left_by_one_lap(exact, model, halves(batch), 1500, seated)
+    assert variation(found, exact) < 0.06  # of which sampling error is 0.02 to 0.045
 
 
-@pytest.mark.parametrize("sigma", [0.0, 0.5, 0.75])
-def test_windows_that_overlap_show_a_jump_once(sigma):
-    rng, n, most = np.random.default_rng(0), 2000, 0.3
-    ends = np.array([0.7, 0.7])
-    found = np.mean([len(unused_small_jumps(2.0, sigma, most, ends, rng)[0]) for _ in range(n)])
-    expected, _ = quad(lambda v: 2.0 * v**-sigma * np.exp(-v) / most, 0.0, most)
-    assert abs(found - expected) < 4.0 * np.sqrt(expected / n)
+@pytest.mark.long
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_atoms_seated_again_several_at_once_keep_the_exact_posterior(likelihood, monkeypatch):
+    monkeypatch.setattr("bnp_dask.sampling.reseating.CHUNK_SHARE", 1.0)
+    model, batch = case(likelihood, bnp.NGGPMixture(1.0, 0.5, 1.0), 5)
+    exact = Oracle(model, batch, None).posterior
+    assert variation(left_by_one_lap(exact, model, [batch], 20_000, 0), exact) < 0.02
 
 
-def test_the_auxiliary_variable_has_its_density():
-    n, k, a, sigma, tau = 6.0, 3.0, 1.0, 0.5, 1.0
-    rng = np.random.default_rng(0)
-    found = np.log([draw_auxiliary(n, k, a, sigma, tau, rng) for _ in range(2000)])
-    v = np.linspace(-30.0, 20.0, 20_001)
-    logs = -n * np.log1p(tau * np.exp(-v)) + sigma * k * np.log(np.exp(v) + tau)
-    logs -= a / sigma * ((np.exp(v) + tau) ** sigma - tau**sigma)
-    density = np.exp(logs - logs.max())
-    mean = np.sum(density * v) / density.sum()
-    assert abs(found.mean() - mean) < 4.0 * found.std() / np.sqrt(len(found))
+def test_a_cluster_keeps_one_of_its_atoms_in_a_sweep():
+    model, batch = case("Gaussian", bnp.DPMixture(1.0), 5)
+    few = Few.of(model, halves(batch))
+    for lap in range(1, 20):
+        few.place((0, 1, 2, 0, 1), lap)
+        few.lap(lap, None)
+        assert len(set(few.partition)) == 3
 
 
-def choice(n, places):
-    height = np.array([5.0, 1.0, 0.01])
-    slices, ends = np.array([3.0, 0.5, 0.005, 0.005]), np.array([0.2, 0.2, 0.2, 0.2])
-    return Choice(np.zeros(3), height, np.array([500.0, 100.0, 0.5]), np.array([0.0, 0.0, 0.9]), slices, ends, places)
+def test_each_atom_of_a_cluster_is_as_likely_to_be_kept():
+    model, _ = case("Gaussian", bnp.DPMixture(1.0), 4)
+    known = Others(0, 0, model.empty_summary(np.zeros(1, np.int64)), 1)
+    found = [pins_of(known, Task("x", 0, seed, NO_ROWS), np.zeros(4, np.int64), 1).row[0] for seed in range(800)]
+    assert np.abs(np.bincount(found, minlength=4) - 200).max() < 4.0 * np.sqrt(150.0)
 
 
-def test_closed_clusters_get_no_atom():
-    n = 4
-    closed = np.array([[0, 1, 1], [0, 0, 1], [0, 0, 0], [0, 0, 0]], bool)
-    found = choice(n, np.zeros(n, np.int64))
-    for u in np.linspace(0.01, 0.99, 9):
-        assert not closed[np.arange(n), found.from_all(np.zeros((n, 3)), np.full(n, u))].any()
-    assert found.from_all(np.zeros((n, 3)), np.full(n, 0.99))[2] == 2
+def test_the_least_number_of_all_batches_says_which_atom_is_kept():
+    first = Pins(np.array([0.3, 0.5]), np.array([0, 0]), np.array([7, 8]))
+    second = Pins(np.array([0.4, 0.2, 0.9]), np.array([1, 1, 1]), np.array([1, 2, 3]))
+    both = first.or_less(second)
+    assert both.batch.tolist() == [0, 1, 1]
+    assert both.row.tolist() == [7, 2, 3]
+    assert Pins.none(2).or_less(both).number.tolist() == [0.3, 0.2, 0.9]
 
 
-def test_atoms_whose_best_cluster_is_closed_are_left_to_all():
-    offsets, index = np.arange(0, 9, 2), np.tile([0, 1], 4)
-    lists = ScreenedWeights(offsets, index, np.array([0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]), 3)
-    found = choice(4, np.zeros(4, np.int64)).from_lists(lists, np.full(4, 0.1))
-    assert found.tolist() == [NOBODY, 0, NOBODY, NOBODY]
+def test_clusters_are_proposed_in_proportion_to_weight_and_density():
+    n, k, rng = 200, 3, np.random.default_rng(0)
+    table, fresh, weight = rng.normal(size=(n, k)), rng.normal(size=n), np.array([2.0, 0.0, 1.0, 0.5])
+    uniform, out, level = rng.random(n), np.empty(n, np.int64), np.empty(n)
+    propose(table, fresh, weight, uniform, out, level)
+    mass = weight * np.exp(np.column_stack([table, fresh]))
+    assert_allclose(level, np.log(mass.sum(axis=1)), rtol=1e-12)
+    assert out.tolist() == (np.cumsum(mass, axis=1) <= (uniform * mass.sum(axis=1))[:, None]).sum(axis=1).tolist()
+
+
+@pytest.mark.parametrize("uniform", [0.05, 0.4, 0.7, 0.99])
+def test_a_document_is_seated_by_its_conditional_distribution(uniform):
+    model, batch = case("Multinomial", bnp.NGGPMixture(1.0, 0.5, 1.0), 5)
+    places, ids = np.array([0, 1, 0, 1, 2]), np.arange(3)
+    others = statistics(model, ids, batch.take(np.array([0, 1, 3, 4])), places[[0, 1, 3, 4]])
+    density = model.observation.log_predictive(model.observation_step(others.insert_empty(np.array([3]))), batch)[2]
+    partition = model.allocation.log_partition
+    prior = [partition(np.append(others["N"], 0.0)[: 3 + (j == 3)] + (np.arange(3 + (j == 3)) == j)) for j in range(4)]
+    mass = np.exp(density + np.array(prior))
+    whole = statistics(model, ids, batch, places)
+    rows = (batch.x.indptr.astype(np.int64), batch.x.indices.astype(np.int64), batch.x.data)
+    tables = (np.ascontiguousarray(whole["x"].T), whole["x"].sum(axis=1), whole["N"].copy())
+    order, lam = np.array([2]), np.ascontiguousarray(model.observation.lam, np.float64)
+    reseat_counts(rows, lam, (1.0, 0.5, 1.0), tables, places, order, np.array([uniform]))
+    assert places[2] == np.searchsorted(np.cumsum(mass), uniform * mass.sum(), side="right")
+
+
+def test_clusters_are_drawn_from_their_responsibilities():
+    log_lik, uniform = np.zeros((4, 3)), np.array([0.1, 0.4, 0.6, 0.99])
+    weight = np.log([0.25, 0.25, 0.5])
+    assert choose_among_all(log_lik.copy(), weight, uniform).tolist() == [0, 1, 2, 2]
+    lists = ScreenedWeights(np.arange(0, 13, 3), np.tile([0, 1, 2], 4), np.tile(weight, 4), 3)
+    assert choose_from_lists(lists, uniform).tolist() == [0, 1, 2, 2]
+    nowhere = ScreenedWeights(np.array([0, 1]), np.array([0]), np.array([-np.inf]), 3)
+    assert choose_from_lists(nowhere, uniform[:1]).tolist() == [NOBODY]
 
 
 def test_probability_of_a_partition_is_that_of_its_prior():
     counts = np.array([3.0, 2.0, 1.0])
     dp, zero = bnp.DPMixture(2.0).log_partition(counts), bnp.NGGPMixture(2.0, 0.0, 1.0).log_partition(counts)
     assert_allclose(dp, zero, rtol=1e-12)
+    assert_allclose(log_partition(counts, 2.0, 0.5, 1.0), log_prior(bnp.NGGPMixture(2.0, 0.5, 1.0), counts), rtol=1e-9)
     assert_allclose(np.exp(dp), 2.0**3 * 2.0 * 1.0 * 1.0 / np.prod(2.0 + np.arange(6)), rtol=1e-12)

@@ -9,17 +9,15 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import bnp_dask as bnp
-from bnp_dask.allocation.base import SmallSlices
 from bnp_dask.cli.jobfile import read_job
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.totals import RunningTotal
 from bnp_dask.data.skipping import checksum
-from bnp_dask.errors import DataError, SettingError
+from bnp_dask.errors import DataError, SettingError, StoreError
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.execute.threads import ThreadExecutor
-from bnp_dask.sampling.chain import add_batch
-from bnp_dask.sampling.sweep import Assigned, Task, no_slices, sweep
-from bnp_dask.schedules.engine.chains import Chain, Sweep
+from bnp_dask.sampling.sweep import sweep
+from bnp_dask.sampling.visit import Task
+from bnp_dask.schedules.engine.chains import sampler_to_json
 from bnp_dask.testing.parts import survey_of
 from tests.faults.parts import Faulty, atoms
 from tests.stopping import AfterSteps
@@ -219,13 +217,29 @@ def test_data_that_changed_since_the_run_began_are_refused_by_a_sweep():
         sweep(model, (), lambda: batch, Task("batch 0", 0, 0, np.arange(3), checksum(batch) ^ 1), None)
 
 
-def test_small_slices_of_all_batches_are_kept_for_the_next_sweep():
-    model = bnp.Model(bnp.DPMixture(), bnp.DiagGaussian()).with_prior(survey_of(Batch(blobs(), None, "x")))
-    empty = model.empty_summary(np.arange(2))
-    chain = Chain(empty, None, 2, sweep=Sweep(RunningTotal(empty), no_slices(), np.full(4, -1), 0.5))
-    for b, place in enumerate(([0, 1], [1])):
-        slices = SmallSlices(np.array(place), np.full(len(place), 1e-300), np.full(len(place), 0.1 * (b + 1)))
-        add_batch(chain, Assigned(empty, slices, None), np.array([b]), np.array([b]))
-    assert_array_equal(chain.sweep.small.place, [0, 1, 1])
-    assert_array_equal(chain.sweep.small.offset, [0.1, 0.1, 0.2])
-    assert_array_equal(chain.sweep.rows, [0, 1, -1, -1])
+def nameless(sampler):
+    """How checkpoints of versions up to 0.2 told of a sampler: nothing of its kind."""
+    held = sampler_to_json(sampler)
+    return held if held is None else {key: value for key, value in held.items() if key != "kind"}
+
+
+@pytest.fixture
+def old(monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("bnp_dask.schedules.engine.checkpoint.sampler_to_json", nameless)
+        yield patch
+
+
+def test_a_run_of_a_sampler_that_kept_no_atoms_is_refused_and_its_draws_are_read(tmp_path, old):
+    go(bnp.Gibbs(laps=4, thin=1, chains=2, window=3, rows=40), store=tmp_path / "run")
+    old.undo()
+    with pytest.raises(StoreError, match=r"lap 4.*load_draws.*begin a new run"):
+        go(store=tmp_path / "run", resume=True)
+    assert bnp.load_draws(tmp_path / "run").n_draws == 2
+
+
+def test_a_finite_mixture_goes_on_from_where_an_old_sampler_stopped(tmp_path, old):
+    finite, whole = bnp.FiniteMixture(1.0), go(allocation=bnp.FiniteMixture(1.0))
+    go(allocation=finite, store=tmp_path / "run", callbacks=[AfterSteps(8)])
+    old.undo()
+    assert bits(go(allocation=finite, store=tmp_path / "run", resume=True)) == bits(whole)

@@ -25,7 +25,6 @@ from bnp_dask.kernels.numeric.simd import aligned_zeros
 from bnp_dask.kernels.numeric.special import log_positive, psi_gamma_block
 from bnp_dask.kernels.streaming.counts import log_predictive_counts
 from bnp_dask.kernels.streaming.gaussian import add_point, log_predictive_points, student_constant
-from bnp_dask.kernels.streaming.jumps import is_shown
 from bnp_dask.kernels.streaming.nggp import EXACT, MODE, log_density, mode_of_log, seat_rule
 from bnp_dask.kernels.streaming.seating import log_not, note_seated, standing
 from bnp_dask.kernels.streaming.sticks import choose_cluster, free_position, longer, wider
@@ -245,11 +244,6 @@ def test_clusters_that_hold_an_atom(rng):
     held = sum(1.0 - math.exp(a) for a in absent)
     assert expected_clusters(absent) == pytest.approx(held)
     assert standing(counts, absent, 4) == pytest.approx((counts.sum(), held, math.log(counts.sum() + 1.0)))
-
-
-def test_windows_show_large_jumps_and_those_that_they_meet():
-    size, mark = np.array([2.0, 0.5, 0.5]), np.array([0.2, 0.2, 0.2])
-    assert is_shown(size, mark, np.array([0.9, 0.6, 0.8]), 1.0).tolist() == [True, True, False]
 
 
 # -- atoms that are seated -------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ import math
 
 import numpy as np
 from numba import njit
+from scipy.special import gammaln
 
 EXACT, MEAN, MODE = 0, 1, 2
 """Rules: predictive probabilities themselves; normalized for each U and averaged; normalized at the mode of U."""
@@ -140,6 +141,13 @@ def log_mass(n, k, a, sigma, tau):
     for i in range(count + 1):
         mass += math.exp(log_density(math.exp(first + i * h), n, k, a, sigma, tau)[0] - top)
     return k * math.log(a) - math.lgamma(n) + top + math.log(mass * h)
+
+
+def log_partition(counts: np.ndarray, a: float, sigma: float, tau: float) -> float:
+    """Log probability of a partition into blocks of ``counts (K,)`` atoms, all positive, nats."""
+    n = np.asarray(counts, np.float64)
+    mass = log_mass(float(n.sum()), float(len(n)), a, sigma, tau)
+    return float(mass + np.sum(gammaln(n - sigma) - gammaln(1.0 - sigma)))
 
 
 def rule_of(n: float, k: float, a: float, sigma: float, tau: float, rule: int = EXACT) -> tuple[float, float]:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.allocation.base import SmallSlices
 from bnp_dask.core.summary import Summary
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.model import Model
@@ -17,20 +16,63 @@ from bnp_dask.store.parts import Part
 NAME = "chain"
 """How the names of arrays of chains begin."""
 
+PINNED = "pinned"
+"""Kind of a sampler whose chains keep one atom of each cluster in its place; that of versions up to 0.2 has no name."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pins:
+    """One atom of each cluster: that whose random number is least.
+
+    Numbers are uniform and independent of the partition, so that each atom of a cluster is as likely to be chosen.
+
+    Parameters
+    ----------
+    number
+        Its number, ``(K,)``; infinite where no atom was met yet.
+    batch, row
+        Where it is, ``(K,)``.
+    """
+
+    number: np.ndarray
+    batch: np.ndarray
+    row: np.ndarray
+
+    @staticmethod
+    def none(n_clusters: int) -> Pins:
+        """Those of clusters without atoms."""
+        nowhere = np.full(n_clusters, -1)
+        return Pins(np.full(n_clusters, np.inf), nowhere, nowhere.copy())
+
+    def take(self, places: np.ndarray) -> Pins:
+        """Those of some clusters."""
+        return Pins(self.number[places], self.batch[places], self.row[places])
+
+    def or_less(self, other: Pins) -> Pins:
+        """The lesser of two, cluster by cluster; ``other`` may have more clusters."""
+        known = self.number
+        if len(other.number) > len(known):
+            return self._longer(len(other.number)).or_less(other)
+        less = other.number < known
+        chosen = (np.where(less, getattr(other, name), held) for name, held in vars(self).items())
+        return Pins(*chosen)
+
+    def _longer(self, n_clusters: int) -> Pins:
+        more = Pins.none(n_clusters - len(self.number))
+        return Pins(*(np.concatenate([held, getattr(more, name)]) for name, held in vars(self).items()))
+
 
 @dataclass
 class Sweep:
     """An unfinished sweep of one chain: sums over the batches so far.
 
-    ``small`` as in :class:`Chain`, for the clusters of ``total``; ``rows (R,)`` are the clusters of the rows that are
-    noted, -1 where they were not met yet; ``limit`` is that of the weights
-    (:class:`~bnp_dask.allocation.base.DrawnWeights`).
+    ``pins`` are those of the clusters of ``total`` for the sweep after it; ``rows (R,)`` are the clusters of the rows
+    that are noted, -1 where they were not met yet.
     """
 
     total: RunningTotal
-    small: SmallSlices
+    pins: Pins
     rows: np.ndarray
-    limit: float | None
 
 
 @dataclass
@@ -41,8 +83,8 @@ class Chain:
     ----------
     total
         Statistics of the clusters.
-    small
-        What the next sweep has to know of its slices; None before the first sweep.
+    pins
+        The atom of each cluster that the next sweep leaves in its place; None before the first sweep.
     next_id
         Id of the next cluster.
     log_joint
@@ -52,7 +94,7 @@ class Chain:
     """
 
     total: Summary
-    small: SmallSlices | None
+    pins: Pins | None
     next_id: int
     log_joint: float = 0.0
     sweep: Sweep | None = None
@@ -60,10 +102,14 @@ class Chain:
 
 @dataclass
 class Sampler:
-    """All chains, and the draws that were kept: the lap of each (from 1) and the file with its arrays."""
+    """All chains, and the draws that were kept: the lap of each (from 1) and the file with its arrays.
+
+    ``kind`` is empty for one that a version up to 0.2 left, whose chains have no pins.
+    """
 
     chains: list[Chain]
     draws: list[tuple[int, Part]] = field(default_factory=list)
+    kind: str = PINNED
 
     @property
     def parts(self) -> list[Part]:
@@ -75,11 +121,9 @@ def sampler_to_json(sampler: Sampler | None) -> dict[str, Any] | None:
     """Everything that is not an array."""
     if sampler is None:
         return None
-    chains = [
-        [c.next_id, c.log_joint, c.small is not None, None if c.sweep is None else [c.sweep.limit]]
-        for c in sampler.chains
-    ]
-    return {"chains": chains, "draws": [[lap, list(astuple(part))] for lap, part in sampler.draws]}
+    chains = [[c.next_id, c.log_joint, c.pins is not None, c.sweep is not None] for c in sampler.chains]
+    draws = [[lap, list(astuple(part))] for lap, part in sampler.draws]
+    return {"kind": sampler.kind, "chains": chains, "draws": draws}
 
 
 def sampler_to_arrays(sampler: Sampler | None) -> dict[str, np.ndarray]:
@@ -87,11 +131,11 @@ def sampler_to_arrays(sampler: Sampler | None) -> dict[str, np.ndarray]:
     out: dict[str, np.ndarray] = {}
     for number, chain in enumerate([] if sampler is None else sampler.chains):
         held = {"total": chain.total}
-        if chain.small is not None:
-            out |= _slices_to_arrays(f"{NAME}{number}/small", chain.small)
+        if chain.pins is not None:
+            out |= _pins_to_arrays(f"{NAME}{number}/pins", chain.pins)
         if chain.sweep is not None:
             held |= {"high": chain.sweep.total.high, "low": chain.sweep.total.low}
-            out |= _slices_to_arrays(f"{NAME}{number}/next", chain.sweep.small)
+            out |= _pins_to_arrays(f"{NAME}{number}/next", chain.sweep.pins)
             out[f"{NAME}{number}/rows"] = chain.sweep.rows
         for name, summary in held.items():
             out |= {f"{NAME}{number}/{name}/{key}": value for key, value in summary.to_arrays().items()}
@@ -101,7 +145,10 @@ def sampler_to_arrays(sampler: Sampler | None) -> dict[str, np.ndarray]:
 def sampler_from_saved(
     model: Model, numbers: Mapping[str, Any] | None, arrays: Mapping[str, np.ndarray]
 ) -> Sampler | None:
-    """Inverse of :func:`sampler_to_json` and :func:`sampler_to_arrays`."""
+    """Inverse of :func:`sampler_to_json` and :func:`sampler_to_arrays`.
+
+    Chains that a version up to 0.2 left have totals and draws; what they knew of slices is left out.
+    """
     if numbers is None:
         return None
 
@@ -109,21 +156,22 @@ def sampler_from_saved(
         own = {key.removeprefix(name + "/"): a for key, a in arrays.items() if key.startswith(name + "/")}
         return Summary.from_arrays(model.fields, own)
 
-    chains = []
-    for number, (next_id, log_joint, has_small, sweep) in enumerate(numbers["chains"]):
+    kind, chains = numbers.get("kind", ""), []
+    for number, (next_id, log_joint, has_pins, sweep) in enumerate(numbers["chains"]):
         name = f"{NAME}{number}"
-        small = _slices_from(f"{name}/small", arrays) if has_small else None
+        pins = _pins_from(f"{name}/pins", arrays) if kind and has_pins else None
         going = None
-        if sweep is not None:
+        if sweep:
             total = RunningTotal(summary(f"{name}/high"), summary(f"{name}/low"))
-            going = Sweep(total, _slices_from(f"{name}/next", arrays), np.array(arrays[f"{name}/rows"]), sweep[0])
-        chains.append(Chain(summary(f"{name}/total"), small, next_id, log_joint, going))
-    return Sampler(chains, [(lap, Part(*part)) for lap, part in numbers["draws"]])
+            after = _pins_from(f"{name}/next", arrays) if kind else Pins.none(total.high.n_clusters)
+            going = Sweep(total, after, np.array(arrays[f"{name}/rows"]))
+        chains.append(Chain(summary(f"{name}/total"), pins, next_id, log_joint, going))
+    return Sampler(chains, [(lap, Part(*part)) for lap, part in numbers["draws"]], kind)
 
 
-def _slices_to_arrays(name: str, small: SmallSlices) -> dict[str, np.ndarray]:
-    return {f"{name}/{key}": value for key, value in vars(small).items()}
+def _pins_to_arrays(name: str, pins: Pins) -> dict[str, np.ndarray]:
+    return {f"{name}/{key}": value for key, value in vars(pins).items()}
 
 
-def _slices_from(name: str, arrays: Mapping[str, np.ndarray]) -> SmallSlices:
-    return SmallSlices(*(np.array(arrays[f"{name}/{key}"]) for key in ("place", "uniform", "offset")))
+def _pins_from(name: str, arrays: Mapping[str, np.ndarray]) -> Pins:
+    return Pins(*(np.array(arrays[f"{name}/{key}"]) for key in ("number", "batch", "row")))

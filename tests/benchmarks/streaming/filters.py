@@ -72,7 +72,7 @@ def parted(split: int) -> tuple[sparse.csr_array, sparse.csr_array, float]:
 
 
 def sampled(split: int, prior: str, sweeps: int, chains: int, start: str = "filter") -> None:
-    """Held-out scores of the last fifty sweeps of each chain, less that of one multinomial."""
+    """Held-out scores of the last fifty sweeps of each chain, less that of one multinomial; documents in one batch."""
     held, rest, base = parted(split)
     schedule = bnp.Gibbs(laps=sweeps, burn_in=sweeps - 50, thin=5, chains=chains)
     model, init = bnp.Model(PRIORS[prior], bnp.Multinomial(0.1)), bnp.RandomExamples(1)
@@ -80,7 +80,7 @@ def sampled(split: int, prior: str, sweeps: int, chains: int, start: str = "filt
         before = bnp.Filter() if start == "filter" else bnp.ExpectationPropagation(laps=10, window=1)
         init = bnp.FromPosterior(bnp.train(model, rest, schedule=before, batch_size=1000).posterior)
     began = time.process_time()
-    draws = bnp.train(model, rest, schedule=schedule, init=init, batch_size=1000).draws
+    draws = bnp.train(model, rest, schedule=schedule, init=init, batch_size=rest.shape[0]).draws
     line = {"split": split, "prior": prior, "start": start, "sweeps": sweeps}
     line |= {"cpu_seconds": time.process_time() - began}
     for chain in range(chains):

@@ -1,0 +1,208 @@
+"""Clusters for a few atoms by Metropolis & Hastings: proposed given the data without them, accepted given all."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.summary import Summary
+from bnp_dask.kernels.streaming.reseating import propose
+from bnp_dask.kernels.streaming.urn import Urn
+from bnp_dask.model import Model
+from bnp_dask.sampling.visit import statistics
+
+NEW = -1
+"""Position of a cluster that holds no other atom."""
+
+
+def reseat_few(
+    model: Model, urn: Urn, base: Summary, atoms: Batch, places: np.ndarray, uniform: np.ndarray
+) -> tuple[np.ndarray, int]:
+    """Move a few atoms between clusters, one after the other.
+
+    Each is proposed a cluster from its conditional distribution given the atoms of ``base``, or that of another of the
+    few where that holds none of ``base``, with the prior's density in place of its own.  The proposal knows nothing of
+    where the atom is, so that it is accepted with probability ``min(1, p(new) q(old) / (p(old) q(new)))``.
+
+    Parameters
+    ----------
+    model, urn
+        Model and its exact predictive rule.
+    base
+        Statistics of all other atoms, K clusters.
+    atoms, places
+        The few, and positions of their clusters, ``(m,)``.
+    uniform
+        Numbers in [0, 1), ``(3, m)``.
+
+    Returns
+    -------
+    places, n_clusters
+        Positions after the moves, and how many are in use; some may hold nothing.
+    """
+    moves = _Moves.of(model, urn, base, atoms, places, uniform[0])
+    stays = (np.array(moves.proposed) == places) & (base["N"][places] > 0.0)
+    for i, (first, last, settled) in enumerate(zip(*uniform[1:].tolist(), stays.tolist(), strict=True)):
+        if settled and not moves.spare:  # proposed where it is: nothing to accept
+            continue
+        moves.turn(i, first, last)
+    return np.array(moves.places, np.int64), len(moves.counts)
+
+
+@dataclass
+class _Moves:
+    """Where the few are, and what is proposed to each.
+
+    ``counts`` are all atoms by cluster, ``held`` those of the base, ``members`` the few by cluster.  ``proposed``,
+    ``level``, ``fresh`` are by atom: position given the base (K: a new cluster), log of the sum of what it was drawn
+    from, log density under the prior.  ``here`` and ``there`` are log densities given the base under the cluster that
+    the atom is in at first, and under the one proposed.
+    """
+
+    model: Model
+    urn: Urn
+    base: Summary
+    atoms: Batch
+    places: list[int]
+    counts: list[float]
+    held: list[float]
+    members: list[list[int]]
+    proposed: list[int]
+    level: list[float]
+    fresh: list[float]
+    here: list[float]
+    there: list[float]
+    log_price: float
+    occupied: int
+    spare: int
+    singles: dict[int, Summary] = field(default_factory=dict)
+    prices: dict[int, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, model: Model, urn: Urn, base: Summary, atoms: Batch, places: np.ndarray, uniform: np.ndarray) -> _Moves:
+        held, k = base["N"], base.n_clusters
+        own = np.bincount(places, minlength=k)
+        members: list[list[int]] = [[] for _ in range(k)]
+        for i, place in enumerate(places.tolist()):
+            members[place].append(i)
+        rest = float(held.sum()) + len(places) - 1.0
+        seat, new = urn.rule_after(rest, float(np.sum(held > 0.0)))
+        weight = np.append(np.where(held > 0.0, held - urn.sigma, 0.0), new / seat)
+        columns = _columns(model, base, atoms, places, weight, uniform)
+        proposed, level, fresh, here, there = (column.tolist() for column in columns)
+        return cls(
+            model=model,
+            urn=urn,
+            base=base,
+            atoms=atoms,
+            places=places.tolist(),
+            counts=(held + own).tolist(),
+            held=held.tolist(),
+            members=members,
+            proposed=proposed,
+            level=level,
+            fresh=fresh,
+            here=here,
+            there=there,
+            log_price=math.log(new / seat),
+            occupied=int(np.sum(held + own > 0.0)),
+            spare=int(own[held == 0.0].sum()),
+        )
+
+    def turn(self, i: int, first: float, last: float) -> None:
+        """Propose a cluster to an atom and move it there, or not."""
+        place = self.places[i]
+        now = place if self.counts[place] > 1.0 else NEW
+        target, there = self._target(i, place, first)
+        if target == now:
+            return
+        rise = self._excess(i, target, there) - self._excess(i, now, self.here[i])
+        if rise >= 0.0 or last < math.exp(rise):
+            self._move(i, place, target)
+
+    def _target(self, i: int, place: int, uniform: float) -> tuple[int, float]:
+        """Position that is proposed, and the log density of the atom there given the base."""
+        spare = self.spare - (self.held[place] == 0.0)
+        if spare:
+            share = spare / (spare + math.exp(min(self.level[i] - self.fresh[i], 700.0)))
+            if uniform < share:
+                left = int(uniform / share * spare)
+                for k, own in enumerate(self.members):
+                    size = len(own) - (k == place) if self.held[k] == 0.0 else 0
+                    if left < size:
+                        return k, self.fresh[i]
+                    left -= size
+        target = self.proposed[i]
+        return (NEW if target == self.base.n_clusters else target), self.there[i]
+
+    def _excess(self, i: int, k: int, of_base: float) -> float:
+        """Log of the conditional probability of a cluster over that with which it is proposed, up to a constant."""
+        if k == NEW:
+            alone = self.counts[self.places[i]] == 1.0
+            return self._price(self.occupied - alone) - self.log_price
+        others = [j for j in self.members[k] if j != i]
+        if not others:
+            return 0.0
+        count = self.held[k] + len(others)
+        if self.held[k] == 0.0:
+            proposed = math.log(count) + self.fresh[i]
+        else:
+            proposed = math.log(self.held[k] - self.urn.sigma) + of_base
+        return math.log(count - self.urn.sigma) + self._density(i, k, others) - proposed
+
+    def _price(self, occupied: int) -> float:
+        """Log weight of a new cluster where that of another is its count less the discount."""
+        if occupied not in self.prices:
+            seat, new = self.urn.rule_after(sum(self.counts) - 1.0, float(occupied))
+            self.prices[occupied] = math.log(new / seat)
+        return self.prices[occupied]
+
+    def _density(self, i: int, k: int, others: list[int]) -> float:
+        """Log density of an atom in a cluster given the base and some of the few."""
+        if k not in self.singles:
+            known = k < self.base.n_clusters and self.held[k] > 0.0
+            ids = self.base.ids[[k]] if known else np.zeros(1, np.int64)
+            self.singles[k] = self.base.take(ids) if known else self.model.empty_summary(ids)
+        one, observation = self.singles[k], self.model.observation
+        few = self.atoms.take(np.array(others, np.int64))
+        whole = one + statistics(self.model, one.ids, few, np.zeros(len(others), np.int64))
+        return float(observation.log_predictive(observation.global_step(whole), self.atoms.rows(i, i + 1))[0, 0])
+
+    def _move(self, i: int, place: int, target: int) -> None:
+        if target == NEW:
+            target = len(self.counts)
+            self.counts.append(0.0)
+            self.held.append(0.0)
+            self.members.append([])
+        self.occupied += (self.counts[target] == 0.0) - (self.counts[place] == 1.0)
+        self.spare += (self.held[target] == 0.0) - (self.held[place] == 0.0)
+        self.counts[place] -= 1.0
+        self.counts[target] += 1.0
+        self.members[place].remove(i)
+        self.members[target].append(i)
+        self.places[i] = target
+
+
+def _columns(
+    model: Model, base: Summary, atoms: Batch, places: np.ndarray, weight: np.ndarray, uniform: np.ndarray
+) -> tuple[np.ndarray, ...]:
+    """Proposals given the base, logs of sums, and three log densities of each atom; see :class:`_Moves`."""
+    observation, m, k = model.observation, atoms.n_atoms, base.n_clusters
+    params = observation.global_step(base)
+    nothing = observation.global_step(model.empty_summary(np.zeros(1, np.int64)))
+    proposed, level, fresh = np.empty(m, np.int64), np.empty(m), np.empty(m)
+    here, there, start = np.empty(m), np.empty(m), 0
+    for tile in model.allocation.tiles(atoms, k):
+        own = slice(start, start + tile.n_atoms)
+        table = np.ascontiguousarray(observation.log_predictive(params, tile), np.float64)
+        fresh[own] = observation.log_predictive(nothing, tile)[:, 0]
+        propose(table, fresh[own], weight, uniform[own], proposed[own], level[own])
+        rows = np.arange(tile.n_atoms)
+        here[own] = table[rows, places[own]]
+        chosen = proposed[own]
+        there[own] = np.where(chosen < k, table[rows, np.minimum(chosen, k - 1)], fresh[own])
+        start += tile.n_atoms
+    return proposed, level, fresh, here, there
