@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from scipy import sparse
 
+import bnp_dask as bnp
 from bnp_dask.analysis.predict import predict
 from bnp_dask.analysis.topics import (
     hellinger,
@@ -370,10 +371,13 @@ def test_report_of_a_run_finds_its_documents(tmp_path, capsys, monkeypatch):
     assert "docs.zarr" in capsys.readouterr().err
 
 
-def test_data_for_a_model_without_topics(tmp_path):
+def test_atoms_of_topics_that_are_not_of_words_are_drawn(tmp_path):
     batch = points()
-    with pytest.raises(SettingError, match="for topic models of words"):
-        report(begin(point_model("hdp", batch), batch), tmp_path / "page.html", data=batch.x)
+    posterior = begin(point_model("hdp", batch), batch)
+    with pytest.raises(DataError, match="which rows belong together"):
+        report(posterior, tmp_path / "page.html", data=batch.x)
+    report(posterior, tmp_path / "page.html", data=bnp.as_source(batch.x, groups=batch.groups))
+    assert "Points: 590 atoms" in (tmp_path / "page.html").read_text()
 
 
 def test_metadata_that_a_document_has_not_are_not_told():
