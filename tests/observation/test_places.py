@@ -65,6 +65,7 @@ ELSEWHERE = {
         "estimators/criteria.py": "shares of words sum to one",
         "estimators/mixture.py": "scikit-learn is told that its data may be sparse",
         "streaming/learners.py": "its statistics of one atom are known in closed form",
+        "sampling/reseating.py": "documents are seated again by a compiled loop",
         "streaming/seats.py": "its statistics of one atom are known in closed form",
     },
     "Poisson": {
