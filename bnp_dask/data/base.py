@@ -100,6 +100,11 @@ class NamedReader(Load[Batch]):
     reader: Reader
     name: str
 
+    @property
+    def key(self) -> str:
+        """Name of the data and number of the batch."""
+        return self.name
+
     def fetch(self) -> Batch:
         """Read the batch, here and now."""
         with naming_batch(self.name):

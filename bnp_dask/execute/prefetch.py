@@ -52,6 +52,11 @@ HOLD_SECONDS = 0.1
 class Load(ABC, Generic[T]):
     """Reads something that never changes; tasks call it, and others may have called :meth:`fetch` for them."""
 
+    @property
+    def key(self) -> str | None:
+        """Name of what it reads, which is one of its own within a run; None where nobody can say."""
+        return None
+
     @abstractmethod
     def fetch(self) -> T:
         """Read it, here and now."""
@@ -117,6 +122,16 @@ def in_turn(loads: Sequence[Any]) -> Iterator[None]:
     finally:
         _TURN.reset(token)
         turn.is_over = True
+
+
+@contextmanager
+def reading_once() -> Iterator[None]:
+    """Inside, what several loads of one key read is read by the first of them."""
+    token = _ONCE.set({})
+    try:
+        yield
+    finally:
+        _ONCE.reset(token)
 
 
 def n_held() -> int:
@@ -222,9 +237,20 @@ _HELD: dict[int, _Ahead] = {}
 
 _TASK: ContextVar[_Task | None] = ContextVar("bnp_dask_task", default=None)
 _TURN: ContextVar[_Turn | None] = ContextVar("bnp_dask_turn", default=None)
+_ONCE: ContextVar[dict[str, Any] | None] = ContextVar("bnp_dask_once", default=None)
 
 
 def _load(load: Load[T]) -> T:
+    once, key = _ONCE.get(), load.key
+    if once is None or key is None:
+        return _load_now(load)
+    if key not in once:
+        once[key] = _load_now(load)
+    found: T = once[key]
+    return found
+
+
+def _load_now(load: Load[T]) -> T:
     task, turn = _TASK.get(), _TURN.get()
     if task is None and turn is None:
         return load.fetch()

@@ -139,6 +139,19 @@ def path_text(name: str, value: Any) -> str:
     return text
 
 
+SEEDS = 2**128
+"""Seeds that say different things.  One beyond is another start of the seed that is left when these are taken out: all
+but the order of batches is drawn anew."""
+
+STARTS = 2**32
+"""Starts of one seed."""
+
+
+def start_of_seed(seed: int, number: int) -> int:
+    """Seed of another start than a seed's first, which is number 0; those of one seed visit batches in one order."""
+    return seed % SEEDS + SEEDS * ((seed // SEEDS + number) % STARTS)
+
+
 def seed_of(value: Any, name: str = "rng") -> int:
     """A seed, a whole number >= 0, from whatever says where random numbers come from.
 
@@ -158,9 +171,9 @@ def seed_of(value: Any, name: str = "rng") -> int:
         value = np.random.SeedSequence()
     if isinstance(value, np.random.SeedSequence):
         return int.from_bytes(value.generate_state(4, np.uint32).tobytes(), "little")
-    if not is_whole(value) or not 0 <= int(value) < 2**128:
+    if not is_whole(value) or not 0 <= int(value) < SEEDS * STARTS:
         raise SettingError(
-            f"{name}={shown(value)}: needs a seed, a whole number from 0 to 2**128 - 1; a SeedSequence, a Generator, a "
+            f"{name}={shown(value)}: needs a seed, a whole number from 0 to 2**160 - 1; a SeedSequence, a Generator, a "
             "RandomState, or None for another seed each time"
         )
     return int(value)

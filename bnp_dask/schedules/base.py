@@ -49,12 +49,22 @@ class Step:
         A history row, or None when nothing changed that a user would look at.
     lap_end
         Whether this step completed a lap.
+    opens
+        Whether nothing was done but to send out the first batches of a lap, or of the rest of one: a moment to send
+        out those of other states, and none to save the state.
     """
 
     state: State
     pipeline: InFlight
     row: dict[str, Any] | None
     lap_end: bool
+    opens: bool = False
+
+
+def opening(work: Work, state: State, pipeline: InFlight) -> Iterator[Step]:
+    """The step at which the first batches of a lap are out, where other states want to know."""
+    if work.lockstep:
+        yield Step(state, pipeline, None, lap_end=False, opens=True)
 
 
 class Schedule(Protocol):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from bnp_dask.core.registry import register
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.errors import SettingError
-from bnp_dask.schedules.base import Step, end_lap, history_row, hold_common
+from bnp_dask.schedules.base import Step, end_lap, history_row, hold_common, opening
 from bnp_dask.schedules.engine.lap import begin_lap, keep, lose, settle_lap
 from bnp_dask.schedules.engine.pipeline import Pipeline
 from bnp_dask.schedules.engine.state import State, Work, remember_states
@@ -52,6 +52,7 @@ class FullBatch:
             order = lap_order(work, lap, "fixed")
             pipeline = Pipeline(work, state, lap, order, self.window, max(1, self.window // 2), keeps=False)
             pipeline.fill()
+            yield from opening(work, state, pipeline)
             for _ in range(pipeline.n_left):
                 taken = lose(work, state, pipeline.take(), remember_states, keeps=False)
                 state.partial.join(taken.change.delta)

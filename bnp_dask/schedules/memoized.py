@@ -11,7 +11,7 @@ import numpy as np
 from bnp_dask.core.registry import register
 from bnp_dask.inputs.settings import hold, number_from, one_of
 from bnp_dask.moves.births.pending import note
-from bnp_dask.schedules.base import Step, end_lap, history_row, hold_common
+from bnp_dask.schedules.base import Step, end_lap, history_row, hold_common, opening
 from bnp_dask.schedules.engine.fold import Folded, fold_again, lose_with_step
 from bnp_dask.schedules.engine.lap import begin_lap, keep, settle_lap
 from bnp_dask.schedules.engine.pipeline import Pipeline, Taken
@@ -80,6 +80,7 @@ class Memoized:
                 begin_lap(work, state, state.total, pends=True)
             pipeline = Pipeline(work, state, lap, order, self.window, size=max(1, self.window // 2))
             pipeline.fill()
+            yield from opening(work, state, pipeline)
             for _ in range(pipeline.n_left):
                 taken = pipeline.take()
                 action, gain, moves = self._fold(work, state, pipeline, taken)
@@ -114,4 +115,4 @@ def lap_order(work: Work, lap: int, order: str) -> np.ndarray:
     """Batches in the order in which this lap visits them, ``(B,)``."""
     if order == "fixed":
         return np.arange(work.source.n_batches)
-    return work.rng(lap, "order").permutation(work.source.n_batches)
+    return work.rng_of_all(lap, "order").permutation(work.source.n_batches)

@@ -11,7 +11,7 @@ from bnp_dask.core.summary import Summary
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import hold, number_from, one_of
 from bnp_dask.model import Posterior
-from bnp_dask.schedules.base import Step, end_lap, history_row, hold_common
+from bnp_dask.schedules.base import Step, end_lap, history_row, hold_common, opening
 from bnp_dask.schedules.engine.bad_batches import remaining_weight
 from bnp_dask.schedules.engine.lap import lose
 from bnp_dask.schedules.engine.pipeline import Pipeline
@@ -81,6 +81,7 @@ class Stochastic:
             order = lap_order(work, lap, self.order)
             pipeline = Pipeline(work, state, lap, order, self.window, is_whole=True)
             pipeline.fill()
+            yield from opening(work, state, pipeline)
             for _ in range(pipeline.n_left):
                 taken = lose(work, state, pipeline.take(), remember)
                 state.total.join(taken.change.delta)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -59,6 +59,18 @@ class Callback(Protocol):
     def on_end(self, reason: str) -> None:
         """After the last step, also when the run failed."""
         ...
+
+
+def tell_of_batches(callbacks: Sequence[Callback], done: int) -> bool:
+    """Tell of so many batches of this lap; whether one stops the run.  Every one is told, also after such a one."""
+    told = [callback.on_batch(done) is True for callback in callbacks]
+    return any(told)
+
+
+def tell_of_lap(callbacks: Sequence[Callback], row: Mapping[str, Any], posterior: Posterior) -> bool:
+    """Tell of a lap; whether one stops the run.  Every one is told, also after such a one."""
+    told = [callback.on_lap(row, posterior) is True for callback in callbacks]
+    return any(told)
 
 
 def lap_line(row: Mapping[str, Any]) -> str:

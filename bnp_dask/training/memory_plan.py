@@ -70,8 +70,8 @@ class MemoryPlan:
             f"give workers at least {_size((PROGRAM_BYTES + 2 * nbytes) / KILLED_AT)}"
         )
 
-    def require_model(self, n_clusters: int, summary_bytes: int, batch_bytes: int) -> None:
-        """Raise SettingError when a batch beside the model cannot be held.
+    def require_model(self, n_clusters: int, summary_bytes: int, batch_bytes: int, n_states: int = 1) -> None:
+        """Raise SettingError when a batch beside the model, or beside all states that visit it, cannot be held.
 
         Parameters
         ----------
@@ -81,15 +81,18 @@ class MemoryPlan:
             Bytes of a summary of K clusters.
         batch_bytes
             Bytes of the largest batch.
+        n_states
+            States of that size that visit a batch in one task.
         """
-        needed = COPIES * summary_bytes
+        needed = n_states * COPIES * summary_bytes
         if needed + batch_bytes <= self.room:
             return
         left = self.room - batch_bytes
         fitting = int(left / needed * n_clusters)
         fix = f"start with at most {fitting} clusters, " if fitting > 0 else ""
+        them, take = (f"{n_states} starts of a model", "take") if n_states > 1 else ("a model", "takes")
         raise SettingError(
-            f"a model of {n_clusters} clusters takes {_size(needed)} of a worker's memory, beside a batch of "
+            f"{them} of {n_clusters} clusters {take} {_size(needed)} of a worker's memory, beside a batch of "
             f"{_size(batch_bytes)}, but {self._worker()}: {fix}cut the data into smaller batches (batch_size=), or "
             f"give workers at least {_size((PROGRAM_BYTES + needed + 2 * batch_bytes) / KILLED_AT)}"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -21,9 +21,20 @@ from bnp_dask.schedules.base import IDLE
 from bnp_dask.schedules.engine.bad_batches import require_enough, usable, without
 from bnp_dask.schedules.engine.gathered import EMBEDDED
 from bnp_dask.schedules.engine.state import Loss
+from bnp_dask.schedules.side_by_side.shared_reads import SharedReads
 from bnp_dask.store import BackgroundCommits, Checkpoint, Listing, MemoryStore, RunStore
 from bnp_dask.streaming.truncation_free import STREAMED
-from bnp_dask.training.callbacks import FAILED, STOPPED, Callback, RunInfo, logger, tell_of_compiling, tell_of_idle
+from bnp_dask.training.callbacks import (
+    FAILED,
+    STOPPED,
+    Callback,
+    RunInfo,
+    logger,
+    tell_of_batches,
+    tell_of_compiling,
+    tell_of_idle,
+    tell_of_lap,
+)
 from bnp_dask.training.doors import require_savable_parameters
 from bnp_dask.training.memory_plan import MemoryPlan
 from bnp_dask.training.results import History, TrainResult
@@ -79,18 +90,14 @@ class OneRun:
         """The run as one of its starts, with a seed and a memory of its own."""
         return replace(self, work=work, memo=memo, n_init=1)
 
-    def telling(self, callbacks: list[Callback]) -> OneRun:
-        """The run that tells others of itself."""
-        return replace(self, callbacks=callbacks)
-
     def _go(self, checkpoint: Checkpoint | None, where: str) -> TrainResult:
         started = time.perf_counter()
         settles = self.n_init > 1 and checkpoint is None
-        runs = starts_of(self) if settles else [self]
+        runs, shared = starts_of(self) if settles else ([self], SharedReads(self.work.executor))
         stands = [Stand(*run._first_state(checkpoint)) for run in runs]
         state, rows = stands[0].state, stands[0].rows
         for stand in stands:
-            self._require_fitting(stand.state)
+            self._require_fitting(stand.state, len(stands))
         warm_seconds = self._warm_up(state)
         started += warm_seconds
         before = rows[-1]["seconds"] if rows else 0.0
@@ -104,7 +111,7 @@ class OneRun:
         try:
             with contextlib.closing(BackgroundCommits()) as commits:
                 if settles:
-                    best, settled, stopped = settle(runs, stands, self.callbacks, clock)
+                    best, settled, stopped = settle(runs, stands, shared, self.callbacks, clock)
                     run, state, rows = self.alone(settled), stands[best].state, stands[best].rows
                     why = STOPPED if stopped else run._loop_on(runs[best], state, rows, clock, commits)
                 else:
@@ -127,12 +134,12 @@ class OneRun:
         self._checkpoint(Step(state, IDLE, None, lap_end=True), list(rows), commits)
         return self._loop(state, rows, clock, commits, len(rows))
 
-    def _require_fitting(self, state: State) -> None:
-        """Errors for a state that cannot be saved, or held by a worker."""
+    def _require_fitting(self, state: State, n_states: int) -> None:
+        """Errors for a state that cannot be saved, or held by a worker beside others of its size."""
         require_savable_parameters(state.posterior)
         assert state.posterior.summary is not None
         MemoryPlan(self.work.executor.memory_limit).require_model(
-            state.posterior.n_clusters, state.posterior.summary.nbytes, max(self.work.survey.batch_bytes)
+            state.posterior.n_clusters, state.posterior.summary.nbytes, max(self.work.survey.batch_bytes), n_states
         )
 
     def _warm_up(self, state: State) -> float:
@@ -162,44 +169,42 @@ class OneRun:
             return STOPPED
         return ended(state, self.schedule)
 
-    def take_lap(self, stand: Stand, clock: float) -> bool:
-        """Go on for one lap, and keep no checkpoint; whether a callback stops the run."""
+    def lap_steps(self, stand: Stand, clock: float) -> Generator[Step]:
+        """Steps of one lap, of which no checkpoint is kept and no callback is told."""
         heap = Heap()
-        for step, stopped in self.steps(stand.state, stand.rows, clock):
-            if stopped:
-                return True
+        for step in self.noted(stand.state, stand.rows, clock):
             if step.lap_end:
                 self._forget(step.state)
                 heap.tidy()
-                break
-        return False
+            yield step
+            if step.lap_end:
+                return
 
     def steps(self, state: State, rows: Rows, clock: float) -> Iterator[tuple[Step, bool]]:
         """Steps of the schedule, noted in ``rows`` and told to callbacks, and whether these stop the run: the last."""
+        for step in self.noted(state, rows, clock):
+            done = self.work.source.n_batches if step.lap_end else step.state.position
+            stopped = tell_of_batches(self.callbacks, done)
+            if step.lap_end:
+                stopped = tell_of_lap(self.callbacks, rows[-1], step.state.posterior) or stopped
+            yield step, stopped
+            if stopped:
+                return
+
+    def noted(self, state: State, rows: Rows, clock: float) -> Iterator[Step]:
+        """Steps of the schedule, noted in ``rows``."""
         run, change = self.schedule.run, self.change
         for step in run(self.work, state) if change is None else change.steps(self.schedule, self.work, state):
             if step.row is not None:
                 n_skipped = len(self._left_out(state))
                 skips = {"skipped": n_skipped} if n_skipped else {}
                 rows.append({**step.row, **skips, "seconds": clock + time.perf_counter()})
-            stopped = self._tell(step, rows)
-            yield step, stopped
-            if stopped:
-                return
+            yield step
 
     def _left_out(self, state: State) -> list[tuple[int, str]]:
         """Batches that are left out, since before the run or under it, and why."""
         under = ((b, f"{loss.why} (from lap {loss.lap} on)") for b, loss in state.lost.items())
         return sorted([*skipped(self.work.source), *under])
-
-    def _tell(self, step: Step, rows: Rows) -> bool:
-        done = self.work.source.n_batches if step.lap_end else step.state.position
-        stop = False
-        for callback in self.callbacks:  # every one is told, also after one that stops the run
-            stop = callback.on_batch(done) is True or stop
-        for callback in self.callbacks if step.lap_end else ():
-            stop = callback.on_lap(rows[-1], step.state.posterior) is True or stop
-        return stop
 
     def _checkpoint(self, step: Step, new_rows: list[Row], commits: BackgroundCommits) -> None:
         state = step.state

@@ -1,21 +1,24 @@
-"""Several starts of one run: all take some laps in turns, and the best by the exact objective goes on alone.
+"""Several starts of one run: all take some laps side by side, and the best by the exact objective goes on alone.
 
 Each start has a state and random numbers of its own, so the one that goes on has the bits of a run of that start alone.
+All visit batches in one order, so that each is read once for all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 
 from bnp_dask.core.rows import Rows
-from bnp_dask.model import Posterior
-from bnp_dask.schedules import Schedule, State, Work
+from bnp_dask.inputs.settings import start_of_seed
+from bnp_dask.schedules import Schedule, State, Step, Work
+from bnp_dask.schedules.side_by_side.shared_reads import SharedReads
 from bnp_dask.store import MemoryStore, RunStore
-from bnp_dask.training.callbacks import STOPPED, Callback, RunInfo, logger
+from bnp_dask.training.callbacks import STOPPED, Callback, logger, tell_of_batches, tell_of_lap
 
 LAPS = 10
 """Laps after which the best of several starts goes on alone: a guess that was not compared with others."""
@@ -64,12 +67,8 @@ class Start(Protocol):
         """The run as one of its starts, with a seed and a memory of its own."""
         ...
 
-    def telling(self, callbacks: list[Callback]) -> Self:
-        """The run that tells others of itself."""
-        ...
-
-    def take_lap(self, stand: Stand, clock: float) -> bool:
-        """Go on for one lap, and keep no checkpoint; whether a callback stops the run."""
+    def lap_steps(self, stand: Stand, clock: float) -> Generator[Step]:
+        """Steps of one lap, of which no checkpoint is kept and no callback is told."""
         ...
 
 
@@ -77,56 +76,34 @@ S = TypeVar("S", bound=Start)
 """Type of a run."""
 
 
-@dataclass(frozen=True)
-class InTurns:
-    """Callback of one of several starts: tells those of the run how far all starts together are in their lap."""
+def starts_of(run: S) -> tuple[list[S], SharedReads]:
+    """A run for each start, with a seed and a memory of its own, and the executor that joins what they read.
 
-    callbacks: Sequence[Callback]
-    place: int
-    n_starts: int
-    n_batches: int
-
-    def on_start(self, info: RunInfo) -> None:
-        """The run tells."""
-
-    def on_batch(self, done: int) -> bool | None:
-        share = (self.place * self.n_batches + done) // self.n_starts
-        stop = False
-        for callback in self.callbacks:  # every one is told, also after one that stops the run
-            stop = callback.on_batch(share) is True or stop
-        return stop
-
-    def on_lap(self, row: Mapping[str, Any], posterior: Posterior) -> bool | None:
-        """Callbacks are told of the start that is ahead, once all have taken their lap."""
-        return None
-
-    def on_end(self, reason: str) -> None:
-        """The run tells."""
-
-
-def starts_of(run: S) -> list[S]:
-    """A run for each start, with a seed and a memory of its own; together they hold what the run may hold."""
-    out = []
+    Together they hold what the run may hold.
+    """
+    out, shared = [], SharedReads(run.work.executor)
     for number in range(run.n_init):
         own = run.room // run.n_init
         memo = MemoryStore(own - own // 4)
-        work = replace(run.work, seed=_seed_of(run.work.seed, number), memo=memo, shelf=None, room=own // 4)
+        seed = start_of_seed(run.work.seed, number)
+        work = replace(
+            run.work, seed=seed, memo=memo, shelf=None, room=own // 4, executor=shared.for_one(), lockstep=True,
+        )  # fmt: skip
         out.append(run.with_parts(work, memo))
-    return out
+    return out, shared
 
 
 def settle(
-    runs: Sequence[Start], stands: Sequence[Stand], callbacks: Sequence[Callback], clock: float
+    runs: Sequence[Start], stands: Sequence[Stand], shared: SharedReads, callbacks: Sequence[Callback], clock: float
 ) -> tuple[int, Settled, bool]:
     """Take laps with all starts; the number of the best, what became of all, and whether a callback stops the run."""
     stopped = False
     for _ in range(LAPS):
         going = [number for number, stand in enumerate(stands) if stand.state.finished is None]
-        stopped = _lap_of_all([(runs[n], stands[n]) for n in going], callbacks, clock)
+        stopped = _lap_of_all([(runs[n], stands[n]) for n in going], shared, callbacks, clock)
         if going and not stopped:
             leader = stands[_best(stands)]
-            for callback in callbacks:  # every one is told, also after one that stops the run
-                stopped = callback.on_lap(leader.rows[-1], leader.state.posterior) is True or stopped
+            stopped = tell_of_lap(callbacks, leader.rows[-1], leader.state.posterior)
         if stopped or not going:
             break
     best = _best(stands)
@@ -141,12 +118,22 @@ def settle(
     return best, Settled(runs[best].work.seed, facts), stopped
 
 
-def _lap_of_all(going: Sequence[tuple[Start, Stand]], callbacks: Sequence[Callback], clock: float) -> bool:
-    """One lap of each start in turn; whether a callback stops the run."""
-    for place, (run, stand) in enumerate(going):
-        told = InTurns(callbacks, place, len(going), run.work.source.n_batches)
-        if run.telling([told]).take_lap(stand, clock):
-            return True
+def _lap_of_all(
+    going: Sequence[tuple[Start, Stand]], shared: SharedReads, callbacks: Sequence[Callback], clock: float
+) -> bool:
+    """One lap of all starts, step by step; whether a callback stops the run."""
+    with contextlib.ExitStack() as stack:
+        laps = [stack.enter_context(contextlib.closing(run.lap_steps(stand, clock))) for run, stand in going]
+        n_batches = going[0][0].work.source.n_batches if going else 0
+        while laps:
+            steps = [next(steps) for steps in laps]
+            shared.send()
+            if any(step.opens for step in steps):
+                continue
+            done = min(n_batches if step.lap_end else step.state.position for step in steps)
+            if tell_of_batches(callbacks, done):
+                return True
+            laps = [lap for lap, step in zip(laps, steps, strict=True) if not step.lap_end]
     return False
 
 
@@ -183,8 +170,3 @@ def _facts(run: Start, stand: Stand, is_best: bool, stopped: bool) -> dict[str, 
         "seed": run.work.seed, "elbo": state.elbo, "n_clusters": state.posterior.n_clusters, "lap": state.lap,
         "reason": reason,
     }  # fmt: skip
-
-
-def _seed_of(seed: int, number: int) -> int:
-    """Seed of a start, by its number; the first has that of the run."""
-    return seed if number == 0 else int(np.random.SeedSequence(seed, spawn_key=(number,)).generate_state(1)[0])

@@ -121,12 +121,13 @@ def train(
     callbacks
         What watches the run, such as ``Progress()``.
     rng
-        Seed, a whole number >= 0; a SeedSequence; or a Generator or RandomState, from which one is drawn.  None:
-        another seed each time, which the run directory keeps, so that ``resume=True`` goes on with it.
+        Seed, a whole number from 0 to 2**160 - 1; a SeedSequence; or a Generator or RandomState, from which one is
+        drawn.  None: another seed each time, which the run directory keeps, so that ``resume=True`` goes on with it.
     n_init
-        Starts, each with random numbers of its own; the first is the run that ``n_init=1`` makes.  All take ten laps in
-        turns, and the one whose objective is highest then goes on alone, to the bits of its own run
-        (``rng=result.starts[i]["seed"]``).  So they take the time of that run and ten laps for each of the others, and
+        Starts, each with random numbers of its own; the first is the run that ``n_init=1`` makes.  All take ten laps
+        side by side, in one order of batches, and the one whose objective is highest then goes on alone, to the bits of
+        its own run (``rng=result.starts[i]["seed"]``).  One task visits a batch for all of them, so that a lap reads
+        each batch once; what is computed there takes the time of all, and a worker holds all of their posteriors.  They
         share ``memory``.  ``result.starts`` tells of all.  Callbacks are told of each lap by the start that is ahead.
         In ``store`` only the one that goes on is kept: a run that ends before begins anew, to the same bits.  A run of
         fewer laps keeps the best at its end, and goes on with that one when it is resumed with more.

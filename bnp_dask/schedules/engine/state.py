@@ -19,6 +19,7 @@ from bnp_dask.data.base import Source, batch_reader
 from bnp_dask.data.skipping import CheckedReader
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.blas import one_blas_thread
+from bnp_dask.inputs.settings import SEEDS
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import Memory, Move, Pending, Plan
 from bnp_dask.observation.base import numbers_per_cluster
@@ -93,7 +94,8 @@ class Work:
     whether an earlier call surveyed it and nobody visited it since: then its checksum is compared at its next visit.
     ``room`` are the bytes of atoms gathered for moves that may be held in memory.  ``readable`` says of every batch
     ``(B,)`` whether it can be read whenever the run is worked on: then assignments may be kept in place of statistics.
-    None: of none.
+    None: of none.  ``lockstep`` says whether other states visit the same batches at the same time: then schedules
+    give a step also when the first batches of a lap are out.
     """
 
     model: Model
@@ -109,11 +111,19 @@ class Work:
     room: int = ROOM
     reach: Reach = field(default_factory=Reach)
     readable: np.ndarray | None = None
+    lockstep: bool = False
 
     def rng(self, lap: int, purpose: str) -> np.random.Generator:
         """Random numbers that depend on the seed, the lap and what they are for, and on nothing else."""
-        key = (lap, *purpose.encode())
-        return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=key))
+        return _generator(self.seed, lap, purpose)
+
+    def rng_of_all(self, lap: int, purpose: str) -> np.random.Generator:
+        """As :meth:`rng`, one for all starts of a seed."""
+        return _generator(self.seed % SEEDS, lap, purpose)
+
+
+def _generator(seed: int, lap: int, purpose: str) -> np.random.Generator:
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(lap, *purpose.encode())))
 
 
 @dataclass(frozen=True)

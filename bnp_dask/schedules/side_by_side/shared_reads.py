@@ -1,0 +1,232 @@
+"""One read of a batch for all states that visit it: their tasks become one.
+
+Each state has an executor of its own.  Tasks that read wait there until :meth:`SharedReads.send`, which sends those of
+all states that read the same as one task, or until the state asks for a result of one, which sends its own.  Every
+function gets the arguments that it would get alone, so that what comes out has the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from bnp_dask.execute.base import Executor, GroupExecutor, Handle, Task
+from bnp_dask.execute.ordered import submitted
+from bnp_dask.execute.prefetch import load_of, reading_once
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of the tasks that became one: its function, and how many of the arguments are its."""
+
+    function: Callable[..., Any]
+    n_args: int
+
+
+def all_of(parts: tuple[Part, ...], *args: Any) -> list[Any]:
+    """The task that tasks which read the same become: results in their order; what some read is read once."""
+    out, first = [], 0
+    with reading_once():
+        for part in parts:
+            out.append(part.function(*args[first : first + part.n_args]))
+            first += part.n_args
+    return out
+
+
+def pick(values: list[Any], place: int) -> Any:
+    """The task that takes one result out of those of :func:`all_of`, for a task that needs it."""
+    return values[place]
+
+
+@dataclass(eq=False)
+class _Sent:
+    """Task that was sent for one waiting task, or for several (``is_joint``), and results once they are here."""
+
+    handle: Handle
+    is_joint: bool
+    values: list[Any] | None = None
+
+
+@dataclass(eq=False)
+class _Waiting:
+    """A task that reads: whose it is, what it reads, and what was sent for it."""
+
+    task: Task
+    reads: frozenset[str]
+    first: bool
+    owner: ExecutorOfOne
+    sent: _Sent | None = None
+    place: int = 0
+
+
+@dataclass(eq=False)
+class SharedReads:
+    """Executor behind those of several states.
+
+    Parameters
+    ----------
+    executor
+        What runs their tasks.
+    """
+
+    executor: Executor
+    _waiting: list[_Waiting] = field(default_factory=list)
+
+    def for_one(self) -> ExecutorOfOne:
+        """An executor for one more state."""
+        return ExecutorOfOne(self)
+
+    def send(self, only: ExecutorOfOne | None = None) -> None:
+        """Start all tasks that wait, those that read the same together; or those of one state alone."""
+        chosen = [w for w in self._waiting if only is None or w.owner is only]
+        self._waiting = [w for w in self._waiting if only is not None and w.owner is not only]
+        for first in (True, False):
+            groups = _groups_of([w for w in chosen if w.first == first])
+            handles = submitted(self.executor, [_task_of(group) for group in groups], first)
+            for group, handle in zip(groups, handles, strict=True):
+                sent = _Sent(handle, len(group) > 1)
+                for place, waiting in enumerate(group):
+                    waiting.sent, waiting.place = sent, place
+
+    def wait(self, waiting: _Waiting) -> None:
+        """Put a task with those that are to be sent."""
+        self._waiting.append(waiting)
+
+    def value(self, waiting: _Waiting) -> Any:
+        """Result of a task, once."""
+        sent = self._sent_for(waiting)
+        if not sent.is_joint:
+            return self.executor.result(sent.handle)
+        if sent.values is None:
+            sent.values = list(self.executor.result(sent.handle))
+        value, sent.values[waiting.place] = sent.values[waiting.place], None
+        return value
+
+    def values(self, several: Sequence[_Waiting]) -> list[Any]:
+        """Results of tasks, in as few messages as that takes."""
+        sents = list(dict.fromkeys(self._sent_for(waiting) for waiting in several))
+        out = [sent for sent in sents if sent.values is None]
+        if isinstance(self.executor, GroupExecutor) and out:
+            for sent, value in zip(out, self.executor.results_together([sent.handle for sent in out]), strict=True):
+                sent.values, sent.is_joint = (list(value), True) if sent.is_joint else ([value], True)
+        return [self.value(waiting) for waiting in several]
+
+    def handle(self, waiting: _Waiting) -> Handle:
+        """Stands for the result of a task among the arguments of another."""
+        sent = self._sent_for(waiting)
+        if not sent.is_joint:
+            return sent.handle
+        return self.executor.submit(waiting.task[0], pick, sent.handle, waiting.place)
+
+    def _sent_for(self, waiting: _Waiting) -> _Sent:
+        if waiting.sent is None:
+            self.send(waiting.owner)
+        assert waiting.sent is not None
+        return waiting.sent
+
+
+class ExecutorOfOne:
+    """Executor of one of several states, whose reads are shared with the others.
+
+    Parameters
+    ----------
+    shared
+        What is behind all of them.
+    """
+
+    def __init__(self, shared: SharedReads) -> None:
+        self._shared = shared
+        self._waiting: WeakKeyDictionary[Handle, _Waiting] = WeakKeyDictionary()
+
+    @property
+    def n_workers(self) -> int:
+        """How many tasks can run at the same time."""
+        return self._shared.executor.n_workers
+
+    @property
+    def memory_limit(self) -> int | None:
+        """Bytes that a worker may take."""
+        return self._shared.executor.memory_limit
+
+    def share(self, name: str, value: Any) -> Handle:
+        """Put a value where tasks can use it."""
+        return self._shared.executor.share(name, value)
+
+    def submit(self, name: str, function: Callable[..., Any], *args: Any) -> Handle:
+        """Start a task, or let it wait for those of other states where it reads."""
+        return self.submit_together([(name, function, args)])[0]
+
+    def submit_together(self, tasks: Sequence[Task], first: bool = False) -> list[Handle]:
+        """Start those tasks that read nothing, and let the others wait for those of other states."""
+        known = [(name, function, tuple(map(self._known, args))) for name, function, args in tasks]
+        reads = [_reads_of(args) for _, _, args in known]
+        plain = iter(submitted(self._shared.executor, [t for t, r in zip(known, reads, strict=True) if not r], first))
+        return [self._wait(t, r, first) if r else next(plain) for t, r in zip(known, reads, strict=True)]
+
+    def result(self, handle: Handle) -> Any:
+        """Wait for a task and give its value or raise its error."""
+        waiting = self._taken(handle)
+        return self._shared.executor.result(handle) if waiting is None else self._shared.value(waiting)
+
+    def results_together(self, handles: Sequence[Handle]) -> list[Any]:
+        """Wait for tasks and give their values."""
+        found = [(handle, self._taken(handle)) for handle in handles]
+        values = iter(self._shared.values([waiting for _, waiting in found if waiting is not None]))
+        return [
+            next(values) if waiting is not None else self._shared.executor.result(handle) for handle, waiting in found
+        ]
+
+    def close(self) -> None:
+        """Nothing: whoever made the executor behind this one closes it."""
+
+    def _wait(self, task: Task, reads: frozenset[str], first: bool) -> Handle:
+        waiting = _Waiting(task, reads, first, self)
+        self._shared.wait(waiting)
+        handle = Handle(task[0], self, waiting)
+        self._waiting[handle] = waiting
+        return handle
+
+    def _taken(self, handle: Handle) -> _Waiting | None:
+        """The task behind a handle of this executor, which is void from now on; None for others."""
+        waiting = self._waiting.pop(handle, None)
+        if waiting is not None:
+            handle.void()
+        return waiting
+
+    def _known(self, arg: Any) -> Any:
+        """An argument as the executor behind this one knows it."""
+        waiting = self._waiting.get(arg) if isinstance(arg, Handle) else None
+        return arg if waiting is None else self._shared.handle(waiting)
+
+
+def _reads_of(args: Iterable[Any]) -> frozenset[str]:
+    """Names of what a task reads, as far as its arguments tell."""
+    loads = (load_of(arg) for arg in args)
+    return frozenset(load.key for load in loads if load is not None and load.key is not None)
+
+
+def _groups_of(waiting: Sequence[_Waiting]) -> list[list[_Waiting]]:
+    """Tasks that become one: each with the first before it, of another state, that reads something of the same."""
+    groups: list[list[_Waiting]] = []
+    reads: list[set[str]] = []
+    for one in waiting:
+        for group, known in zip(groups, reads, strict=True):
+            if not known.isdisjoint(one.reads):
+                group.append(one)
+                known |= one.reads
+                break
+        else:
+            groups.append([one])
+            reads.append(set(one.reads))
+    return groups
+
+
+def _task_of(group: Sequence[_Waiting]) -> Task:
+    """The task that is sent for some."""
+    if len(group) == 1:
+        return group[0].task
+    name = group[0].task[0]
+    parts = tuple(Part(w.task[1], len(w.task[2])) for w in group)
+    return name, all_of, (parts, *(arg for w in group for arg in w.task[2]))
