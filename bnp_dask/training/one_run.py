@@ -24,6 +24,16 @@ from bnp_dask.schedules.engine.state import Loss
 from bnp_dask.schedules.side_by_side.shared_reads import SharedReads
 from bnp_dask.store import BackgroundCommits, Checkpoint, Listing, MemoryStore, RunStore
 from bnp_dask.streaming.truncation_free import STREAMED
+from bnp_dask.training.alternatives.starts import (
+    SETTLED,
+    Settled,
+    Stand,
+    ended,
+    settle,
+    settled_from_saved,
+    starts_of,
+    take_over,
+)
 from bnp_dask.training.callbacks import (
     FAILED,
     STOPPED,
@@ -39,7 +49,6 @@ from bnp_dask.training.doors import require_savable_parameters
 from bnp_dask.training.memory_plan import MemoryPlan
 from bnp_dask.training.results import History, TrainResult
 from bnp_dask.training.run_settings import OtherMoves, other_moves
-from bnp_dask.training.starts import SETTLED, Settled, Stand, ended, settle, starts_of, take_over
 from bnp_dask.training.survey_pass import gone_since, skipped
 from bnp_dask.training.warmup import warm_task
 
@@ -79,7 +88,7 @@ class OneRun:
     def go(self, checkpoint: Checkpoint | None, where: str) -> TrainResult:
         """Train to the end, from a checkpoint where there is one; ``where`` it runs, for callbacks."""
         if checkpoint is not None and SETTLED in checkpoint.state:
-            return self.alone(Settled(**checkpoint.state[SETTLED]))._go(checkpoint, where)
+            return self.alone(settled_from_saved(checkpoint.state[SETTLED]))._go(checkpoint, where)
         return self._go(checkpoint, where)
 
     def alone(self, settled: Settled) -> OneRun:
@@ -124,8 +133,8 @@ class OneRun:
         left_out = tuple(why for _, why in run._left_out(state))
         draws = kept_draws(run.work, state, run.schedule) if isinstance(run.schedule, Gibbs) else None
         found = state.posterior, History(rows), reason == "converged", reason, seconds, left_out, warm_seconds
-        starts = () if run.settled is None else tuple(run.settled.starts)
-        return TrainResult(*found, starts=starts, draws=draws)
+        alternatives = () if run.settled is None else tuple(run.settled.starts)
+        return TrainResult(*found, alternatives=alternatives, draws=draws)
 
     def _loop_on(self, settled: OneRun, state: State, rows: Rows, clock: float, commits: BackgroundCommits) -> str:
         """Go on with the start that has settled; all that it keeps comes here first."""

@@ -158,10 +158,12 @@ class TrainResult:
         Why each batch was left out that could not be used (``on_bad_batch="skip"``).
     warm_seconds
         Wall time of compiling or loading kernels before the first lap; not in the seconds of the history.
-    starts
-        Of several starts (``n_init``) in their order: ``"seed"``, objective (``"elbo"``, nats), ``"n_clusters"`` and
-        ``"lap"`` when one of them went on alone, and ``"reason"``: that one did, or another was ahead, or why it had
-        ended before.  Empty where there was one.
+    alternatives
+        What became of each state of the run, of several starts (``n_init``) in their order: ``"kind"``, ``"seed"``,
+        laps of the run before it (``"begun"``), its own laps (``"lap"``), objective (``"elbo"``, nats) and
+        ``"n_clusters"`` at the last of them, and ``"reason"``: that it went on alone, or another was ahead, or why it
+        had ended before.  So they tell how far K and the objective differ from start to start.  Empty where there was
+        one.
     draws
         Draws of a run with ``Gibbs()``; None for other schedules, and where none was kept yet.
     """
@@ -173,8 +175,13 @@ class TrainResult:
     seconds: float = 0.0
     skipped: tuple[str, ...] = ()
     warm_seconds: float = 0.0
-    starts: tuple[Mapping[str, Any], ...] = ()
+    alternatives: tuple[Mapping[str, Any], ...] = ()
     draws: Draws | None = None
+
+    @property
+    def starts(self) -> tuple[Mapping[str, Any], ...]:
+        """Alternatives that are starts: ``rng=result.starts[i]["seed"]`` makes one of them alone."""
+        return tuple(one for one in self.alternatives if one["kind"] == "start")
 
     def __repr__(self) -> str:
         state = "converged" if self.converged else "not converged"

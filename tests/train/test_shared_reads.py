@@ -18,7 +18,7 @@ from bnp_dask.model import Model
 from bnp_dask.observation import Gaussian
 from bnp_dask.schedules import FullBatch, Memoized, Stochastic
 from bnp_dask.schedules.side_by_side.shared_reads import SharedReads
-from bnp_dask.training import starts
+from bnp_dask.training.alternatives import starts
 from bnp_dask.training.memory_plan import MemoryPlan
 from bnp_dask.training.train import train
 from tests.train.test_starts import KINDS, bits, go, nine_clusters, rows_of

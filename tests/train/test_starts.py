@@ -19,7 +19,7 @@ from bnp_dask.moves import Delete, Merge
 from bnp_dask.observation import Gaussian, Multinomial
 from bnp_dask.schedules import FullBatch, Memoized, Stochastic
 from bnp_dask.store import RunStore
-from bnp_dask.training import starts
+from bnp_dask.training.alternatives import starts
 from bnp_dask.training.train import train
 
 go = partial(train, client=SerialExecutor(), batch_size=60)
@@ -83,7 +83,8 @@ def test_the_start_that_goes_on_has_the_bits_of_its_run_alone(kind):
     best = result.starts[int(np.argmax(elbos))]
     alone = go(model, data(), rng=best["seed"], **more)
     assert bits(result) == bits(alone) and rows_of(result) == rows_of(alone)
-    assert result.reason == alone.reason and alone.starts == ()
+    assert result.reason == alone.reason and alone.alternatives == ()
+    assert result.starts == result.alternatives and {start["kind"] for start in result.starts} == {"start"}
     assert result.starts[0]["seed"] == 5 and len(set(elbos)) > 1
     assert all(start["lap"] <= starts.LAPS for start in result.starts)
     assert all(row["reason"] != "went on alone" for row in result.starts if row is not best)

@@ -26,6 +26,9 @@ LAPS = 10
 WENT_ON, LEFT = "went on alone", "another start was ahead"
 """Reasons of starts that had not ended by then."""
 
+START = "start"
+"""Kind of alternatives that are starts."""
+
 SETTLED = "settled"
 """Name under which checkpoints keep what became of the starts."""
 
@@ -39,7 +42,7 @@ class Settled:
     seed
         Seed of the one that goes on.
     starts
-        Of each in order: seed, objective in nats, clusters, laps, and what became of it.
+        What became of each, in order: see :attr:`bnp_dask.TrainResult.alternatives`.
     """
 
     seed: int
@@ -166,7 +169,17 @@ def _facts(run: Start, stand: Stand, is_best: bool, stopped: bool) -> dict[str, 
         reason = ended(state, run.schedule)
     else:
         reason = STOPPED if stopped else WENT_ON if is_best else LEFT
+    return alternative(START, run.work.seed, 0, state, reason)
+
+
+def alternative(kind: str, seed: int, begun: int, state: State, reason: str) -> dict[str, Any]:
+    """Row of :attr:`~bnp_dask.TrainResult.alternatives` for a state before which ``begun`` laps were taken."""
     return {
-        "seed": run.work.seed, "elbo": state.elbo, "n_clusters": state.posterior.n_clusters, "lap": state.lap,
-        "reason": reason,
+        "kind": kind, "seed": seed, "begun": begun, "lap": state.lap, "elbo": state.elbo,
+        "n_clusters": state.posterior.n_clusters, "reason": reason,
     }  # fmt: skip
+
+
+def settled_from_saved(saved: Mapping[str, Any]) -> Settled:
+    """Outcome of several starts, as a checkpoint has it; older ones know no kinds."""
+    return Settled(saved["seed"], [{"kind": START, "begun": 0, **start} for start in saved["starts"]])
