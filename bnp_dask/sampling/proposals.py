@@ -12,7 +12,7 @@ from bnp_dask.core.summary import Summary
 from bnp_dask.kernels.streaming.reseating import propose
 from bnp_dask.kernels.streaming.urn import Urn
 from bnp_dask.model import Model
-from bnp_dask.sampling.visit import statistics
+from bnp_dask.sampling.single_atoms import PRIOR, Density, density_of
 
 NEW = -1
 """Position of a cluster that holds no other atom."""
@@ -62,10 +62,9 @@ class _Moves:
     the atom is in at first, and under the one proposed.
     """
 
-    model: Model
     urn: Urn
-    base: Summary
-    atoms: Batch
+    density: Density
+    n_known: int
     places: list[int]
     counts: list[float]
     held: list[float]
@@ -78,7 +77,6 @@ class _Moves:
     log_price: float
     occupied: int
     spare: int
-    singles: dict[int, Summary] = field(default_factory=dict)
     prices: dict[int, float] = field(default_factory=dict)
 
     @classmethod
@@ -91,13 +89,12 @@ class _Moves:
         rest = float(held.sum()) + len(places) - 1.0
         seat, new = urn.rule_after(rest, float(np.sum(held > 0.0)))
         weight = np.append(np.where(held > 0.0, held - urn.sigma, 0.0), new / seat)
-        columns = _columns(model, base, atoms, places, weight, uniform)
+        columns, density = _columns(model, base, atoms, places, weight, uniform)
         proposed, level, fresh, here, there = (column.tolist() for column in columns)
         return cls(
-            model=model,
             urn=urn,
-            base=base,
-            atoms=atoms,
+            density=density,
+            n_known=k,
             places=places.tolist(),
             counts=(held + own).tolist(),
             held=held.tolist(),
@@ -136,7 +133,7 @@ class _Moves:
                         return k, self.fresh[i]
                     left -= size
         target = self.proposed[i]
-        return (NEW if target == self.base.n_clusters else target), self.there[i]
+        return (NEW if target == self.n_known else target), self.there[i]
 
     def _excess(self, i: int, k: int, of_base: float) -> float:
         """Log of the conditional probability of a cluster over that with which it is proposed, up to a constant."""
@@ -147,11 +144,12 @@ class _Moves:
         if not others:
             return 0.0
         count = self.held[k] + len(others)
+        density = self.density(i, k if self.held[k] > 0.0 else PRIOR, others)
         if self.held[k] == 0.0:
             proposed = math.log(count) + self.fresh[i]
         else:
             proposed = math.log(self.held[k] - self.urn.sigma) + of_base
-        return math.log(count - self.urn.sigma) + self._density(i, k, others) - proposed
+        return math.log(count - self.urn.sigma) + density - proposed
 
     def _price(self, occupied: int) -> float:
         """Log weight of a new cluster where that of another is its count less the discount."""
@@ -159,17 +157,6 @@ class _Moves:
             seat, new = self.urn.rule_after(sum(self.counts) - 1.0, float(occupied))
             self.prices[occupied] = math.log(new / seat)
         return self.prices[occupied]
-
-    def _density(self, i: int, k: int, others: list[int]) -> float:
-        """Log density of an atom in a cluster given the base and some of the few."""
-        if k not in self.singles:
-            known = k < self.base.n_clusters and self.held[k] > 0.0
-            ids = self.base.ids[[k]] if known else np.zeros(1, np.int64)
-            self.singles[k] = self.base.take(ids) if known else self.model.empty_summary(ids)
-        one, observation = self.singles[k], self.model.observation
-        few = self.atoms.take(np.array(others, np.int64))
-        whole = one + statistics(self.model, one.ids, few, np.zeros(len(others), np.int64))
-        return float(observation.log_predictive(observation.global_step(whole), self.atoms.rows(i, i + 1))[0, 0])
 
     def _move(self, i: int, place: int, target: int) -> None:
         if target == NEW:
@@ -188,8 +175,9 @@ class _Moves:
 
 def _columns(
     model: Model, base: Summary, atoms: Batch, places: np.ndarray, weight: np.ndarray, uniform: np.ndarray
-) -> tuple[np.ndarray, ...]:
-    """Proposals given the base, logs of sums, and three log densities of each atom; see :class:`_Moves`."""
+) -> tuple[tuple[np.ndarray, ...], Density]:
+    """Proposals given the base, logs of sums, and three log densities of each atom; see :class:`_Moves`.  Density of
+    each atom where others of the few are too."""
     observation, m, k = model.observation, atoms.n_atoms, base.n_clusters
     params = observation.global_step(base)
     nothing = observation.global_step(model.empty_summary(np.zeros(1, np.int64)))
@@ -205,4 +193,4 @@ def _columns(
         chosen = proposed[own]
         there[own] = np.where(chosen < k, table[rows, np.minimum(chosen, k - 1)], fresh[own])
         start += tile.n_atoms
-    return proposed, level, fresh, here, there
+    return (proposed, level, fresh, here, there), density_of(model, base, params, nothing, atoms)

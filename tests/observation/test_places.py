@@ -33,6 +33,7 @@ LISTS = {"_names.py": 1, "__init__.py": 1, "observation/__init__.py": 2}
 """Lines of the public names for each likelihood: where it lives, its type for editors, and what its folder gives."""
 
 WORDS = "topics are made of words, whose counts are its statistics"
+ONE_ATOM = {"sampling/single_atoms.py": "its predictive density of one atom is known in closed form"}
 ELSEWHERE = {
     "AutoRegressiveGaussian": {
         "estimators/criteria.py": "which of its statistics are free numbers",
@@ -40,20 +41,22 @@ ELSEWHERE = {
         "estimators/sequences.py": "chosen by name; rows with the one before are made there",
         "training/defaults.py": "a step is about how things change, so that blocks of steps are a start",
     },
-    "Bernoulli": {"cli/demo/digits.py": "a demonstration", "estimators/sequences.py": "chosen by name"},
+    "Bernoulli": {"cli/demo/digits.py": "a demonstration", "estimators/sequences.py": "chosen by name", **ONE_ATOM},
     "Categorical": {
         "analysis/levels.py": "labels of levels are given back",
         "estimators/criteria.py": "how many levels a column has",
         "estimators/sequences.py": "chosen by name",
         "observation/tables/proposing.py": "proposed for a column of a table",
     },
-    "DiagGaussian": {"estimators/sequences.py": "chosen by name"},
+    "DiagGaussian": {"estimators/sequences.py": "chosen by name", **ONE_ATOM},
+    "FixedVarianceGaussian": ONE_ATOM,
     "Gaussian": {
         "cli/job_roles.py": "an example in a message",
         "estimators/sequences.py": "chosen by name",
         "observation/tables/proposing.py": "proposed for a column of a table",
         "streaming/learners.py": "its statistics of one atom are known in closed form",
         "streaming/seats.py": "its statistics of one atom are known in closed form",
+        **ONE_ATOM,
     },
     "Multinomial": {
         **dict.fromkeys(
@@ -71,6 +74,7 @@ ELSEWHERE = {
     "Poisson": {
         "estimators/sequences.py": "chosen by name",
         "observation/tables/proposing.py": "proposed for a column of a table",
+        **ONE_ATOM,
     },
     "Product": {
         "estimators/criteria.py": "the sum of its parts",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -12,6 +14,7 @@ from bnp_dask.kernels.mixture.resp import ScreenedWeights
 from bnp_dask.kernels.streaming.nggp import log_partition
 from bnp_dask.kernels.streaming.reseating import propose, reseat_counts
 from bnp_dask.sampling.reseating import Others
+from bnp_dask.sampling.single_atoms import PRIOR, density_of
 from bnp_dask.sampling.visit import Task, pins_of, statistics
 from bnp_dask.schedules.engine.chains import Pins
 from tests.sampling.chains import NO_ROWS, Few, distance, halves, left_by_one_lap, variation
@@ -97,6 +100,26 @@ def test_clusters_are_proposed_in_proportion_to_weight_and_density():
     mass = weight * np.exp(np.column_stack([table, fresh]))
     assert_allclose(level, np.log(mass.sum(axis=1)), rtol=1e-12)
     assert out.tolist() == (np.cumsum(mass, axis=1) <= (uniform * mass.sum(axis=1))[:, None]).sum(axis=1).tolist()
+
+
+@pytest.mark.parametrize("others", [[], [5, 7, 6]], ids=["alone", "joined"])
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_density_of_an_atom_that_others_joined_is_that_of_the_summary_of_all(likelihood, others):
+    model, batch = case(likelihood, bnp.DPMixture(1.0), 8)
+    rounded = getattr(model.observation, "grain", None) is not None
+    if rounded:
+        model = replace(model, observation=replace(model.observation, grain=np.array([0.5, 0.0])))
+    first, few = batch.rows(0, 4), batch
+    base = statistics(model, np.arange(2), first, np.array([0, 1, 0, 0]))
+    params, nothing = (model.observation_step(held) for held in (base, model.empty_summary(np.zeros(1, np.int64))))
+    density = density_of(model, base, params, nothing, few)
+    for k in (0, 1, PRIOR):
+        ids = np.zeros(1, np.int64)
+        start = model.empty_summary(ids) if k == PRIOR else base.take(base.ids[[k]])
+        ids = start.ids
+        whole = start + statistics(model, ids, few.take(np.array(others, np.int64)), np.zeros(len(others), np.int64))
+        expected = model.observation.log_predictive(model.observation_step(whole), few.rows(4, 5))[0, 0]
+        assert_allclose(density(4, k, others), expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("uniform", [0.05, 0.4, 0.7, 0.99])
