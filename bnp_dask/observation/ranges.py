@@ -20,6 +20,8 @@ leaves ``2**-53 x log x``: 3e-3 nats for each atom at x = 2**40, and 41 nats at 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from bnp_dask.core.batch import Batch, column_name
@@ -60,21 +62,32 @@ def check_reach(
         Whether NaN is an entry that is missing.
     """
     x = np.asarray(batch.x)
-    if len(x) == 0:
+    if x.size == 0:
+        return
+    reach = LARGEST * np.minimum(1.0, np.sqrt(scale))
+    if _all_fit(x.min(), x.max(), center, reach):  # at a fifth of the time of looking by column
         return
     low, high = x.min(axis=0), x.max(axis=0)  # NaN where there is one
     if may_miss:
         low, high = np.fmin.reduce(x, axis=0), np.fmax.reduce(x, axis=0)
         lacks_all = np.isnan(low)
         low, high = np.where(lacks_all, center, low), np.where(lacks_all, center, high)
-    reach = LARGEST * np.minimum(1.0, np.sqrt(scale))
-    with np.errstate(invalid="ignore", over="ignore"):
-        fits = (np.abs(low) <= LARGEST) & (np.abs(high) <= LARGEST)
-        fits &= (center - low <= reach) & (high - center <= reach)
+    fits = _fit(low, high, center, reach)
     if np.all(fits):
         return
     column = int(np.argmin(np.broadcast_to(fits, low.shape)))
     _refuse(model, batch, x, column, float(np.broadcast_to(reach, low.shape)[column]), may_miss)
+
+
+def _all_fit(low: float, high: float, center: np.ndarray | float, reach: np.ndarray | float) -> bool:
+    """Whether numbers between two fit in every column; False where that takes a look at each, or one is NaN."""
+    return bool(np.all(_fit(low, high, np.array([np.min(center), np.max(center)]), np.min(reach))))
+
+
+def _fit(low: Any, high: Any, center: Any, reach: Any) -> Any:
+    with np.errstate(invalid="ignore", over="ignore"):
+        fits = (np.abs(low) <= LARGEST) & (np.abs(high) <= LARGEST)
+        return fits & (center - low <= reach) & (high - center <= reach)
 
 
 def _refuse(model: object, batch: Batch, x: np.ndarray, column: int, reach: float, may_miss: bool) -> None:

@@ -71,20 +71,44 @@ def dense_moments(x: np.ndarray, weights: np.ndarray | None, batch: Batch, may_m
     total = _no_moments(x.shape[1])
     if x.shape[1] == 0:
         return replace(total, weight=float(len(x) if weights is None else weights.sum()))
+    for tile, part, finite in _checked_tiles(x, weights, batch, may_miss):
+        found = _tile_moments(tile, part) if finite is None else _gappy_moments(tile, part, finite)
+        total = combine_moments(total, found)
+    return total
+
+
+def weight_alone(batch: Batch, weights: np.ndarray | None, may_miss: bool) -> Moments:
+    """Weight of some atoms whose numbers are checked, and moments as of none: for data that set no prior."""
+    x = batch.x
+    nothing = _no_moments(batch.n_features)
+    if not isinstance(x, np.ndarray):
+        _check_entries(x, x.data, batch)
+    elif x.shape[1]:
+        tiles = _checked_tiles(x, weights, batch, may_miss)
+        return replace(nothing, weight=sum(float(len(t) if part is None else part.sum()) for t, part, _ in tiles))
+    return replace(nothing, weight=float(batch.n_atoms if weights is None else weights.sum()))
+
+
+def _checked_tiles(
+    x: np.ndarray, weights: np.ndarray | None, batch: Batch, may_miss: bool
+) -> Iterator[tuple[np.ndarray, np.ndarray | None, np.ndarray | None]]:
+    """Tiles of dense rows, their weights, and which of their entries are there; None for all.
+
+    DataError where a number is not finite, but for an entry that may be missing.
+    """
     rows = max(1, TILE_BYTES // (8 * x.shape[1]))
     for start in range(0, len(x), rows):
         tile = x[start : start + rows]
         part = None if weights is None else weights[start : start + rows]
         finite = np.isfinite(tile)
         if finite.all():
-            total = combine_moments(total, _tile_moments(tile, part))
+            yield tile, part, None
             continue
         wrong = ~finite & ~np.isnan(tile) if may_miss else ~finite
         if wrong.any():
             row, column = np.argwhere(wrong)[0]
             raise _not_finite(batch, start + row, column, tile[row, column])
-        total = combine_moments(total, _gappy_moments(tile, part, finite))
-    return total
+        yield tile, part, finite
 
 
 def _tile_moments(tile: np.ndarray, weights: np.ndarray | None) -> Moments:

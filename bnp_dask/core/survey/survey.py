@@ -16,6 +16,7 @@ from bnp_dask.core.survey.moments import (
     combine_moments,
     dense_moments,
     sparse_moments,
+    weight_alone,
 )
 from bnp_dask.core.survey.quantiles import NO_BATCHES, Quantiles, QuantileTotal, quantiles_of, unknown
 from bnp_dask.errors import DataError
@@ -142,7 +143,7 @@ def survey_batch(batch: Batch, may_miss: bool = False, for_priors: bool = True) 
     may_miss
         Whether NaN in dense rows is an entry that is missing.
     for_priors
-        Whether quantiles are noted, by which priors are set.
+        Whether moments, ranges and quantiles are noted, by which priors are set; otherwise they are as of no atoms.
 
     Raises
     ------
@@ -150,7 +151,9 @@ def survey_batch(batch: Batch, may_miss: bool = False, for_priors: bool = True) 
         A value is NaN or infinite, or a weight is missing, NaN, infinite or negative; names batch, row and column.
     """
     weights = None if batch.weights is None else check_weights(batch.weights, batch.n_atoms, batch.name)
-    if isinstance(batch.x, np.ndarray):
+    if not for_priors:
+        moments = weight_alone(batch, weights, may_miss)
+    elif isinstance(batch.x, np.ndarray):
         moments = dense_moments(batch.x, weights, batch, may_miss)
     else:
         moments = sparse_moments(batch.x, weights, batch)

@@ -59,7 +59,8 @@ class UpdateResult:
         Whether proposals of merges, deletes or births wait until the other batches were visited too.
     fresh
         Mean log predictive of the new atoms before they were folded, nats (of topic models: document completion, nats
-        per held-out token); NaN where nothing was new.
+        per held-out token); NaN where nothing was new.  Of each new batch 1,024 atoms are scored, or 256 documents or
+        sequences, or 1/32 of them where that is more: they are drawn by its content.  Smaller batches are scored whole.
     changes
         Clusters that came, went, grew or shrank.
     history

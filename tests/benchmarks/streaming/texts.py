@@ -39,6 +39,7 @@ from tests.benchmarks.topics.corpora import SHARED
 from tests.benchmarks.topics.score import ALPHA, completion
 
 LAM = 0.1
+REVISITS = (0.0, 1.0)
 SMALL = 1e-3
 """Share of tokens below which a topic is small."""
 
@@ -89,16 +90,26 @@ class Ours:
         self.store, self.revisit = folder / f"run{revisit:g}", revisit
         self.posterior: Any = None
         self.fresh: list[float] = []
+        self.folder, self.n_files = folder, 0
 
     def learn(self, x: sparse.csr_array) -> None:
+        data = self._stored(x) if self.revisit else x
         if self.posterior is None:
             model, schedule = bnp.Model(bnp.HDPTopics(alpha=ALPHA), bnp.Multinomial(LAM)), bnp.Memoized(laps=10)
             more = {"store": self.store, "client": SerialExecutor(), "batch_size": 250}
-            self.posterior = bnp.train(model, x, schedule=schedule, **more).posterior  # type: ignore[arg-type]
+            self.posterior = bnp.train(model, data, schedule=schedule, **more).posterior  # type: ignore[arg-type]
         else:
-            found = bnp.update(self.store, x, revisit=self.revisit, client=SerialExecutor(), batch_size=250)
+            found = bnp.update(self.store, data, revisit=self.revisit, client=SerialExecutor(), batch_size=250)
             self.posterior = found.posterior
             self.fresh.append(found.fresh)
+
+    def _stored(self, x: sparse.csr_array) -> Path:
+        """A file of its own, so that it can be visited again."""
+        self.n_files += 1
+        place = self.folder / f"{self.store.name}-{self.n_files}.npz"
+        sparse.save_npz(place, x.tocsr())
+        bnp.ingest(place, place.with_suffix(".zarr"), batch_size=250)
+        return place.with_suffix(".zarr")
 
     def topics(self) -> tuple[np.ndarray, np.ndarray]:
         lam, weights = self.posterior.observation.lam, np.asarray(self.posterior.weights)
@@ -178,17 +189,19 @@ def follow(name: str, learner: Learner, files: list[sparse.csr_array], **facts: 
 def main(corpus: str, limit: int = 100, *given: int) -> None:
     warnings.simplefilter("ignore")
     files = counts({"reuters": reuters, "nips": nips}[corpus](limit))
-    facts = {"corpus": corpus, "n_files": len(files), "words": files[0].shape[1]}
+    about = {"corpus": corpus, "n_files": len(files), "words": files[0].shape[1]}
     total = sum(x.shape[0] for x in files)
     with tempfile.TemporaryDirectory() as folder:
-        ours = [follow(f"bnp_dask, revisit={r:g}", Ours(Path(folder), r), files, **facts) for r in (0.0,)]
+        ours = [follow(f"bnp_dask, revisit={r:g}", Ours(Path(folder), r), files, **about) for r in REVISITS]
     for k in given or (50, 100):
-        others = {"scikit-learn": follow("scikit-learn", ScikitLearn(k, total), files, **facts)}
+        others = {"scikit-learn": follow("scikit-learn", ScikitLearn(k, total), files, **about)}
         if find_spec("gensim") is not None:
-            others["gensim"] = follow("gensim", Gensim(k, files[0].shape[1]), files, **facts)
+            others["gensim"] = follow("gensim", Gensim(k, files[0].shape[1]), files, **about)
         for name, scores in others.items():
-            above = sum(a > b for a, b in zip(ours[0], scores, strict=True))
-            emit(f"files that bnp_dask expects better than {name}", above, "files", 1, of=len(scores), K=k)
+            for revisit, own in zip(REVISITS, ours, strict=True):
+                above = sum(a > b for a, b in zip(own, scores, strict=True))
+                facts = {"revisit": revisit, "of": len(scores), "K": k}
+                emit(f"files that bnp_dask expects better than {name}", above, "files", 1, **facts)
 
 
 if __name__ == "__main__":

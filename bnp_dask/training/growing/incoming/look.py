@@ -1,4 +1,7 @@
-"""The first look at new batches: what they hold, and how well the posterior in force expected them, in one reading."""
+"""The first look at new batches: what they hold, and how well the posterior in force expected them, in one reading.
+
+A predictive density of every atom would take as long as a visit of the batch, so a sample of each batch is scored.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,21 @@ from bnp_dask.core.survey import Survey
 from bnp_dask.data.base import Reader, Source
 from bnp_dask.errors import DataError
 from bnp_dask.execute.base import Executor
-from bnp_dask.model import Posterior
+from bnp_dask.model import Model, Posterior
 from bnp_dask.schedules.engine.bad_batches import survey_checked
 from bnp_dask.store.manifest import ROW
 from bnp_dask.structure.answers.documents import as_documents
 from bnp_dask.training.growing.incoming.words import n_words, widens
 from bnp_dask.training.survey_pass import PER_BATCH, each_batch
+
+ATOMS = 1024
+"""Atoms of a batch that are scored at least: the standard error of their mean is 1/32 of the spread of atoms."""
+
+GROUPS = 256
+"""Documents, or sequences, of a batch that are scored at least."""
+
+SHARE = 1 / 32
+"""Share of a batch that is scored at least: of Gaussians in 16 dimensions it takes 2 % of the time of a visit."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +44,7 @@ class Look:
         Its content.
     value, weight
         Log predictive of its atoms (of documents: held-out tokens) under the posterior in force, nats, and how many
-        these are.
+        these are; those of a sample, times the atoms of the batch for each that was scored.
     """
 
     survey: Survey
@@ -44,13 +56,29 @@ def look(posterior: Posterior, reader: Reader) -> Look:
     """The task: read a batch, check it, survey it, score it."""
     batch = reader()
     survey = survey_checked(posterior.model, batch, for_priors=False)
-    if not posterior.model.structure.has_shares:
-        return Look(survey, *score_of(posterior, batch))
-    return Look(survey, *_completion(posterior, batch))
+    model = posterior.model
+    score = _completion if model.structure.has_shares else score_of
+    some, times = scored_part(model, as_documents(model, batch), survey.checksums[0])
+    value, weight = score(posterior, some)
+    return Look(survey, times * value, times * weight)
+
+
+def scored_part(model: Model, batch: Batch, checksum: int) -> tuple[Batch, float]:
+    """The part of a batch that is scored, drawn by its checksum, and how many atoms each of it stands for.
+
+    Groups and sequences stay whole.  Small batches are scored whole.
+    """
+    is_tied = model.structure.is_tied
+    whole, least = (batch.n_groups, GROUPS) if is_tied else (batch.n_atoms, ATOMS)
+    size = max(least, math.ceil(SHARE * whole))
+    if whole <= size:
+        return batch, 1.0
+    chosen = np.sort(np.random.default_rng(checksum).choice(whole, size, replace=False))
+    return (batch.take_groups(chosen) if is_tied else batch.take(chosen)), whole / size
 
 
 def _completion(posterior: Posterior, batch: Batch) -> tuple[float, float]:
-    found = complete_batch(posterior, as_documents(posterior.model, batch), Completion())
+    found = complete_batch(posterior, batch, Completion())
     used = found.tokens * found.times > 0
     value = math.fsum(found.value[used] * found.times[used])
     return value, math.fsum(found.tokens[used] * found.times[used])

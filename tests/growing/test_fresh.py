@@ -1,0 +1,86 @@
+"""The score of data before they are folded: of all atoms of small batches, of a sample of large ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import bnp_dask as bnp
+from bnp_dask.analysis.score import score_samples
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.survey import checksum, survey_batch
+from bnp_dask.errors import DataError
+from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.training.growing.incoming import look as looking
+from bnp_dask.training.growing.incoming.look import ATOMS, GROUPS, look, scored_part
+from tests.growing.parts import MODELS, begin, bits_of, counts_of, day, grow
+
+
+def test_small_batches_are_scored_whole(tmp_path):
+    first = begin(tmp_path / "run", day(0)).posterior
+    found = grow(tmp_path / "run", day(1))
+    assert found.fresh == pytest.approx(bnp.score(first, day(1)), rel=1e-12)
+
+
+def test_a_sample_of_a_large_batch_is_near_the_score_of_all_of_it(tmp_path):
+    rows = day(1, n=20 * ATOMS)
+    first = begin(tmp_path / "run", day(0)).posterior
+    found = grow(tmp_path / "run", rows, batch_size=10 * ATOMS)
+    each = score_samples(first, rows)
+    assert found.fresh != pytest.approx(each.mean(), abs=1e-9)
+    assert abs(found.fresh - each.mean()) < 4.0 * each.std() / np.sqrt(2 * ATOMS)
+
+
+def test_samples_are_the_same_for_everyone(tmp_path):
+    rows = day(1, n=8 * ATOMS)
+    for name in ("serial", "threads"):
+        begin(tmp_path / name, day(0))
+    one = grow(tmp_path / "serial", rows, batch_size=2 * ATOMS)
+    other = grow(tmp_path / "threads", rows, batch_size=2 * ATOMS, client=ThreadExecutor(2))
+    assert one.fresh == other.fresh
+    assert bits_of(tmp_path / "serial") == bits_of(tmp_path / "threads")
+
+
+def test_batches_of_different_sizes_count_as_their_atoms(tmp_path):
+    rows = np.concatenate([day(1, n=4 * ATOMS, k=1), day(2, n=ATOMS, k=4)])
+    first = begin(tmp_path / "run", day(0)).posterior
+    found = grow(tmp_path / "run", rows, batch_size=4 * ATOMS)
+    assert found.fresh == pytest.approx(bnp.score(first, rows), abs=0.15)
+
+
+def test_sequences_and_documents_stay_whole():
+    groups = np.arange(0, 3 * (GROUPS + 50) + 1, 3)
+    batch = Batch(day(0, n=int(groups[-1])), None, "sequences", groups)
+    some, times = scored_part(MODELS["chains"], batch, 7)
+    assert (some.n_groups, some.n_atoms) == (GROUPS, 3 * GROUPS)
+    assert times == pytest.approx((GROUPS + 50) / GROUPS)
+    starts = {tuple(row) for row in batch.x[groups[:-1]]}
+    assert all(tuple(row) in starts for row in some.x[some.groups[:-1]])
+    documents = Batch(sparse.csr_array(sparse.vstack([counts_of(n) for n in range(8)]), dtype=np.float64))
+    some, times = scored_part(MODELS["topics"], documents, 7)
+    assert some.n_atoms == GROUPS and times == pytest.approx(320 / GROUPS)
+    again, _ = scored_part(MODELS["topics"], documents, 7)
+    assert (some.x != again.x).nnz == 0
+
+
+def test_a_share_of_very_large_batches_is_scored(monkeypatch):
+    monkeypatch.setattr(looking, "SHARE", 0.5)
+    some, times = scored_part(MODELS["mixture"], Batch(day(0, n=8 * ATOMS)), 7)
+    assert some.n_atoms == 4 * ATOMS and times == 2.0
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_look_notes_sizes_as_a_survey_does(tmp_path, weighted):
+    first = begin(tmp_path / "run", day(0)).posterior
+    x = day(1, n=300)
+    batch = Batch(x, np.random.default_rng(0).gamma(2.0, size=300) if weighted else None)
+    found, whole = look(first, lambda: batch).survey, survey_batch(batch)
+    for name in ("n_atoms", "nbytes", "n_groups", "batch_atoms", "batch_bytes", "checksums", "batch_weights"):
+        assert getattr(found, name) == getattr(whole, name), name
+    assert found.checksums == (checksum(batch),)
+    x[17, 1] = np.nan
+    with pytest.raises(DataError, match="row 17"):
+        look(first, lambda: replace(batch, x=x))
