@@ -10,6 +10,7 @@ import pytest
 
 import bnp_dask as bnp
 from bnp_dask.allocation import DPMixture, FiniteMixture
+from bnp_dask.cli.jobfile import parse_job
 from bnp_dask.data.base import NamedReader
 from bnp_dask.errors import SettingError, StoreError
 from bnp_dask.execute import SerialExecutor, ThreadExecutor
@@ -19,6 +20,7 @@ from bnp_dask.model import Model
 from bnp_dask.moves import Merge
 from bnp_dask.observation import DiagGaussian, Gaussian
 from bnp_dask.schedules import FullBatch, Memoized, Stochastic
+from bnp_dask.schedules.engine import pipeline
 from bnp_dask.training.train import train
 from tests.train.test_starts import KINDS, Watch, bits, documents, rows_of
 
@@ -114,8 +116,9 @@ def test_clusters_of_a_shadow_have_names_of_their_own(whole, plain):
     assert len(set(ids)) == len(ids) and set(ids) <= lives.keys()
 
 
-@pytest.mark.parametrize("make", [Memoized, FullBatch])
-def test_a_lap_with_a_shadow_reads_each_batch_once(make, monkeypatch):
+@pytest.mark.parametrize(("make", "kept"), [(Memoized, False), (FullBatch, False), (Memoized, True)])
+def test_a_lap_with_a_shadow_reads_each_batch_once(make, kept, whole, monkeypatch, tmp_path):
+    """Also where workers keep the statistics of the run's state, and tasks of their own add up what changed."""
     counts, fetch, per_lap = Counter(), NamedReader.fetch, []
 
     def counting(reader):
@@ -128,7 +131,10 @@ def test_a_lap_with_a_shadow_reads_each_batch_once(make, monkeypatch):
             counts.clear()
 
     monkeypatch.setattr(NamedReader, "fetch", counting)
-    result = go(shadow=SHADOW, callbacks=[Count()], schedule=make(laps=80, window=4))
+    monkeypatch.setattr(pipeline, "SLIGHT", 0)
+    more = {"store": tmp_path / "run"} if kept else {}
+    result = go(shadow=SHADOW, callbacks=[Count()], schedule=make(laps=80, window=4), **more)
+    assert make is FullBatch or bits(result) == bits(whole)
     (one, *_), (move, *_) = result.alternatives, told(result)
     shared = {lap: reads for lap, reads in per_lap if one["begun"] < lap <= move["lap"]}
     alone = one["begun"] + one["lap"] - move["lap"]  # laps that it took when the run had come to its end
@@ -218,6 +224,13 @@ def test_learned_priors_are_those_of_the_state_that_goes_on():
     )  # fmt: skip
     assert any(move["accepted"] for move in told(result))
     assert_never_falls(result)
+
+
+def test_job_files_ask_for_shadows(tmp_path):
+    job = {"model": {"allocation": "DPMixture", "observation": "Gaussian"}, "data": "x.npy"}
+    assert parse_job(job, tmp_path).shadow is None
+    shadow = {"laps": 3, "init": {"type": "BregmanKMeans", "n_clusters": 9}}
+    assert parse_job({**job, "shadow": shadow}, tmp_path).shadow == bnp.Shadow(laps=3, init=BregmanKMeans(9))
 
 
 def test_settings_of_shadows_that_make_no_sense_are_refused():

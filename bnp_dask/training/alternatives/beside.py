@@ -23,6 +23,7 @@ from bnp_dask.schedules import Schedule, State, Step, Work
 from bnp_dask.schedules.engine.fold import ROUNDING
 from bnp_dask.schedules.engine.gathered import Gathered
 from bnp_dask.schedules.engine.prior import prior_to_arrays, with_saved_prior
+from bnp_dask.schedules.engine.state import Loss
 from bnp_dask.schedules.side_by_side.shared_reads import SharedReads
 from bnp_dask.store import Checkpoint, MemoryStore
 from bnp_dask.training.alternatives.shadow import Shadow
@@ -35,7 +36,7 @@ SHADOW = "shadow"
 CALM_LAPS = 2.0
 """Calm laps in a row after which a shadow begins: a run ends after five, and shares the others with it."""
 
-TOOK_OVER, BEHIND = "took the run's place", "the run was ahead"
+TOOK_OVER, BEHIND, OTHER = "took the run's place", "the run was ahead", "it lost other batches than the run"
 """Reasons of shadows that ended."""
 
 KINDS = ("merge", "delete")
@@ -142,7 +143,7 @@ class Beside:
     def _begin(self, state: State) -> bool:
         """Begin a shadow where one is due; whether there is one now."""
         due = state.finished == "converged" or state.calm_laps >= CALM_LAPS
-        if not due or self._failed >= self.setting.tries or state.sealed is not None:
+        if not due or self._failed >= self.setting.tries or not _is_plain(state):
             return False
         number = len(self.rows) + 1
         work = self._work_of(number, state.lap)
@@ -155,7 +156,7 @@ class Beside:
             first = replace(first, ids=np.array(state.memory.new_ids(first.n_clusters), np.int64))
         if first is None:
             return False
-        self._living = self._made(work, state.model, first, state.lap)
+        self._living = self._made(work, state.model, first, state.lap, state.lost)
         logger.info("a shadow begins after lap %d with K=%d", state.lap, first.n_clusters)
         return True
 
@@ -169,9 +170,10 @@ class Beside:
             first_lap=self.work.first_lap + lap,
         )  # fmt: skip
 
-    def _made(self, work: Work, model: Model, first: Summary, begun: int) -> _Living:
+    def _made(self, work: Work, model: Model, first: Summary, begun: int, lost: Mapping[int, Loss]) -> _Living:
         assert isinstance(work.memo, MemoryStore)
         state = State.start(model, first, work.source.n_batches)
+        state.lost = {batch: replace(loss, lap=0, step=0) for batch, loss in lost.items() if loss.lap <= begun}
         schedule: Any = self.schedule
         steps = replace(schedule, laps=self.setting.laps).run(work, state)
         return _Living(begun, first, model, work, work.memo, state, steps)
@@ -182,7 +184,7 @@ class Beside:
         known = theirs.lap > 0 and theirs.lost.keys() == state.lost.keys()
         gain = theirs.elbo - state.elbo if known else None
         better = gain is not None and gain > ROUNDING * sum(abs(term) for term in state.terms.values())
-        reason = TOOK_OVER if better else BEHIND
+        reason = TOOK_OVER if better else BEHIND if known else OTHER
         self.rows.append(alternative(SHADOW, shadow.work.seed, shadow.begun, theirs, reason))
         logger.info(
             "shadow of lap %d: objective %.10g nats, K=%d, %s",
@@ -198,7 +200,7 @@ class Beside:
         self._living = None
         new = state.posterior.ids
         gone, born = np.setdiff1d(old, new), np.setdiff1d(new, old)
-        why = "the objective rises" if better else "the objective would fall"
+        why = "the objective rises" if better else "the objective would fall" if known else f"not decided: {OTHER}"
         return record(SHADOW, tuple(gone.tolist()), tuple(born.tolist()), gain, better, why)
 
     def _take_place(self, shadow: _Living, state: State) -> None:
@@ -244,9 +246,14 @@ class Beside:
         )
         model = with_saved_prior(self.work.model, prior)
         work = self._work_of(len(self.rows) + 1, begun)
-        self._living = self._made(work, model, Summary.from_arrays(model.fields, own), begun)
+        self._living = self._made(work, model, Summary.from_arrays(model.fields, own), begun, state.lost)
         for _ in range(begun, state.lap):
             self._living.go_to(np.inf)
+
+
+def _is_plain(state: State) -> bool:
+    """Whether all batches are kept and weigh one, so that another state of the same data can be compared."""
+    return state.sealed is None and state.weights is None
 
 
 def _is_over(shadow: _Living, state: State) -> bool:
