@@ -108,6 +108,7 @@ if TYPE_CHECKING:
     from bnp_dask.streaming import ExpectationPropagation as ExpectationPropagation
     from bnp_dask.streaming import Filter as Filter
     from bnp_dask.streaming import TruncationFreeSVI as TruncationFreeSVI
+    from bnp_dask.training.alternatives.shadow import Shadow as Shadow
     from bnp_dask.training.callbacks import Progress as Progress
     from bnp_dask.training.growing.changes import Change as Change
     from bnp_dask.training.growing.changes import changes as changes

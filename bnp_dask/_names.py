@@ -137,6 +137,7 @@ OTHERS: Group = MappingProxyType(
         "Patches": "bnp_dask.data",
         "Posterior": "bnp_dask.model",
         "Progress": "bnp_dask.training.callbacks",
+        "Shadow": "bnp_dask.training.alternatives.shadow",
         "SequenceModel": "bnp_dask.estimators.sequences",
         "Source": "bnp_dask.data.base",
         "Text": "bnp_dask.data",

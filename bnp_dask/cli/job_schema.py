@@ -20,8 +20,10 @@ from bnp_dask.cli.job_parts import ClientSpec, DataSpec, UpdateSpec
 from bnp_dask.cli.job_roles import ALLOCATION, INIT, MOVE, OBSERVATION, SCHEDULE
 from bnp_dask.cli.jobfile import Top
 from bnp_dask.cli.settings import known_settings
+from bnp_dask.initialize import Initialization
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation.base import Observation
+from bnp_dask.training.alternatives.shadow import Shadow
 
 Schema = dict[str, Any]
 
@@ -66,6 +68,7 @@ def job_schema() -> Schema:
         "schedule": _any_of([_reference("Schedule"), {"type": "null"}]),
         "moves": _any_of([{"type": "array", "items": _reference("Move")}, {"type": "null"}]),
         "client": _any_of([_reference("Client"), GUEST, {"type": "null"}]),
+        "shadow": _any_of([_reference("Shadow"), {"type": "null"}]),
         "update": _any_of([_reference("Update"), {"type": "null"}]),
     }
     top["properties"] |= {name: _with(top["properties"][name], schema) for name, schema in parts.items()}
@@ -77,6 +80,7 @@ def job_schema() -> Schema:
             "Model": _settings(Model),
             "Data": _settings(DataSpec),
             "Client": _settings(ClientSpec),
+            "Shadow": _settings(Shadow),
             "Update": _settings(UpdateSpec),
             "numbers": numbers,
             **roles,
@@ -123,6 +127,8 @@ def of_type(hint: Any) -> Schema | None:
         return _reference("Allocation")
     if hint is Observation:
         return _reference("Observation")
+    if hint is Initialization:
+        return _reference("Initialization")
     if hint in (Posterior, Path):
         return {"type": "string"}
     if hint in (np.ndarray, Any):

@@ -13,6 +13,7 @@
     store: runs/patches
     rng: 0
     n_init: 1                                # starts, of which the best goes on after ten laps
+    shadow: {laps: 12}                       # a second state, which takes the run's place where it is better
     on_bad_batch: raise                      # or skip: leave out batches that cannot be read
     reproducible: false                      # or true: the same bits on other processors
     memory: 256MB                            # of this process for what it holds of batches; the rest lies in files
@@ -54,6 +55,7 @@ from bnp_dask.inputs.yaml_limits import LIMITS, Limits, read_yaml
 from bnp_dask.model import Model
 from bnp_dask.observation.base import read_as
 from bnp_dask.store import JOB_NAME, read_note
+from bnp_dask.training.alternatives.shadow import Shadow
 from bnp_dask.training.memory_plan import MEMORY, parse_memory
 from bnp_dask.training.results import TrainResult
 from bnp_dask.training.train import train
@@ -82,6 +84,7 @@ class Job:
     store: str | None
     rng: int
     n_init: int
+    shadow: Shadow | None
     checkpoint_minutes: float
     on_bad_batch: Literal["raise", "skip"]
     reproducible: bool
@@ -109,6 +112,7 @@ class Job:
             callbacks=callbacks,
             rng=self.rng,
             n_init=self.n_init,
+            shadow=self.shadow,
             checkpoint_minutes=self.checkpoint_minutes,
             on_bad_batch=self.on_bad_batch,
             reproducible=self.reproducible,
@@ -139,6 +143,8 @@ class Top:
         Seed of all random numbers.
     n_init
         Starts, of which the best goes on after ten laps.
+    shadow
+        A second state beside that of the run, which takes its place where it is better; left out: none.
     checkpoint_minutes
         Minutes between checkpoints.
     on_bad_batch
@@ -162,6 +168,7 @@ class Top:
     store: str | None = None
     rng: int = 0
     n_init: int = 1
+    shadow: object = None
     checkpoint_minutes: float = 5.0
     on_bad_batch: Literal["raise", "skip"] = "raise"
     reproducible: bool = False
@@ -268,6 +275,7 @@ def parse_job(content: Any, folder: Path) -> Job:
         store=None if values.get("store") is None else absolute(values["store"], folder, "store"),
         rng=values.get("rng", 0),
         n_init=values.get("n_init", 1),
+        shadow=None if top.get("shadow") is None else build(Shadow, top["shadow"], "shadow", folder),
         checkpoint_minutes=values.get("checkpoint_minutes", 5.0),
         on_bad_batch=values.get("on_bad_batch", "raise"),
         reproducible=values.get("reproducible", False),

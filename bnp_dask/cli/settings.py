@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 import numpy as np
 
 from bnp_dask.allocation.base import Allocation
-from bnp_dask.cli.job_roles import ALLOCATION, OBSERVATION, Role, class_of, nearest, short_name
+from bnp_dask.cli.job_roles import ALLOCATION, INIT, OBSERVATION, Role, class_of, nearest, short_name
 from bnp_dask.errors import SettingError
+from bnp_dask.initialize import Initialization
 from bnp_dask.inputs.paths import local_path
 from bnp_dask.inputs.protocols import require
 from bnp_dask.inputs.settings import shown
@@ -96,6 +97,8 @@ def _convert(value: Any, hint: Any, path: str, folder: Path) -> Any:
         return object_of(ALLOCATION, value, path, folder)
     if hint is Observation:
         return object_of(OBSERVATION, value, path, folder)
+    if hint is Initialization:
+        return object_of(INIT, value, path, folder)
     if hint is Posterior:
         return load(absolute(_text(value, path), folder, path))
     if hint is Path:

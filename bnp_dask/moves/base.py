@@ -147,6 +147,8 @@ class Memory:
     were last tried, found that their target is several clusters.  ``dormant`` holds the statistics of clusters that
     faded and may return, by id, in the order in which they left.  ``young`` says of clusters that were born at new
     batches, by id, what those weigh by now of what they weighed: such a cluster has not had its atoms yet.
+    ``rejected`` are births that the whole data rejected, by the clusters that would have given; None where nobody asks
+    for them.
     """
 
     next_id: int
@@ -155,6 +157,7 @@ class Memory:
     grows: bool = False
     dormant: dict[int, Summary] = field(default_factory=dict)
     young: dict[int, float] = field(default_factory=dict)
+    rejected: dict[tuple[int, ...], Rejected] | None = None
 
     def new_ids(self, count: int) -> tuple[int, ...]:
         """Ids that no cluster ever had."""
@@ -181,6 +184,8 @@ class Memory:
         self.failures = {key: counts for key, counts in self.failures.items() if living.issuperset(key[1])}
         self.sweeps = {t: s for t, s in self.sweeps.items() if living.issuperset((t, *s.receivers))}
         self.young = {i: weight for i, weight in self.young.items() if i in living}
+        if self.rejected is not None:
+            self.rejected = {donors: one for donors, one in self.rejected.items() if living.issuperset(donors)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,6 +198,14 @@ class Sweep:
     gain: float
     step: float
     tried: int
+
+
+@dataclass(frozen=True, eq=False)
+class Rejected:
+    """A birth that was rejected: statistics that the newborn clusters would have had, and the gain in nats."""
+
+    part: Summary
+    gain: float
 
 
 @dataclass(frozen=True, eq=False)

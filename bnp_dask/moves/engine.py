@@ -28,6 +28,7 @@ from bnp_dask.moves.base import (
     Sweep,
     record,
 )
+from bnp_dask.moves.births.rejected import note_rejected
 from bnp_dask.moves.merge import Merge as Pairing
 from bnp_dask.moves.merge import pair_empty
 from bnp_dask.moves.policy import DECISION, LAP
@@ -199,6 +200,8 @@ class _Judge:
             return _row(proposal, gain, True, "the objective rises" if gain > 0 else "as good with fewer clusters")
         if self._sweep_again(proposal, gain, counts, memory):
             return _row(proposal, gain, False, "the objective would fall; tried again with re-estimated clusters")
+        if proposal.kind in BIRTHS and isinstance(proposal.edit, Exchange):
+            note_rejected(memory, proposal, self.parts[proposal.edit.trial], gain)
         alone = proposal.kind == "delete" and len(counts) > 1  # what failed together may do alone
         times = proposal.weight if _is_clear(proposal, gain, counts) else 1
         for targets, own in (

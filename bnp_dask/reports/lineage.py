@@ -56,14 +56,15 @@ def lineage(result: TrainResult) -> list[Life]:
     """
     lives: dict[int, Life] = {}
     for move in result.history.moves():
-        if not move["accepted"] or move["kind"] not in ("birth", "merge", "delete"):
+        if not move["accepted"] or move["kind"] not in ("birth", "merge", "delete", "shadow"):
             continue
         targets, others = tuple(map(int, move["targets"])), tuple(map(int, move["others"]))
         lap = int(move["lap"])
-        if move["kind"] == "birth":
+        if move["kind"] in ("birth", "shadow"):
+            parents = targets if move["kind"] == "birth" else ()  # all clusters of a shadow took from all
             for i in others:
                 if i not in targets:
-                    lives[i] = Life(i, lap, targets)
+                    lives[i] = Life(i, lap, parents)
         gone, successors = (targets[1:], targets[:1]) if move["kind"] == "merge" else (targets, others)
         for i in gone:
             if i not in others:

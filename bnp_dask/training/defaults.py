@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from bnp_dask.allocation.base import UnscoredAllocation
 from bnp_dask.core.survey import Survey
 from bnp_dask.errors import SettingError
 from bnp_dask.initialize import BregmanKMeans, ContiguousBlocks, FromNothing, Initialization, SampledTopics
+from bnp_dask.inputs.settings import shown
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, DocumentBirth, Merge, Move
+from bnp_dask.moves.engine import BIRTHS
 from bnp_dask.observation import AutoRegressiveGaussian, Multinomial
 from bnp_dask.sampling import Gibbs
 from bnp_dask.schedules import Memoized, Schedule
 from bnp_dask.streaming import ExpectationPropagation, Filter, TruncationFreeSVI
+from bnp_dask.training.alternatives.shadow import Shadow
 from bnp_dask.training.run_settings import Begun
 
 N_CLUSTERS = 25
@@ -63,8 +67,12 @@ def start_of(schedule: Schedule, model: Model, survey: Survey) -> Initialization
     return default_init(model, survey.is_sparse, survey.n_atoms)
 
 
-def check_schedule(model: Model, schedule: Schedule, n_init: int = 1) -> None:
-    """SettingError where the schedule cannot train the model, or not from several starts."""
+def check_schedule(
+    model: Model, schedule: Schedule, n_init: int = 1, shadow: Any = None, moves: Sequence[Move] | None = None
+) -> None:
+    """SettingError where the schedule cannot train the model, or not from several starts, or not beside shadows."""
+    if shadow is not None:
+        _check_shadow(shadow, schedule, default_moves(model, schedule, False) if moves is None else moves)
     if isinstance(schedule, Gibbs) and n_init > 1:
         raise SettingError(f"n_init={n_init}: no start of a sampler is the best one; use Gibbs(chains={n_init})")
     if isinstance(schedule, (Filter, ExpectationPropagation)) and n_init > 1:
@@ -76,6 +84,20 @@ def check_schedule(model: Model, schedule: Schedule, n_init: int = 1) -> None:
         schedule.check(model)
     elif isinstance(model.allocation, UnscoredAllocation):
         raise SettingError(f"{type(schedule).__name__}(): {model.allocation.no_objective}")
+
+
+def _check_shadow(shadow: Any, schedule: Schedule, moves: Sequence[Move]) -> None:
+    if not isinstance(shadow, Shadow):
+        raise SettingError(f"shadow={shown(shadow)}: needs Shadow(), or None for none")
+    if not schedule.decides_moves:
+        raise SettingError(
+            f"shadow: {type(schedule).__name__}() has no exact objective to compare states with; use Memoized() or "
+            "FullBatch()"
+        )
+    if shadow.init is None and not any(move.kind in BIRTHS for move in moves):
+        raise SettingError(
+            "shadow: begins with births that the data rejected, and moves has none; give Shadow(init=...), or moves"
+        )
 
 
 def default_init(model: Model, is_sparse: bool, n_atoms: int, n_clusters: int | None = None) -> Initialization:

@@ -119,3 +119,9 @@ def parse_memory(memory: int | str) -> int:
     if found < 1:
         raise SettingError(f"memory={memory!r}: needs a positive number of bytes, or text such as '256MB'")
     return int(found)
+
+
+def rooms(memory: int, has_shadows: bool) -> tuple[int, int]:
+    """Bytes of single batches that the state of a run may hold here, and one beside it."""
+    beside = memory // 2 if has_shadows else 0
+    return memory - beside, beside

@@ -24,6 +24,8 @@ from bnp_dask.schedules.engine.state import Loss
 from bnp_dask.schedules.side_by_side.shared_reads import SharedReads
 from bnp_dask.store import BackgroundCommits, Checkpoint, Listing, MemoryStore, RunStore
 from bnp_dask.streaming.truncation_free import STREAMED
+from bnp_dask.training.alternatives.beside import SHADOW, Beside
+from bnp_dask.training.alternatives.shadow import Shadow
 from bnp_dask.training.alternatives.starts import (
     SETTLED,
     Settled,
@@ -46,7 +48,7 @@ from bnp_dask.training.callbacks import (
     tell_of_lap,
 )
 from bnp_dask.training.doors import require_savable_parameters
-from bnp_dask.training.memory_plan import MemoryPlan
+from bnp_dask.training.memory_plan import MemoryPlan, rooms
 from bnp_dask.training.results import History, TrainResult
 from bnp_dask.training.run_settings import OtherMoves, other_moves
 from bnp_dask.training.survey_pass import gone_since, skipped
@@ -66,11 +68,15 @@ class OneRun:
     n_init
         Starts, of which one goes on after a few laps.
     room
-        Bytes of single batches that all starts together may hold in memory before that.
+        Bytes of single batches that all states together may hold in memory.
+    shadow
+        How shadows live beside it; None where there are none.
     settled
         What became of the starts; None before that, and where there is one.
     change
         Moves that it has from its next lap on; None where they are those of before.
+    beside
+        Shadows that live beside it; None where there are none.
     """
 
     work: Work
@@ -82,8 +88,10 @@ class OneRun:
     checkpoint_seconds: float
     n_init: int = 1
     room: int = 0
+    shadow: Shadow | None = None
     settled: Settled | None = None
     change: OtherMoves | None = None
+    beside: Beside | None = None
 
     def go(self, checkpoint: Checkpoint | None, where: str) -> TrainResult:
         """Train to the end, from a checkpoint where there is one; ``where`` it runs, for callbacks."""
@@ -95,9 +103,18 @@ class OneRun:
         """The run as the start that goes on makes it."""
         return replace(self, work=replace(self.work, seed=settled.seed), settled=settled)
 
+    def with_shadows(self, checkpoint: Checkpoint | None, state: State) -> OneRun:
+        """The run with those beside it that a checkpoint knows, where it may have any."""
+        if self.shadow is None:
+            return self
+        beside = Beside.of_run(self.shadow, self.work, self.schedule, rooms(self.room, True)[1])
+        if checkpoint is not None:
+            beside.restore(checkpoint, state)
+        return replace(self, work=beside.work, beside=beside)
+
     def with_parts(self, work: Work, memo: MemoryStore) -> OneRun:
         """The run as one of its starts, with a seed and a memory of its own."""
-        return replace(self, work=work, memo=memo, n_init=1)
+        return replace(self, work=work, memo=memo, n_init=1, shadow=None)
 
     def _go(self, checkpoint: Checkpoint | None, where: str) -> TrainResult:
         started = time.perf_counter()
@@ -106,7 +123,7 @@ class OneRun:
         stands = [Stand(*run._first_state(checkpoint)) for run in runs]
         state, rows = stands[0].state, stands[0].rows
         for stand in stands:
-            self._require_fitting(stand.state, len(stands))
+            self._require_fitting(stand.state, max(len(stands), 1 if self.shadow is None else 2))
         warm_seconds = self._warm_up(state)
         started += warm_seconds
         before = rows[-1]["seconds"] if rows else 0.0
@@ -121,10 +138,12 @@ class OneRun:
             with contextlib.closing(BackgroundCommits()) as commits:
                 if settles:
                     best, settled, stopped = settle(runs, stands, shared, self.callbacks, clock)
-                    run, state, rows = self.alone(settled), stands[best].state, stands[best].rows
+                    state, rows = stands[best].state, stands[best].rows
+                    run = self.alone(settled).with_shadows(None, state)
                     why = STOPPED if stopped else run._loop_on(runs[best], state, rows, clock, commits)
                 else:
-                    why = self._loop(state, rows, clock, commits, len(rows))
+                    run = self.with_shadows(checkpoint, state)
+                    why = run._loop(state, rows, clock, commits, len(rows))
             reason = why
         finally:
             for callback in self.callbacks:
@@ -133,8 +152,8 @@ class OneRun:
         left_out = tuple(why for _, why in run._left_out(state))
         draws = kept_draws(run.work, state, run.schedule) if isinstance(run.schedule, Gibbs) else None
         found = state.posterior, History(rows), reason == "converged", reason, seconds, left_out, warm_seconds
-        alternatives = () if run.settled is None else tuple(run.settled.starts)
-        return TrainResult(*found, alternatives=alternatives, draws=draws)
+        alternatives = [*([] if run.settled is None else run.settled.starts), *(run.beside.rows if run.beside else [])]
+        return TrainResult(*found, alternatives=tuple(alternatives), draws=draws)
 
     def _loop_on(self, settled: OneRun, state: State, rows: Rows, clock: float, commits: BackgroundCommits) -> str:
         """Go on with the start that has settled; all that it keeps comes here first."""
@@ -203,7 +222,8 @@ class OneRun:
     def noted(self, state: State, rows: Rows, clock: float) -> Iterator[Step]:
         """Steps of the schedule, noted in ``rows``."""
         run, change = self.schedule.run, self.change
-        for step in run(self.work, state) if change is None else change.steps(self.schedule, self.work, state):
+        steps = run(self.work, state) if change is None else change.steps(self.schedule, self.work, state)
+        for step in steps if self.beside is None else self.beside.steps(steps, state):
             if step.row is not None:
                 n_skipped = len(self._left_out(state))
                 skips = {"skipped": n_skipped} if n_skipped else {}
@@ -235,8 +255,10 @@ class OneRun:
     def _saved(self, state: State) -> tuple[dict[str, Any], dict[str, np.ndarray], Listing]:
         """Content of a checkpoint: plain data, arrays, and the summaries that it refers to."""
         settled = {} if self.settled is None else {SETTLED: asdict(self.settled)}
-        numbers = {**state_to_json(state), "manifest": self.manifest, **settled}
-        return numbers, state_to_arrays(state), Listing.of_latest(state.visits, state.receipts)
+        beside = {} if self.beside is None else {SHADOW: self.beside.to_json()}
+        numbers = {**state_to_json(state), "manifest": self.manifest, **settled, **beside}
+        arrays = state_to_arrays(state) | ({} if self.beside is None else self.beside.to_arrays())
+        return numbers, arrays, Listing.of_latest(state.visits, state.receipts)
 
     def _first_state(self, checkpoint: Checkpoint | None) -> tuple[State, Rows]:
         """Where to begin, and the history up to there.

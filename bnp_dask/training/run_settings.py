@@ -25,6 +25,7 @@ from bnp_dask.moves import Move
 from bnp_dask.schedules import Schedule, State, Step, Work
 from bnp_dask.store import JOB_NAME, Key, MemoryStore, RunStore
 from bnp_dask.store.layout import note_in
+from bnp_dask.training.alternatives.shadow import Shadow
 from bnp_dask.training.doors import facts_of
 from bnp_dask.training.survey_pass import Surveyed, skipped
 
@@ -77,6 +78,7 @@ class RunParts:
     columns: Columns | None
     opened: dict[str, Any] | None = None
     n_init: int = 1
+    shadow: Shadow | None = None
 
     def settings(self) -> dict[str, Any]:
         """All of it, JSON-able: kept with the run, and compared when it is resumed."""
@@ -92,6 +94,7 @@ class RunParts:
             _RULE: PRIOR_RULE,
             OPENED: self.opened,
             "n_init": self.n_init,
+            "shadow": to_identity(self.shadow),
         }
 
     def with_added(self, settings: dict[str, Any]) -> dict[str, Any]:
@@ -99,6 +102,7 @@ class RunParts:
         (model, digest), (init, other) = settings["model"], settings["init"]
         return {
             "n_init": 1,
+            "shadow": to_identity(None),
             **settings,
             "model": [with_added(model, self.model), digest],
             "init": [with_added(init, self.init), other],

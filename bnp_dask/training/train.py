@@ -34,11 +34,12 @@ from bnp_dask.schedules import (
     Work,
 )
 from bnp_dask.store import Checkpoint, RunStore, run_folder
+from bnp_dask.training.alternatives.shadow import Shadow
 from bnp_dask.training.callbacks import Callback, LogLaps
 from bnp_dask.training.defaults import check_schedule, default_moves, filled_in, start_of
 from bnp_dask.training.doors import check_parts, require_savable
 from bnp_dask.training.grain_line import tell_of_grain
-from bnp_dask.training.memory_plan import MEMORY, MemoryPlan, parse_memory
+from bnp_dask.training.memory_plan import MEMORY, MemoryPlan, parse_memory, rooms
 from bnp_dask.training.one_run import OneRun
 from bnp_dask.training.results import TrainResult, save_result, with_names
 from bnp_dask.training.run_settings import (
@@ -72,6 +73,7 @@ def train(
     callbacks: Sequence[Callback] = (),
     rng: int | np.random.SeedSequence | np.random.Generator | np.random.RandomState | None = 0,
     n_init: int = 1,
+    shadow: Shadow | None = None,
     weights: Any = None,
     batch_size: int | None = None,
     checkpoint_minutes: float = 5.0,
@@ -131,6 +133,10 @@ def train(
         share ``memory``.  ``result.starts`` tells of all.  Callbacks are told of each lap by the start that is ahead.
         In ``store`` only the one that goes on is kept: a run that ends before begins anew, to the same bits.  A run of
         fewer laps keeps the best at its end, and goes on with that one when it is resumed with more.
+    shadow
+        A second state that lives beside that of the run for some laps and takes its place where its exact objective is
+        higher, such as ``Shadow()``; None for none.  One task visits a batch for both, and each has half of ``memory``.
+        The history tells of each under ``moves``, of kind ``"shadow"``, and ``result.alternatives`` too.
     weights
         One weight per atom: array, or column name for tables.
     batch_size
@@ -182,9 +188,9 @@ def train(
     check_parts(model, init, schedule, moves or (), callbacks)
     model = replace(model, reproducible=flag("reproducible", reproducible) or model.reproducible)
     check_run(store, resume, checkpoint_minutes, on_bad_batch, job, n_init)
-    room, begun = parse_memory(memory), Begun.at(store, resume)
+    (room, beside), begun = rooms(parse_memory(memory), shadow is not None), Begun.at(store, resume)
     model, init, schedule, moves = filled_in(model, begun, init, schedule, moves)
-    check_schedule(model, schedule, n_init)
+    check_schedule(model, schedule, n_init, shadow, moves)
     require_savable(model, init, schedule, moves or (), store is not None)
     before = None if begun is None else begun.columns()
     source = opened(data, model.marginalises, batch_size, weights, before, on_bad_batch, *read_as(model.observation))
@@ -193,7 +199,7 @@ def train(
     source, named = taking_lags(source, model.lags), model.with_columns(None if columns is None else columns.features)
     seed = seed_of(rng) if rng is not None or begun is None else begun.seed()
     place, skips = opened_as(data, source, batch_size, weights), on_bad_batch == "skip"
-    parts = RunParts(model, init, schedule, tuple(moves), seed, source, columns, place, n_init)
+    parts = RunParts(model, init, schedule, tuple(moves), seed, source, columns, place, n_init, shadow)
     gone = ANEW if store is None else RESUME
     with one_blas_thread(), fixed_order(model.reproducible), open_executor(client, gone) as executor:
         plan = MemoryPlan(executor.memory_limit)
@@ -210,17 +216,16 @@ def train(
             facts, gathered = (found.source, found.survey, executor, memo), room // 4 if store is None else room
             readable = None if skips or (store is not None and place is None) else np.ones(source.n_batches, np.bool_)
             work = Work(ready, *facts, seed, tuple(moves), shelf, skips, found.unread, gathered, readable=readable)
-            watched = [*callbacks, LogLaps()]
-            run = OneRun(work, init, schedule, memo, found.manifest, watched, checkpoint_minutes * 60, n_init, room)
+            how = checkpoint_minutes * 60, n_init, room + beside, shadow
+            run = OneRun(work, init, schedule, memo, found.manifest, [*callbacks, LogLaps()], *how)
             result = with_names(run.go(_of_these_data(checkpoint, found.manifest), _where(executor)), words, columns)
         if store is not None:
             save_result(result, run_folder(store))
-    _warn_of_limit(result, schedule)
-    return result
+    return _warned_of_limit(result, schedule)
 
 
-def _warn_of_limit(result: TrainResult, schedule: Schedule) -> None:
-    """Tell the caller of :func:`train`; after everything is saved, since a warning may be turned into an error."""
+def _warned_of_limit(result: TrainResult, schedule: Schedule) -> TrainResult:
+    """The result, once its caller is told; after everything is saved, since a warning may be turned into an error."""
     tell_of_grain(result.posterior)
     if result.reason.startswith("limit"):
         warnings.warn(
@@ -229,6 +234,7 @@ def _warn_of_limit(result: TrainResult, schedule: Schedule) -> None:
             ConvergenceWarning,
             stacklevel=3,
         )
+    return result
 
 
 def _of_these_data(checkpoint: Checkpoint | None, manifest: dict[str, Any]) -> Checkpoint | None:

@@ -28,6 +28,8 @@ RIGHT = [
     MODEL + "init: {type: BregmanKMeans, n_clusters: 5}\nschedule: {type: Memoized, laps: 5, tolerance: 1e-5}",
     "model: {allocation: {type: HDPTopics, step: {start: warm}}, observation: {type: Multinomial, lam: 0.1}}\n"
     "data: x.zarr\nschedule: FullBatch\nrng: 3",
+    MODEL + "shadow: {laps: 8, tries: 1, init: {type: BregmanKMeans, n_clusters: 9}}",
+    MODEL + "shadow: {}",
     MODEL + "update: {revisit: 0.2, half_life: 30d, new_words: drop}",
 ]
 
@@ -38,6 +40,8 @@ WRONG = [
     MODEL + "shedule: Memoized",
     MODEL + "schedule: {type: Memoized, lap: 5}",
     MODEL + "schedule: {laps: 5}",
+    MODEL + "shadow: {lap: 8}",
+    MODEL + "shadow: {init: {type: BregmanKmeans}}",
     MODEL + "schedule: {type: Memoized, laps: many}",
     MODEL + "schedule: {type: Memoized, order: random}",
     MODEL + "schedule: DPMixture",

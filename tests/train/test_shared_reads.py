@@ -143,6 +143,21 @@ def test_what_waits_is_an_argument_of_other_tasks(load):
     assert two.result(two.submit("add", total, theirs, 1)) == 6
 
 
+def test_what_needs_a_task_that_waits_waits_too(load, reads):
+    shared, faces = three_states()
+    sums = []
+    for face in faces:
+        some = [face.submit("look", number_of, load(0), number) for number in (1, 2)]
+        half = face.submit("add", total, *some)
+        sums.append(face.submit("add", total, half, 10))
+    assert not reads
+    shared.send()
+    assert [face.result(handle) for face, handle in zip(faces, sums, strict=True)] == [13, 13, 13]
+    assert sum(reads.values()) == 1
+    alone = faces[0].submit("add", total, faces[0].submit("look", number_of, load(1), 4))
+    assert faces[0].result(alone) == 4
+
+
 def test_errors_of_joint_tasks_come_out(load):
     shared, (one, two, _) = three_states()
     handles = [one.submit("look", failing, load(0)), two.submit("look", name_of, load(0), 1)]

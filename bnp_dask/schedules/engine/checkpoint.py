@@ -15,7 +15,7 @@ from bnp_dask.core.summary import Summary
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.errors import StoreError
 from bnp_dask.model import Model
-from bnp_dask.moves.base import Basis, Gather, Memory, Plan, Proposal, Split, Sweep
+from bnp_dask.moves.base import Basis, Gather, Memory, Plan, Proposal, Rejected, Split, Sweep
 from bnp_dask.moves.policy import SmallRunPolicy
 from bnp_dask.schedules.engine.chains import sampler_from_saved, sampler_to_arrays, sampler_to_json
 from bnp_dask.schedules.engine.gathered import Gathered
@@ -52,6 +52,7 @@ def state_to_json(state: State) -> dict[str, Any]:
         "dormant": list(memory.dormant),
         "young": [[cluster, weight] for cluster, weight in memory.young.items()],
         "grows": memory.grows,
+        "rejected": None if memory.rejected is None else [[list(d), one.gain] for d, one in memory.rejected.items()],
         "failures": [[kind, list(targets), list(counts)] for (kind, targets), counts in memory.failures.items()],
         "sweeps": [[t, list(s.receivers), s.gain, s.step, s.tried] for t, s in memory.sweeps.items()],
         "splits": [[b, asdict(split)] for b, split in state.plan.splits.items()],
@@ -120,6 +121,8 @@ def state_to_arrays(state: State) -> Arrays:
         _pack_total(out, f"trial{i}", state.trials[trial.name])
     for cluster, part in state.memory.dormant.items():
         _pack(out, f"dormant{cluster}", part)
+    for i, one in enumerate((state.memory.rejected or {}).values()):
+        _pack(out, f"rejected{i}", one.part)
     for target, sweep in state.memory.sweeps.items():
         _pack(out, f"sweep{target}", sweep.part)
     for target, bases in state.pending.items():
@@ -171,13 +174,17 @@ def state_from_saved(
         for t, count in numbers.get("pending", ())  # older runs have none
     }
     young = dict(numbers.get("young", ()))  # older runs have none
+    rejected = numbers.get("rejected")  # older runs have none
+    if rejected is not None:
+        rejected = {tuple(d): Rejected(summary(f"rejected{i}"), gain) for i, (d, gain) in enumerate(rejected)}
+    lessons = numbers.get("grows", False), dormant, young, rejected
     return State(
         posterior=model.global_step(summary("posterior")),
         total=total("total"),
         visits=np.array(arrays["visits"]),
         seen=np.array(arrays["seen"]),
         receipts=_receipts(arrays["visits"], listing),
-        memory=Memory(numbers["next_id"], failures, sweeps, numbers.get("grows", False), dormant, young),
+        memory=Memory(numbers["next_id"], failures, sweeps, *lessons),
         edits=[_edit_from_json(e) for e in numbers["edits"]],
         plan=Plan(np.array(arrays["pairs"]), tuple(trials), proposals, splits, tuple(numbers["given_up"]), gather),
         trials={t.name: total(f"trial{i}") for i, t in enumerate(trials)},

@@ -95,7 +95,8 @@ class Work:
     ``room`` are the bytes of atoms gathered for moves that may be held in memory.  ``readable`` says of every batch
     ``(B,)`` whether it can be read whenever the run is worked on: then assignments may be kept in place of statistics.
     None: of none.  ``lockstep`` says whether other states visit the same batches at the same time: then schedules
-    give a step also when the first batches of a lap are out.
+    give a step also when the first batches of a lap are out.  ``first_lap`` are the laps of the run before those of the
+    state: batches are visited in the order of the run's lap.
     """
 
     model: Model
@@ -112,14 +113,15 @@ class Work:
     reach: Reach = field(default_factory=Reach)
     readable: np.ndarray | None = None
     lockstep: bool = False
+    first_lap: int = 0
 
     def rng(self, lap: int, purpose: str) -> np.random.Generator:
         """Random numbers that depend on the seed, the lap and what they are for, and on nothing else."""
         return _generator(self.seed, lap, purpose)
 
     def rng_of_all(self, lap: int, purpose: str) -> np.random.Generator:
-        """As :meth:`rng`, one for all starts of a seed."""
-        return _generator(self.seed % SEEDS, lap, purpose)
+        """As :meth:`rng`, one for all starts of a seed, and for all states in one lap of the run."""
+        return _generator(self.seed % SEEDS, self.first_lap + lap, purpose)
 
 
 def _generator(seed: int, lap: int, purpose: str) -> np.random.Generator:

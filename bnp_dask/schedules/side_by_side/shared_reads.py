@@ -51,7 +51,7 @@ class _Sent:
 
 @dataclass(eq=False)
 class _Waiting:
-    """A task that reads: whose it is, what it reads, and what was sent for it."""
+    """A task that reads, or that needs one that waits: whose it is, what it reads, and what was sent for it."""
 
     task: Task
     reads: frozenset[str]
@@ -83,12 +83,16 @@ class SharedReads:
         chosen = [w for w in self._waiting if only is None or w.owner is only]
         self._waiting = [w for w in self._waiting if only is not None and w.owner is not only]
         for first in (True, False):
-            groups = _groups_of([w for w in chosen if w.first == first])
+            groups = _groups_of([w for w in chosen if w.reads and w.first == first])
             handles = submitted(self.executor, [_task_of(group) for group in groups], first)
             for group, handle in zip(groups, handles, strict=True):
                 sent = _Sent(handle, len(group) > 1)
                 for place, waiting in enumerate(group):
                     waiting.sent, waiting.place = sent, place
+        for waiting in chosen:
+            if not waiting.reads:  # it needs results of others, which are out by now
+                task = waiting.owner.as_known(waiting.task)
+                waiting.sent = _Sent(submitted(self.executor, [task], waiting.first)[0], False)
 
     def wait(self, waiting: _Waiting) -> None:
         """Put a task with those that are to be sent."""
@@ -159,11 +163,15 @@ class ExecutorOfOne:
         return self.submit_together([(name, function, args)])[0]
 
     def submit_together(self, tasks: Sequence[Task], first: bool = False) -> list[Handle]:
-        """Start those tasks that read nothing, and let the others wait for those of other states."""
-        known = [(name, function, tuple(map(self._known, args))) for name, function, args in tasks]
-        reads = [_reads_of(args) for _, _, args in known]
-        plain = iter(submitted(self._shared.executor, [t for t, r in zip(known, reads, strict=True) if not r], first))
-        return [self._wait(t, r, first) if r else next(plain) for t, r in zip(known, reads, strict=True)]
+        """Start tasks, but let those that read, and those that need one that waits, wait for those of other states."""
+        reads = [_reads_of(args) for _, _, args in tasks]
+        waits = [bool(r) or self._needs_waiting(args) for r, (_, _, args) in zip(reads, tasks, strict=True)]
+        now = [self.as_known(task) for task, wait in zip(tasks, waits, strict=True) if not wait]
+        plain = iter(submitted(self._shared.executor, now, first))
+        return [
+            self._wait(task, r, first) if wait else next(plain)
+            for task, r, wait in zip(tasks, reads, waits, strict=True)
+        ]
 
     def result(self, handle: Handle) -> Any:
         """Wait for a task and give its value or raise its error."""
@@ -178,8 +186,17 @@ class ExecutorOfOne:
             next(values) if waiting is not None else self._shared.executor.result(handle) for handle, waiting in found
         ]
 
+    def as_known(self, task: Task) -> Task:
+        """A task as the executor behind this one knows it: what it needs has been sent."""
+        name, function, args = task
+        return name, function, tuple(map(self._known, args))
+
     def close(self) -> None:
         """Nothing: whoever made the executor behind this one closes it."""
+
+    def _needs_waiting(self, args: Iterable[Any]) -> bool:
+        found = (self._waiting.get(arg) for arg in args if isinstance(arg, Handle))
+        return any(waiting is not None and waiting.sent is None for waiting in found)
 
     def _wait(self, task: Task, reads: frozenset[str], first: bool) -> Handle:
         waiting = _Waiting(task, reads, first, self)

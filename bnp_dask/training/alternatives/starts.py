@@ -16,6 +16,7 @@ import numpy as np
 from bnp_dask.core.rows import Rows
 from bnp_dask.inputs.settings import start_of_seed
 from bnp_dask.schedules import Schedule, State, Step, Work
+from bnp_dask.schedules.engine.state import Memo
 from bnp_dask.schedules.side_by_side.shared_reads import SharedReads
 from bnp_dask.store import MemoryStore, RunStore
 from bnp_dask.training.callbacks import STOPPED, Callback, logger, tell_of_batches, tell_of_lap
@@ -140,12 +141,16 @@ def _lap_of_all(
     return False
 
 
-def take_over(memo: RunStore | MemoryStore, ours: RunStore | MemoryStore, state: State, room: int) -> None:
-    """All that a state refers to lies in ``ours`` from now on, and no longer in ``memo``; ``room`` as in the work."""
+def take_over(memo: Memo, ours: Memo, state: State, room: int, after: np.ndarray | None = None) -> None:
+    """All that a state refers to lies in ``ours`` from now on, and no longer in ``memo``; ``room`` as in the work.
+
+    ``after`` are the visits ``(B,)`` of the state that it takes the place of: its own come after them.
+    """
     for batch in np.flatnonzero(state.visits >= 0).tolist():
         visit = int(state.visits[batch])
         arrays, meta = memo.get_summary(batch, visit, state.receipt(batch))
-        state.note(batch, visit, int(state.seen[batch]), ours.put_summary(batch, visit, arrays, meta))
+        new = visit if after is None else max(visit, int(after[batch]) + 1)
+        state.note(batch, new, int(state.seen[batch]), ours.put_summary(batch, new, arrays, meta))
     if state.gathered.parts():
         state.gathered.move(memo.part_files(), ours.part_files())
     if state.gathered.held > room:

@@ -1,0 +1,47 @@
+"""Births that the whole data rejected: several at once, and with laps to settle, may pay where none did alone."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bnp_dask.core.summary import Summary
+from bnp_dask.model import Model
+from bnp_dask.moves.base import Memory, Proposal, Rejected
+
+KEPT = 16
+"""Rejected births that are kept, the best ones: a guess; of 60 overlapping clusters a run rejects two or three."""
+
+
+def note_rejected(memory: Memory, proposal: Proposal, part: Summary, gain: float) -> None:
+    """Keep a birth that was rejected for ``gain`` nats, where somebody wants it, and forget the worst beyond the limit.
+
+    ``part`` are the statistics that it would have put in place of those of its donors.
+    """
+    if memory.rejected is None:
+        return
+    donors = proposal.edit.donors  # type: ignore[union-attr]
+    memory.rejected[donors] = Rejected(part.without_pairs(), gain)
+    best = sorted(memory.rejected.items(), key=lambda item: -item[1].gain)
+    memory.rejected = dict(best[:KEPT])
+
+
+def with_rejected(model: Model, value: Summary, memory: Memory) -> Summary | None:
+    """Statistics of all clusters as if the rejected births had been accepted, the best first where they exclude others.
+
+    None where there are none.  They say where a run may start from, and no more: what single batches and groups hold
+    of the clusters is not known.
+    """
+    gone: set[int] = set()
+    parts: list[Summary] = []
+    for donors, found in sorted((memory.rejected or {}).items(), key=lambda item: -item[1].gain):
+        if gone.isdisjoint(donors) and np.isin(donors, value.ids).all():
+            gone.update(donors)
+            parts.append(found.part)
+    if not parts:
+        return None
+    everyone = [value.take([int(i) for i in value.ids if int(i) not in gone]), *parts]
+    out = model.empty_summary(np.concatenate([part.ids for part in everyone]))
+    for name in ("N", *model.observation.fields):
+        if out.fields[name].n_cluster_axes:
+            out.values[name][...] = np.concatenate([part[name] for part in everyone])
+    return out

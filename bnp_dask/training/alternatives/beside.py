@@ -1,0 +1,261 @@
+"""Shadows beside the state of a run: begun, driven in lockstep with it, compared with it, and kept in checkpoints.
+
+A shadow depends on its first summary, its seed and the data, and not on what the run does meanwhile.  So a checkpoint
+holds that summary alone, and a run that is resumed takes the shadow's laps again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from bnp_dask.analysis.arguments import MOST_STARTS
+from bnp_dask.core.summary import Summary
+from bnp_dask.initialize import InitContext
+from bnp_dask.inputs.settings import start_of_seed
+from bnp_dask.model import Model
+from bnp_dask.moves.base import Memory, record
+from bnp_dask.moves.births.rejected import with_rejected
+from bnp_dask.schedules import Schedule, State, Step, Work
+from bnp_dask.schedules.engine.fold import ROUNDING
+from bnp_dask.schedules.engine.gathered import Gathered
+from bnp_dask.schedules.engine.prior import prior_to_arrays, with_saved_prior
+from bnp_dask.schedules.engine.state import Loss
+from bnp_dask.schedules.side_by_side.shared_reads import SharedReads
+from bnp_dask.store import Checkpoint, MemoryStore
+from bnp_dask.training.alternatives.shadow import Shadow
+from bnp_dask.training.alternatives.starts import alternative, take_over
+from bnp_dask.training.callbacks import logger
+
+SHADOW = "shadow"
+"""Kind of alternatives that are shadows, and of the history's rows that tell of them; their name in checkpoints."""
+
+CALM_LAPS = 2.0
+"""Calm laps in a row after which a shadow begins: a run ends after five, and shares the others with it."""
+
+TOOK_OVER, BEHIND, OTHER = "took the run's place", "the run was ahead", "it lost other batches than the run"
+"""Reasons of shadows that ended."""
+
+KINDS = ("merge", "delete")
+"""Moves of a shadow: they make no clusters, so that ids of the newborn are the run's alone to give."""
+
+ADOPTED = (
+    "posterior", "total", "visits", "seen", "receipts", "terms", "edits", "plan", "trials", "void", "gathered",
+    "pending", "partial", "lap_elbo", "lap_counts",
+)  # fmt: skip
+"""Parts of a state that are those of the shadow once it takes the run's place."""
+
+
+@dataclass
+class _Living:
+    """A shadow that lives: what it was begun from, after how many laps of the run, and where it stands."""
+
+    begun: int
+    first: Summary
+    model: Model
+    work: Work
+    memo: MemoryStore
+    state: State
+    steps: Iterator[Step]
+    is_in_lap: bool = False
+
+    def go_to(self, position: float) -> None:
+        """Open the lap if it is not, and go on until so many of its batches are folded, or all of them."""
+        while not self.is_in_lap or self.state.position < position:
+            step = next(self.steps)
+            self.is_in_lap = not step.lap_end
+            if step.lap_end:
+                self.memo.forget({(int(b), int(v)) for b, v in enumerate(self.state.visits)})
+                return
+
+
+@dataclass
+class Beside:
+    """Shadows of one run, one at a time.
+
+    Parameters
+    ----------
+    setting
+        How they live.
+    work
+        That of the run; its executor is one of those that share reads.
+    schedule
+        That of the run.
+    shared
+        The executor behind both.
+    room
+        Bytes of single batches that a shadow may hold in memory.
+    rows
+        What became of those that ended: see :attr:`bnp_dask.TrainResult.alternatives`.
+    """
+
+    setting: Shadow
+    work: Work
+    schedule: Schedule
+    shared: SharedReads
+    room: int
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    _failed: int = 0
+    _living: _Living | None = None
+
+    @classmethod
+    def of_run(cls, setting: Shadow, work: Work, schedule: Schedule, room: int) -> Beside:
+        """Shadows of a run, none of which has begun; its own work is ``work`` of what this returns."""
+        shared = SharedReads(work.executor)
+        own = replace(work, executor=shared.for_one(), lockstep=True)
+        return cls(setting, own, schedule, shared, room)
+
+    def steps(self, steps: Iterator[Step], state: State) -> Iterator[Step]:
+        """Steps of the run, with what its shadows do meanwhile; ``state`` is what these replace."""
+        if self.setting.init is None and state.memory.rejected is None:
+            state.memory.rejected = {}
+        for step in steps:
+            if self._living is not None:
+                self._living.go_to(np.inf if step.lap_end else state.position)
+            self.shared.send()
+            if step.lap_end:
+                step = self._settled(step, state)
+            if not step.opens:
+                yield step
+
+    # -- from lap to lap ----------------------------------------------------------------------------------------
+    def _settled(self, step: Step, state: State) -> Step:
+        """The last step of a lap of the run, after a shadow was judged or begun where that is due."""
+        records: list[dict[str, Any]] = []
+        if self._living is not None and _is_over(self._living, state):
+            records.append(self._judged(self._living, state))
+        while state.finished is None or state.finished == "converged":
+            if self._living is None and not self._begin(state):
+                break
+            if self._living is None or state.finished is None:
+                break
+            while not _is_over(self._living, state):  # the run has nothing left to do but to wait
+                self._living.go_to(np.inf)
+            records.append(self._judged(self._living, state))
+        if not records or step.row is None:
+            return step
+        row = {**step.row, "elbo": state.elbo, **state.terms, "n_clusters": state.posterior.n_clusters}
+        return replace(step, row={**row, "moves": [*step.row["moves"], *records]})
+
+    def _begin(self, state: State) -> bool:
+        """Begin a shadow where one is due; whether there is one now."""
+        due = state.finished == "converged" or state.calm_laps >= CALM_LAPS
+        if not due or self._failed >= self.setting.tries or not _is_plain(state):
+            return False
+        number = len(self.rows) + 1
+        work = self._work_of(number, state.lap)
+        if self.setting.init is None:
+            first = with_rejected(state.model, state.total.value().without_pairs(), state.memory)
+            state.memory.rejected = {}
+        else:
+            context = InitContext(state.model, work.source, work.survey, self.shared.executor, work.rng(0, "init"))
+            first = self.setting.init.start(context)
+            first = replace(first, ids=np.array(state.memory.new_ids(first.n_clusters), np.int64))
+        if first is None:
+            return False
+        self._living = self._made(work, state.model, first, state.lap, state.lost)
+        logger.info("a shadow begins after lap %d with K=%d", state.lap, first.n_clusters)
+        return True
+
+    def _work_of(self, number: int, lap: int) -> Work:
+        seed = start_of_seed(self.work.seed, MOST_STARTS + number)
+        moves = tuple(move for move in self.work.moves if move.kind in KINDS)
+        room = self.room // 4
+        memo = MemoryStore(self.room - room)
+        return replace(
+            self.work, seed=seed, moves=moves, memo=memo, shelf=None, room=room, executor=self.shared.for_one(),
+            first_lap=self.work.first_lap + lap,
+        )  # fmt: skip
+
+    def _made(self, work: Work, model: Model, first: Summary, begun: int, lost: Mapping[int, Loss]) -> _Living:
+        assert isinstance(work.memo, MemoryStore)
+        state = State.start(model, first, work.source.n_batches)
+        state.lost = {batch: replace(loss, lap=0, step=0) for batch, loss in lost.items() if loss.lap <= begun}
+        schedule: Any = self.schedule
+        steps = replace(schedule, laps=self.setting.laps).run(work, state)
+        return _Living(begun, first, model, work, work.memo, state, steps)
+
+    def _judged(self, shadow: _Living, state: State) -> dict[str, Any]:
+        """The history's row of a shadow that is over, after it took the run's place if it is better."""
+        theirs, old = shadow.state, state.posterior.ids
+        known = theirs.lap > 0 and theirs.lost.keys() == state.lost.keys()
+        gain = theirs.elbo - state.elbo if known else None
+        better = gain is not None and gain > ROUNDING * sum(abs(term) for term in state.terms.values())
+        reason = TOOK_OVER if better else BEHIND if known else OTHER
+        self.rows.append(alternative(SHADOW, shadow.work.seed, shadow.begun, theirs, reason))
+        logger.info(
+            "shadow of lap %d: objective %.10g nats, K=%d, %s",
+            shadow.begun,
+            theirs.elbo,
+            theirs.posterior.n_clusters,
+            reason,
+        )
+        self._failed = 0 if better else self._failed + 1
+        if better:
+            self._take_place(shadow, state)
+        shadow.memo.close()
+        self._living = None
+        new = state.posterior.ids
+        gone, born = np.setdiff1d(old, new), np.setdiff1d(new, old)
+        why = "the objective rises" if better else "the objective would fall" if known else f"not decided: {OTHER}"
+        return record(SHADOW, tuple(gone.tolist()), tuple(born.tolist()), gain, better, why)
+
+    def _take_place(self, shadow: _Living, state: State) -> None:
+        """The run goes on from the shadow's state, in its own memory."""
+        self.work.memo.forget_parts(state.gathered.parts())
+        shadow.state.gathered, shadow.state.pending = Gathered(), {}
+        take_over(shadow.memo, self.work.memo, shadow.state, self.work.room, state.visits)
+        for name in ADOPTED:
+            setattr(state, name, getattr(shadow.state, name))
+        next_id = max(state.memory.next_id, shadow.state.memory.next_id)
+        state.memory = Memory(next_id, dormant=state.memory.dormant, rejected=state.memory.rejected)
+        state.memory.rejected = None if state.memory.rejected is None else {}
+        state.calm, state.calm_laps = False, 0.0
+        if state.finished == "converged":
+            state.finished = None
+
+    # -- checkpoints --------------------------------------------------------------------------------------------
+    def to_json(self) -> dict[str, Any]:
+        """Everything that is not an array."""
+        return {
+            "rows": self.rows,
+            "failed": self._failed,
+            "begun": None if self._living is None else self._living.begun,
+        }
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Arrays by name: what a shadow that lives was begun from."""
+        if self._living is None:
+            return {}
+        found = {f"{SHADOW}/{name}": array for name, array in self._living.first.to_arrays().items()}
+        return found | {f"{SHADOW}_{name}": array for name, array in prior_to_arrays(self._living.model).items()}
+
+    def restore(self, checkpoint: Checkpoint, state: State) -> None:
+        """Go on from a checkpoint: a shadow that lived takes its laps again, up to where the run stands."""
+        saved: Mapping[str, Any] = checkpoint.state.get(SHADOW, {})
+        self.rows, self._failed = list(saved.get("rows", ())), saved.get("failed", 0)
+        begun = saved.get("begun")
+        if begun is None:
+            return
+        own, prior = (
+            {name.removeprefix(mark): array for name, array in checkpoint.arrays.items() if name.startswith(mark)}
+            for mark in (f"{SHADOW}/", f"{SHADOW}_")
+        )
+        model = with_saved_prior(self.work.model, prior)
+        work = self._work_of(len(self.rows) + 1, begun)
+        self._living = self._made(work, model, Summary.from_arrays(model.fields, own), begun, state.lost)
+        for _ in range(begun, state.lap):
+            self._living.go_to(np.inf)
+
+
+def _is_plain(state: State) -> bool:
+    """Whether all batches are kept and weigh one, so that another state of the same data can be compared."""
+    return state.sealed is None and state.weights is None
+
+
+def _is_over(shadow: _Living, state: State) -> bool:
+    """Whether a shadow has lived its laps or settled, or the run has no more."""
+    return shadow.state.finished is not None or state.finished == "laps"
