@@ -74,10 +74,15 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Forget:
-    """Recorded :meth:`Summary.without_pairs`: a lap ended, and what was tracked during it is void."""
+    """Recorded :meth:`Summary.without_pairs`: a lap ended, and what was tracked during it is void.
+
+    Of some clusters ``of`` only: one of them was split, and unions with it are no longer known.
+    """
+
+    of: tuple[int, ...] = ()
 
     def apply(self, summary: Summary, parts: Mapping[str, Summary]) -> Summary:
-        return summary.without_pairs()
+        return summary.without_pairs_of(self.of) if self.of else summary.without_pairs()
 
 
 @dataclass(frozen=True)

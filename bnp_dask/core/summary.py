@@ -186,6 +186,10 @@ class Summary:
         """Summary with no tracked pairs."""
         return replace(self, pairs=_no_pairs(), pair_values=_nothing())
 
+    def without_pairs_of(self, clusters: Sequence[int]) -> Summary:
+        """Summary without the tracked pairs that name any of some clusters."""
+        return self._keep_pairs(~np.isin(self.pairs, clusters).any(axis=1))
+
     def with_pairs(self, pairs: np.ndarray) -> Summary:
         """Summary with these pairs tracked, all their values zero."""
         tracked = {n: v for n, v in self.values.items() if self.fields[n].has_pairs}

@@ -60,6 +60,12 @@ class Proposal:
     again: bool = False
 
 
+def named_by(proposal: Proposal) -> set[int]:
+    """Ids of all clusters that a proposal would change, or that would take over from them."""
+    donors = proposal.edit.donors if isinstance(proposal.edit, Exchange) else ()
+    return {*proposal.targets, *proposal.others, *donors}
+
+
 @dataclass(frozen=True)
 class Split:
     """An attempt of one task to split a cluster using its own batch alone.

@@ -2,12 +2,13 @@
 
 Proposals about all data are tracked over rounds.  A round ends when every batch was visited since it began, be that in
 one update or in ten, and its proposals are decided then, on the exact objective of all data.  Births at new batches are
-decided at once: no other batch holds mass of what they create.
+decided at once: no other batch holds mass of what they create.  They come first: what a round proposes about a cluster
+that is split is dropped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -153,20 +154,16 @@ def visit_arrivals(
 
 
 def _plan(work: Work, state: State, turn: Round, new: Sequence[int], rounds: bool) -> None:
-    """Begin a round where none is open, and plan births at the new batches of clusters that nobody else has."""
-    if not rounds and not turn.is_open:
-        begin_lap(replace(work, moves=()), state, state.total)
-    gives_way = not work.model.structure.policy.splits_beside_trials  # births at batches, to trials
-    if rounds and not turn.is_open and gives_way:
-        _begin_round(work, state, turn)
-    splits = splits_of_new(work, state, new, rounds)
+    """Begin a round where none is open, and plan births at the new batches."""
     if rounds and not turn.is_open:
-        _begin_round(work, state, turn, {i for split in splits.values() for i in (split.target, *split.instead)})
-    state.plan = replace(state.plan, splits=splits)
+        _begin_round(work, state, turn)
+    elif not turn.is_open:
+        begin_lap(replace(work, moves=()), state, state.total)
+    state.plan = replace(state.plan, splits=splits_of_new(work, state, new))
 
 
-def _begin_round(work: Work, state: State, turn: Round, taken: Collection[int] = ()) -> None:
-    begin_lap(work, state, state.total, taken)
+def _begin_round(work: Work, state: State, turn: Round) -> None:
+    begin_lap(work, state, state.total)
     turn.seen[:] = False
     turn.is_open = True
 

@@ -16,7 +16,7 @@ from bnp_dask.errors import DataError
 from bnp_dask.execute.threads import ThreadExecutor
 from bnp_dask.training.growing.incoming import look as looking
 from bnp_dask.training.growing.incoming.look import ATOMS, GROUPS, look, scored_part
-from tests.growing.parts import MODELS, begin, bits_of, counts_of, day, grow
+from tests.growing.parts import begin, bits_of, counts_of, day, grow
 
 
 def test_small_batches_are_scored_whole(tmp_path):
@@ -54,21 +54,21 @@ def test_batches_of_different_sizes_count_as_their_atoms(tmp_path):
 def test_sequences_and_documents_stay_whole():
     groups = np.arange(0, 3 * (GROUPS + 50) + 1, 3)
     batch = Batch(day(0, n=int(groups[-1])), None, "sequences", groups)
-    some, times = scored_part(MODELS["chains"], batch, 7)
+    some, times = scored_part(batch, 7)
     assert (some.n_groups, some.n_atoms) == (GROUPS, 3 * GROUPS)
     assert times == pytest.approx((GROUPS + 50) / GROUPS)
     starts = {tuple(row) for row in batch.x[groups[:-1]]}
     assert all(tuple(row) in starts for row in some.x[some.groups[:-1]])
     documents = Batch(sparse.csr_array(sparse.vstack([counts_of(n) for n in range(8)]), dtype=np.float64))
-    some, times = scored_part(MODELS["topics"], documents, 7)
+    some, times = scored_part(documents, 7)
     assert some.n_atoms == GROUPS and times == pytest.approx(320 / GROUPS)
-    again, _ = scored_part(MODELS["topics"], documents, 7)
+    again, _ = scored_part(documents, 7)
     assert (some.x != again.x).nnz == 0
 
 
 def test_a_share_of_very_large_batches_is_scored(monkeypatch):
     monkeypatch.setattr(looking, "SHARE", 0.5)
-    some, times = scored_part(MODELS["mixture"], Batch(day(0, n=8 * ATOMS)), 7)
+    some, times = scored_part(Batch(day(0, n=8 * ATOMS)), 7)
     assert some.n_atoms == 4 * ATOMS and times == 2.0
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from bnp_dask.core.edits import Forget, replay
 from bnp_dask.core.summary import Links, Summary
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.model import Model, Posterior
@@ -103,6 +104,10 @@ class _Judge:
         parts: Sequence[tuple[Summary, Summary]],
         target: int,
     ) -> None:
+        if np.isin(total.high.pairs, target).any():  # its unions with others are not known of newborn clusters
+            void, total = Forget((target,)), total.copy()
+            total.apply([void])
+            parts = [(replay(own, [void]), newborn) for own, newborn in parts]
         self.model, self.total, self.terms = model, total, terms
         self.parts, self.target = parts, target
         self.newborn = parts[0][1]

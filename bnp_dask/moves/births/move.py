@@ -171,13 +171,11 @@ class Birth:
         here = [i for i in self._targets(context, most=most) if i in context.free and i in context.atoms]
         return self._within_budget(context, here) if context.calm else here
 
-    def plan_at(self, context: PlanContext, batches: Sequence[int]) -> list[int]:
-        """Plan a split at each of some batches; clusters that may be split, in their turn, which the lap begins."""
+    def plan_at(self, context: PlanContext, batches: Sequence[int]) -> None:
+        """Plan a split at each of some batches, of clusters in turn, which the lap begins."""
         targets = self._targets(context)
         first = context.lap % max(1, len(targets))
-        in_turn = [*targets[first:], *targets[:first]]
-        self._plan_splits(context, in_turn, batches)
-        return in_turn
+        self._plan_splits(context, [*targets[first:], *targets[:first]], batches)
 
     def _plan_splits(self, context: PlanContext, targets: list[int], batches: Sequence[int] | np.ndarray) -> None:
         if not targets:

@@ -12,7 +12,7 @@ import numpy as np
 from bnp_dask.core.edits import Edit, Forget, InsertEmpty
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.errors import NumericalError
-from bnp_dask.moves.base import Plan, PlanContext, record
+from bnp_dask.moves.base import Plan, PlanContext, named_by, record
 from bnp_dask.moves.births.at_batch import consider_split
 from bnp_dask.moves.births.pending import close, note
 from bnp_dask.moves.engine import decide, plan_lap
@@ -31,13 +31,13 @@ Remember = Callable[[Work, State, int, Visit, int], None]
 logger = logging.getLogger("bnp_dask")
 
 
-def begin_lap(work: Work, state: State, total: RunningTotal, taken: Collection[int] = (), pends: bool = False) -> None:
+def begin_lap(work: Work, state: State, total: RunningTotal, pends: bool = False) -> None:
     """Plan the lap's proposals, once whole-data statistics exist, and start their sums beside ``total``.
 
-    Clusters that are ``taken`` are in other proposals already.  ``pends``: what single batches found in the lap before
+    ``pends``: what single batches found in the lap before
     is tried on all data now.
     """
-    context = replace(plan_context(work, state, taken), pending=state.pending if pends else None)
+    context = replace(plan_context(work, state), pending=state.pending if pends else None)
     state.plan, state.pending = plan_lap(work.moves, context) if work.moves else Plan(), {}
     work.memo.forget_parts(state.gathered.parts())
     state.gathered = Gathered()
@@ -100,9 +100,17 @@ def lose(work: Work, state: State, taken: Taken, remember: Remember, keeps: bool
 
 
 def with_newer_clusters(state: State, found: Visit) -> Visit:
-    """Results from a batch, with empty rows for clusters born after its posterior was sent out."""
-    missing = newer_clusters(state, found)
-    return found.with_summary(found.summary.insert_empty(missing)) if missing else found
+    """Results from a batch, with empty rows for clusters born after its posterior was sent out, and no void pairs."""
+    missing, void = newer_clusters(state, found), void_pairs(state, found)
+    if not missing and not void:
+        return found
+    return found.with_summary(found.summary.without_pairs_of(void).insert_empty(missing))
+
+
+def void_pairs(state: State, found: Visit) -> list[int]:
+    """Clusters that results from a batch track in pairs, all of which are void since one of them was split."""
+    pairs, held = state.total.high.pairs, found.summary.pairs
+    return np.setdiff1d(held, pairs).tolist() if len(held) > len(pairs) else []
 
 
 def newer_clusters(state: State, found: Visit) -> list[int]:
@@ -149,12 +157,29 @@ def try_split(
     if pends:
         close(state.pending, target)
     state.total, state.posterior, state.terms = born.total, born.posterior, born.terms
+    dropped = drop_proposals(state, target)
     state.edits.append(InsertEmpty(born.new_ids))
     why = "the objective rises" + (f"; united with {list(born.united)} of other batches" if born.united else "")
     row = record("birth", (target,), (*born.new_ids, *born.united), gain, True, why)
     both = zip(visits, born.summaries, strict=True)
     back = [record("return", (cluster,), (), None, True, "it was laid away before") for cluster in born.returned]
-    return [found.with_summary(summary) for found, summary in both], [row, *back]
+    return [found.with_summary(summary) for found, summary in both], [row, *back, *dropped]
+
+
+def drop_proposals(state: State, target: int) -> list[dict[str, Any]]:
+    """Drop the proposals that name a cluster which was split at a batch; their history rows.
+
+    They would be decided on what all batches held of it.  Its trials go on to the end of the round, for nobody.
+    """
+    plan = state.plan
+    gone = [p for p in plan.proposals if target in named_by(p)]
+    kept = ~np.isin(plan.pairs, target).any(axis=1)
+    if not kept.all():
+        state.edits.append(Forget((target,)))
+    proposals = tuple(p for p in plan.proposals if target not in named_by(p))
+    state.plan = replace(plan, proposals=proposals, pairs=plan.pairs[kept])
+    why = f"not decided: cluster {target} was split at new data"
+    return [record(p.kind, p.targets, p.others, None, False, why) for p in gone]
 
 
 def _counts(state: State, cluster: int) -> list[float]:

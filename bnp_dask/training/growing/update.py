@@ -72,7 +72,7 @@ def update(
         Older batches to visit for each new one, those first that were visited longest ago; at most all of them.
         Merges, deletes and births from all data need a visit of every batch since they were proposed, be that in this
         update or in some, and are decided then.  0: none, and none of these is proposed.  Births at new batches are
-        decided at once, but for topic models.
+        decided at once, but for topic models; what was proposed about a cluster that is split there is dropped.
 
         0 is a pure stream: with ``laps=0``, and without ``keep``, nothing is kept of the new batches by themselves.
         The state of the run does not grow with them; they fade with a half-life as all others do, and cannot be

@@ -3,9 +3,10 @@
 ``python -m tests.benchmarks.streaming.days patches [SEEDS [ATOMS]]``: ten days of ten batches of 5 x 5 patches (thesis
 4.4.2) from one cluster, and clusters after each day; 8 is the truth.
 
-``python -m tests.benchmarks.streaming.days digits [ROWS]``: MNIST on 50 principal components, a digit a day, ROWS of
-each, with ``revisit=1`` and ``revisit=0``; held-out score beside that of training on the shuffled rows with as many
-visits, and how many of the first day's clusters are there on the last and by how much their counts changed.
+``python -m tests.benchmarks.streaming.days digits [ROWS [BATCHES]]``: MNIST on 50 principal components, a digit a day,
+ROWS of each in so many batches, with ``revisit=1`` and ``revisit=0``; held-out score beside that of training on the
+shuffled rows with as many visits, and how many of the first day's clusters are there on the last and by how much their
+counts changed.
 """
 
 from __future__ import annotations
@@ -59,14 +60,14 @@ def pictures(name: str) -> np.ndarray:
     return np.frombuffer(raw, np.uint8, offset=16).reshape(-1, 784)
 
 
-def digits(rows: int = 1000) -> None:
+def digits(rows: int = 1000, batches: int = 1) -> None:
     """A digit a day, a digit a day as a pure stream, and all of them shuffled."""
     labels, x = pictures("train-labels-idx1-ubyte.gz"), pictures("train-images-idx3-ubyte.gz") / 255.0
     test = pictures("t10k-images-idx3-ubyte.gz") / 255.0
     mean = x.mean(axis=0)
     axes = np.linalg.eigh(np.cov(x[::6].T))[1][:, ::-1][:, :FEATURES]
     days = [((x[labels == digit] - mean) @ axes)[:rows] for digit in range(DAYS)]
-    heldout, size = (test - mean) @ axes, max(100, rows // 5)
+    heldout, size = (test - mean) @ axes, max(100, rows // batches)
     model = bnp.Model(bnp.DPMixture(gamma=10.0), bnp.Gaussian(nu=FEATURES + 2.0, B=np.eye(FEATURES), kappa=0.01))
     model_of = {"model": model, "init": bnp.BregmanKMeans(10), "client": SerialExecutor(), "batch_size": size}
     mixed = np.random.default_rng(0).permutation(np.concatenate(days))
@@ -87,7 +88,12 @@ def digits(rows: int = 1000) -> None:
             last = dict(zip(found.posterior.ids.tolist(), found.posterior.summary["N"], strict=True))
             of_first = {i: n for i, n in first.items() if n >= 1.0}
             within = [abs(last.get(i, 0.0) - n) <= 0.05 * n for i, n in of_first.items()]
-            facts = {"revisit": revisit, "K": found.posterior.n_clusters, "visits_per_row": visits / (DAYS * rows)}
+            facts = {
+                "revisit": revisit,
+                "batches_a_day": rows // size,
+                "K": found.posterior.n_clusters,
+                "visits_per_row": visits / (DAYS * rows),
+            }
             facts |= {
                 "zeros": len(of_first),
                 "kept": sum(i in last for i in of_first),

@@ -17,7 +17,7 @@ from bnp_dask.core.survey import Survey
 from bnp_dask.data.base import Reader, Source
 from bnp_dask.errors import DataError
 from bnp_dask.execute.base import Executor
-from bnp_dask.model import Model, Posterior
+from bnp_dask.model import Posterior
 from bnp_dask.schedules.engine.bad_batches import survey_checked
 from bnp_dask.store.manifest import ROW
 from bnp_dask.structure.answers.documents import as_documents
@@ -28,7 +28,7 @@ ATOMS = 1024
 """Atoms of a batch that are scored at least: the standard error of their mean is 1/32 of the spread of atoms."""
 
 GROUPS = 256
-"""Documents, or sequences, of a batch that are scored at least."""
+"""Documents, groups or sequences of a batch that are scored at least."""
 
 SHARE = 1 / 32
 """Share of a batch that is scored at least: of Gaussians in 16 dimensions it takes 2 % of the time of a visit."""
@@ -58,23 +58,23 @@ def look(posterior: Posterior, reader: Reader) -> Look:
     survey = survey_checked(posterior.model, batch, for_priors=False)
     model = posterior.model
     score = _completion if model.structure.has_shares else score_of
-    some, times = scored_part(model, as_documents(model, batch), survey.checksums[0])
+    some, times = scored_part(as_documents(model, batch), survey.checksums[0])
     value, weight = score(posterior, some)
     return Look(survey, times * value, times * weight)
 
 
-def scored_part(model: Model, batch: Batch, checksum: int) -> tuple[Batch, float]:
+def scored_part(batch: Batch, checksum: int) -> tuple[Batch, float]:
     """The part of a batch that is scored, drawn by its checksum, and how many atoms each of it stands for.
 
-    Groups and sequences stay whole.  Small batches are scored whole.
+    Documents, groups and sequences stay whole.  Small batches are scored whole.
     """
-    is_tied = model.structure.is_tied
-    whole, least = (batch.n_groups, GROUPS) if is_tied else (batch.n_atoms, ATOMS)
+    in_groups = batch.is_sparse or batch.groups is not None
+    whole, least = (batch.n_groups, GROUPS) if in_groups else (batch.n_atoms, ATOMS)
     size = max(least, math.ceil(SHARE * whole))
     if whole <= size:
         return batch, 1.0
     chosen = np.sort(np.random.default_rng(checksum).choice(whole, size, replace=False))
-    return (batch.take_groups(chosen) if is_tied else batch.take(chosen)), whole / size
+    return (batch.take_groups(chosen) if in_groups else batch.take(chosen)), whole / size
 
 
 def _completion(posterior: Posterior, batch: Batch) -> tuple[float, float]:
