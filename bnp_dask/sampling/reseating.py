@@ -21,6 +21,7 @@ from bnp_dask.core.summary import Summary, add_in_place
 from bnp_dask.data.base import Reader
 from bnp_dask.inputs.protocols import as_a
 from bnp_dask.kernels.streaming.reseating import reseat_counts
+from bnp_dask.kernels.streaming.split_merge import split_and_merge
 from bnp_dask.kernels.streaming.urn import Urn
 from bnp_dask.model import Model
 from bnp_dask.observation import Multinomial
@@ -37,6 +38,9 @@ CHUNK_SHARE = 1 / 16
 
 SEATED_SHARE, LEAST_SEATED = 1 / 32, 1000
 """Atoms that are seated again in a lap: at most this share of all, or so many where that is more."""
+
+SPLIT_SHARE = 1 / 32
+"""Splits and unions of clusters of documents that are attempted in a lap, over the documents."""
 
 
 def is_counted(model: Model) -> bool:
@@ -127,13 +131,19 @@ def urn_of(model: Model) -> Urn:
 
 
 def _reseat_counts(model: Model, whole: Summary, atoms: Batch, places: np.ndarray, rng: np.random.Generator) -> int:
-    counts, urn = as_csr(atoms), urn_of(model)
+    counts, urn, n = as_csr(atoms), urn_of(model), len(places)
     rows = (counts.indptr.astype(np.int64), counts.indices.astype(np.int64), np.asarray(counts.data, np.float64))
     prior = np.ascontiguousarray(as_a(model.observation, Multinomial).lam, np.float64)
+    rule = (urn.a, urn.sigma, urn.tau)
+    if whole["N"].sum() == n > 1:  # no cluster has documents elsewhere
+        state, tries = rng.integers(1, 2**63, 1).astype(np.uint64), math.ceil(SPLIT_SHARE * n)
+        k = int(split_and_merge(rows, prior, rule, places, whole.n_clusters, tries, state))
+        more = int(whole.ids.max(initial=-1)) + 1 + np.arange(k - whole.n_clusters)
+        whole = _statistics(model, np.concatenate([whole.ids, more]), atoms, places)
     table = whole["x"]
     tables = (np.ascontiguousarray(table.T), table.sum(axis=1), whole["N"].copy())
-    order, uniform = rng.permutation(len(places)), rng.random(len(places))
-    return int(reseat_counts(rows, prior, (urn.a, urn.sigma, urn.tau), tables, places, order, uniform))
+    order, uniform = rng.permutation(n), rng.random(n)
+    return int(reseat_counts(rows, prior, rule, tables, places, order, uniform))
 
 
 def _reseat_any(model: Model, whole: Summary, atoms: Batch, places: np.ndarray, rng: np.random.Generator) -> int:
