@@ -12,7 +12,7 @@ from bnp_dask.core.summary import Summary
 from bnp_dask.kernels.streaming.reseating import propose
 from bnp_dask.kernels.streaming.urn import Urn
 from bnp_dask.model import Model
-from bnp_dask.sampling.single_atoms import PRIOR, Density, density_of
+from bnp_dask.sampling.single_atoms import PRIOR, Density, density_of, table_of
 
 NEW = -1
 """Position of a cluster that holds no other atom."""
@@ -189,7 +189,7 @@ def _columns(
     here, there, start = np.empty(m), np.empty(m), 0
     for tile in model.allocation.tiles(atoms, k):
         own = slice(start, start + tile.n_atoms)
-        table = np.ascontiguousarray(observation.log_predictive(params, tile), np.float64)
+        table = table_of(model, params, tile)
         fresh[own] = observation.log_predictive(nothing, tile)[:, 0]
         propose(table, fresh[own], weight, uniform[own], proposed[own], level[own])
         rows = np.arange(tile.n_atoms)

@@ -17,7 +17,7 @@ from bnp_dask.kernels.streaming.nggp import log_partition
 from bnp_dask.kernels.streaming.reseating import propose, reseat_counts
 from bnp_dask.kernels.streaming.split_merge import split_and_merge
 from bnp_dask.sampling.reseating import Others, urn_of
-from bnp_dask.sampling.single_atoms import PRIOR, density_of
+from bnp_dask.sampling.single_atoms import PRIOR, density_of, table_of
 from bnp_dask.sampling.visit import Task, pins_of, statistics
 from bnp_dask.schedules.engine.chains import Pins
 from tests.sampling.chains import NO_ROWS, Few, canonical, distance, halves, left_by_one_lap, variation
@@ -150,6 +150,7 @@ def test_density_of_an_atom_that_others_joined_is_that_of_the_summary_of_all(lik
         whole = start + statistics(model, ids, few.take(np.array(others, np.int64)), np.zeros(len(others), np.int64))
         expected = model.observation.log_predictive(model.observation_step(whole), few.rows(4, 5))[0, 0]
         assert_allclose(density(4, k, others), expected, rtol=1e-9)
+    assert_allclose(table_of(model, params, few), model.observation.log_predictive(params, few), rtol=1e-12)
 
 
 @pytest.mark.parametrize("prior", QUICK)
