@@ -312,11 +312,11 @@ class Model:
 
     def empty_summary(self, ids: np.ndarray, pairs: np.ndarray = NO_PAIRS) -> Summary:
         """The summary of no atoms."""
-        sizes = {"cluster": len(ids), **self.observation.sizes}
-        values = {name: np.zeros([sizes[dim] for dim in f.dims]) for name, f in self.fields.items()}
-        tracked = [name for name, f in self.fields.items() if f.has_pairs]
+        sizes, fields = {"cluster": len(ids), **self.observation.sizes}, self.fields
+        values = {name: np.zeros([sizes[dim] for dim in f.dims]) for name, f in fields.items()}
+        tracked = [name for name, f in fields.items() if f.has_pairs]
         pair_values = {name: np.zeros((len(pairs), *values[name].shape[1:])) for name in tracked}
-        return Summary(np.asarray(ids, np.int64), self.fields, values, pairs, pair_values)
+        return Summary(np.asarray(ids, np.int64), fields, values, pairs, pair_values)
 
     def summary_of(
         self, ids: np.ndarray, batch: Batch, step: LocalStep, params: Any, pairs: np.ndarray = NO_PAIRS

@@ -3,7 +3,7 @@
     total -> weights and parameters drawn -> batch -> a cluster drawn for each atom -> summary -> total
 
 Parameters are drawn on the coordinator, at the start of a lap, and hold for its batches; an atom is assigned given
-these alone, so that batches are swept side by side.  The atoms of one batch are seated again given all others, with
+these alone, so that batches are swept side by side.  Atoms of one batch are seated again given all others, with
 parameters integrated out: that opens clusters and gives them up.
 """
 

@@ -66,10 +66,10 @@ def begin_sweep(model: Model, chain: Chain, n_rows: int) -> None:
     chain.sweep = Sweep(RunningTotal(model.empty_summary(ids)), Pins.none(len(ids)), np.full(n_rows, -1))
 
 
-def others(chain: Chain, number: int, lap: int) -> Others:
+def others(chain: Chain, number: int, lap: int, drawn: Drawn | None) -> Others:
     """The batches of a sweep so far, which the atoms of the last one are seated among."""
     assert chain.sweep is not None
-    return Others(number, lap, chain.sweep.total.value(), chain.next_id)
+    return Others(number, lap, chain.sweep.total.value(), chain.next_id, drawn)
 
 
 def add_batch(chain: Chain, found: Assigned, rows: np.ndarray, labels: np.ndarray) -> None:

@@ -21,7 +21,7 @@ from bnp_dask.observation.interface.drawing import SampledObservation
 from bnp_dask.observation.missing.entries import ENTROPY
 from bnp_dask.sampling.chain import add_batch, begin_sweep, draw_clusters, end_sweep, first_chain, others
 from bnp_dask.sampling.draws import Draws, draw_to_arrays, draws_from
-from bnp_dask.sampling.reseating import reseat
+from bnp_dask.sampling.reseating import is_counted, reseat
 from bnp_dask.sampling.sweep import Drawn, sweep
 from bnp_dask.sampling.visit import Labels, Swept, Task
 from bnp_dask.schedules.base import IDLE, Step, history_row
@@ -65,11 +65,13 @@ class Gibbs:
     For ``FiniteMixture``, ``DPMixture`` and ``NGGPMixture`` with likelihoods that draw their parameters, that is all of
     this package.  Weights of atoms are how often they are there, whole numbers.
 
-    There is no truncation.  Where the number of clusters is unbounded, each lap seats the atoms of one batch again, in
-    turn: each leaves its cluster and draws one given all other atoms, with weights and parameters integrated out, which
-    opens clusters and gives them up.  The other batches are swept side by side before that, each atom given weights and
-    parameters drawn from the totals, among the clusters that there are (see :mod:`bnp_dask.sampling.sweep`).  Data of
-    one batch are seated again as a whole in each lap, which mixes best and keeps one worker busy.
+    There is no truncation.  Where the number of clusters is unbounded, each lap seats atoms of one batch again, in
+    turn, all where they are documents, else 1,000 or one in 32 of the data, whichever is more: each leaves its cluster
+    and draws one given all other atoms, with weights and parameters integrated out, which opens clusters and gives them
+    up.  All other atoms are swept side by side before that, each given weights and parameters drawn from the totals,
+    among the clusters that there are (see :mod:`bnp_dask.sampling.sweep`).  Few data of one batch are seated again as
+    a whole in each lap, which keeps one worker busy.  Where all documents are one batch, large clusters are split and
+    united as well, which mixes best.
 
     ``result.draws`` are the draws.  ``result.posterior`` is the point estimate, clusters by falling size: the posterior
     of weights and parameters given the partition that :meth:`Draws.point <bnp_dask.sampling.draws.Draws.point>` chooses
@@ -82,8 +84,8 @@ class Gibbs:
 
     References
     ----------
-    Neal 2000, Alg. 3, for atoms that are seated again; James, Lijoi & Pruenster 2009 for weights given a partition;
-    Favaro & Teh 2013 for normalized generalized gamma processes.
+    Neal 2000, Alg. 3, for atoms that are seated again; Dahl 2005 for splits and unions, sequentially allocated; James,
+    Lijoi & Pruenster 2009 for weights given a partition; Favaro & Teh 2013 for normalized generalized gamma processes.
     """
 
     laps: int = 1000
@@ -263,8 +265,9 @@ def _swept(work: Work, state: State, places: np.ndarray, window: int) -> Iterato
     together, alone = _order(work, state)
     lap, chains = state.lap, state.sampler.chains
     left = together[state.position :]
+    sweeps = not is_counted(work.model)  # also of the atoms that are not seated again
+    drawn = _drawn(work, state) if left or sweeps else ()
     if left:
-        drawn = _drawn(work, state)
         numbers = sum(len(d.ids) for d in drawn) * numbers_per_cluster(work.model.observation)
         shared: Any = drawn if is_slight(len(left), numbers) else work.executor.share(f"drawn-lap{lap}", drawn)
 
@@ -274,7 +277,9 @@ def _swept(work: Work, state: State, places: np.ndarray, window: int) -> Iterato
 
         yield from zip(left, in_order(work.executor, tasks(), window), strict=True)
     for batch in alone:
-        held = tuple(others(chain, number, lap) for number, chain in enumerate(chains))
+        held = tuple(
+            others(chain, number, lap, drawn[number] if sweeps else None) for number, chain in enumerate(chains)
+        )
         args = (work.model, held, *_visit(work, state, batch, places))
         yield batch, next(iter(in_order(work.executor, iter([(f"reseat-lap{lap}-batch{batch}", reseat, args)]), 1)))
 

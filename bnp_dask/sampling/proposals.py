@@ -12,7 +12,7 @@ from bnp_dask.core.summary import Summary
 from bnp_dask.kernels.streaming.reseating import propose
 from bnp_dask.kernels.streaming.urn import Urn
 from bnp_dask.model import Model
-from bnp_dask.sampling.single_atoms import PRIOR, Density, density_of
+from bnp_dask.sampling.single_atoms import PRIOR, Density, density_of, table_of
 
 NEW = -1
 """Position of a cluster that holds no other atom."""
@@ -46,7 +46,7 @@ def reseat_few(
     moves = _Moves.of(model, urn, base, atoms, places, uniform[0])
     stays = (np.array(moves.proposed) == places) & (base["N"][places] > 0.0)
     for i, (first, last, settled) in enumerate(zip(*uniform[1:].tolist(), stays.tolist(), strict=True)):
-        if settled and not moves.spare:  # proposed where it is: nothing to accept
+        if settled and first >= moves.share_of_few(i, moves.spare):  # proposed where it is: nothing to accept
             continue
         moves.turn(i, first, last)
     return np.array(moves.places, np.int64), len(moves.counts)
@@ -57,9 +57,9 @@ class _Moves:
     """Where the few are, and what is proposed to each.
 
     ``counts`` are all atoms by cluster, ``held`` those of the base, ``members`` the few by cluster.  ``proposed``,
-    ``level``, ``fresh`` are by atom: position given the base (K: a new cluster), log of the sum of what it was drawn
-    from, log density under the prior.  ``here`` and ``there`` are log densities given the base under the cluster that
-    the atom is in at first, and under the one proposed.
+    ``odds``, ``fresh`` are by atom: position given the base (K: a new cluster), sum of what it was drawn from over the
+    density under the prior, log of that density.  ``here`` and ``there`` are log densities given the base under the
+    cluster that the atom is in at first, and under the one proposed.
     """
 
     urn: Urn
@@ -70,7 +70,7 @@ class _Moves:
     held: list[float]
     members: list[list[int]]
     proposed: list[int]
-    level: list[float]
+    odds: list[float]
     fresh: list[float]
     here: list[float]
     there: list[float]
@@ -90,7 +90,8 @@ class _Moves:
         seat, new = urn.rule_after(rest, float(np.sum(held > 0.0)))
         weight = np.append(np.where(held > 0.0, held - urn.sigma, 0.0), new / seat)
         columns, density = _columns(model, base, atoms, places, weight, uniform)
-        proposed, level, fresh, here, there = (column.tolist() for column in columns)
+        proposed, level, fresh, here, there = columns
+        odds = np.exp(np.minimum(level - fresh, 700.0))
         return cls(
             urn=urn,
             density=density,
@@ -99,11 +100,11 @@ class _Moves:
             counts=(held + own).tolist(),
             held=held.tolist(),
             members=members,
-            proposed=proposed,
-            level=level,
-            fresh=fresh,
-            here=here,
-            there=there,
+            proposed=proposed.tolist(),
+            odds=odds.tolist(),
+            fresh=fresh.tolist(),
+            here=here.tolist(),
+            there=there.tolist(),
             log_price=math.log(new / seat),
             occupied=int(np.sum(held + own > 0.0)),
             spare=int(own[held == 0.0].sum()),
@@ -123,17 +124,20 @@ class _Moves:
     def _target(self, i: int, place: int, uniform: float) -> tuple[int, float]:
         """Position that is proposed, and the log density of the atom there given the base."""
         spare = self.spare - (self.held[place] == 0.0)
-        if spare:
-            share = spare / (spare + math.exp(min(self.level[i] - self.fresh[i], 700.0)))
-            if uniform < share:
-                left = int(uniform / share * spare)
-                for k, own in enumerate(self.members):
-                    size = len(own) - (k == place) if self.held[k] == 0.0 else 0
-                    if left < size:
-                        return k, self.fresh[i]
-                    left -= size
+        share = self.share_of_few(i, spare)
+        if uniform < share:
+            left = int(uniform / share * spare)
+            for k, own in enumerate(self.members):
+                size = len(own) - (k == place) if self.held[k] == 0.0 else 0
+                if left < size:
+                    return k, self.fresh[i]
+                left -= size
         target = self.proposed[i]
         return (NEW if target == self.n_known else target), self.there[i]
+
+    def share_of_few(self, i: int, spare: int) -> float:
+        """Probability of a proposal of a cluster of another of the few, where so many others hold none of the base."""
+        return spare / (spare + self.odds[i]) if spare else 0.0
 
     def _excess(self, i: int, k: int, of_base: float) -> float:
         """Log of the conditional probability of a cluster over that with which it is proposed, up to a constant."""
@@ -185,7 +189,7 @@ def _columns(
     here, there, start = np.empty(m), np.empty(m), 0
     for tile in model.allocation.tiles(atoms, k):
         own = slice(start, start + tile.n_atoms)
-        table = np.ascontiguousarray(observation.log_predictive(params, tile), np.float64)
+        table = table_of(model, params, tile)
         fresh[own] = observation.log_predictive(nothing, tile)[:, 0]
         propose(table, fresh[own], weight, uniform[own], proposed[own], level[own])
         rows = np.arange(tile.n_atoms)

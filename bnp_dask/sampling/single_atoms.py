@@ -12,6 +12,7 @@ from bnp_dask.core.summary import Summary
 from bnp_dask.kernels.streaming.single_atoms import (
     bits_density,
     diagonal_density,
+    diagonal_table,
     gaussian_density,
     known_variance_density,
     rates_density,
@@ -57,6 +58,15 @@ def density_of(model: Model, base: Summary, params: Any, nothing: Any, atoms: Ba
     """
     closed = _closed_form(model, params, nothing, atoms)
     return closed if closed is not None else _by_summaries(model, base, atoms)
+
+
+def table_of(model: Model, params: Any, atoms: Batch) -> np.ndarray:
+    """Log predictive densities of some atoms in all clusters, ``(n, K)`` nats."""
+    observation = model.observation
+    if not isinstance(observation, DiagGaussian) or model.marginalises:
+        return np.ascontiguousarray(observation.log_predictive(params, atoms), np.float64)
+    y = np.ascontiguousarray(atoms.x - observation.center, np.float64)
+    return np.asarray(diagonal_table(y, params.linear / params.precision, params.beta, params.nu, params.kappa))
 
 
 def _closed_form(model: Model, params: Any, nothing: Any, atoms: Batch) -> Density | None:

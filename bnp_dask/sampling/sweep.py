@@ -65,25 +65,30 @@ def sweep(
 
 def assign(model: Model, drawn: Drawn, atoms: Batch, task: Task, before: Labels | None) -> Assigned:
     """Draw a cluster for each of some atoms, which had others before."""
-    n = atoms.n_atoms
     if before is not None:
         before.places_in(drawn.ids, atoms)
-    uniform = generator(task.seed, drawn.chain, drawn.lap, ASSIGN, task.number).random(n)
-    pinned = np.full(n, NOBODY)
+    total, labels = model.empty_summary(drawn.ids), [np.zeros(0, np.int64)]
+    for piece, places in drawn_places(model, drawn, atoms, task):
+        labels.append(places)
+        add_in_place(total, statistics(model, drawn.ids, piece, places))
+    require_finite_arrays(total.values, f"{atoms.name}: statistic", total.ids)
+    places = np.concatenate(labels)
+    return Assigned(total, pins_of(drawn, task, places, len(drawn.ids)), Labels.of(drawn.ids, places))
+
+
+def drawn_places(model: Model, drawn: Drawn, atoms: Batch, task: Task) -> Iterator[tuple[Batch, np.ndarray]]:
+    """Some atoms after the other, in the order of rows, with the places of the clusters drawn for them."""
+    uniform = generator(task.seed, drawn.chain, drawn.lap, ASSIGN, task.number).random(atoms.n_atoms)
+    pinned = np.full(atoms.n_atoms, NOBODY)
     if drawn.pins is not None:
         held = np.flatnonzero(drawn.pins.batch == task.number)
         pinned[drawn.pins.row[held]] = held
-    total = model.empty_summary(drawn.ids)
-    labels = np.empty(n, np.int64)
     start = 0
     for piece, screened in _pieces(model, drawn, atoms):
         own = slice(start, start + piece.n_atoms)
         chosen = _chosen(model, drawn, piece, screened, uniform[own])
-        labels[own] = np.where(pinned[own] == NOBODY, chosen, pinned[own])
-        add_in_place(total, statistics(model, drawn.ids, piece, labels[own]))
+        yield piece, np.where(pinned[own] == NOBODY, chosen, pinned[own])
         start += piece.n_atoms
-    require_finite_arrays(total.values, f"{atoms.name}: statistic", total.ids)
-    return Assigned(total, pins_of(drawn, task, labels, len(drawn.ids)), Labels.of(drawn.ids, labels))
 
 
 def _pieces(model: Model, drawn: Drawn, atoms: Batch) -> Iterator[tuple[Batch, ScreenedWeights | None]]:

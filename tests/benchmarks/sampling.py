@@ -63,7 +63,7 @@ def main() -> None:
     for likelihood, d, k in ((bnp.Gaussian(), 16, 50), (bnp.Gaussian(), 4, 8), (bnp.DiagGaussian(), 16, 50)):
         x = data(40_000, d, k)
         for prior, (drawn, variational) in PRIORS.items():
-            ours = seconds(bnp.Gibbs(laps=LAPS, thin=1), bnp.Model(drawn, likelihood), x, k)
+            ours = seconds(bnp.Gibbs(laps=LAPS), bnp.Model(drawn, likelihood), x, k)
             theirs = seconds(full, bnp.Model(variational, likelihood), x, k)
             line = {"features": d, "clusters": k, "sweep": ours, "lap": theirs, "speed": theirs / ours}
             print(json.dumps({"name": f"gibbs {type(likelihood).__name__} {prior}", **line}), flush=True)

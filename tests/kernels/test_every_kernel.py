@@ -21,17 +21,24 @@ TWINS = {
 }
 """Tests that hold kernels against something slow, and what that is."""
 
+GIVEN_FEW = "called by density_of, which tests/sampling/test_exact.py holds against summaries of all"
 UNTESTED = {
     "back": "step of a sweep: tests/chains/test_kernels.py holds the sweeps against all paths",
+    "bits_density": GIVEN_FEW,
     "climb": "called by the top level's fit, which tests/chains/test_transitions.py holds to L-BFGS-B",
+    "diagonal_density": GIVEN_FEW,
+    "diagonal_table": "called by table_of, which tests/sampling/test_exact.py holds against log_predictive",
     "direction": "step of maximise, which tests/kernels/test_quasi_newton.py holds against SciPy",
     "filter_counts": "called as seat_batch, which tests/streaming/test_oracle.py holds against all partitions",
     "filter_gaussian": "called as seat_batch, which tests/streaming/test_oracle.py holds against all partitions",
     "fit_groups": "called as document_step, which tests/topics/test_document_step.py holds against naive.py",
     "fused": "one instruction, which every product of tests/chains/test_kernels.py is made of",
+    "gaussian_density": GIVEN_FEW,
+    "known_variance_density": GIVEN_FEW,
     "matrix_of": "scratch of fit_groups",
     "pair_sums": "part of fit_groups and of the sweeps",
     "piece_losses": "called as chain_sweep, which tests/chains/test_sweep.py holds against whole sequences",
+    "rates_density": GIVEN_FEW,
     "sample_document": "called by word_score, which tests/topics/test_word_score.py holds against all assignments",
     "share_block": "called by trials of sequences, which tests/chains/test_exact.py holds against naive.py",
     "space_for": "scratch of fit_groups",

@@ -61,7 +61,7 @@ class Few:
             if i != seated:
                 self._take(i, assign(self.model, drawn, batch, task(i), self.labels[i]))
         if seated is not None:
-            known = others(self.chain, 0, lap)
+            known = others(self.chain, 0, lap, drawn)
             self._take(seated, seat_again(self.model, known, self.batches[seated], task(seated), self.labels[seated]))
         end_sweep(self.model, self.chain)
 
