@@ -18,9 +18,13 @@ from bnp_dask.kernels.gaussian.screen import Screen, screened_weights
 from bnp_dask.kernels.mixture.entropy import pair_entropy
 from bnp_dask.kernels.mixture.resp import columns_of, resp_from_screened, scale_rows, top_resp_from_screened
 from bnp_dask.model import Posterior
+from bnp_dask.structure.screened import worthwhile
 
 FEW = 4
 """Atoms, or groups of atoms, that are looked at."""
+
+MANY = 128
+"""Clusters that a run may come to have: batches that are not screened with as many never need the kernels for it."""
 
 
 def warm(posterior: Posterior, batch: Batch) -> float:
@@ -47,7 +51,7 @@ def warm(posterior: Posterior, batch: Batch) -> float:
     if few.n_atoms:
         model.visit(posterior, few, pairs.reshape(-1, 2).astype(np.int64))
         model.global_step(posterior.model.local_step(posterior, few))
-    if model.screens:
+    if model.screens and _may_screen(posterior.n_clusters, batch):
         _warm_screening()
     return time.perf_counter() - start
 
@@ -55,6 +59,14 @@ def warm(posterior: Posterior, batch: Batch) -> float:
 def warm_task(posterior: Posterior, reader: Any) -> float:
     """The task: call every kernel once on a little of a batch."""
     return warm(posterior, reader())
+
+
+def _may_screen(n_clusters: int, batch: Batch) -> bool:
+    """Whether clusters of batches of this size may come to be screened while a run goes on.
+
+    Compiling that takes several CPU seconds; a run on a few hundred atoms takes one or two.
+    """
+    return any(worthwhile(batch.n_atoms, k, batch.n_features) for k in (n_clusters, MANY))
 
 
 def _warm_screening() -> None:

@@ -11,6 +11,7 @@ from scipy import sparse
 import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import survey_batch
+from bnp_dask.training import warmup
 from bnp_dask.training.warmup import warm
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,7 +78,7 @@ def signatures():
     modules = (factors, quadratic, ragged, screen, softmax)
     found = [(m.__name__, n, f) for m in modules for n, f in vars(m).items() if isinstance(f, Dispatcher)]
     return {(m, n): len(f.signatures) for m, n, f in found}
-batch = dense(500, 5)
+batch = dense(5000, 5)
 posterior = start(bnp.DPMixture(), bnp.Gaussian(), batch, 8)
 posterior.model.elbo(posterior, posterior.summary)
 warm(posterior, batch)
@@ -95,3 +96,13 @@ print("kernels", sum(before.values()))
     )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout.split()[1]) > 10
+
+
+def test_small_batches_do_not_wait_for_kernels_that_they_never_need(monkeypatch):
+    called = []
+    monkeypatch.setattr(warmup, "_warm_screening", lambda: called.append(True))
+    for n, d, screened in ((600, 2, False), (5000, 5, True), (1000, 50, True)):
+        batch = dense(n, d)
+        warm(start(bnp.DPMixture(), bnp.Gaussian(), batch), batch)
+        assert called == [True] * screened, (n, d)
+        called.clear()
