@@ -127,7 +127,7 @@ class DocumentStep:
         start = START[self.start] if warm else kernel_state.COLD
         return kernel_state.Rules(
             int(self.sweeps), float(self.tolerance), bool(self.shrink), int(self.restarts), int(self.restart_sweeps),
-            float(self.restart_above), int(self.top or 0), start, is_fixed() or None,
+            float(self.restart_above), self.top, start, is_fixed() or None,
         )  # fmt: skip
 
 

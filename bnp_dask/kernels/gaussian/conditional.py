@@ -18,6 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from bnp_dask.kernels.options import INNER
+
 LOG_2PI = math.log(2.0 * math.pi)
 
 BITS = 52
@@ -58,7 +60,7 @@ def patterns_of(missing: np.ndarray) -> Patterns:
     return Patterns(rows, np.append(first, len(rows)).astype(np.int64), np.ascontiguousarray(missing[rows[first]]))
 
 
-@njit(nogil=True, cache=True)
+@njit(**INNER)
 def _factor(precision, lacking, m, lower, inverse):
     """Cholesky factor of ``P_MM`` and its inverse factor, lower triangles; log determinant, NaN where there is none."""
     log_det = 0.0
@@ -84,7 +86,7 @@ def _factor(precision, lacking, m, lower, inverse):
     return log_det
 
 
-@njit(nogil=True, cache=True)
+@njit(**INNER)
 def _whitened(precision, shift, y, lacking, m, inverse, out):
     """``L^-1 g`` of one row into ``out (m,)``; its square is ``g' P_MM^-1 g``."""
     d = len(y)
@@ -109,7 +111,7 @@ def _whitened(precision, shift, y, lacking, m, inverse, out):
     return square
 
 
-@njit(nogil=True, cache=True)
+@njit(**INNER)
 def _lacking(mask, out):
     m = 0
     for c in range(len(mask)):
@@ -174,7 +176,7 @@ def add_marginal(y, rows, starts, masks, precision, shift, log_lik):
     return True
 
 
-@njit(nogil=True, cache=True)
+@njit(**INNER)
 def _factors(laid, lacking, m, lower, inverse, log_det):
     """:func:`_factor` of all clusters side by side, ``(m, m, K)``; False where one has none."""
     k = len(log_det)
@@ -209,7 +211,7 @@ def _factors(laid, lacking, m, lower, inverse, log_det):
     return True
 
 
-@njit(nogil=True, cache=True)
+@njit(**INNER)
 def _product(row, away, d, out):
     """Sum over entries of ``row (D, K)`` times ``away (D, K)``, for each cluster, ``(K,)``."""
     out[:] = 0.0
@@ -218,7 +220,7 @@ def _product(row, away, d, out):
             out[c] += row[a, c] * away[a, c]
 
 
-@njit(nogil=True, cache=True)
+@njit(**INNER)
 def _scaled(inverse, white, i, out):
     """Row i of ``L^-1 g``, ``(K,)``, in place of row i of g."""
     for c in range(len(out)):

@@ -11,6 +11,7 @@ import numpy as np
 from numba import njit
 
 from bnp_dask.kernels.numeric.simd import LANES, aligned_zeros, fill, fused, load, store
+from bnp_dask.kernels.options import INNER
 
 ROWS = 4 * LANES
 """Atoms of a tile: four groups of lanes hide how long a sum of products takes."""
@@ -51,7 +52,7 @@ def _distances(y, shift, roots, tile, away, found, out):
                 out[first + row, k] = found[k * ROWS + row]
 
 
-@njit(nogil=True, cache=True)
+@njit(**INNER)
 def _distances_of_tile(tile, mean, root, away, found, at):
     d = len(mean)
     s0 = s1 = s2 = s3 = fill(0.0)

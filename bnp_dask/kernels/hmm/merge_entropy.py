@@ -13,12 +13,13 @@ from numba import njit
 
 from bnp_dask.kernels.hmm.forward_backward import Chains
 from bnp_dask.kernels.hmm.sweeps import Rows
+from bnp_dask.kernels.options import INNER
 
 SMALL = 1e-18
 """Probability that loses nothing that counts when it is added to another."""
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(**INNER, error_model="numpy")
 def _apart(x, y):
     """``(x + y) log(x + y) - x log x - y log y``: what two probabilities lose when they become one."""
     if not min(x, y) > SMALL:
@@ -27,7 +28,7 @@ def _apart(x, y):
     return high * math.log1p(low / high) + low * math.log((x + y) / low)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(**INNER, error_model="numpy")
 def _many_apart(parts):
     """Entropy that any number of probabilities lose when they become one."""
     lost, total = 0.0, 0.0
@@ -37,7 +38,7 @@ def _many_apart(parts):
     return lost
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(**INNER, error_model="numpy")
 def _pair_loss(alpha, trans, grow, weight, members, inside, cells):
     """Entropy that the pair of two steps loses when the states ``members`` become one.
 
@@ -66,7 +67,7 @@ def _pair_loss(alpha, trans, grow, weight, members, inside, cells):
     return lost + _many_apart(cells)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(**INNER, error_model="numpy")
 def _of_states(resp, members, own):
     for i in range(len(members)):
         own[i] = resp[members[i]]

@@ -17,6 +17,7 @@ from numba import njit
 
 from bnp_dask.kernels.hmm.forward_backward import NEVER, Chains, _logarithmic
 from bnp_dask.kernels.numeric.arithmetic import matmul
+from bnp_dask.kernels.options import INNER
 
 LEAST = 1e-250
 """Mass of a block below which a step gives nothing."""
@@ -114,7 +115,7 @@ def _logarithmic_blocks(scaled, offsets, inside, log_start, log_trans, log_lik, 
                             enter[place[first + t + 1], k] += x
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(**INNER, error_model="numpy")
 def _log_sum_into(scores, out):
     """Normalised exponentials of ``scores`` into ``out``; the log normaliser."""
     top = scores.max()

@@ -12,6 +12,7 @@ from numba import njit
 
 from bnp_dask.kernels.mixture.softmax import TINY
 from bnp_dask.kernels.numeric.products import fused
+from bnp_dask.kernels.options import INNER
 
 NOTHING_32 = np.float32(-40.0)
 ROUND_32 = np.float32(1.5 * 2.0**23)
@@ -43,7 +44,7 @@ def by_cluster(offsets, index, n_clusters):
     return atoms, places, starts
 
 
-@njit(nogil=True, cache=True)
+@njit(**INNER)
 def _upper_product(rows, upper, out):
     # rows (n, D) times an upper triangle (D, D), each number one chain in the order of kernels/products.py
     d = upper.shape[0]
@@ -65,7 +66,7 @@ def _upper_product(rows, upper, out):
                 out[i, k] = fused(rows[i, j], upper[j, k], out[i, k])
 
 
-@njit(nogil=True, cache=True)
+@njit(**INNER)
 def _upper_squares(left, right, out):
     # the upper triangle of left.T (D, n) times right (n, D), each number one chain over the rows
     n, d = left.shape
@@ -200,7 +201,7 @@ def softmax_of_lists(offsets, index, weights):
     return kept, where[:at].copy(), value[:at].copy(), logs[:at].copy()
 
 
-@njit(nogil=True, cache=True)
+@njit(**INNER)
 def _exp_tail(row, top, power, out):
     # exp(row - top) in float32 to about 1e-7, zero below LOG_NOTHING; no branch, so that it compiles to vector code
     bits = power.view(np.int32)

@@ -14,6 +14,7 @@ from scipy import sparse
 
 from bnp_dask.kernels.mixture import ragged, softmax
 from bnp_dask.kernels.numeric.arithmetic import matmul
+from bnp_dask.kernels.options import INNER
 
 TINY = softmax.TINY
 
@@ -180,7 +181,7 @@ def resp_and_entropy(
     return resp, entropy
 
 
-@njit(nogil=True, cache=True)
+@njit(**INNER)
 def _insert(best, where, size, w, k):
     # best[:size] is descending; equal weights stay in order of their position
     j = size
@@ -192,7 +193,7 @@ def _insert(best, where, size, w, k):
     where[j] = k
 
 
-@njit(nogil=True, cache=True)
+@njit(**INNER)
 def _sort_by_position(where, best):
     for i in range(1, len(where)):
         k, w = where[i], best[i]

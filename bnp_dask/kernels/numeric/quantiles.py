@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from bnp_dask.kernels.options import INNER
+
 
 @njit(nogil=True, cache=True)
 def _runs(values, weights):
@@ -19,7 +21,7 @@ def _runs(values, weights):
     return distinct, total
 
 
-@njit(nogil=True, cache=True)
+@njit(**INNER)
 def _next_run(values, weights, i):
     """Value and weight of the run of equal values from ``i`` on, and where the next begins."""
     value, weight = values[i], 0.0

@@ -7,6 +7,7 @@ import math
 import numpy as np
 from numba import njit
 
+from bnp_dask.kernels.options import INNER
 from bnp_dask.kernels.streaming.nggp import seat_rule
 from bnp_dask.kernels.streaming.seating import give_up, note_left, note_seated, seat_atom, standing
 
@@ -53,7 +54,7 @@ def log_predictive_counts(words, held, prior, prior_total, chunk, table, totals,
     return length
 
 
-@njit(nogil=True, cache=True)
+@njit(**INNER)
 def _take_document(words, held, share, table, totals, k, empty):
     """Take a share of a document out of cluster ``k``, of which nothing is left where it is ``empty``."""
     if empty:

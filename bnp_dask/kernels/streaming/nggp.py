@@ -16,6 +16,8 @@ import numpy as np
 from numba import njit
 from scipy.special import gammaln
 
+from bnp_dask.kernels.options import INNER
+
 EXACT, MEAN, MODE = 0, 1, 2
 """Rules: predictive probabilities themselves; normalized for each U and averaged; normalized at the mode of U."""
 
@@ -42,7 +44,7 @@ def log_density(u, n, k, a, sigma, tau):
     return sigma * k * math.log(u) - power / sigma, power
 
 
-@njit(nogil=True, cache=True)
+@njit(**INNER)
 def _slope(v, n, k, a, sigma, tau):
     """f'(v): ``n - (n - sigma K) U / (U + tau) - a U (U + tau)^(sigma - 1)``."""
     u = math.exp(v)
@@ -77,7 +79,7 @@ def _end(mode, sign, width, top, n, k, a, sigma, tau):
     return step
 
 
-@njit(nogil=True, cache=True)
+@njit(**INNER)
 def _grid(mode, n, k, a, sigma, tau):
     """First point, number of intervals, step and largest f of a grid that holds the density of log U."""
     u = math.exp(mode)

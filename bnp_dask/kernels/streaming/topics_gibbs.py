@@ -7,6 +7,7 @@ import math
 import numpy as np
 from numba import njit
 
+from bnp_dask.kernels.options import INNER
 from bnp_dask.kernels.streaming.counts_gibbs import NONE
 from bnp_dask.kernels.streaming.sticks import free_position, longer
 from bnp_dask.kernels.topics.gibbs import next_uniform
@@ -24,7 +25,7 @@ def _widened(table, totals, own_words, prior_total, more):
     return out, sums
 
 
-@njit(nogil=True, cache=True)
+@njit(**INNER)
 def _take_token(v, k, times, n_known, prior, weight, members, table, totals):
     """Take a token out of a topic; weight that is free again where it was the last of a topic opened here."""
     own_words, prior_total = prior

@@ -15,6 +15,7 @@ from scipy import sparse
 from scipy.special import gammaln
 
 from bnp_dask.kernels.mixture.resp import RaggedResp, Resp, SparseResp
+from bnp_dask.kernels.options import INNER
 
 LOG_FACTORIAL = gammaln(np.arange(1024) + 1.0)
 """log x! for the counts that nearly all words have; larger ones cost a call of lgamma."""
@@ -122,7 +123,7 @@ def count_sums(resp: Resp, x: sparse.csr_array) -> np.ndarray:
     return np.ascontiguousarray(transposed(out))
 
 
-@njit(nogil=True, cache=True)
+@njit(**INNER)
 def _log_factorial(x, table):
     return table[int(x)] if x < len(table) and x == math.floor(x) else math.lgamma(x + 1.0)
 
@@ -143,7 +144,7 @@ def row_log_factorials(x: sparse.csr_array) -> np.ndarray:
     return out
 
 
-@njit(nogil=True, cache=True)
+@njit(**INNER)
 def _log_rising(a, x):
     """log Gamma(a + x) - log Gamma(a), with no cancellation."""
     if x <= 16.0 and a < 1e15 and x == math.floor(x):

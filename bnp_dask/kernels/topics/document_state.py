@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from bnp_dask.kernels.options import INNER
 from bnp_dask.kernels.topics.document_pass import padded
 
 COLD, WARM = 1, 2
@@ -17,7 +18,7 @@ class Rules(NamedTuple):
     """How the document step works; numbers only, so that compiled code can take it.
 
     ``tolerance`` is in tokens; ``restarts`` are trials of Alg. 5.2 with ``restart_sweeps`` each, on topics with
-    more than ``restart_above`` tokens; ``top`` is L of Alg. 7.4, or 0 for all; ``start`` is COLD, WARM or both;
+    more than ``restart_above`` tokens; ``top`` is L of Alg. 7.4, or None for all; ``start`` is COLD, WARM or both;
     ``fixed`` is True where sums have an order that does not depend on the processor, or None.
     """
 
@@ -27,7 +28,7 @@ class Rules(NamedTuple):
     restarts: int
     restart_sweeps: int
     restart_above: float
-    top: int
+    top: int | None
     start: int
     fixed: bool | None
 
@@ -103,14 +104,14 @@ class Space(NamedTuple):
     fixed: bool | None
 
 
-@njit(nogil=True, cache=True)
+@njit(**INNER)
 def matrix_of(space, width, n):
     """The likelihoods of ``n`` tokens under ``width`` topics."""
     long = padded(n)
     return space.lik[: width * long].reshape((width, long))
 
 
-@njit(nogil=True, cache=True)
+@njit(**INNER)
 def space_for(longest, n_topics, fixed):
     long = padded(longest)
     bits, ratio, work = np.empty(n_topics, np.int64), np.empty(long), np.empty((7, n_topics))

@@ -15,10 +15,11 @@ from numba import njit
 
 from bnp_dask.kernels.numeric.copying import copy_into
 from bnp_dask.kernels.numeric.special import log_positive
+from bnp_dask.kernels.options import INNER
 from bnp_dask.kernels.topics.document_pass import gather_some, padded
 from bnp_dask.kernels.topics.document_state import COLD, WARM, matrix_of, space_for
 from bnp_dask.kernels.topics.document_sums import group_stats, pair_sums, spread
-from bnp_dask.kernels.topics.orders import assign, exp_psi, gather_all, row_totals, sweep
+from bnp_dask.kernels.topics.orders import assign, exp_psi, gather_all, places_for, row_totals, sweep
 from bnp_dask.kernels.topics.top_pass import keep_top, same_sweep, top_sweep
 
 NOTHING = 1e-14
@@ -31,7 +32,7 @@ FEW = 0.04
 """Share of a document's topics that may hold nothing before they are left out."""
 
 
-@njit(nogil=True, cache=True)
+@njit(**INNER)
 def _drop_dead(space, slot, width):
     """Leave out topics that hold nothing, in order, once there are some; the new width."""
     index, prior, live = space.topic[slot], space.prior[slot], space.live
@@ -49,11 +50,14 @@ def _drop_dead(space, slot, width):
     return kept
 
 
-@njit(nogil=True, cache=True)
+@njit(**INNER)
 def _pass(space, slot, lik, width, chosen, choose):
-    """One sweep with the shares in ``slot``; tokens keep L topics, ``chosen (n, L)``, or all if L is 0 or too many."""
-    share, n_kept = space.share[slot], chosen.shape[1]
-    if n_kept == 0 or n_kept >= width:
+    """One sweep with the shares in ``slot``; tokens keep L topics, ``chosen (n, L)``, or all if None or L too many."""
+    share = space.share[slot]
+    if chosen is None:  # what follows is not compiled then
+        sweep(space, lik, width, share)
+        return
+    if chosen.shape[1] >= width:
         sweep(space, lik, width, share)
     elif choose:
         top_sweep(lik, space.live, width, share, space.weight, chosen, space.total, space.grow)
@@ -61,7 +65,7 @@ def _pass(space, slot, lik, width, chosen, choose):
         same_sweep(lik, space.live, width, share, space.weight, chosen, space.total, space.grow)
 
 
-@njit(nogil=True, cache=True)
+@njit(**INNER)
 def _climb(space, slot, lik, width, chosen, sweeps, tolerance, shrink):
     """Coordinate ascent from the counts in ``slot`` (Alg. 5.1 lines 6-14, Alg. 7.4); the number of topics left.
 
@@ -83,12 +87,14 @@ def _climb(space, slot, lik, width, chosen, sweeps, tolerance, shrink):
             moving += abs(new - count[k]) >= tolerance
             count[k] = new
         is_last = not moving
-        if is_last and (choose or chosen.shape[1] == 0):
+        if chosen is None:
+            choose = True
+        if is_last and choose:
             break
     return width
 
 
-@njit(nogil=True, cache=True)
+@njit(**INNER)
 def _objective(space, slot, weight, width):
     """The document's own part of the objective (5.40), up to a constant; needs the totals of the last pass."""
     n = len(weight)
@@ -106,16 +112,22 @@ def _objective(space, slot, weight, width):
     return value
 
 
-@njit(nogil=True, cache=True)
-def _copy_state(space, source, target, width):
+@njit(**INNER)
+def _copy_slot(topic, prior, share, held, source, target, width):
     for k in range(width):
-        space.topic[target, k] = space.topic[source, k]
-        space.prior[target, k] = space.prior[source, k]
-        space.share[target, k] = space.share[source, k]
-        space.held[target, k] = space.held[source, k]
+        topic[target, k] = topic[source, k]
+        prior[target, k] = prior[source, k]
+        share[target, k] = share[source, k]
+        held[target, k] = held[source, k]
 
 
-@njit(nogil=True, cache=True)
+@njit(inline="always")
+def _copy_state(space, source, target, width):
+    # calls that hand on all of the scratch take seconds to compile
+    _copy_slot(space.topic, space.prior, space.share, space.held, source, target, width)
+
+
+@njit(**INNER)
 def _restart(space, lik, weight, width, chosen, rules):
     """Sparsity-promoting restarts (Alg. 5.2) of the state in slot 0, smallest topics first."""
     count = space.held[0]
@@ -140,9 +152,11 @@ def _restart(space, lik, weight, width, chosen, rules):
             used -= 1
 
 
-@njit(nogil=True, cache=True)
+@njit(**INNER)
 def _keep_top(space, lik, width, chosen):
     """Leave to each token of the state in slot 0 its best topics, and let the sums be those of these."""
+    if chosen is None:
+        return
     if chosen.shape[1] >= width:
         return
     _pass(space, 0, lik, width, chosen, True)
@@ -152,7 +166,7 @@ def _keep_top(space, lik, width, chosen):
         space.held[0, k] = space.share[0, k] * space.grow[k]
 
 
-@njit(nogil=True, cache=True)
+@njit(**INNER)
 def _lay_some(space, groups, rows, width):
     """The matrix of a document under the topics of slot 0."""
     lik = matrix_of(space, width, len(rows))
@@ -162,7 +176,7 @@ def _lay_some(space, groups, rows, width):
     return lik
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(**INNER, error_model="numpy")
 def _lay_all(space, groups, rows, prior, begin, begin_total):
     """The matrix of a document under all topics, which slot 0 gets with what they hold at their first shares."""
     n_topics = len(prior)
@@ -177,9 +191,11 @@ def _lay_all(space, groups, rows, prior, begin, begin_total):
     return lik
 
 
-@njit(nogil=True, cache=True)
+@njit(**INNER)
 def _begin_top(space, lik, begin, chosen):
     """The first counts of a document whose tokens keep L topics each (Alg. 7.4 lines 2-6)."""
+    if chosen is None:
+        return
     width = len(begin)
     for k in range(width):
         space.share[0, k] = begin[k]
@@ -188,7 +204,7 @@ def _begin_top(space, lik, begin, chosen):
         space.held[0, k] = begin[k] * space.grow[k]
 
 
-@njit(nogil=True, cache=True)
+@njit(**INNER)
 def _remember(space, prior, memory, d):
     """Put what is known of a document in slot 0; the number of its topics."""
     known = 0
@@ -201,7 +217,7 @@ def _remember(space, prior, memory, d):
     return known
 
 
-@njit(nogil=True, cache=True)
+@njit(**INNER)
 def _solve(space, groups, rules, prior, begin, begin_total, memory, d):
     """Find the responsibilities of one document; its state is left in slot 0.  Its matrix, and number of topics."""
     first, last = groups.offsets[d], groups.offsets[d + 1]
@@ -209,7 +225,7 @@ def _solve(space, groups, rules, prior, begin, begin_total, memory, d):
     n = last - first
     copy_into(space.weight, weight)
     space.weight[n : padded(n)] = 0.0
-    lik, chosen = matrix_of(space, 0, n), np.empty((n, rules.top), np.int32)
+    lik, chosen = matrix_of(space, 0, n), places_for(n, rules)
     best = -np.inf
     both = False
     width = known = _remember(space, prior, memory, d) if rules.start & WARM else 0
@@ -224,8 +240,7 @@ def _solve(space, groups, rules, prior, begin, begin_total, memory, d):
             known = width
     if known == 0 or both:
         lik = _lay_all(space, groups, rows, prior, begin, begin_total)
-        if rules.top > 0:
-            _begin_top(space, lik, begin, chosen)
+        _begin_top(space, lik, begin, chosen)
         width = _climb(space, 0, lik, len(prior), chosen, rules.sweeps, rules.tolerance, rules.shrink)
         if both and not _objective(space, 0, weight, width) > best:
             width = known
@@ -234,19 +249,18 @@ def _solve(space, groups, rules, prior, begin, begin_total, memory, d):
             _pass(space, 0, lik, width, chosen, True)
     if rules.restarts > 0:
         _restart(space, lik, weight, width, chosen, rules)
-    if rules.top > 0:
-        _keep_top(space, lik, width, chosen)
+    _keep_top(space, lik, width, chosen)
     return lik, width
 
 
-@njit(nogil=True, cache=True)
+@njit(**INNER)
 def _grown(array, size):
     out = np.empty(max(size, 2 * len(array)), array.dtype)
     copy_into(out, array)
     return out
 
 
-@njit(nogil=True, cache=True)
+@njit(**INNER)
 def _longest(offsets):
     most = 0
     for d in range(len(offsets) - 1):
@@ -301,7 +315,7 @@ def fit_groups(groups, rules, prior, begin, memory, pairs, members, keep, found)
     return offsets, position[:size], value[:size]
 
 
-@njit(nogil=True, cache=True)
+@njit(**INNER)
 def _add_up(space, groups, prior, pairs, members, place, lik, width, d, found):
     """Add what the document in slot 0 leaves behind; ``place`` is scratch, all -1."""
     first, last = groups.offsets[d], groups.offsets[d + 1]

@@ -13,6 +13,7 @@ from numba import njit
 from bnp_dask.kernels.mixture.resp import TINY
 from bnp_dask.kernels.numeric.simd import fill, fused, load, store, total
 from bnp_dask.kernels.numeric.special import log_positive
+from bnp_dask.kernels.options import INNER
 from bnp_dask.kernels.topics.document_pass import gather_with_sums
 
 
@@ -46,7 +47,7 @@ def sweep(lik, live, width, share, weight, totals, ratio, grow):
         grow[k] = _product(lik[live[k]], ratio, n)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(**INNER, error_model="numpy")
 def _product(x, y, n):
     # n is a multiple of eight
     held = fill(0.0)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from bnp_dask.kernels.options import INNER
+
 ONE_53 = 2.0**-53
 TRIES = 100
 """Draws from a table before its last one is taken: a word that is in one topic only is there but for its prior."""
@@ -39,7 +41,7 @@ def cumulate(counts, totals, share, prior, out):
     return each
 
 
-@njit(nogil=True, cache=True)
+@njit(**INNER)
 def _first_above(row, value):
     low, high = 0, len(row) - 1
     while low < high:
@@ -51,7 +53,7 @@ def _first_above(row, value):
     return low
 
 
-@njit(nogil=True, cache=True)
+@njit(**INNER)
 def _from_table(row, old, worth, state):
     """A topic by the cumulative ``row (K,)``, of which ``worth`` at the topic ``old`` (or -1) does not count."""
     for _ in range(TRIES):

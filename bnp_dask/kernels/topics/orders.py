@@ -1,11 +1,13 @@
 """Loops of the document step, chosen while it is compiled: those of the compiler's order, or those of fixed order.
 
 The scratch of the document step says which by the type of its field ``fixed``: None, or True.  So neither has a branch
-at run time, and code of one order is compiled only where it is asked for.
+at run time, and code of one order is compiled only where it is asked for.  Rules say by the type of ``top`` whether
+tokens keep some of the topics only.
 """
 
 from __future__ import annotations
 
+import numpy as np
 from numba import types
 from numba.extending import overload
 
@@ -39,6 +41,11 @@ def gather_all(space, table, rows, lik):
 
 def assign(space, lik, width, share, log_share, count, linear):
     """Final responsibilities, see :func:`bnp_dask.kernels.topics.document_sums.assign`."""
+    raise NotImplementedError("compiled code only")
+
+
+def places_for(n, rules):
+    """Places for the topics that ``n`` tokens keep, ``(n, L)``; None where they keep all."""
     raise NotImplementedError("compiled code only")
 
 
@@ -79,3 +86,10 @@ def _assign(space, lik, width, share, log_share, count, linear):
         chosen(lik, space.live, width, share, space.weight, log_share, total, work, bits, logs, count, linear)
 
     return run
+
+
+@overload(places_for, inline="always")
+def _places_for(n, rules):
+    if isinstance(rules[rules.fields.index("top")], types.NoneType):
+        return lambda n, rules: None
+    return lambda n, rules: np.empty((n, rules.top), np.int32)
