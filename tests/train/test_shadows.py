@@ -182,6 +182,41 @@ def test_a_run_that_is_stopped_while_a_shadow_lives_goes_on_to_the_same_bits(who
         assert resumed.alternatives == whole.alternatives
 
 
+class FailAt(StopAt):
+    """Fails there, before a checkpoint is made."""
+
+    def on_batch(self, done):
+        if super().on_batch(done):
+            raise InterruptedError("the process was ended")
+
+
+def test_a_run_that_dies_while_a_shadow_lives_goes_on_to_the_same_bits(whole, tmp_path):
+    begun, lap = whole.alternatives[0]["begun"], told(whole)[0]["lap"]
+    for place in [(begun + 1, 5), (begun + 3, 2), (lap, 5), (lap + 1, 4)]:  # the third has taken over, and not said so
+        store = tmp_path / f"{place}"
+        with pytest.raises(InterruptedError):
+            go(shadow=SHADOW, store=store, callbacks=[FailAt(*place)])
+        resumed = go(shadow=SHADOW, store=store, resume=True)
+        assert bits(resumed) == bits(whole) and rows_of(resumed) == rows_of(whole), place
+        assert resumed.alternatives == whole.alternatives
+
+
+def test_a_batch_that_was_lost_before_is_no_reason_to_drop_a_shadow(monkeypatch):
+    counts, fetch = Counter(), NamedReader.fetch
+
+    def failing(reader):
+        counts[reader.name] += 1
+        if reader.name.endswith("batch 3") and counts[reader.name] > 6:
+            raise ValueError("this batch cannot be read any more")
+        return fetch(reader)
+
+    monkeypatch.setattr(NamedReader, "fetch", failing)
+    result = go(shadow=SHADOW, on_bad_batch="skip")
+    assert len(result.skipped) == 1 and told(result)
+    assert all(move["gain"] is not None for move in told(result))
+    assert {one["reason"] for one in result.alternatives} <= {"took the run's place", "the run was ahead"}
+
+
 def test_a_run_goes_on_with_the_shadows_that_it_has(tmp_path):
     go(shadow=SHADOW, store=tmp_path / "run", callbacks=[StopAt(2, 5)])
     with pytest.raises(StoreError, match=r"settings differ \(shadow"):

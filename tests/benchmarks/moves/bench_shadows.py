@@ -77,7 +77,7 @@ def laps() -> None:
     """CPU seconds of laps with a shadow of as many clusters over laps without, in turns."""
     points = overlapping(60, 100_000, 6.0, 0)
     model = bnp.Model(bnp.FiniteMixture(), bnp.Gaussian())
-    schedule = bnp.Memoized(laps=24, tolerance=0.0, count_tolerance=0.0)
+    schedule = bnp.Memoized(laps=100, tolerance=0.0, count_tolerance=0.0)
     ratios = []
     for seed in SEEDS:
         times: list[float] = []
