@@ -45,10 +45,11 @@ SORT = "sort"
 def plan_lap(moves: Sequence[Move], context: PlanContext) -> Plan:
     """Ask every move; each takes clusters that are then no longer free.
 
-    A new candidate that takes from all clusters leaves none to others.  Deletes that are being refined go on first,
-    then births, whose atoms are gathered already, then deletes that a crowd of small topics needs; which of the others
-    is first alternates.  In the first lap there are no whole-data statistics yet, so it only prepares the next.  Moves
-    that do not act in this lap propose nothing, and those that do not act in the next prepare nothing.
+    A new candidate that takes from all clusters leaves none to others.  Births that look at neighbours come before
+    deletes that are being refined, which would hold those, then other births, whose atoms are gathered already, then
+    deletes that a crowd of small topics needs; which of the others is first alternates.  In the first lap there are no
+    whole-data statistics yet, so it only prepares the next.  Moves that do not act in this lap propose nothing, and
+    those that do not act in the next prepare nothing.
     """
     in_turn = list(moves) if context.lap % 2 else list(reversed(moves))
     order = [move for move in in_turn if acts(move, context.lap)]
@@ -67,7 +68,8 @@ def plan_lap(moves: Sequence[Move], context: PlanContext) -> Plan:
 
 def _place(kind: str, begun: Container[str], urgent: Container[str]) -> tuple[bool, ...]:
     """Sort key of moves that plan in turn: the least goes first."""
-    return kind != DOCUMENTS, kind not in begun, kind != "birth", kind not in urgent
+    is_birth = kind == "birth"
+    return kind != DOCUMENTS, not is_birth or kind not in urgent, kind not in begun, not is_birth, kind not in urgent
 
 
 def _plan_in_turn(turns: Sequence[Planning], context: PlanContext) -> None:

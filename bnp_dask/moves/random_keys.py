@@ -20,6 +20,9 @@ WINDOW_BATCHES = 23
 BIRTH = 11
 """Small run of a birth, by target."""
 
+BIRTH_BESIDE = 31
+"""Births beside neighbours, by target."""
+
 SPLIT = 17
 """Split of a cluster at one batch, by batch."""
 

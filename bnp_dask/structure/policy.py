@@ -37,6 +37,8 @@ class MovePolicy:
     refines_on_samples
         Whether atoms that were sampled of some clusters tell what these become without another.  Parts of groups do not
         add up to groups: only all data tell.
+    births_beside
+        Whether births re-estimate newborn clusters together with their neighbours, on samples of all of them.
     together
         Small clusters that deletes try to do without together, at most.
     retries_together
@@ -64,6 +66,7 @@ class MovePolicy:
     knows_pair_weights: bool = True
     bounds_unions: bool = True
     refines_on_samples: bool = True
+    births_beside: bool = True
     together: int = 16
     retries_together: bool = False
     of_mean: float = 0.1
@@ -74,7 +77,12 @@ class MovePolicy:
 
 
 OF_CHAINS = MovePolicy(
-    plans_side_by_side=False, splits_beside_trials=False, lays_away=False, has_windows=True, bounds_unions=False
+    plans_side_by_side=False,
+    splits_beside_trials=False,
+    lays_away=False,
+    has_windows=True,
+    bounds_unions=False,
+    births_beside=False,
 )
 """Policy for hidden Markov models."""
 
@@ -88,6 +96,7 @@ OF_GROUPS = MovePolicy(
     knows_pair_weights=False,
     bounds_unions=False,
     refines_on_samples=False,
+    births_beside=False,
     together=48,
     retries_together=True,
     of_mean=0.4,

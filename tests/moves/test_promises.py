@@ -18,8 +18,8 @@ from bnp_dask.moves import Merge
 from bnp_dask.moves.base import DOCUMENTS, WHOLE, Memory, Plan, Proposal, Sweep
 from bnp_dask.moves.births.at_batch import consider_split
 from bnp_dask.moves.births.forecast import Forecast
-from bnp_dask.moves.deletes.move import _counting
 from bnp_dask.moves.engine import decide
+from bnp_dask.moves.pools import counting
 from bnp_dask.moves.scores import allocation_gains, data_gains
 from bnp_dask.observation import DiagGaussian
 from bnp_dask.schedules import FullBatch
@@ -53,7 +53,7 @@ def test_a_forecast_takes_nothing_off_where_every_atom_was_seen():
 
 @pytest.mark.parametrize("weights", [None, np.array([1.0, 0.5, 2.0, 0.5])])
 def test_a_sample_of_a_clusters_atoms_counts_as_much_as_all_of_them(weights):
-    found = _counting(Batch(np.zeros((4, 2)), weights), 40.0)
+    found = counting(Batch(np.zeros((4, 2)), weights), 40.0)
     assert found.weights.sum() == pytest.approx(40.0)
     assert_allclose(found.weights / found.weights[0], np.ones(4) if weights is None else weights)
 

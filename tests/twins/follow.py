@@ -115,7 +115,7 @@ class Follower:
 
     Models of sequences know the entropy from below only once clusters were united twice in one lap: ``wide`` counts
     those changes, and ``bounded`` are the batches that were not visited since.  ``value`` is the objective that the run
-    has by then, ``truth`` the one from scratch.
+    has by then, ``truth`` the one from scratch; ``beside`` are births beside neighbours that were accepted.
     """
 
     twin: Twin
@@ -133,6 +133,7 @@ class Follower:
     value: float = 0.0
     truth: float = 0.0
     bounds: int = 0
+    beside: int = 0
 
     def follow(self, rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """Follow a run while its rows come; each must be consumed before the run goes on."""
@@ -202,7 +203,7 @@ class Follower:
         if move["gain"] is None:
             assert not move["accepted"]
             return
-        targets, others, wide = move["targets"], move["others"], False
+        targets, wide = move["targets"], False
         if move["kind"] == "birth" and self.splits:
             self._split(move, *self.splits.pop(0))
             return
@@ -212,9 +213,10 @@ class Follower:
             wide = True
             changed = {b: self.twin.merged(q, *targets) for b, q in self.qs.items()}
         else:
-            (trial,) = [t for t in self.trials.values() if set(t.beliefs.ids.tolist()) == set(others)]
-            assert set(targets) <= set(trial.donors) <= {*targets, *others}
+            (trial,) = [t for t in self.trials.values() if _receives(t, move)]
+            assert set(targets) <= set(trial.donors) <= {*targets, *trial.beliefs.ids.tolist()}
             wide = len(trial.donors) > 1
+            self.beside += wide and move["kind"] == "birth" and move["accepted"]
             parts = {b: own[trial.name] for b, own in self.parts.items()}
             changed = {b: self.twin.exchanged(q, trial.donors, parts[b]) for b, q in self.qs.items()}
         self._settle(move, changed, not (self.chained and wide and self.wide))
@@ -265,6 +267,12 @@ class Follower:
         else:
             assert row["elbo"] == pytest.approx(self.truth, rel=0, abs=1e-11 * size), row["step"]
             self.value = self.truth
+
+
+def _receives(trial: Trial, move: Mapping[str, Any]) -> bool:
+    """Whether a trial is that of a proposal, by those who would receive; those born beside others name the newborn."""
+    ids, others = set(trial.beliefs.ids.tolist()), set(move["others"])
+    return ids == others or (move["kind"] == "birth" and others == ids - set(trial.donors))
 
 
 def rows_of(steps: Iterable[Any]) -> Iterator[Mapping[str, Any]]:

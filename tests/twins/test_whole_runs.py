@@ -15,6 +15,7 @@ from bnp_dask.schedules import FullBatch, Memoized
 from tests.chains.parts import allocation as chain_allocation
 from tests.chains.parts import sequences
 from tests.moves.parts import blobs, prepare, start_random
+from tests.moves.test_beside import overlapping
 from tests.topics.parts import allocation as topic_allocation
 from tests.topics.parts import corpus, fixed, points
 from tests.twins.chains import ChainTwin
@@ -69,6 +70,14 @@ def test_memoized_mixtures(run, estimate, top, moves, window, k):
     # a birth at one batch leaves the others' atoms behind, which pays only between clusters far apart
     batches = blobs(480, weights=window > 1, spread=3.0 if moves is MOVES else 15.0)
     run(MixtureTwin, model, batches, memoized(window), k, moves)
+
+
+def test_births_beside_their_neighbours(run):
+    """Donors that stay keep their places, and the gains of newborn clusters beside them are exact."""
+    x, _, _ = overlapping(2, (3.0, 3.5), 1200, 2, 12)
+    batches = [Batch(part) for part in np.array_split(x, 4)]
+    _, follower = run(MixtureTwin, Model(DPMixture(2.0), Gaussian()), batches, memoized(2, 30), 1)
+    assert follower.beside
 
 
 @pytest.mark.parametrize("allocation", [DPMixture(2.0), FiniteMixture(0.5)])

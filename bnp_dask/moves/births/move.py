@@ -8,7 +8,7 @@ own.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -24,11 +24,13 @@ from bnp_dask.initialize.base import child_rng
 from bnp_dask.inputs.settings import hold, number_from, one_of, positive_number, shown, whole_number
 from bnp_dask.model import Model
 from bnp_dask.moves.base import WHOLE, Gather, PlanContext, Planning, Proposal, Split
+from bnp_dask.moves.births.beside import Surroundings, create_beside, most_steps
 from bnp_dask.moves.births.hmm_windows import plan_windows
 from bnp_dask.moves.births.pending import best_basis
 from bnp_dask.moves.births.small_run import WORDS, create
 from bnp_dask.moves.policy import LAP, BirthPolicy, hold_policy
-from bnp_dask.moves.random_keys import BIRTH, SPLIT, SPLIT_BATCHES
+from bnp_dask.moves.pools import counting
+from bnp_dask.moves.random_keys import BIRTH, BIRTH_BESIDE, SPLIT, SPLIT_BATCHES
 from bnp_dask.moves.when import acts, hold_laps
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.structure.base import Trial, Visit, at_most
@@ -113,8 +115,8 @@ class Birth:
         return self.where == "batch"
 
     def is_urgent(self, context: PlanContext) -> bool:
-        """No: the others may go first."""
-        return False
+        """Whether targets are to be looked at with their neighbours: deletes would hold some of these for many laps."""
+        return self.where == "data" and any(self._neighbours(context, target) for target in self._gathered(context))
 
     def plan(self, context: PlanContext) -> Planning:
         windows = self.windows if context.policy.has_windows else 0
@@ -149,7 +151,10 @@ class Birth:
         # twice what an even share would be, for clusters that some batches lack
         documents = 2 * self._documents(context, sample)
         chosen = chosen[: max(1, context.room_left(documents))]
-        context.gather = context.gather.also(chosen, -(-documents // context.source.n_batches))
+        limit = -(-documents // context.source.n_batches)
+        context.gather = context.gather.also(chosen, limit)
+        near = dict.fromkeys(i for target in chosen for i in self._neighbours(context, target))
+        context.gather = context.gather.also(list(near)[: context.room_left(documents)], limit)
 
     def _within_budget(self, context: PlanContext, targets: Sequence[int]) -> list[int]:
         """As many of the first targets as the work of small runs in one lap allows; one at least."""
@@ -160,6 +165,7 @@ class Birth:
         for target in targets:
             failed = context.memory.failed(self.kind, (target,), [context.count(target)], self.change)
             left -= self.policy.dearer * min(sample, context.count(target)) * sum(self._widths(failed)) * self.refine
+            left -= self._work_beside(context, target)
             if chosen and left < 0:
                 break
             chosen.append(target)
@@ -220,15 +226,16 @@ class Birth:
         taken = set(tried) if context.memory.grows else set()
         context.free -= taken
         context.at_stake |= set(tried)
-        results = yield tasks
+        alone = yield tasks
+        context.memory.grows = 2 * sum(found is not None for found in alone) >= len(alone)
+        results = yield from self._beside(context, tried, alone)
         context.free |= taken
         context.at_stake -= set(tried)
-        context.memory.grows = 2 * sum(found is not None for found in results) >= len(results)
         proposed = 0
         for target, found in zip(tried, results, strict=True):
             if found is None:
                 context.give_up(self.kind, (target,), "no split of the gathered atoms is better than none")
-            elif proposed < self.per_lap:
+            elif proposed < self.per_lap and context.free.issuperset(_receivers(found)):
                 self._propose(context, target, found)
                 proposed += 1
 
@@ -251,6 +258,55 @@ class Birth:
             self.policy.small_run,
         )
         return f"propose-lap{context.lap}-birth-of-cluster{target}", create, args
+
+    def _beside(
+        self, context: PlanContext, tried: list[int], found: list[Summary | None]
+    ) -> Generator[list[Task], list[Summary | None], list[Summary | None]]:
+        """Clusters found for each target, or those found beside its neighbours where these are looked at."""
+        size = self._neighbour_atoms(context)
+        tasks: list[Task] = []
+        asked: list[int] = []
+        for place, target in enumerate(tried):
+            near = [i for i in self._neighbours(context, target) if i in context.atoms and context.atoms[i].n_atoms]
+            if near:
+                key = (context.lap, BIRTH_BESIDE, target)
+                sizes = [self._sample(context), *[size] * len(near)]
+                pool = tuple(
+                    counting(at_most(context.atoms[i], most, context.rng(BIRTH_BESIDE, target, i)), context.count(i))
+                    for i, most in zip((target, *near), sizes, strict=True)
+                )
+                around = Surroundings(pool, context.value.without_pairs().take([target, *near]))
+                args = (context.model, around, context.seed, key, self.policy.small_run)
+                tasks.append((f"propose-lap{context.lap}-birth-beside-cluster{target}", create_beside, args))
+                asked.append(place)
+        beside = (yield tasks) if tasks else []
+        out = list(found)
+        for place, summary in zip(asked, beside, strict=True):
+            out[place] = out[place] if summary is None else summary
+        return out
+
+    def _neighbours(self, context: PlanContext, target: int) -> list[int]:
+        """Clusters that are looked at with a target, nearest first; none where it hardly overlaps."""
+        failed = context.memory.failed(self.kind, (target,), [context.count(target)], self.change)
+        place = context.value.position(target)
+        if not context.policy.births_beside or self.at_batch or failed % (1 + self.policy.alone) != self.policy.alone:
+            return []
+        if context.value["H"][place] < self.policy.overlap * context.count(target):
+            return []
+        gains = context.pair_gains()[place]
+        near = np.argsort(-gains, kind="stable")[: min(self.policy.neighbours, len(gains) - 1)]
+        return [int(i) for i in context.value.ids[near]]
+
+    def _work_beside(self, context: PlanContext, target: int) -> float:
+        """Atom-cluster pairs of a try beside neighbours, about."""
+        near = self._neighbours(context, target)
+        atoms = sum(min(self._neighbour_atoms(context), context.count(i)) for i in near)
+        atoms += min(self._sample(context), context.count(target))
+        return most_steps(self.policy.small_run) * atoms * (2 + len(near)) if near else 0.0
+
+    def _neighbour_atoms(self, context: PlanContext) -> int:
+        """Atoms of each neighbour that are looked at, at most."""
+        return context.at_most_sampled(max(self.policy.neighbour_atoms, numbers_per_cluster(context.model.observation)))
 
     def _widths(self, failed: int, words: bool = False) -> tuple[int, ...]:
         """Numbers of new clusters to start a small run with: many at first, then fewer.
@@ -278,12 +334,13 @@ class Birth:
         return max(sample, context.at_most_sampled(seen))
 
     def _propose(self, context: PlanContext, target: int, found: Summary) -> None:
-        ids = context.memory.new_ids(found.n_clusters)
-        basis = Summary(np.array(ids, np.int64), found.fields, found.values)
-        name = f"birth-lap{context.lap}-cluster{target}"
-        context.trials.append(Trial(name, (target,), context.model.global_step(basis)))
-        context.proposals.append(Proposal(self.kind, (target,), ids, Exchange(name, (target,))))
-        context.free.discard(target)
+        beside = _receivers(found)
+        ids = context.memory.new_ids(found.n_clusters - len(beside))
+        basis = Summary(np.array([*ids, *beside], np.int64), found.fields, found.values)
+        name, donors = f"birth-lap{context.lap}-cluster{target}", (target, *beside)
+        context.trials.append(Trial(name, donors, context.model.global_step(basis), rest=ids[0]))
+        context.proposals.append(Proposal(self.kind, (target,), ids, Exchange(name, donors)))
+        context.free -= set(donors)
 
     def _most(self, context: PlanContext, sample: int) -> int:
         """Targets whose atoms are gathered in one lap at most, ``sample`` or twice as many of each."""
@@ -305,6 +362,11 @@ class Birth:
             if failed < self.tries:
                 eligible.append((failed, score[k] / count, i))
         return [i for _, _, i in sorted(eligible)[: max(self.per_lap, most)]]
+
+
+def _receivers(found: Summary) -> tuple[int, ...]:
+    """Clusters there are among those that a small run re-estimated; its newborn have negative ids beside others."""
+    return tuple(found.ids[found.ids >= 0].tolist()) if (found.ids < 0).any() else ()
 
 
 def gather_atoms(model: Model, found: Visit, batch: Batch, gather: Gather, seed: int) -> Visit:

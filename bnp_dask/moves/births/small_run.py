@@ -77,13 +77,20 @@ def _small_run(forecast: Forecast, atoms: Batch, width: int, refine: int, rng: n
     if width == RUNS:
         labels, found = run_labels(model.structure.untied(model), atoms, rng, policy)
         return None if found < 2 else _settled(forecast, atoms, summarize_assigned(model, atoms, labels, found), refine)
-    # k-means++ looks at a likelihood of every atom alone, which for full covariances costs more than all the rest
-    numbers = 0 if atoms.is_sparse else numbers_per_cluster(model.observation)
-    few = at_most(model.structure.alone(atoms), max(policy.seed_atoms, numbers // policy.seed_numbers) * width, rng)
+    each = policy.seed_atoms if atoms.is_sparse else seed_atoms(model, policy)
+    few = at_most(model.structure.alone(atoms), each * width, rng)
     labels, found = cluster_atoms(model, few, width, rng, 1, policy.seed_laps)
     if found < 2:
         return None
     return _settled(forecast, atoms, summarize_assigned(model, few, labels, found), refine)
+
+
+def seed_atoms(model: Model, policy: SmallRunPolicy) -> int:
+    """Atoms of rows for each new cluster among which k-means++ chooses.
+
+    It looks at a likelihood of every atom alone, which for full covariances costs more than all the rest.
+    """
+    return max(policy.seed_atoms, numbers_per_cluster(model.observation) // policy.seed_numbers)
 
 
 def _settled(forecast: Forecast, atoms: Batch, summary: Summary, refine: int) -> Summary | None:
@@ -94,14 +101,14 @@ def _settled(forecast: Forecast, atoms: Batch, summary: Summary, refine: int) ->
         posterior = model.global_step(summary)
         summary = model.local_step(posterior, atoms)
         value = sum(model.elbo(posterior, summary).values())
-        summary = _without_empty(summary, policy.least_share)
+        summary = without_empty(summary, policy.least_share)
         if value - last < policy.settled * atoms.total_weight:
             break
         last = value
     for _ in range(policy.rounds):
         before = summary.n_clusters
         summary = forecast.unite(model.local_step(model.global_step(summary), atoms, all_pairs(summary.ids)))
-        summary = _without_empty(summary.without_pairs(), policy.least_share)
+        summary = without_empty(summary.without_pairs(), policy.least_share)
         if summary.n_clusters in (1, before):
             break
     summary = forecast.thin_out(model.local_step(model.global_step(summary), atoms), atoms)
@@ -119,11 +126,11 @@ def _from_words(forecast: Forecast, every: Batch, atoms: Batch, rng: np.random.G
     for _ in range(policy.steps_without):
         if summary.n_clusters < 2:
             return None
-        summary = _without_empty(model.local_step(model.global_step(summary), atoms), least)
+        summary = without_empty(model.local_step(model.global_step(summary), atoms), least)
     return summary if summary.n_clusters > 1 else None
 
 
-def _without_empty(summary: Summary, share: float) -> Summary:
+def without_empty(summary: Summary, share: float) -> Summary:
     """Without clusters of less than one atom, or less than ``share`` of the whole, but for the largest of all."""
     least = min(max(1.0, share * float(summary["N"].sum())), float(summary["N"].max()))
     return summary.take([int(i) for i, n in zip(summary.ids, summary["N"], strict=True) if n >= least])

@@ -19,11 +19,11 @@ from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.model import Model
 from bnp_dask.moves.base import WHOLE, PlanContext, Planning, Proposal
 from bnp_dask.moves.policy import DECISION, LAP, DeletePolicy, hold_policy
+from bnp_dask.moves.pools import climb, counting
 from bnp_dask.moves.random_keys import ABSORBED
 from bnp_dask.moves.when import hold_laps
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.structure.base import Trial, at_most
-from bnp_dask.structure.trials import clusters_only
 
 Begun = tuple[list[Batch], Summary]
 """Samples of a target and of those who would absorb it, and the statistics of all of them."""
@@ -271,11 +271,11 @@ class Delete:
             return
         own = at_most(_alone(context, target), size, context.rng(ABSORBED, target))
         receivers = self._in_order(context, chosen)
-        atoms = [_counting(own, context.count(target))]
+        atoms = [counting(own, context.count(target))]
         for i in receivers:
             if i in context.atoms and context.atoms[i].n_atoms:
                 atoms.append(
-                    _counting(at_most(_alone(context, i), size, context.rng(ABSORBED, target, i)), context.count(i))
+                    counting(at_most(_alone(context, i), size, context.rng(ABSORBED, target, i)), context.count(i))
                 )
         begun[target] = atoms, value.take([target, *receivers])
         context.free -= {target, *receivers}
@@ -317,14 +317,6 @@ class _Group:
     failed: int = 0
 
 
-def _counting(atoms: Batch, count: float) -> Batch:
-    """Atoms that stand for ``count`` of their kind."""
-    if atoms.n_atoms == 0:
-        return atoms
-    weights = np.ones(atoms.n_atoms) if atoms.weights is None else atoms.weights
-    return replace(atoms, weights=weights * (count / weights.sum()))
-
-
 def refine(model: Model, pool: list[Batch], summary: Summary, sweeps: int, policy: DeletePolicy) -> Absorbing:
     """Task: what the absorbing clusters become without the target, judged from samples, and what that would gain.
 
@@ -359,26 +351,13 @@ def refine(model: Model, pool: list[Batch], summary: Summary, sweeps: int, polic
 def _refined(
     model: Model, pool: list[Batch], summary: Summary, own: Summary, sweeps: int, policy: DeletePolicy
 ) -> Absorbing:
-    absorbing, gain = _climb(model, own, own, pool[0], model.best_objective(summary), sweeps, policy.enough)
+    absorbing, gain = climb(model, own, own, pool[0], model.best_objective(summary), sweeps, policy.enough)
     if summary["N"][0] < policy.small * own["N"].sum() or len(pool) < summary.n_clusters:
         return absorbing, gain
     everything = concatenate(pool)
     together = summary.take([*own.ids, *summary.ids[:1]])
     before = model.best_objective(model.local_step(model.global_step(together), everything))
-    return _climb(model, own.zeros(), absorbing, everything, before, sweeps, policy.enough)
-
-
-def _climb(
-    model: Model, rest: Summary, absorbing: Summary, atoms: Batch, before: float, sweeps: int, enough: float
-) -> Absorbing:
-    """Assign atoms to clusters that also hold ``rest`` until that gains little: statistics, gain over ``before``."""
-    value = -np.inf
-    for _ in range(sweeps):
-        absorbing = rest + clusters_only(model.local_step(model.global_step(absorbing), atoms))
-        last, value = value, model.best_objective(absorbing)
-        if value - last < enough * abs(value - before):
-            break
-    return absorbing, value - before
+    return climb(model, own.zeros(), absorbing, everything, before, sweeps, policy.enough)
 
 
 def _doubt(model: Model, n_atoms: int, policy: DeletePolicy) -> float:

@@ -1,0 +1,36 @@
+"""Samples of several clusters as one pool, on which moves try what these clusters would become."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.summary import Summary
+from bnp_dask.model import Model
+from bnp_dask.structure.trials import clusters_only
+
+
+def counting(atoms: Batch, count: float) -> Batch:
+    """Atoms that stand for ``count`` of their kind."""
+    if atoms.n_atoms == 0:
+        return atoms
+    weights = np.ones(atoms.n_atoms) if atoms.weights is None else atoms.weights
+    return replace(atoms, weights=weights * (count / weights.sum()))
+
+
+def climb(
+    model: Model, rest: Summary, receivers: Summary, atoms: Batch, before: float, sweeps: int, enough: float
+) -> tuple[Summary, float]:
+    """Assign atoms to clusters that also hold ``rest`` until that gains little: statistics, gain over ``before``.
+
+    Little is a share ``enough`` of what lies between the objective and ``before``; at most ``sweeps`` local steps.
+    """
+    value = -np.inf
+    for _ in range(sweeps):
+        receivers = rest + clusters_only(model.local_step(model.global_step(receivers), atoms))
+        last, value = value, model.best_objective(receivers)
+        if value - last < enough * abs(value - before):
+            break
+    return receivers, value - before

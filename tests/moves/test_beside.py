@@ -1,0 +1,113 @@
+"""Births beside neighbours: what overlaps is found where clusters around it are re-estimated with the newborn."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+
+from bnp_dask import score, train
+from bnp_dask.allocation import DPMixture
+from bnp_dask.core.batch import Batch
+from bnp_dask.kernels.mixture.resp import SparseResp
+from bnp_dask.model import Model
+from bnp_dask.moves import Birth, Delete, Merge
+from bnp_dask.moves.births.beside import NEWBORN, Surroundings, create_beside
+from bnp_dask.moves.policy import BirthPolicy, SmallRunPolicy
+from bnp_dask.observation import Gaussian
+from bnp_dask.schedules import Memoized
+from tests.moves.parts import prepare, start_random
+
+POLICY = SmallRunPolicy(steps_beside=200, enough_beside=1e-5)
+
+
+def overlapping(d, apart, n, seed, n_clusters=60):
+    """Round Gaussians of which each has its nearest within ``apart`` deviations: atoms, labels, means."""
+    rng = np.random.default_rng(seed)
+    means = [np.zeros(d)]
+    while len(means) < n_clusters:
+        step = rng.normal(size=d)
+        new = means[rng.integers(len(means))] + step / np.linalg.norm(step) * rng.uniform(*apart)
+        if min(np.linalg.norm(new - mean) for mean in means) >= apart[0]:
+            means.append(new)
+    labels = rng.integers(n_clusters, size=n)
+    return np.array(means)[labels] + rng.normal(size=(n, d)), labels, np.array(means)
+
+
+def held_out(posterior, means, seed):
+    """Nats per held-out atom, of a posterior and of the true density."""
+    rng = np.random.default_rng([seed, 1])
+    x = means[rng.integers(len(means), size=5000)] + rng.normal(size=(5000, means.shape[1]))
+    each = [multivariate_normal(mean).logpdf(x) - np.log(len(means)) for mean in means]
+    return float(np.mean(score(posterior, x))), float(np.logaddexp.reduce(each, axis=0).mean())
+
+
+def row_of(labels, n=4000, seed=0):
+    """Gaussians in a row, 3 deviations apart, summarised as ``labels`` of the true ones say; clusters' atoms too."""
+    rng = np.random.default_rng(seed)
+    true = rng.integers(len(labels), size=n)
+    x = np.stack([3.0 * true, np.zeros(n)], axis=1) + rng.normal(size=(n, 2))
+    work = prepare(Model(DPMixture(1.0), Gaussian()), [Batch(x)])
+    given = np.array(labels)[true]
+    ids = np.unique(given)
+    summary = work.model.summarize(ids, Batch(x), SparseResp(given[:, None], np.ones((n, 1)), len(ids)))
+    return work.model, Surroundings(tuple(Batch(x[given == i]) for i in ids), summary)
+
+
+def test_two_clusters_in_place_of_one_and_its_neighbours_beside_them():
+    model, near = row_of([0, 0, 1, 2])
+    found = create_beside(model, near, 0, (0,), POLICY)
+    assert found.ids.tolist()[:2] == list(NEWBORN)
+    assert set(found.ids.tolist()) <= {*NEWBORN, 1, 2}
+    assert found["N"][:2] == pytest.approx([1000, 1000], abs=120)
+
+
+def test_one_gaussian_stays_one():
+    model, near = row_of([0, 1, 2])
+    assert create_beside(model, near, 0, (0,), POLICY) is None
+
+
+def test_a_neighbour_that_hardly_changes_stays_as_it_is():
+    model, near = row_of([0, 0, 1, 2])
+    far = replace(POLICY, stays=0.9)
+    assert create_beside(model, near, 0, (0,), far).ids.tolist() == list(NEWBORN)
+
+
+def test_what_few_atoms_fit_by_chance_is_no_gain():
+    model, near = row_of([0, 1, 2])
+    for seed in range(5):
+        few = tuple(replace(atoms.take(np.arange(30)), weights=np.full(30, 1e4)) for atoms in near.pool)
+        assert create_beside(model, Surroundings(few, near.summary.scale(225.0)), seed, (0,), POLICY) is None
+
+
+def test_births_beside_their_neighbours_find_more():
+    """Splits of single clusters end lower; neighbours are donors, and the history names newborn clusters alone."""
+    found = {}
+    for alone in (1, 1000):
+        x, _, _ = overlapping(2, (3.0, 3.5), 2000, 2, 12)
+        work = prepare(Model(DPMixture(2.0), Gaussian()), [Batch(part) for part in np.array_split(x, 4)])
+        work = replace(work, moves=(Birth(policy=BirthPolicy(alone=alone)), Merge(), Delete()))
+        state, wide, rows = start_random(work, 1), {}, []
+        for step in Memoized(40, window=2).run(work, state):
+            births = [p for p in state.plan.proposals if p.kind == "birth" and len(p.edit.donors) > 1]
+            wide |= {p.others: p for p in births}
+            rows += [m for m in step.row["moves"] if m["accepted"] and tuple(m["others"]) in wide]
+        assert all(p.edit.donors[0] == p.targets[0] and len(p.others) == 2 for p in wide.values())
+        assert all(not set(p.others) & set(p.edit.donors) for p in wide.values())
+        assert bool(rows) == (alone == 1)
+        found[alone] = sum(state.terms.values())
+    assert found[1] > found[1000] + 10.0
+
+
+@pytest.mark.long
+def test_sixty_overlapping_gaussians():
+    """Truth's neighbours lie 3 to 4 deviations apart; nothing but data is given."""
+    found = []
+    for seed in range(10):
+        x, _, means = overlapping(2, (3.0, 4.0), 20_000, seed)
+        result = train(Model(DPMixture(), Gaussian()), x, rng=seed)
+        ours, truth = held_out(result.posterior, means, seed)
+        found.append((result.posterior.n_clusters, round(truth - ours, 4)))
+    assert sum(55 <= k <= 60 and lost < 0.03 for k, lost in found) >= 9, found
