@@ -79,6 +79,7 @@ def _created(
     unseen = max(0.0, near.pool[0].total_weight / near.pool[0].n_atoms - 1.0)
     if gain <= unseen * (1 + numbers_per_cluster(model.observation)) or best["N"][:2].min() < 1.0:
         return None
+    model.global_step(best)  # of statistics that have none it is refused here, and not while the lap is planned
     return _changed(best, near.summary, policy.stays * float(near.summary["N"][0]))
 
 

@@ -291,11 +291,12 @@ class Birth:
         place = context.value.position(target)
         if not context.policy.births_beside or self.at_batch or failed % (1 + self.policy.alone) != self.policy.alone:
             return []
-        if context.value["H"][place] < self.policy.overlap * context.count(target):
+        overlaps = context.value["H"] >= self.policy.overlap * context.value["N"]
+        if not overlaps[place]:
             return []
-        gains = context.pair_gains()[place]
-        near = np.argsort(-gains, kind="stable")[: min(self.policy.neighbours, len(gains) - 1)]
-        return [int(i) for i in context.value.ids[near]]
+        gains = np.where(overlaps, context.pair_gains()[place], -np.inf)  # rows far from all have no neighbours
+        near = np.argsort(-gains, kind="stable")[: self.policy.neighbours]
+        return [int(i) for i in context.value.ids[near[gains[near] > -np.inf]]]
 
     def _work_beside(self, context: PlanContext, target: int) -> float:
         """Atom-cluster pairs of a try beside neighbours, about."""
