@@ -103,6 +103,9 @@ class DecisionPolicy:
         Factor on the observed ratio of two gains in a row, when the gains to come are estimated.
     slowest
         Largest ratio of two gains in a row that is believed.
+    rejected
+        Births that all data rejected, at most, which are kept for a shadow, the best ones: a guess.  A run on 60
+        overlapping clusters rejects two or three.
     """
 
     hopeless: float = 1.0
@@ -111,6 +114,7 @@ class DecisionPolicy:
     negligible: float = 1e-6
     patience: float = 1.5
     slowest: float = 0.95
+    rejected: int = 16
 
 
 DECISION = DecisionPolicy()

@@ -23,6 +23,9 @@ BIRTH = 11
 BIRTH_BESIDE = 31
 """Births beside neighbours, by target."""
 
+BESIDE_START = 1
+"""Births beside neighbours: what starts of one target draw; the number of a start follows in the key."""
+
 SPLIT = 17
 """Split of a cluster at one batch, by batch."""
 

@@ -21,14 +21,12 @@ from bnp_dask.model import Model
 from bnp_dask.moves.births.small_run import seed_atoms, without_empty
 from bnp_dask.moves.policy import SmallRunPolicy
 from bnp_dask.moves.pools import climb
+from bnp_dask.moves.random_keys import BESIDE_START
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.structure.base import at_most
 
 NEWBORN = (-2, -1)
 """Ids of the two clusters that would replace the target, until they are given others."""
-
-START = 1
-"""Stands in keys of random numbers before the number of a start."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +65,7 @@ def _created(
     rest = near.summary.take(near.summary.ids[1:])
     best, most = None, -np.inf
     for start in range(policy.starts_beside):
-        halves = _halves(model, near.pool[0], child_rng(seed, *key, START, start), policy)
+        halves = _halves(model, near.pool[0], child_rng(seed, *key, BESIDE_START, start), policy)
         if halves is not None:
             both = _beside(model, halves, rest)
             found, gain = climb(model, both.zeros(), both, everything, before, policy.first_steps, 0.0)

@@ -7,9 +7,7 @@ import numpy as np
 from bnp_dask.core.summary import Summary
 from bnp_dask.model import Model
 from bnp_dask.moves.base import Memory, Proposal, Rejected
-
-KEPT = 16
-"""Rejected births that are kept, the best ones: a guess; of 60 overlapping clusters a run rejects two or three."""
+from bnp_dask.moves.policy import DECISION
 
 
 def note_rejected(memory: Memory, proposal: Proposal, part: Summary, gain: float) -> None:
@@ -22,7 +20,7 @@ def note_rejected(memory: Memory, proposal: Proposal, part: Summary, gain: float
     donors = proposal.edit.donors  # type: ignore[union-attr]
     memory.rejected[donors] = Rejected(part.without_pairs(), gain)
     best = sorted(memory.rejected.items(), key=lambda item: -item[1].gain)
-    memory.rejected = dict(best[:KEPT])
+    memory.rejected = dict(best[: DECISION.rejected])
 
 
 def with_rejected(model: Model, value: Summary, memory: Memory) -> Summary | None:
