@@ -37,10 +37,18 @@ CHUNK_SHARE = 1 / 16
 1/16, 1/4 took 30, 18, 18 ms a lap, and the number of clusters forgot itself in 11.3, 11.8, 11.1 laps."""
 
 SEATED_SHARE, LEAST_SEATED = 1 / 32, 1000
-"""Atoms that are seated again in a lap: at most this share of all, or so many where that is more."""
+"""Atoms that are seated again in a lap: at most this share of all, or so many where that is more.
+
+40,000 points of 16 and of four features and diagonal ones, four batches: shares of 1, 1/16, 1/32 leave sweeps of a
+Dirichlet process at 0.56, 0.43, 0.35; 0.75, 0.59, 0.63; and 0.84, 0.66, 0.75 of the speed of laps.  The number of
+clusters forgets itself the more slowly the fewer are seated (6,000 points: 0.21, 0.38, 0.41 CPU seconds), pairs of
+atoms the faster (0.63, 0.43, 0.16): hence all of few."""
 
 SPLIT_SHARE = 1 / 32
-"""Splits and unions of clusters of documents that are attempted in a lap, over the documents."""
+"""Splits and unions of clusters of documents that are attempted in a lap, over the documents.
+
+KOS, split 1, from one cluster: after 7 to 8 CPU seconds shares of 1/128, 1/32, 1/8 are at log probabilities of
+-1,372,250, -1,370,820 and about -1,370,900; 86 attempts cost a quarter of what seating all documents does."""
 
 
 def is_counted(model: Model) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
 
 import bnp_dask as bnp
 from bnp_dask.cli.jobfile import read_job
@@ -63,6 +64,21 @@ def test_stopped_and_resumed_is_the_uninterrupted_run(tmp_path, stop, whole):
     first = go(store=tmp_path / "run", callbacks=[AfterSteps(stop)])
     assert first.reason == "stopped by a callback"
     assert bits(go(store=tmp_path / "run", resume=True)) == bits(whole)
+
+
+def test_documents_that_are_split_and_united_are_the_same_bits_on_threads_and_resumed(tmp_path):
+    rng = np.random.default_rng(0)
+    shares = rng.dirichlet(np.full(30, 0.2), size=5)
+    x = sparse.csr_array([rng.multinomial(40, shares[i % 5]).astype(float) for i in range(90)])
+    model = bnp.Model(bnp.NGGPMixture(1.0, 0.25, 1.0), bnp.Multinomial(0.2))
+    more = {"schedule": replace(GIBBS, laps=8), "init": bnp.RandomExamples(1), "batch_size": 90}
+    serial = bnp.train(model, x, client=SerialExecutor(), **more)
+    executor = ThreadExecutor(2)
+    assert bits(bnp.train(model, x, client=executor, **more)) == bits(serial)
+    executor.close()
+    bnp.train(model, x, callbacks=[AfterSteps(3)], store=tmp_path / "run", **more)
+    assert bits(bnp.train(model, x, store=tmp_path / "run", resume=True, **more)) == bits(serial)
+    assert serial.posterior.n_clusters == 5
 
 
 def test_a_run_goes_on_with_more_laps(tmp_path, whole):
