@@ -181,3 +181,16 @@ def test_rows_that_are_all_alike_are_one_cluster_of_finite_concentration():
     found = bnp.train(bnp.Model(bnp.DPMixture(), VonMisesFisher()), x, init=bnp.BregmanKMeans(1), moves=()).posterior
     assert np.isfinite(found.observation.kappa).all()
     assert np.isfinite(bnp.score(found, x))
+
+
+@pytest.mark.parametrize(("a", "n_clusters"), [(None, 12), (50.0, 3), (400.0, 3)])
+def test_a_prior_of_many_rows_keeps_clusters_within_a_group_together(a, n_clusters):
+    rng = np.random.default_rng(0)
+    fine = np.repeat(np.eye(10)[:3], 4, axis=0) + 0.15 * rng.normal(size=(12, 10))
+    fine /= np.linalg.norm(fine, axis=1, keepdims=True)
+    truth = np.repeat(np.arange(12), 100)
+    x = fine[truth] + 0.08 * rng.normal(size=(1200, 10))
+    model = bnp.DirichletProcessMixture(VonMisesFisher(a=a, normalize=True), random_state=0)
+    labels = model.fit_predict(x)
+    assert len(np.unique(labels)) == n_clusters
+    assert n_clusters == 12 or all(len(np.unique(labels[truth // 4 == k])) == 1 for k in range(3))
