@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.core.edits import Forget
-from bnp_dask.moves.base import DOCUMENTS, Plan
+from bnp_dask.moves.base import Plan
 from bnp_dask.moves.births.move import Birth
 from bnp_dask.schedules.base import history_row
 from bnp_dask.schedules.births_on_arrival import fold_new, splits_of_new
@@ -125,9 +125,9 @@ def visit_arrivals(
     may[new] = False
     rounds = bool(work.moves) and n_again > 0 and bool(may[: n_batches - n_new].all())
     state.finished, state.calm, state.calm_laps = None, False, 0.0
-    # splits that failed were judged without what is new
-    births = (Birth.kind, DOCUMENTS)
-    state.memory.failures = {key: n for key, n in state.memory.failures.items() if key[0] not in births}
+    # splits that failed were judged without what is new; topics of whole documents are tried again when there are twice
+    # as many tokens
+    state.memory.failures = {key: n for key, n in state.memory.failures.items() if key[0] != Birth.kind}
     if turn.is_open and n_again and not rounds:
         abandon(state, turn)
     _plan(work, state, turn, new, rounds)

@@ -87,9 +87,19 @@ def test_models_that_learn_k_make_all_moves(allocation, schedule):
 
 
 def test_when_more_texts_come_single_topics_are_born_too():
-    assert defaults.moves_on_arrival(OF_WORDS) == (Birth(), *OF_WORDS)
-    for moves in (ALL, (Birth(sample=7), DocumentBirth()), (Merge(),), ()):
+    first, documents, *rest = defaults.moves_on_arrival(OF_WORDS)
+    assert (first, rest) == (Birth(), [*OF_WORDS[1:]])
+    assert isinstance(documents, DocumentBirth)
+    assert isinstance(defaults.moves_on_arrival((Birth(sample=7), DocumentBirth()))[1], DocumentBirth)
+    for moves in (ALL, (Birth(sample=7), DocumentBirth(kept=True)), (Merge(),), ()):
         assert defaults.moves_on_arrival(moves) == moves
+
+
+def test_topics_of_whole_documents_are_sought_as_soon_as_a_corpus_has_grown():
+    given = DocumentBirth(tokens=500, tries=3, every=7)
+    (birth, found) = defaults.moves_on_arrival((Birth(), given))
+    assert (found.every, found.policy.very_few) == (1, given.policy.few)
+    assert (birth, found.tokens, found.tries) == (Birth(), 500, 3)
 
 
 def test_others_make_none():

@@ -81,7 +81,8 @@ def update(
         by later updates, and an open round of them ends undecided.  Batches of before and of later updates are
         visited as ``revisit`` says there.
     laps
-        Laps over all data that can be read after that, the new ones among them, so that clusters settle.
+        Laps over all data that can be read after that, the new ones among them, so that clusters settle.  Two or more
+        let topic models find as many topics as a corpus that grows calls for (:class:`bnp_dask.DocumentBirth`).
     batch_size
         Atoms per batch.
     client, memory
