@@ -12,7 +12,7 @@ import bnp_dask as bnp
 from bnp_dask.allocation import DPMixture, FiniteMixture
 from bnp_dask.cli.jobfile import parse_job
 from bnp_dask.data.base import NamedReader
-from bnp_dask.errors import SettingError, StoreError
+from bnp_dask.errors import NumericalError, SettingError, StoreError
 from bnp_dask.execute import SerialExecutor, ThreadExecutor
 from bnp_dask.execute.dask import DaskExecutor
 from bnp_dask.initialize import BregmanKMeans
@@ -215,6 +215,21 @@ def test_a_batch_that_was_lost_before_is_no_reason_to_drop_a_shadow(monkeypatch)
     assert len(result.skipped) == 1 and told(result)
     assert all(move["gain"] is not None for move in told(result))
     assert {one["reason"] for one in result.alternatives} <= {"took the run's place", "the run was ahead"}
+
+
+def test_a_shadow_whose_numbers_are_not_finite_is_no_matter_of_the_run(plain, monkeypatch):
+    take = pipeline.Pipeline.take
+
+    def refusing(own):
+        if own.work.first_lap > 0 and own.lap == 1:
+            raise NumericalError("not finite")
+        return take(own)
+
+    monkeypatch.setattr(pipeline.Pipeline, "take", refusing)
+    result = go(shadow=SHADOW)
+    assert bits(result) == bits(plain) and result.reason == plain.reason
+    assert [one["reason"] for one in result.alternatives] == ["refused: not finite"]
+    assert [move["why"] for move in told(result)] == ["not decided: refused: not finite"]
 
 
 def test_a_run_goes_on_with_the_shadows_that_it_has(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 import bnp_dask as bnp
 from bnp_dask.allocation import DPMixture, FiniteMixture
 from bnp_dask.data.base import NamedReader
-from bnp_dask.errors import SettingError
+from bnp_dask.errors import NumericalError, SettingError
 from bnp_dask.execute import SerialExecutor, ThreadExecutor
 from bnp_dask.execute.dask import DaskExecutor
 from bnp_dask.initialize import BregmanKMeans
@@ -99,6 +99,10 @@ def failing(load):
     raise ValueError(load().name)
 
 
+def refusing(load):
+    raise NumericalError(f"{load().name}: not finite")
+
+
 def total(*numbers):
     return sum(numbers)
 
@@ -164,6 +168,17 @@ def test_errors_of_joint_tasks_come_out(load):
     shared.send()
     with pytest.raises(ValueError, match="array"):
         one.result(handles[0])
+
+
+def test_numbers_that_are_not_finite_are_a_matter_of_one_state(load):
+    shared, (one, two, three) = three_states()
+    handles = [one.submit("look", refusing, load(0)), two.submit("look", number_of, load(0), 1)]
+    needs = three.submit("add", total, three.submit("look", refusing, load(0)), 1)
+    shared.send()
+    assert two.result(handles[1]) == 1
+    for face, handle in ((one, handles[0]), (three, needs)):
+        with pytest.raises(NumericalError, match="not finite"):
+            face.result(handle)
 
 
 def test_memory_is_planned_for_all_starts():

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from bnp_dask.errors import NumericalError
 from bnp_dask.execute.base import Executor, GroupExecutor, Handle, Task
 from bnp_dask.execute.ordered import submitted
 from bnp_dask.execute.prefetch import load_of, reading_once
@@ -25,19 +26,37 @@ class Part:
     n_args: int
 
 
+@dataclass(frozen=True, eq=False)
+class Refused:
+    """In place of a result: one state came to numbers that are not finite, which is no matter of the others."""
+
+    error: NumericalError
+
+
 def all_of(parts: tuple[Part, ...], *args: Any) -> list[Any]:
     """The task that tasks which read the same become: results in their order; what some read is read once."""
-    out, first = [], 0
+    out: list[Any] = []
+    first = 0
     with reading_once():
         for part in parts:
-            out.append(part.function(*args[first : first + part.n_args]))
+            try:
+                out.append(part.function(*args[first : first + part.n_args]))
+            except NumericalError as error:
+                out.append(Refused(error))
             first += part.n_args
     return out
 
 
+def accepted(value: Any) -> Any:
+    """A result; NumericalError in place of one that was refused."""
+    if isinstance(value, Refused):
+        raise value.error
+    return value
+
+
 def pick(values: list[Any], place: int) -> Any:
     """The task that takes one result out of those of :func:`all_of`, for a task that needs it."""
-    return values[place]
+    return accepted(values[place])
 
 
 @dataclass(eq=False)
@@ -106,7 +125,7 @@ class SharedReads:
         if sent.values is None:
             sent.values = list(self.executor.result(sent.handle))
         value, sent.values[waiting.place] = sent.values[waiting.place], None
-        return value
+        return accepted(value)
 
     def values(self, several: Sequence[_Waiting]) -> list[Any]:
         """Results of tasks, in as few messages as that takes."""

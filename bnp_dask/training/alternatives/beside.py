@@ -14,6 +14,7 @@ import numpy as np
 
 from bnp_dask.analysis.arguments import MOST_STARTS
 from bnp_dask.core.summary import Summary
+from bnp_dask.errors import NumericalError
 from bnp_dask.initialize import InitContext
 from bnp_dask.inputs.settings import start_of_seed
 from bnp_dask.model import Model
@@ -61,11 +62,19 @@ class _Living:
     state: State
     steps: Iterator[Step]
     is_in_lap: bool = False
+    refused: str = ""
 
     def go_to(self, position: float) -> None:
-        """Open the lap if it is not, and go on until so many of its batches are folded, or all of them."""
-        while not self.is_in_lap or self.state.position < position:
-            step = next(self.steps)
+        """Open the lap if it is not, and go on until so many of its batches are folded, or all of them.
+
+        Numbers that are not finite are the end of a shadow, and no matter of the run.
+        """
+        while not self.refused and (not self.is_in_lap or self.state.position < position):
+            try:
+                step = next(self.steps)
+            except NumericalError as error:
+                self.refused = f"refused: {error}"
+                return
             self.is_in_lap = not step.lap_end
             if step.lap_end:
                 self.memo.forget({(int(b), int(v)) for b, v in enumerate(self.state.visits)})
@@ -156,7 +165,12 @@ class Beside:
             first = replace(first, ids=np.array(state.memory.new_ids(first.n_clusters), np.int64))
         if first is None:
             return False
-        self._living = self._made(work, state.model, first, state.lap, state.lost)
+        try:
+            self._living = self._made(work, state.model, first, state.lap, state.lost)
+        except NumericalError as error:
+            logger.info("no shadow after lap %d: %s", state.lap, error)
+            self._failed += 1
+            return False
         logger.info("a shadow begins after lap %d with K=%d", state.lap, first.n_clusters)
         return True
 
@@ -181,10 +195,10 @@ class Beside:
     def _judged(self, shadow: _Living, state: State) -> dict[str, Any]:
         """The history's row of a shadow that is over, after it took the run's place if it is better."""
         theirs, old = shadow.state, state.posterior.ids
-        known = theirs.lap > 0 and theirs.lost.keys() == state.lost.keys()
+        known = theirs.lap > 0 and theirs.lost.keys() == state.lost.keys() and not shadow.refused
         gain = theirs.elbo - state.elbo if known else None
         better = gain is not None and gain > ROUNDING * sum(abs(term) for term in state.terms.values())
-        reason = TOOK_OVER if better else BEHIND if known else OTHER
+        reason = TOOK_OVER if better else BEHIND if known else shadow.refused or OTHER
         self.rows.append(alternative(SHADOW, shadow.work.seed, shadow.begun, theirs, reason))
         logger.info(
             "shadow of lap %d: objective %.10g nats, K=%d, %s",
@@ -200,7 +214,7 @@ class Beside:
         self._living = None
         new = state.posterior.ids
         gone, born = np.setdiff1d(old, new), np.setdiff1d(new, old)
-        why = "the objective rises" if better else "the objective would fall" if known else f"not decided: {OTHER}"
+        why = "the objective rises" if better else "the objective would fall" if known else f"not decided: {reason}"
         return record(SHADOW, tuple(gone.tolist()), tuple(born.tolist()), gain, better, why)
 
     def _take_place(self, shadow: _Living, state: State) -> None:
@@ -258,4 +272,4 @@ def _is_plain(state: State) -> bool:
 
 def _is_over(shadow: _Living, state: State) -> bool:
     """Whether a shadow has lived its laps or settled, or the run has no more."""
-    return shadow.state.finished is not None or state.finished == "laps"
+    return bool(shadow.refused) or shadow.state.finished is not None or state.finished == "laps"
