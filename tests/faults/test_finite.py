@@ -124,7 +124,7 @@ def test_a_delete_that_cannot_be_computed_is_given_up(monkeypatch):
     def failing(*args):
         raise NumericalError("cannot be computed")
 
-    monkeypatch.setattr("bnp_dask.moves.deletes.move._climb", failing)
+    monkeypatch.setattr("bnp_dask.moves.deletes.move.climb", failing)
     result = train(moves=[bnp.Delete()], k=5, laps=5)
     values = [row["elbo"] for row in result.history if row["exact"]]
     assert np.isfinite(values).all() and (np.diff(values) > -1e-9).all()

@@ -38,6 +38,7 @@ UNTESTED = {
     "matrix_of": "scratch of fit_groups",
     "pair_sums": "part of fit_groups and of the sweeps",
     "piece_losses": "called as chain_sweep, which tests/chains/test_sweep.py holds against whole sequences",
+    "places_for": "scratch of fit_groups",
     "rates_density": GIVEN_FEW,
     "sample_document": "called by word_score, which tests/topics/test_word_score.py holds against all assignments",
     "share_block": "called by trials of sequences, which tests/chains/test_exact.py holds against naive.py",

@@ -102,12 +102,13 @@ def test_births_beside_their_neighbours_find_more():
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)  # ten runs of half a minute each
 def test_sixty_overlapping_gaussians():
     """Truth's neighbours lie 3 to 4 deviations apart; nothing but data is given."""
     found = []
     for seed in range(10):
         x, _, means = overlapping(2, (3.0, 4.0), 20_000, seed)
-        result = train(Model(DPMixture(), Gaussian()), x, rng=seed)
+        result = train(Model(DPMixture(), Gaussian()), x, rng=seed, schedule=Memoized(laps=150))
         ours, truth = held_out(result.posterior, means, seed)
         found.append((result.posterior.n_clusters, round(truth - ours, 4)))
     assert sum(55 <= k <= 60 and lost < 0.03 for k, lost in found) >= 9, found

@@ -269,7 +269,7 @@ def test_topics_have_shadows_too():
 
 def test_learned_priors_are_those_of_the_state_that_goes_on():
     result = train(
-        Model(DPMixture(), Gaussian()), overlapping(3), init=BregmanKMeans(4), rng=0, batch_size=120,
+        Model(DPMixture(), Gaussian()), overlapping(13), init=BregmanKMeans(4), rng=0, batch_size=120,
         schedule=Memoized(laps=80, window=4), shadow=SHADOW,
     )  # fmt: skip
     assert any(move["accepted"] for move in told(result))
