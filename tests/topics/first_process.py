@@ -1,4 +1,4 @@
-"""``python -m tests.topics.first_process``: a run that compiles the kernels of topics, and prints a hash of its bits."""
+"""``python -m tests.topics.first_process``: a run that compiles the kernels of topics; prints a hash of its bits."""
 
 from __future__ import annotations
 
