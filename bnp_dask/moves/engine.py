@@ -203,7 +203,7 @@ class _Judge:
         if self._sweep_again(proposal, gain, counts, memory):
             return _row(proposal, gain, False, "the objective would fall; tried again with re-estimated clusters")
         if proposal.kind in BIRTHS and isinstance(proposal.edit, Exchange):
-            note_rejected(memory, proposal, self.parts[proposal.edit.trial], gain)
+            note_rejected(memory, proposal.edit.donors, self.parts[proposal.edit.trial], gain)
         alone = proposal.kind == "delete" and len(counts) > 1  # what failed together may do alone
         times = proposal.weight if _is_clear(proposal, gain, counts) else 1
         for targets, own in (

@@ -6,18 +6,17 @@ import numpy as np
 
 from bnp_dask.core.summary import Summary
 from bnp_dask.model import Model
-from bnp_dask.moves.base import Memory, Proposal, Rejected
+from bnp_dask.moves.base import Memory, Rejected
 from bnp_dask.moves.policy import DECISION
 
 
-def note_rejected(memory: Memory, proposal: Proposal, part: Summary, gain: float) -> None:
+def note_rejected(memory: Memory, donors: tuple[int, ...], part: Summary, gain: float) -> None:
     """Keep a birth that was rejected for ``gain`` nats, where somebody wants it, and forget the worst beyond the limit.
 
-    ``part`` are the statistics that it would have put in place of those of its donors.
+    ``part`` are the statistics that it would have put in place of those of its ``donors``.
     """
     if memory.rejected is None:
         return
-    donors = proposal.edit.donors  # type: ignore[union-attr]
     memory.rejected[donors] = Rejected(part.without_pairs(), gain)
     best = sorted(memory.rejected.items(), key=lambda item: -item[1].gain)
     memory.rejected = dict(best[: DECISION.rejected])
