@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from uuid import uuid4
 
 import dask
@@ -18,20 +15,6 @@ from bnp_dask.execute.local import ANY_PORT, LEAN
 from tests import stuck
 
 DaskClient = Callable[..., Client]
-
-ROOT = Path(__file__).resolve().parents[1]
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_sessionstart(session: pytest.Session) -> None:
-    """Topics' kernels are compiled once, before the processes that run tests are started.
-
-    A process that compiles them has other last bits than those that load them from its cache
-    (tests/topics/test_first_process.py says so); and two processes would compile the same.
-    """
-    if getattr(session.config.option, "numprocesses", None):
-        program = [sys.executable, "-m", "tests.topics.first_process"]
-        subprocess.run(program, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
 
 
 @pytest.fixture(scope="session")

@@ -26,7 +26,6 @@ from bnp_dask.core.group_states import GroupStates
 from bnp_dask.core.registry import register
 from bnp_dask.inputs.settings import flag, hold, number_from, one_of, positive_number, whole_number, whole_or_none
 from bnp_dask.kernels.numeric.arithmetic import matmul
-from bnp_dask.kernels.numeric.fixed_order import is_fixed
 from bnp_dask.kernels.topics import document_state as kernel_state
 from bnp_dask.kernels.topics import document_step as kernel
 from bnp_dask.kernels.topics.document_table import table_of
@@ -127,7 +126,7 @@ class DocumentStep:
         start = START[self.start] if warm else kernel_state.COLD
         return kernel_state.Rules(
             int(self.sweeps), float(self.tolerance), bool(self.shrink), int(self.restarts), int(self.restart_sweeps),
-            float(self.restart_above), self.top, start, is_fixed() or None,
+            float(self.restart_above), self.top, start,
         )  # fmt: skip
 
 

@@ -97,3 +97,15 @@ def test_the_table_is_cut_below_and_keeps_what_is_not_a_number():
     assert_allclose(log_lik[0], [0.0, -230.0, -1.0, -2.0, -0.5])
     assert_allclose(table[0], np.exp(log_lik[0]), rtol=1e-14)
     assert np.isnan(table[1, 0]) and np.isfinite(table[1, 1:]).all()
+
+
+def test_a_likelihood_that_is_no_number_shows_in_every_count():
+    _, table, rows, weight = scene(20, 3)
+    lik, filled, _ = laid(20, 3, table, rows, weight)
+    lik[1, 4] = np.nan
+    scratch, found = np.empty((3, len(filled))), np.empty((2, 3))
+    bits = scratch[1].view(np.int64)
+    document_sums.assign(
+        lik, np.arange(3), 3, np.ones(3), filled, np.zeros(0), *scratch[:2], bits, scratch[2], *found,
+    )  # fmt: skip
+    assert np.isnan(found).all()

@@ -21,7 +21,7 @@ from bnp_dask.kernels.mixture.softmax import log_sums, softmax_rows
 from bnp_dask.kernels.streaming.word_sums import add_documents, add_tokens, gather_words
 from bnp_dask.kernels.topics.anchors import projected_pairs
 from bnp_dask.kernels.topics.completion import log_word_shares
-from bnp_dask.kernels.topics.document_pass import gather_some, gather_with_sums, padded
+from bnp_dask.kernels.topics.document_pass import gather_all, gather_some, padded
 from bnp_dask.kernels.topics.document_step import group_sums
 
 N, K = 7, 5
@@ -218,7 +218,7 @@ def test_log_probabilities_of_words_held_out(rng):
 def test_likelihoods_of_a_document_are_gathered(rng, n):
     table, rows = rng.random((6, K)), rng.integers(0, 6, n)
     lik, grow, ratio = np.zeros((K, padded(n))), np.full(K, 9.0), rng.random(n)
-    gather_with_sums(table, rows, lik, ratio, grow)
+    gather_all(table, rows, lik, ratio, grow)
     np.testing.assert_array_equal(lik[:, :n], table[rows].T)
     np.testing.assert_allclose(grow, ratio @ table[rows], rtol=1e-13)
     index, few = np.array([4, 0]), np.zeros((2, padded(n)))

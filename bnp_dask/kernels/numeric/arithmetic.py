@@ -3,9 +3,7 @@
 Inside :func:`~.fixed_order.fixed_order` everything here is computed by our own kernels.  BLAS and NumPy choose
 code by the processor: their results differ in the last bits between AVX2 and AVX-512, and decisions of a long run then
 differ in more than that.  Sums by NumPy (``sum``, ``einsum``, ``bincount``) add in one order everywhere, and so do our
-kernels; those of the document step that leave it to the compiler have twins
-(:mod:`bnp_dask.kernels.topics.fixed_pass`).  Scalar functions of the C library and of ``scipy.special`` are one code on
-all processors with AVX2 and FMA.
+kernels.  Scalar functions of the C library and of ``scipy.special`` are one code on all processors with AVX2 and FMA.
 """
 
 from __future__ import annotations

@@ -40,20 +40,9 @@ def psi_one(x):
     return math.log(z) - 0.5 / z + v * p - shift
 
 
-@njit(nogil=True, cache=True, fastmath={"contract"}, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def exp_psi(mass, prior, width, out, bits, power):
     """``exp(psi(mass + prior))`` of the first ``width`` numbers; ``bits`` is scratch and ``power`` its float view."""
-    _exp_psi(mass, prior, width, out, bits, power)
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
-def fixed_exp_psi(mass, prior, width, out, bits, power):
-    """:func:`exp_psi` with every product rounded before it is added: equal bits on every processor."""
-    _exp_psi(mass, prior, width, out, bits, power)
-
-
-@njit(inline="always", error_model="numpy")
-def _exp_psi(mass, prior, width, out, bits, power):
     for k in range(width):
         x = mass[k] + prior[k]
         y = x * (x + 7.0)

@@ -18,8 +18,7 @@ class Rules(NamedTuple):
     """How the document step works; numbers only, so that compiled code can take it.
 
     ``tolerance`` is in tokens; ``restarts`` are trials of Alg. 5.2 with ``restart_sweeps`` each, on topics with
-    more than ``restart_above`` tokens; ``top`` is L of Alg. 7.4, or None for all; ``start`` is COLD, WARM or both;
-    ``fixed`` is True where sums have an order that does not depend on the processor, or None.
+    more than ``restart_above`` tokens; ``top`` is L of Alg. 7.4, or None for all; ``start`` is COLD, WARM or both.
     """
 
     sweeps: int
@@ -30,7 +29,6 @@ class Rules(NamedTuple):
     restart_above: float
     top: int | None
     start: int
-    fixed: bool | None
 
 
 class Groups(NamedTuple):
@@ -82,7 +80,7 @@ class Space(NamedTuple):
     """Scratch: likelihoods ``(topics, tokens)``, laid flat, and three states of a document (now, trial, warm).
 
     ``live`` are the rows of the likelihoods, ascending, of the topics that are not left out; ``weight`` are the tokens'
-    weights, and zeros up to the length of a row.  ``fixed`` is that of the rules.
+    weights, and zeros up to the length of a row.
     """
 
     lik: np.ndarray
@@ -101,7 +99,6 @@ class Space(NamedTuple):
     power: np.ndarray
     work: np.ndarray
     work_bits: np.ndarray
-    fixed: bool | None
 
 
 @njit(**INNER)
@@ -112,11 +109,11 @@ def matrix_of(space, width, n):
 
 
 @njit(**INNER)
-def space_for(longest, n_topics, fixed):
+def space_for(longest, n_topics):
     long = padded(longest)
     bits, ratio, work = np.empty(n_topics, np.int64), np.empty(long), np.empty((7, n_topics))
     return Space(
         np.empty(long * n_topics), np.empty(n_topics, np.int64), np.empty(long), np.empty((3, n_topics), np.int64),
         np.empty((3, n_topics)), np.empty((3, n_topics)), np.empty((3, n_topics)), np.empty(n_topics), np.empty(long),
-        ratio, np.empty(long), ratio.view(np.int64), bits, bits.view(np.float64), work, work.view(np.int64), fixed,
+        ratio, np.empty(long), ratio.view(np.int64), bits, bits.view(np.float64), work, work.view(np.int64),
     )  # fmt: skip

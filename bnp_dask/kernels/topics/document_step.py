@@ -14,13 +14,12 @@ import numpy as np
 from numba import njit
 
 from bnp_dask.kernels.numeric.copying import copy_into
-from bnp_dask.kernels.numeric.special import log_positive
+from bnp_dask.kernels.numeric.special import exp_psi, log_positive
 from bnp_dask.kernels.options import INNER
-from bnp_dask.kernels.topics.document_pass import gather_some, padded
+from bnp_dask.kernels.topics.document_pass import gather_all, gather_some, padded, row_totals, sweep
 from bnp_dask.kernels.topics.document_state import COLD, WARM, matrix_of, space_for
-from bnp_dask.kernels.topics.document_sums import group_stats, pair_sums, spread
-from bnp_dask.kernels.topics.orders import assign, exp_psi, gather_all, places_for, row_totals, sweep
-from bnp_dask.kernels.topics.top_pass import keep_top, same_sweep, top_sweep
+from bnp_dask.kernels.topics.document_sums import assign, group_stats, pair_sums, spread
+from bnp_dask.kernels.topics.top_pass import keep_top, places_for, same_sweep, top_sweep
 
 NOTHING = 1e-14
 """Expected tokens of a document below which a topic is out of it: exp(psi) falls by more at each further sweep."""
@@ -50,15 +49,20 @@ def _drop_dead(space, slot, width):
     return kept
 
 
+@njit(inline="always")
+def _sweep(space, lik, width, share):
+    sweep(lik, space.live, width, share, space.weight, space.total, space.ratio, space.grow)
+
+
 @njit(**INNER)
 def _pass(space, slot, lik, width, chosen, choose):
     """One sweep with the shares in ``slot``; tokens keep L topics, ``chosen (n, L)``, or all if None or L too many."""
     share = space.share[slot]
     if chosen is None:  # what follows is not compiled then
-        sweep(space, lik, width, share)
+        _sweep(space, lik, width, share)
         return
     if chosen.shape[1] >= width:
-        sweep(space, lik, width, share)
+        _sweep(space, lik, width, share)
     elif choose:
         top_sweep(lik, space.live, width, share, space.weight, chosen, space.total, space.grow)
     else:
@@ -76,7 +80,7 @@ def _climb(space, slot, lik, width, chosen, sweeps, tolerance, shrink):
     is_last = False
     for s in range(sweeps):
         before = width
-        exp_psi(space, count, space.prior[slot], width, share)
+        exp_psi(count, space.prior[slot], width, share, space.bits, space.power)
         if shrink:
             width = _drop_dead(space, slot, width)
         choose = is_last or s < ALWAYS or s % SELDOM == 0 or width < before or s == sweeps - 1
@@ -161,7 +165,7 @@ def _keep_top(space, lik, width, chosen):
         return
     _pass(space, 0, lik, width, chosen, True)
     keep_top(lik, space.live, width, chosen)
-    sweep(space, lik, width, space.share[0])
+    _sweep(space, lik, width, space.share[0])
     for k in range(width):
         space.held[0, k] = space.share[0, k] * space.grow[k]
 
@@ -183,7 +187,7 @@ def _lay_all(space, groups, rows, prior, begin, begin_total):
     lik = matrix_of(space, n_topics, len(rows))
     for i in range(len(rows)):
         space.ratio[i] = space.weight[i] / begin_total[rows[i]]
-    gather_all(space, groups.table, rows, lik)
+    gather_all(groups.table, rows, lik, space.ratio, space.grow)
     for k in range(n_topics):
         space.live[k] = k
         space.topic[0, k], space.prior[0, k] = k, prior[k]
@@ -293,8 +297,8 @@ def fit_groups(groups, rules, prior, begin, memory, pairs, members, keep, found)
         Counts N_dk > 0 of each group, as in :class:`Memory`; empty unless ``keep``.
     """
     n_groups, n_topics = len(groups.offsets) - 1, len(prior)
-    space = space_for(_longest(groups.offsets), n_topics, rules.fixed)
-    begin_total = row_totals(space, groups.table, begin)
+    space = space_for(_longest(groups.offsets), n_topics)
+    begin_total = row_totals(groups.table, begin)
     place = np.full(n_topics, -1)
     offsets = np.zeros(n_groups + 1 if keep else 1, np.int64)
     position, value = np.empty(0, np.int32), np.empty(0)
@@ -322,7 +326,8 @@ def _add_up(space, groups, prior, pairs, members, place, lik, width, d, found):
     n, times = last - first, groups.times[d]
     index, share, count, linear = space.topic[0], space.share[0], space.held[0], space.grow
     log_share = groups.log_share[first:last] if len(groups.log_share) else groups.log_share
-    assign(space, lik, width, share, log_share, count, linear)
+    assign(lik, space.live, width, share, space.weight, log_share, space.total, space.ratio, space.log_bits, space.logs,
+           count, linear)  # fmt: skip
     lik = lik[:width]
     spread(lik, times, groups.row[first:last], index, found.sums)
     group_stats(index, space.prior[0], share, count, linear, width, times, space.work, space.work_bits,

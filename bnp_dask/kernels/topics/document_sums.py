@@ -7,43 +7,42 @@ import math
 from numba import njit
 
 from bnp_dask.kernels.mixture.resp import TINY
+from bnp_dask.kernels.numeric.simd import fill, fused, load, total
 from bnp_dask.kernels.numeric.special import log_positive, psi_gamma_block, psi_one
 
-FAST = {"reassoc", "contract", "nsz", "arcp"}  # keeps NaN, so that bad numbers show
 
-
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
-def assign(lik, live, width, share, weight, log_share, total, work, bits, logs, count, linear):
+@njit(nogil=True, cache=True, error_model="numpy")
+def assign(lik, live, width, share, weight, log_share, totals, work, bits, logs, count, linear):
     """Final responsibilities times weights of one document, in ``lik``; sets ``count`` and the entropy's part.
 
     Rows of the ``width`` topics, ``live`` in ascending order, move to the front.  ``weight`` is zero where a row goes
-    beyond the tokens.  ``total (n,)``, ``work (n,)`` with its integer view ``bits``, and ``logs (n,)`` are scratch.
+    beyond the tokens.  ``totals (n,)``, ``work (n,)`` with its integer view ``bits``, and ``logs (n,)`` are scratch.
     """
     n = lik.shape[1]
     for i in range(n):
-        total[i] = 0.0
+        totals[i] = 0.0
     for k in range(width):
         row, to, e = lik[live[k]], lik[k], share[k]
         for i in range(n):
             r = row[i] * e
             to[i] = r
-            total[i] += r
+            totals[i] += r
     for i in range(n):
-        work[i] = total[i]
-        total[i] = 1.0 / total[i]
+        work[i] = totals[i]
+        totals[i] = 1.0 / totals[i]
     log_positive(work, bits, n, logs)
     for i in range(len(log_share)):
         logs[i] -= log_share[i]
     for k in range(width):
         row = lik[k]
-        held = part = 0.0
         for i in range(n):
-            r = row[i] * total[i]
-            r = 0.0 if r < TINY else r * weight[i]
-            row[i] = r
-            held += r
-            part += r * logs[i]
-        count[k], linear[k] = held, part
+            r = row[i] * totals[i]
+            row[i] = 0.0 if r < TINY else r * weight[i]
+        held = part = fill(0.0)
+        for i in range(0, n, 8):
+            r = load(row, i)
+            held, part = held + r, fused(r, load(logs, i), part)
+        count[k], linear[k] = total(held), total(part)
 
 
 @njit(nogil=True, cache=True)

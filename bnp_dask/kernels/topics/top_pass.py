@@ -6,7 +6,8 @@ Of equal topics the first is kept.  Sums are taken in the order of tokens, whate
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+from numba import njit, types
+from numba.extending import overload
 
 BLOCK = 8
 """Tokens whose products are laid out together: a cache line of each topic's likelihoods."""
@@ -82,3 +83,16 @@ def keep_top(lik, live, width, chosen):
     for i in range(n):
         for j in range(top):
             lik[live[chosen[i, j]], i] = kept[i, j]
+
+
+def places_for(n, rules):
+    """Places for the topics that ``n`` tokens keep, ``(n, L)``; None where they keep all."""
+    raise NotImplementedError("compiled code only")
+
+
+@overload(places_for, inline="always")
+def _places_for(n, rules):
+    # by the type of ``top``: what tokens that keep all topics never run is not compiled
+    if isinstance(rules[rules.fields.index("top")], types.NoneType):
+        return lambda n, rules: None
+    return lambda n, rules: np.empty((n, rules.top), np.int32)
