@@ -162,6 +162,7 @@ def run_estimator(
             client=estimator.client,
             rng=seed_of_estimator(estimator.random_state),
             n_init=estimator.n_init,
+            shadow=estimator.shadow,
             store=estimator.store if store is None else store,
         )
     estimator.converged_ = result.converged

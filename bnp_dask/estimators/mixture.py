@@ -41,6 +41,7 @@ from bnp_dask.observation.base import Observation
 from bnp_dask.observation.missing.entries import marginalises
 from bnp_dask.schedules import Schedule
 from bnp_dask.structure.prior import LearnPrior
+from bnp_dask.training.alternatives.shadow import Shadow
 from bnp_dask.training.defaults import CHANGING, default_init
 from bnp_dask.training.results import TrainResult
 
@@ -90,6 +91,9 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         Where to start; default ``BregmanKMeans(n_clusters)``, of 25 clusters where their number is learned.
     n_init
         Starts, of which the one whose objective is highest after ten laps goes on.
+    shadow
+        A second state beside that of the run, which takes its place where its exact objective is higher, such as
+        :class:`bnp_dask.Shadow`; None for none.  :meth:`partial_fit` has one in its first call only.
     schedule
         Default ``Memoized(laps=max_laps, tolerance=tol)``; another one's own settings win over these two.
     moves
@@ -161,6 +165,7 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         tol: float | None = None,
         init: Initialization | None = None,
         n_init: int = 1,
+        shadow: Shadow | None = None,
         schedule: Schedule | None = None,
         moves: Sequence[Move] | None = None,
         batch_size: int | None = None,
@@ -177,6 +182,7 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         self.tol = tol
         self.init = init
         self.n_init = n_init
+        self.shadow = shadow
         self.schedule = schedule
         self.moves = moves
         self.batch_size = batch_size

@@ -15,7 +15,7 @@ from bnp_dask.analysis.sample import sample
 from bnp_dask.analysis.score import score, score_samples
 from bnp_dask.analysis.sequences import transitions
 from bnp_dask.data import as_source
-from bnp_dask.data.sources.frames import is_frame, is_list_of_frames, joined
+from bnp_dask.data.sources.frames import is_frame
 from bnp_dask.data.sources.missing import with_nan
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.estimators.criteria import aic_of, bic_of, free_parameters
@@ -29,10 +29,11 @@ from bnp_dask.estimators.fitting import (
     sound_input,
     warn_unless_converged,
 )
+from bnp_dask.estimators.lists import as_given, one_below_the_other
 from bnp_dask.estimators.partial import in_known_order, is_first, take_in
 from bnp_dask.initialize import Initialization
 from bnp_dask.inputs.arrays import plain
-from bnp_dask.inputs.arrow_streams import as_frame, is_stream
+from bnp_dask.inputs.arrow_streams import as_frame
 from bnp_dask.inputs.settings import whole_or_none
 from bnp_dask.model import Model
 from bnp_dask.moves import Move
@@ -48,6 +49,7 @@ from bnp_dask.observation import (
 from bnp_dask.observation.base import Observation, lags_of, level_keys
 from bnp_dask.observation.missing.entries import marginalises
 from bnp_dask.schedules import Schedule
+from bnp_dask.training.alternatives.shadow import Shadow
 from bnp_dask.training.defaults import default_init
 from bnp_dask.training.results import TrainResult
 
@@ -101,6 +103,9 @@ class SequenceModel(BaseEstimator):
         it is learned; autoregressive models start from ``ContiguousBlocks`` always.
     n_init
         Starts, of which the one whose objective is highest after ten laps goes on.
+    shadow
+        A second state beside that of the run, which takes its place where its exact objective is higher, such as
+        :class:`bnp_dask.Shadow`; None for none.  :meth:`partial_fit` has one in its first call only.
     schedule
         Default ``Memoized(laps=max_laps, tolerance=tol)``; another one's own settings win over these two.
     moves
@@ -166,6 +171,7 @@ class SequenceModel(BaseEstimator):
         tol: float | None = None,
         init: Initialization | None = None,
         n_init: int = 1,
+        shadow: Shadow | None = None,
         schedule: Schedule | None = None,
         moves: Sequence[Move] | None = None,
         batch_size: int | None = None,
@@ -183,6 +189,7 @@ class SequenceModel(BaseEstimator):
         self.tol = tol
         self.init = init
         self.n_init = n_init
+        self.shadow = shadow
         self.schedule = schedule
         self.moves = moves
         self.batch_size = batch_size
@@ -259,7 +266,7 @@ class SequenceModel(BaseEstimator):
         """
         check_is_fitted(self)
         rows, offsets = self._rows(X, lengths, reset=False)
-        return _as_given(self._states(rows, offsets), X, offsets)
+        return as_given(self._states(rows, offsets), X, offsets)
 
     def predict_proba(self, X: Any, lengths: Any = None) -> np.ndarray | list[np.ndarray]:
         """Probability of each state at each row, given the whole sequence, ``(n, K)``; as :meth:`predict`."""
@@ -267,7 +274,7 @@ class SequenceModel(BaseEstimator):
         rows, offsets = self._rows(X, lengths, reset=False)
         start = self.startprob_ / self.startprob_.sum()
         found = self._of_rows(rows, offsets, lambda s: predict(self.posterior_, s, soft=True)[:, self.order_], start)
-        return _as_given(found, X, offsets)
+        return as_given(found, X, offsets)
 
     def decode(self, X: Any, lengths: Any = None) -> tuple[float, np.ndarray | list[np.ndarray]]:
         """Mean log density of the rows, nats, as :meth:`score`, and the most likely states, as :meth:`predict`."""
@@ -359,18 +366,7 @@ class SequenceModel(BaseEstimator):
         may_miss = marginalises(self.observation)
         X = as_frame(X)
         X = with_nan(X) if may_miss else X
-        arrays = isinstance(X, (list, tuple)) and len(X) and all(isinstance(x, np.ndarray) and x.ndim == 2 for x in X)
-        if lengths is not None and (arrays or is_list_of_frames(X)):
-            raise DataError("X is a list of sequences, which have their lengths; leave lengths out")
-        if is_list_of_frames(X):
-            lengths, X = [len(x) for x in X], joined(X)
-        if arrays:
-            for g, x in enumerate(X):
-                sound_input(x, f"sequence {g}")
-            widths = {x.shape[1] for x in X}
-            if len(widths) > 1:
-                raise DataError(f"sequences have {' and '.join(map(str, sorted(widths)))} columns; all need the same")
-            lengths, X = [len(x) for x in X], np.concatenate(X)
+        X, lengths = one_below_the_other(X, lengths)
         X = sound_input(X, "X")
         finite = "allow-nan" if may_miss else True
         least = (2 if reset else 1) if least is None else least
@@ -391,10 +387,3 @@ class SequenceModel(BaseEstimator):
         if self.observation not in OBSERVATIONS:
             raise SettingError(f"observation={self.observation!r}: needs one of {', '.join(OBSERVATIONS)}, or a model")
         return OBSERVATIONS[self.observation]()
-
-
-def _as_given(values: np.ndarray, X: Any, offsets: np.ndarray) -> np.ndarray | list[np.ndarray]:
-    """Values of all rows as a list where ``X`` is a list of sequences."""
-    listed = isinstance(X, (list, tuple)) and len(X) == len(offsets) - 1
-    whole = listed and all(is_stream(x) or np.ndim(x) == 2 for x in X)
-    return np.split(values, offsets[1:-1]) if whole else values

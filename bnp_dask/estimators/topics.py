@@ -39,6 +39,7 @@ from bnp_dask.moves import Move
 from bnp_dask.observation import Multinomial
 from bnp_dask.observation.priors import positive
 from bnp_dask.schedules import Schedule
+from bnp_dask.training.alternatives.shadow import Shadow
 from bnp_dask.training.results import TrainResult
 
 try:
@@ -79,6 +80,9 @@ class TopicModel(TransformerMixin, BaseEstimator):
         Where to start; default ``SampledTopics(n_topics)``, which sets their number from the data if it is learned.
     n_init
         Starts, of which the one whose objective is highest after ten laps goes on.
+    shadow
+        A second state beside that of the run, which takes its place where its exact objective is higher, such as
+        :class:`bnp_dask.Shadow`; None for none.  :meth:`partial_fit` has one in its first call only.
     schedule
         Default ``Memoized(laps=max_laps, tolerance=tol)``; another one's own settings win over these two.
     moves
@@ -143,6 +147,7 @@ class TopicModel(TransformerMixin, BaseEstimator):
         tol: float | None = None,
         init: Initialization | None = None,
         n_init: int = 1,
+        shadow: Shadow | None = None,
         schedule: Schedule | None = None,
         moves: Sequence[Move] | None = None,
         batch_size: int | None = None,
@@ -161,6 +166,7 @@ class TopicModel(TransformerMixin, BaseEstimator):
         self.tol = tol
         self.init = init
         self.n_init = n_init
+        self.shadow = shadow
         self.schedule = schedule
         self.moves = moves
         self.batch_size = batch_size

@@ -93,6 +93,11 @@ def test_what_fails_leaves_it_as_it_was():
         clone(estimator).set_params(schedule=bnp.FullBatch()).partial_fit(day(0))
 
 
+def test_the_first_call_has_a_shadow():
+    estimator = clone(ESTIMATORS["mixture"]).set_params(shadow=bnp.Shadow(laps=1), max_laps=20).partial_fit(day(0))
+    assert estimator.partial_fit(day(1)).posterior_.summary["N"].sum() == pytest.approx(480)
+
+
 def test_several_starts_and_empty_documents():
     estimator = clone(ESTIMATORS["mixture"]).set_params(n_init=2).partial_fit(day(0)).partial_fit(day(1))
     assert estimator.posterior_.summary["N"].sum() == pytest.approx(480)

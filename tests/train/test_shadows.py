@@ -22,6 +22,7 @@ from bnp_dask.observation import DiagGaussian, Gaussian
 from bnp_dask.schedules import FullBatch, Memoized, Stochastic
 from bnp_dask.schedules.engine import pipeline
 from bnp_dask.training.train import train
+from tests.growing.parts import counts_of, day
 from tests.train.test_starts import KINDS, Watch, bits, documents, rows_of
 
 N_BATCHES = 5
@@ -293,3 +294,29 @@ def test_settings_of_shadows_that_make_no_sense_are_refused():
         go(shadow=SHADOW, schedule=Stochastic(), moves=())
     with pytest.raises(SettingError, match=r"shadow: begins with births"):
         go(shadow=SHADOW, moves=[Merge()])
+
+
+def test_estimators_have_shadows():
+    shadow = bnp.Shadow(laps=3, init=BregmanKMeans(9))
+    estimator = bnp.DirichletProcessMixture(
+        "diag_gaussian", init=BregmanKMeans(4), batch_size=120, schedule=Memoized(laps=80, window=4), shadow=shadow,
+        client=SerialExecutor(), random_state=0,
+    ).fit(overlapping())  # fmt: skip
+    result = go(shadow=shadow, rng=int(np.random.RandomState(0).randint(2**31 - 1)))
+    assert told(result) and estimator.history_["elbo"].tolist() == result.history["elbo"].tolist()
+    again = bnp.DirichletProcessMixture("diag_gaussian", n_clusters=4, shadow=SHADOW)
+    with pytest.raises(SettingError, match=r"shadow: begins with births"):
+        again.fit(overlapping())
+
+
+@pytest.mark.parametrize("kind", ["topics", "chains"])
+def test_estimators_of_topics_and_sequences_have_shadows(kind):
+    estimator, data = {
+        "topics": (bnp.TopicModel(shadow=bnp.Shadow(laps=2, init=bnp.SampledTopics(3))), counts_of(0)),
+        "chains": (
+            bnp.SequenceModel("diag_gaussian", shadow=bnp.Shadow(laps=2, init=bnp.ContiguousBlocks(3))),
+            [day(0, n=100)],
+        ),
+    }[kind]
+    result = estimator.set_params(random_state=0, max_laps=30).fit(data)
+    assert any(move["kind"] == "shadow" for move in result.history_.moves())
