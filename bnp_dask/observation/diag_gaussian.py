@@ -30,6 +30,7 @@ from bnp_dask.observation.interface.describing import (
     mean_and_deviation,
 )
 from bnp_dask.observation.interface.equality import compared_by_settings
+from bnp_dask.observation.interface.single_atoms import Density, diagonal_form
 from bnp_dask.observation.missing.entries import (
     GONE,
     GONE_FIELD,
@@ -254,6 +255,10 @@ class DiagGaussian:
         levels = gammaln((nu + 1) / 2) - gammaln(nu / 2) - 0.5 * log(np.pi * scale)
         out = np.sum(levels, axis=1) - student_falls(batch.x - self._prior.center, _centred(params), scale, nu)
         return without_gone(out, gaps, levels)
+
+    def sequential_predictive(self, params: NormalGamma, batch: Batch) -> Density:
+        y = batch.x - self._prior.center
+        return diagonal_form(y, _centred(params), params.beta, params.nu, params.kappa, self.grain)
 
     def draw(self, params: NormalGamma, place: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         nu, kappa = (np.broadcast_to(by_column(n), params.m.shape)[place] for n in (params.nu, params.kappa))

@@ -28,6 +28,7 @@ from bnp_dask.observation.interface.describing import (
     mean_and_deviation,
 )
 from bnp_dask.observation.interface.equality import compared_by_settings
+from bnp_dask.observation.interface.single_atoms import Density, known_variance_form
 from bnp_dask.observation.missing.entries import (
     GONE,
     GONE_FIELD,
@@ -198,6 +199,10 @@ class FixedVarianceGaussian:
         squares = diagonal_squares(batch.x - prior.center, _centred(prior, params), prior.variance * wider)
         out = np.sum(levels, axis=1) - 0.5 * squares
         return without_gone(out, gaps, levels)
+
+    def sequential_predictive(self, params: NormalMean, batch: Batch) -> Density:
+        prior, y = self._prior, batch.x - self._prior.center
+        return known_variance_form(y, _centred(prior, params), prior.variance, params.kappa)
 
     def draw(self, params: NormalMean, place: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         wider = np.broadcast_to(1.0 + 1.0 / by_column(params.kappa), params.m.shape)[place]

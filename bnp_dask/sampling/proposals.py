@@ -12,7 +12,8 @@ from bnp_dask.core.summary import Summary
 from bnp_dask.kernels.streaming.reseating import propose
 from bnp_dask.kernels.streaming.urn import Urn
 from bnp_dask.model import Model
-from bnp_dask.sampling.single_atoms import PRIOR, Density, density_of, table_of
+from bnp_dask.observation.interface.single_atoms import Density
+from bnp_dask.sampling.single_atoms import density_of
 
 NEW = -1
 """Position of a cluster that holds no other atom."""
@@ -148,7 +149,7 @@ class _Moves:
         if not others:
             return 0.0
         count = self.held[k] + len(others)
-        density = self.density(i, k if self.held[k] > 0.0 else PRIOR, others)
+        density = self.density(i, k if self.held[k] > 0.0 else self.n_known, others)
         if self.held[k] == 0.0:
             proposed = math.log(count) + self.fresh[i]
         else:
@@ -183,18 +184,15 @@ def _columns(
     """Proposals given the base, logs of sums, and three log densities of each atom; see :class:`_Moves`.  Density of
     each atom where others of the few are too."""
     observation, m, k = model.observation, atoms.n_atoms, base.n_clusters
+    base = base.insert_empty([int(base.ids.max(initial=-1)) + 1])
     params = observation.global_step(base)
-    nothing = observation.global_step(model.empty_summary(np.zeros(1, np.int64)))
     proposed, level, fresh = np.empty(m, np.int64), np.empty(m), np.empty(m)
     here, there, start = np.empty(m), np.empty(m), 0
-    for tile in model.allocation.tiles(atoms, k):
+    for tile in model.allocation.tiles(atoms, k + 1):
         own = slice(start, start + tile.n_atoms)
-        table = table_of(model, params, tile)
-        fresh[own] = observation.log_predictive(nothing, tile)[:, 0]
-        propose(table, fresh[own], weight, uniform[own], proposed[own], level[own])
+        table = np.ascontiguousarray(observation.log_predictive(params, tile), np.float64)
+        propose(table, weight, uniform[own], proposed[own], level[own])
         rows = np.arange(tile.n_atoms)
-        here[own] = table[rows, places[own]]
-        chosen = proposed[own]
-        there[own] = np.where(chosen < k, table[rows, np.minimum(chosen, k - 1)], fresh[own])
+        here[own], there[own], fresh[own] = table[rows, places[own]], table[rows, proposed[own]], table[:, k]
         start += tile.n_atoms
-    return (proposed, level, fresh, here, there), density_of(model, base, params, nothing, atoms)
+    return (proposed, level, fresh, here, there), density_of(model, base, params, atoms)
