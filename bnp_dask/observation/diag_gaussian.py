@@ -136,7 +136,7 @@ class DiagGaussian:
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        return {"feature": self._prior.center.size}
+        return {"feature": known("center", self.center).size}
 
     def with_prior(self, survey: Survey) -> Self:
         d = survey.n_features

@@ -134,7 +134,7 @@ class Gaussian:
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        d = self._prior.center.size
+        d = known("center", self.center).size
         return {"feature": d, "packed": n_packed(d)}
 
     def with_prior(self, survey: Survey) -> Self:
