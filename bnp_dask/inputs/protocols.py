@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, TypeVar
+from functools import cache
+from typing import Any, TypeGuard, TypeVar
 
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import shown
@@ -49,9 +50,22 @@ def as_a(value: object, role: type[Role]) -> Role:
     SettingError
         The value is something else, or lacks a verb.
     """
-    if not isinstance(value, role):
+    if not is_a(value, role):
         raise SettingError(f"{type(value).__name__} is no {role.__name__}, which this needs")
     return value
+
+
+def is_a(value: object, role: type[Role]) -> TypeGuard[Role]:
+    """``isinstance``, which asks a protocol for each of its verbs anew, from memory where the class of a value has
+    them."""
+    return _all_are(type(value), role) or isinstance(value, role)
+
+
+@cache
+def _all_are(kind: type, role: type) -> bool:
+    """Whether a class has each verb of a protocol; what instances alone have does not count."""
+    is_protocol = getattr(role, "_is_protocol", False)
+    return is_protocol and all(getattr(kind, name, None) is not None for name in members(role))
 
 
 def lacking(value: Any, protocol: type) -> str | None:

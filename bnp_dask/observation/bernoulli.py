@@ -21,6 +21,7 @@ from bnp_dask.kernels.numeric.draws import log_gammas
 from bnp_dask.observation.checks import check_bits, cluster_fastest, product, sums
 from bnp_dask.observation.interface.describing import Estimates, Names, by_feature, largest
 from bnp_dask.observation.interface.equality import compared_by_settings
+from bnp_dask.observation.interface.single_atoms import Density, bits_form
 from bnp_dask.observation.missing import entries
 from bnp_dask.observation.missing.entries import GONE, Missing, holes, zeroed
 from bnp_dask.observation.priors import known, positive, vector, width
@@ -144,6 +145,9 @@ class Bernoulli:
     def log_predictive(self, params: BetaBits, batch: Batch) -> np.ndarray:
         """Bernoulli with the posterior mean of phi."""
         return self.expected_log_lik(self.at_mode(params), batch)
+
+    def sequential_predictive(self, params: BetaBits, batch: Batch) -> Density:
+        return bits_form(batch.x, params.lam1, params.lam0)
 
     def draw(self, params: BetaBits, place: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         chance = _expected(params)[place]

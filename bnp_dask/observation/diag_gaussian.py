@@ -16,8 +16,9 @@ from bnp_dask.core.columns import OPTIONAL
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.survey import Survey
+from bnp_dask.kernels.gaussian.diagonal import student_falls
 from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
-from bnp_dask.kernels.numeric.arithmetic import exp, log, log1p, matmul
+from bnp_dask.kernels.numeric.arithmetic import exp, log, matmul
 from bnp_dask.kernels.numeric.draws import log_gammas
 from bnp_dask.observation.interface.describing import (
     Axis,
@@ -29,6 +30,7 @@ from bnp_dask.observation.interface.describing import (
     mean_and_deviation,
 )
 from bnp_dask.observation.interface.equality import compared_by_settings
+from bnp_dask.observation.interface.single_atoms import Density, diagonal_form
 from bnp_dask.observation.missing.entries import (
     GONE,
     GONE_FIELD,
@@ -134,7 +136,7 @@ class DiagGaussian:
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        return {"feature": self._prior.center.size}
+        return {"feature": known("center", self.center).size}
 
     def with_prior(self, survey: Survey) -> Self:
         d = survey.n_features
@@ -251,16 +253,12 @@ class DiagGaussian:
         nu, gaps = by_column(params.nu), holes(batch, self.missing)
         scale = params.beta * (1.0 + 1.0 / by_column(params.kappa))
         levels = gammaln((nu + 1) / 2) - gammaln(nu / 2) - 0.5 * log(np.pi * scale)
-        const, each_nu = np.sum(levels, axis=1), params.nu.ndim == 1
-        y, m = filled(batch, gaps, self._prior.center) - self._prior.center, _centred(params)
-        out = np.empty((batch.n_atoms, len(params.nu)))
-        for k in range(len(params.nu)):
-            grown = log1p((y - m[k]) ** 2 / scale[k])
-            if gaps is not None:
-                grown[gaps] = 0.0
-            fall = (params.nu[k] + 1) * grown.sum(axis=1) if each_nu else matmul(grown, params.nu[k] + 1)
-            out[:, k] = const[k] - 0.5 * fall
+        out = np.sum(levels, axis=1) - student_falls(batch.x - self._prior.center, _centred(params), scale, nu)
         return without_gone(out, gaps, levels)
+
+    def sequential_predictive(self, params: NormalGamma, batch: Batch) -> Density:
+        y = batch.x - self._prior.center
+        return diagonal_form(y, _centred(params), params.beta, params.nu, params.kappa, self.grain)
 
     def draw(self, params: NormalGamma, place: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         nu, kappa = (np.broadcast_to(by_column(n), params.m.shape)[place] for n in (params.nu, params.kappa))

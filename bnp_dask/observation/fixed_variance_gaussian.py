@@ -15,6 +15,7 @@ from bnp_dask.core.columns import OPTIONAL
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.survey import Survey
+from bnp_dask.kernels.gaussian.diagonal import diagonal_squares
 from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.observation.base import LOG_BASE
@@ -27,6 +28,7 @@ from bnp_dask.observation.interface.describing import (
     mean_and_deviation,
 )
 from bnp_dask.observation.interface.equality import compared_by_settings
+from bnp_dask.observation.interface.single_atoms import Density, known_variance_form
 from bnp_dask.observation.missing.entries import (
     GONE,
     GONE_FIELD,
@@ -121,7 +123,7 @@ class FixedVarianceGaussian:
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        return {"feature": self._prior.center.size}
+        return {"feature": known("center", self.center).size}
 
     def with_prior(self, survey: Survey) -> Self:
         d = survey.n_features
@@ -194,15 +196,13 @@ class FixedVarianceGaussian:
         prior = self._prior
         wider, gaps = 1.0 + 1.0 / by_column(params.kappa), holes(batch, self.missing)
         levels = -0.5 * (LOG_2PI + log(prior.variance) + log(wider))
-        const = levels.sum(axis=1)
-        y, m = filled(batch, gaps, prior.center) - prior.center, _centred(prior, params)
-        out = np.empty((batch.n_atoms, len(wider)))
-        for k in range(len(wider)):
-            square = (y - m[k]) ** 2 / (prior.variance * wider[k])
-            if gaps is not None:
-                square[gaps] = 0.0
-            out[:, k] = const[k] - 0.5 * square.sum(axis=1)
+        squares = diagonal_squares(batch.x - prior.center, _centred(prior, params), prior.variance * wider)
+        out = np.sum(levels, axis=1) - 0.5 * squares
         return without_gone(out, gaps, levels)
+
+    def sequential_predictive(self, params: NormalMean, batch: Batch) -> Density:
+        prior, y = self._prior, batch.x - self._prior.center
+        return known_variance_form(y, _centred(prior, params), prior.variance, params.kappa)
 
     def draw(self, params: NormalMean, place: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         wider = np.broadcast_to(1.0 + 1.0 / by_column(params.kappa), params.m.shape)[place]

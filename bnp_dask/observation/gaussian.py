@@ -45,6 +45,7 @@ from bnp_dask.observation.interface.describing import (
 )
 from bnp_dask.observation.interface.drawing import student_draws
 from bnp_dask.observation.interface.equality import compared_by_settings
+from bnp_dask.observation.interface.single_atoms import Density, gaussian_form
 from bnp_dask.observation.missing.entries import ENTROPY, GONE, Missing, checked, filled, holes, rows_of
 from bnp_dask.observation.missing.gaussian import add_expectations, conditional_means, integrate, marginal_predictive
 from bnp_dask.observation.normal_wishart import NormalWishart, NormalWishartPrior, at_level, posterior_scale
@@ -133,7 +134,7 @@ class Gaussian:
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        d = self._prior.center.size
+        d = known("center", self.center).size
         return {"feature": d, "packed": n_packed(d)}
 
     def with_prior(self, survey: Survey) -> Self:
@@ -164,13 +165,8 @@ class Gaussian:
         n_clusters = resp.shape[1] if isinstance(resp, np.ndarray) else resp.n_clusters
         ids, fields = np.arange(n_clusters), {"N": Field(("cluster",)), **self.fields}
         # with no beliefs to go by, those of the prior, and then those that follow from them
-        nothing = {"N": np.zeros(n_clusters), "x": np.zeros((n_clusters, batch.n_features))}
-        values = {
-            **nothing,
-            "xx": np.zeros((n_clusters, n_packed(batch.n_features))),
-            ENTROPY: nothing["N"],
-            GONE: nothing["N"],
-        }
+        sizes = {"cluster": n_clusters, **self.sizes}
+        values = {name: np.zeros([sizes[dim] for dim in field.dims]) for name, field in fields.items()}
         for _ in range(ROUNDS):
             params = self.global_step(Summary(ids, fields, values))
             values = {"N": cluster_sums(resp), **self._sums(batch, resp, gaps, params)}
@@ -371,6 +367,10 @@ class Gaussian:
         y, roots = batch.x - self._prior.center, cholesky_factors(params.B)[1]
         squares = cluster_distances(y, params.shift, roots)
         return wishart.student_log_density(squares, params.nu, params.log_det, 1.0 + 1.0 / params.kappa, y.shape[1])
+
+    def sequential_predictive(self, params: NormalWishart, batch: Batch) -> Density:
+        y = batch.x - self._prior.center
+        return gaussian_form(y, params.shift, params.B, params.nu, params.kappa, self.grain)
 
     def impute(self, params: NormalWishart, batch: Batch, resp: np.ndarray) -> np.ndarray:
         gaps = holes(batch, self.missing)

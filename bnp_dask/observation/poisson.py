@@ -25,6 +25,7 @@ from bnp_dask.observation.base import LOG_BASE
 from bnp_dask.observation.checks import as_csr, atom_mass, check_counts, cluster_fastest, product, sums
 from bnp_dask.observation.interface.describing import Estimates, Names, by_feature, largest
 from bnp_dask.observation.interface.equality import compared_by_settings
+from bnp_dask.observation.interface.single_atoms import Density, rates_form
 from bnp_dask.observation.missing import entries
 from bnp_dask.observation.missing.entries import GONE, Missing, holes, zeroed
 from bnp_dask.observation.priors import known, mean_counts, positive, scales, vector, width
@@ -149,6 +150,9 @@ class Poisson:
         log_base = -row_log_factorials(counts)
         found = rising_sums(counts, params.a) - product(held, log1p(params.b)) + levels.sum(axis=1) + log_base[:, None]
         return entries.without_gone(found, gaps, levels)
+
+    def sequential_predictive(self, params: GammaRates, batch: Batch) -> Density:
+        return rates_form(batch.x, params.a, params.b)
 
     def draw(self, params: GammaRates, place: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         return rng.poisson(rng.gamma(params.a[place], 1.0 / params.b[place])).astype(np.float64)

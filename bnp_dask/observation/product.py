@@ -16,7 +16,7 @@ from bnp_dask.core.summary import CLUSTER, Field, Summary
 from bnp_dask.core.survey import Survey
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.column_notation import ColumnGroup, Key, as_key, is_positions, positions, quoted, resolve, written
-from bnp_dask.inputs.protocols import as_a, require
+from bnp_dask.inputs.protocols import Role, require
 from bnp_dask.inputs.settings import hold, one_of, shown, whole_number
 from bnp_dask.kernels.mixture.resp import Resp
 from bnp_dask.observation.base import LOG_BASE, NamingObservation, Observation, lags_of, level_keys
@@ -24,12 +24,12 @@ from bnp_dask.observation.checks import check_width
 from bnp_dask.observation.interface.describing import Axis, Estimates, Names, describe_cluster, estimates_of
 from bnp_dask.observation.interface.drawing import DrawingObservation, SampledObservation
 from bnp_dask.observation.interface.equality import compared_by_settings
+from bnp_dask.observation.interface.single_atoms import Density, sequential_predictive, total_density
 from bnp_dask.observation.missing.entries import MarginalObservation, completed, marginalises
 from bnp_dask.observation.tables.proposing import as_code, proposed_groups
 
 FEW = 3
 """Columns of a group that its name lists."""
-
 
 MOST_COLUMNS = 2**31
 """Columns that data may have."""
@@ -268,18 +268,12 @@ class Product:
         return ProductParams(tuple(part.global_step(self._part_summary(i, summary)) for i, part in parts))
 
     def at_mode(self, params: ProductParams) -> ProductParams:
-        both = zip(self.parts, params.parts, strict=True)
-        return ProductParams(tuple(part.at_mode(own) for part, own in both))
+        return ProductParams(tuple(part.at_mode(own) for part, own in zip(self.parts, params.parts, strict=True)))
 
     def at_draw(self, params: ProductParams, rng: np.random.Generator) -> ProductParams:
-        both = list(zip(self.parts, params.parts, strict=True))
-        for i, (part, _) in enumerate(both):
-            if not isinstance(part, SampledObservation):
-                raise SettingError(
-                    f"columns {self._label(i, None)[0]}: {type(part).__name__} says not how to draw its parameters; "
-                    "it needs a method at_draw(params, rng)"
-                )
-        return ProductParams(tuple(as_a(part, SampledObservation).at_draw(own, rng) for part, own in both))
+        lacks = "says not how to draw its parameters; it needs a method at_draw(params, rng)"
+        able = [self._able(i, SampledObservation, lacks) for i in range(len(self.parts))]
+        return ProductParams(tuple(part.at_draw(own, rng) for part, own in zip(able, params.parts, strict=True)))
 
     def expected_log_lik(self, params: ProductParams, batch: Batch) -> np.ndarray:
         total = self.parts[0].expected_log_lik(params.parts[0], self._view(0, batch))
@@ -303,13 +297,14 @@ class Product:
             total = total + part.log_predictive(params.parts[i], self._view(i, batch))
         return total
 
+    def sequential_predictive(self, params: ProductParams, batch: Batch) -> Density | None:
+        both = enumerate(zip(self.parts, params.parts, strict=True))
+        return total_density([sequential_predictive(part, own, self._view(i, batch)) for i, (part, own) in both])
+
     def draw(self, params: ProductParams, place: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         out = np.empty((len(place), self._width))
-        for i, (part, own) in enumerate(zip(self.parts, params.parts, strict=True)):
-            if not isinstance(part, DrawingObservation):
-                raise SettingError(
-                    f"columns {self._label(i, None)[0]}: {type(part).__name__} says not how to draw atoms"
-                )
+        for i, own in enumerate(params.parts):
+            part = self._able(i, DrawingObservation, "says not how to draw atoms")
             out[:, self._own(i, self._width)] = part.draw(own, place, rng)
         return out
 
@@ -356,6 +351,13 @@ class Product:
         if self.n_features is None:
             raise SettingError("Product does not know its columns yet; call with_prior(survey) first")
         return self.n_features
+
+    def _able(self, i: int, role: type[Role], lacks: str) -> Role:
+        """Part i; SettingError unless it has the verbs of a protocol."""
+        part = self.parts[i]
+        if not isinstance(part, role):
+            raise SettingError(f"columns {self._label(i, None)[0]}: {type(part).__name__} {lacks}")
+        return part
 
     def _view(self, i: int, batch: Batch) -> Batch:
         """The columns of group i; without a copy where they are consecutive."""

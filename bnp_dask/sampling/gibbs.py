@@ -19,13 +19,15 @@ from bnp_dask.model import Model
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.observation.interface.drawing import SampledObservation
 from bnp_dask.observation.missing.entries import ENTROPY
+from bnp_dask.sampling.batches import keep_labels, visit_of
 from bnp_dask.sampling.chain import add_batch, begin_sweep, draw_clusters, end_sweep, first_chain, others
 from bnp_dask.sampling.draws import Draws, draw_to_arrays, draws_from
 from bnp_dask.sampling.reseating import is_counted, reseat
+from bnp_dask.sampling.rounds import split_and_unite
 from bnp_dask.sampling.sweep import Drawn, sweep
-from bnp_dask.sampling.visit import Labels, Swept, Task
+from bnp_dask.sampling.visit import Swept
 from bnp_dask.schedules.base import IDLE, Step, history_row
-from bnp_dask.schedules.engine.bad_batches import instead, reader_of, require_enough
+from bnp_dask.schedules.engine.bad_batches import require_enough
 from bnp_dask.schedules.engine.chains import Sampler
 from bnp_dask.schedules.engine.pipeline import is_slight
 from bnp_dask.schedules.engine.state import Loss, State, Work
@@ -167,6 +169,7 @@ class Gibbs:
                 state.position += 1
                 if state.position < work.source.n_batches:
                     yield Step(state, IDLE, None, lap_end=False)
+            split_and_unite(work, state, places, self.window)
             self._end_lap(work, state)
             row = history_row(state, state.lap - 1, None, exact=False, action=SAMPLED, moves=[])
             if state.lap >= self.laps:
@@ -273,40 +276,15 @@ def _swept(work: Work, state: State, places: np.ndarray, window: int) -> Iterato
 
         def tasks() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
             for batch in left:
-                yield f"sweep-lap{lap}-batch{batch}", sweep, (work.model, shared, *_visit(work, state, batch, places))
+                yield f"sweep-lap{lap}-batch{batch}", sweep, (work.model, shared, *visit_of(work, state, batch, places))
 
         yield from zip(left, in_order(work.executor, tasks(), window), strict=True)
     for batch in alone:
         held = tuple(
             others(chain, number, lap, drawn[number] if sweeps else None) for number, chain in enumerate(chains)
         )
-        args = (work.model, held, *_visit(work, state, batch, places))
+        args = (work.model, held, *visit_of(work, state, batch, places))
         yield batch, next(iter(in_order(work.executor, iter([(f"reseat-lap{lap}-batch{batch}", reseat, args)]), 1)))
-
-
-def _visit(work: Work, state: State, batch: int, places: np.ndarray) -> tuple[Any, ...]:
-    """Reader, task and labels of a visit to a batch."""
-    assert state.sampler is not None
-    labels = _labels(work, state, batch, len(state.sampler.chains))
-    return reader_of(work, state, batch), _task(work, state, batch, places), labels
-
-
-def _task(work: Work, state: State, batch: int, places: np.ndarray) -> Task:
-    alive = batch not in state.lost
-    rows = places[places[:, 0] == batch, 1] if alive else np.zeros(0, np.int64)
-    checksum = None
-    if work.unread is not None and work.unread[batch] and alive:
-        checksum = int(work.survey.checksums[batch])
-    empty = instead(work, batch) if work.skips and alive else None
-    return Task(f"{work.source.name} batch {batch}", batch, work.seed, rows, checksum, empty)
-
-
-def _labels(work: Work, state: State, batch: int, n_chains: int) -> tuple[Labels, ...] | None:
-    """Clusters of a batch's atoms after its last sweep; None before the first."""
-    if state.visits[batch] < 0:
-        return None
-    arrays, _ = work.memo.get_summary(batch, int(state.visits[batch]), state.receipt(batch))
-    return tuple(Labels(arrays[f"names{c}"], arrays[f"places{c}"]) for c in range(n_chains))
 
 
 def _take(work: Work, state: State, batch: int, swept: Swept, places: np.ndarray) -> None:
@@ -314,7 +292,6 @@ def _take(work: Work, state: State, batch: int, swept: Swept, places: np.ndarray
     assert state.sampler is not None
     if work.unread is not None:
         work.unread[batch] = False
-    arrays: dict[str, np.ndarray] = {}
     own = np.flatnonzero(places[:, 0] == batch)
     if swept.lost:
         state.lost[batch] = Loss(swept.lost, state.lap + 1, state.step + 1)
@@ -323,6 +300,4 @@ def _take(work: Work, state: State, batch: int, swept: Swept, places: np.ndarray
     for number, (chain, found) in enumerate(zip(state.sampler.chains, swept.chains, strict=True)):
         labels = swept.rows[number]
         add_batch(chain, found, own[: len(labels)], labels)
-        arrays |= {f"names{number}": found.labels.names, f"places{number}": found.labels.places}
-    visit = int(state.visits[batch]) + 1
-    state.note(batch, visit, len(state.edits), work.memo.put_summary(batch, visit, arrays))
+    keep_labels(work, state, batch, [found.labels for found in swept.chains])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,7 +13,8 @@ from bnp_dask.core.summary import Summary
 from bnp_dask.kernels.streaming.reseating import propose
 from bnp_dask.kernels.streaming.urn import Urn
 from bnp_dask.model import Model
-from bnp_dask.sampling.single_atoms import PRIOR, Density, density_of, table_of
+from bnp_dask.observation.interface.single_atoms import Density
+from bnp_dask.sampling.single_atoms import density_of
 
 NEW = -1
 """Position of a cluster that holds no other atom."""
@@ -44,11 +46,9 @@ def reseat_few(
         Positions after the moves, and how many are in use; some may hold nothing.
     """
     moves = _Moves.of(model, urn, base, atoms, places, uniform[0])
-    stays = (np.array(moves.proposed) == places) & (base["N"][places] > 0.0)
-    for i, (first, last, settled) in enumerate(zip(*uniform[1:].tolist(), stays.tolist(), strict=True)):
-        if settled and first >= moves.share_of_few(i, moves.spare):  # proposed where it is: nothing to accept
-            continue
-        moves.turn(i, first, last)
+    settled = (np.array(moves.proposed) == places) & (base["N"][places] > 0.0)
+    for i in moves.in_turn(settled, uniform[1]):
+        moves.turn(i, float(uniform[1, i]), float(uniform[2, i]))
     return np.array(moves.places, np.int64), len(moves.counts)
 
 
@@ -83,9 +83,7 @@ class _Moves:
     def of(cls, model: Model, urn: Urn, base: Summary, atoms: Batch, places: np.ndarray, uniform: np.ndarray) -> _Moves:
         held, k = base["N"], base.n_clusters
         own = np.bincount(places, minlength=k)
-        members: list[list[int]] = [[] for _ in range(k)]
-        for i, place in enumerate(places.tolist()):
-            members[place].append(i)
+        by_cluster = np.split(np.argsort(places, kind="stable"), np.cumsum(own)[:-1])
         rest = float(held.sum()) + len(places) - 1.0
         seat, new = urn.rule_after(rest, float(np.sum(held > 0.0)))
         weight = np.append(np.where(held > 0.0, held - urn.sigma, 0.0), new / seat)
@@ -99,7 +97,7 @@ class _Moves:
             places=places.tolist(),
             counts=(held + own).tolist(),
             held=held.tolist(),
-            members=members,
+            members=[rows.tolist() for rows in by_cluster],
             proposed=proposed.tolist(),
             odds=odds.tolist(),
             fresh=fresh.tolist(),
@@ -109,6 +107,23 @@ class _Moves:
             occupied=int(np.sum(held + own > 0.0)),
             spare=int(own[held == 0.0].sum()),
         )
+
+    def in_turn(self, settled: np.ndarray, first: np.ndarray) -> Iterator[int]:
+        """Atoms that are proposed another cluster than their own, in order, while others move.
+
+        ``settled (m,)`` are those whose proposal given the base is where they are: unless others of the few hold
+        clusters of their own there is nothing to accept.
+        """
+        others, i = np.flatnonzero(~settled), 0
+        while i < len(settled):
+            if not self.spare:
+                after = int(np.searchsorted(others, i))
+                if after == len(others):
+                    return
+                i = int(others[after])
+            if not settled[i] or first[i] < self.share_of_few(i, self.spare):
+                yield i
+            i += 1
 
     def turn(self, i: int, first: float, last: float) -> None:
         """Propose a cluster to an atom and move it there, or not."""
@@ -148,7 +163,7 @@ class _Moves:
         if not others:
             return 0.0
         count = self.held[k] + len(others)
-        density = self.density(i, k if self.held[k] > 0.0 else PRIOR, others)
+        density = self.density(i, k if self.held[k] > 0.0 else self.n_known, others)
         if self.held[k] == 0.0:
             proposed = math.log(count) + self.fresh[i]
         else:
@@ -183,18 +198,15 @@ def _columns(
     """Proposals given the base, logs of sums, and three log densities of each atom; see :class:`_Moves`.  Density of
     each atom where others of the few are too."""
     observation, m, k = model.observation, atoms.n_atoms, base.n_clusters
+    base = base.insert_empty([int(base.ids.max(initial=-1)) + 1])
     params = observation.global_step(base)
-    nothing = observation.global_step(model.empty_summary(np.zeros(1, np.int64)))
     proposed, level, fresh = np.empty(m, np.int64), np.empty(m), np.empty(m)
     here, there, start = np.empty(m), np.empty(m), 0
-    for tile in model.allocation.tiles(atoms, k):
+    for tile in model.allocation.tiles(atoms, k + 1):
         own = slice(start, start + tile.n_atoms)
-        table = table_of(model, params, tile)
-        fresh[own] = observation.log_predictive(nothing, tile)[:, 0]
-        propose(table, fresh[own], weight, uniform[own], proposed[own], level[own])
+        table = np.ascontiguousarray(observation.log_predictive(params, tile), np.float64)
+        propose(table, weight, uniform[own], proposed[own], level[own])
         rows = np.arange(tile.n_atoms)
-        here[own] = table[rows, places[own]]
-        chosen = proposed[own]
-        there[own] = np.where(chosen < k, table[rows, np.minimum(chosen, k - 1)], fresh[own])
+        here[own], there[own], fresh[own] = table[rows, places[own]], table[rows, proposed[own]], table[:, k]
         start += tile.n_atoms
-    return (proposed, level, fresh, here, there), density_of(model, base, params, nothing, atoms)
+    return (proposed, level, fresh, here, there), density_of(model, base, params, atoms)

@@ -103,11 +103,11 @@ def seat_again(model: Model, others: Others, atoms: Batch, task: Task, before: L
         places[swept] = np.concatenate([own for _, own in drawn_places(model, others.drawn, atoms, task)])[swept]
     kept = _statistics(model, others.ids, atoms.take(swept), places[swept])
     few, own = atoms if not len(swept) else atoms.take(rows), places[rows]
-    whole = others.summary + kept + _statistics(model, others.ids, few, own)
-    k = others.summary.n_clusters
-    if whole["N"].sum() > 1.0 and len(own):
+    rest = others.summary + kept
+    k = rest.n_clusters
+    if len(own) and rest["N"].sum() + len(own) > 1.0:
         draw = _reseat_counts if is_counted(model) else _reseat_any
-        k = draw(model, whole, few, own, rng)
+        k = draw(model, rest, few, own, rng)
     places[rows] = own
     new = others.next_id + np.arange(k - len(others.ids))
     ids = np.concatenate([others.ids, new])
@@ -138,8 +138,9 @@ def urn_of(model: Model) -> Urn:
     return Urn(urn.a, urn.sigma, urn.tau)
 
 
-def _reseat_counts(model: Model, whole: Summary, atoms: Batch, places: np.ndarray, rng: np.random.Generator) -> int:
+def _reseat_counts(model: Model, rest: Summary, atoms: Batch, places: np.ndarray, rng: np.random.Generator) -> int:
     counts, urn, n = as_csr(atoms), urn_of(model), len(places)
+    whole = rest + _statistics(model, rest.ids, atoms, places)
     rows = (counts.indptr.astype(np.int64), counts.indices.astype(np.int64), np.asarray(counts.data, np.float64))
     prior = np.ascontiguousarray(as_a(model.observation, Multinomial).lam, np.float64)
     rule = (urn.a, urn.sigma, urn.tau)
@@ -154,17 +155,19 @@ def _reseat_counts(model: Model, whole: Summary, atoms: Batch, places: np.ndarra
     return int(reseat_counts(rows, prior, rule, tables, places, order, uniform))
 
 
-def _reseat_any(model: Model, whole: Summary, atoms: Batch, places: np.ndarray, rng: np.random.Generator) -> int:
-    n = len(places)
+def _reseat_any(model: Model, rest: Summary, atoms: Batch, places: np.ndarray, rng: np.random.Generator) -> int:
+    n, k = len(places), rest.n_clusters
     order, uniform = rng.permutation(n), rng.random((3, n))
-    for rows in np.array_split(order, min(n, math.ceil(n / (CHUNK_SHARE * whole["N"].sum())))):
-        own = statistics(model, whole.ids, atoms.take(rows), places[rows])
-        base = _without(whole, own)
+    chunks = np.array_split(order, min(n, math.ceil(n / (CHUNK_SHARE * (rest["N"].sum() + n)))))
+    whole = rest if len(chunks) == 1 else rest + _statistics(model, rest.ids, atoms, places)
+    for rows in chunks:
         few = atoms.take(rows)
+        base = rest if len(chunks) == 1 else _without(whole, statistics(model, whole.ids, few, places[rows]))
         places[rows], k = reseat_few(model, urn_of(model), base, few, places[rows], uniform[:, rows])
-        base = base.insert_empty(int(whole.ids.max(initial=-1)) + 1 + np.arange(k - base.n_clusters))
-        whole = base + statistics(model, base.ids, few, places[rows])
-    return whole.n_clusters
+        if len(chunks) > 1:
+            base = base.insert_empty(int(whole.ids.max(initial=-1)) + 1 + np.arange(k - base.n_clusters))
+            whole = base + statistics(model, base.ids, few, places[rows])
+    return k
 
 
 def _without(whole: Summary, own: Summary) -> Summary:

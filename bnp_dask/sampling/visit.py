@@ -20,7 +20,7 @@ from bnp_dask.model import Model
 from bnp_dask.schedules.engine.bad_batches import fault_of
 from bnp_dask.schedules.engine.chains import Pins
 
-ASSIGN, PIN, WEIGHTS, PARAMETERS, RESEAT = range(5)
+ASSIGN, PIN, WEIGHTS, PARAMETERS, RESEAT, ROUND, ALLOCATE, DECIDE = range(8)
 """Purposes of random numbers."""
 
 
@@ -30,9 +30,8 @@ def generator(seed: int, chain: int, lap: int, purpose: int, batch: int = 0) -> 
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
 
 
-class Known(Protocol):
-    """Clusters of one chain that a visit starts from; number of the chain and of the lap, from 0, with the seed and the
-    batch, are the key of all random numbers."""
+class Numbered(Protocol):
+    """Number of a chain and of a lap, from 0: with the seed and the batch the key of all random numbers."""
 
     @property
     def chain(self) -> int:
@@ -43,6 +42,10 @@ class Known(Protocol):
     def lap(self) -> int:
         """Number of the lap."""
         ...
+
+
+class Known(Numbered, Protocol):
+    """Clusters of one chain that a visit starts from."""
 
     @property
     def ids(self) -> np.ndarray:
@@ -182,13 +185,18 @@ def visited(
 
 def _labels_of_rows(batch: Batch, found: tuple[Assigned, ...], rows: np.ndarray) -> np.ndarray:
     """Clusters of some rows: of a row that is there several times that of its first atom."""
-    if batch.weights is None:
-        return np.array([one.labels.ids[rows] for one in found]).reshape(len(found), -1)
-    times = batch.weights.astype(np.int64)
-    first, there = (np.cumsum(times) - times)[rows], times[rows] > 0
-    out = np.full((len(found), len(rows)), -1)
+    first = first_atoms(batch, rows)
+    out, there = np.full((len(found), len(rows)), -1), first >= 0
     out[:, there] = [one.labels.ids[first[there]] for one in found]
     return out
+
+
+def first_atoms(batch: Batch, rows: np.ndarray) -> np.ndarray:
+    """The first atom of each of some rows where rows are repeated, ``(R,)``; -1 of a row of weight zero."""
+    if batch.weights is None:
+        return rows
+    times = batch.weights.astype(np.int64)
+    return np.where(times > 0, np.cumsum(times) - times, -1)[rows]
 
 
 def _lost(model: Model, known: Sequence[Known], task: Task, why: str) -> Swept:
@@ -211,7 +219,7 @@ def repeated(batch: Batch) -> Batch:
     return replace(batch.take(np.repeat(np.arange(batch.n_atoms), times)), weights=None)
 
 
-def pins_of(known: Known, task: Task, places: np.ndarray, n_clusters: int) -> Pins:
+def pins_of(known: Numbered, task: Task, places: np.ndarray, n_clusters: int) -> Pins:
     """The atom of a batch in each cluster whose number is least, for the lap after this one."""
     number = generator(task.seed, known.chain, known.lap + 1, PIN, task.number).random(len(places))
     least, row = np.full(n_clusters, np.inf), np.full(n_clusters, -1)

@@ -19,6 +19,7 @@ from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
 from bnp_dask.model import Model
 from bnp_dask.observation.base import LOG_BASE, EvidenceObservation, LeanObservation, Observation, QuadraticObservation
 from bnp_dask.observation.interface.describing import DescribedObservation
+from bnp_dask.observation.interface.single_atoms import sequential_predictive
 from bnp_dask.testing.parts import assert_close, assert_stationary_maximum, leaves, random_resp, sparse_resp, survey_of
 
 SWITCHES = (".missing", ".fractional", ".others", ".lags")
@@ -185,6 +186,19 @@ class ObservationSuite:
             for sample, mean in ((draws, expected[:, k]), (ratio, 1.0)):
                 error = sample.std(axis=0) / np.sqrt(self.n_draws)
                 assert np.all(np.abs(sample.mean(axis=0) - mean) < 6 * error + 1e-9)
+
+    def test_density_of_single_atoms_is_that_of_all_atoms_of_a_cluster(self):
+        model, batch, _, summary, _ = self.fitted()
+        base = summary.insert_empty([self.n_clusters])
+        density = sequential_predictive(model, model.global_step(base), batch)
+        if density is None:
+            pytest.skip(f"{type(model).__name__} has no closed form of it for such atoms")
+        for others, k in itertools.product(([], [2], [5, 0, 7]), range(self.n_clusters + 1)):
+            joined = np.zeros((len(others), self.n_clusters + 1))
+            joined[:, k] = 1.0
+            few = replace(self.summary(model, batch.take(np.array(others, np.int64)), joined), fields=base.fields)
+            expected = model.log_predictive(model.global_step(base + few), batch.rows(4, 5))[0, k]
+            assert_allclose(density(4, k, others), expected, rtol=1e-9, atol=1e-9)
 
     # -- the objective ----------------------------------------------------------------------------------------
     def test_objective_of_one_cluster_is_the_evidence(self):

@@ -21,13 +21,12 @@ TWINS = {
 }
 """Tests that hold kernels against something slow, and what that is."""
 
-GIVEN_FEW = "called by density_of, which tests/sampling/test_exact.py holds against summaries of all"
+GIVEN_FEW = "called by sequential_predictive, which the suite of likelihoods holds against summaries of all"
 UNTESTED = {
     "back": "step of a sweep: tests/chains/test_kernels.py holds the sweeps against all paths",
     "bits_density": GIVEN_FEW,
     "climb": "called by the top level's fit, which tests/chains/test_transitions.py holds to L-BFGS-B",
     "diagonal_density": GIVEN_FEW,
-    "diagonal_table": "called by table_of, which tests/sampling/test_exact.py holds against log_predictive",
     "direction": "step of maximise, which tests/kernels/test_quasi_newton.py holds against SciPy",
     "filter_counts": "called as seat_batch, which tests/streaming/test_oracle.py holds against all partitions",
     "filter_gaussian": "called as seat_batch, which tests/streaming/test_oracle.py holds against all partitions",

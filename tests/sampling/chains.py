@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -11,8 +12,9 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.model import Model
 from bnp_dask.sampling.chain import add_batch, begin_sweep, draw_clusters, end_sweep, first_chain, others
 from bnp_dask.sampling.reseating import Others, seat_again
+from bnp_dask.sampling.rounds import Asked, decide, follow, lead, relabelled
 from bnp_dask.sampling.sweep import assign
-from bnp_dask.sampling.visit import Assigned, Labels, Task, pins_of, statistics
+from bnp_dask.sampling.visit import Assigned, Labels, Task, pins_of, positions, statistics
 from bnp_dask.schedules.engine.chains import Chain
 from tests.streaming.oracle import Oracle, Partition
 
@@ -65,6 +67,28 @@ class Few:
             self._take(seated, seat_again(self.model, known, self.batches[seated], task(seated), self.labels[seated]))
         end_sweep(self.model, self.chain)
 
+    def round(self, lap: int, leading: int) -> np.ndarray:
+        """Splits and unions of the clusters that there are, which a batch leads; clusters of all rows, as noted."""
+        ends = np.cumsum([batch.n_atoms for batch in self.batches])
+        rows = {i: np.arange(end - batch.n_atoms, end) for i, (batch, end) in enumerate(zip(self.batches, ends))}
+        begin_sweep(self.model, self.chain, ends[-1])
+        ids, own = self.chain.total.ids, (Asked(0, lap),)
+        tasks = [Task("few", i, 0, np.arange(batch.n_atoms)) for i, batch in enumerate(self.batches)]
+        for i, batch in enumerate(self.batches):
+            places = positions(ids, self.labels[i].ids)
+            found = statistics(self.model, ids, batch, places)
+            found = Assigned(found, pins_of(own[0], tasks[i], places, len(ids)), self.labels[i])
+            add_batch(self.chain, found, rows[i], self.labels[i].ids)
+        readers = [partial(lambda batch: batch, batch) for batch in self.batches]
+        proposals, first = lead(self.model, own, readers[leading], tasks[leading], (self.labels[leading],))[0]
+        asked, found = (Asked(0, lap, proposals),), {leading: first}
+        for i in range(len(self.batches)):
+            if i != leading:
+                found[i] = follow(self.model, asked, readers[i], tasks[i], (self.labels[i],))[0]
+        accepted = decide(self.model, self.chain, asked[0], found, rows, 0)
+        self.labels = [relabelled(labels, accepted, found[i]) for i, labels in enumerate(self.labels)]
+        return end_sweep(self.model, self.chain)
+
     def _take(self, i: int, found: Assigned) -> None:
         add_batch(self.chain, found, NO_ROWS, NO_ROWS)
         self.labels[i] = found.labels
@@ -101,6 +125,20 @@ def left_by_one_lap(
         few.lap(lap, seated)
         found[few.partition] += 1
     return found
+
+
+def left_by_rounds(
+    exact: dict[Partition, float], model: Model, batches: list[Batch], rounds: int
+) -> tuple[Counter[Partition], int]:
+    """Where rounds of splits and unions lead from states spread as the exact posterior is; how many moved."""
+    few, found, moved = Few.of(model, batches), Counter(), 0
+    known, chance = list(exact), np.cumsum(list(exact.values()))
+    for lap, start in enumerate(np.searchsorted(chance, (np.arange(rounds) + 0.5) / rounds * chance[-1]), 1):
+        few.place(known[start], lap)
+        few.round(lap, lap % len(batches))
+        found[few.partition] += 1
+        moved += few.partition != known[start]
+    return found, moved
 
 
 def halves(batch: Batch) -> list[Batch]:

@@ -17,7 +17,7 @@ from bnp_dask.kernels.streaming.nggp import log_partition
 from bnp_dask.kernels.streaming.reseating import propose, reseat_counts
 from bnp_dask.kernels.streaming.split_merge import split_and_merge
 from bnp_dask.sampling.reseating import Others, urn_of
-from bnp_dask.sampling.single_atoms import PRIOR, density_of, table_of
+from bnp_dask.sampling.single_atoms import density_of
 from bnp_dask.sampling.visit import Task, pins_of, statistics
 from bnp_dask.schedules.engine.chains import Pins
 from tests.sampling.chains import NO_ROWS, Few, canonical, distance, halves, left_by_one_lap, variation
@@ -124,10 +124,10 @@ def test_the_least_number_of_all_batches_says_which_atom_is_kept():
 
 def test_clusters_are_proposed_in_proportion_to_weight_and_density():
     n, k, rng = 200, 3, np.random.default_rng(0)
-    table, fresh, weight = rng.normal(size=(n, k)), rng.normal(size=n), np.array([2.0, 0.0, 1.0, 0.5])
+    table, weight = rng.normal(size=(n, k + 1)), np.array([2.0, 0.0, 1.0, 0.5])
     uniform, out, level = rng.random(n), np.empty(n, np.int64), np.empty(n)
-    propose(table, fresh, weight, uniform, out, level)
-    mass = weight * np.exp(np.column_stack([table, fresh]))
+    propose(table, weight, uniform, out, level)
+    mass = weight * np.exp(table)
     assert_allclose(level, np.log(mass.sum(axis=1)), rtol=1e-12)
     assert out.tolist() == (np.cumsum(mass, axis=1) <= (uniform * mass.sum(axis=1))[:, None]).sum(axis=1).tolist()
 
@@ -140,17 +140,14 @@ def test_density_of_an_atom_that_others_joined_is_that_of_the_summary_of_all(lik
     if rounded:
         model = replace(model, observation=replace(model.observation, grain=np.array([0.5, 0.0])))
     first, few = batch.rows(0, 4), batch
-    base = statistics(model, np.arange(2), first, np.array([0, 1, 0, 0]))
-    params, nothing = (model.observation_step(held) for held in (base, model.empty_summary(np.zeros(1, np.int64))))
-    density = density_of(model, base, params, nothing, few)
-    for k in (0, 1, PRIOR):
-        ids = np.zeros(1, np.int64)
-        start = model.empty_summary(ids) if k == PRIOR else base.take(base.ids[[k]])
-        ids = start.ids
-        whole = start + statistics(model, ids, few.take(np.array(others, np.int64)), np.zeros(len(others), np.int64))
+    base = statistics(model, np.arange(3), first, np.array([0, 1, 0, 0]))
+    density = density_of(model, base, model.observation_step(base), few)
+    for k in range(3):
+        start = base.take([k])
+        joined = few.take(np.array(others, np.int64))
+        whole = start + statistics(model, start.ids, joined, np.zeros(len(others), np.int64))
         expected = model.observation.log_predictive(model.observation_step(whole), few.rows(4, 5))[0, 0]
         assert_allclose(density(4, k, others), expected, rtol=1e-9)
-    assert_allclose(table_of(model, params, few), model.observation.log_predictive(params, few), rtol=1e-12)
 
 
 @pytest.mark.parametrize("prior", QUICK)

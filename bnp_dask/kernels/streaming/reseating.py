@@ -95,13 +95,13 @@ def reseat_counts(rows, prior, urn, tables, places, order, uniform):
 
 
 @njit(nogil=True, cache=True)
-def propose(table, fresh, weight, uniform, out, level):
+def propose(table, weight, uniform, out, level):
     """A position for each atom, drawn in proportion to ``weight exp(log density)``.
 
     Parameters
     ----------
-    table, fresh
-        Log densities under K clusters ``(n, K)`` and under a new one ``(n,)``, nats.
+    table
+        Log densities under K clusters and, last, a new one, ``(n, K + 1)`` nats.
     weight
         ``(K + 1,)``.
     uniform
@@ -109,9 +109,7 @@ def propose(table, fresh, weight, uniform, out, level):
     out, level
         Filled with the positions, K for a new cluster, and the logs of the sums, ``(n,)``.
     """
-    n, n_clusters = table.shape
-    log_pred, part = np.empty(n_clusters + 1), np.empty(n_clusters + 1)
+    n, wide = table.shape
+    part = np.empty(wide)
     for i in range(n):
-        log_pred[:n_clusters] = table[i]
-        log_pred[n_clusters] = fresh[i]
-        out[i], level[i] = choose_cluster(log_pred, weight, n_clusters, uniform[i], part)
+        out[i], level[i] = choose_cluster(table[i], weight, wide - 1, uniform[i], part)

@@ -14,8 +14,6 @@ from numba import njit
 from bnp_dask.kernels.streaming.gaussian import student_constant
 
 LOG_2PI = math.log(2.0 * math.pi)
-MOST = 1e100
-"""Product of factors above which a logarithm is taken."""
 
 
 @njit(nogil=True, cache=True)
@@ -87,30 +85,6 @@ def diagonal_density(x, others, i, mean, beta, nu, kappa, rounding):
         wide = (beta[j] + spread[j] + pull * away * away + m * rounding[j]) * (1.0 + 1.0 / kappa)
         off = x[i, j] - mean[j] - share * away
         out -= 0.5 * (math.log(math.pi * wide) + (nu + 1.0) * math.log1p(off * off / wide))
-    return out
-
-
-@njit(nogil=True, cache=True, fastmath={"contract"})
-def diagonal_table(x, mean, beta, nu, kappa):
-    """Log densities of atoms ``x (n, D)`` as in :func:`diagonal_density`, under clusters ``mean, beta (K, D)`` that
-    nobody joined, ``(n, K)``: factors are multiplied before a logarithm is taken."""
-    n, d = x.shape
-    out, narrow = np.empty((n, len(nu))), np.empty(d)
-    for k in range(len(nu)):
-        constant = d * (math.lgamma(0.5 * (nu[k] + 1.0)) - math.lgamma(0.5 * nu[k]))
-        for j in range(d):
-            wide = beta[k, j] * (1.0 + 1.0 / kappa[k])
-            narrow[j] = 1.0 / wide
-            constant -= 0.5 * math.log(math.pi * wide)
-        for i in range(n):
-            logs, product = 0.0, 1.0
-            for j in range(d):
-                off = x[i, j] - mean[k, j]
-                product *= 1.0 + off * off * narrow[j]
-                if product > MOST:
-                    logs += math.log(product)
-                    product = 1.0
-            out[i, k] = constant - 0.5 * (nu[k] + 1.0) * (logs + math.log(product))
     return out
 
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Field, Summary
+from bnp_dask.inputs.protocols import is_a
 from bnp_dask.inputs.settings import one_of
 from bnp_dask.kernels.mixture.resp import RaggedResp, Resp, SparseResp, cluster_sums
 from bnp_dask.kernels.numeric.arithmetic import matmul
@@ -65,12 +66,12 @@ class CompletingObservation(Protocol):
 
 def marginalises(observation: object) -> bool:
     """Whether an observation model takes atoms that lack entries."""
-    return isinstance(observation, MarginalObservation) and observation.marginalises
+    return is_a(observation, MarginalObservation) and observation.marginalises
 
 
 def completed(observation: object, params: object, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:
     """Statistics of atoms that were assigned by clusters of known parameters."""
-    if params is not None and isinstance(observation, CompletingObservation):
+    if params is not None and is_a(observation, CompletingObservation):
         return observation.complete(params, batch, resp)
     return observation.summarize(batch, resp)  # type: ignore[attr-defined, no-any-return]
 

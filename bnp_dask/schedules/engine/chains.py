@@ -48,6 +48,13 @@ class Pins:
         """Those of some clusters."""
         return Pins(self.number[places], self.batch[places], self.row[places])
 
+    def put(self, places: np.ndarray, other: Pins) -> Pins:
+        """Those of ``other`` for the clusters at some places, which may be new, and all others as they are."""
+        wide = self._longer(max(len(self.number), int(places.max()) + 1))
+        for name, held in vars(wide).items():
+            held[places] = getattr(other, name)
+        return wide
+
     def or_less(self, other: Pins) -> Pins:
         """The lesser of two, cluster by cluster; ``other`` may have more clusters."""
         known = self.number

@@ -1,0 +1,128 @@
+"""Splits and unions of clusters over batches: the posterior that they keep, and what follows from one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import bnp_dask as bnp
+from bnp_dask.core.batch import Batch
+from bnp_dask.execute import SerialExecutor
+from bnp_dask.sampling.rounds import Asked, lead
+from bnp_dask.sampling.split_merge import log_prior_ratio
+from bnp_dask.sampling.visit import Labels, Task, statistics
+from bnp_dask.testing.parts import survey_of
+from tests.sampling.chains import NO_ROWS, Few, canonical, halves, left_by_rounds, variation
+from tests.streaming.cases import LIKELIHOODS, case
+from tests.streaming.oracle import Oracle
+
+NGGP = bnp.NGGPMixture(1.0, 0.5, 1.0)
+LONG = 1800
+"""Seconds that a test of some thousand rounds may take on a busy machine."""
+
+
+@pytest.mark.parametrize(("likelihood", "n_batches"), [("DiagGaussian", 1), ("Poisson", 2)])
+def test_some_rounds_are_near_the_exact_posterior(likelihood, n_batches):
+    model, batch = case(likelihood, NGGP, 4)
+    exact = Oracle(model, batch, None).posterior
+    found, moved = left_by_rounds(exact, model, [batch] if n_batches == 1 else halves(batch), 500)
+    assert moved > 25
+    assert variation(found, exact) < 0.06  # of which sampling error is 0.02 to 0.04
+
+
+@pytest.mark.long
+@pytest.mark.timeout(LONG)
+@pytest.mark.parametrize("n_batches", [1, 2])
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_rounds_keep_the_exact_posterior(likelihood, n_batches):
+    model, batch = case(likelihood, NGGP, 4)
+    exact = Oracle(model, batch, None).posterior
+    found, moved = left_by_rounds(exact, model, [batch] if n_batches == 1 else halves(batch), 6000)
+    assert moved > 20
+    assert variation(found, exact) < 0.02  # of which sampling error is 0.005 to 0.015
+
+
+def three_clusters(n: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    side = np.arange(n) % 3
+    return np.array([[0.0, 0.0], [8.0, 0.0], [0.0, 8.0]])[side] + rng.normal(size=(n, 2)), side
+
+
+@pytest.mark.parametrize("likelihood", [bnp.Gaussian(), bnp.DiagGaussian(), bnp.FixedVarianceGaussian(variance=1.0)])
+def test_a_cluster_that_is_three_is_split_over_batches(likelihood):
+    x, side = three_clusters(1200)
+    model = bnp.Model(bnp.DPMixture(1.0), likelihood).with_prior(survey_of(Batch(x)))
+    few = Few.of(model, [Batch(part) for part in np.split(x, 4)])
+    few.place((0,) * len(x), 1)
+    for lap in range(1, 12):
+        few.round(lap, lap % 4)
+    assert few.partition == canonical(side)
+
+
+def test_clusters_of_documents_are_split_over_batches():
+    words = np.repeat(np.eye(2), 20, axis=1) * 0.049 + 0.0005
+    rng, side = np.random.default_rng(0), np.arange(100) % 2
+    x = np.array([rng.multinomial(50, words[k] / words[k].sum()) for k in side], float)
+    model = bnp.Model(bnp.DPMixture(1.0), bnp.Multinomial(0.1)).with_prior(survey_of(Batch(x)))
+    few = Few.of(model, halves(Batch(x)))
+    few.place((0,) * len(x), 1)
+    for lap in range(1, 20):
+        few.round(lap, lap % 2)
+    found = np.array(few.partition)
+    assert len(set(zip(found, side, strict=True))) == len(set(found)) < 5  # no cluster holds documents of both
+
+
+def test_totals_rows_and_pins_are_those_of_the_labels_after_every_round():
+    x, _ = three_clusters(90)
+    model = bnp.Model(NGGP, bnp.Gaussian()).with_prior(survey_of(Batch(x)))
+    few, seen = Few.of(model, halves(Batch(x))), set()
+    few.place(tuple(np.arange(90) % 5), 1)
+    for lap in range(1, 25):
+        noted = few.round(lap, lap % 2)
+        labels, total = np.concatenate([own.ids for own in few.labels]), few.chain.total
+        assert noted.tolist() == labels.tolist()
+        assert set(labels) == set(total.ids)
+        assert few.chain.next_id > labels.max()
+        expected = statistics(model, total.ids, Batch(x), total.positions(labels))
+        for name, value in expected.values.items():
+            assert_allclose(total.values[name], value, atol=1e-9)
+        pins = few.chain.pins
+        assert [few.labels[b].ids[r] for b, r in zip(pins.batch, pins.row, strict=True)] == total.ids.tolist()
+        seen.add(len(total.ids))
+    assert len(seen) > 1
+
+
+def test_a_batch_that_cannot_be_read_leaves_a_round_without_effect():
+    def reader():
+        raise OSError("gone")
+
+    model, batch = case("Gaussian", NGGP, 4)
+    task = Task("few", 0, 0, NO_ROWS, empty=lambda: batch)
+    assert lead(model, (Asked(0, 1),), reader, task, (Labels.of(np.arange(1), np.zeros(4, np.int64)),)) is None
+
+
+def test_no_atoms_make_no_proposals():
+    model, batch = case("Gaussian", NGGP, 4)
+    empty, nobody = batch.rows(0, 0), Labels(np.zeros(0, np.int64), np.zeros(0, np.uint8))
+    proposals, found = lead(model, (Asked(0, 1),), lambda: empty, Task("few", 0, 0, NO_ROWS), (nobody,))[0]
+    assert len(proposals) == len(found.sides.rows) == 0
+
+
+def test_prior_of_a_split_is_that_of_partitions():
+    model, _ = case("Gaussian", NGGP, 4)
+    partition = model.allocation.log_partition
+    expected = partition(np.array([4.0, 3.0, 2.0])) - partition(np.array([4.0, 5.0]))
+    assert_allclose(log_prior_ratio(model, np.array([3.0, 2.0]), np.array([4.0])), expected)
+
+
+def test_a_run_from_one_cluster_finds_all_and_its_rows_are_labelled():
+    x, side = three_clusters(600)
+    model = bnp.Model(bnp.DPMixture(1.0), bnp.Gaussian())
+    schedule = bnp.Gibbs(laps=24, burn_in=20, thin=1)
+    args = {"schedule": schedule, "init": bnp.RandomExamples(1), "client": SerialExecutor(), "batch_size": 150}
+    result = bnp.train(model, x, rng=1, **args)
+    labels = result.draws.labels[0, -1]
+    for k in range(3):
+        own = labels[side[result.draws.rows] == k]
+        assert np.bincount(own - own.min()).max() > 0.97 * len(own)
