@@ -1,0 +1,99 @@
+"""Topics for prediction: word counts in which no document confirms itself (CVB0)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bnp_dask.allocation import DocumentStep
+from bnp_dask.analysis.arguments import require_posterior
+from bnp_dask.analysis.matching import open_for
+from bnp_dask.analysis.running import WINDOW, runner_for
+from bnp_dask.core.batch import Batch
+from bnp_dask.data.base import Reader, batch_reader
+from bnp_dask.errors import SettingError
+from bnp_dask.execute.base import Executor
+from bnp_dask.execute.ordered import in_order
+from bnp_dask.inputs.protocols import as_a
+from bnp_dask.inputs.settings import whole_number
+from bnp_dask.kernels.topics.collapsed import collapsed_counts
+from bnp_dask.model import Posterior
+from bnp_dask.observation import Multinomial
+from bnp_dask.structure.answers.documents import as_documents, check_documents, counts_words, find_topics
+from bnp_dask.structure.tokens import lay_out
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+BEGIN = DocumentStep(start="cold", sweeps=200, tolerance=1e-2, restarts=0)
+
+MOST_PASSES = 100
+
+
+def collapsed_topics(
+    posterior: Posterior,
+    data: Any,
+    *,
+    passes: int = 4,
+    batch_size: int | None = None,
+    client: Client | Executor | str | None = None,
+) -> Posterior:
+    """Posterior
+    """
+    model = require_posterior(posterior).model
+    if not counts_words(model):
+        raise SettingError(
+            f"collapsed_topics: {type(model.allocation).__name__} of {type(model.observation).__name__} is no topic "
+            "model of words; needs HDPTopics or LDA with Multinomial"
+        )
+    passes = whole_number("passes", passes, 1, MOST_PASSES)
+    source = open_for(posterior, data, batch_size, weights=True)
+    tables: list[np.ndarray] = []
+    with runner_for(posterior, client) as runner:
+        shared = runner.share("posterior", posterior.light())
+        for number in range(passes + 1):
+            known = runner.share(f"collapsed{number}", tuple(tables))
+            tasks = (
+                (f"collapse{number}-batch{i}", count_batch, (shared, known, batch_reader(source, i)))
+                for i in range(source.n_batches)
+            )
+            counts = np.zeros((source.n_features, posterior.n_clusters))
+            for part in in_order(runner, tasks, WINDOW):
+                counts[part.words] += part.counts
+            tables.append(counts)
+        x = np.ascontiguousarray(tables[-1].T)
+        summary = model.empty_summary(posterior.ids)
+        summary = replace(summary, values={**summary.values, "N": x.sum(axis=1), "x": x})
+        return replace(posterior, observation=model.observation.global_step(summary), summary=summary)
+
+
+@dataclass(frozen=True, eq=False)
+class WordCounts:
+    """Expected tokens ``(R, K)`` of the words ``(R,)`` of a batch."""
+
+    words: np.ndarray
+    counts: np.ndarray
+
+
+def count_batch(posterior: Posterior, tables: tuple[np.ndarray, ...], reader: Reader) -> WordCounts:
+    """Task: expected tokens of a batch by word and topic, after a sweep at each of the tables ``(V, K)``."""
+    batch = as_documents(posterior.model, reader())
+    check_documents(posterior.model, batch)
+    found = find_topics(posterior, replace(batch, weights=None), BEGIN)
+    laid = lay_out(batch)
+    tokens, words = laid.tokens, laid.words
+    lam = posterior.observation.lam
+    phi = np.ascontiguousarray((lam / lam.sum(axis=1, keepdims=True))[:, words].T)
+    prior = np.asarray(as_a(posterior.model.observation, Multinomial).lam, np.float64)
+    shape = (len(tables), *phi.shape)
+    known = np.ascontiguousarray([table[words] for table in tables]).reshape(shape)
+    totals = np.array([table.sum(axis=0) for table in tables]).reshape(shape[0], shape[2])
+    out = np.zeros(phi.shape)
+    collapsed_counts(
+        (tokens.offsets, tokens.row, np.asarray(tokens.weight, np.float64), tokens.times),
+        (found.offsets, found.position, found.count),
+        found.prior, phi, known, totals, prior[words], float(prior.sum()), out,
+    )  # fmt: skip
+    return WordCounts(words, out)
