@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from distributed import Client
 
 BEGIN = DocumentStep(start="cold", sweeps=200, tolerance=1e-2, restarts=0)
+"""How topics of a document are found before the first pass: they are those that take part in all others."""
 
 MOST_PASSES = 100
+"""Passes that may be asked for: each keeps a table of the corpus on every worker."""
 
 
 def collapsed_topics(
@@ -40,7 +42,49 @@ def collapsed_topics(
     batch_size: int | None = None,
     client: Client | Executor | str | None = None,
 ) -> Posterior:
-    """Posterior
+    """Posterior of the same topics for prediction: word counts are found again with each document's own ones left out.
+
+    Variational training counts a document among the evidence for the topics that it is then assigned by.  A rare word
+    confirms the topic that it went to first, responsibilities sharpen lap by lap, and while the exact objective rises
+    held-out words are predicted worse.  The collapsed update asks all other documents, and the document's other words,
+    which topic a word comes from.
+
+    The posterior has the same ids, number and weights of topics, and is used like any other (:func:`score`,
+    :func:`predict`, :func:`top_words`, :func:`save`).  It is no maximum of the objective: training that goes on needs
+    the one it was made of.  Its summary is one of a start, with expected tokens and without terms of the objective.
+
+    Parameters
+    ----------
+    posterior
+        Topics of words: :class:`~bnp_dask.HDPTopics` or :class:`~bnp_dask.LDA` with
+        :class:`~bnp_dask.Multinomial`.
+    data
+        The documents it was trained on; all counts are taken from them.
+    passes
+        Updates of each document, >= 1.  Data are read once more than that.  Nothing is kept of a document: pass p
+        repeats those before it, on tables of p K V numbers on each worker.
+    batch_size, client
+        As in :func:`bnp_dask.predict`.  Results depend on how data are cut by rounding alone, and not on the workers.
+
+    Raises
+    ------
+    SettingError
+        A model of something else, or ``passes`` out of range.
+    DataError
+        As for :func:`bnp_dask.predict`.
+
+    Notes
+    -----
+    A sweep sets ``r_nk`` in proportion to ``(N_dk - r_nk + alpha pi_k) (N_kv - own + lam_v) / (N_k - own + lam.)``,
+    where the counts of the corpus are those of the pass before and ``own`` is what the document had put there.  Only
+    topics that the document uses at first take part.
+
+    FIGURES
+
+    References
+    ----------
+    Asuncion, Welling, Smyth & Teh (2009), "On smoothing and inference for topic models", CVB0.  They update the counts
+    of the corpus after every token; here they stay for a pass, so that batches can be visited side by side.
     """
     model = require_posterior(posterior).model
     if not counts_words(model):
@@ -59,7 +103,7 @@ def collapsed_topics(
                 (f"collapse{number}-batch{i}", count_batch, (shared, known, batch_reader(source, i)))
                 for i in range(source.n_batches)
             )
-            counts = np.zeros((source.n_features, posterior.n_clusters))
+            counts = np.zeros((posterior.observation.lam.shape[1], posterior.n_clusters))
             for part in in_order(runner, tasks, WINDOW):
                 counts[part.words] += part.counts
             tables.append(counts)
