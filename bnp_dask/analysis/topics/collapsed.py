@@ -11,7 +11,6 @@ from bnp_dask.allocation import DocumentStep
 from bnp_dask.analysis.arguments import require_posterior
 from bnp_dask.analysis.matching import open_for
 from bnp_dask.analysis.running import WINDOW, runner_for
-from bnp_dask.core.batch import Batch
 from bnp_dask.data.base import Reader, batch_reader
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor
@@ -79,7 +78,10 @@ def collapsed_topics(
     where the counts of the corpus are those of the pass before and ``own`` is what the document had put there.  Only
     topics that the document uses at first take part.
 
-    FIGURES
+    Document completion, nats per held-out token, after the first lap and after the last: with topics of training KOS
+    -7.353, -7.379, with these -7.347, -7.350; parts of Reuters -6.732, -6.731 and -6.725, -6.720; of 20 Newsgroups
+    -7.764, -7.773 and -7.759, -7.761; of IMDB -8.009, -8.026 and -8.008, -8.010; of NIPS -7.906, -7.920 and -7.892,
+    -7.896.  Four passes were chosen on KOS alone (one -7.357 at the end, two -7.355); eight gain nothing on Reuters.
 
     References
     ----------
