@@ -77,6 +77,7 @@ VERBS: Group = MappingProxyType(
     {
         "as_source": "bnp_dask.data",
         "changes": "bnp_dask.training.growing.changes",
+        "collapsed_topics": "bnp_dask.analysis.topics",
         "compare": "bnp_dask.reports.compare",
         "completion_score": "bnp_dask.analysis.score",
         "explain": "bnp_dask.analysis.topics",

@@ -84,6 +84,15 @@ def digits() -> Data:
     return PCA(20, random_state=0).fit_transform(x), y
 
 
+def newsgroups(n_rows: int = 6_000) -> Data:
+    """So many of the 18,846 posts of 20 Newsgroups in 50 dimensions (see embeddings.py), drawn uniformly."""
+    from tests.benchmarks import embeddings
+
+    x, y = embeddings.newsgroups()
+    some = np.random.default_rng(0).choice(len(x), min(n_rows, len(x)), replace=False)
+    return x[some], y[some]
+
+
 def drawn(n: int, d: int, k: int, spread: float, scales: tuple[float, float], share: float = 5.0) -> Data:
     """Clusters of full covariance; standard deviations between ``scales``, weights Dirichlet(share)."""
     rng = np.random.default_rng(12345 + n)
@@ -119,7 +128,10 @@ SETS: dict[str, Callable[[], Data]] = {
     "wine": lambda: of_sklearn("wine"),
     "crabs": lambda: table("crabs", ["FL", "RW", "CL", "CW", "BD"], ["sp", "sex"]),
     "faithful": lambda: table("faithful", ["eruptions", "waiting"], []),
+    "geyser": lambda: table("geyser", ["waiting", "duration"], []),
+    "galaxies": lambda: table("galaxies", ["dat"], []),
     "digits": digits,
+    "newsgroups": newsgroups,
     "breast_cancer": lambda: of_sklearn("breast_cancer"),
     "diabetes": lambda: of_sklearn("diabetes", has_classes=False),
     "unequal": lambda: drawn(1_000, 5, 8, 3.0, (0.5, 1.5), 1.0),
@@ -143,6 +155,12 @@ def ours(learn: str, x: np.ndarray, held: np.ndarray, seed: int) -> tuple[int, n
     return len(np.unique(labels)), labels, bnp.score(result.posterior, held)
 
 
+def estimator(x: np.ndarray, held: np.ndarray, seed: int) -> tuple[int, np.ndarray, float]:
+    found = bnp.DirichletProcessMixture(random_state=seed).fit(x)
+    labels = found.predict(x)
+    return len(np.unique(labels)), labels, found.score(held)
+
+
 def bayesian(x: np.ndarray, held: np.ndarray, seed: int) -> tuple[int, np.ndarray, float]:
     from sklearn.mixture import BayesianGaussianMixture
 
@@ -162,6 +180,7 @@ def by_bic(x: np.ndarray, held: np.ndarray, seed: int) -> tuple[int, np.ndarray,
 WAYS: dict[str, Callable[[np.ndarray, np.ndarray, int], tuple[int, np.ndarray, float]]] = {
     **{name: (lambda *a, name=name: ours(name, *a)) for name in ("auto", "never", "diagonal", "full")},  # type: ignore[misc]
     **{f"{n}-no-grain": (lambda *a, n=n: ours(f"{n}-no-grain", *a)) for n in ("never", "diagonal")},  # type: ignore[misc]
+    "estimator": estimator,
     "bgm30": bayesian,
     "bic": by_bic,
 }

@@ -175,7 +175,10 @@ def test_parts_of_a_model_are_instances():
             bnp.Model(bnp.DPMixture(), bnp.Gaussian(), **more)
 
 
-@pytest.mark.parametrize("use", [bnp.predict, bnp.score, bnp.completion_score, bnp.survey_documents, bnp.to_pyldavis])
+@pytest.mark.parametrize(
+    "use",
+    [bnp.predict, bnp.score, bnp.completion_score, bnp.collapsed_topics, bnp.survey_documents, bnp.to_pyldavis],
+)
 def test_a_result_is_no_posterior_and_is_told_so(use):
     result = train()
     with pytest.raises(SettingError, match="pass result.posterior"):

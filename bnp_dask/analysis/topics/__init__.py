@@ -1,5 +1,6 @@
 """Reading topic models: words, sizes and documents of topics, held-out scores, pages to browse."""
 
+from bnp_dask.analysis.topics.collapsed import collapsed_topics
 from bnp_dask.analysis.topics.completion import Completion, CompletionScore
 from bnp_dask.analysis.topics.explain import Explanation, TopicReason, explain
 from bnp_dask.analysis.topics.likelihood import word_score
@@ -27,6 +28,7 @@ __all__ = [
     "TopicReason",
     "TopicShares",
     "TopicSurvey",
+    "collapsed_topics",
     "explain",
     "hellinger",
     "lift",

@@ -46,6 +46,11 @@ def argument_cases() -> Iterator[Case]:
             {"posterior": topics, "data": counts},
             "posterior data completion batch_size",
         ),
+        "collapsed_topics": (
+            bnp.collapsed_topics,
+            {"posterior": topics, "data": counts},
+            "posterior data passes batch_size client",
+        ),
         "as_source": (
             lambda **a: bnp.as_source(**a).n_batches,
             {"data": ROWS},

@@ -1,0 +1,145 @@
+"""Topics for prediction: word counts in which no document confirms itself (CVB0)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bnp_dask.allocation import DocumentStep
+from bnp_dask.analysis.arguments import require_posterior
+from bnp_dask.analysis.matching import open_for
+from bnp_dask.analysis.running import WINDOW, runner_for
+from bnp_dask.data.base import Reader, batch_reader
+from bnp_dask.errors import SettingError
+from bnp_dask.execute.base import Executor
+from bnp_dask.execute.ordered import in_order
+from bnp_dask.inputs.protocols import as_a
+from bnp_dask.inputs.settings import whole_number
+from bnp_dask.kernels.topics.collapsed import collapsed_counts
+from bnp_dask.model import Posterior
+from bnp_dask.observation import Multinomial
+from bnp_dask.structure.answers.documents import as_documents, check_documents, counts_words, find_topics
+from bnp_dask.structure.tokens import lay_out
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+BEGIN = DocumentStep(start="cold", sweeps=200, tolerance=1e-2, restarts=0)
+"""How topics of a document are found before the first pass: they are those that take part in all others."""
+
+MOST_PASSES = 100
+"""Passes that may be asked for: each keeps a table of the corpus on every worker."""
+
+
+def collapsed_topics(
+    posterior: Posterior,
+    data: Any,
+    *,
+    passes: int = 4,
+    batch_size: int | None = None,
+    client: Client | Executor | str | None = None,
+) -> Posterior:
+    """Posterior of the same topics for prediction: word counts are found again with each document's own ones left out.
+
+    Variational training counts a document among the evidence for the topics that it is then assigned by.  A rare word
+    confirms the topic that it went to first, responsibilities sharpen lap by lap, and while the exact objective rises
+    held-out words are predicted worse.  The collapsed update asks all other documents, and the document's other words,
+    which topic a word comes from.
+
+    The posterior has the same ids, number and weights of topics, and is used like any other (:func:`score`,
+    :func:`predict`, :func:`top_words`, :func:`save`).  It is no maximum of the objective: training that goes on needs
+    the one it was made of.  Its summary is one of a start, with expected tokens and without terms of the objective.
+
+    Parameters
+    ----------
+    posterior
+        Topics of words: :class:`~bnp_dask.HDPTopics` or :class:`~bnp_dask.LDA` with
+        :class:`~bnp_dask.Multinomial`.
+    data
+        The documents it was trained on; all counts are taken from them.
+    passes
+        Updates of each document, >= 1.  Data are read once more than that.  Nothing is kept of a document: pass p
+        repeats those before it, on tables of p K V numbers on each worker.
+    batch_size, client
+        As in :func:`bnp_dask.predict`.  Results depend on how data are cut by rounding alone, and not on the workers.
+
+    Raises
+    ------
+    SettingError
+        A model of something else, or ``passes`` out of range.
+    DataError
+        As for :func:`bnp_dask.predict`.
+
+    Notes
+    -----
+    A sweep sets ``r_nk`` in proportion to ``(N_dk - r_nk + alpha pi_k) (N_kv - own + lam_v) / (N_k - own + lam.)``,
+    where the counts of the corpus are those of the pass before and ``own`` is what the document had put there.  Only
+    topics that the document uses at first take part.
+
+    Document completion, nats per held-out token, after the first lap and after the last: with topics of training KOS
+    -7.353, -7.379, with these -7.347, -7.350; parts of Reuters -6.732, -6.731 and -6.725, -6.720; of 20 Newsgroups
+    -7.764, -7.773 and -7.759, -7.761; of IMDB -8.009, -8.026 and -8.008, -8.010; of NIPS -7.906, -7.920 and -7.892,
+    -7.896.  Four passes were chosen on KOS alone (one -7.357 at the end, two -7.355); eight gain nothing on Reuters.
+
+    References
+    ----------
+    Asuncion, Welling, Smyth & Teh (2009), "On smoothing and inference for topic models", CVB0.  They update the counts
+    of the corpus after every token; here they stay for a pass, so that batches can be visited side by side.
+    """
+    model = require_posterior(posterior).model
+    if not counts_words(model):
+        raise SettingError(
+            f"collapsed_topics: {type(model.allocation).__name__} of {type(model.observation).__name__} is no topic "
+            "model of words; needs HDPTopics or LDA with Multinomial"
+        )
+    passes = whole_number("passes", passes, 1, MOST_PASSES)
+    source = open_for(posterior, data, batch_size, weights=True)
+    tables: list[np.ndarray] = []
+    with runner_for(posterior, client) as runner:
+        shared = runner.share("posterior", posterior.light())
+        for number in range(passes + 1):
+            known = runner.share(f"collapsed{number}", tuple(tables))
+            tasks = (
+                (f"collapse{number}-batch{i}", count_batch, (shared, known, batch_reader(source, i)))
+                for i in range(source.n_batches)
+            )
+            counts = np.zeros((posterior.observation.lam.shape[1], posterior.n_clusters))
+            for part in in_order(runner, tasks, WINDOW):
+                counts[part.words] += part.counts
+            tables.append(counts)
+        x = np.ascontiguousarray(tables[-1].T)
+        summary = model.empty_summary(posterior.ids)
+        summary = replace(summary, values={**summary.values, "N": x.sum(axis=1), "x": x})
+        return replace(posterior, observation=model.observation.global_step(summary), summary=summary)
+
+
+@dataclass(frozen=True, eq=False)
+class WordCounts:
+    """Expected tokens ``(R, K)`` of the words ``(R,)`` of a batch."""
+
+    words: np.ndarray
+    counts: np.ndarray
+
+
+def count_batch(posterior: Posterior, tables: tuple[np.ndarray, ...], reader: Reader) -> WordCounts:
+    """Task: expected tokens of a batch by word and topic, after a sweep at each of the tables ``(V, K)``."""
+    batch = as_documents(posterior.model, reader())
+    check_documents(posterior.model, batch)
+    found = find_topics(posterior, replace(batch, weights=None), BEGIN)
+    laid = lay_out(batch)
+    tokens, words = laid.tokens, laid.words
+    lam = posterior.observation.lam
+    phi = np.ascontiguousarray((lam / lam.sum(axis=1, keepdims=True))[:, words].T)
+    prior = np.asarray(as_a(posterior.model.observation, Multinomial).lam, np.float64)
+    shape = (len(tables), *phi.shape)
+    known = np.ascontiguousarray([table[words] for table in tables]).reshape(shape)
+    totals = np.array([table.sum(axis=0) for table in tables]).reshape(shape[0], shape[2])
+    out = np.zeros(phi.shape)
+    collapsed_counts(
+        (tokens.offsets, tokens.row, np.asarray(tokens.weight, np.float64), tokens.times),
+        (found.offsets, found.position, found.count),
+        found.prior, phi, known, totals, prior[words], float(prior.sum()), out,
+    )  # fmt: skip
+    return WordCounts(words, out)
