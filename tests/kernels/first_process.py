@@ -1,4 +1,4 @@
-"""``python -m tests.kernels.first_process``: a small run of every kind of kernels, and a line with a hash of its bits."""
+"""``python -m tests.kernels.first_process``: a small run of every kind of kernels, and a hash of its bits."""
 
 from __future__ import annotations
 
