@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import minimize
 from scipy.special import betaln, expit, log_expit, psi, zeta
 
 from bnp_dask.kernels.numeric.arithmetic import exp, log
@@ -85,6 +84,8 @@ class TopLevel:
         begin = log(self.ones) - log(self.zeros)  # the optimum for alpha = 0: even weights
         if is_fixed():
             return expit(maximise(lambda x: _times(scale, *self.value_and_slope(x)), begin, LARGEST_LOGIT, 1e-9, 2000))
+        from scipy.optimize import minimize
+
         bounds = [(-LARGEST_LOGIT, LARGEST_LOGIT)] * len(begin)
         options = {"maxiter": 2000, "maxfun": 4000, "ftol": 1e-14, "gtol": 1e-9, "maxcor": 10}
         found = minimize(loss, begin, jac=True, method="L-BFGS-B", bounds=bounds, options=options)

@@ -14,8 +14,8 @@ from bnp_dask.data.grouped.lagged import taking_lags
 from bnp_dask.data.sources.missing import opened
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor
-from bnp_dask.execute.dask import open_executor
 from bnp_dask.execute.ordered import in_order
+from bnp_dask.execute.reach import open_executor
 from bnp_dask.inputs.settings import share_below_one, shown, whole_number
 from bnp_dask.model import Model
 from bnp_dask.observation.base import read_as

@@ -21,7 +21,6 @@ import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import zarr
 
 from bnp_dask.core.location import Location
 from bnp_dask.data.base import Reader
@@ -224,6 +223,8 @@ def _write_zarr(
             chunk_tasks.append((f"write-{layout.name}-chunk{j}", zarr_chunk, task))
     for _ in in_order(executor, chunk_tasks, window):
         pass
+    import zarr
+
     zarr.create_group(place.zarr_store(read_only=False), attributes={"bnp_dask": {"kind": "assignments", **facts}})
     if parts.exists():
         parts.remove()
@@ -233,6 +234,7 @@ def raw_part(
     shared: Any, compute: Compute, reader: Reader, layouts: tuple[Layout, ...], parts: Location, index: int
 ) -> int:
     """Task: compute one batch and write each column as plain bytes; number of atoms."""
+
     columns = compute(shared, reader)
     n = check_columns(layouts, columns)
     for layout in layouts:
@@ -265,6 +267,8 @@ def zarr_chunk(
     pieces: tuple[tuple[int, int, int], ...],
 ) -> None:
     """Task: put one chunk of a Zarr array together from the parts that it overlaps."""
+    import zarr
+
     content = []
     for part, first, rows in pieces:
         location = _raw(parts, layout, part)

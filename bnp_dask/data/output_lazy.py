@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import dask
 import numpy as np
 
 from bnp_dask.core.batch import Batch
@@ -52,6 +51,7 @@ def map_rows(
     columns
         What a model was trained on: features of a DataFrame are found by name.
     """
+    import dask
     import dask.array as da
 
     is_frame = is_dask_frame(data)

@@ -17,6 +17,9 @@ from bnp_dask.kernels.numeric.fixed_order import fixed_order, is_fixed
 
 logger = logging.getLogger("bnp_dask.execute")
 
+AGAIN = "Start a cluster and make the call again."
+"""Advice for errors of a lost cluster, unless a caller has better."""
+
 DEFAULT_RETRIES = 3
 """How often a task is tried again whose failure may pass: storage does not always answer at the first try."""
 

@@ -6,8 +6,8 @@ import time
 import uuid
 import weakref
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ from distributed.scheduler import KilledWorker, NoValidWorkerError
 
 from bnp_dask.errors import ExecutionError, SettingError
 from bnp_dask.execute.base import (
+    AGAIN,
     DEFAULT_RETRIES,
     Call,
     Executor,
@@ -27,18 +28,15 @@ from bnp_dask.execute.base import (
     errors_of_tasks,
     logger,
     make_call,
-    plain_interrupts,
     task_of,
     tell_retry,
 )
-from bnp_dask.execute.lost import GONE, closed_in_time, remember_no_messages, told
+from bnp_dask.execute.lost import GONE, remember_no_messages, told
 from bnp_dask.execute.message import Failure, Message
 from bnp_dask.execute.passing import may_pass
 from bnp_dask.execute.pulse import Pulse, SilenceError, patience, within
-from bnp_dask.execute.reach import client_of
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.execute.worker_queue import run_message
-from bnp_dask.inputs.protocols import require
 
 T = TypeVar("T")
 
@@ -53,31 +51,9 @@ kills its workers itself must still come to an end."""
 LARGE_IS_MEANT = {"distributed.admin.large-graph-warning-threshold": 2**60}
 """Dask advises against graphs of more than 10 MB.  What is sent here is what tasks need: a posterior once for many of
 them, or the atoms that some were chosen to work on."""
-AGAIN = "Start a cluster and make the call again."
 
 
-@contextmanager
-def open_executor(client: Client | Executor | str | None, advice: str = AGAIN) -> Iterator[Executor]:
-    """The executor behind ``client``: a client, the address of a scheduler, an executor, or None for Dask's current
-    client, and this thread where there is none.
-
-    What was made here is closed at the end: an executor, and the client of an address.  ``advice`` is for the error of
-    a lost cluster.
-    """
-    with ExitStack() as stack:
-        found: Any = _current_client() if client is None else client
-        if isinstance(found, str):
-            found = stack.enter_context(closed_in_time(client_of(found)))
-        if isinstance(found, Client):
-            found = DaskExecutor(found, uuid.uuid4().hex[:6], advice=advice)
-            stack.callback(found.close)
-        else:
-            require("client", found, Executor, 'a distributed.Client, "tcp://10.0.0.1:8786", an executor, or None')
-        with plain_interrupts():  # also those of compiled code that this process calls itself
-            yield found
-
-
-def _current_client() -> Client | Executor:
+def current_client() -> Client | Executor:
     """Dask's current client; this thread where there is none."""
     try:
         client = default_client()

@@ -1,4 +1,6 @@
-"""Whether a scheduler answers, found out before a client is made.
+"""The executor behind whatever a caller names, and whether a scheduler answers, found out before a client is made.
+
+Dask is imported where it is needed: a run in one process loads none of it.
 
 A client that cannot connect goes on trying in threads of its own, and takes another half a minute to give up when it is
 closed.
@@ -8,15 +10,23 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sys
 import time
-from typing import Any
-
-from distributed import Client, Security
-from distributed.comm import Comm, connect, parse_address, parse_host_port
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
 
 from bnp_dask.errors import ExecutionError, SettingError
+from bnp_dask.execute.base import AGAIN, Executor, plain_interrupts
+from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.inputs.lines import SHOWN, shortened
+from bnp_dask.inputs.protocols import require
 from bnp_dask.inputs.settings import shown
+
+if TYPE_CHECKING:
+    from distributed import Client, Security
+    from distributed.comm import Comm
 
 LISTEN_SECONDS = 5.0
 """How long it is tried again and again to connect: a scheduler may be about to start."""
@@ -26,6 +36,41 @@ ANSWER_SECONDS = 10.0
 
 PAUSE_SECONDS = 0.1
 """Between two tries."""
+
+
+@contextmanager
+def open_executor(client: Client | Executor | str | None, advice: str = AGAIN) -> Iterator[Executor]:
+    """The executor behind ``client``: a client, the address of a scheduler, an executor, or None for Dask's current
+    client, and this thread where there is none.
+
+    What was made here is closed at the end: an executor, and the client of an address.  ``advice`` is for the error of
+    a lost cluster.
+    """
+    with ExitStack() as stack:
+        found: Any = client
+        if isinstance(found, str) or "distributed" in sys.modules:  # there is no client where nobody imported it
+            found = _of_dask(found, advice, stack)
+        elif found is None:
+            found = SerialExecutor()
+        require("client", found, Executor, 'a distributed.Client, "tcp://10.0.0.1:8786", an executor, or None')
+        with plain_interrupts():  # also those of compiled code that this process calls itself
+            yield found
+
+
+def _of_dask(client: Any, advice: str, stack: ExitStack) -> Any:
+    """The executor on a cluster, which the stack closes; anything but clients and addresses as it is."""
+    from distributed import Client
+
+    from bnp_dask.execute.dask import DaskExecutor, current_client
+    from bnp_dask.execute.lost import closed_in_time
+
+    found = current_client() if client is None else client
+    if isinstance(found, str):
+        found = stack.enter_context(closed_in_time(client_of(found)))
+    if isinstance(found, Client):
+        found = DaskExecutor(found, uuid.uuid4().hex[:6], advice=advice)
+        stack.callback(found.close)
+    return found
 
 
 def require_scheduler(
@@ -40,6 +85,9 @@ def require_scheduler(
     ExecutionError
         Nobody answers; says what was tried, for how long, and what came of it.
     """
+    from distributed import Security
+    from distributed.comm import parse_address, parse_host_port
+
     place = shortened(address, SHOWN) or "''"
     try:
         scheme, host = parse_address(address)
@@ -66,6 +114,8 @@ def client_of(address: str) -> Client:
     SettingError, ExecutionError
         As :func:`require_scheduler` says.
     """
+    from distributed import Client
+
     try:
         require_scheduler(address)
     except (SettingError, ExecutionError) as error:
@@ -90,6 +140,8 @@ def _wait_for_port(host: str, port: int, seconds: float) -> None:
 
 async def _identity(address: str, security: Security) -> Any:
     """Answer of one of Dask's servers to who it is."""
+    from distributed.comm import connect
+
     comm: Comm = await connect(address, **security.get_connection_args("client"))
     try:
         await comm.write({"op": "identity", "reply": True})

@@ -1,12 +1,94 @@
-"""Options of kernels that other kernels call, and nothing else does.
+"""Options of kernels: how they are compiled, and where what was compiled is kept.
 
-A kernel gets an entrance for Python and one for C beside its code.  Each takes its arguments apart, and for records of
-many arrays that is more to compile than the kernel itself.
+Numba keeps compiled code beside the sources where it can, and looks only at the file of a kernel to see whether it is
+still that kernel's.  But a kernel holds the code of those of other files that it calls: after an upgrade that changes
+only these, it would be the old one.  Here the folder is named after the content of all files that a kernel may call,
+and lies with the user, so that it also outlives the environment that the package was installed in.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
+import numba
+from numba import config
+
 INNER: dict[str, Any] = {"nogil": True, "cache": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-"""Without entrances: a call from Python fails."""
+"""Without entrances for Python and for C: a call from Python fails.
+
+An entrance takes arguments apart, and for records of many arrays that is more to compile than the kernel itself.
+Kernels that only kernels call need none.
+"""
+
+_KERNELS = Path(__file__).parent
+
+_ONE_AT_A_TIME = threading.Lock()
+"""Numba is told the folder by a setting of the whole process."""
+
+_IMPORTED = re.compile(r"^from bnp_dask\.kernels\.([\w.]+) import ([\w ,]*)", re.MULTILINE)
+
+
+def njit(*, cache: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Numba's decorator; with ``cache`` what it compiles is kept in :func:`cache_folder`, or wherever numba finds room.
+
+    Where no folder can be written, each process compiles what it needs.
+    """
+
+    def decorated(function: Callable[..., Any]) -> Any:
+        if not cache:
+            return numba.njit(**options)(function)
+        with _ONE_AT_A_TIME:
+            folder, before = cache_folder(), config.CACHE_DIR
+            if folder is not None:
+                config.CACHE_DIR = str(folder / sources_digest(Path(function.__code__.co_filename)))
+            try:
+                return numba.njit(cache=True, **options)(function)
+            except RuntimeError:  # numba finds no folder that it may write to
+                return numba.njit(**options)(function)
+            finally:
+                config.CACHE_DIR = before
+
+    return decorated
+
+
+@lru_cache
+def cache_folder() -> Path | None:
+    """Folder for compiled kernels: below ``NUMBA_CACHE_DIR`` if that is set, else below the user's folder for caches.
+
+    None where the user has none.  It may be removed at any time: what is missing is compiled again.
+    """
+    if config.CACHE_DIR:
+        return Path(config.CACHE_DIR) / "bnp_dask"
+    if sys.platform == "win32":
+        home = os.environ.get("LOCALAPPDATA")
+    else:
+        home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser(
+            "~/Library/Caches" if sys.platform == "darwin" else "~/.cache"
+        )
+    return Path(home) / "bnp_dask" if home and os.path.isabs(home) else None
+
+
+@lru_cache
+def sources_digest(file: Path) -> str:
+    """Digest of the sources of a file of kernels and of all those that it imports kernels from, directly or not."""
+    todo, found = [file], dict[Path, bytes]()
+    while todo:
+        path = todo.pop()
+        if path in found or not path.is_file():
+            continue
+        found[path] = path.read_bytes()
+        for module, names in _IMPORTED.findall(found[path].decode()):
+            place = _KERNELS.joinpath(*module.split("."))
+            todo += [place.with_suffix(".py"), *(place / f"{name.strip()}.py" for name in names.split(","))]
+    whole = hashlib.sha256()
+    for path in sorted(found):
+        whole.update(hashlib.sha256(found[path]).digest())
+    return whole.hexdigest()[:16]

@@ -1,3 +1,16 @@
 """Pages and pictures of a run, made for people."""
 
-from bnp_dask.reports import plot as plot
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bnp_dask.reports import plot as plot
+
+
+def __getattr__(name: str) -> Any:
+    # pictures bring most of the package along: who wants one line about a run (reports.describe) loads none of it
+    if name != "plot":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+    return importlib.import_module(f"{__name__}.plot")

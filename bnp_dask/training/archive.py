@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import zarr
 
 from bnp_dask._version import __version__
 from bnp_dask.core.encoding import from_spec, to_spec
@@ -33,6 +32,9 @@ from bnp_dask.core.location import Location
 from bnp_dask.core.registry import REGISTRY
 from bnp_dask.errors import DataError, StoreError
 from bnp_dask.inputs.settings import path_text
+
+if TYPE_CHECKING:
+    import zarr
 
 if TYPE_CHECKING:
     pass
@@ -57,6 +59,8 @@ def write_archive(kind: str, obj: object, path: str | os.PathLike[str]) -> None:
     spec, arrays = to_spec(obj, REGISTRY)
     kept = {name: np.ascontiguousarray(a) for name, a in arrays.items()}
     listing = {n: {"shape": list(arrays[n].shape), "dtype": a.dtype.str, "crc32": _crc(a)} for n, a in kept.items()}
+    import zarr
+
     digest = hashlib.sha256(_canonical({"spec": spec, "arrays": listing})).hexdigest()
     state = f"state-{digest[:16]}"
     body = {"kind": kind, "format": FORMAT, "software": __version__, "state": state}
@@ -92,6 +96,8 @@ def copy_archive(kind: str, path: Path, to: Path) -> None:
 
 def read_archive(kind: str, path: str | os.PathLike[str]) -> tuple[Location, object]:
     """Where it lies, and the object that was written as of this ``kind``; StoreError for anything else or damage."""
+    import zarr
+
     place = _place(path)
     body = _read_body(place, kind)
     state, listing = body["state"], body["arrays"]
@@ -212,6 +218,8 @@ def _write_array(group: zarr.Group, name: str, array: np.ndarray) -> None:
 
 def _read_array(place: Location, group: zarr.Group, state: str, name: str, facts: Mapping[str, Any]) -> np.ndarray:
     """An array, checked: Zarr itself gives fill values where a chunk is missing."""
+    import zarr
+
     where = f"{place.name}: array {name!r} (in {state}/{name})"
     try:
         stored = group[name]

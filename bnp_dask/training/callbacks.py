@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from tqdm.auto import tqdm
-
 from bnp_dask.model import Posterior
 
 logger = logging.getLogger("bnp_dask")
@@ -90,6 +88,8 @@ class Progress:
     _after: dict[str, str] = field(default_factory=dict, repr=False)
 
     def on_start(self, info: RunInfo) -> None:
+        from tqdm.auto import tqdm
+
         self._info = info
         self._bar = tqdm(total=info.n_batches, initial=info.first_batch, unit="batch", leave=True)
         self._bar.set_description(f"lap {info.first_lap + 1}/{info.laps}")

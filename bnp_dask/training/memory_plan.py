@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from dask.utils import parse_bytes
 
 from bnp_dask.core.survey import Survey
 from bnp_dask.data.base import Source, spans_of
@@ -25,6 +24,9 @@ COPIES = 2
 
 MEMORY = "256MB"
 """Of the process that trains, for what it holds of single batches."""
+
+MEMORY_BYTES = 256 * 10**6
+"""The same in bytes: Dask, which reads such texts, is not loaded for the default."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,10 @@ def _size(nbytes: float) -> str:
 
 def parse_memory(memory: int | str) -> int:
     """Bytes that are meant; SettingError unless there is at least one."""
+    if memory == MEMORY:
+        return MEMORY_BYTES
+    from dask.utils import parse_bytes
+
     try:
         found = parse_bytes(memory) if isinstance(memory, (int, float, str)) and not isinstance(memory, bool) else 0
     except (ValueError, OverflowError):

@@ -7,10 +7,9 @@ import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from distributed import Client
 
 from bnp_dask.analysis.arguments import check_run, listed
 from bnp_dask.analysis.matching import words_of
@@ -21,7 +20,7 @@ from bnp_dask.data.sources.missing import opened
 from bnp_dask.errors import DataError
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.blas import one_blas_thread
-from bnp_dask.execute.dask import open_executor
+from bnp_dask.execute.reach import open_executor
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.initialize import Initialization
 from bnp_dask.inputs.settings import flag, seed_of
@@ -51,6 +50,9 @@ from bnp_dask.training.run_settings import (
     open_store,
 )
 from bnp_dask.training.survey_pass import survey_of_run, survey_task, take_survey
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 RESUME = "What was committed to the run directory is safe: start a cluster and call train(..., resume=True)."
 ANEW = "Nothing was kept of this run: start a cluster and call train(...) again, with store= to be able to go on."

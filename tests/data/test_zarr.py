@@ -56,7 +56,7 @@ def test_small_pieces_need_no_other_thread(tmp_path, monkeypatch):
     def refused(*args, **kwargs):
         raise AssertionError("another thread was asked")
 
-    monkeypatch.setattr("bnp_dask.data.sources.zarr_rows.zarr.Array", refused)
+    monkeypatch.setattr("zarr.Array", refused)
     monkeypatch.setattr("concurrent.futures.ThreadPoolExecutor._adjust_thread_count", refused)
     np.testing.assert_array_equal(rows(source), X)
 

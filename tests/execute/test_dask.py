@@ -21,7 +21,8 @@ from distributed import Client, default_client
 
 from bnp_dask.errors import ExecutionError, SettingError
 from bnp_dask.execute import SerialExecutor
-from bnp_dask.execute.dask import DaskExecutor, open_executor
+from bnp_dask.execute.dask import DaskExecutor
+from bnp_dask.execute.reach import open_executor
 from tests.execute.tasks import count_call, kill_own_process, pid_then_go, sleep_then_touch, where_and_when_after
 
 BOUND = 60.0

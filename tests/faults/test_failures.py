@@ -14,7 +14,8 @@ from bnp_dask.data.base import batch_reader, naming_batch
 from bnp_dask.errors import DataError
 from bnp_dask.execute import SerialExecutor, ThreadExecutor
 from bnp_dask.execute.base import plain_interrupts
-from bnp_dask.execute.dask import DaskExecutor, open_executor
+from bnp_dask.execute.dask import DaskExecutor
+from bnp_dask.execute.reach import open_executor
 from bnp_dask.schedules import Memoized
 from tests.faults.parts import Faulty, NamedError, atoms, bits, count_call, go, quiet
 

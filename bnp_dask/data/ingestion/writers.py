@@ -5,15 +5,13 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import zarr
 from scipy import sparse
-from zarr.codecs import BloscCodec, Crc32cCodec
 
 from bnp_dask.core.location import Location
 from bnp_dask.data.batching import ENTRY_BYTES, PIECE_BYTES
@@ -22,6 +20,9 @@ from bnp_dask.data.grouped.steps import IDS_PLACE
 from bnp_dask.data.ingestion.batch_sizes import BatchSizes
 from bnp_dask.data.sources.zarr_rows import ATTRIBUTE, FORMAT_VERSION
 from bnp_dask.errors import DataError
+
+if TYPE_CHECKING:
+    import zarr
 
 ENTRY_CHUNK = 2**18
 """Most entries in one chunk of a store of counts."""
@@ -32,6 +33,9 @@ IDS_ROWS = 2**16
 
 def create_array(location: Location, shape: tuple[int, ...], chunks: tuple[int, ...], dtype: Any) -> zarr.Array:
     """An array whose chunks are all written and carry a checksum, so that a missing or damaged one is noticed."""
+    import zarr
+    from zarr.codecs import BloscCodec, Crc32cCodec
+
     dtype = np.dtype(dtype)
     return zarr.create_array(
         location.zarr_store(read_only=False),
@@ -55,6 +59,8 @@ def write_vector(location: Location, values: np.ndarray) -> None:
 
 def finish(location: Location, facts: Mapping[str, Any], source: str) -> None:
     """Write the group itself, last of all: a store whose writing was cut short has none and is not opened."""
+    import zarr
+
     attributes = {ATTRIBUTE: {"format": FORMAT_VERSION, **facts, "source": source}}
     zarr.create_group(location.zarr_store(read_only=False), attributes=attributes)
 
@@ -185,6 +191,8 @@ def _write_ids(store: Location, ids: pa.Array | Location | None) -> None:
     """Ids of groups, if they have any, as a table in the store."""
     if ids is None:
         return
+    import zarr
+
     zarr.create_group(store.child(IDS_PLACE[0]).zarr_store(read_only=False))
     place = store.child(*IDS_PLACE)
     with fsspec.open(place.url, "wb", **place.options) as out:

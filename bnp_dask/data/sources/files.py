@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import zarr
 from scipy import sparse
 
 from bnp_dask.core.columns import Columns, Roles
@@ -151,6 +150,8 @@ def open_store(
     cut: int | None,
 ) -> Source:
     """Source of an array, or of a group with an array ``x`` of rows, in an open Zarr store."""
+    import zarr
+
     column, apart = split_weights(weights)
     require_groups(cut, keys, place.name)
     if isinstance(columns, Sequence) or column is not None:
@@ -171,6 +172,8 @@ def open_store(
 def _open_zarr(
     location: Location, batch_size: int | None, cut: int | None
 ) -> ZarrRowsSource | ZarrCountsSource | GroupedSource:
+    import zarr
+
     node = open_zarr(location)
     if isinstance(node, zarr.Array):
         return ZarrRowsSource.of_array(location, ZarrArray.of(location, node), None, batch_size)

@@ -19,6 +19,7 @@ from bnp_dask.data.sources.dask_collections.frames import WINDOW, DaskFrameSourc
 from bnp_dask.data.sources.levels import union
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.ordered import in_order
+from bnp_dask.execute.reach import open_executor
 from bnp_dask.inputs.column_notation import Key, positions, resolve
 from bnp_dask.inputs.levels import MOST_LEVELS, Codes, Level, Levels, as_level, few_levels, is_text
 from bnp_dask.inputs.sparse_rows import as_counts
@@ -198,8 +199,6 @@ def with_levels(source: Source, keys: Sequence[Key]) -> Source:
 
 def _values_of(source: Source, features: Sequence[int]) -> list[list[set[Level]]]:
     """Distinct numbers of some features of each batch."""
-    from bnp_dask.execute.dask import open_executor  # brings along all of distributed
-
     at = tuple(features)
     tasks = ((f"levels-batch{b}", _distinct, (batch_reader(source, b), at)) for b in range(source.n_batches))
     with open_executor(None) as executor:

@@ -17,10 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import zarr
 from scipy import sparse
 
 from bnp_dask.core.batch import Batch, check_weights
@@ -37,6 +36,9 @@ from bnp_dask.data.batching import (
 from bnp_dask.data.identity import fingerprint_of_files
 from bnp_dask.data.sources.zarr_rows import ZarrArray, store_facts
 from bnp_dask.errors import DataError
+
+if TYPE_CHECKING:
+    import zarr
 
 COUNT_ARRAYS = ("word", "count", "length", "batch_doc", "batch_entry")
 

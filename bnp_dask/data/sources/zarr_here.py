@@ -11,10 +11,12 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import zarr
+
+if TYPE_CHECKING:
+    import zarr
 
 
 class _Here(ThreadPoolExecutor):

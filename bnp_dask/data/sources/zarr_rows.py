@@ -5,11 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import zarr
-from zarr.core.buffer.cpu import NDBuffer
 
 from bnp_dask.core.batch import Batch, check_weights
 from bnp_dask.core.columns import Columns
@@ -33,6 +31,9 @@ from bnp_dask.errors import DataError
 from bnp_dask.execute.passing import may_pass
 from bnp_dask.inputs.arrays import is_exact, require_exact
 
+if TYPE_CHECKING:
+    import zarr
+
 ATTRIBUTE = "bnp_dask"
 """Attribute of a group that ``ingest`` wrote: format version, kind and sizes."""
 
@@ -41,6 +42,8 @@ FORMAT_VERSION = 1
 
 def open_zarr(location: Place) -> zarr.Array | zarr.Group:
     """The array or group at a location; DataError when it is neither."""
+    import zarr
+
     try:
         return zarr.open(location.zarr_path(), mode="r")
     except Exception as error:  # damaged metadata make zarr raise nearly anything
@@ -74,6 +77,8 @@ class ZarrArray:
     @staticmethod
     def open(location: Place) -> ZarrArray:
         """Read the metadata of an array."""
+        import zarr
+
         node = open_zarr(location)
         if not isinstance(node, zarr.Array):
             raise DataError(f"{location.name} is a Zarr group; needs an array")
@@ -98,6 +103,8 @@ class ZarrArray:
         """
         if not 0 <= span[0] <= span[1] <= self.shape[0]:
             raise DataError(f"{self.location.name}: rows {span[0]}-{span[1] - 1} of {self.shape[0]}; write it again")
+        import zarr
+
         out = np.empty((span[1] - span[0], *self.shape[1:]), dtype)
         array = zarr.AsyncArray(self.metadata, self.location.zarr_path())
         row_bytes = max(1, int(np.prod(self.shape[1:], dtype=np.int64)) * self.dtype.itemsize)
@@ -122,6 +129,9 @@ class ZarrArray:
         return fingerprint_of_files([self.location]) if isinstance(self.location, Location) else None
 
     def _piece(self, array: zarr.AsyncArray[Any], start: int, stop: int, out: np.ndarray) -> None:
+        import zarr
+        from zarr.core.buffer.cpu import NDBuffer
+
         keys = self._chunk_keys(start, stop)
         for key in keys:
             size = self.location.child(key).size_if_any()

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import zarr
 from scipy import sparse
 
 from bnp_dask.core.location import Location
@@ -300,6 +299,8 @@ def _store(source: str | os.PathLike[str] | Source, storage_options: Mapping[str
 
 
 def _facts(location: Location) -> Mapping[str, Any]:
+    import zarr
+
     node = open_zarr(location)
     facts = store_facts(node, location.name) if isinstance(node, zarr.Group) else {}
     if facts.get("kind") != "counts":

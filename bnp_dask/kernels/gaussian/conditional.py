@@ -16,9 +16,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
-from bnp_dask.kernels.options import INNER
+from bnp_dask.kernels.options import INNER, njit
 
 LOG_2PI = math.log(2.0 * math.pi)
 

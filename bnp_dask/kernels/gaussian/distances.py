@@ -8,10 +8,9 @@ is written out, so that the bits are the same on every processor.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from bnp_dask.kernels.numeric.simd import LANES, aligned_zeros, fill, fused, load, store
-from bnp_dask.kernels.options import INNER
+from bnp_dask.kernels.options import INNER, njit
 
 ROWS = 4 * LANES
 """Atoms of a tile: four groups of lanes hide how long a sum of products takes."""

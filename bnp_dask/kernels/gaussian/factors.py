@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 from scipy.linalg import lapack
 
 from bnp_dask.kernels.numeric.copying import copy_into
 from bnp_dask.kernels.numeric.fixed_order import is_fixed
+from bnp_dask.kernels.options import njit
 
 BLOCKED = 32
 """Columns up to which a call of LAPACK costs more than it saves."""

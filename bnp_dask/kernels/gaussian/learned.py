@@ -29,7 +29,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import psi
 
 from bnp_dask.kernels.gaussian.factors import cholesky_factor
@@ -116,6 +115,8 @@ def wishart_settings(found: Precisions, nu: float, start: np.ndarray, is_full: b
     elif slope(high) >= 0:
         nu = high
     else:
+        from scipy.optimize import brentq
+
         nu = float(brentq(slope, low, high, xtol=1e-10, rtol=1e-14))
     return nu, nu * best(nu)[0]
 

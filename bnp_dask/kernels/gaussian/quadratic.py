@@ -16,13 +16,13 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
-from numba import njit
 from scipy import sparse
 
 from bnp_dask.kernels.mixture.ragged import by_cluster, moments_of_pairs
 from bnp_dask.kernels.mixture.resp import RaggedResp, Resp, SparseResp
 from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.kernels.numeric.fixed_order import is_fixed
+from bnp_dask.kernels.options import njit
 
 BUFFER = 2**18
 """Numbers in a feature buffer (2 MB) when the shapes leave a choice: it should stay in the cache of a core."""

@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numba import njit
 
 from bnp_dask.kernels.gaussian.bounds import UNIT, Bound, Forms, bound_products
 from bnp_dask.kernels.gaussian.factors import cholesky_factor, cholesky_factors
@@ -35,6 +34,7 @@ from bnp_dask.kernels.mixture.resp import ScreenedWeights
 from bnp_dask.kernels.numeric.arithmetic import exp, matmul
 from bnp_dask.kernels.numeric.copying import copy_into
 from bnp_dask.kernels.numeric.fixed_order import is_fixed
+from bnp_dask.kernels.options import njit
 
 MARGIN = 40.0
 """Nats below the best cluster at which a cluster holds nothing: responsibilities below 5e-18."""

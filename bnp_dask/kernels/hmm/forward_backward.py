@@ -14,12 +14,12 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from bnp_dask.kernels.hmm.steps import Transitions
 from bnp_dask.kernels.hmm.sweeps import Rows, Space, add_pairs, likelihoods, sweep_back, sweep_forth
 from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.kernels.numeric.simd import aligned, aligned_zeros, padded
+from bnp_dask.kernels.options import njit
 
 FEW = 0.35
 """Share of states that steps have up to which sums over pairs look at these; beyond, a matrix product is faster."""

@@ -9,11 +9,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
 from bnp_dask.kernels.hmm.forward_backward import Chains
 from bnp_dask.kernels.hmm.sweeps import Rows
-from bnp_dask.kernels.options import INNER
+from bnp_dask.kernels.options import INNER, njit
 
 SMALL = 1e-18
 """Probability that loses nothing that counts when it is added to another."""

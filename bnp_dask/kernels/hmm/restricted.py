@@ -13,11 +13,10 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from bnp_dask.kernels.hmm.forward_backward import NEVER, Chains, _logarithmic
 from bnp_dask.kernels.numeric.arithmetic import matmul
-from bnp_dask.kernels.options import INNER
+from bnp_dask.kernels.options import INNER, njit
 
 LEAST = 1e-250
 """Mass of a block below which a step gives nothing."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from bnp_dask.kernels.mixture.softmax import TINY, exp_block
 from bnp_dask.kernels.numeric.arithmetic import exp
 from bnp_dask.kernels.numeric.simd import aligned_zeros, fill, fused, load, padded, store, total, where_above
+from bnp_dask.kernels.options import njit
 
 LOWEST = -690.0
 """Logs of likelihoods below this are taken for it, and those of potentials for log 0: its exponential is far from

@@ -12,10 +12,10 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from bnp_dask.kernels.hmm.steps import NOTHING, SAFE, back, exp_all, forth, times, turn, which
 from bnp_dask.kernels.numeric.simd import aligned, aligned_zeros, fill, fused, load, padded, store
+from bnp_dask.kernels.options import njit
 
 
 class Rows(NamedTuple):

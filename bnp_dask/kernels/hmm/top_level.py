@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
 from bnp_dask.kernels.numeric.copying import copy_into
 from bnp_dask.kernels.numeric.quasi_newton import MEMORY, direction, dot
 from bnp_dask.kernels.numeric.special import _psi_gamma
+from bnp_dask.kernels.options import njit
 
 LARGEST_LOG = 40.0
 """Bound of the logs of a and b."""

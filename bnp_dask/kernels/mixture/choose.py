@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from bnp_dask.kernels.mixture.resp import ScreenedWeights, resp_and_entropy
+from bnp_dask.kernels.options import njit
 
 NEGLIGIBLE = 40.0
 """Nats below the best cluster from which on one is left out, as screening leaves it out."""

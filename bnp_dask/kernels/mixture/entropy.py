@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from bnp_dask.kernels.mixture import ragged
 from bnp_dask.kernels.mixture.resp import RaggedResp, Resp, SparseResp
+from bnp_dask.kernels.options import njit
 
 
 def resp_entropy(weighted: np.ndarray, weights: np.ndarray | None) -> np.ndarray:

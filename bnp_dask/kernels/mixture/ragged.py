@@ -8,11 +8,10 @@ additions.  A *tail* ``(n, K)`` float32 may say what the clusters that are not l
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from bnp_dask.kernels.mixture.softmax import TINY
 from bnp_dask.kernels.numeric.products import fused
-from bnp_dask.kernels.options import INNER
+from bnp_dask.kernels.options import INNER, njit
 
 NOTHING_32 = np.float32(-40.0)
 ROUND_32 = np.float32(1.5 * 2.0**23)

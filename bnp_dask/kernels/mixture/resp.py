@@ -9,12 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numba import njit
 from scipy import sparse
 
 from bnp_dask.kernels.mixture import ragged, softmax
 from bnp_dask.kernels.numeric.arithmetic import matmul
-from bnp_dask.kernels.options import INNER
+from bnp_dask.kernels.options import INNER, njit
 
 TINY = softmax.TINY
 

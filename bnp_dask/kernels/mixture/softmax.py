@@ -8,7 +8,8 @@ over all numbers of a block, so that it compiles to vector code however short th
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from bnp_dask.kernels.options import njit
 
 TINY = 2.0**-53
 """Responsibilities below it are set to zero."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 from numpy.polynomial import Polynomial
+
+from bnp_dask.kernels.options import njit
 
 LARGE_ORDER = 20.0
 """Orders from which the uniform expansion is used: with :data:`TERMS` terms its relative error is below 1e-15."""

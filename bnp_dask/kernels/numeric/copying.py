@@ -6,7 +6,7 @@ strings, in each process whose cache lacks the kernel: two to three CPU seconds.
 
 from __future__ import annotations
 
-from numba import njit
+from bnp_dask.kernels.options import njit
 
 
 @njit(nogil=True, cache=True)

@@ -18,9 +18,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
 from bnp_dask.kernels.numeric.bessel import bessel_ratio, log_reduced_bessel
+from bnp_dask.kernels.options import njit
 
 NODES = 80
 """Nodes of the grid: a fourth of a standard deviation apart where the integrand is nearly normal."""

@@ -6,9 +6,9 @@ Those of NumPy are other code on processors with AVX-512, whose last bits differ
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from bnp_dask.kernels.mixture.softmax import LN2_HIGH, LN2_LOW, LOG2_E, ROUND
+from bnp_dask.kernels.options import njit
 
 HIGHEST, LOWEST = 709.782712893384, -745.2
 """Arguments above and below which an exponential is infinite and zero."""

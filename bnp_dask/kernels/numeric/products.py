@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+from bnp_dask.kernels.options import njit
 
 ROWS = 6
 """Rows of a tile: with 64 bytes in each of them, the sums fill 12 of 16 AVX2 registers."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from bnp_dask.kernels.options import INNER
+from bnp_dask.kernels.options import INNER, njit
 
 
 @njit(nogil=True, cache=True)

@@ -9,9 +9,9 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from numba import njit
 
 from bnp_dask.kernels.numeric.copying import copy_into
+from bnp_dask.kernels.options import njit
 
 MEMORY = 10
 """Steps that are remembered."""

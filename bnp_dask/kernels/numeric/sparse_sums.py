@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
+
+from bnp_dask.kernels.options import njit
 
 
 @njit(nogil=True, cache=True)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
 from bnp_dask.kernels.numeric.copying import copy_into
+from bnp_dask.kernels.options import njit
 
 LOG2_E = 1.4426950408889634
 LN2_HIGH = 6.93147180369123816490e-01

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
-from bnp_dask.kernels.options import INNER
+from bnp_dask.kernels.options import INNER, njit
 from bnp_dask.kernels.streaming.nggp import seat_rule
 from bnp_dask.kernels.streaming.seating import give_up, note_left, note_seated, seat_atom, standing
 

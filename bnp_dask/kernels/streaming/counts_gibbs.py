@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from bnp_dask.kernels.options import njit
 from bnp_dask.kernels.streaming.counts import CHUNK, LEAST, log_predictive_counts
 from bnp_dask.kernels.streaming.sticks import choose_cluster, free_position, longer, prior_weights, wider
 

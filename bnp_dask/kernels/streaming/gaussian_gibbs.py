@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from bnp_dask.kernels.options import INNER
+from bnp_dask.kernels.options import INNER, njit
 from bnp_dask.kernels.streaming.counts_gibbs import NONE
 from bnp_dask.kernels.streaming.gaussian import add_point, log_predictive_points, take_point
 from bnp_dask.kernels.streaming.sticks import choose_cluster, free_position, longer, prior_weights

@@ -13,10 +13,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 from scipy.special import gammaln
 
-from bnp_dask.kernels.options import INNER
+from bnp_dask.kernels.options import INNER, njit
 
 EXACT, MEAN, MODE = 0, 1, 2
 """Rules: predictive probabilities themselves; normalized for each U and averaged; normalized at the mode of U."""

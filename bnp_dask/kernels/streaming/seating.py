@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 
-from numba import njit
-
 from bnp_dask.kernels.mixture.softmax import TINY
+from bnp_dask.kernels.options import njit
 
 
 @njit(nogil=True, cache=True)

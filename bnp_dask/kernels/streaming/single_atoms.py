@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from bnp_dask.kernels.options import njit
 from bnp_dask.kernels.streaming.gaussian import student_constant
 
 LOG_2PI = math.log(2.0 * math.pi)

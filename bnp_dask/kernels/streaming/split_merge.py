@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from bnp_dask.kernels.options import njit
 from bnp_dask.kernels.streaming.counts import CHUNK, LEAST, log_predictive_counts
 from bnp_dask.kernels.streaming.nggp import EXACT, seat_rule
 from bnp_dask.kernels.streaming.sticks import longer

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
 from bnp_dask.kernels.numeric.copying import copy_into
+from bnp_dask.kernels.options import njit
 
 
 @njit(nogil=True, cache=True)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
-from bnp_dask.kernels.options import INNER
+from bnp_dask.kernels.options import INNER, njit
 from bnp_dask.kernels.streaming.counts_gibbs import NONE
 from bnp_dask.kernels.streaming.sticks import free_position, longer
 from bnp_dask.kernels.topics.gibbs import next_uniform

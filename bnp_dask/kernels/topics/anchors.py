@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 from scipy import sparse
 
 from bnp_dask.kernels.numeric.arithmetic import matmul
+from bnp_dask.kernels.options import njit
 
 ROUNDING = 1e-12
 """Squared distances below this share of the largest are rounding errors."""
@@ -61,13 +61,13 @@ def farthest_points(halves: np.ndarray, candidates: np.ndarray, number: int, noi
     return candidates[np.array(chosen)]
 
 
-@nb.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def _of_itself(count):  # pragma: no cover
     # share of each of the tokens behind an expected count; a whole number with a rounding error is that number
     return count / max(np.ceil(count * (1.0 - 1e-9)), 1.0)
 
 
-@nb.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def _together(indptr, indices, data, times, least, basis, table, row_sums):  # pragma: no cover
     p = basis.shape[1]
     whole = np.empty(p)
@@ -120,7 +120,7 @@ def projected_pairs(x: sparse.csr_array, times: np.ndarray, basis: np.ndarray) -
     return table, row_sums
 
 
-@nb.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def _mix(gram, target, tolerance, steps, out):  # pragma: no cover
     n, k = target.shape
     for i in range(n):

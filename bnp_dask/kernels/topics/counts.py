@@ -10,12 +10,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 from scipy import sparse
 from scipy.special import gammaln
 
 from bnp_dask.kernels.mixture.resp import RaggedResp, Resp, SparseResp
-from bnp_dask.kernels.options import INNER
+from bnp_dask.kernels.options import INNER, njit
 
 LOG_FACTORIAL = gammaln(np.arange(1024) + 1.0)
 """log x! for the counts that nearly all words have; larger ones cost a call of lgamma."""

@@ -7,9 +7,9 @@ long again, so each number is read and written once, in tiles that stay in cache
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from bnp_dask.kernels.numeric.special import psi_gamma_block, psi_gammaln
+from bnp_dask.kernels.options import njit
 
 WIDE = 256
 """Words of a tile: it stays in the cache nearest to the core."""

@@ -12,10 +12,9 @@ loads what was compiled.  Vectors that are written out take as long (KOS, 20 and
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from bnp_dask.kernels.numeric.simd import fill, fused, load, store, total
-from bnp_dask.kernels.options import INNER
+from bnp_dask.kernels.options import INNER, njit
 
 LANES = 16
 """Tokens of a document are filled up to a multiple of this: what vector code leaves over would be done one by one."""

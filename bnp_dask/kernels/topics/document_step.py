@@ -11,11 +11,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
 from bnp_dask.kernels.numeric.copying import copy_into
 from bnp_dask.kernels.numeric.special import exp_psi, log_positive
-from bnp_dask.kernels.options import INNER
+from bnp_dask.kernels.options import INNER, njit
 from bnp_dask.kernels.topics.document_pass import gather_all, gather_some, padded, row_totals, sweep
 from bnp_dask.kernels.topics.document_state import COLD, WARM, matrix_of, space_for
 from bnp_dask.kernels.topics.document_sums import assign, group_stats, pair_sums, spread

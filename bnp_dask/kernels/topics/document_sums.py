@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 
-from numba import njit
-
 from bnp_dask.kernels.mixture.resp import TINY
 from bnp_dask.kernels.numeric.simd import fill, fused, load, total
 from bnp_dask.kernels.numeric.special import log_positive, psi_gamma_block, psi_one
+from bnp_dask.kernels.options import njit
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from bnp_dask.kernels.mixture.softmax import exp_block
+from bnp_dask.kernels.options import njit
 
 
 @njit(nogil=True, cache=True)

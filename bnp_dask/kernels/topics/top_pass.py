@@ -6,8 +6,10 @@ Of equal topics the first is kept.  Sums are taken in the order of tokens, whate
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.extending import overload
+
+from bnp_dask.kernels.options import njit
 
 BLOCK = 8
 """Tokens whose products are laid out together: a cache line of each topic's likelihoods."""

@@ -17,7 +17,7 @@ from bnp_dask.data.base import Source
 from bnp_dask.data.grouped.lagged import taking_lags
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.blas import one_blas_thread
-from bnp_dask.execute.dask import open_executor
+from bnp_dask.execute.reach import open_executor
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.model import Posterior
 from bnp_dask.moves import Move

@@ -14,7 +14,7 @@ from bnp_dask.analysis.arguments import require_posterior
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.blas import one_blas_thread
-from bnp_dask.execute.dask import open_executor
+from bnp_dask.execute.reach import open_executor
 from bnp_dask.inputs.settings import number_from, path_text, positive_number, shown, whole_number
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.model import Posterior

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
-from typing import Any, NoReturn
-
-import zarr
-from zarr.abc.store import Store
-from zarr.core.sync import sync
-from zarr.storage import LocalStore, MemoryStore, StorePath
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from bnp_dask.core.location import Location
 from bnp_dask.errors import DataError
+
+if TYPE_CHECKING:
+    from zarr.abc.store import Store
+    from zarr.storage import StorePath
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,15 +57,21 @@ class InStore:
 
     def zarr_path(self) -> StorePath:
         """The place in zarr's words."""
+        from zarr.storage import StorePath
+
         return StorePath(self.store, self.path)
 
     def _told(self, answer: Any) -> Any:
+        from zarr.core.sync import sync
+
         try:
             return sync(answer)
         except Exception as error:  # every store has its own errors
             raise DataError(f"{self.name}: cannot be read ({type(error).__name__}: {error})") from error
 
     def __reduce__(self) -> Any:
+        from zarr.storage import MemoryStore
+
         if isinstance(self.store, MemoryStore):
             self._stays()
         return InStore, (self.store, self.path)
@@ -86,6 +92,12 @@ def place_of_node(data: Any) -> Any:
 
     Anything else is left as it is.
     """
+    if "zarr" not in sys.modules:
+        return data
+    import zarr
+    from zarr.abc.store import Store
+    from zarr.storage import LocalStore, StorePath
+
     if isinstance(data, zarr.Array | zarr.Group | StorePath):
         store, path = data.store, data.path
     elif isinstance(data, Store):

@@ -23,6 +23,7 @@ from bnp_dask.data.sources.frames import frame_batch, labels_in
 from bnp_dask.data.sources.levels import declared, distinct, pending, union, with_found
 from bnp_dask.errors import DataError
 from bnp_dask.execute.ordered import in_order
+from bnp_dask.execute.reach import open_executor
 from bnp_dask.inputs.column_notation import Key
 from bnp_dask.inputs.levels import Level, Levels
 
@@ -171,8 +172,6 @@ def _require_whole_groups(frame: Any, keys: tuple[Any, ...], name: str, cutting:
 
 def _of_partitions(frame: Any, name: str, what: str, function: Callable[..., Any], *facts: Any) -> list[Any]:
     """``function(graph, name of the batch, *facts)`` of each partition, on the current client's cluster or here."""
-    from bnp_dask.execute.dask import open_executor  # brings along all of distributed
-
     names = [f"{name} batch {b}" for b in range(frame.npartitions)]
     graphs = (cloudpickle.dumps(small_graph(frame.partitions[b], where)) for b, where in enumerate(names))
     tasks = ((f"{what}-batch{b}", function, (graph, names[b], *facts)) for b, graph in enumerate(graphs))

@@ -6,10 +6,6 @@ import pickle
 from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import dask
-from dask._task_spec import convert_legacy_graph
-from dask.local import get_sync
-
 from bnp_dask.errors import DataError
 
 if TYPE_CHECKING:
@@ -19,6 +15,10 @@ if TYPE_CHECKING:
 
 def is_dask(data: Any) -> bool:
     """Whether data are a dask collection."""
+    if not hasattr(data, "__dask_graph__"):  # so that arrays load no Dask
+        return False
+    import dask
+
     return bool(dask.is_dask_collection(data))
 
 
@@ -33,7 +33,9 @@ def small_graph(collection: Any, name: str) -> tuple[Mapping[Hashable, Any], Has
     Raises DataError when they need a value that lives on a cluster: then they hold a future, or name a task that
     is not in the graph.
     """
+    import dask
     import dask.array as da
+    from dask._task_spec import convert_legacy_graph
 
     if isinstance(collection, da.Array):
         (best,) = dask.optimize(collection)
@@ -69,6 +71,8 @@ def _is_future(task: Any) -> bool:
 
 def compute_graph(payload: bytes) -> Any:
     """Run a graph in this thread; it was packed by this process's client, never read from a disk."""
+    from dask.local import get_sync
+
     graph, key = pickle.loads(payload)
     return get_sync(graph, key)
 
