@@ -68,12 +68,10 @@ def named_by(proposal: Proposal) -> set[int]:
 
 @dataclass(frozen=True)
 class Split:
-    """An attempt of one task to split a cluster using its own batch alone.
+    """An attempt to split a cluster using the atoms of one batch alone, or of some new ones.
 
     ``target`` is the id of the cluster; ``fresh``, ``refine``, ``sample`` and ``min_atoms`` are as in ``Birth``,
-    ``policy`` as in its policy; ``key`` seeds the random numbers.  Of a batch that is new to its run, where the target
-    is better left together, the share of one of the clusters ``instead`` may be new clusters, or one as a whole: the
-    share that fits worst.
+    ``policy`` as in its policy; ``key`` seeds the random numbers.
     """
 
     target: int
@@ -82,7 +80,6 @@ class Split:
     sample: int
     min_atoms: float
     key: tuple[int, ...]
-    instead: tuple[int, ...] = ()
     policy: SmallRunPolicy = field(default_factory=SmallRunPolicy)
 
 

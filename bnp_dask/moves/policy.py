@@ -58,7 +58,7 @@ class LapPolicy:
     alike
         Topics that are looked at as partners of one: those whose words are most like its own.
     misfits
-        Clusters, at most, whose share of a new batch is tried because it fits badly.  In the stream of
+        Clusters, at most, whose share of new batches is tried in one round of births.  In the stream of
         ``tests.benchmarks.streaming.drifting`` up to three were born at one batch.
     """
 

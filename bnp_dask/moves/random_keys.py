@@ -34,3 +34,6 @@ WINDOW = 29
 
 DOCUMENT_TOPICS = 23
 """New topics of whole documents."""
+
+SPLIT_BY_NEW = 37
+"""Split of a cluster by atoms of new batches, by target and round."""

@@ -19,7 +19,7 @@ from bnp_dask.core.edits import Forget
 from bnp_dask.moves.base import Plan
 from bnp_dask.moves.births.move import Birth
 from bnp_dask.schedules.base import history_row
-from bnp_dask.schedules.births_on_arrival import fold_new, splits_of_new
+from bnp_dask.schedules.births_on_arrival import births_of_new, fold_new, size_of_new, splits_of_new
 from bnp_dask.schedules.engine.fold import fold_again, pass_over
 from bnp_dask.schedules.engine.gathered import Gathered
 from bnp_dask.schedules.engine.lap import begin_lap, settle_lap
@@ -196,8 +196,10 @@ def _stretch(
 ) -> Iterator[dict[str, Any]]:
     """Visit some batches in this order; the round's proposals are decided at its last one."""
     state.position = 0
-    size = max(1, window // 2)
-    pipeline = Pipeline(work, state, state.lap, np.asarray(batches), window, size=size, leaves=leaves)
+    size = size_of_new(work, state, batches, window) if is_new else max(1, window // 2)
+    together = is_new and births_of_new(work, state) is not None
+    how = {"size": size, "is_whole": together, "leaves": leaves}
+    pipeline = Pipeline(work, state, state.lap, np.asarray(batches), window, **how)
     first = partial(fold_new, remember=remember if leaves else pass_over)
     pipeline.fill()
     for _ in range(pipeline.n_left):

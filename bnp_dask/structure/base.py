@@ -59,7 +59,6 @@ class Visit:
 
     ``newborn`` are the statistics of clusters that the task made from this batch alone (ids are negative until they
     are accepted), in place of what the summary gives the cluster ``split``; both None where there was no attempt.
-    ``further`` are attempts for the case that this one is refused: cluster and newborn clusters of each.
     ``members`` are rows of the batch that belong to clusters whose atoms were asked for and the mass that they have
     there, ``(2, m)``, and ``atoms`` those of them that were gathered, weighted by it; in topic models ``shares`` says
     how much of each token belongs to such a cluster.
@@ -74,7 +73,6 @@ class Visit:
     parts: Mapping[str, Summary]
     split: int | None = None
     newborn: Summary | None = None
-    further: tuple[tuple[int, Summary], ...] = ()
     members: Mapping[int, np.ndarray] = field(default_factory=dict)
     shares: Mapping[int, Members] = field(default_factory=dict)
     atoms: Mapping[int, Batch] = field(default_factory=dict)
@@ -87,11 +85,10 @@ class Visit:
         """Visit of the batch weighing ``factor``: its statistics are scaled, the states of its groups stay."""
         parts = {name: part.scale(factor) for name, part in self.parts.items()}
         newborn = None if self.newborn is None else self.newborn.scale(factor)
-        further = tuple((target, born.scale(factor)) for target, born in self.further)
         held = self.assignments
         held = None if held is None else replace(held, factor=held.factor * factor)
         summary = self.summary.scale(factor)
-        return replace(self, summary=summary, parts=parts, newborn=newborn, further=further, assignments=held)
+        return replace(self, summary=summary, parts=parts, newborn=newborn, assignments=held)
 
     def with_summary(self, summary: Summary) -> Visit:
         """Visit with another summary, which its assignments do not give."""

@@ -175,18 +175,12 @@ class _Judge:
         return out
 
 
-def matched(model: Model, first: Summary, other: Summary) -> Summary | None:
-    """Newborn clusters of another batch in the order of those of the first which they look like, under their ids.
+def alike_in_turn(model: Model, first: Summary, other: Summary) -> np.ndarray | None:
+    """Positions of the other's clusters that those of the first look like, in turn, ``(J,)``.
 
     None unless each looks like one of them, that is the data term rises where the two become one, and no two like the
     same.
     """
-    order = None if first.links is not None else alike_in_turn(model, first, other)
-    return None if order is None else replace(other.without_pairs().take(other.ids[order]), ids=first.ids)
-
-
-def alike_in_turn(model: Model, first: Summary, other: Summary) -> np.ndarray | None:
-    """Positions of the other's clusters that those of the first look like, in turn, ``(J,)``; None as above."""
     count = first.n_clusters
     if other.n_clusters != count:
         return None

@@ -176,9 +176,10 @@ class Pipeline:
         self.state.position += len(group.batches)
         return self._open(group)
 
-    def again(self, batches: Sequence[int]) -> Taken:
-        """Visit a group once more, with the current posterior."""
-        return self._open(self._submit(tuple(batches), self.state.posterior, len(self.state.edits), attempt=2))
+    def again(self, batches: Sequence[int], basis: Posterior | None = None) -> Taken:
+        """Visit a group once more, with the current posterior unless another is given."""
+        posterior = self.state.posterior if basis is None else basis
+        return self._open(self._submit(tuple(batches), posterior, len(self.state.edits), attempt=2))
 
     def outstanding(self) -> list[tuple[Summary, int]]:
         """Facts with which the groups in flight were submitted; a checkpoint holds them, to compute these again."""

@@ -104,8 +104,7 @@ def visit_batch(
             )
             found = gather_atoms(posterior.model, found, batch, request.gather, request.seed)
     sums = {"": found.summary, **{f"trial {name}: ": part for name, part in found.parts.items()}}
-    newborn = [*([] if found.newborn is None else [found.newborn]), *(born for _, born in found.further)]
-    sums |= {f"newborn clusters {i}: ": born for i, born in enumerate(newborn)}
+    sums |= {} if found.newborn is None else {"newborn clusters: ": found.newborn}
     for name, summary in sums.items():
         require_finite_arrays(summary.values, f"{request.name}: {name}statistic", summary.ids)
         require_finite_arrays(summary.pair_values, f"{request.name}: {name}statistic of pairs")

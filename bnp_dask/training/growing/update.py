@@ -73,6 +73,8 @@ def update(
         Merges, deletes and births from all data need a visit of every batch since they were proposed, be that in this
         update or in some, and are decided then.  0: none, and none of these is proposed.  Births at new batches are
         decided at once, but for topic models; what was proposed about a cluster that is split there is dropped.
+        Those of mixtures look at the atoms of all batches that are folded together, in clusters where these are unlike
+        the others.  That is half a window of batches, or as many more as have ``Birth(sample=)`` atoms.
 
         0 is a pure stream: with ``laps=0``, and without ``keep``, nothing is kept of the new batches by themselves.
         The state of the run does not grow with them; they fade with a half-life as all others do, and cannot be

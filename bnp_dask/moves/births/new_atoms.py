@@ -1,0 +1,78 @@
+"""Births by what new batches hold of clusters: which of these are looked at, and what a small run finds there."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+import numpy as np
+from scipy.special import xlogy
+
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.summary import Summary
+from bnp_dask.initialize.base import child_rng, summarize_assigned
+from bnp_dask.model import Model
+from bnp_dask.moves.base import PlanContext, Split
+from bnp_dask.moves.births.move import Birth
+from bnp_dask.moves.births.small_run import create
+from bnp_dask.moves.policy import LAP
+from bnp_dask.moves.random_keys import SPLIT_BY_NEW
+from bnp_dask.moves.scores import data_gains
+
+
+def splits_by(
+    birth: Birth, context: PlanContext, shares: Summary, refused: Collection[int], number: int
+) -> list[Split]:
+    """Splits to try of clusters by what new batches hold of them, ``shares``; the most promising first.
+
+    None is of a cluster that was ``refused``.  ``number`` is that of the round, from 0.
+    """
+    targets = [i for i in misfits(context.model, context.value, shares, birth.min_atoms) if i not in refused]
+    settings = (birth.fresh, birth.refine, birth.sample, birth.min_atoms)
+    return [
+        Split(target, *settings, (context.lap, SPLIT_BY_NEW, target, number), policy=birth.policy.small_run)
+        for target in targets[: LAP.misfits]
+    ]
+
+
+def misfits(model: Model, value: Summary, shares: Summary, least: float) -> list[int]:
+    """Clusters that are better two than one, their ``shares`` in new batches apart from the rest; the worst first.
+
+    The data term of both apart is compared with that of the whole, which is the log of a Bayes factor.  Parameters do
+    not tell: they were estimated with these atoms.  Either part has ``least`` atoms.
+    """
+    value = value.take(shares.ids.tolist())
+    ids = shares.ids[np.minimum(shares["N"], value["N"] - shares["N"]) >= least].tolist()
+    if not ids:
+        return []
+    whole, own = value.take(ids), shares.take(ids)
+    gains = model.best_data_terms(own) + model.best_data_terms(whole - own) - model.best_data_terms(whole)
+    order = np.argsort(-gains, kind="stable")
+    return [int(ids[i]) for i in order if gains[i] > 0]
+
+
+def are_alike(model: Model, some: Summary, others: Summary) -> bool:
+    """Whether a cluster of ``some`` had better be one with one of ``others``, by the atoms of the two alone.
+
+    What they lose as one is compared with the nats that it takes to tell of each atom which of the two it is in.
+    """
+    both = some.without_pairs().exchange([], others.without_pairs())
+    pairs = np.array([[i, j] for i in some.ids for j in others.ids], np.int64).reshape(-1, 2)
+    counts = np.maximum(both["N"][both.positions(pairs)], 0.0)
+    told = xlogy(counts.sum(axis=1), counts.sum(axis=1)) - xlogy(counts, counts).sum(axis=1)
+    return bool((data_gains(model, both, pairs) + told > 0).any())
+
+
+def newborn_of(model: Model, atoms: Batch, mass: float, split: Split, seed: int) -> Summary | None:
+    """Task: new clusters of atoms that new batches hold of a target, or one of all of them; None of too few.
+
+    The statistics are scaled to the ``mass`` that they hold.
+    """
+    sample = model.structure.sample(atoms, split.sample, child_rng(seed, *split.key))
+    if sample.n_atoms < split.min_atoms:
+        return None
+    found = create(model, sample, mass, (split.fresh, 2), split.refine, seed, (*split.key, 1), policy=split.policy)
+    if found is None:
+        found = summarize_assigned(model, sample, np.zeros(sample.n_atoms, np.int64), 1)
+        found = found.scale(mass / float(found["N"].sum()))
+    return replace(found, ids=-1 - np.arange(found.n_clusters))
