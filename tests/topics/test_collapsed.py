@@ -121,6 +121,7 @@ def test_models_without_topics_of_words_are_refused():
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 @pytest.mark.skipif(not Path(SHARED, "kos").exists(), reason="needs ../shared/data/kos")
 def test_more_laps_do_not_predict_held_out_words_worse():
     """KOS: by the topics of training itself the score falls by more than a hundredth after the first lap."""

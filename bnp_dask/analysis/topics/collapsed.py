@@ -130,6 +130,7 @@ def count_batch(posterior: Posterior, tables: tuple[np.ndarray, ...], reader: Re
     found = find_topics(posterior, replace(batch, weights=None), BEGIN)
     laid = lay_out(batch)
     tokens, words = laid.tokens, laid.words
+    assert words is not None, "documents of counts have words"
     lam = posterior.observation.lam
     phi = np.ascontiguousarray((lam / lam.sum(axis=1, keepdims=True))[:, words].T)
     prior = np.asarray(as_a(posterior.model.observation, Multinomial).lam, np.float64)
