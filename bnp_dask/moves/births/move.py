@@ -276,10 +276,10 @@ class Birth:
         return neighbours(context, target, self.policy) if context.calm and self._is_due(context, target) else []
 
     def _is_due(self, context: PlanContext, target: int) -> bool:
-        """Whether the next attempt on a target is one that looks at neighbours."""
+        """Whether the next attempt on a target looks at neighbours first."""
         failed = context.memory.failed(self.kind, (target,), [context.count(target)], self.change)
         looks = context.policy.births_beside and not self.at_batch
-        return looks and failed % (1 + self.policy.alone) == self.policy.alone
+        return looks and failed >= self.policy.alone
 
     def _waiting(self, context: PlanContext) -> set[int]:
         """Clusters that are to be looked at with their neighbours, as soon as clusters are calm."""
