@@ -14,6 +14,7 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.kernels.mixture.resp import SparseResp
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
+from bnp_dask.moves.births import neighbours
 from bnp_dask.moves.births.beside import NEWBORN, Surroundings, create_beside
 from bnp_dask.moves.policy import BirthPolicy, SmallRunPolicy
 from bnp_dask.observation import Gaussian
@@ -99,6 +100,25 @@ def test_births_beside_their_neighbours_find_more():
         assert bool(rows) == (alone == 1)
         found[alone] = sum(state.terms.values())
     assert found[1] > found[1000] + 10.0
+
+
+def test_what_is_found_is_tried(monkeypatch):
+    """Neighbours that another move or another birth has taken by then would make an attempt vain."""
+    found = []
+
+    def looking(model, near, seed, key, policy):
+        summary = create_beside(model, near, seed, key, policy)
+        found.append(0 if summary is None else summary.n_clusters)
+        return summary
+
+    monkeypatch.setattr(neighbours, "create_beside", looking)
+    x, _, _ = overlapping(2, (3.0, 3.5), 2000, 2, 12)
+    work = prepare(Model(DPMixture(2.0), Gaussian()), [Batch(part) for part in np.array_split(x, 4)])
+    work = replace(work, moves=(Birth(), Merge(), Delete()))
+    state, tried = start_random(work, 1), set()
+    for _ in Memoized(40, window=2).run(work, state):
+        tried |= {p.others for p in state.plan.proposals if p.kind == "birth" and len(p.edit.donors) > 1}
+    assert len(tried) == sum(n > len(NEWBORN) for n in found) > 0
 
 
 @pytest.mark.long

@@ -58,17 +58,35 @@ def letters(n: int = 50_000, n_batches: int = 50, seed: int = 0, noise: float = 
     return gaussian_toy(covariances, weights / weights.sum(), n, n_batches, seed)
 
 
-def edges(n: int = 100_000, n_batches: int = 100, seed: int = 0) -> Toy:
-    """Thesis 4.4.2: 5 x 5 patches with a strong edge in one of 8 directions."""
-    rows, columns = np.mgrid[0:5, 0:5] - 2
+def edges(n: int = 100_000, n_batches: int = 100, seed: int = 0, directions: int = 8, side: int = 5) -> Toy:
+    """Thesis 4.4.2: patches of 5 x 5 with a strong edge in one of 8 directions; or other sizes of it."""
+    rows, columns = np.mgrid[0:side, 0:side] - (side - 1) / 2
     covariances = []
-    for j in range(8):
+    for j in range(directions):
         rng = np.random.default_rng(100 + j)
-        across = np.cos(np.pi * j / 8) * columns + np.sin(np.pi * j / 8) * rows
+        across = np.cos(np.pi * j / directions) * columns + np.sin(np.pi * j / directions) * rows
         sides = rng.normal(size=(400, 2))
         steps = [np.where(across > rng.uniform(-1.5, 1.5), a, b).ravel() for a, b in sides]
-        covariances.append(np.cov(np.array(steps).T, bias=True) + 0.05 * np.eye(25))
-    return gaussian_toy(covariances, np.full(8, 1 / 8), n, n_batches, seed)
+        covariances.append(np.cov(np.array(steps).T, bias=True) + 0.05 * np.eye(side * side))
+    return gaussian_toy(covariances, np.full(directions, 1 / directions), n, n_batches, seed)
+
+
+def sticky(
+    n_states: int = 15, d: int = 5, n: int = 20, length: int = 500, seed: int = 0, leave: float = 0.02
+) -> list[np.ndarray]:
+    """Sequences of unit Gaussians, the nearest of which lie 6 deviations apart or more; each step may leave its own."""
+    rng = np.random.default_rng(seed)
+    means: list[np.ndarray] = []
+    while len(means) < n_states:
+        mean = rng.normal(0.0, 4.0, d)
+        if all(np.linalg.norm(mean - other) > 6.0 for other in means):
+            means.append(mean)
+    sequences = []
+    for _ in range(n):
+        states = rng.integers(n_states, size=length)  # where a step goes that leaves
+        last = np.maximum.accumulate(np.where(rng.random(length) < leave, np.arange(length), 0))
+        sequences.append(np.array(means)[states[last]] + rng.normal(size=(length, d)))
+    return sequences
 
 
 def gaussian_toy(covariances: Sequence[np.ndarray], weights: np.ndarray, n: int, n_batches: int, seed: int) -> Toy:

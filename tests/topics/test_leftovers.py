@@ -7,7 +7,12 @@ import bnp_dask as bnp
 from bnp_dask.execute import SerialExecutor
 from tests.topics.bars import thin_bars
 
-STARTS = {"default": None, "one": bnp.BregmanKMeans(1), "fifty": bnp.SampledTopics(50)}
+STARTS = {
+    "default": None,
+    "one": bnp.BregmanKMeans(1),
+    "fifty": bnp.SampledTopics(50),
+    "hundred": bnp.SampledTopics(100),
+}
 
 
 def found(seed, start):

@@ -8,7 +8,7 @@ own.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -24,13 +24,12 @@ from bnp_dask.initialize.base import child_rng
 from bnp_dask.inputs.settings import hold, number_from, one_of, positive_number, shown, whole_number
 from bnp_dask.model import Model
 from bnp_dask.moves.base import WHOLE, Gather, PlanContext, Planning, Proposal, Split
-from bnp_dask.moves.births.beside import Surroundings, create_beside, most_steps
 from bnp_dask.moves.births.hmm_windows import plan_windows
+from bnp_dask.moves.births.neighbours import Found, look_beside, neighbours, overlap, receivers, work_beside
 from bnp_dask.moves.births.pending import best_basis
 from bnp_dask.moves.births.small_run import WORDS, create
 from bnp_dask.moves.policy import LAP, BirthPolicy, hold_policy
-from bnp_dask.moves.pools import counting
-from bnp_dask.moves.random_keys import BIRTH, BIRTH_BESIDE, SPLIT, SPLIT_BATCHES
+from bnp_dask.moves.random_keys import BIRTH, SPLIT, SPLIT_BATCHES
 from bnp_dask.moves.when import acts, hold_laps
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.structure.base import Trial, Visit, at_most
@@ -146,6 +145,7 @@ class Birth:
         planned = {
             target for proposal in context.proposals for target in proposal.targets if proposal.kind == self.kind
         }
+        planned |= self._waiting(context)
         targets = self._targets(context, planned, self._most(context, self._documents(context, sample)))
         chosen = self._within_budget(context, targets)
         # twice what an even share would be, for clusters that some batches lack
@@ -165,7 +165,8 @@ class Birth:
         for target in targets:
             failed = context.memory.failed(self.kind, (target,), [context.count(target)], self.change)
             left -= self.policy.dearer * min(sample, context.count(target)) * sum(self._widths(failed)) * self.refine
-            left -= self._work_beside(context, target)
+            near = self._neighbours(context, target)
+            left -= work_beside(context, target, near, self._sample(context), self.policy)
             if chosen and left < 0:
                 break
             chosen.append(target)
@@ -174,7 +175,9 @@ class Birth:
     def _gathered(self, context: PlanContext) -> list[int]:
         """Targets to try now: free ones, of which there are atoms."""
         most = context.value.n_clusters if context.calm else 0
-        here = [i for i in self._targets(context, most=most) if i in context.free and i in context.atoms]
+        here = [
+            i for i in self._targets(context, self._waiting(context), most) if i in context.free and i in context.atoms
+        ]
         return self._within_budget(context, here) if context.calm else here
 
     def plan_at(self, context: PlanContext, batches: Sequence[int]) -> None:
@@ -220,24 +223,33 @@ class Birth:
                 tried.append(target)
         if not tried:
             return
+        near = self._to_look_beside(context, tried)
+        found = yield from look_beside(context, near, self._sample(context), self.policy)
+        tried = [target for target in tried if target not in near or target in found]
+        left = [target for target in tried if found.get(target) is None]
+        found |= (yield from self._alone(context, left)) if left else {}
+        proposed = 0
+        for target in tried:
+            newborn = found[target]
+            if newborn is None:
+                context.give_up(self.kind, (target,), "no split of the gathered atoms is better than none")
+            elif proposed < self.per_lap and context.free.issuperset(receivers(newborn)):
+                self._propose(context, target, newborn)
+                proposed += 1
+
+    def _alone(self, context: PlanContext, tried: list[int]) -> Generator[Iterable[Task], list[Summary | None], Found]:
+        """Clusters found in targets by themselves."""
         failed = [context.memory.failed(self.kind, (t,), [context.count(t)], self.change) for t in tried]
         tasks = (self._task(context, target, often) for target, often in zip(tried, failed, strict=True))
         # where births have been succeeding, others leave their targets alone from the beginning
         taken = set(tried) if context.memory.grows else set()
         context.free -= taken
         context.at_stake |= set(tried)
-        alone = yield tasks
-        context.memory.grows = 2 * sum(found is not None for found in alone) >= len(alone)
-        results = yield from self._beside(context, tried, alone)
+        found = yield tasks
         context.free |= taken
         context.at_stake -= set(tried)
-        proposed = 0
-        for target, found in zip(tried, results, strict=True):
-            if found is None:
-                context.give_up(self.kind, (target,), "no split of the gathered atoms is better than none")
-            elif proposed < self.per_lap and context.free.issuperset(_receivers(found)):
-                self._propose(context, target, found)
-                proposed += 1
+        context.memory.grows = 2 * sum(one is not None for one in found) >= len(found)
+        return dict(zip(tried, found, strict=True))
 
     def _task(self, context: PlanContext, target: int, failed: int) -> Task:
         """A small run on the atoms of a target, which was tried so often before."""
@@ -259,55 +271,30 @@ class Birth:
         )
         return f"propose-lap{context.lap}-birth-of-cluster{target}", create, args
 
-    def _beside(
-        self, context: PlanContext, tried: list[int], found: list[Summary | None]
-    ) -> Generator[list[Task], list[Summary | None], list[Summary | None]]:
-        """Clusters found for each target, or those found beside its neighbours where these are looked at."""
-        size = self._neighbour_atoms(context)
-        tasks: list[Task] = []
-        asked: list[int] = []
-        for place, target in enumerate(tried):
-            near = [i for i in self._neighbours(context, target) if i in context.atoms and context.atoms[i].n_atoms]
-            if near:
-                key = (context.lap, BIRTH_BESIDE, target)
-                sizes = [self._sample(context), *[size] * len(near)]
-                pool = tuple(
-                    counting(at_most(context.atoms[i], most, context.rng(BIRTH_BESIDE, target, i)), context.count(i))
-                    for i, most in zip((target, *near), sizes, strict=True)
-                )
-                around = Surroundings(pool, context.value.without_pairs().take([target, *near]))
-                args = (context.model, around, context.seed, key, self.policy.small_run)
-                tasks.append((f"propose-lap{context.lap}-birth-beside-cluster{target}", create_beside, args))
-                asked.append(place)
-        beside = (yield tasks) if tasks else []
-        out = list(found)
-        for place, summary in zip(asked, beside, strict=True):
-            out[place] = out[place] if summary is None else summary
-        return out
-
     def _neighbours(self, context: PlanContext, target: int) -> list[int]:
-        """Clusters that are looked at with a target, nearest first; none where it hardly overlaps."""
+        """Clusters that are looked at with a target in its next attempt, nearest first."""
+        return neighbours(context, target, self.policy) if context.calm and self._is_due(context, target) else []
+
+    def _is_due(self, context: PlanContext, target: int) -> bool:
+        """Whether the next attempt on a target looks at neighbours first."""
         failed = context.memory.failed(self.kind, (target,), [context.count(target)], self.change)
-        place = context.value.position(target)
-        if not context.policy.births_beside or self.at_batch or failed % (1 + self.policy.alone) != self.policy.alone:
-            return []
-        overlaps = context.value["H"] >= self.policy.overlap * context.value["N"]
-        if not overlaps[place]:
-            return []
-        gains = np.where(overlaps, context.pair_gains()[place], -np.inf)  # rows far from all have no neighbours
-        near = np.argsort(-gains, kind="stable")[: self.policy.neighbours]
-        return [int(i) for i in context.value.ids[near[gains[near] > -np.inf]]]
+        looks = context.policy.births_beside and not self.at_batch
+        return looks and failed >= self.policy.alone
 
-    def _work_beside(self, context: PlanContext, target: int) -> float:
-        """Atom-cluster pairs of a try beside neighbours, about."""
-        near = self._neighbours(context, target)
-        atoms = sum(min(self._neighbour_atoms(context), context.count(i)) for i in near)
-        atoms += min(self._sample(context), context.count(target))
-        return most_steps(self.policy.small_run) * atoms * (2 + len(near)) if near else 0.0
+    def _waiting(self, context: PlanContext) -> set[int]:
+        """Clusters that are to be looked at with their neighbours, as soon as clusters are calm."""
+        if context.calm:
+            return set()
+        near = context.value.ids[overlap(context, self.policy)]
+        return {target for target in near.tolist() if self._is_due(context, target)}
 
-    def _neighbour_atoms(self, context: PlanContext) -> int:
-        """Atoms of each neighbour that are looked at, at most."""
-        return context.at_most_sampled(max(self.policy.neighbour_atoms, numbers_per_cluster(context.model.observation)))
+    def _to_look_beside(self, context: PlanContext, tried: list[int]) -> dict[int, list[int]]:
+        """Targets whose neighbours are looked at now, with those of which there are atoms."""
+        near = {
+            target: [i for i in self._neighbours(context, target) if i in context.atoms and context.atoms[i].n_atoms]
+            for target in tried
+        }
+        return {target: others for target, others in near.items() if others}
 
     def _widths(self, failed: int, words: bool = False) -> tuple[int, ...]:
         """Numbers of new clusters to start a small run with: many at first, then fewer.
@@ -335,7 +322,7 @@ class Birth:
         return max(sample, context.at_most_sampled(seen))
 
     def _propose(self, context: PlanContext, target: int, found: Summary) -> None:
-        beside = _receivers(found)
+        beside = receivers(found)
         ids = context.memory.new_ids(found.n_clusters - len(beside))
         basis = Summary(np.array([*ids, *beside], np.int64), found.fields, found.values)
         name, donors = f"birth-lap{context.lap}-cluster{target}", (target, *beside)
@@ -363,11 +350,6 @@ class Birth:
             if failed < self.tries:
                 eligible.append((failed, score[k] / count, i))
         return [i for _, _, i in sorted(eligible)[: max(self.per_lap, most)]]
-
-
-def _receivers(found: Summary) -> tuple[int, ...]:
-    """Clusters there are among those that a small run re-estimated; its newborn have negative ids beside others."""
-    return tuple(found.ids[found.ids >= 0].tolist()) if (found.ids < 0).any() else ()
 
 
 def gather_atoms(model: Model, found: Visit, batch: Batch, gather: Gather, seed: int) -> Visit:
