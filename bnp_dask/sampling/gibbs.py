@@ -72,8 +72,9 @@ class Gibbs:
     and draws one given all other atoms, with weights and parameters integrated out, which opens clusters and gives them
     up.  All other atoms are swept side by side before that, each given weights and parameters drawn from the totals,
     among the clusters that there are (see :mod:`bnp_dask.sampling.sweep`).  Few data of one batch are seated again as
-    a whole in each lap, which keeps one worker busy.  Where all documents are one batch, large clusters are split and
-    united as well, which mixes best.
+    a whole in each lap, which keeps one worker busy.  Some laps, often at first and one in 16 later, end with a round in
+    which whole clusters are split and united, over all batches (see :mod:`bnp_dask.sampling.rounds`); it reads the data
+    once more.  Where all documents are one batch, each lap does so without.
 
     ``result.draws`` are the draws.  ``result.posterior`` is the point estimate, clusters by falling size: the posterior
     of weights and parameters given the partition that :meth:`Draws.point <bnp_dask.sampling.draws.Draws.point>` chooses
@@ -86,7 +87,7 @@ class Gibbs:
 
     References
     ----------
-    Neal 2000, Alg. 3, for atoms that are seated again; Dahl 2005 for splits and unions, sequentially allocated; James,
+    Neal 2000, Alg. 3, for atoms that are seated again; Dahl 2005 for splits and unions, allocated in sequence; James,
     Lijoi & Pruenster 2009 for weights given a partition; Favaro & Teh 2013 for normalized generalized gamma processes.
     """
 

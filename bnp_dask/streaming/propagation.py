@@ -14,16 +14,20 @@ from bnp_dask.core.summary import Summary
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import hold, number_from, share_below_one, whole_number
 from bnp_dask.kernels.mixture.resp import RaggedResp
+from bnp_dask.model import Model
 from bnp_dask.schedules.base import IDLE, Step, history_row
 from bnp_dask.schedules.engine.lap import trim
 from bnp_dask.schedules.engine.state import State, Work, recall, recall_more, remember
 from bnp_dask.streaming.settling import LEAST_EPSILON, lose_sites, settle
 from bnp_dask.streaming.site import Given, Site, check_urn, seated
-from bnp_dask.streaming.unite import rows, union_gains
+from bnp_dask.streaming.unite import pair_gains, rows
 from bnp_dask.structure.base import Visit
 
 SEATS = "seats/"
 """Prefix of the arrays that keep the responsibilities of a batch's atoms."""
+
+BLOCK = 16
+"""Clusters that a batch opened which are compared at once with those of others of its group; results are the same."""
 
 
 @register
@@ -100,10 +104,10 @@ class ExpectationPropagation:
         total = state.total.value()
         before = {batch: _site(work, state, batch) for batch in group}
         givens = [_given(work, state, batch, total, old) for batch, old in before.items()]
-        sites = dict(zip(group, seated(work, state, group, givens, epsilon), strict=True))
-        lose_sites(work, state, sites)
         known, newborn = total.ids, list[int]()
-        for batch, site in sites.items():
+        # while workers seat the batches after it: a site changes nothing that those of its group are given
+        for batch, site in zip(group, seated(work, state, group, givens, epsilon), strict=True):
+            lose_sites(work, state, {batch: site})
             old = before[batch]
             if old is not None:
                 state.total.subtract(old.insert_empty(state.total.high.ids[len(known) :]))
@@ -122,20 +126,13 @@ class ExpectationPropagation:
         batch stay two.
         """
         total, summary = state.total.value(), site.summary
-        others, names = list(newborn), []
-        for position in range(len(known), summary.n_clusters):
-            name = -1
-            if others:
-                here = rows(summary, np.full(len(others), position))
-                gains = union_gains(work.model, rows(total, total.positions(np.array(others))), here, total)
-                name = others.pop(int(np.argmax(gains))) if gains.max() > 0.0 else -1
-            if name < 0:
-                name = state.memory.next_id
-                state.memory.next_id += 1
-                newborn.append(name)
-            names.append(name)
-        summary = replace(summary, ids=np.concatenate([known, np.array(names, np.int64)]))
-        new = [name for name in names if name not in total.ids]
+        names = _same(work.model, total, newborn, summary, len(known))
+        for at in np.flatnonzero(names < 0):
+            names[at] = state.memory.next_id
+            state.memory.next_id += 1
+            newborn.append(int(names[at]))
+        summary = replace(summary, ids=np.concatenate([known, names]))
+        new = names[~np.isin(names, total.ids)].tolist()
         if new:
             state.total = state.total.insert_empty(np.array(new))
             state.edits.append(InsertEmpty(tuple(new)))
@@ -164,6 +161,23 @@ class ExpectationPropagation:
         if state.finished is None and state.lap >= self.laps:
             state.finished = "laps"
         trim(state)
+
+
+def _same(model: Model, total: Summary, newborn: list[int], summary: Summary, first: int) -> np.ndarray:
+    """Ids of those among ``newborn``, clusters of a total, that are one with a cluster of a summary, from position
+    ``first`` on, ``(J,)``; -1 where none is."""
+    others, names = np.array(newborn, np.int64), np.full(summary.n_clusters - first, -1)
+    for start in range(0, len(names) if len(others) else 0, BLOCK):
+        own = np.arange(start, min(start + BLOCK, len(names)))
+        a, b = rows(total, total.positions(others)), rows(summary, first + own)
+        gains = pair_gains(model, a, b, total)
+        for position, gain in zip(own, gains.T, strict=True):
+            if gain.max(initial=-np.inf) > 0.0:
+                best = int(np.argmax(gain))
+                names[position] = others[best]
+                gains[best] = -np.inf
+        others = others[~np.isin(others, names)]
+    return names
 
 
 def _begin(state: State) -> None:

@@ -46,6 +46,22 @@ def evidence_gains(model: Model, a: Summary, b: Summary) -> np.ndarray:
     return np.asarray(model.best_data_terms(both) - model.best_data_terms(a) - model.best_data_terms(b))
 
 
+def pair_gains(model: Model, a: Summary, b: Summary, total: Summary) -> np.ndarray:
+    """:func:`union_gains` of each cluster of one summary with each of another, ``(J, K)`` nats."""
+    first, second = np.divmod(np.arange(a.n_clusters * b.n_clusters), max(b.n_clusters, 1))
+    return _gains(model, a, b, first, second, total).reshape(a.n_clusters, b.n_clusters)
+
+
+def _gains(model: Model, a: Summary, b: Summary, first: np.ndarray, second: np.ndarray, total: Summary) -> np.ndarray:
+    """Gains of unions of clusters of two summaries, at the positions ``first`` and ``second (M,)``."""
+    size = max(1, PAIRS_BYTES // max(1, total.nbytes // max(1, total.n_clusters)))
+    parts = [
+        union_gains(model, rows(a, first[i : i + size]), rows(b, second[i : i + size]), total)
+        for i in range(0, len(first), size)
+    ]
+    return np.concatenate([np.zeros(0), *parts])
+
+
 def unions(model: Model, total: Summary, least: float, concerned: np.ndarray) -> list[tuple[int, int, float]]:
     """Pairs of clusters whose union gains more than ``least`` nats, best first, each cluster in one pair at most.
 
@@ -63,12 +79,7 @@ def unions(model: Model, total: Summary, least: float, concerned: np.ndarray) ->
     wanted = np.isin(total.ids, concerned)
     kept = wanted[first] | wanted[second]
     first, second = first[kept], second[kept]
-    size = max(1, PAIRS_BYTES // max(1, bare.nbytes // max(1, bare.n_clusters)))
-    gains = [
-        union_gains(model, rows(bare, first[i : i + size]), rows(bare, second[i : i + size]), bare)
-        for i in range(0, len(first), size)
-    ]
-    gain = np.concatenate([np.zeros(0), *gains])
+    gain = _gains(model, bare, bare, first, second, bare)
     out: list[tuple[int, int, float]] = []
     taken: set[int] = set()
     for m in np.argsort(-gain, kind="stable"):

@@ -1,7 +1,8 @@
 """Sweeps of Gibbs sampling beside laps of variational inference, per CPU second.
 
 ``python -m tests.benchmarks.sampling``: JSON lines with CPU seconds of a lap after the first ones, in one thread, and
-their ratio.  Both start from the same clusters; clusters are far apart, so that laps do the same work.
+their ratio.  Both start from the same clusters; clusters are far apart, so that laps do the same work.  ``round`` is
+what splits and unions take where a lap ends with them, and ``with_rounds`` the ratio with their share of late laps.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 import json
 import time
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
 import bnp_dask as bnp
 from bnp_dask.execute import SerialExecutor
+from bnp_dask.sampling import rounds
 
 LAPS = 6
 
@@ -63,9 +66,14 @@ def main() -> None:
     for likelihood, d, k in ((bnp.Gaussian(), 16, 50), (bnp.Gaussian(), 4, 8), (bnp.DiagGaussian(), 16, 50)):
         x = data(40_000, d, k)
         for prior, (drawn, variational) in PRIORS.items():
-            ours = seconds(bnp.Gibbs(laps=LAPS), bnp.Model(drawn, likelihood), x, k)
+            model, late = bnp.Model(drawn, likelihood), rounds.LATE
+            with patch.multiple(rounds, EARLY=1e-9, LATE=0.0):
+                ours = seconds(bnp.Gibbs(laps=LAPS), model, x, k)
+            with patch.multiple(rounds, EARLY=1e-9, LATE=1.0):
+                more = seconds(bnp.Gibbs(laps=LAPS), model, x, k) - ours
             theirs = seconds(full, bnp.Model(variational, likelihood), x, k)
             line = {"features": d, "clusters": k, "sweep": ours, "lap": theirs, "speed": theirs / ours}
+            line |= {"round": more, "with_rounds": theirs / (ours + late * more)}
             print(json.dumps({"name": f"gibbs {type(likelihood).__name__} {prior}", **line}), flush=True)
 
 

@@ -33,8 +33,7 @@ def test_some_rounds_are_near_the_exact_posterior(likelihood, n_batches):
 
 @pytest.mark.long
 @pytest.mark.timeout(LONG)
-@pytest.mark.parametrize("n_batches", [1, 2])
-@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+@pytest.mark.parametrize(("likelihood", "n_batches"), list(zip(LIKELIHOODS, [1, 2] * 5, strict=True)))
 def test_rounds_keep_the_exact_posterior(likelihood, n_batches):
     model, batch = case(likelihood, NGGP, 4)
     exact = Oracle(model, batch, None).posterior

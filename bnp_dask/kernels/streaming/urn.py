@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bnp_dask.kernels.mixture.resp import Resp
+from bnp_dask.kernels.mixture.resp import RaggedResp, Resp
 from bnp_dask.kernels.numeric.arithmetic import exp, log, log1p
 from bnp_dask.kernels.streaming import nggp
 
@@ -50,6 +50,15 @@ class Urn:
 
 def log_absent(resp: Resp, weights: np.ndarray | None) -> np.ndarray:
     """Values of the field :data:`ABSENT`, ``(K,)`` nats; ``resp (n, K)`` includes the atoms' ``weights (n,)``."""
+    if isinstance(resp, RaggedResp):  # an atom says nothing of clusters that it is not in
+        times = None if weights is None else np.repeat(weights, np.diff(resp.offsets))
+        share = (
+            resp.value
+            if times is None
+            else np.divide(resp.value, times, out=np.zeros_like(resp.value), where=times > 0)
+        )
+        logs = np.maximum(log1p(-np.minimum(share, 1.0 - 1e-15)), LEAST_LOG)
+        return np.bincount(resp.index, logs if times is None else times * logs, resp.n_clusters)
     dense = resp if isinstance(resp, np.ndarray) else resp.to_dense()
     if weights is None:
         return np.maximum(log1p(-np.minimum(dense, 1.0 - 1e-15)), LEAST_LOG).sum(axis=0)
