@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numba
+from llvmlite.binding import get_host_cpu_name
 from numba import config
 
 INNER: dict[str, Any] = {"nogil": True, "cache": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
@@ -74,6 +75,13 @@ def cache_folder() -> Path | None:
             "~/Library/Caches" if sys.platform == "darwin" else "~/.cache"
         )
     return Path(home) / "bnp_dask" if home and os.path.isabs(home) else None
+
+
+@lru_cache
+def compiler_stamp() -> str:
+    """Version of the compiler, the processor, and sizes and times of all kernels' sources, as one text."""
+    sources = sorted((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in _KERNELS.rglob("*.py"))
+    return f"{numba.__version__} {get_host_cpu_name()} {hashlib.sha256(repr(sources).encode()).hexdigest()}"
 
 
 @lru_cache

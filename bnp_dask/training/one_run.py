@@ -47,12 +47,12 @@ from bnp_dask.training.callbacks import (
     tell_of_idle,
     tell_of_lap,
 )
+from bnp_dask.training.compiling.warmup import warm_task
 from bnp_dask.training.doors import require_savable_parameters
 from bnp_dask.training.memory_plan import MemoryPlan, rooms
 from bnp_dask.training.results import History, TrainResult
 from bnp_dask.training.run_settings import OtherMoves, other_moves
 from bnp_dask.training.survey_pass import gone_since, skipped
-from bnp_dask.training.warmup import warm_task
 
 
 @dataclass

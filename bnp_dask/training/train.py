@@ -35,6 +35,7 @@ from bnp_dask.schedules import (
 from bnp_dask.store import Checkpoint, RunStore, run_folder
 from bnp_dask.training.alternatives.shadow import Shadow
 from bnp_dask.training.callbacks import Callback, LogLaps
+from bnp_dask.training.compiling.first_run import FirstRun
 from bnp_dask.training.defaults import check_schedule, default_moves, filled_in, start_of
 from bnp_dask.training.doors import check_parts, require_savable
 from bnp_dask.training.grain_line import tell_of_grain
@@ -198,6 +199,7 @@ def train(
     source = opened(data, model.marginalises, batch_size, weights, before, on_bad_batch, *read_as(model.observation))
     moves = default_moves(model, schedule, source.is_sparse) if moves is None else moves
     words, columns = words_of(source), columns_of(source) if before is None else before
+    first = FirstRun.of(model, source, moves, schedule)
     source, named = taking_lags(source, model.lags), model.with_columns(None if columns is None else columns.features)
     seed = seed_of(rng) if rng is not None or begun is None else begun.seed()
     place, skips = opened_as(data, source, batch_size, weights), on_bad_batch == "skip"
@@ -208,7 +210,8 @@ def train(
         plan.require_batches(source)
         with contextlib.closing(open_store(store, resume, parts, job, room - room // 4)) as memo:
             checkpoint = memo.load()
-            found = survey_of_run(named, source, executor, memo, checkpoint, skips)
+            with first:
+                found = survey_of_run(named, source, executor, memo, checkpoint, skips)
             compare_data(memo, found)
             plan.require_surveyed(found.source, found.survey)
             init = start_of(schedule, model, found.survey) if init is None else init
@@ -223,6 +226,7 @@ def train(
             result = with_names(run.go(_of_these_data(checkpoint, found.manifest), _where(executor)), words, columns)
         if store is not None:
             save_result(result, run_folder(store))
+    first.done()
     return _warned_of_limit(result, schedule)
 
 

@@ -17,7 +17,7 @@ import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import survey_batch
 from bnp_dask.execute import one_blas_thread
-from bnp_dask.training.warmup import warm
+from bnp_dask.training.compiling.warmup import warm
 from tests.benchmarks.mixtures import Size, posterior_at_truth, sample
 from tests.benchmarks.timing import dgemm_rate, emit, median
 

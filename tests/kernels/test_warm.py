@@ -11,8 +11,8 @@ from scipy import sparse
 import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import survey_batch
-from bnp_dask.training import warmup
-from bnp_dask.training.warmup import warm
+from bnp_dask.training.compiling import warmup
+from bnp_dask.training.compiling.warmup import warm
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -73,7 +73,7 @@ from bnp_dask.kernels.gaussian import quadratic
 from bnp_dask.kernels.mixture import ragged
 from bnp_dask.kernels.gaussian import screen
 from bnp_dask.kernels.mixture import softmax
-from bnp_dask.training.warmup import warm
+from bnp_dask.training.compiling.warmup import warm
 def signatures():
     modules = (factors, quadratic, ragged, screen, softmax)
     found = [(m.__name__, n, f) for m in modules for n, f in vars(m).items() if isinstance(f, Dispatcher)]

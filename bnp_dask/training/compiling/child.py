@@ -1,0 +1,85 @@
+"""``python -m bnp_dask.training.compiling.child``: the short run that compiles the kernels of another, told by it."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.columns import Columns
+from bnp_dask.data.base import Reader
+from bnp_dask.execute.serial import SerialExecutor
+from bnp_dask.model import Model
+from bnp_dask.moves import Move
+from bnp_dask.schedules import Schedule
+from bnp_dask.training.train import train
+
+FEW = 240
+"""Atoms of the short run: enough for clusters to be born, merged and deleted."""
+
+GROUPS = 4
+"""Groups of dense atoms, cut anew."""
+
+LAPS = 4
+"""Laps of the short run: births are tried in the first, deletes in the second, and what was moved is visited again."""
+
+
+@dataclass(frozen=True, eq=False)
+class FewAtoms:
+    """A few atoms of a batch as data; groups begin and end anywhere."""
+
+    batch: Batch
+    columns: Columns | None
+    name = "a few atoms"
+    n_batches = 1
+
+    @staticmethod
+    def of(batch: Batch, columns: Columns | None) -> FewAtoms:
+        """The first atoms of a batch."""
+        n = min(FEW, batch.n_atoms)
+        weights = None if batch.weights is None else batch.weights[:n]
+        groups = None if batch.groups is None else np.linspace(0, n, GROUPS + 1).astype(np.int64)
+        return FewAtoms(replace(batch, x=batch.x[:n], weights=weights, groups=groups), columns)
+
+    @property
+    def n_features(self) -> int:
+        return self.batch.n_features
+
+    @property
+    def n_atoms(self) -> int:
+        return self.batch.n_atoms
+
+    @property
+    def is_sparse(self) -> bool:
+        return self.batch.is_sparse
+
+    def reader(self, index: int) -> Reader:
+        return self._read
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "a few atoms", "n": self.n_atoms}
+
+    def _read(self) -> Batch:
+        return self.batch
+
+
+def short_run(model: Model, reader: Reader, columns: Columns | None, moves: Sequence[Move], schedule: Schedule) -> None:
+    """Train a model for some laps on a few atoms of a batch, in this thread."""
+    limit = getattr(schedule, "laps", None)
+    make: Any = replace
+    short = schedule if limit is None else make(schedule, laps=min(LAPS, limit))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        data = FewAtoms.of(reader(), columns)
+        train(model, data, schedule=short, moves=moves, client=SerialExecutor())
+
+
+if __name__ == "__main__":
+    # from the process that started this one, and never from a disk
+    short_run(*pickle.loads(sys.stdin.buffer.read()))
