@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import json
 import re
-import struct
-import zipfile
 import zlib
 from collections.abc import Mapping
 from functools import lru_cache
@@ -17,15 +15,12 @@ import numpy as np
 
 from bnp_dask.errors import StoreError
 from bnp_dask.store.place import DamagedError, Key, place_of
+from bnp_dask.store.zipped import Members, contents
 
 META = "meta.json"
 ARRAY = "array/"
 _CRC_DIGITS = 8
-
-_BEFORE_NAME = 26
-"""Bytes of a member's own head in a zip archive before the lengths of its name and of what else it says."""
-
-_NAME_AND_EXTRA = struct.Struct("<HH")
+_SUM = b"crc32:"
 
 _BEFORE_HEADER = 12
 """Bytes of an npy file of version 2 before its header, the last four of which are the length of that."""
@@ -38,22 +33,31 @@ def pack(arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any] | None = None
     Nothing in it is run when it is loaded.  The members' own checksums do not cover the table of members (a changed
     bit there hides some of them), so the comment of the archive, its last bytes, is a CRC-32 of all before it.
     """
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        # ZipInfo instead of names: a name alone would be stamped with the time.
-        archive.writestr(zipfile.ZipInfo(META), dump_json(dict(meta or {})))
-        for name, value in arrays.items():
-            array = np.asarray(value, order="C")
-            if array.dtype.hasobject:
-                raise StoreError(f"array {name!r} holds Python objects; a store takes numbers, text and booleans")
-            with archive.open(zipfile.ZipInfo(f"{ARRAY}{name}.npy"), "w", force_zip64=True) as member:
-                np.lib.format.write_array_header_2_0(member, np.lib.format.header_data_from_array_1_0(array))
-                member.write(array.reshape(-1).view(np.uint8).data if array.nbytes else b"")
-        archive.comment = b"crc32:" + bytes(_CRC_DIGITS)
-    view = buffer.getbuffer()
-    view[-_CRC_DIGITS:] = _hex_crc(view[:-_CRC_DIGITS])
-    view.release()
-    return buffer.getvalue()
+    members, pieces = Members(), []
+    text = dump_json(dict(meta or {})).encode()
+    pieces += [members.head(META, zlib.crc32(text), len(text)), text]
+    for name, value in arrays.items():
+        array = np.asarray(value, order="C")
+        if array.dtype.hasobject:
+            raise StoreError(f"array {name!r} holds Python objects; a store takes numbers, text and booleans")
+        head = _npy_head(array.dtype, array.shape)
+        numbers = array.reshape(-1).view(np.uint8).data if array.nbytes else b""
+        crc = zlib.crc32(numbers, zlib.crc32(head))
+        pieces += [members.head(f"{ARRAY}{name}.npy", crc, len(head) + array.nbytes), head, numbers]
+    pieces.append(members.end(_SUM + bytes(_CRC_DIGITS))[:-_CRC_DIGITS])
+    crc = 0
+    for piece in pieces:
+        crc = zlib.crc32(piece, crc)
+    return b"".join([*pieces, b"%08x" % crc])
+
+
+@lru_cache(4096)
+def _npy_head(dtype: np.dtype, shape: tuple[int, ...]) -> bytes:
+    """What an npy file says before the numbers of an array in C order."""
+    stream = io.BytesIO()
+    facts = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_2_0(stream, facts)
+    return stream.getvalue()
 
 
 def crc_of_packed(data: bytes) -> int:
@@ -71,21 +75,11 @@ def unpack(data: bytes, path: Path | Key) -> tuple[dict[str, np.ndarray], dict[s
     if data[-_CRC_DIGITS:] != _hex_crc(memoryview(data)[:-_CRC_DIGITS]):
         raise DamagedError(f"{path} is damaged (its checksum does not fit)")
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            members = {member.filename: _content(data, member) for member in archive.infolist()}
+        members = contents(data)
         meta = json.loads(bytes(members.pop(META)))
         return {_array_name(name): _array(raw) for name, raw in members.items()}, meta
-    except Exception as error:  # what was written elsewise makes zipfile and numpy raise nearly anything
+    except Exception as error:  # what was written elsewise makes numpy raise nearly anything
         raise DamagedError(f"{path} is damaged ({type(error).__name__}: {error})") from error
-
-
-def _content(data: bytes, member: zipfile.ZipInfo) -> memoryview:
-    """Content of a member, where it lies; its own checksum tells nothing that the archive's did not."""
-    if member.compress_type != zipfile.ZIP_STORED:
-        raise ValueError(f"member {member.filename!r} is compressed")
-    name, extra = _NAME_AND_EXTRA.unpack_from(data, member.header_offset + _BEFORE_NAME)
-    start = member.header_offset + _BEFORE_NAME + _NAME_AND_EXTRA.size + name + extra
-    return memoryview(data)[start : start + member.file_size]
 
 
 def _array_name(member: str) -> str:

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import json
 import math
-import zipfile
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import IO, Any
 
 import numpy as np
+
+from bnp_dask.store.zipped import Members
 
 _KINDS = "biuf"
 _PIECE = 2**20
@@ -49,44 +50,31 @@ class DamagedFrameError(Exception):
     """The file is not what was written; the message says which part, for a sentence that names the file."""
 
 
-class _Written:
-    """A file that is written from its start to its end, and what was written to it."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self.nbytes = self.heads = 0
-        self.is_head = True
-
-    def write(self, data: Any) -> int:
-        view = memoryview(data)
-        self._file.write(view)
-        self.nbytes += view.nbytes
-        if self.is_head:
-            self.heads = zlib.crc32(view, self.heads)
-        return view.nbytes
-
-    def tell(self) -> int:
-        return self.nbytes
-
-    def flush(self) -> None: ...
-
-
 def write_frame(file: IO[bytes], arrays: Mapping[str, np.ndarray]) -> Frame:
     """Write arrays in C order; equal arrays give equal bytes."""
-    out = _Written(file)
-    offsets = {}
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:  # type: ignore[call-overload]
-        # ZipInfo instead of names: a name alone would be stamped with the time.
-        archive.writestr(zipfile.ZipInfo("zarr.json"), json.dumps(_GROUP))
-        for name, array in arrays.items():
-            archive.writestr(zipfile.ZipInfo(f"{name}/zarr.json"), json.dumps(_array_node(array)))
-            key = "/".join(["c", *("0" for _ in array.shape)])
-            with archive.open(zipfile.ZipInfo(f"{name}/{key}"), "w", force_zip64=True) as member:
-                offsets[name], out.is_head = out.nbytes, False
-                if array.size:
-                    member.write(_bytes_of(array))
-                out.is_head = True
-    return Frame(offsets, out.nbytes, out.heads)
+    members, offsets, at, heads = Members(), {}, 0, 0
+
+    def write(head: bytes, numbers: memoryview | bytes = b"") -> int:
+        nonlocal at, heads
+        file.write(head)
+        file.write(numbers)
+        heads, at = zlib.crc32(head, heads), at + len(head) + len(numbers)
+        return at - len(numbers)
+
+    write(_node(members, "zarr.json", _GROUP))
+    for name, array in arrays.items():
+        numbers = _bytes_of(array) if array.size else b""
+        key = "/".join([name, "c", *("0" for _ in array.shape)])
+        head = _node(members, f"{name}/zarr.json", _array_node(array))
+        offsets[name] = write(head + members.head(key, zlib.crc32(numbers), len(numbers)), numbers)
+    write(members.end())
+    return Frame(offsets, at, heads)
+
+
+def _node(members: Members, name: str, content: Mapping[str, Any]) -> bytes:
+    """Metadata as a member."""
+    text = json.dumps(content).encode()
+    return members.head(name, zlib.crc32(text), len(text)) + text
 
 
 def read_frame(file: IO[bytes], frame: Frame, listing: Mapping[str, Mapping[str, Any]]) -> dict[str, np.ndarray]:
