@@ -33,9 +33,8 @@ def pack(arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any] | None = None
     Nothing in it is run when it is loaded.  The members' own checksums do not cover the table of members (a changed
     bit there hides some of them), so the comment of the archive, its last bytes, is a CRC-32 of all before it.
     """
-    members, pieces = Members(), []
-    text = dump_json(dict(meta or {})).encode()
-    pieces += [members.head(META, zlib.crc32(text), len(text)), text]
+    members, text = Members(), dump_json(dict(meta or {})).encode()
+    pieces: list[bytes | memoryview] = [members.head(META, zlib.crc32(text), len(text)), text]
     for name, value in arrays.items():
         array = np.asarray(value, order="C")
         if array.dtype.hasobject:

@@ -1,9 +1,9 @@
 """Speed of an update on new data beside a lap of ``train`` over as many: CPU seconds of this process per atom.
 
 ``python -m tests.benchmarks.streaming.update_speed [N [K [D [SPREAD]]]]``: a run from the true clusters of N points in
-D dimensions, without moves, and updates of a pure stream by N other points each.  An update looks at its data (checksums,
-checks, ``fresh`` of a sample) before it visits them; of more than 128 MB the rest is read twice.  A run and its updates
-take turns; the first lap, and the first update of each run, which writes version 0 too, do not count.
+D dimensions, without moves, and updates of a pure stream by N other points each.  An update looks at its data
+(checksums, checks, ``fresh`` of a sample) before it visits them; of more than 128 MB the rest is read twice.  A run and
+its updates take turns; the first lap, and the first update of each run, which writes version 0 too, do not count.
 """
 
 from __future__ import annotations
