@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
 # -- saving and loading ---------------------------------------------------------------------------------------
 def save(posterior: Posterior, path: str | os.PathLike[str]) -> None:
-    """Write a posterior, with its model and statistics, as Zarr v3 arrays and JSON.
+    """Write a posterior, with its model and statistics, as Zarr v3 arrays in one zip file, and JSON.
+
+    ``zarr.json`` names the zip and says what is in it.  Versions up to 0.2.0 wrote a folder of arrays, which
+    :func:`load` reads; they refuse this format, and say so.
 
     Parameters
     ----------
@@ -50,7 +53,7 @@ def save(posterior: Posterior, path: str | os.PathLike[str]) -> None:
 
 
 def save_again(posterior: Posterior, saved: Path | Key, path: Path | Key) -> None:
-    """Write a posterior that lies at ``saved`` already; on a disk its files are copied, which takes less time."""
+    """Write a posterior that lies at ``saved`` already; on a disk its arrays get a second name only."""
     if isinstance(saved, Path) and isinstance(path, Path):
         copy_archive("posterior", saved, path)
     else:

@@ -248,7 +248,7 @@ def test_a_saved_posterior_that_rotted(run):
     n_refused = 0
     for path in sorted(p for p in model.rglob("*") if p.is_file()):
         data = path.read_bytes()
-        for place in rng.integers(len(data), size=4):
+        for place in rng.integers(len(data), size=40):
             path.write_bytes(data[:place] + bytes([data[place] ^ (1 << rng.integers(8))]) + data[place + 1 :])
             try:
                 found = load(model)

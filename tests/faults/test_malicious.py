@@ -137,7 +137,7 @@ def test_a_model_names_only_classes_that_are_data(tmp_path, bomb, trained):
     import shutil
     import zlib
 
-    from bnp_dask.training.archive import _canonical
+    from bnp_dask.training.archive.description import canonical
     from bnp_dask.training.results import load
 
     for name in ("os.mkdir", "Popen", "LocalCluster", "RunStore", "Location"):
@@ -147,7 +147,7 @@ def test_a_model_names_only_classes_that_are_data(tmp_path, bomb, trained):
         node = json.loads(root.read_text())
         body = node["attributes"]["bnp_dask"]
         body["spec"] = {"$class": name, "fields": {"path": str(bomb)}}
-        node["attributes"]["crc32"] = zlib.crc32(_canonical(body))
+        node["attributes"]["crc32"] = zlib.crc32(canonical(body))
         root.write_text(json.dumps(node))
         with pytest.raises(StoreError, match="not one that may be read from a file"):
             load(tmp_path / "m.zarr")
@@ -159,7 +159,7 @@ def test_a_model_cannot_name_a_folder_elsewhere(tmp_path, trained, state):
     import shutil
     import zlib
 
-    from bnp_dask.training.archive import _canonical
+    from bnp_dask.training.archive.description import canonical
     from bnp_dask.training.results import load
 
     shutil.copytree(trained / "posterior.zarr", tmp_path / "m.zarr")
@@ -167,7 +167,7 @@ def test_a_model_cannot_name_a_folder_elsewhere(tmp_path, trained, state):
     node = json.loads(root.read_text())
     body = node["attributes"]["bnp_dask"]
     body["state"] = state
-    node["attributes"]["crc32"] = zlib.crc32(_canonical(body))
+    node["attributes"]["crc32"] = zlib.crc32(canonical(body))
     root.write_text(json.dumps(node))
     with pytest.raises(StoreError, match="names no folder"):
         load(tmp_path / "m.zarr")
@@ -181,7 +181,7 @@ def test_a_model_cannot_name_an_array_elsewhere(tmp_path, trained, array):
 
     import zarr
 
-    from bnp_dask.training.archive import _canonical
+    from bnp_dask.training.archive.description import canonical
     from bnp_dask.training.results import load
 
     secret = zarr.create_array(tmp_path / "secret", shape=(3,), dtype="f8")
@@ -191,7 +191,7 @@ def test_a_model_cannot_name_an_array_elsewhere(tmp_path, trained, array):
     node = json.loads(root.read_text())
     body = node["attributes"]["bnp_dask"]
     body["arrays"] = {array: {"shape": [3], "dtype": "<f8", "crc32": 0}, **body["arrays"]}
-    node["attributes"]["crc32"] = zlib.crc32(_canonical(body))
+    node["attributes"]["crc32"] = zlib.crc32(canonical(body))
     root.write_text(json.dumps(node))
     with pytest.raises(StoreError):
         load(tmp_path / "m.zarr")

@@ -11,7 +11,7 @@ from bnp_dask.errors import DataError, StoreError
 from bnp_dask.execute.threads import ThreadExecutor
 from bnp_dask.schedules import FullBatch
 from bnp_dask.store import RunStore, Versions
-from bnp_dask.training.growing import growing_run, taking_in
+from bnp_dask.training.growing import growing_run
 from bnp_dask.training.growing.incoming import look as looking
 from bnp_dask.training.growing.incoming.pieces import Known, Piece
 from bnp_dask.training.growing.loading import load
@@ -166,22 +166,6 @@ def test_a_round_ends_undecided_where_a_file_is_gone(tmp_path):
         assert not found.waiting
     assert found.revisited == 8  # days 1 and 2
     assert gap(tmp_path / "run") < 1e-12
-
-
-def test_a_file_that_changes_while_it_is_taken_is_refused(tmp_path, monkeypatch):
-    paths = files(tmp_path / "in", 2)
-    begin(tmp_path / "run", paths[0])
-    before = bits_of(tmp_path / "run")
-    visits = taking_in.visit_arrivals
-
-    def changed_first(*args, leaves):
-        np.save(paths[1], day(7))
-        return visits(*args, leaves=leaves)
-
-    monkeypatch.setattr(taking_in, "visit_arrivals", changed_first)
-    with pytest.raises(DataError, match="the data changed"):
-        grow(tmp_path / "run", paths[1])
-    assert bits_of(tmp_path / "run") == before
 
 
 def test_a_file_that_changed_is_refused(tmp_path):

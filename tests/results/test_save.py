@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 import pickle
+import shutil
 import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,15 +17,18 @@ import pytest
 import zarr
 
 import bnp_dask as bnp
-import bnp_dask.training.archive as archive
 from bnp_dask.allocation import FiniteMixture
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.columns import Columns
+from bnp_dask.core.encoding import to_spec
 from bnp_dask.errors import StoreError
 from bnp_dask.observation import with_previous
 from bnp_dask.observation.interface.describing import describe_cluster, estimates_of
+from bnp_dask.store.place import disk
+from bnp_dask.training.archive import copy_archive, frame, read_archive, write_archive
 from bnp_dask.training.results import load, save, to_xarray
 from tests.results.cases import OBSERVATIONS, atoms, fitted
+from tests.results.format_1 import STATE, save_as_format_1
 from tests.results.test_serialize import same
 
 
@@ -45,8 +51,20 @@ def saved(tmp_path):
     return tmp_path / "model.zarr"
 
 
-def array_folder(path: Path, name: str) -> Path:
-    return path / root_of(path)["attributes"]["bnp_dask"]["state"] / name
+@pytest.fixture
+def saved_before(tmp_path):
+    """A posterior in format 1."""
+    save_as_format_1(fitted("gaussian"), tmp_path / "before.zarr")
+    return tmp_path / "before.zarr"
+
+
+def frame_of(path: Path) -> Path:
+    return path / root_of(path)["attributes"]["bnp_dask"]["state"]
+
+
+def where(path: Path, name: str) -> int:
+    """The byte at which the numbers of an array begin."""
+    return root_of(path)["attributes"]["bnp_dask"]["arrays"][name]["offset"]
 
 
 @pytest.mark.parametrize("kind", sorted(OBSERVATIONS))
@@ -86,17 +104,58 @@ def test_saving_again_replaces_and_leaves_nothing_behind(saved):
     assert len(list(saved.iterdir())) == 2
 
 
-def test_large_arrays_are_cut_into_chunks(tmp_path, monkeypatch):
-    monkeypatch.setattr(archive, "_CHUNK_BYTES", 64)
-    save(fitted("gaussian"), tmp_path / "m.zarr")
+def test_the_arrays_are_plain_zarr_in_a_zip(saved):
+    state = zarr.open_group(saved, mode="r").attrs["bnp_dask"]["state"]
+    group, posterior = zarr.open_group(zarr.storage.ZipStore(saved / state), mode="r"), load(saved)
+    assert np.array_equal(group["observation.m"][:], posterior.observation.m)
+    _, arrays = to_spec(posterior)
+    assert set(group.array_keys()) == set(arrays)
+    for name, array in arrays.items():
+        found = np.asarray(group[name][...])
+        assert (found.dtype, found.shape, found.tobytes()) == (array.dtype, array.shape, array.tobytes())
+
+
+@pytest.mark.parametrize("dtype", ["?", "i1", "<u2", "<i4", "<i8", "<f2", "<f4", "<f8", ">f8"])
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0, 3), (2, 3, 4)])
+def test_arrays_of_all_types_and_shapes_in_one_frame(tmp_path, dtype, shape):
+    array = np.random.default_rng(0).integers(0, 100, shape).astype(dtype)
+    write_archive("test", {"a": array, "b": np.asfortranarray(array)}, tmp_path / "x.zarr")
+    _, back = read_archive("test", tmp_path / "x.zarr")
+    for found in back.values():
+        np.testing.assert_array_equal(found, array)
+        assert found.dtype == array.dtype.newbyteorder("=") and found.flags.writeable
+    group = zarr.open_group(zarr.storage.ZipStore(frame_of(tmp_path / "x.zarr")), mode="r")
+    np.testing.assert_array_equal(group["a"][...], array)
+
+
+def test_a_copy_is_the_same_file_and_stays_when_the_first_goes(tmp_path, saved, monkeypatch):
+    copy_archive("posterior", saved, tmp_path / "copy.zarr")
+    assert frame_of(tmp_path / "copy.zarr").samefile(frame_of(saved))
+    copy_archive("posterior", saved, tmp_path / "copy.zarr")
+    save(fitted("poisson"), saved)
+    same(fitted("gaussian"), load(tmp_path / "copy.zarr"))
+
+    def refused(*args):
+        raise OSError("no second names here")
+
+    monkeypatch.setattr("os.link", refused)
+    copy_archive("posterior", saved, tmp_path / "copy.zarr")
+    assert not frame_of(tmp_path / "copy.zarr").samefile(frame_of(saved))
+    same(fitted("poisson"), load(tmp_path / "copy.zarr"))
+    assert len(list((tmp_path / "copy.zarr").iterdir())) == 2
+
+
+def test_a_model_in_format_1_loads_and_is_replaced(saved_before):
+    same(fitted("gaussian"), load(saved_before))
+    save(fitted("poisson"), saved_before)
+    same(fitted("poisson"), load(saved_before))
+    assert sorted(p.name for p in saved_before.iterdir()) == sorted([frame_of(saved_before).name, "zarr.json"])
+
+
+def test_large_arrays_of_format_1_lie_in_chunks(tmp_path):
+    save_as_format_1(fitted("gaussian"), tmp_path / "m.zarr", chunk_rows=1)
     same(fitted("gaussian"), load(tmp_path / "m.zarr"))
-    assert zarr.open(array_folder(tmp_path / "m.zarr", "observation.m")).nchunks > 1
-
-
-def test_the_arrays_are_plain_zarr(saved):
-    group = zarr.open_group(saved, mode="r")
-    state = group.attrs["bnp_dask"]["state"]
-    assert np.array_equal(group[f"{state}/observation.m"][:], load(saved).observation.m)
+    assert zarr.open(tmp_path / "m.zarr" / STATE / "observation.m").nchunks > 1
 
 
 class Killed(BaseException):
@@ -104,27 +163,30 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("fresh", [True, False])
-@pytest.mark.parametrize("at", [*range(1, 12, 3), "root"])
+@pytest.mark.parametrize("at", [*range(1, 60, 7), "name", "root"])
 def test_a_kill_while_saving_leaves_the_old_model_or_none(tmp_path, monkeypatch, at, fresh):
     path = tmp_path / "m.zarr"
     old, new = fitted("diag"), fitted("gaussian", seed=3)
     if not fresh:
         save(old, path)
-    write, calls = archive._write_array, []
+    write, replace_file, calls = frame._Written.write, os.replace, []
 
     def dying(*args):
         calls.append(1)
         if len(calls) == at:
             raise Killed
-        write(*args)
+        return write(*args)
 
-    def dying_root(*args):
-        raise Killed
+    def dying_name(one, other):
+        if Path(other).name == "zarr.json" if at == "root" else True:
+            raise Killed
+        replace_file(one, other)
 
     with monkeypatch.context() as patch:
-        patch.setattr(archive, "_write_array", dying)
-        if at == "root":
-            patch.setattr(archive, "_write_root", dying_root)
+        patch.setattr(frame._Written, "write", dying)
+        if at in ("name", "root"):
+            patch.setattr("os.replace", dying_name)
+            patch.setattr(disk, "_unlink_quietly", lambda path: None)
         with pytest.raises(Killed):
             save(new, path)
     if fresh:
@@ -137,26 +199,68 @@ def test_a_kill_while_saving_leaves_the_old_model_or_none(tmp_path, monkeypatch,
 
 
 # -- damage ---------------------------------------------------------------------------------------------------
-def test_a_missing_chunk_is_named(saved):
-    (array_folder(saved, "observation.m") / "c" / "0" / "0").unlink()
-    with pytest.raises(StoreError, match=r"'observation\.m'.*misses chunk state-\w+/observation\.m/c/0/0"):
+def test_a_missing_or_cut_frame_is_named(saved):
+    path = frame_of(saved)
+    content = path.read_bytes()
+    for length in (0, 10, where(saved, "observation.B") + 3, len(content) - 1):
+        path.write_bytes(content[:length])
+        with pytest.raises(StoreError, match=rf"{path.name}.*the file is cut off"):
+            load(saved)
+    path.write_bytes(content + b"x")
+    with pytest.raises(StoreError, match=r"damaged between its arrays"):
+        load(saved)
+    path.unlink()
+    with pytest.raises(StoreError, match=rf"{path.name} with the arrays is missing"):
         load(saved)
 
 
-def test_a_missing_array_or_folder_is_named(saved):
-    folder = array_folder(saved, "summary.values.N")
+def test_every_flipped_bit_of_a_frame_is_noticed(saved):
+    path, body = frame_of(saved), root_of(saved)["attributes"]["bnp_dask"]["arrays"]
+    content = path.read_bytes()
+    for place in range(0, len(content), 7):
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << (place % 8)
+        path.write_bytes(damaged)
+        with pytest.raises(StoreError, match="damaged") as error:
+            load(saved)
+        size = {name: np.dtype(f["dtype"]).itemsize * math.prod(f["shape"]) for name, f in body.items()}
+        hit = [n for n, f in body.items() if f["offset"] <= place < f["offset"] + size[n]]
+        assert (f"array {hit[0]!r}" if hit else "between its arrays") in str(error.value)
+
+
+def test_sizes_that_somebody_made_up_take_no_memory(saved):
+    for change in (
+        {"shape": [2**50]},
+        {"shape": [-1]},
+        {"dtype": "|O"},
+        {"offset": 0},
+        {"offset": 2**60},
+        {"offset": "x"},
+    ):
+        reseal(saved, lambda body: body["arrays"]["observation.m"].update(change))  # noqa: B023
+        with pytest.raises(StoreError, match="restore it from a copy"):
+            load(saved)
+        save(fitted("gaussian"), saved)
+
+
+def test_a_missing_chunk_of_format_1_is_named(saved_before):
+    (saved_before / STATE / "observation.m" / "c" / "0" / "0").unlink()
+    with pytest.raises(StoreError, match=r"'observation\.m'.*misses chunk state-\w+/observation\.m/c/0/0"):
+        load(saved_before)
+
+
+def test_a_missing_array_or_folder_of_format_1_is_named(saved_before):
+    folder = saved_before / STATE / "summary.values.N"
     (folder / "zarr.json").unlink()
     with pytest.raises(StoreError, match=r"'summary\.values\.N'.*is missing"):
-        load(saved)
-    for file in sorted(folder.parent.rglob("*"), reverse=True):
-        file.unlink() if file.is_file() else file.rmdir()
-    folder.parent.rmdir()
+        load(saved_before)
+    shutil.rmtree(folder.parent)
     with pytest.raises(StoreError, match="the folder state-"):
-        load(saved)
+        load(saved_before)
 
 
-def test_every_flipped_bit_of_a_chunk_is_noticed(saved):
-    chunk = array_folder(saved, "observation.B") / "c" / "0" / "0" / "0"
+def test_every_flipped_bit_of_a_chunk_of_format_1_is_noticed(saved_before):
+    chunk = saved_before / STATE / "observation.B" / "c" / "0" / "0" / "0"
     content, expected = chunk.read_bytes(), fitted("gaussian").observation.B
     for place in range(0, len(content), 7):
         damaged = bytearray(content)
@@ -164,14 +268,14 @@ def test_every_flipped_bit_of_a_chunk_is_noticed(saved):
         chunk.write_bytes(damaged)
         found, named = None, ""
         try:
-            found = load(saved)
+            found = load(saved_before)
         except StoreError as error:
             named = str(error)
         # a bit of the compressor's frame may carry nothing; then the values are right
         assert "'observation.B'" in named or np.array_equal(found.observation.B, expected)
     chunk.write_bytes(content[: len(content) // 2])
     with pytest.raises(StoreError, match=r"'observation\.B'"):
-        load(saved)
+        load(saved_before)
 
 
 def test_a_changed_description_is_noticed(saved):
@@ -186,8 +290,8 @@ def test_a_changed_description_is_noticed(saved):
 
 
 def test_a_newer_format_and_other_kinds_are_refused(saved):
-    reseal(saved, lambda body: body.update(format=2, software="9.9"))
-    with pytest.raises(StoreError, match=r"format 2 by version 9\.9.*reads format 1"):
+    reseal(saved, lambda body: body.update(format=3, software="9.9"))
+    with pytest.raises(StoreError, match=r"format 3 by version 9\.9.*reads formats up to 2"):
         load(saved)
     reseal(saved, lambda body: body.update(kind="rows"))
     with pytest.raises(StoreError, match="not a saved posterior"):
@@ -212,9 +316,11 @@ def test_no_code_can_be_named_by_a_file(saved, tmp_path):
     reseal(saved, plant)
     with pytest.raises(StoreError, match=r"os\.system.*not one that may be read"):
         load(saved)
-    (array_folder(saved, "ids") / "c" / "0").write_bytes(pickle.dumps(Evil()))
-    with pytest.raises(StoreError):
-        load(saved)
+    for content in (frame_of(saved).read_bytes() + pickle.dumps(Evil()), pickle.dumps(Evil())):
+        save(fitted("gaussian"), saved)
+        frame_of(saved).write_bytes(content)
+        with pytest.raises(StoreError, match="restore it from a copy"):
+            load(saved)
     assert not trap.exists()
 
 

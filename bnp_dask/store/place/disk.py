@@ -8,9 +8,10 @@ import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from bnp_dask.store.place.base import DamagedError, Extent, Lock, cannot
 from bnp_dask.store.place.lock import WriterLock
@@ -47,17 +48,10 @@ class Disk:
         return self.read(path)
 
     def write(self, path: Path, data: bytes, sync: bool = True) -> None:
-        # The name must be free on every machine that shares the directory.
-        temporary = path.with_name(f"{TEMPORARY}{uuid.uuid4().hex}-{path.name}")
         try:
-            with open(temporary, "wb") as file:
+            with replacing(path, sync) as file:
                 file.write(data)
-                if sync:
-                    file.flush()
-                    os.fsync(file.fileno())
-            os.replace(temporary, path)
         except OSError as error:
-            _unlink_quietly(temporary)
             raise cannot("write", path, error) from error
 
     def write_once(self, path: Path, data: bytes) -> None:
@@ -127,6 +121,44 @@ class Disk:
 
     def lock(self, folder: Path) -> Lock:
         return WriterLock(folder / "LOCK")
+
+
+@contextmanager
+def replacing(path: Path, sync: bool = True) -> Iterator[IO[bytes]]:
+    """A file to write, which takes its name, and is on the disk, when the block ends; OSError as of files."""
+    temporary = _temporary(path)
+    try:
+        with open(temporary, "wb") as file:
+            yield file
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        _unlink_quietly(temporary)
+        raise
+
+
+def link(path: Path, to: Path) -> None:
+    """Give a file that nobody changes a second name; where the file system has no such names, copy it."""
+    temporary = _temporary(to)
+    try:
+        try:
+            os.link(path, temporary)
+        except FileNotFoundError:
+            raise
+        except OSError:
+            shutil.copyfile(path, temporary)
+            _sync(temporary)
+        os.replace(temporary, to)
+    except BaseException:
+        _unlink_quietly(temporary)
+        raise
+
+
+def _temporary(path: Path) -> Path:
+    # The name must be free on every machine that shares the directory.
+    return path.with_name(f"{TEMPORARY}{uuid.uuid4().hex}-{path.name}")
 
 
 def _sync(path: Path) -> None:

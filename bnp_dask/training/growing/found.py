@@ -17,6 +17,7 @@ from bnp_dask.execute.base import Executor
 from bnp_dask.model import Posterior
 from bnp_dask.store.manifest import ROW
 from bnp_dask.training.growing.growing_run import GrowingRun
+from bnp_dask.training.growing.incoming.holding import Room
 from bnp_dask.training.growing.incoming.look import Looked, look_at
 from bnp_dask.training.growing.incoming.pieces import Known, Piece, content_of, naming
 from bnp_dask.training.growing.incoming.times import times_of
@@ -95,9 +96,16 @@ class Found:
     def sources(self) -> list[Source]:
         """Sources of the new pieces, all with the words that the run has after them."""
         if not widens(self.base.model):
-            return [given.source for given, _ in self.new]
+            return [looked.source for _, looked in self.new]
         placed = [given.placed for given, _ in self.new]
         return [own.source(n_words(self.base)) for own in placed if own is not None]
+
+    @property
+    def held(self) -> np.ndarray:
+        """Which of the new batches this process holds as they were looked at, ``(n,)`` bool."""
+        of_piece = [looked.source.held for _, looked in self.new]
+        held = np.concatenate(of_piece) if of_piece else np.zeros(0, np.bool_)
+        return np.zeros_like(held) if widens(self.base.model) else held
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -146,7 +154,7 @@ def look_for_new(
     A piece from a place that is ``replaced`` may have another content than the run has from there; one from a place
     that is ``forgotten`` is new whatever it holds.
     """
-    known = known_to(run).without(forgotten)
+    known, room = known_to(run).without(forgotten), Room.of(executor)
     had, new, taken, base = [], [], set(), run.base
     places = [(place, n) for place, n in run.words_then() if place is not None]
     for opening in openings:
@@ -158,14 +166,16 @@ def look_for_new(
         MemoryPlan(executor.memory_limit).require_batches(source)
         words_then = None if piece.place is None or piece.place in forgotten else dict(places).get(piece.place)
         with naming(piece):
-            one, looked = _looked_at(run, base, one, executor, new_words, words_then)
+            one, looked = _looked_at(run, base, one, executor, room, new_words, words_then)
             contents = contents_of(one, looked)
             key = (piece.place, piece.item, contents[0])
             if any(known.has_content(piece, c, piece.place in replaced) for c in contents) or key in taken:
                 had.append(piece.name)
+                looked.source.drop()
                 continue
             if words_then is not None and one.leaves_out:  # another content in its place may bring other words
-                one, looked = _looked_at(run, base, one, executor, new_words)
+                looked.source.drop()
+                one, looked = _looked_at(run, base, one, executor, room, new_words)
         taken.add(key)
         new.append((one, looked))
         assert one.placed is not None
@@ -180,6 +190,7 @@ def _looked_at(
     base: Posterior,
     one: Given,
     executor: Executor,
+    room: Room,
     new_words: NewWords | None = None,
     words_then: int | None = None,
 ) -> tuple[Given, Looked]:
@@ -187,7 +198,7 @@ def _looked_at(
     widths = {n for _, n in run.words_then()}
     placed = replace(one, placed=place_in(base, one.counts, new_words, widths, words_then))
     assert placed.placed is not None
-    return placed, look_at(placed.placed.base, placed.source, run.first, executor)
+    return placed, look_at(placed.placed.base, placed.source, run.first, executor, room)
 
 
 def contents_of(given: Given, looked: Looked) -> list[int]:
@@ -202,7 +213,7 @@ def contents_of(given: Given, looked: Looked) -> list[int]:
 def all_new(run: GrowingRun, source: Source, executor: Executor) -> Found:
     """Look at data that count as new, whether or not the run has such."""
     counts = Counts(taking_lags(source, run.base.model.lags))
-    given, looked = _looked_at(run, run.base, Given(Piece(source, None), counts), executor)
+    given, looked = _looked_at(run, run.base, Given(Piece(source, None), counts), executor, Room.of(executor))
     assert given.placed is not None
     return Found([(given, looked)], (), given.placed.base)
 

@@ -142,6 +142,8 @@ def take_in(run: GrowingRun, found: Found, rules: Rules, executor: Executor) -> 
     # of batches whose data may go, and whose statistics are still to be taken out, these are kept
     stays = may & run.has_place if reads_old and rules.keep is None else None
     work = replace(run.work(executor, source, rules.room), readable=stays)
+    if work.unread is not None:
+        work.unread[n_old:] = ~found.held
     lineage = _taken_out(run, state, found, ages, work, tell, rules.dormant)
     there = set(state.posterior.ids.tolist())
     may[list(state.lost)] = True  # a batch without atoms stands in for what was retired

@@ -3,7 +3,7 @@
 ``python -m tests.benchmarks.streaming.updates [N [ROWS [K]]]``: N updates of ROWS rows each, from K clusters that are
 known.  Printed are CPU seconds of this process per update (medians of five around the tenth and the last, and their
 ratio), bytes of the run directory after both, and how many readings of batches an update makes: each new batch is read
-to be looked at and to be visited, and no other is.
+once, and no other is.
 """
 
 from __future__ import annotations

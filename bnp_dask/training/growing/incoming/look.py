@@ -21,6 +21,7 @@ from bnp_dask.model import Posterior
 from bnp_dask.schedules.engine.bad_batches import survey_checked
 from bnp_dask.store.manifest import ROW
 from bnp_dask.structure.answers.documents import as_documents
+from bnp_dask.training.growing.incoming.holding import HoldingSource, Room
 from bnp_dask.training.growing.incoming.words import n_words, widens
 from bnp_dask.training.survey_pass import PER_BATCH, each_batch
 
@@ -31,7 +32,7 @@ GROUPS = 256
 """Documents, groups or sequences of a batch that are scored at least."""
 
 SHARE = 1 / 32
-"""Share of a batch that is scored at least: of Gaussians in 16 dimensions it takes 2 % of the time of a visit."""
+"""Share of a batch that is scored at least: of Gaussians in 16 dimensions it takes 3 % of the time of a visit."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,14 +95,18 @@ class Looked:
         Its batches, ``(n,)`` of :data:`~bnp_dask.store.manifest.ROW`, their source not yet numbered.
     scores
         Log predictive of each and how many atoms or tokens it is of, ``(n, 2)``.
+    source
+        Its batches, of which this process may hold some.
     """
 
     rows: np.ndarray
     scores: np.ndarray
+    source: HoldingSource
 
 
-def look_at(posterior: Posterior, source: Source, first: Survey, executor: Executor) -> Looked:
+def look_at(posterior: Posterior, whole: Source, first: Survey, executor: Executor, room: Room) -> Looked:
     """Look at all batches of a piece; DataError when they are not like the run's ``first`` data, or cannot be read."""
+    source = HoldingSource(whole, room)
     needed = n_words(posterior) if widens(posterior.model) else first.n_features
     if source.n_features != needed or source.is_sparse != first.is_sparse:
         kinds = {True: "words of sparse counts", False: "columns of dense rows"}
@@ -119,4 +124,4 @@ def look_at(posterior: Posterior, source: Source, first: Survey, executor: Execu
         for name, column in PER_BATCH.items():
             rows[column][index] = getattr(survey, name)[0]
         scores[index] = found.value, found.weight
-    return Looked(rows, scores)
+    return Looked(rows, scores, source)

@@ -1,0 +1,129 @@
+"""New batches between the first look at them and their visit: held where both happen in this process.
+
+So they are read once, and no checksum is needed to tell that a visit sees what the look saw.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.columns import Columns
+from bnp_dask.data.base import Reader, Source, columns_of
+from bnp_dask.execute.base import Executor
+
+HELD = 2**27
+"""Bytes of batches that an update holds at most; the others are read twice."""
+
+SHARE = 8
+"""Part of the memory of a process that these may be, where that is limited: one in so many."""
+
+
+@dataclass(eq=False)
+class Room:
+    """Bytes that are left for batches of an update; several threads may take of them."""
+
+    left: int
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @staticmethod
+    def of(executor: Executor) -> Room:
+        """As much as a process of an executor may hold beside its work."""
+        limit = executor.memory_limit
+        return Room(HELD if not limit else min(HELD, limit // SHARE))
+
+    def take(self, nbytes: int) -> bool:
+        """Whether so many bytes were left; they are not from now on."""
+        with self._lock:
+            fits = nbytes <= self.left
+            self.left -= nbytes if fits else 0
+        return fits
+
+
+class HoldingReader:
+    """Reads a batch once, where there is room to hold it; another process gets the reader alone, and holds nothing."""
+
+    def __init__(self, reader: Reader, room: Room) -> None:
+        self._reader, self._room = reader, room
+        self.batch: Batch | None = None
+
+    def __call__(self) -> Batch:
+        if self.batch is not None:
+            return self.batch
+        batch = self._reader()
+        if self._room.take(batch.nbytes):
+            self.batch = batch
+        return batch
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _alone, (self._reader,)
+
+
+def _alone(reader: Reader) -> Reader:
+    return reader
+
+
+@dataclass(frozen=True, eq=False)
+class HoldingSource:
+    """A source whose batches are held once they were read.
+
+    Parameters
+    ----------
+    whole
+        The source.
+    room
+        Where they are held.
+    """
+
+    whole: Source
+    room: Room
+    _readers: dict[int, HoldingReader] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.whole.name
+
+    @property
+    def n_batches(self) -> int:
+        return self.whole.n_batches
+
+    @property
+    def n_features(self) -> int:
+        return self.whole.n_features
+
+    @property
+    def is_sparse(self) -> bool:
+        return self.whole.is_sparse
+
+    @property
+    def n_atoms(self) -> int | None:
+        return self.whole.n_atoms
+
+    @property
+    def columns(self) -> Columns | None:
+        return columns_of(self.whole)
+
+    def reader(self, index: int) -> Reader:
+        if index not in self._readers:
+            self._readers[index] = HoldingReader(self.whole.reader(index), self.room)
+        return self._readers[index]
+
+    def describe(self) -> dict[str, Any]:
+        return self.whole.describe()
+
+    @property
+    def held(self) -> np.ndarray:
+        """Which batches are held, ``(B,)`` bool."""
+        readers = (self._readers.get(index) for index in range(self.n_batches))
+        return np.array([reader is not None and reader.batch is not None for reader in readers], np.bool_)
+
+    def drop(self) -> None:
+        """Hold nothing any more: these data are not taken in."""
+        for reader in self._readers.values():
+            if reader.batch is not None:
+                self.room.left += reader.batch.nbytes
+                reader.batch = None
