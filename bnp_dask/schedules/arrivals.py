@@ -198,8 +198,8 @@ def _stretch(
     state.position = 0
     size = size_of_new(work, state, batches, window) if is_new else max(1, window // 2)
     together = is_new and births_of_new(work, state) is not None
-    how = {"size": size, "is_whole": together, "leaves": leaves}
-    pipeline = Pipeline(work, state, state.lap, np.asarray(batches), window, **how)
+    order = np.asarray(batches)
+    pipeline = Pipeline(work, state, state.lap, order, window, size=size, is_whole=together, leaves=leaves)
     first = partial(fold_new, remember=remember if leaves else pass_over)
     pipeline.fill()
     for _ in range(pipeline.n_left):

@@ -105,7 +105,9 @@ class NewBatches:
         taken = self._visited(trials=trials) if trials else None
         if taken is None:
             return []
-        parts, rows, born = {batch: found.parts for batch, found in taken.visits}, [], set[int]()
+        parts = {batch: found.parts for batch, found in taken.visits}
+        rows: list[dict[str, Any]] = []
+        born: set[int] = set()
         for trial in trials:
             newborn = [parts[batch][trial.name] for batch in self.known]
             if not self._are_among(born, _sum(newborn)):
@@ -140,7 +142,8 @@ class NewBatches:
         taken = self._visited(Gather().also([split.target for split in splits], limit))
         if taken is None:
             return []
-        shares, tasks = self._shares(), list[Task]()
+        shares = self._shares()
+        tasks: list[Task] = []
         for split in splits:
             atoms = concatenate(list(taken.change.atoms[split.target]))
             part = model.structure.part(model, posterior, split.target)

@@ -16,7 +16,7 @@ from bnp_dask.execute.threads import ThreadExecutor
 from bnp_dask.initialize import RandomExamples, SampledTopics
 from bnp_dask.model import Model
 from bnp_dask.moves import Delete, DocumentBirth, Merge
-from bnp_dask.moves.births.documents import topics_again
+from bnp_dask.moves.births.documents import in_places, topics_again
 from bnp_dask.moves.policy import DocumentBirthPolicy
 from bnp_dask.observation import Gaussian, Multinomial
 from bnp_dask.schedules import FullBatch, Memoized
@@ -158,3 +158,13 @@ def test_mixtures_have_no_documents():
             Model(DPMixture(), Gaussian()), np.random.default_rng(0).normal(size=(9, 2)), init=RandomExamples(2),
             moves=[DocumentBirth()], client=SerialExecutor(),
         )  # fmt: skip
+
+
+def test_sampled_topics_are_in_the_places_of_those_they_are_most_like():
+    words = np.kron(np.eye(5), np.ones((4, 1)))  # five topics of four words each
+    known = 40.0 * words[:, :3] + 1.0
+    sampled = 25.0 * words[:, [4, 2, 0, 3, 1]]
+    found = in_places(known, sampled)
+    np.testing.assert_array_equal(found[:, :3], 25.0 * words[:, :3])
+    np.testing.assert_array_equal(np.sort(found.argmax(axis=0)[3:]), [12, 16])
+    np.testing.assert_array_equal(in_places(known, 0.0 * sampled), 0.0 * sampled)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.edits import Exchange
@@ -188,9 +189,23 @@ def topics_again(
         return known
     root, k = int(child_rng(seed, *rest).integers(2**63)), known.shape[1]
     counts = sample_topics(model, documents, settings, root, known, kept)
+    if not kept:
+        counts = in_places(known, counts)
     size = counts[:, k:].sum(axis=0)
     order = np.argsort(-size, kind="stable")
     return counts[:, np.concatenate([np.arange(k), k + order[size[order] >= least]])]
+
+
+def in_places(known: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Sampled topics ``(V, K + M)`` with those that are most like the ``known`` ones ``(V, K)`` in the places of these.
+
+    A sampler that begins with a topic may end with another in its place.  Topics are matched one to one, with the
+    largest sum of Bhattacharyya coefficients of their words.
+    """
+    one, other = (np.sqrt(table / np.maximum(table.sum(axis=0), 1.0)) for table in (known, counts))
+    _, chosen = linear_sum_assignment(one.T @ other, maximize=True)
+    rest = np.setdiff1d(np.arange(counts.shape[1]), chosen)
+    return counts[:, np.concatenate([chosen, rest])]
 
 
 def usual_number(context: PlanContext) -> int:

@@ -3,10 +3,10 @@
 ``python -m tests.benchmarks.streaming.days patches [SEEDS [ATOMS]]``: ten days of ten batches of 5 x 5 patches (thesis
 4.4.2) from one cluster, and clusters after each day; 8 is the truth.
 
-``python -m tests.benchmarks.streaming.days digits [ROWS [BATCHES]]``: MNIST on 50 principal components, a digit a day,
-ROWS of each in so many batches, with ``revisit=1`` and ``revisit=0``; held-out score beside that of training on the
-shuffled rows with as many visits, and how many of the first day's clusters are there on the last and by how much their
-counts changed.
+``python -m tests.benchmarks.streaming.days digits [ROWS [BATCHES [ORDER]]]``: MNIST on 50 principal components, a digit
+a day, ROWS of each in so many batches, 0 to 9 or in an order drawn with the seed ORDER, with ``revisit=1`` and
+``revisit=0``; held-out score beside that of training on the shuffled rows with as many visits, and how many of the
+first day's clusters are there on the last and by how much their counts changed.
 """
 
 from __future__ import annotations
@@ -60,13 +60,14 @@ def pictures(name: str) -> np.ndarray:
     return np.frombuffer(raw, np.uint8, offset=16).reshape(-1, 784)
 
 
-def digits(rows: int = 1000, batches: int = 1) -> None:
+def digits(rows: int = 1000, batches: int = 1, order: int = 0) -> None:
     """A digit a day, a digit a day as a pure stream, and all of them shuffled."""
+    in_turn = np.random.default_rng(order).permutation(DAYS) if order else range(DAYS)
     labels, x = pictures("train-labels-idx1-ubyte.gz"), pictures("train-images-idx3-ubyte.gz") / 255.0
     test = pictures("t10k-images-idx3-ubyte.gz") / 255.0
     mean = x.mean(axis=0)
     axes = np.linalg.eigh(np.cov(x[::6].T))[1][:, ::-1][:, :FEATURES]
-    days = [((x[labels == digit] - mean) @ axes)[:rows] for digit in range(DAYS)]
+    days = [((x[labels == digit] - mean) @ axes)[:rows] for digit in in_turn]
     heldout, size = (test - mean) @ axes, max(100, rows // batches)
     model = bnp.Model(bnp.DPMixture(gamma=10.0), bnp.Gaussian(nu=FEATURES + 2.0, B=np.eye(FEATURES), kappa=0.01))
     model_of = {"model": model, "init": bnp.BregmanKMeans(10), "client": SerialExecutor(), "batch_size": size}
@@ -95,11 +96,11 @@ def digits(rows: int = 1000, batches: int = 1) -> None:
                 "visits_per_row": visits / (DAYS * rows),
             }
             facts |= {
-                "zeros": len(of_first),
+                "of_first_day": len(of_first),
                 "kept": sum(i in last for i in of_first),
                 "within_5_percent": int(sum(within)),
             }
-            facts |= {"atoms_of_zeros": round(sum(last.get(i, 0.0) for i in of_first)), "rows": rows}
+            facts |= {"atoms_of_first_day": round(sum(last.get(i, 0.0) for i in of_first)), "rows": rows}
             facts |= {"cpu_seconds": round(time.process_time() - began)}
             emit("digits: held-out score, a digit a day", bnp.score(found.posterior, heldout), "nats", 1, **facts)
             laps = max(1, round(facts["visits_per_row"]))
