@@ -72,8 +72,8 @@ class Gibbs:
     and draws one given all other atoms, with weights and parameters integrated out, which opens clusters and gives them
     up.  All other atoms are swept side by side before that, each given weights and parameters drawn from the totals,
     among the clusters that there are (see :mod:`bnp_dask.sampling.sweep`).  Few data of one batch are seated again as
-    a whole in each lap, which keeps one worker busy.  Some laps, often at first and one in 16 later, end with a round in
-    which whole clusters are split and united, over all batches (see :mod:`bnp_dask.sampling.rounds`); it reads the data
+    a whole in each lap, which keeps one worker busy.  Some laps, most at first and one in 16 later, end with a round in
+    which whole clusters are split and united over all batches (see :mod:`bnp_dask.sampling.rounds`); it reads the data
     once more.  Where all documents are one batch, each lap does so without.
 
     ``result.draws`` are the draws.  ``result.posterior`` is the point estimate, clusters by falling size: the posterior

@@ -60,7 +60,7 @@ class Asked:
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """What a batch says of the proposals of a chain.
+    """A batch's atoms in the proposals of a chain.
 
     Parameters
     ----------

@@ -220,7 +220,7 @@ def joined(parts: Sequence[Sides]) -> tuple[Summary, np.ndarray]:
 
 
 def log_gains(model: Model, proposals: Proposals, sides: Summary, log_q: np.ndarray) -> np.ndarray:
-    """What decides on each split, or on the way back from a union, but for the probability of the partition.
+    """Log ratios by which splits are accepted, and unions by their inverse, but for the probability of the partition.
 
     The log evidence of two clusters less that of one, and the log probability of the way back over that of the way
     there, ``(P,)`` nats.
