@@ -26,7 +26,7 @@ MEMORY = "256MB"
 """Of the process that trains, for what it holds of single batches."""
 
 MEMORY_BYTES = 256 * 10**6
-"""The same in bytes: Dask, which reads such texts, is not loaded for the default."""
+"""Bytes of :data:`MEMORY`: Dask, which reads such texts, is not loaded for the default."""
 
 
 @dataclass(frozen=True)

@@ -209,9 +209,7 @@ def train(
         plan = MemoryPlan(executor.memory_limit)
         plan.require_batches(source)
         with contextlib.closing(open_store(store, resume, parts, job, room - room // 4)) as memo:
-            checkpoint = memo.load()
-            with first:
-                found = survey_of_run(named, source, executor, memo, checkpoint, skips)
+            found = first.beside(survey_of_run, named, source, executor, memo, checkpoint := memo.load(), skips)
             compare_data(memo, found)
             plan.require_surveyed(found.source, found.survey)
             init = start_of(schedule, model, found.survey) if init is None else init
@@ -226,8 +224,7 @@ def train(
             result = with_names(run.go(_of_these_data(checkpoint, found.manifest), _where(executor)), words, columns)
         if store is not None:
             save_result(result, run_folder(store))
-    first.done()
-    return _warned_of_limit(result, schedule)
+    return _warned_of_limit(first.done(result), schedule)
 
 
 def _warned_of_limit(result: TrainResult, schedule: Schedule) -> TrainResult:

@@ -65,12 +65,12 @@ def test_a_short_survey_starts_none(started, monkeypatch):
     monkeypatch.setattr(first_run, "SURVEY_SECONDS", 60.0)
     with points() as first:
         pass
-    first.done()
+    assert first.done(5) == 5
     assert not started[0]
 
 
 def test_a_kind_that_was_compiled_starts_none(started):
-    points().done()
+    points().done(None)
     with points() as first:
         assert first._timer is None
     with FirstRun.of(POINTS, bnp.as_source(ROWS), [], bnp.Memoized()) as other:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
+from typing import ParamSpec, TypeVar
 
 from bnp_dask.data.base import Source, columns_of
 from bnp_dask.model import Model
@@ -20,6 +21,9 @@ from bnp_dask.moves import Move
 from bnp_dask.schedules import Schedule
 from bnp_dask.training.callbacks import logger, tell_of_compiling
 from bnp_dask.training.compiling.marks import is_marked, kind_of, place_of, set_mark
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 SURVEY_SECONDS = 3.0
 """Seconds after which a survey is long: a process that compiles beside it needs one or two to begin.
@@ -90,9 +94,15 @@ class FirstRun:
             child.wait()
             self._child = None
 
-    def done(self) -> None:
-        """Note that a run of this kind came to its end: its kernels are there."""
+    def beside(self, survey: Callable[P, T], *args: P.args, **settings: P.kwargs) -> T:
+        """The result of a survey, once the process beside it has ended too."""
+        with self:
+            return survey(*args, **settings)
+
+    def done(self, result: T) -> T:
+        """The result of a run of this kind, once it is noted that its kernels are there."""
         set_mark(self.mark)
+        return result
 
     def _start(self) -> None:
         with self._lock:
