@@ -101,22 +101,10 @@ def require_checksum(batch: Batch, expected: int) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class CheckedSource:
-    """A source of which some batches are compared with their checksums whenever they are read.
-
-    Parameters
-    ----------
-    whole
-        The source.
-    checksums
-        CRC-32 of every batch.
-    chosen
-        Which batches are compared, ``(B,)`` bool.
-    """
+class ReadOtherwise:
+    """A source whose batches are those of another, ``whole``, and are read in another way."""
 
     whole: Source
-    checksums: Sequence[int]
-    chosen: np.ndarray
 
     @property
     def name(self) -> str:
@@ -142,12 +130,30 @@ class CheckedSource:
     def columns(self) -> Columns | None:
         return columns_of(self.whole)
 
+    def describe(self) -> dict[str, Any]:
+        return self.whole.describe()
+
+
+@dataclass(frozen=True, eq=False)
+class CheckedSource(ReadOtherwise):
+    """A source of which some batches are compared with their checksums whenever they are read.
+
+    Parameters
+    ----------
+    whole
+        The source.
+    checksums
+        CRC-32 of every batch.
+    chosen
+        Which batches are compared, ``(B,)`` bool.
+    """
+
+    checksums: Sequence[int]
+    chosen: np.ndarray
+
     def reader(self, index: int) -> Reader:
         reader = self.whole.reader(index)
         return CheckedReader(reader, int(self.checksums[index])) if self.chosen[index] else reader
-
-    def describe(self) -> dict[str, Any]:
-        return self.whole.describe()
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.columns import Columns
-from bnp_dask.data.base import Reader, Source, columns_of
+from bnp_dask.data.base import Reader
+from bnp_dask.data.skipping import ReadOtherwise
 from bnp_dask.execute.base import Executor
 
 HELD = 2**27
@@ -68,7 +68,7 @@ def _alone(reader: Reader) -> Reader:
 
 
 @dataclass(frozen=True, eq=False)
-class HoldingSource:
+class HoldingSource(ReadOtherwise):
     """A source whose batches are held once they were read.
 
     Parameters
@@ -79,41 +79,13 @@ class HoldingSource:
         Where they are held.
     """
 
-    whole: Source
     room: Room
     _readers: dict[int, HoldingReader] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        return self.whole.name
-
-    @property
-    def n_batches(self) -> int:
-        return self.whole.n_batches
-
-    @property
-    def n_features(self) -> int:
-        return self.whole.n_features
-
-    @property
-    def is_sparse(self) -> bool:
-        return self.whole.is_sparse
-
-    @property
-    def n_atoms(self) -> int | None:
-        return self.whole.n_atoms
-
-    @property
-    def columns(self) -> Columns | None:
-        return columns_of(self.whole)
 
     def reader(self, index: int) -> Reader:
         if index not in self._readers:
             self._readers[index] = HoldingReader(self.whole.reader(index), self.room)
         return self._readers[index]
-
-    def describe(self) -> dict[str, Any]:
-        return self.whole.describe()
 
     @property
     def held(self) -> np.ndarray:
