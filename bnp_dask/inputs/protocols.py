@@ -58,7 +58,9 @@ def as_a(value: object, role: type[Role]) -> Role:
 def is_a(value: object, role: type[Role]) -> TypeGuard[Role]:
     """``isinstance``, which asks a protocol for each of its verbs anew, from memory where the class of a value has
     them."""
-    return _all_are(type(value), role) or isinstance(value, role)
+    kind: Any = type(value)
+    wanted: Any = role  # classes are keys, which the type checker doubts of protocols
+    return _all_are(kind, wanted) or isinstance(value, role)
 
 
 @cache

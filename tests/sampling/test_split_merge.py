@@ -9,11 +9,14 @@ from numpy.testing import assert_allclose
 import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
 from bnp_dask.execute import SerialExecutor
+from bnp_dask.execute.threads import ThreadExecutor
 from bnp_dask.sampling.rounds import Asked, lead
 from bnp_dask.sampling.split_merge import log_prior_ratio
 from bnp_dask.sampling.visit import Labels, Task, statistics
 from bnp_dask.testing.parts import survey_of
 from tests.sampling.chains import NO_ROWS, Few, canonical, halves, left_by_rounds, variation
+from tests.sampling.test_runs import bits
+from tests.stopping import AfterSteps
 from tests.streaming.cases import LIKELIHOODS, case
 from tests.streaming.oracle import Oracle
 
@@ -115,13 +118,20 @@ def test_prior_of_a_split_is_that_of_partitions():
     assert_allclose(log_prior_ratio(model, np.array([3.0, 2.0]), np.array([4.0])), expected)
 
 
-def test_a_run_from_one_cluster_finds_all_and_its_rows_are_labelled():
+def test_a_run_from_one_cluster_finds_all_with_the_same_bits_on_threads_and_resumed(tmp_path):
     x, side = three_clusters(600)
     model = bnp.Model(bnp.DPMixture(1.0), bnp.Gaussian())
-    schedule = bnp.Gibbs(laps=24, burn_in=20, thin=1)
-    args = {"schedule": schedule, "init": bnp.RandomExamples(1), "client": SerialExecutor(), "batch_size": 150}
-    result = bnp.train(model, x, rng=1, **args)
-    labels = result.draws.labels[0, -1]
+    schedule = bnp.Gibbs(laps=24, burn_in=20, thin=1, chains=2, window=3)
+    more = {"schedule": schedule, "init": bnp.RandomExamples(1), "batch_size": 150, "rng": 1}
+    serial = bnp.train(model, x, client=SerialExecutor(), **more)
+    labels = serial.draws.labels[0, -1]
     for k in range(3):
-        own = labels[side[result.draws.rows] == k]
+        own = labels[side[serial.draws.rows] == k]
         assert np.bincount(own - own.min()).max() > 0.97 * len(own)
+    executor = ThreadExecutor(2)
+    assert bits(bnp.train(model, x, client=executor, **more)) == bits(serial)
+    executor.close()
+    for stop in (4, 9):
+        store = tmp_path / f"run{stop}"
+        bnp.train(model, x, callbacks=[AfterSteps(stop)], store=store, **more)
+        assert bits(bnp.train(model, x, store=store, resume=True, **more)) == bits(serial)
