@@ -3,7 +3,6 @@
 import logging
 import subprocess
 import sys
-import threading
 import time
 
 import numpy as np
@@ -15,7 +14,7 @@ from bnp_dask.data.base import columns_of
 from bnp_dask.training.compiling import first_run, marks
 from bnp_dask.training.compiling.child import FewAtoms, short_run
 from bnp_dask.training.compiling.first_run import FirstRun
-from bnp_dask.training.compiling.marks import compiling_once, is_marked, kind_of, place_of
+from bnp_dask.training.compiling.marks import is_marked, kind_of, place_of, set_mark
 
 RNG = np.random.default_rng(0)
 ROWS = RNG.normal(size=(80, 2)) + np.repeat([[0.0, 0.0], [9.0, 9.0]], 40, axis=0)
@@ -160,37 +159,16 @@ def test_the_bits_are_those_of_a_run_without(monkeypatch):
 
 def test_kinds_differ_by_what_needs_other_kernels():
     kinds = [
-        kind_of("run", POINTS, "Memoized"),
-        kind_of("run", POINTS, "Stochastic"),
-        kind_of("visits", POINTS, "Memoized"),
-        kind_of("run", bnp.Model(bnp.DPMixture(), bnp.Gaussian()), "Memoized"),
+        kind_of(POINTS, "Memoized"),
+        kind_of(POINTS, "Stochastic"),
+        kind_of(bnp.Model(bnp.DPMixture(), bnp.Gaussian()), "Memoized"),
     ]
-    assert len(set(kinds)) == 4
-    assert kind_of("run", bnp.Model(bnp.DPMixture(2.0), bnp.DiagGaussian()), "Memoized") == kinds[0]
-
-
-def test_one_compiles_and_others_wait_for_it():
-    order, inside = [], threading.Event()
-    kind = kind_of("visits", POINTS)
-
-    def first():
-        with compiling_once(kind):
-            inside.set()
-            time.sleep(0.3)
-            order.append("compiled")
-
-    thread = threading.Thread(target=first)
-    thread.start()
-    assert inside.wait(60.0)
-    with compiling_once(kind):
-        order.append("loaded")
-    thread.join()
-    assert order == (["compiled", "loaded"] if sys.platform != "win32" else sorted(order))
-    assert is_marked(place_of(kind))
+    assert len(set(kinds)) == 3
+    assert kind_of(bnp.Model(bnp.DPMixture(2.0), bnp.DiagGaussian()), "Memoized") == kinds[0]
 
 
 def test_without_a_folder_nothing_is_marked(monkeypatch):
     monkeypatch.setattr(marks, "cache_folder", lambda: None)
-    with compiling_once(kind_of("visits", POINTS)):
-        pass
-    assert place_of("kind") is None
+    place = place_of(kind_of(POINTS))
+    set_mark(place)
+    assert place is None and not is_marked(place)

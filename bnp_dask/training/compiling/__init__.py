@@ -1,1 +1,1 @@
-"""Kernels are compiled before they are waited for, and by one process where several need the same."""
+"""Kernels are compiled before a run waits for them."""

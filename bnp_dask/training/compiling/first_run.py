@@ -64,7 +64,7 @@ class FirstRun:
     def of(model: Model, source: Source, moves: Sequence[Move], schedule: Schedule) -> FirstRun:
         """Of a run on a source, as the user gave it."""
         kinds = [source.is_sparse, type(source).__name__, [type(move).__name__ for move in moves]]
-        mark = place_of(kind_of("run", model, *kinds, type(schedule).__name__))
+        mark = place_of(kind_of(model, *kinds, type(schedule).__name__))
 
         def content() -> bytes:
             return pickle.dumps((model, source.reader(0), columns_of(source), tuple(moves), schedule))

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from bnp_dask._version import __version__
 from bnp_dask.core.encoding import to_spec
@@ -20,14 +18,8 @@ from bnp_dask.errors import StoreError
 from bnp_dask.kernels.options import cache_folder, compiler_stamp
 from bnp_dask.model import Model
 
-WAIT_SECONDS = 120.0
-"""Longest time that a process waits for another that compiles: then it compiles too."""
 
-LOOK_SECONDS = 0.05
-"""Between two looks at whether the other is done."""
-
-
-def kind_of(purpose: str, model: Model, *facts: Any) -> str | None:
+def kind_of(model: Model, *facts: Any) -> str | None:
     """Kind of a run: digest of what tells which kernels it needs, of package, compiler and processor.
 
     Numbers of the model are left out, since kernels take them as arguments.  None for models that cannot be described.
@@ -36,7 +28,7 @@ def kind_of(purpose: str, model: Model, *facts: Any) -> str | None:
         described = _without_numbers(to_spec(model)[0])
     except StoreError:
         return None
-    parts = [purpose, __version__, compiler_stamp(), described, *facts]
+    parts = [__version__, compiler_stamp(), described, *facts]
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:24]
 
 
@@ -67,45 +59,3 @@ def set_mark(mark: Path | None) -> None:
         if mark is not None and not mark.exists():
             mark.parent.mkdir(parents=True, exist_ok=True)
             mark.touch()
-
-
-@contextmanager
-def compiling_once(kind: str | None) -> Iterator[None]:
-    """Inside, kernels of a kind are compiled or loaded: by one of the processes that share a cache before all others.
-
-    The first compiles, those that come meanwhile wait, and then all load at the same time.
-    """
-    mark = place_of(kind)
-    with ExitStack() as held:
-        if mark is not None and not is_marked(mark):
-            held.enter_context(_held(mark.with_suffix(".lock")))
-            if is_marked(mark):
-                held.close()
-        yield
-        set_mark(mark)
-
-
-@contextmanager
-def _held(place: Path) -> Iterator[None]:
-    """Inside, the lock is ours; or the system knows no locks, or the wait was too long."""
-    with ExitStack() as opened:
-        with suppress(OSError):
-            place.parent.mkdir(parents=True, exist_ok=True)
-            _wait_for(opened.enter_context(place.open("a")))
-        yield
-
-
-def _wait_for(file: TextIO) -> None:
-    """Lock a file, which its end releases, also that of its process."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return
-    deadline = time.monotonic() + WAIT_SECONDS
-    while time.monotonic() < deadline:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(LOOK_SECONDS)
-        else:
-            return

@@ -19,7 +19,6 @@ from bnp_dask.kernels.mixture.entropy import pair_entropy
 from bnp_dask.kernels.mixture.resp import columns_of, resp_from_screened, scale_rows, top_resp_from_screened
 from bnp_dask.model import Posterior
 from bnp_dask.structure.screened import worthwhile
-from bnp_dask.training.compiling.marks import compiling_once, kind_of
 
 FEW = 4
 """Atoms, or groups of atoms, that are looked at."""
@@ -58,13 +57,8 @@ def warm(posterior: Posterior, batch: Batch) -> float:
 
 
 def warm_task(posterior: Posterior, reader: Any) -> float:
-    """The task: call every kernel once on a little of a batch.
-
-    Workers that share a cache of kernels do not all compile the same.
-    """
-    batch = reader()
-    with compiling_once(kind_of("visits", posterior.model, batch.is_sparse, batch.groups is None)):
-        return warm(posterior, batch)
+    """The task: call every kernel once on a little of a batch."""
+    return warm(posterior, reader())
 
 
 def _may_screen(n_clusters: int, batch: Batch) -> bool:
