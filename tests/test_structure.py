@@ -55,7 +55,7 @@ NOT_TUNED = {
 }
 """Other literals in ``moves/``, and why no data chose them."""
 
-NAMES = {"base.py": ["WHOLE"], "births/beside.py": ["NEWBORN"], "births/small_run.py": ["WORDS", "RUNS"]}
+NAMES = {"base.py": ["WHOLE"], "births/surroundings.py": ["NEWBORN"], "births/small_run.py": ["WORDS", "RUNS"]}
 """Constants of modules of ``moves/`` that are numbers: they stand for things among ids and counts."""
 
 POLICIES = ("policy.py", "random_keys.py")

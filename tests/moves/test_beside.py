@@ -15,7 +15,7 @@ from bnp_dask.kernels.mixture.resp import SparseResp
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.moves.births import neighbours
-from bnp_dask.moves.births.beside import NEWBORN, Surroundings, create_beside
+from bnp_dask.moves.births.surroundings import NEWBORN, Surroundings, create_beside
 from bnp_dask.moves.policy import BirthPolicy, SmallRunPolicy
 from bnp_dask.observation import Gaussian
 from bnp_dask.schedules import Memoized

@@ -14,7 +14,7 @@ import numpy as np
 from bnp_dask.core.summary import Summary
 from bnp_dask.execute.base import Task
 from bnp_dask.moves.base import PlanContext
-from bnp_dask.moves.births.beside import Surroundings, create_beside, most_steps
+from bnp_dask.moves.births.surroundings import Surroundings, create_beside, most_steps
 from bnp_dask.moves.policy import BirthPolicy
 from bnp_dask.moves.pools import counting
 from bnp_dask.moves.random_keys import BIRTH_BESIDE
