@@ -7,7 +7,6 @@ import pickle
 
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.data.sources import npy
@@ -52,12 +51,11 @@ def test_batches_are_read_once_as_far_as_there_is_room(tmp_path, monkeypatch, re
     assert len(reads) == expected
 
 
-def test_bits_are_those_of_reading_again(tmp_path, monkeypatch):
+def test_bits_are_those_of_reading_again(tmp_path, monkeypatch, dask_client):
     paths = files(tmp_path / "in", 2)
     held, wanted = bits(tmp_path, "held", paths)
     assert bits(tmp_path, "threads", paths, ThreadExecutor(2))[1] == wanted
-    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster) as client:
-        assert bits(tmp_path, "dask", paths, client)[1] == wanted
+    assert bits(tmp_path, "dask", paths, dask_client(1))[1] == wanted
     monkeypatch.setattr(holding, "HELD", 0)
     again, found = bits(tmp_path, "again", paths)
     assert found == wanted and again.fresh == held.fresh

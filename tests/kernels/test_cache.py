@@ -9,10 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numba
 import pytest
 from numba.core.caching import CacheImpl
 
-from bnp_dask.kernels.options import cache_folder, njit, sources_digest
+from bnp_dask.kernels.options import cache_folder, compiler_stamp, njit, sources_digest
 
 PACKAGE = Path(__file__).resolve().parents[2] / "bnp_dask"
 
@@ -119,3 +120,8 @@ def test_the_folder_of_numba_goes_first(monkeypatch, tmp_path):
     finally:
         monkeypatch.undo()
         cache_folder.cache_clear()
+
+
+def test_the_stamp_of_the_compiler_names_its_version():
+    assert compiler_stamp().startswith(numba.__version__)
+    assert compiler_stamp() == compiler_stamp()

@@ -57,7 +57,7 @@ ELSEWHERE = {
     },
     "Multinomial": {
         **dict.fromkeys(
-            ["analysis/topics/completion.py", "analysis/topics/words.py",
+            ["analysis/topics/collapsed.py", "analysis/topics/completion.py", "analysis/topics/words.py",
              "cli/demo/topics.py", "estimators/topics.py", "initialize/sampled.py", "reports/plot.py",
              "streaming/topics.py", "streaming/truncation_free.py", "structure/answers/documents.py",
              "structure/answers/drawing.py", "training/defaults.py"], WORDS

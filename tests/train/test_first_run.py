@@ -12,7 +12,7 @@ from scipy import sparse
 import bnp_dask as bnp
 from bnp_dask.data.base import columns_of
 from bnp_dask.training.compiling import first_run, marks
-from bnp_dask.training.compiling.child import FewAtoms, short_run
+from bnp_dask.training.compiling.child import FewAtoms, packed, short_run, unpacked
 from bnp_dask.training.compiling.first_run import FirstRun
 from bnp_dask.training.compiling.marks import is_marked, kind_of, place_of, set_mark
 
@@ -131,7 +131,7 @@ def test_the_short_run_is_one_of_the_same_kind(kind):
     few = FewAtoms.of(source.reader(0)(), columns_of(source))
     assert 0 < few.n_atoms <= 240
     assert few.is_sparse == source.is_sparse
-    short_run(model, source.reader(0), columns_of(source), [bnp.Merge()], bnp.Memoized())
+    short_run(*unpacked(packed(model, few, [bnp.Merge()], bnp.Memoized())))
 
 
 def test_the_bits_are_those_of_a_run_without(monkeypatch):

@@ -76,7 +76,7 @@ def test_births_beside_their_neighbours(run):
     """Donors that stay keep their places, and the gains of newborn clusters beside them are exact."""
     x, _, _ = overlapping(2, (3.0, 3.5), 1200, 2, 12)
     batches = [Batch(part) for part in np.array_split(x, 4)]
-    _, follower = run(MixtureTwin, Model(DPMixture(2.0), Gaussian()), batches, memoized(2, 30), 1)
+    _, follower = run(MixtureTwin, Model(DPMixture(2.0), Gaussian()), batches, memoized(2, 60), 1)
     assert follower.beside
 
 

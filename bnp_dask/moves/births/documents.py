@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.edits import Exchange
@@ -202,6 +201,8 @@ def in_places(known: np.ndarray, counts: np.ndarray) -> np.ndarray:
     A sampler that begins with a topic may end with another in its place.  Topics are matched one to one, with the
     largest sum of Bhattacharyya coefficients of their words.
     """
+    from scipy.optimize import linear_sum_assignment  # takes a third of a second to load
+
     one, other = (np.sqrt(table / np.maximum(table.sum(axis=0), 1.0)) for table in (known, counts))
     _, chosen = linear_sum_assignment(one.T @ other, maximize=True)
     rest = np.setdiff1d(np.arange(counts.shape[1]), chosen)

@@ -270,7 +270,8 @@ def _gather_from_json(targets: list[int], limits: list[int] | int) -> Gather:
 
 def _split_from_json(saved: Mapping[str, Any]) -> Split:
     policy = SmallRunPolicy(**saved.get("policy", {}))  # older runs have none
-    return Split(**{**_with_tuples(saved), "policy": policy})
+    known = {name: value for name, value in saved.items() if name != "instead"}  # older runs name other targets
+    return Split(**{**_with_tuples(known), "policy": policy})
 
 
 def _proposal_from_json(saved: Mapping[str, Any]) -> Proposal:

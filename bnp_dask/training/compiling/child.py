@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import pickle
 import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.columns import Columns
+from bnp_dask.core.encoding import from_spec, to_spec
+from bnp_dask.core.registry import REGISTRY
 from bnp_dask.data.base import Reader
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.model import Model
 from bnp_dask.moves import Move
 from bnp_dask.schedules import Schedule
+from bnp_dask.store.files import pack, unpack
 from bnp_dask.training.train import train
 
 FEW = 240
@@ -69,17 +72,34 @@ class FewAtoms:
         return self.batch
 
 
-def short_run(model: Model, reader: Reader, columns: Columns | None, moves: Sequence[Move], schedule: Schedule) -> None:
-    """Train a model for some laps on a few atoms of a batch, in this thread."""
+PARTS = ("x", "weights", "groups", "name", "names")
+"""Fields of a batch that the short run is told."""
+
+
+def packed(model: Model, data: FewAtoms, moves: Sequence[Move], schedule: Schedule) -> bytes:
+    """A short run as data; StoreError for parts whose classes are not registered."""
+    atoms = {name: getattr(data.batch, name) for name in PARTS}
+    run = {"model": model, "atoms": atoms, "columns": data.columns, "moves": list(moves), "schedule": schedule}
+    spec, arrays = to_spec(run, REGISTRY)
+    return pack(arrays, {"run": spec})
+
+
+def unpacked(content: bytes) -> tuple[Model, FewAtoms, list[Move], Schedule]:
+    """Inverse of :func:`packed`."""
+    arrays, meta = unpack(content, Path("short run"))
+    run = from_spec(meta["run"], arrays)
+    return run["model"], FewAtoms(Batch(**run["atoms"]), run["columns"]), run["moves"], run["schedule"]
+
+
+def short_run(model: Model, data: FewAtoms, moves: Sequence[Move], schedule: Schedule) -> None:
+    """Train a model for some laps on a few atoms, in this thread."""
     limit = getattr(schedule, "laps", None)
     make: Any = replace
     short = schedule if limit is None else make(schedule, laps=min(LAPS, limit))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        data = FewAtoms.of(reader(), columns)
         train(model, data, schedule=short, moves=moves, client=SerialExecutor())
 
 
 if __name__ == "__main__":
-    # from the process that started this one, and never from a disk
-    short_run(*pickle.loads(sys.stdin.buffer.read()))
+    short_run(*unpacked(sys.stdin.buffer.read()))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import pickle
 import subprocess
 import sys
 import threading
@@ -67,7 +66,9 @@ class FirstRun:
         mark = place_of(kind_of(model, *kinds, type(schedule).__name__))
 
         def content() -> bytes:
-            return pickle.dumps((model, source.reader(0), columns_of(source), tuple(moves), schedule))
+            from bnp_dask.training.compiling.child import FewAtoms, packed  # it trains
+
+            return packed(model, FewAtoms.of(source.reader(0)(), columns_of(source)), moves, schedule)
 
         return FirstRun(mark, content)
 
