@@ -12,7 +12,8 @@ from scipy import sparse
 import bnp_dask as bnp
 from bnp_dask.data.base import columns_of
 from bnp_dask.training.compiling import first_run, marks
-from bnp_dask.training.compiling.child import FewAtoms, packed, short_run, unpacked
+from bnp_dask.training.compiling.child import short_run
+from bnp_dask.training.compiling.few_atoms import FewAtoms, packed, unpacked
 from bnp_dask.training.compiling.first_run import FirstRun
 from bnp_dask.training.compiling.marks import is_marked, kind_of, place_of, set_mark
 

@@ -19,6 +19,7 @@ from bnp_dask.model import Model
 from bnp_dask.moves import Move
 from bnp_dask.schedules import Schedule
 from bnp_dask.training.callbacks import logger, tell_of_compiling
+from bnp_dask.training.compiling.few_atoms import FewAtoms, packed
 from bnp_dask.training.compiling.marks import is_marked, kind_of, place_of, set_mark
 
 P = ParamSpec("P")
@@ -66,8 +67,6 @@ class FirstRun:
         mark = place_of(kind_of(model, *kinds, type(schedule).__name__))
 
         def content() -> bytes:
-            from bnp_dask.training.compiling.child import FewAtoms, packed  # it trains
-
             return packed(model, FewAtoms.of(source.reader(0)(), columns_of(source)), moves, schedule)
 
         return FirstRun(mark, content)
