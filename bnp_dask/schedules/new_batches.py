@@ -33,7 +33,11 @@ from bnp_dask.schedules.engine.state import State, Work
 from bnp_dask.structure.base import Trial, Visit
 
 ROUNDS = 4
-"""How often births are followed by others at most."""
+"""How often births are followed by others at most.
+
+On digits of MNIST, 1,000 of one a day in five batches a day, twelve rounds gave the same result; no other data
+were tried.
+"""
 
 VISITS = 2
 """Visits of new batches after births.

@@ -125,3 +125,10 @@ def test_the_folder_of_numba_goes_first(monkeypatch, tmp_path):
 def test_the_stamp_of_the_compiler_names_its_version():
     assert compiler_stamp().startswith(numba.__version__)
     assert compiler_stamp() == compiler_stamp()
+
+
+def test_every_kernel_that_is_kept_lies_in_the_folder_of_its_sources():
+    """Numba's own decorator would keep it beside its file, and old code of the kernels that it calls with it."""
+    files = [path for path in PACKAGE.rglob("*.py") if path.name != "options.py"]
+    own = [path.relative_to(PACKAGE).as_posix() for path in files if "from numba import njit" in path.read_text()]
+    assert own == []

@@ -6,7 +6,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
+
+from bnp_dask.kernels.options import njit
 
 MOST = 1e100
 """Product of factors above which logarithms are taken."""

@@ -52,11 +52,9 @@ def log_absent(resp: Resp, weights: np.ndarray | None) -> np.ndarray:
     """Values of the field :data:`ABSENT`, ``(K,)`` nats; ``resp (n, K)`` includes the atoms' ``weights (n,)``."""
     if isinstance(resp, RaggedResp):  # an atom says nothing of clusters that it is not in
         times = None if weights is None else np.repeat(weights, np.diff(resp.offsets))
-        share = (
-            resp.value
-            if times is None
-            else np.divide(resp.value, times, out=np.zeros_like(resp.value), where=times > 0)
-        )
+        share = resp.value
+        if times is not None:
+            share = np.divide(share, times, out=np.zeros_like(share), where=times > 0)
         logs = np.maximum(log1p(-np.minimum(share, 1.0 - 1e-15)), LEAST_LOG)
         return np.bincount(resp.index, logs if times is None else times * logs, resp.n_clusters)
     dense = resp if isinstance(resp, np.ndarray) else resp.to_dense()

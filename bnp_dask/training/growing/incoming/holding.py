@@ -17,7 +17,7 @@ from bnp_dask.data.skipping import ReadOtherwise
 from bnp_dask.execute.base import Executor
 
 HELD = 2**27
-"""Bytes of batches that an update holds at most; the others are read twice."""
+"""Bytes of batches that an update holds at most; the others are read twice.  A guess, which no data chose."""
 
 SHARE = 8
 """Part of the memory of a process that these may be, where that is limited: one in so many."""
@@ -42,6 +42,11 @@ class Room:
             fits = nbytes <= self.left
             self.left -= nbytes if fits else 0
         return fits
+
+    def give(self, nbytes: int) -> None:
+        """So many bytes that were taken are left again."""
+        with self._lock:
+            self.left += nbytes
 
 
 class HoldingReader:
@@ -97,5 +102,5 @@ class HoldingSource(ReadOtherwise):
         """Hold nothing any more: these data are not taken in."""
         for reader in self._readers.values():
             if reader.batch is not None:
-                self.room.left += reader.batch.nbytes
+                self.room.give(reader.batch.nbytes)
                 reader.batch = None
