@@ -64,6 +64,9 @@ class Posterior:
         The vocabulary of the counts it was trained on, where the store has one.
     columns
         The columns of the table it was trained on, where these have names.
+    predictive
+        Parameters of the likelihood that scores of new data ask in place of ``observation``: those of
+        :func:`bnp_dask.collapsed_topics`, which training finds at its end for topics of words.  None: there are none.
     """
 
     model: Model
@@ -73,6 +76,7 @@ class Posterior:
     summary: Summary | None = None
     words: Words | None = None
     columns: Columns | None = field(default=None, metadata=OPTIONAL)
+    predictive: Any | None = field(default=None, metadata=OPTIONAL)
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
@@ -99,7 +103,15 @@ class Posterior:
 
     def light(self) -> Posterior:
         """Posterior without its summary and names: half the bytes to send."""
-        return replace(self, summary=None, words=None, columns=None)
+        return replace(self, summary=None, words=None, columns=None, predictive=None)
+
+    def with_predictive(self, params: Any) -> Posterior:
+        """Posterior with parameters of the likelihood for scores of new data."""
+        return replace(self, predictive=params)
+
+    def for_scores(self) -> Posterior:
+        """Posterior with the parameters that scores of new data ask, in place of those of the objective's maximum."""
+        return self if self.predictive is None else replace(self, observation=self.predictive, predictive=None)
 
     def for_visits(self, n_atoms: int) -> Posterior:
         """Posterior with nothing but what local steps on batches of at most so many atoms look at."""

@@ -46,7 +46,8 @@ def score(
     For topic models it is the document completion score, in nats per held-out token: the topics of each document are
     found from one part of its words, with E[phi_k] for the topics, and the other part is predicted by
     ``sum_k E[pi_dk] E[phi_k]``.  The default is that of thesis Ch. 7: 80% of the distinct words of each document to
-    find its topics, 20% to be predicted.  See :func:`completion_score` for the counts behind it.
+    find its topics, 20% to be predicted.  See :func:`completion_score` for the counts behind it.  Topics of words are
+    ``posterior.predictive`` where training left these: see :func:`bnp_dask.collapsed_topics`.
 
     Parameters
     ----------
@@ -94,7 +95,7 @@ def score_samples(
     """
     source = open_for(require_posterior(posterior), data, batch_size)
     if posterior.model.structure.has_shares:
-        found = for_batches(posterior, source, client, _Complete(Completion()), "score")
+        found = for_batches(posterior.for_scores(), source, client, _Complete(Completion()), "score")
         with np.errstate(invalid="ignore"):
             return np.concatenate([part.value / part.tokens for part in found])
     return np.concatenate(for_batches(posterior, source, client, density_of, "score"))
@@ -118,7 +119,7 @@ def completion_score(
     if not isinstance(chosen, Completion):
         raise SettingError(f'completion={completion!r}: needs Completion("types"), Completion("tokens"), or None')
     source = open_for(posterior, data, batch_size)
-    parts = for_batches(posterior, source, client, _Complete(chosen), "score")
+    parts = for_batches(posterior.for_scores(), source, client, _Complete(chosen), "score")
     with computing_as(posterior.model):
         return combine_scores(parts, chosen, source.name)
 

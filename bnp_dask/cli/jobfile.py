@@ -14,6 +14,7 @@
     rng: 0
     n_init: 1                                # starts, of which the best goes on after ten laps
     shadow: {laps: 12}                       # a second state, which takes the run's place where it is better
+    collapsed: 4                             # passes at the end that find words of topics for scores; 0 for none
     on_bad_batch: raise                      # or skip: leave out batches that cannot be read
     reproducible: false                      # or true: the same bits on other processors
     memory: 256MB                            # of this process for what it holds of batches; the rest lies in files
@@ -85,6 +86,7 @@ class Job:
     rng: int
     n_init: int
     shadow: Shadow | None
+    collapsed: int | None
     checkpoint_minutes: float
     on_bad_batch: Literal["raise", "skip"]
     reproducible: bool
@@ -113,6 +115,7 @@ class Job:
             rng=self.rng,
             n_init=self.n_init,
             shadow=self.shadow,
+            collapsed=self.collapsed,
             checkpoint_minutes=self.checkpoint_minutes,
             on_bad_batch=self.on_bad_batch,
             reproducible=self.reproducible,
@@ -145,6 +148,8 @@ class Top:
         Starts, of which the best goes on after ten laps.
     shadow
         A second state beside that of the run, which takes its place where it is better; left out: none.
+    collapsed
+        Passes at the end that find words of topics for scores; left out: as many as suit the run.
     checkpoint_minutes
         Minutes between checkpoints.
     on_bad_batch
@@ -169,6 +174,7 @@ class Top:
     rng: int = 0
     n_init: int = 1
     shadow: object = None
+    collapsed: int | None = None
     checkpoint_minutes: float = 5.0
     on_bad_batch: Literal["raise", "skip"] = "raise"
     reproducible: bool = False
@@ -276,6 +282,7 @@ def parse_job(content: Any, folder: Path) -> Job:
         rng=values.get("rng", 0),
         n_init=values.get("n_init", 1),
         shadow=None if top.get("shadow") is None else build(Shadow, top["shadow"], "shadow", folder),
+        collapsed=values.get("collapsed"),
         checkpoint_minutes=values.get("checkpoint_minutes", 5.0),
         on_bad_batch=values.get("on_bad_batch", "raise"),
         reproducible=values.get("reproducible", False),

@@ -137,6 +137,7 @@ def run_estimator(
     weights: Any = None,
     batch_size: int | None = None,
     store: str | os.PathLike[str] | None = None,
+    collapsed: int | None = None,
 ) -> TrainResult:
     """Train with an estimator's settings; ``init`` and ``moves`` hold where it has none, None as in ``train``;
     a schedule that opens clusters itself starts from none.
@@ -163,6 +164,7 @@ def run_estimator(
             rng=seed_of_estimator(estimator.random_state),
             n_init=estimator.n_init,
             shadow=estimator.shadow,
+            collapsed=collapsed,
             store=estimator.store if store is None else store,
         )
     estimator.converged_ = result.converged

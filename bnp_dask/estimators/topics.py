@@ -83,6 +83,10 @@ class TopicModel(TransformerMixin, BaseEstimator):
     shadow
         A second state beside that of the run, which takes its place where its exact objective is higher, such as
         :class:`bnp_dask.Shadow`; None for none.  :meth:`partial_fit` has one in its first call only.
+    collapsed
+        Passes over the documents after the last lap that find the words which :meth:`score` asks, with each document's
+        own counts left out; None for four, or none where the schedule is another; see :func:`bnp_dask.train`.
+        :meth:`partial_fit` finds them in its first call only.
     schedule
         Default ``Memoized(laps=max_laps, tolerance=tol)``; another one's own settings win over these two.
     moves
@@ -148,6 +152,7 @@ class TopicModel(TransformerMixin, BaseEstimator):
         init: Initialization | None = None,
         n_init: int = 1,
         shadow: Shadow | None = None,
+        collapsed: int | None = None,
         schedule: Schedule | None = None,
         moves: Sequence[Move] | None = None,
         batch_size: int | None = None,
@@ -167,6 +172,7 @@ class TopicModel(TransformerMixin, BaseEstimator):
         self.init = init
         self.n_init = n_init
         self.shadow = shadow
+        self.collapsed = collapsed
         self.schedule = schedule
         self.moves = moves
         self.batch_size = batch_size
@@ -207,7 +213,8 @@ class TopicModel(TransformerMixin, BaseEstimator):
         given = whole_or_none("n_topics", self.n_topics, "a number of topics")
         allocation: Any = HDPTopics(self.gamma, self.alpha) if given is None else LDA(self.alpha)
         model = Model(allocation, self._words(), reproducible=self.reproducible)
-        return run_estimator(self, model, X, SampledTopics(given), batch_size=self.batch_size, store=store)
+        how: dict[str, Any] = {"batch_size": self.batch_size, "store": store, "collapsed": self.collapsed}
+        return run_estimator(self, model, X, SampledTopics(given), **how)
 
     def _words(self) -> Multinomial:
         if self.word_prior is not None:

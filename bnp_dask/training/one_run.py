@@ -15,6 +15,7 @@ from bnp_dask.data.base import Source
 from bnp_dask.data.skipping import CheckedSource
 from bnp_dask.execute.heap import Heap
 from bnp_dask.initialize import InitContext, Initialization
+from bnp_dask.model import Posterior
 from bnp_dask.sampling.gibbs import SAMPLED, Gibbs, kept_draws
 from bnp_dask.schedules import Schedule, State, Step, Work, is_constant, restored, state_to_arrays, state_to_json
 from bnp_dask.schedules.base import IDLE
@@ -49,6 +50,7 @@ from bnp_dask.training.callbacks import (
 )
 from bnp_dask.training.compiling.warmup import warm_task
 from bnp_dask.training.doors import require_savable_parameters
+from bnp_dask.training.for_scores import with_predictive
 from bnp_dask.training.memory_plan import MemoryPlan, rooms
 from bnp_dask.training.results import History, TrainResult
 from bnp_dask.training.run_settings import OtherMoves, other_moves
@@ -71,6 +73,10 @@ class OneRun:
         Bytes of single batches that all states together may hold in memory.
     shadow
         How shadows live beside it; None where there are none.
+    collapsed
+        Passes at its end that find words of topics for scores; see :func:`~bnp_dask.training.train.train`.
+    saved
+        The posterior that the run directory holds, where these may have been found before; None where it holds none.
     settled
         What became of the starts; None before that, and where there is one.
     change
@@ -89,6 +95,8 @@ class OneRun:
     n_init: int = 1
     room: int = 0
     shadow: Shadow | None = None
+    collapsed: int = 0
+    saved: Posterior | None = None
     settled: Settled | None = None
     change: OtherMoves | None = None
     beside: Beside | None = None
@@ -144,6 +152,9 @@ class OneRun:
                 else:
                     run = self.with_shadows(checkpoint, state)
                     why = run._loop(state, rows, clock, commits, len(rows))
+            posterior = state.posterior
+            if why != STOPPED:  # who stops a run does not wait for passes over the data
+                posterior = with_predictive(self.work, state, self.collapsed, self.saved)
             reason = why
         finally:
             for callback in self.callbacks:
@@ -151,7 +162,7 @@ class OneRun:
         seconds = before + time.perf_counter() - started
         left_out = tuple(why for _, why in run._left_out(state))
         draws = kept_draws(run.work, state, run.schedule) if isinstance(run.schedule, Gibbs) else None
-        found = state.posterior, History(rows), reason == "converged", reason, seconds, left_out, warm_seconds
+        found = posterior, History(rows), reason == "converged", reason, seconds, left_out, warm_seconds
         alternatives = [*([] if run.settled is None else run.settled.starts), *(run.beside.rows if run.beside else [])]
         return TrainResult(*found, alternatives=tuple(alternatives), draws=draws)
 

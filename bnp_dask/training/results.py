@@ -74,6 +74,10 @@ def load(path: str | os.PathLike[str]) -> Posterior:
         There is no saved model at ``path``, it is of a newer format, or a part of it is missing or damaged; the
         error names the part.
     """
+    return _posterior_at(path)
+
+
+def _posterior_at(path: str | os.PathLike[str] | Key) -> Posterior:
     place, posterior = read_archive("posterior", path)
     if not isinstance(posterior, Posterior):
         raise StoreError(f"{place.name}: holds a {type(posterior).__name__}, not a posterior")
@@ -231,6 +235,16 @@ def save_result(result: TrainResult, folder: Path | Key) -> None:
         save_draws(result.draws, folder / DRAWS_NAME)
 
 
+def saved_posterior(store: str | os.PathLike[str] | None) -> Posterior | None:
+    """The posterior that a run directory holds; None where it holds none that can be read."""
+    if store is None:
+        return None
+    try:
+        return _posterior_at(run_folder(store) / POSTERIOR_NAME)
+    except StoreError:
+        return None
+
+
 __all__ = [
     "History",
     "TrainResult",
@@ -239,6 +253,7 @@ __all__ = [
     "save",
     "save_draws",
     "save_result",
+    "saved_posterior",
     "to_xarray",
     "with_names",
 ]

@@ -11,14 +11,15 @@ from bnp_dask.allocation import DocumentStep
 from bnp_dask.analysis.arguments import require_posterior
 from bnp_dask.analysis.matching import open_for
 from bnp_dask.analysis.running import WINDOW, runner_for
-from bnp_dask.data.base import Reader, batch_reader
+from bnp_dask.core.summary import Summary
+from bnp_dask.data.base import Reader, Source, batch_reader
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.ordered import in_order
 from bnp_dask.inputs.protocols import as_a
 from bnp_dask.inputs.settings import whole_number
 from bnp_dask.kernels.topics.collapsed import collapsed_counts
-from bnp_dask.model import Posterior
+from bnp_dask.model import Model, Posterior
 from bnp_dask.observation import Multinomial
 from bnp_dask.structure.answers.documents import as_documents, check_documents, counts_words, find_topics
 from bnp_dask.structure.tokens import lay_out
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 BEGIN = DocumentStep(start="cold", sweeps=200, tolerance=1e-2, restarts=0)
 """How topics of a document are found before the first pass: they are those that take part in all others."""
 
+PASSES = 4
+"""Updates of each document: chosen on KOS, see :func:`collapsed_topics`."""
+
 MOST_PASSES = 100
 """Passes that may be asked for: each keeps a table of the corpus on every worker."""
 
@@ -37,7 +41,7 @@ def collapsed_topics(
     posterior: Posterior,
     data: Any,
     *,
-    passes: int = 4,
+    passes: int = PASSES,
     batch_size: int | None = None,
     client: Client | Executor | str | None = None,
 ) -> Posterior:
@@ -51,6 +55,10 @@ def collapsed_topics(
     The posterior has the same ids, number and weights of topics, and is used like any other (:func:`score`,
     :func:`predict`, :func:`top_words`, :func:`save`).  It is no maximum of the objective: training that goes on needs
     the one it was made of.  Its summary is one of a start, with expected tokens and without terms of the objective.
+
+    :func:`bnp_dask.train` finds these words at its end (``collapsed=``) and lays them into ``posterior.predictive``,
+    where :func:`bnp_dask.score`, :func:`bnp_dask.completion_score` and :func:`bnp_dask.word_score` ask for them.  This
+    function finds them for posteriors that have none, as those of updates, and for predictions and tables.
 
     Parameters
     ----------
@@ -89,30 +97,46 @@ def collapsed_topics(
     of the corpus after every token; here they stay for a pass, so that batches can be visited side by side.
     """
     model = require_posterior(posterior).model
-    if not counts_words(model):
-        raise SettingError(
-            f"collapsed_topics: {type(model.allocation).__name__} of {type(model.observation).__name__} is no topic "
-            "model of words; needs HDPTopics or LDA with Multinomial"
-        )
+    require_own(model, "collapsed_topics")
     passes = whole_number("passes", passes, 1, MOST_PASSES)
     source = open_for(posterior, data, batch_size, weights=True)
-    tables: list[np.ndarray] = []
     with runner_for(posterior, client) as runner:
-        shared = runner.share("posterior", posterior.light())
-        for number in range(passes + 1):
-            known = runner.share(f"collapsed{number}", tuple(tables))
-            tasks = (
-                (f"collapse{number}-batch{i}", count_batch, (shared, known, batch_reader(source, i)))
-                for i in range(source.n_batches)
-            )
-            counts = np.zeros((posterior.observation.lam.shape[1], posterior.n_clusters))
-            for part in in_order(runner, tasks, WINDOW):
-                counts[part.words] += part.counts
-            tables.append(counts)
-        x = np.ascontiguousarray(tables[-1].T)
-        summary = model.empty_summary(posterior.ids)
-        summary = replace(summary, values={**summary.values, "N": x.sum(axis=1), "x": x})
-        return replace(posterior, observation=model.observation.global_step(summary), summary=summary)
+        summary = collapsed_summary(posterior, source, runner, passes)
+        found = model.observation.global_step(summary)
+    return replace(posterior, observation=found, summary=summary, predictive=None)
+
+
+def require_own(model: Model, asked: str) -> None:
+    """SettingError that names what was ``asked`` unless the model has topics of words that can be found again."""
+    if not counts_words(model):
+        raise SettingError(
+            f"{asked}: {type(model.allocation).__name__} of {type(model.observation).__name__} is no topic model of "
+            "words; needs HDPTopics or LDA with Multinomial"
+        )
+
+
+def collapsed_summary(posterior: Posterior, source: Source, runner: Executor, passes: int) -> Summary:
+    """Summary of the expected tokens of all documents; see :func:`collapsed_topics`."""
+    model, tables = posterior.model, list[np.ndarray]()
+    shared = runner.share("posterior", posterior.light())
+    for number in range(passes + 1):
+        known = runner.share(f"collapsed{number}", tuple(tables))
+        tasks = (
+            (f"collapse{number}-batch{i}", count_batch, (shared, known, batch_reader(source, i)))
+            for i in range(source.n_batches)
+        )
+        counts = np.zeros((posterior.observation.lam.shape[1], posterior.n_clusters))
+        for part in in_order(runner, tasks, WINDOW):
+            counts[part.words] += part.counts
+        tables.append(counts)
+    x = np.ascontiguousarray(tables[-1].T)
+    summary = model.empty_summary(posterior.ids)
+    return replace(summary, values={**summary.values, "N": x.sum(axis=1), "x": x})
+
+
+def bytes_of_passes(posterior: Posterior, passes: int) -> int:
+    """Bytes that a worker holds for all tables, beside the posterior."""
+    return 8 * (passes + 2) * int(posterior.observation.lam.size)
 
 
 @dataclass(frozen=True, eq=False)

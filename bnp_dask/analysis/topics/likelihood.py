@@ -90,7 +90,7 @@ def word_score(
         whole_number("samples", samples, 1), whole_number("burn_in", burn_in), whole_number("seed", seed), mixture
     )
     source = open_for(posterior, data, batch_size, weights=True)
-    parts = for_batches(posterior, source, client, settings, "word-score")
+    parts = for_batches(posterior.for_scores(), source, client, settings, "word-score")
     n_words = math.fsum(n for _, n in parts)
     if n_words <= 0:
         raise DataError(f"{source.name}: the documents have no words that count; a mean needs one")
