@@ -105,10 +105,6 @@ class Posterior:
         """Posterior without its summary and names: half the bytes to send."""
         return replace(self, summary=None, words=None, columns=None, predictive=None)
 
-    def with_predictive(self, params: Any) -> Posterior:
-        """Posterior with parameters of the likelihood for scores of new data."""
-        return replace(self, predictive=params)
-
     def for_scores(self) -> Posterior:
         """Posterior with the parameters that scores of new data ask, in place of those of the objective's maximum."""
         return self if self.predictive is None else replace(self, observation=self.predictive, predictive=None)

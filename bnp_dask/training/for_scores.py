@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import dataclass, replace
+from typing import Any
+
 import numpy as np
 
-from bnp_dask.analysis.topics.collapsed import (
-    MOST_PASSES,
-    PASSES,
-    bytes_of_passes,
-    collapsed_summary,
-    require_own,
-)
+from bnp_dask.analysis.topics.collapsed import MOST_PASSES, PASSES, bytes_of_passes, collapsed_summary, require_own
 from bnp_dask.data.skipping import CheckedSource
 from bnp_dask.errors import DataError, ExecutionError
 from bnp_dask.inputs.settings import whole_number
@@ -20,48 +18,78 @@ from bnp_dask.schedules.engine.bad_batches import usable
 from bnp_dask.structure.answers.documents import counts_words
 from bnp_dask.training.callbacks import logger
 from bnp_dask.training.memory_plan import MemoryPlan
+from bnp_dask.training.results import saved_posterior
 
 
-def passes_of(model: Model, schedule: Schedule, collapsed: int | None) -> int:
-    """Passes of a run: those that its caller named, or as many as suit it.
+@dataclass(frozen=True)
+class ForScores:
+    """What a run does at its end for scores of new data.
 
-    Topics of words that were trained to the maximum of an exact objective score worse from lap to lap, see
-    :func:`~bnp_dask.collapsed_topics`.  Single passes over a stream do not last long enough for that, and their data
-    may be gone.
+    Parameters
+    ----------
+    passes
+        Passes of :func:`~bnp_dask.collapsed_topics`; 0 for none.
+    saved
+        The posterior that the run directory holds, in which the words may have been found before; None for none.
     """
-    if collapsed is not None and whole_number("collapsed", collapsed, 0, MOST_PASSES) > 0:
-        require_own(model, "collapsed")
-        return int(collapsed)
-    return PASSES if collapsed is None and counts_words(model) and schedule.decides_moves else 0
+
+    passes: int = 0
+    saved: Posterior | None = None
+
+    @staticmethod
+    def of(model: Model, schedule: Schedule, collapsed: int | None, store: str | os.PathLike[str] | None) -> ForScores:
+        """Those of a call: as many passes as its caller names, or as suit it; ``store`` is a run that it resumes.
+
+        Topics of words that were trained to the maximum of an exact objective score worse from lap to lap, see
+        :func:`~bnp_dask.collapsed_topics`.  Single passes over a stream do not last long enough for that, and their
+        data may be gone.
+
+        Raises
+        ------
+        SettingError
+            A number that makes no sense, or a model without topics of words that is to have passes.
+        """
+        if collapsed is not None:
+            passes = int(whole_number("collapsed", collapsed, 0, MOST_PASSES))
+            if passes > 0:
+                require_own(model, "collapsed")
+            return ForScores(passes)
+        if not (counts_words(model) and schedule.decides_moves):
+            return ForScores()
+        return ForScores(PASSES, saved_posterior(store))
+
+    def found(self, work: Work, state: State) -> Posterior:
+        """The posterior of a run that has ended, with the words that scores ask.
+
+        They are those of the run directory if nothing has changed since.  A run is not lost for them: where its data
+        cannot be read once more, or its workers have no room or are gone, there are none.
+        """
+        posterior = state.posterior
+        if self.passes == 0:
+            return posterior
+        if self.saved is not None and _are_same(self.saved, posterior):
+            return replace(posterior, predictive=self.saved.predictive)
+        return replace(posterior, predictive=self._sought(work, state))
+
+    def _sought(self, work: Work, state: State) -> Any | None:
+        """Parameters of the words; None where the passes cannot be made."""
+        room = MemoryPlan(work.executor.memory_limit).room - max(work.survey.batch_bytes)
+        if bytes_of_passes(state.posterior, self.passes) > room:
+            logger.warning("scores ask the words of training: a worker has no room for collapsed=%d", self.passes)
+            return None
+        source = usable(work, state)
+        if work.unread is not None:
+            source = CheckedSource(source, work.survey.checksums, work.unread)
+        try:
+            summary = collapsed_summary(state.posterior, source, work.executor, self.passes)
+        except (DataError, ExecutionError) as error:
+            logger.warning("scores ask the words of training: collapsed=%d did not end: %s", self.passes, error)
+            return None
+        return state.model.observation.global_step(summary)
 
 
-def with_predictive(work: Work, state: State, passes: int, saved: Posterior | None) -> Posterior:
-    """The posterior of a run that has ended, with parameters for scores where ``passes`` asks for some.
-
-    They are those of ``saved``, the posterior that the run directory holds, if nothing has changed since.  A run is not
-    lost for them: where its data cannot be read once more, or its workers have no room or are gone, there are none.
-    """
-    posterior = state.posterior
-    if passes == 0:
-        return posterior
-    if saved is not None and saved.predictive is not None and _is_same(saved, posterior):
-        return posterior.with_predictive(saved.predictive)
-    room = MemoryPlan(work.executor.memory_limit).room - max(work.survey.batch_bytes)
-    if bytes_of_passes(posterior, passes) > room:
-        logger.warning("scores ask the words of training: collapsed=%d takes more memory than a worker has", passes)
-        return posterior
-    source = usable(work, state)
-    if work.unread is not None:
-        source = CheckedSource(source, work.survey.checksums, work.unread)
-    try:
-        summary = collapsed_summary(posterior, source, work.executor, passes)
-    except (DataError, ExecutionError) as error:
-        logger.warning("scores ask the words of training, for collapsed=%d did not end: %s", passes, error)
-        return posterior
-    return posterior.with_predictive(posterior.model.observation.global_step(summary))
-
-
-def _is_same(one: Posterior, other: Posterior) -> bool:
-    """Whether two posteriors of a run are of the same moment."""
-    same_ids = np.array_equal(one.ids, other.ids)
-    return same_ids and np.array_equal(one.observation.lam, other.observation.lam)
+def _are_same(one: Posterior, other: Posterior) -> bool:
+    """Whether two posteriors of a run are of the same moment, and the first has words for scores."""
+    if one.predictive is None or not np.array_equal(one.ids, other.ids):
+        return False
+    return np.array_equal(one.observation.lam, other.observation.lam)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Generator, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,6 @@ from bnp_dask.data.base import Source
 from bnp_dask.data.skipping import CheckedSource
 from bnp_dask.execute.heap import Heap
 from bnp_dask.initialize import InitContext, Initialization
-from bnp_dask.model import Posterior
 from bnp_dask.sampling.gibbs import SAMPLED, Gibbs, kept_draws
 from bnp_dask.schedules import Schedule, State, Step, Work, is_constant, restored, state_to_arrays, state_to_json
 from bnp_dask.schedules.base import IDLE
@@ -50,7 +49,7 @@ from bnp_dask.training.callbacks import (
 )
 from bnp_dask.training.compiling.warmup import warm_task
 from bnp_dask.training.doors import require_savable_parameters
-from bnp_dask.training.for_scores import with_predictive
+from bnp_dask.training.for_scores import ForScores
 from bnp_dask.training.memory_plan import MemoryPlan, rooms
 from bnp_dask.training.results import History, TrainResult
 from bnp_dask.training.run_settings import OtherMoves, other_moves
@@ -73,10 +72,8 @@ class OneRun:
         Bytes of single batches that all states together may hold in memory.
     shadow
         How shadows live beside it; None where there are none.
-    collapsed
-        Passes at its end that find words of topics for scores; see :func:`~bnp_dask.training.train.train`.
-    saved
-        The posterior that the run directory holds, where these may have been found before; None where it holds none.
+    scores
+        What it does at its end for scores of new data.
     settled
         What became of the starts; None before that, and where there is one.
     change
@@ -95,8 +92,7 @@ class OneRun:
     n_init: int = 1
     room: int = 0
     shadow: Shadow | None = None
-    collapsed: int = 0
-    saved: Posterior | None = None
+    scores: ForScores = field(default_factory=ForScores)
     settled: Settled | None = None
     change: OtherMoves | None = None
     beside: Beside | None = None
@@ -154,7 +150,7 @@ class OneRun:
                     why = run._loop(state, rows, clock, commits, len(rows))
             posterior = state.posterior
             if why != STOPPED:  # who stops a run does not wait for passes over the data
-                posterior = with_predictive(self.work, state, self.collapsed, self.saved)
+                posterior = self.scores.found(self.work, state)
             reason = why
         finally:
             for callback in self.callbacks:

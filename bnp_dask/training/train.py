@@ -13,6 +13,8 @@ import numpy as np
 
 from bnp_dask.analysis.arguments import check_run, listed
 from bnp_dask.analysis.matching import words_of
+from bnp_dask.core.columns import Columns
+from bnp_dask.core.survey import Survey
 from bnp_dask.data.base import columns_of
 from bnp_dask.data.grouped.lagged import taking_lags
 from bnp_dask.data.identity import opened_as
@@ -32,17 +34,17 @@ from bnp_dask.schedules import (
     Schedule,
     Work,
 )
-from bnp_dask.store import Checkpoint, RunStore, run_folder
+from bnp_dask.store import Checkpoint, MemoryStore, RunStore, run_folder
 from bnp_dask.training.alternatives.shadow import Shadow
 from bnp_dask.training.callbacks import Callback, LogLaps
 from bnp_dask.training.compiling.first_run import FirstRun
 from bnp_dask.training.defaults import check_schedule, default_moves, filled_in, start_of
 from bnp_dask.training.doors import check_parts, require_savable
-from bnp_dask.training.for_scores import passes_of
+from bnp_dask.training.for_scores import ForScores
 from bnp_dask.training.grain_line import tell_of_grain
 from bnp_dask.training.memory_plan import MEMORY, MemoryPlan, parse_memory, rooms
 from bnp_dask.training.one_run import OneRun
-from bnp_dask.training.results import TrainResult, save_result, saved_posterior, with_names
+from bnp_dask.training.results import TrainResult, save_result, with_names
 from bnp_dask.training.run_settings import (
     Begun,
     RunParts,
@@ -203,7 +205,7 @@ def train(
     (room, beside), begun = rooms(parse_memory(memory), shadow is not None), Begun.at(store, resume)
     model, init, schedule, moves = filled_in(model, begun, init, schedule, moves)
     check_schedule(model, schedule, n_init, shadow, moves)
-    passes = passes_of(model, schedule, collapsed)
+    scores = ForScores.of(model, schedule, collapsed, store if resume else None)
     require_savable(model, init, schedule, moves or (), store is not None)
     before = None if begun is None else begun.columns()
     source = opened(data, model.marginalises, batch_size, weights, before, on_bad_batch, *read_as(model.observation))
@@ -214,8 +216,7 @@ def train(
     seed = seed_of(rng) if rng is not None or begun is None else begun.seed()
     place, skips = opened_as(data, source, batch_size, weights), on_bad_batch == "skip"
     parts = RunParts(model, init, schedule, tuple(moves), seed, source, columns, place, n_init, shadow)
-    gone = ANEW if store is None else RESUME
-    with one_blas_thread(), fixed_order(model.reproducible), open_executor(client, gone) as executor:
+    with one_blas_thread(), fixed_order(model.reproducible), open_executor(client, _what_is_kept(store)) as executor:
         plan = MemoryPlan(executor.memory_limit)
         plan.require_batches(source)
         with contextlib.closing(open_store(store, resume, parts, job, room - room // 4)) as memo:
@@ -223,14 +224,12 @@ def train(
             compare_data(memo, found)
             plan.require_surveyed(found.source, found.survey)
             init = start_of(schedule, model, found.survey) if init is None else init
-            known = facts_for_priors(memo, found.survey, columns_of(source) if model.lags else columns)
-            ready = named.with_prior(known, learns_by_default(memo, schedule))
+            ready = _with_prior(named, memo, found.survey, columns_of(source) if model.lags else columns, schedule)
             shelf = memo.shared if isinstance(memo, RunStore) else None
             facts, gathered = (found.source, found.survey, executor, memo), room // 4 if store is None else room
             readable = None if skips or (store is not None and place is None) else np.ones(source.n_batches, np.bool_)
             work = Work(ready, *facts, seed, tuple(moves), shelf, skips, found.unread, gathered, readable=readable)
-            saved = saved_posterior(store) if passes and collapsed is None and checkpoint is not None else None
-            how = checkpoint_minutes * 60, n_init, room + beside, shadow, passes, saved
+            how = checkpoint_minutes * 60, n_init, room + beside, shadow, scores
             run = OneRun(work, init, schedule, memo, found.manifest, [*callbacks, LogLaps()], *how)
             result = with_names(run.go(_of_these_data(checkpoint, found.manifest), _where(executor)), words, columns)
         if store is not None:
@@ -249,6 +248,18 @@ def _warned_of_limit(result: TrainResult, schedule: Schedule) -> TrainResult:
             stacklevel=3,
         )
     return result
+
+
+def _what_is_kept(store: str | os.PathLike[str] | None) -> str:
+    """What to do when the cluster is lost."""
+    return ANEW if store is None else RESUME
+
+
+def _with_prior(
+    model: Model, memo: RunStore | MemoryStore, survey: Survey, columns: Columns | None, schedule: Schedule
+) -> Model:
+    """The model with its prior set from the data, and learned where that is usual."""
+    return model.with_prior(facts_for_priors(memo, survey, columns), learns_by_default(memo, schedule))
 
 
 def _of_these_data(checkpoint: Checkpoint | None, manifest: dict[str, Any]) -> Checkpoint | None:

@@ -44,7 +44,7 @@ def enumerated(posterior, words):
     """Log probability of a list of words by the sum over all topics of each."""
     prior, rest = prior_mass(posterior)
     prior = prior * (1.0 + rest / prior.sum())
-    lam = posterior.observation.lam
+    lam = posterior.for_scores().observation.lam
     theta = lam / lam.sum(axis=1, keepdims=True)
     total = 0.0
     for z in itertools.product(range(len(prior)), repeat=len(words)):

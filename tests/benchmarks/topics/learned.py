@@ -1,20 +1,22 @@
 """Topics whose number is learned, by default settings, from several starts, beside LDA of tomotopy told its number.
 
-``python -m tests.benchmarks.topics.learned CORPUS [--starts default,1,50,200] [--seeds 0,1,2] [--cache FOLDER]``
-prints a JSON line per run and asserts nothing.  ``1`` is ``RandomExamples(1)``, others are ``SampledTopics(number)``.
+``python -m tests.benchmarks.topics.learned CORPUS [--starts default,1,50,200] [--seeds 0,1,2] [--cache FOLDER]
+[--after-laps]`` prints a JSON line per run and asserts nothing.  ``1`` is ``RandomExamples(1)``, others are
+``SampledTopics(number)``.
 With ``--peer-python PYTHON`` tomotopy's LDA is run as well, for each of ``--peer-clusters`` and ``--peer-etas``.
 
 Scores are nats per held-out token.  ``own`` is document completion with the prior of topics that the program itself
-learned, as a user of the program would predict; ``bnp_score`` is that by ``bnp.score``, which holds out other words of
-the same documents and so is no match for figures of other programs; ``even`` is that with half a count shared
-equally by all topics, which gives rare topics the weight of common ones.  ``collapsed`` is ``own`` with the topics of
-:func:`bnp_dask.collapsed_topics`; ``after_laps`` are lap, ``own``, ``collapsed`` and objective.
+learned, as a user of the program would predict: with the words that scores ask (``posterior.predictive``).
+``bnp_score`` is that by ``bnp.score``, which holds out other words of the same documents and so is no match for figures
+of other programs; ``even`` is that with half a count shared equally by all topics, which gives rare topics the weight
+of common ones; ``training`` is ``own`` with the words of training.  ``after_laps`` are lap, ``training``, that with the
+topics of :func:`bnp_dask.collapsed_topics`, and objective.
 
-Does a score fall with laps?  Default settings, seed 0, ``own`` and ``collapsed`` after the first lap, the fourth, and
-the last (CPU seconds of the run, and of collapsing its last topics):
+Does a score fall with laps?  Default settings, seed 0, by the words of training and by those found again after the
+first lap, the fourth, and the last (CPU seconds of the run without these, and of finding the last ones):
 
 =====================  ====  =========================  =========================  ======
-corpus                 laps  ``own``                    ``collapsed``              CPU s
+corpus                 laps  words of training          found again                CPU s
 =====================  ====  =========================  =========================  ======
 KOS                      27  -7.3525, -7.3712, -7.3786  -7.3466, -7.3475, -7.3503  57, 2
 Reuters, 6,000           24  -6.7323, -6.7294, -6.7308  -6.7247, -6.7196, -6.7203  58, 2
@@ -112,8 +114,8 @@ class Kept(Watch):
         self.posteriors[row["lap"]] = posterior
 
 
-def ours(corpus: Corpus, start: str, seed: int) -> dict[str, Any]:
-    """One run with all else at its default; scores after some laps and at the end."""
+def ours(corpus: Corpus, start: str, seed: int, after_laps: bool) -> dict[str, Any]:
+    """One run with all else at its default; its scores, and those after some laps where they are asked for."""
     watch, model = Kept(), bnp.Model(HDPTopics(), bnp.Multinomial())
     settings = {} if start == "default" else {"init": start_of(start)}
     with warnings.catch_warnings():
@@ -123,20 +125,21 @@ def ours(corpus: Corpus, start: str, seed: int) -> dict[str, Any]:
         clock, cpu = time.perf_counter() - clock, cpu_seconds() - cpu
         by_score = float(bnp.score(result.posterior, corpus.test))
     last = watch.laps[-1]
-    scores = []
-    for lap, posterior in watch.posteriors.items():
-        used = cpu_seconds()
-        again = bnp.collapsed_topics(posterior, corpus.train)
-        used = cpu_seconds() - used
+
+    def own(posterior: bnp.Posterior, lam: np.ndarray) -> float:
         prior = model.allocation.alpha * posterior.weights / posterior.weights.sum()
-        own, collapsed = (
-            round(completion(corpus.test, topics_of(found.observation.lam), prior), 4) for found in (posterior, again)
-        )
-        scores.append((lap, own, collapsed, round(watch.laps[lap - 1][0]["elbo"])))
+        return round(completion(corpus.test, topics_of(lam), prior), 4)
+
+    scores = []
+    for lap, posterior in watch.posteriors.items() if after_laps else ():
+        again = bnp.collapsed_topics(posterior, corpus.train)
+        both = own(posterior, posterior.observation.lam), own(posterior, again.observation.lam)
+        scores.append((lap, *both, round(watch.laps[lap - 1][0]["elbo"])))
+    found = result.posterior
     return {
         "program": "bnp_dask", "corpus": corpus.name, "start": start, "seed": seed, "K": len(last[1]),
         "objective": round(float(last[0]["elbo"])), "laps": int(last[0]["lap"]), "reason": result.reason,
-        "own": scores[-1][1], "collapsed": scores[-1][2], "collapsed_cpu": round(used, 1),
+        "own": own(found, found.predictive.lam), "training": own(found, found.observation.lam),
         "bnp_score": round(by_score, 4), "even": round(completion(corpus.test, topics_of(last[1])), 4),
         "cpu": round(cpu, 1), "seconds": round(clock, 1), "after_laps": scores,
     }  # fmt: skip
@@ -166,6 +169,7 @@ def main() -> None:
     parser.add_argument("--seeds", default="0")
     parser.add_argument("--cache", type=Path, help="folder that keeps the counts")
     parser.add_argument("--documents", type=int, help="take no more training documents than that, drawn uniformly")
+    parser.add_argument("--after-laps", action="store_true", help="score the topics of some laps too")
     parser.add_argument("--peer-python")
     parser.add_argument("--peer-clusters", default="100,200")
     parser.add_argument("--peer-etas", default="0.01,0.02,0.05,0.1")
@@ -173,7 +177,7 @@ def main() -> None:
     for seed in map(int, args.seeds.split(",")):
         corpus = part_of(load(args.corpus, seed, args.cache), args.documents, seed)
         for start in [s for s in args.starts.split(",") if s]:
-            print(json.dumps(ours(corpus, start, seed)), flush=True)
+            print(json.dumps(ours(corpus, start, seed, args.after_laps)), flush=True)
         if args.peer_python:
             for k in map(int, args.peer_clusters.split(",")):
                 for eta in map(float, args.peer_etas.split(",")):
