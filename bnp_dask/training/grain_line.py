@@ -17,7 +17,7 @@ MANY = 0.5
 """Share of the clusters that must be so narrow before anything is said."""
 
 SAME = 1e-8
-"""Share of the variance of a column, within a cluster, below which atoms of one cluster have the same value."""
+"""Share of the squared distance of clusters' means below which a variance is that of one value."""
 
 
 def tell_of_grain(posterior: Posterior) -> None:
@@ -80,7 +80,8 @@ def _holds_copies(summary: Summary) -> np.ndarray:
     if squares.shape[1] == n_packed(d):  # upper triangles, row by row: of these the diagonal
         squares = squares[:, np.cumsum([0, *range(d, 1, -1)])]
     mean = x / np.maximum(n, 1.0)[:, None]
-    pooled = (squares.sum(axis=0) - x.sum(axis=0) ** 2 / n.sum()) / n.sum()
+    # of a row far away, which is a cluster, the variance of the means would tell nothing else
+    apart = np.median((mean - np.median(mean, axis=0)) ** 2, axis=0)
     own = squares - x * mean
-    found: np.ndarray = (n >= 2.0) & (own <= SAME * n[:, None] * pooled).all(axis=1)
+    found: np.ndarray = (n >= 2.0) & (own <= SAME * n[:, None] * apart).all(axis=1)
     return found

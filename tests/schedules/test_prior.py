@@ -143,8 +143,11 @@ def test_a_run_whose_clusters_sink_to_the_grain_says_so(caplog):
 @pytest.mark.filterwarnings("ignore::bnp_dask.training.train.ConvergenceWarning")
 @pytest.mark.parametrize("observation", [bnp.Gaussian(), bnp.DiagGaussian()], ids=["full", "diagonal"])
 def test_a_run_whose_clusters_are_copies_of_rows_says_so(observation, caplog):
-    rows = np.random.default_rng(0).normal(size=(30, 3))
-    for data, lines in ((rows, 0), (np.repeat(rows, 20, axis=0), 1)):
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(30, 3))
+    wide = np.repeat(rows, 20, axis=0) + 0.01 * rng.normal(size=(600, 3))
+    wide[7] = 1e12
+    for data, lines in ((rows, 0), (wide, 0), (np.repeat(rows, 20, axis=0), 1)):
         with caplog.at_level("WARNING", logger="bnp_dask"):
             model = bnp.Model(bnp.DPMixture(), observation)
             bnp.train(model, data, init=bnp.BregmanKMeans(30), moves=(), schedule=bnp.Memoized(laps=4))
