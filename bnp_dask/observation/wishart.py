@@ -17,7 +17,7 @@ from scipy.special import gammaln, psi
 from bnp_dask.errors import NumericalError, SettingError
 from bnp_dask.inputs.arrays import real_setting
 from bnp_dask.inputs.settings import MOST_MASS, shown
-from bnp_dask.kernels.gaussian.factors import absolute_forms, cholesky_factors
+from bnp_dask.kernels.gaussian.factors import absolute_forms, cholesky_factors, errors_of_pivots, hides_pivots
 from bnp_dask.kernels.gaussian.learned import Precisions, precision_of
 from bnp_dask.kernels.gaussian.quadratic import pack, whitened_squares
 from bnp_dask.kernels.numeric.arithmetic import log, log1p, matmul
@@ -35,7 +35,7 @@ of the correlations of about 1e7.
 """
 
 
-ROUNDINGS = (1.0, 10.0, 100.0, 1000.0, 10_000.0)
+ROUNDINGS = (10.0, 100.0, 1000.0, 10_000.0)
 """Multiples of D roundings of its diagonal by which a matrix may be widened, before it counts as wrong."""
 
 
@@ -132,8 +132,9 @@ def condition_number(matrix: np.ndarray) -> float:
 def factor(scale: np.ndarray, ids: np.ndarray, model: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Inverse Cholesky factors of posterior scale matrices.
 
-    A matrix that is not positive definite only by rounding is widened by as little as makes it so: single rows 1e12
-    deviations away leave nothing else of their cluster's matrix in double precision.
+    A matrix of which rounding hides a pivot is widened by a little more than that: single rows 1e12 deviations away
+    leave nothing else of their cluster's matrix in double precision.  Whether such a pivot comes out as positive is
+    chance, and so is its logarithm: an objective that is too high by chance would let no later one pass.
 
     Parameters
     ----------
@@ -161,17 +162,24 @@ def factor(scale: np.ndarray, ids: np.ndarray, model: str) -> tuple[np.ndarray, 
         scale = scale.copy()
         scale[wrong] = _widened(scale[wrong], int(ids[wrong]), model)
         lower, root, wrong = cholesky_factors(scale)
+    hidden = np.flatnonzero(hides_pivots(lower, scale))
+    if len(hidden):
+        scale = scale.copy()
+        for k in hidden:
+            scale[k] = _widened(scale[k], int(ids[k]), model)
+        lower, root, _ = cholesky_factors(scale)
     return scale, root, 2.0 * log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
 
 
 def _widened(matrix: np.ndarray, cluster: int, model: str) -> np.ndarray:
-    """The matrix with the least multiple of its rounding error added to the diagonal that lets it be factored."""
+    """The matrix with the least multiple of its rounding error added to the diagonal that rounding hides nothing of."""
     diagonal = np.diag(matrix)
     if np.isfinite(matrix).all() and (diagonal > 0).all():
         for times in ROUNDINGS:
-            wider = matrix + np.diag(times * len(matrix) * np.finfo(np.float64).eps * diagonal)
-            if cholesky_factors(wider[None])[2] < 0:
-                return wider
+            wider = matrix[None] + np.diag(times * errors_of_pivots(matrix[None])[0])
+            lower, _, wrong = cholesky_factors(wider)
+            if wrong < 0 and not hides_pivots(lower, wider)[0]:
+                return wider[0]
     raise NumericalError(_not_positive_definite(matrix, cluster, model))
 
 
@@ -184,7 +192,8 @@ def log_dets(scale: np.ndarray, ids: np.ndarray, model: str) -> np.ndarray:
     except np.linalg.LinAlgError:
         return factor(scale, ids, model)[2]
     found = 2.0 * log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
-    return found if np.isfinite(found).all() else factor(scale, ids, model)[2]
+    sure = np.isfinite(found).all() and not hides_pivots(lower, scale).any()
+    return found if sure else factor(scale, ids, model)[2]
 
 
 def without_scale(params: P, screened: bool) -> P:

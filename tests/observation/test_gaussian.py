@@ -438,6 +438,25 @@ def test_a_row_that_is_far_away_leaves_its_cluster_a_covariance(size):
     np.testing.assert_array_equal(own.argmax(axis=1), labels)
 
 
+@pytest.mark.parametrize("size", [1e9, 1e10, 1e12, 1e14])
+def test_what_rounding_hides_of_a_covariance_does_not_decide_by_chance(size):
+    """A row far away that shares its cluster with others: of its matrix only the direction of that row is known.
+
+    The rest came out as any number up to the rounding of the largest, or as none: log determinants differed by 2.
+    """
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 2))
+    model = Model(DPMixture(1.0), Gaussian()).with_prior(survey_batch(Batch(x)))
+    found = []
+    for share in np.linspace(0.4, 0.6, 41):
+        x[7], resp = size, np.where(np.arange(200) == 7, 1.0, 0.01 * share)
+        summary = model.summarize(np.arange(1), Batch(x), resp[:, None])
+        q, prior = model.global_step(summary).observation, model.observation._prior
+        plain = posterior_scale(prior, None, summary["N"], summary["x"], summary["xx"], q.kappa)
+        found += [q.log_det[0], wishart.log_dets(plain, summary.ids, "Gaussian")[0]]
+    assert np.ptp(found) < 1.0
+
+
 def test_condition_number_ignores_units():
     scale = np.diag([1e6, 1.0, 1e-6])
     assert wishart.condition_number(scale) == pytest.approx(1.0)

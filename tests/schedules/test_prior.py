@@ -141,6 +141,21 @@ def test_a_run_whose_clusters_sink_to_the_grain_says_so(caplog):
 
 
 @pytest.mark.filterwarnings("ignore::bnp_dask.training.train.ConvergenceWarning")
+@pytest.mark.parametrize("observation", [bnp.Gaussian(), bnp.DiagGaussian()], ids=["full", "diagonal"])
+def test_a_run_whose_clusters_are_copies_of_rows_says_so(observation, caplog):
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(30, 3))
+    wide = np.repeat(rows, 20, axis=0) + 0.01 * rng.normal(size=(600, 3))
+    wide[7] = 1e12
+    for data, lines in ((rows, 0), (wide, 0), (np.repeat(rows, 20, axis=0), 1)):
+        with caplog.at_level("WARNING", logger="bnp_dask"):
+            model = bnp.Model(bnp.DPMixture(), observation)
+            bnp.train(model, data, init=bnp.BregmanKMeans(30), moves=(), schedule=bnp.Memoized(laps=4))
+        told = [r.message for r in caplog.records if "hold copies of one row each, 20 on average" in r.message]
+        assert len(told) == lines
+
+
+@pytest.mark.filterwarnings("ignore::bnp_dask.training.train.ConvergenceWarning")
 def test_a_gaussian_whose_prior_is_left_open_learns_it_and_keeps_the_concentration(blobs):
     found = go(blobs, "auto").posterior.model
     assert found.reference is not None

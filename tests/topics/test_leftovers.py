@@ -5,7 +5,7 @@ import pytest
 
 import bnp_dask as bnp
 from bnp_dask.execute import SerialExecutor
-from tests.topics.bars import thin_bars
+from tests.topics.bars import bars_corpus, thin_bars
 
 STARTS = {
     "default": None,
@@ -15,9 +15,8 @@ STARTS = {
 }
 
 
-def found(seed, start):
+def found(x, phi, seed, start):
     """Number of topics, and how many of the true bars are one of them."""
-    x, phi = thin_bars(seed)
     model = bnp.Model(bnp.HDPTopics(), bnp.Multinomial())
     result = bnp.train(model, x, init=STARTS[start], client=SerialExecutor(), rng=seed)
     lam = result.posterior.observation.lam
@@ -26,12 +25,20 @@ def found(seed, start):
 
 
 def test_as_many_topics_as_bars():
-    assert found(3, "default") == (24, 24)
+    assert found(*thin_bars(3), 3, "default") == (24, 24)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("start", STARTS)
 def test_as_many_topics_as_bars_in_nine_of_ten(start):
-    results = [found(seed, start) for seed in range(10)]
-    assert all(bars == 24 for _, bars in results)
+    results = [found(*thin_bars(seed), seed, start) for seed in range(10)]
+    assert all(bars == 24 for _, bars in results), results
     assert sum(k == 24 for k, _ in results) >= 9, results
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)  # ten runs of some seconds each
+@pytest.mark.parametrize("start", STARTS)
+def test_the_ten_bars_of_the_thesis_in_ten_of_ten(start):
+    results = [found(*bars_corpus(seed=seed), seed, start) for seed in range(10)]
+    assert results == [(10, 10)] * 10

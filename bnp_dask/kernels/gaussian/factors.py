@@ -14,6 +14,9 @@ from bnp_dask.kernels.options import njit
 BLOCKED = 32
 """Columns up to which a call of LAPACK costs more than it saves."""
 
+HIDDEN = 4.0
+"""Multiple of its error below which a pivot is what rounding left, not what the matrix says."""
+
 
 def cholesky_factors(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
     """Cholesky factors of symmetric matrices ``(K, D, D)``, and their inverses; both lower triangular.
@@ -37,6 +40,23 @@ def cholesky_factors(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]
             return lower, inverse, k
         inverse[k], _ = lapack.dtrtri(lower[k], lower=1)
     return lower, inverse, -1
+
+
+def errors_of_pivots(matrices: np.ndarray) -> np.ndarray:
+    """Rounding errors of the pivots of Cholesky factors of ``(K, D, D)`` matrices, about, ``(K, D)``."""
+    diagonal: np.ndarray = np.diagonal(matrices, axis1=1, axis2=2)
+    return matrices.shape[1] * np.finfo(np.float64).eps * diagonal
+
+
+def hides_pivots(lower: np.ndarray, matrices: np.ndarray) -> np.ndarray:
+    """Whether rounding hides a pivot of each of some matrices ``(K, D, D)``, ``lower`` being their factors; ``(K,)``.
+
+    A pivot is the square of a diagonal entry of the factor.  Where it is as small as its error, chance has decided
+    whether there is a factor at all, and its logarithm means nothing.
+    """
+    pivots = np.diagonal(lower, axis1=1, axis2=2) ** 2
+    found: np.ndarray = (pivots < HIDDEN * errors_of_pivots(matrices)).any(axis=1)
+    return found
 
 
 def cholesky_factor(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
