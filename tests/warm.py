@@ -8,7 +8,10 @@ from contextlib import contextmanager
 import dask
 from distributed.utils import get_mp_context
 
-MODULES = ["distributed", "numpy", "numba", "scipy.linalg", "bnp_dask.training.train", "tests.faults.parts"]
+MODULES = [
+    *("distributed", "numpy", "numba", "pandas", "pyarrow.parquet", "scipy.linalg", "zarr"),
+    *("bnp_dask.training.train", "tests.faults.parts"),
+]
 """Modules that processes which start workers import before they do."""
 
 METHOD = {"distributed.worker.multiprocessing-method": "forkserver"}
