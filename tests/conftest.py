@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from uuid import uuid4
@@ -12,9 +14,17 @@ import pytest
 from distributed import Client, LocalCluster, default_client
 
 from bnp_dask.execute.local import ANY_PORT, LEAN
+from bnp_dask.training.compiling.first_run import CHILD
 from tests import stuck
+from tests.warm import forked_workers
 
 DaskClient = Callable[..., Client]
+
+os.environ[CHILD] = "1"
+"""All processors are busy with tests: no run, of this process or of others that a test starts, has one compile for it.
+
+``tests/train/test_first_run.py`` has them.
+"""
 
 
 @pytest.fixture(scope="session")
@@ -81,6 +91,26 @@ def own_cluster() -> Iterator[DaskClient]:
         yield make
 
 
+FIRST = (
+    "topics/test_document_step.py", "streaming/test_truncation_free.py", "chains/test_runs.py", "train/test_shadows.py",
+    "sampling/test_exact.py", "streaming/test_oracle.py", "faults/test_workers.py", "schedules/test_groups.py",
+)  # fmt: skip
+"""Files of tests that are run before all others, by two workers side by side.
+
+Those that come first compile the kernels of topics, streams, chains and sampling, most of what there is to compile:
+begun together by two workers, one family would be compiled by both.  The others take long for their number of tests.
+"""
+
+
+@pytest.hookimpl(trylast=True)  # of the tests that are run
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files in an order that keeps two workers busy to the end: some first, then those with the most tests."""
+    files = {item: item.nodeid.split("::")[0].removeprefix("tests/") for item in items}
+    n_tests = Counter(files.values())
+    place = {name: i for i, name in enumerate(FIRST)}
+    items.sort(key=lambda item: (place.get(files[item], len(FIRST)), -n_tests[files[item]], files[item]))
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     """A test that runs into its limit of time tells what its clusters were doing."""
@@ -91,7 +121,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 def _local_cluster(n_workers: int, processes: bool = True) -> LocalCluster:
     """A cluster on the loopback interface, without a dashboard or memory limits."""
-    with dask.config.set(LEAN):  # many of them are idle for most of a session
+    with forked_workers(), dask.config.set(LEAN):  # many of them are idle for most of a session
         return LocalCluster(
             n_workers=n_workers,
             threads_per_worker=1,

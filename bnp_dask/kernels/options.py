@@ -11,7 +11,9 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import stat
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from functools import lru_cache
@@ -38,7 +40,7 @@ _IMPORTED = re.compile(r"^from bnp_dask\.kernels\.([\w.]+) import ([\w ,]*)", re
 
 
 def njit(*, cache: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Numba's decorator; with ``cache`` what it compiles is kept in :func:`cache_folder`, or wherever numba finds room.
+    """Numba's decorator; with ``cache`` what it compiles is kept in :func:`cache_folder`.
 
     Where no folder can be written, each process compiles what it needs.
     """
@@ -48,8 +50,9 @@ def njit(*, cache: bool = False, **options: Any) -> Callable[[Callable[..., Any]
             return numba.njit(**options)(function)
         with _ONE_AT_A_TIME:
             folder, before = cache_folder(), config.CACHE_DIR
-            if folder is not None:
-                config.CACHE_DIR = str(folder / sources_digest(Path(function.__code__.co_filename)))
+            if folder is None:
+                return numba.njit(**options)(function)
+            config.CACHE_DIR = str(folder / sources_digest(Path(function.__code__.co_filename)))
             try:
                 return numba.njit(cache=True, **options)(function)
             except RuntimeError:  # numba finds no folder that it may write to
@@ -62,19 +65,52 @@ def njit(*, cache: bool = False, **options: Any) -> Callable[[Callable[..., Any]
 
 @lru_cache
 def cache_folder() -> Path | None:
-    """Folder for compiled kernels: below ``NUMBA_CACHE_DIR`` if that is set, else below the user's folder for caches.
+    """Folder for compiled kernels, the first of these that can be written; None where none can.
 
-    None where the user has none.  It may be removed at any time: what is missing is compiled again.
+    Below ``NUMBA_CACHE_DIR`` if that is set, else below the user's folder for caches; or, where homes are read-only or
+    there are none, as in many containers, below that for temporary files, so that processes of a machine still share
+    what they compile.  It may be removed at any time: what is missing is compiled again.
     """
-    if config.CACHE_DIR:
-        return Path(config.CACHE_DIR) / "bnp_dask"
+    home = Path(config.CACHE_DIR) if config.CACHE_DIR else _home()
+    if home is not None and _is_writable(home / "bnp_dask"):
+        return home / "bnp_dask"
+    return _temporary()
+
+
+def _home() -> Path | None:
+    """The user's folder for caches."""
     if sys.platform == "win32":
         home = os.environ.get("LOCALAPPDATA")
     else:
         home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser(
             "~/Library/Caches" if sys.platform == "darwin" else "~/.cache"
         )
-    return Path(home) / "bnp_dask" if home and os.path.isabs(home) else None
+    return Path(home) if home and os.path.isabs(home) else None
+
+
+def _is_writable(folder: Path) -> bool:
+    """Whether files can be made in a folder, which is made where it is missing."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError:
+        return False
+    return True
+
+
+def _temporary() -> Path | None:
+    """Folder among the temporary files that only this user may write to, since what lies there is run; else None."""
+    user = os.getuid() if hasattr(os, "getuid") else None  # without: folders for temporary files are each user's own
+    folder = Path(tempfile.gettempdir()) / ("bnp_dask" if user is None else f"bnp_dask-{user}")
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+    except OSError:
+        return None
+    others = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if user is not None and (others or found.st_uid != user or not stat.S_ISDIR(found.st_mode)):
+        return None
+    return folder if _is_writable(folder) else None
 
 
 @lru_cache

@@ -64,7 +64,7 @@ def given_as(way: str, frame: pd.DataFrame, tmp_path):
 def trained(data, observation=None, laps=3, **settings):
     model = bnp.Model(bnp.DPMixture(), bnp.Gaussian() if observation is None else observation)
     init = settings.pop("init", bnp.BregmanKMeans(2))
-    return bnp.train(model, data, init=init, schedule=bnp.Memoized(laps=laps), **settings)
+    return bnp.train(model, data, init=init, schedule=bnp.Memoized(laps=laps), moves=(), **settings)
 
 
 @pytest.fixture(scope="module")

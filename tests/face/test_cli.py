@@ -165,6 +165,7 @@ def test_resume_gives_the_same_bits_as_one_run(folder, capsys):
 
 
 def test_training_twice_into_one_directory_names_resume(folder, capsys):
+    edit_job(folder, moves=[])
     assert main(["train", "run.yaml"]) == 0
     capsys.readouterr()
     assert main(["train", "run.yaml"]) == 2
@@ -172,6 +173,8 @@ def test_training_twice_into_one_directory_names_resume(folder, capsys):
 
 
 def test_a_run_stopped_before_its_first_lap_can_be_started_again(folder, monkeypatch, capsys):
+    edit_job(folder, moves=[])
+
     def stop(self, context):
         raise KeyboardInterrupt
 
@@ -185,6 +188,7 @@ def test_a_run_stopped_before_its_first_lap_can_be_started_again(folder, monkeyp
 
 @pytest.mark.parametrize(("stop", "code"), [(KeyboardInterrupt, 130), (cli.Terminated, 143)])
 def test_a_stopped_run_says_how_to_go_on(folder, monkeypatch, capsys, stop, code):
+    edit_job(folder, moves=[])
     from bnp_dask.cli.stop import StopWhenAsked
 
     def interrupt(self, row, posterior):
@@ -201,6 +205,7 @@ def test_a_stopped_run_says_how_to_go_on(folder, monkeypatch, capsys, stop, code
 
 
 def test_a_moved_run_directory_is_resumed_where_it_is(folder, capsys):
+    edit_job(folder, moves=[])
     assert main(["train", "run.yaml", "--laps", "1"]) == 0
     (folder / "run").rename(folder / "moved")
     assert main(["resume", "moved", "--laps", "3"]) == 0

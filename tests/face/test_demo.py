@@ -27,14 +27,14 @@ def test_patches_twice(tmp_path, monkeypatch, capsys):
     crops = [photograph[150:250, 200:330] for photograph in load_photographs()]
     monkeypatch.setattr(patches, "load_photographs", lambda: crops)
     for laps in ("2", "1"):
-        assert main(["demo", "--patches", "2000", "--laps", laps, "--workers", "1"]) == 0
+        assert main(["demo", "--patches", "800", "--laps", laps, "--workers", "1"]) == 0
         out = capsys.readouterr().out
         assert "dashboard: http://127.0.0.1:" in out
         assert "cluster" in out
         assert "picture: bnp-dask-demo/patches.png" in out
     assert (tmp_path / "bnp-dask-demo" / "patches.png").read_bytes().startswith(PNG)
-    assert bnp.as_source("bnp-dask-demo/patches.zarr").n_atoms == 2000
-    assert bnp.load("bnp-dask-demo/run/posterior.zarr").summary["N"].sum() == pytest.approx(2000)
+    assert bnp.as_source("bnp-dask-demo/patches.zarr").n_atoms == 800
+    assert bnp.load("bnp-dask-demo/run/posterior.zarr").summary["N"].sum() == pytest.approx(800)
 
 
 def test_digits(tmp_path, capsys):

@@ -10,11 +10,10 @@ from typing import Any
 import dask
 import pytest
 from distributed import Client, LocalCluster
-from distributed.utils import get_mp_context
 
 from bnp_dask.execute.local import ANY_PORT, FAITHFUL, PROMPT
 from tests.faults.machines import OneProcess
-from tests.faults.parts import WARM
+from tests.warm import forked_workers
 
 WarmCluster = Callable[..., tuple[LocalCluster, Client]]
 
@@ -26,9 +25,8 @@ def warm_cluster() -> Iterator[WarmCluster]:
     A worker that is killed is replaced within a fraction of a second.
     """
     with ExitStack() as stack:
-        method = {"distributed.worker.multiprocessing-method": "forkserver"}
-        stack.enter_context(dask.config.set(method | FAITHFUL | PROMPT))
-        get_mp_context().set_forkserver_preload(WARM)
+        stack.enter_context(forked_workers())
+        stack.enter_context(dask.config.set(FAITHFUL | PROMPT))
 
         def make(n_workers: int, **more: Any) -> tuple[LocalCluster, Client]:
             settings = {"host": "127.0.0.1", "dashboard_address": None, "memory_limit": 0, "silence_logs": 60, **more}

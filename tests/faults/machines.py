@@ -36,12 +36,12 @@ import asyncio, sys
 import dask
 from distributed import Nanny
 from distributed.utils import get_mp_context
-from tests.faults.parts import WARM
+from tests.warm import METHOD, MODULES
 from bnp_dask.execute.local import worker_settings
 address, host, folder = sys.argv[1:]
 async def main():
-    dask.config.set(worker_settings(None) | {"distributed.worker.multiprocessing-method": "forkserver"})
-    get_mp_context().set_forkserver_preload(WARM)
+    dask.config.set(worker_settings(None) | METHOD)
+    get_mp_context().set_forkserver_preload(MODULES)
     async with Nanny(address, host=host, nthreads=1, memory_limit=0, local_directory=folder, name=folder) as nanny:
         await nanny.finished()
 if __name__ == "__main__":

@@ -31,9 +31,6 @@ ROOT = Path(__file__).resolve().parents[2]
 BOUND = 60.0
 """Seconds after which waiting for anything has failed."""
 
-WARM = ["distributed", "numpy", "numba", "scipy.linalg", "bnp_dask.training.train", "tests.faults.parts"]
-"""Modules that processes which start workers import before they do."""
-
 N_BATCHES = 8
 MOVES = (Birth(sample=200, refine=4), Merge(), Delete())
 

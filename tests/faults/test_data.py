@@ -28,7 +28,7 @@ def train(data, client=None, **more):
         model = bnp.Model(bnp.DPMixture(1.0), bnp.DiagGaussian())
         schedule = bnp.Memoized(laps=2, window=3)
         client = SerialExecutor(retries=0) if client is None else client
-        return bnp.train(model, data, init=bnp.BregmanKMeans(2), schedule=schedule, client=client, **more)
+        return bnp.train(model, data, init=bnp.BregmanKMeans(2), schedule=schedule, moves=(), client=client, **more)
 
 
 def make_zarr(path):

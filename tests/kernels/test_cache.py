@@ -53,10 +53,10 @@ def install(site: Path, inner: str = INNER) -> None:
     (site / "bnp_dask" / "kernels" / "numeric" / "outer.py").write_text(OUTER)
 
 
-def call(site: Path, home: Path) -> tuple[float, int, str]:
+def call(site: Path, home: Path, **more: str) -> tuple[float, int, str]:
     """Value of the kernel in a new process, whether it was there, and where it lies."""
     kept = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
-    settings = {**kept, "PYTHONPATH": str(site), "XDG_CACHE_HOME": str(home), "LOCALAPPDATA": str(home)}
+    settings = {**kept, "PYTHONPATH": str(site), "XDG_CACHE_HOME": str(home), "LOCALAPPDATA": str(home), **more}
     done = subprocess.run([sys.executable, "-c", CALL], env=settings, cwd=site, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return tuple(json.loads(done.stdout))
@@ -100,6 +100,40 @@ def test_the_folder_is_named_after_all_sources_that_a_kernel_may_call(tmp_path, 
         assert (sources_digest(numeric / "outer.py") != before) == follows
     finally:
         sources_digest.cache_clear()
+
+
+@pytest.mark.skipif(sys.platform in ("darwin", "win32"), reason="homes and temporary files that no variable names")
+def test_processes_share_kernels_where_the_home_is_read_only(tmp_path):
+    site, home, temporary = tmp_path / "site-packages", tmp_path / "a file" / "caches", tmp_path / "temporary"
+    home.parent.touch()  # root may write to any folder
+    temporary.mkdir()
+    install(site)
+    value, n_found, place = call(site, home, TMPDIR=str(temporary))
+    assert (value, n_found) == (8.0, 0)
+    assert Path(place).is_relative_to(temporary / f"bnp_dask-{os.getuid()}")
+    assert not list(site.rglob("*.nb?"))
+    assert call(site, home, TMPDIR=str(temporary)) == (8.0, 1, place)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="folders for temporary files are each user's own")
+def test_kernels_are_not_taken_from_a_folder_that_others_may_write_to(tmp_path, monkeypatch):
+    folder = tmp_path / f"bnp_dask-{os.getuid()}"
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path / "a file" / "caches"))
+    (tmp_path / "a file").touch()
+    cache_folder.cache_clear()
+    try:
+        assert cache_folder() == folder and folder.stat().st_mode & 0o777 == 0o700
+        cache_folder.cache_clear()
+        folder.chmod(0o777)
+        assert cache_folder() is None
+        cache_folder.cache_clear()
+        folder.rename(tmp_path / "elsewhere")
+        folder.symlink_to(tmp_path / "elsewhere")
+        assert cache_folder() is None
+    finally:
+        monkeypatch.undo()
+        cache_folder.cache_clear()
 
 
 def test_where_nothing_can_be_written_kernels_are_compiled_all_the_same(monkeypatch):

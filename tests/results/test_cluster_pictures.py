@@ -96,7 +96,7 @@ def test_a_page_draws_atoms_that_are_given_and_those_of_a_run(tmp_path):
     np.save(tmp_path / "x.npy", x)
     run = tmp_path / "run"
     model = bnp.Model(bnp.DPMixture(), bnp.Gaussian())
-    result = bnp.train(model, str(tmp_path / "x.npy"), init=bnp.BregmanKMeans(3), store=run, batch_size=100)
+    result = bnp.train(model, str(tmp_path / "x.npy"), init=bnp.BregmanKMeans(3), moves=(), store=run, batch_size=100)
     bnp.report(result, tmp_path / "page.html")
     assert "Points" not in (tmp_path / "page.html").read_text()
     bnp.report(result, tmp_path / "page.html", data=x)
@@ -122,7 +122,7 @@ def test_atoms_may_lack_entries():
     x = np.concatenate([rng.normal(m, 1.0, (100, 3)) for m in (-5, 5)])
     x[rng.random(x.shape) < 0.2] = np.nan
     model = bnp.Model(bnp.DPMixture(), bnp.Gaussian(missing="marginalise"))
-    posterior = bnp.train(model, x, init=bnp.BregmanKMeans(2)).posterior
+    posterior = bnp.train(model, x, init=bnp.BregmanKMeans(2), moves=()).posterior
     [(_, content)] = page.cluster_sections(posterior, None, 30, lambda: page.atoms_for(posterior, posterior, x, None))
     content[1][0].canvas.draw()
 

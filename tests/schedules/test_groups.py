@@ -19,7 +19,7 @@ from bnp_dask.store import RunStore
 from bnp_dask.structure.base import Visit
 from tests.stopping import AfterSteps
 
-MOVES = [bnp.Birth(), bnp.Merge(), bnp.Delete()]
+MOVES = [bnp.Birth(sample=200, refine=6), bnp.Merge(), bnp.Delete()]
 FIELDS = {"N": Field(("cluster",)), "x": Field(("cluster", "feature"))}
 
 

@@ -1,6 +1,7 @@
 """Changes of clusters decided from summaries have exactly the objective that they have in the documents."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -15,6 +16,18 @@ from tests.topics.parts import begin, corpus, fixed, prior_of, tokens_of
 from tests.topics.test_document_step import allocation_term, cases, model_for, solved
 
 SWEEPS = 12
+
+
+@cache
+def by_hand(name, kind):
+    """A model, data, beliefs, and the documents that plain loops solve by them, with how often each counts.
+
+    Made once for all changes: nothing writes to them.
+    """
+    batch = cases()[name]
+    model = model_for(kind, batch, **fixed())
+    posterior = begin(model, batch)
+    return model, batch, posterior, *solved(posterior, batch, SWEEPS)
 
 
 def receivers(model, batch, ids, seed):
@@ -53,14 +66,11 @@ def test_exchange_with_a_trial(name, kind, donors, taking, freed):
 
     What groups expect of clusters that are freed is left to clusters to come; LDA has no place for it.
     """
-    batch = cases()[name]
-    model = model_for(kind, batch, **fixed())
-    posterior = begin(model, batch)
+    model, batch, posterior, docs, times = by_hand(name, kind)
     beliefs = receivers(model, batch, taking, seed=4)
     trial = Trial("t", donors, beliefs, freed=freed)
     found = model.visit(posterior, batch, trials=[trial])
     summary = replay(found.summary, [Exchange("t", donors, bool(freed))], found.parts)
-    docs, times = solved(posterior, batch, SWEEPS)
     prior, _ = prior_of(posterior)
     given = posterior.positions(np.array(donors))
     left = posterior.positions(np.array(freed, np.int64)) if kind == "hdp" else []
@@ -85,12 +95,9 @@ def test_exchange_with_a_trial(name, kind, donors, taking, freed):
 @pytest.mark.parametrize("kind", ["hdp", "lda"])
 @pytest.mark.parametrize("name", ["weighted documents", "with a document without words", "points"])
 def test_merge_of_a_tracked_pair(name, kind):
-    batch = cases()[name]
-    model = model_for(kind, batch, **fixed())
-    posterior = begin(model, batch)
+    model, batch, posterior, docs, times = by_hand(name, kind)
     pairs = np.array([[10, 13], [12, 15]])
     summary = model.local_step(posterior, batch, pairs)
-    docs, times = solved(posterior, batch, SWEEPS)
     merged = replay(summary, [Merge(10, 13), Merge(12, 15)])
     changed = []
     for doc in docs:

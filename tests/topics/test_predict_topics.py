@@ -181,7 +181,9 @@ def fruit(tmp_path_factory):
     ingest(TEXTS, store, text=Text(min_df=1))
     model = Model(word_model("hdp").allocation, Multinomial(lam=0.1))
     with pytest.warns(match="limit of"):
-        result = train(model, store, init=RandomExamples(4), schedule=Memoized(laps=3), store=folder / "run", rng=1)
+        result = train(
+            model, store, init=RandomExamples(4), schedule=Memoized(laps=3), moves=(), store=folder / "run", rng=1
+        )
     return result.posterior, store, folder
 
 

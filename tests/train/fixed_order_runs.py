@@ -118,7 +118,7 @@ def runs(which):
     """Runs by name: functions of ``reproducible``."""
     small = {
         "gaussian": lambda fixed: digest(
-            bnp.DPMixture(3.0), bnp.Gaussian(), blobs(2000, 4, 6), fixed, batch_size=500
+            bnp.DPMixture(3.0), bnp.Gaussian(), blobs(600, 4, 6), fixed, laps=2, batch_size=150
         )
     }  # fmt: skip
     kinds = {"small": dict, "mixtures": mixtures, "topics": topics, "chains": chains}

@@ -59,7 +59,7 @@ class Named(SerialExecutor):
 
 
 def train(data, store, client=None, laps=3, **more):
-    settings = {"init": bnp.BregmanKMeans(2), "schedule": memoized(laps)}
+    settings = {"init": bnp.BregmanKMeans(2), "schedule": memoized(laps), "moves": ()}
     settings |= {"client": client or SerialExecutor(0), "store": store, "batch_size": ROWS, **more}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

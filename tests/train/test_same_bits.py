@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import warnings
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -55,16 +56,22 @@ def bits(result):
 
 
 SCHEDULES = {
-    "memoized with moves": (Memoized(laps=6, window=3), MOVES),
-    "full batch with moves": (FullBatch(laps=6, window=3), MOVES),
+    "memoized with moves": (Memoized(laps=4, window=3), MOVES),
+    "full batch with moves": (FullBatch(laps=4, window=3), MOVES),
     "stochastic": (Stochastic(laps=3, window=3), []),
 }
+
+
+@cache
+def undisturbed(name):
+    """The run in this thread."""
+    return go(SerialExecutor(), *SCHEDULES[name])
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_threads_and_serial_agree(name):
     schedule, moves = SCHEDULES[name]
-    alone = bits(go(SerialExecutor(), schedule, moves))
+    alone = bits(undisturbed(name))
     for n_workers in (1, 2, 4):
         executor = ThreadExecutor(n_workers)
         try:
@@ -78,7 +85,7 @@ def test_threads_and_serial_agree(name):
 )
 def test_dask_and_serial_agree(dask_client, n_workers):
     schedule, moves = SCHEDULES["memoized with moves"]
-    assert bits(go(dask_client(n_workers), schedule, moves)) == bits(go(SerialExecutor(), schedule, moves))
+    assert bits(go(dask_client(n_workers), schedule, moves)) == bits(undisturbed("memoized with moves"))
 
 
 def test_the_current_client_is_used(dask_client):
@@ -92,7 +99,7 @@ def test_the_current_client_is_used(dask_client):
 @pytest.mark.parametrize("stop", [1, 2])
 def test_stopped_and_resumed_is_the_uninterrupted_run(tmp_path, name, stop):
     schedule, moves = SCHEDULES[name]
-    whole = go(SerialExecutor(), schedule, moves)
+    whole = undisturbed(name)
     first = go(SerialExecutor(), schedule, moves, store=tmp_path / "run", callbacks=[AfterLaps(stop)])
     assert first.reason == "stopped by a callback"
     rest = go(SerialExecutor(), schedule, moves, store=tmp_path / "run", resume=True)
@@ -107,12 +114,12 @@ warnings.simplefilter("ignore")
 sys.path.insert(0, {root!r})
 from tests.train.test_same_bits import go
 from bnp_dask.schedules import Memoized
-go(schedule=Memoized(laps=8, window=3), store={store!r}, resume=True, checkpoint_minutes=1e-9)
+go(schedule=Memoized(laps=5, window=3), store={store!r}, resume=True, checkpoint_minutes=1e-9)
 """
 
 
 def test_killed_at_any_moment_and_resumed_is_the_uninterrupted_run(tmp_path):
-    schedule = Memoized(laps=8, window=3)
+    schedule = Memoized(laps=5, window=3)
     whole = go(SerialExecutor(), schedule)
     root, store = str(Path(__file__).resolve().parents[2]), tmp_path / "run"
     code = KILLED.format(root=root, store=str(store))

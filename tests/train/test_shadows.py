@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from functools import partial
 
@@ -52,6 +53,26 @@ go = partial(
 def whole():
     """A run whose state a shadow takes the place of."""
     return go(shadow=SHADOW)
+
+
+SHORT = Memoized(laps=22, window=4)
+"""Ends a few laps after a shadow took the run's place: :func:`whole` takes 29 more to its fixed point."""
+
+
+@pytest.fixture(scope="module")
+def short():
+    """The first laps of that run."""
+    return go(shadow=SHADOW, schedule=SHORT)
+
+
+@pytest.fixture(scope="module")
+def until_a_shadow(short, tmp_path_factory):
+    """``until_a_shadow(store)``: the run in a directory, stopped two laps before the one that begins a shadow."""
+    made = tmp_path_factory.mktemp("shadows") / "run"
+    begun = short.alternatives[0]["begun"]
+    part = go(shadow=SHADOW, schedule=SHORT, store=made, callbacks=[StopAt(begun - 2, N_BATCHES)])
+    assert part.history[-1]["lap"] == begun - 2 and not part.alternatives
+    return partial(shutil.copytree, made)
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +168,7 @@ def test_a_lap_with_a_shadow_reads_each_batch_once(make, kept, whole, monkeypatc
     assert len(shared) > 1 and all(reads == [1] * N_BATCHES for reads in shared.values())
 
 
-def test_threads_dask_a_store_and_little_memory_give_the_same_bits(whole, dask_client, tmp_path):
+def test_threads_dask_a_store_and_little_memory_give_the_same_bits(short, dask_client, tmp_path):
     for name, more in {
         "threads": {"client": ThreadExecutor(2)},
         "dask": {"client": DaskExecutor(dask_client(2), "shadow")},
@@ -155,9 +176,15 @@ def test_threads_dask_a_store_and_little_memory_give_the_same_bits(whole, dask_c
         "dask and store": {"client": DaskExecutor(dask_client(2), "shadow2"), "store": tmp_path / "other"},
         "memory": {"memory": 100},
     }.items():
-        result = go(shadow=SHADOW, **more)
-        assert bits(result) == bits(whole) and rows_of(result) == rows_of(whole), name
-        assert result.alternatives == whole.alternatives
+        result = go(shadow=SHADOW, schedule=SHORT, **more)
+        assert bits(result) == bits(short) and rows_of(result) == rows_of(short), name
+        assert result.alternatives == short.alternatives
+
+
+def test_a_run_that_ends_soon_after_a_shadow_is_the_beginning_of_one_to_the_fixed_point(short, whole):
+    rows = rows_of(short)
+    assert rows == rows_of(whole)[: len(rows)] and [move["accepted"] for move in told(short)] == [True]
+    assert short.alternatives == whole.alternatives and len(whole.history) > len(rows)
 
 
 class StopAt(Watch):
@@ -175,16 +202,16 @@ class StopAt(Watch):
         return False
 
 
-def test_a_run_that_is_stopped_while_a_shadow_lives_goes_on_to_the_same_bits(whole, tmp_path):
-    begun, lap = whole.alternatives[0]["begun"], told(whole)[0]["lap"]
+def test_a_run_that_is_stopped_while_a_shadow_lives_goes_on_to_the_same_bits(short, until_a_shadow, tmp_path):
+    begun, lap = short.alternatives[0]["begun"], told(short)[0]["lap"]
     places = [(begun, 2), (begun, 5), (begun + 1, 2), (begun + 2, 4), (lap - 1, 5), (lap, 4), (lap, 5), (lap + 1, 2)]
     for place in places:
-        store = tmp_path / f"{place}"
-        part = go(shadow=SHADOW, store=store, callbacks=[StopAt(*place)])
+        store = until_a_shadow(tmp_path / f"{place}")
+        part = go(shadow=SHADOW, schedule=SHORT, store=store, resume=True, callbacks=[StopAt(*place)])
         assert part.history[-1]["lap"] == place[0]
-        resumed = go(shadow=SHADOW, store=store, resume=True)
-        assert bits(resumed) == bits(whole) and rows_of(resumed) == rows_of(whole), place
-        assert resumed.alternatives == whole.alternatives
+        resumed = go(shadow=SHADOW, schedule=SHORT, store=store, resume=True)
+        assert bits(resumed) == bits(short) and rows_of(resumed) == rows_of(short), place
+        assert resumed.alternatives == short.alternatives
 
 
 class FailAt(StopAt):
@@ -195,15 +222,15 @@ class FailAt(StopAt):
             raise InterruptedError("the process was ended")
 
 
-def test_a_run_that_dies_while_a_shadow_lives_goes_on_to_the_same_bits(whole, tmp_path):
-    begun, lap = whole.alternatives[0]["begun"], told(whole)[0]["lap"]
+def test_a_run_that_dies_while_a_shadow_lives_goes_on_to_the_same_bits(short, until_a_shadow, tmp_path):
+    begun, lap = short.alternatives[0]["begun"], told(short)[0]["lap"]
     for place in [(begun + 1, 5), (begun + 3, 2), (lap, 5), (lap + 1, 4)]:  # the third has taken over, and not said so
-        store = tmp_path / f"{place}"
+        store = until_a_shadow(tmp_path / f"{place}")
         with pytest.raises(InterruptedError):
-            go(shadow=SHADOW, store=store, callbacks=[FailAt(*place)])
-        resumed = go(shadow=SHADOW, store=store, resume=True)
-        assert bits(resumed) == bits(whole) and rows_of(resumed) == rows_of(whole), place
-        assert resumed.alternatives == whole.alternatives
+            go(shadow=SHADOW, schedule=SHORT, store=store, resume=True, callbacks=[FailAt(*place)])
+        resumed = go(shadow=SHADOW, schedule=SHORT, store=store, resume=True)
+        assert bits(resumed) == bits(short) and rows_of(resumed) == rows_of(short), place
+        assert resumed.alternatives == short.alternatives
 
 
 def test_a_batch_that_was_lost_before_is_no_reason_to_drop_a_shadow(monkeypatch):

@@ -244,8 +244,8 @@ def test_log_sums(k):
     logs[3, 1:] = -np.inf
     out = np.empty(70)
     log_sums(logs, shift, out)
-    rows = [[math.exp(number - max(row)) for number in row] for row in (logs + shift)[3:]]
-    expected = [max(row) + math.log(math.fsum(powers)) for row, powers in zip((logs + shift)[3:], rows, strict=True)]
+    rows = [(max(row), row) for row in (logs + shift)[3:].tolist()]
+    expected = [top + math.log(math.fsum(math.exp(number - top) for number in row)) for top, row in rows]
     np.testing.assert_allclose(out[3:], expected, rtol=1e-15)
     assert out[0] == -np.inf
     assert np.isnan(out[1:3]).all()
