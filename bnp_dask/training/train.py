@@ -33,6 +33,7 @@ from bnp_dask.schedules import (
     Work,
 )
 from bnp_dask.store import Checkpoint, RunStore, run_folder
+from bnp_dask.training.alternatives.priors import other_priors
 from bnp_dask.training.alternatives.shadow import Shadow
 from bnp_dask.training.callbacks import Callback, LogLaps
 from bnp_dask.training.compiling.first_run import FirstRun
@@ -219,7 +220,7 @@ def train(
             facts, gathered = (found.source, found.survey, executor, memo), room // 4 if store is None else room
             readable = None if skips or (store is not None and place is None) else np.ones(source.n_batches, np.bool_)
             work = Work(ready, *facts, seed, tuple(moves), shelf, skips, found.unread, gathered, readable=readable)
-            how = checkpoint_minutes * 60, n_init, room + beside, shadow
+            how = checkpoint_minutes * 60, n_init, room + beside, shadow, other_priors(shadow, ready, known)
             run = OneRun(work, init, schedule, memo, found.manifest, [*callbacks, LogLaps()], *how)
             result = with_names(run.go(_of_these_data(checkpoint, found.manifest), _where(executor)), words, columns)
         if store is not None:
