@@ -25,7 +25,7 @@ from bnp_dask.schedules.engine.state import Loss
 from bnp_dask.schedules.side_by_side.shared_reads import SharedReads
 from bnp_dask.store import BackgroundCommits, Checkpoint, Listing, MemoryStore, RunStore
 from bnp_dask.streaming.truncation_free import STREAMED
-from bnp_dask.training.alternatives.beside import SHADOW, Beside
+from bnp_dask.training.alternatives.lockstep import SHADOW, Beside
 from bnp_dask.training.alternatives.shadow import Shadow
 from bnp_dask.training.alternatives.starts import (
     SETTLED,

@@ -29,6 +29,7 @@ from bnp_dask.schedules.engine.prior import prior_to_arrays, settings_to_arrays,
 from bnp_dask.schedules.engine.state import Loss
 from bnp_dask.schedules.side_by_side.shared_reads import SharedReads
 from bnp_dask.store import Checkpoint, MemoryStore
+from bnp_dask.training.alternatives.living import Living
 from bnp_dask.training.alternatives.priors import same_settings, told
 from bnp_dask.training.alternatives.shadow import Shadow
 from bnp_dask.training.alternatives.starts import alternative, take_over
@@ -51,41 +52,6 @@ ADOPTED = (
     "pending", "partial", "lap_elbo", "lap_counts",
 )  # fmt: skip
 """Parts of a state that are those of the shadow once it takes the run's place."""
-
-
-@dataclass
-class _Living:
-    """A shadow that lives: what it was begun from, after how many laps of the run, and where it stands.
-
-    ``prior`` is the one of its own in words; None where it began with that of the run.
-    """
-
-    begun: int
-    first: Summary
-    model: Model
-    work: Work
-    memo: MemoryStore
-    state: State
-    steps: Iterator[Step]
-    prior: str | None
-    is_in_lap: bool = False
-    refused: str = ""
-
-    def go_to(self, position: float) -> None:
-        """Open the lap if it is not, and go on until so many of its batches are folded, or all of them.
-
-        Numbers that are not finite are the end of a shadow, and no matter of the run.
-        """
-        while not self.refused and (not self.is_in_lap or self.state.position < position):
-            try:
-                step = next(self.steps)
-            except NumericalError as error:
-                self.refused = f"refused: {error}"
-                return
-            self.is_in_lap = not step.lap_end
-            if step.lap_end:
-                self.memo.forget({(int(b), int(v)) for b, v in enumerate(self.state.visits)})
-                return
 
 
 @dataclass
@@ -119,7 +85,7 @@ class Beside:
     rows: list[dict[str, Any]] = field(default_factory=list)
     _failed: int = 0
     _turn: int = 0
-    _living: _Living | None = None
+    _living: Living | None = None
 
     @classmethod
     def of_run(
@@ -147,14 +113,14 @@ class Beside:
     def _settled(self, step: Step, state: State) -> Step:
         """The last step of a lap of the run, after a shadow was judged or begun where that is due."""
         records: list[dict[str, Any]] = []
-        if self._living is not None and _is_over(self._living, state):
+        if self._living is not None and self._living.is_over(state):
             records.append(self._judged(self._living, state))
         while state.finished is None or state.finished == "converged":
             if self._living is None and not self._begin(state):
                 break
             if self._living is None or state.finished is None:
                 break
-            while not _is_over(self._living, state):  # the run has nothing left to do but to wait
+            while not self._living.is_over(state):  # the run has nothing left to do but to wait
                 self._living.go_to(np.inf)
             records.append(self._judged(self._living, state))
         if not records or step.row is None:
@@ -166,7 +132,7 @@ class Beside:
         """Begin a shadow where one is due; whether there is one now."""
         due = state.finished == "converged" or state.calm_laps >= CALM_LAPS
         most = len(self.priors) or self.setting.tries
-        if not due or not _is_plain(state):
+        if not due or self._failed >= most or not _is_plain(state):
             return False
         first, work = None, self._work_of(len(self.rows) + 1, state.lap)
         while first is None and self._failed < most:
@@ -220,16 +186,11 @@ class Beside:
             first_lap=self.work.first_lap + lap,
         )  # fmt: skip
 
-    def _made(self, work: Work, model: Model, first: Summary, begun: int, lost: Mapping[int, Loss]) -> _Living:
-        assert isinstance(work.memo, MemoryStore)
-        state = State.start(model, first, work.source.n_batches)
-        state.lost = {batch: replace(loss, lap=0, step=0) for batch, loss in lost.items() if loss.lap <= begun}
-        schedule: Any = self.schedule
-        steps = replace(schedule, laps=self.setting.laps).run(work, state)
+    def _made(self, work: Work, model: Model, first: Summary, begun: int, lost: Mapping[int, Loss]) -> Living:
         prior = told(self.setting.prior[self._number]) if self.setting.prior else None
-        return _Living(begun, first, model, work, work.memo, state, steps, prior)
+        return Living.begin(work, self.schedule, self.setting.laps, model, first, begun, lost, prior)
 
-    def _judged(self, shadow: _Living, state: State) -> dict[str, Any]:
+    def _judged(self, shadow: Living, state: State) -> dict[str, Any]:
         """The history's row of a shadow that is over, after it took the run's place if it is better."""
         theirs, old = shadow.state, state.posterior.ids
         known = theirs.lap > 0 and theirs.lost.keys() == state.lost.keys() and not shadow.refused
@@ -256,7 +217,7 @@ class Beside:
         why = "the objective rises" if better else "the objective would fall" if known else f"not decided: {reason}"
         return record(SHADOW, tuple(gone.tolist()), tuple(born.tolist()), gain, better, why) | prior
 
-    def _take_place(self, shadow: _Living, state: State) -> None:
+    def _take_place(self, shadow: Living, state: State) -> None:
         """The run goes on from the shadow's state, in its own memory."""
         self.work.memo.forget_parts(state.gathered.parts())
         shadow.state.gathered, shadow.state.pending = Gathered(), {}
@@ -310,8 +271,3 @@ class Beside:
 def _is_plain(state: State) -> bool:
     """Whether all batches are kept and weigh one, so that another state of the same data can be compared."""
     return state.sealed is None and state.weights is None
-
-
-def _is_over(shadow: _Living, state: State) -> bool:
-    """Whether a shadow has lived its laps or settled, or the run has no more."""
-    return bool(shadow.refused) or shadow.state.finished is not None or state.finished == "laps"
