@@ -9,7 +9,7 @@ import numpy as np
 from bnp_dask.core.summary import Summary
 from bnp_dask.model import Model
 from bnp_dask.moves.base import Memory, Rejected
-from bnp_dask.moves.policy import DECISION
+from bnp_dask.moves.lap_policy import DECISION
 
 
 def note_rejected(memory: Memory, donors: tuple[int, ...], part: Summary, gain: float) -> None:

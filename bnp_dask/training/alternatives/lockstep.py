@@ -20,7 +20,7 @@ from bnp_dask.inputs.settings import start_of_seed
 from bnp_dask.model import Model
 from bnp_dask.moves.base import Memory, record
 from bnp_dask.moves.births.rejected import as_start, with_rejected
-from bnp_dask.moves.policy import LAP
+from bnp_dask.moves.lap_policy import LAP
 from bnp_dask.observation.base import Observation
 from bnp_dask.schedules import Schedule, State, Step, Work
 from bnp_dask.schedules.engine.fold import ROUNDING
