@@ -166,7 +166,7 @@ class Beside:
         return (self._turn - 1) % len(self.priors)
 
     def _first(self, model: Model, work: Work, state: State) -> Summary | None:
-        """What a shadow begins with; None where that would be the state of the run and nothing else."""
+        """Statistics that a shadow begins with; None where these would be the state of the run and nothing else."""
         if self.setting.init is not None:
             context = InitContext(model, work.source, work.survey, self.shared.executor, work.rng(0, "init"))
             first = self.setting.init.start(context)

@@ -32,6 +32,12 @@ class Shadow:
     clusters in the plane it won 0, 12 and 24 nats with full covariances (three seeds) and 25, 9 and 18 with diagonal
     ones, in 1.0 to 2.7 times the time of the run; restarts of ten and twenty laps won 5 nats in one of six.
 
+    With another ``prior``, a quarter and four times the scale of a Gaussian's default, fixed priors win 154 to 204 nats
+    on wine, whose held-out score rises by 0.4 to 1.1 nats per row, and 2 to 17 on iris, crabs, faithful and galaxies,
+    where the score moves either way (three seeds).  A third of the default pseudo-counts of words wins 10,900 of
+    3.17 million nats on KOS and 0.002 nats per held-out token, in 2.4 times the time.  Nothing is won on
+    the 60 clusters above, nor by learned priors (0.3 nats on crabs, less elsewhere): learning ends where it did.
+
     Parameters
     ----------
     laps
