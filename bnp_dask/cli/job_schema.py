@@ -7,7 +7,7 @@ import inspect
 import json
 import re
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
@@ -140,7 +140,7 @@ def of_type(hint: Any) -> Schema | None:
         return _any_of(options) if any(o != {"type": "null"} for o in options) else None
     if isinstance(get_origin(hint), type) and issubclass(get_origin(hint), Mapping):
         return {"type": "object", "additionalProperties": of_type(get_args(hint)[1])}
-    if get_origin(hint) is tuple:
+    if get_origin(hint) in (tuple, Sequence):
         return {"type": "array", "items": of_type(get_args(hint)[0])}
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         return _settings(hint)

@@ -6,7 +6,7 @@ import dataclasses
 import os
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -116,7 +116,7 @@ def _convert(value: Any, hint: Any, path: str, folder: Path) -> Any:
     if isinstance(get_origin(hint), type) and issubclass(get_origin(hint), Mapping):
         item = get_args(hint)[1]
         return {k: _convert(v, item, f"{path}[{short_name(k)}]", folder) for k, v in mapping(value, path).items()}
-    if get_origin(hint) is tuple:
+    if get_origin(hint) in (tuple, Sequence):
         if not isinstance(value, list):
             raise SettingError(f"{path}: found {shown(value)}, needs a list, such as [a, b]")
         return tuple(_convert(v, get_args(hint)[0], f"{path}[{i}]", folder) for i, v in enumerate(value))

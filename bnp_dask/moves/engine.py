@@ -29,9 +29,9 @@ from bnp_dask.moves.base import (
     record,
 )
 from bnp_dask.moves.births.rejected import note_rejected
+from bnp_dask.moves.lap_policy import DECISION, LAP
 from bnp_dask.moves.merge import Merge as Pairing
 from bnp_dask.moves.merge import pair_empty
-from bnp_dask.moves.policy import DECISION, LAP
 from bnp_dask.moves.when import acts
 from bnp_dask.structure.base import without_data
 

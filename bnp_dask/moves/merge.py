@@ -10,7 +10,8 @@ from bnp_dask.core.edits import Merge as MergeEdit
 from bnp_dask.core.registry import register
 from bnp_dask.inputs.settings import hold, number_from, whole_number
 from bnp_dask.moves.base import PlanContext, Planning, Proposal
-from bnp_dask.moves.policy import LAP, MergePolicy, hold_policy
+from bnp_dask.moves.lap_policy import LAP
+from bnp_dask.moves.policy import MergePolicy, hold_policy
 from bnp_dask.moves.scores import allocation_gains, rough_allocation_gains
 from bnp_dask.moves.when import hold_laps
 

@@ -8,7 +8,7 @@ end, so that bits are the same on any cluster and after any interruption.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
@@ -81,30 +81,44 @@ def lead(
     model: Model, asked: tuple[Asked, ...], reader: Reader, task: Task, before: tuple[Labels, ...]
 ) -> tuple[tuple[Proposals, Found], ...] | None:
     """The task of the batch that leads: proposals of each chain, and its own atoms in them; None if it went bad."""
-    batch = _read(reader, task)
-    if batch is None:
-        return None
-    with naming_batch(task.name):
-        atoms, sigma, found = repeated(batch), urn_of(model).sigma, []
-        for own, labels in zip(asked, before, strict=True):
-            proposals, sides = led(model, sigma, atoms, labels.ids, MOST, _generator(own, task))
-            found.append((proposals, _found(own, task, batch, atoms, sides)))
-        return tuple(found)
+    sigma = urn_of(model).sigma
+
+    def sides_of(own: Asked, atoms: Batch, ids: np.ndarray, rng: np.random.Generator) -> tuple[Proposals, Sides]:
+        return led(model, sigma, atoms, ids, MOST, rng)
+
+    return _by_chain(asked, reader, task, before, sides_of)
 
 
 def follow(
     model: Model, asked: tuple[Asked, ...], reader: Reader, task: Task, before: tuple[Labels, ...]
 ) -> tuple[Found, ...] | None:
     """The task of any other batch: its atoms join the sides of each proposal; None if it went bad."""
+    sigma = urn_of(model).sigma
+
+    def sides_of(own: Asked, atoms: Batch, ids: np.ndarray, rng: np.random.Generator) -> tuple[Proposals, Sides]:
+        assert own.proposals is not None
+        return own.proposals, followed(model, sigma, own.proposals, atoms, ids, rng)
+
+    found = _by_chain(asked, reader, task, before, sides_of)
+    return None if found is None else tuple(own for _, own in found)
+
+
+def _by_chain(
+    asked: tuple[Asked, ...],
+    reader: Reader,
+    task: Task,
+    before: tuple[Labels, ...],
+    sides_of: Callable[[Asked, Batch, np.ndarray, np.random.Generator], tuple[Proposals, Sides]],
+) -> tuple[tuple[Proposals, Found], ...] | None:
+    """Proposals of each chain, and a batch's atoms in them as ``sides_of`` finds them; None if it went bad."""
     batch = _read(reader, task)
     if batch is None:
         return None
     with naming_batch(task.name):
-        atoms, sigma, found = repeated(batch), urn_of(model).sigma, []
+        atoms, found = repeated(batch), []
         for own, labels in zip(asked, before, strict=True):
-            assert own.proposals is not None
-            sides = followed(model, sigma, own.proposals, atoms, labels.ids, _generator(own, task))
-            found.append(_found(own, task, batch, atoms, sides))
+            proposals, sides = sides_of(own, atoms, labels.ids, _generator(own, task))
+            found.append((proposals, _found(own, task, batch, atoms, sides)))
         return tuple(found)
 
 

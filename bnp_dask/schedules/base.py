@@ -10,7 +10,7 @@ import numpy as np
 
 from bnp_dask.core.summary import Summary
 from bnp_dask.inputs.settings import hold, number_from, whole_number
-from bnp_dask.moves.policy import LAP
+from bnp_dask.moves.lap_policy import LAP
 from bnp_dask.moves.when import is_to_come
 from bnp_dask.schedules.engine.bad_batches import remaining_weight
 from bnp_dask.schedules.engine.state import State, Work

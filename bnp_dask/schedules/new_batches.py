@@ -25,7 +25,7 @@ from bnp_dask.model import Posterior
 from bnp_dask.moves.base import Gather, Split
 from bnp_dask.moves.births.move import Birth
 from bnp_dask.moves.births.new_atoms import are_alike, newborn_of, splits_by
-from bnp_dask.moves.policy import LAP
+from bnp_dask.moves.lap_policy import LAP
 from bnp_dask.schedules.engine.fold import ROUNDING
 from bnp_dask.schedules.engine.lap import plan_context, try_split, with_newer_clusters
 from bnp_dask.schedules.engine.pipeline import Pipeline, Taken

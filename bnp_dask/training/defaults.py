@@ -18,6 +18,7 @@ from bnp_dask.observation import AutoRegressiveGaussian, Multinomial
 from bnp_dask.sampling import Gibbs
 from bnp_dask.schedules import Memoized, Schedule
 from bnp_dask.streaming import ExpectationPropagation, Filter, TruncationFreeSVI
+from bnp_dask.training.alternatives.priors import require_priors
 from bnp_dask.training.alternatives.shadow import Shadow
 from bnp_dask.training.run_settings import Begun
 
@@ -82,7 +83,7 @@ def check_schedule(
 ) -> None:
     """SettingError where the schedule cannot train the model, or not from several starts, or not beside shadows."""
     if shadow is not None:
-        _check_shadow(shadow, schedule, default_moves(model, schedule, False) if moves is None else moves)
+        _check_shadow(shadow, model, schedule, default_moves(model, schedule, False) if moves is None else moves)
     if isinstance(schedule, Gibbs) and n_init > 1:
         raise SettingError(f"n_init={n_init}: no start of a sampler is the best one; use Gibbs(chains={n_init})")
     if isinstance(schedule, (Filter, ExpectationPropagation)) and n_init > 1:
@@ -96,7 +97,7 @@ def check_schedule(
         raise SettingError(f"{type(schedule).__name__}(): {model.allocation.no_objective}")
 
 
-def _check_shadow(shadow: Any, schedule: Schedule, moves: Sequence[Move]) -> None:
+def _check_shadow(shadow: Any, model: Model, schedule: Schedule, moves: Sequence[Move]) -> None:
     if not isinstance(shadow, Shadow):
         raise SettingError(f"shadow={shown(shadow)}: needs Shadow(), or None for none")
     if not schedule.decides_moves:
@@ -104,9 +105,12 @@ def _check_shadow(shadow: Any, schedule: Schedule, moves: Sequence[Move]) -> Non
             f"shadow: {type(schedule).__name__}() has no exact objective to compare states with; use Memoized() or "
             "FullBatch()"
         )
-    if shadow.init is None and not any(move.kind in BIRTHS for move in moves):
+    require_priors(model, shadow.prior or ())
+    is_plain = shadow.init is None and shadow.prior is None
+    if is_plain and not any(move.kind in BIRTHS for move in moves):
         raise SettingError(
-            "shadow: begins with births that the data rejected, and moves has none; give Shadow(init=...), or moves"
+            "shadow: begins with births that the data rejected, and moves has none; give Shadow(init=...) or "
+            "Shadow(prior=...), or moves"
         )
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from bnp_dask.core.summary import Summary
 from bnp_dask.kernels.gaussian.quadratic import n_packed
 from bnp_dask.model import Posterior
-from bnp_dask.moves.policy import LAP
+from bnp_dask.moves.lap_policy import LAP
 from bnp_dask.observation.base import RoundedObservation
 from bnp_dask.observation.priors import rounding_variance
 from bnp_dask.reports.describe import variances
@@ -60,7 +60,8 @@ def copies_line(posterior: Posterior) -> str | None:
     them are evidence of a cluster, to any model of continuous values, and weights of rows count like copies.
     """
     summary = posterior.summary
-    if summary is None or not isinstance(posterior.model.observation, RoundedObservation) or "x" not in summary.fields:
+    rounded = isinstance(posterior.model.observation, RoundedObservation)
+    if summary is None or not rounded or "x" not in summary.fields:
         return None
     n, same = summary["N"], _holds_copies(summary)
     used = n > LAP.nobody

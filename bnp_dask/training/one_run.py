@@ -15,6 +15,7 @@ from bnp_dask.data.base import Source
 from bnp_dask.data.skipping import CheckedSource
 from bnp_dask.execute.heap import Heap
 from bnp_dask.initialize import InitContext, Initialization
+from bnp_dask.observation.base import Observation
 from bnp_dask.sampling.gibbs import SAMPLED, Gibbs, kept_draws
 from bnp_dask.schedules import Schedule, State, Step, Work, is_constant, restored, state_to_arrays, state_to_json
 from bnp_dask.schedules.base import IDLE
@@ -24,7 +25,7 @@ from bnp_dask.schedules.engine.state import Loss
 from bnp_dask.schedules.side_by_side.shared_reads import SharedReads
 from bnp_dask.store import BackgroundCommits, Checkpoint, Listing, MemoryStore, RunStore
 from bnp_dask.streaming.truncation_free import STREAMED
-from bnp_dask.training.alternatives.beside import SHADOW, Beside
+from bnp_dask.training.alternatives.lockstep import SHADOW, Beside
 from bnp_dask.training.alternatives.shadow import Shadow
 from bnp_dask.training.alternatives.starts import (
     SETTLED,
@@ -72,6 +73,8 @@ class OneRun:
         Bytes of single batches that all states together may hold in memory.
     shadow
         How shadows live beside it; None where there are none.
+    priors
+        Likelihoods with the priors that shadows begin with, ready; none where they begin with that of the run.
     scores
         What it does at its end for scores of new data.
     settled
@@ -92,6 +95,7 @@ class OneRun:
     n_init: int = 1
     room: int = 0
     shadow: Shadow | None = None
+    priors: tuple[Observation, ...] = ()
     scores: ForScores = field(default_factory=ForScores)
     settled: Settled | None = None
     change: OtherMoves | None = None
@@ -111,7 +115,7 @@ class OneRun:
         """The run with those beside it that a checkpoint knows, where it may have any."""
         if self.shadow is None:
             return self
-        beside = Beside.of_run(self.shadow, self.work, self.schedule, rooms(self.room, True)[1])
+        beside = Beside.of_run(self.shadow, self.work, self.schedule, rooms(self.room, True)[1], self.priors)
         if checkpoint is not None:
             beside.restore(checkpoint, state)
         return replace(self, work=beside.work, beside=beside)
@@ -264,7 +268,7 @@ class OneRun:
         settled = {} if self.settled is None else {SETTLED: asdict(self.settled)}
         beside = {} if self.beside is None else {SHADOW: self.beside.to_json()}
         numbers = {**state_to_json(state), "manifest": self.manifest, **settled, **beside}
-        arrays = state_to_arrays(state) | ({} if self.beside is None else self.beside.to_arrays())
+        arrays = state_to_arrays(state) | ({} if self.beside is None else self.beside.to_arrays(state))
         return numbers, arrays, Listing.of_latest(state.visits, state.receipts)
 
     def _first_state(self, checkpoint: Checkpoint | None) -> tuple[State, Rows]:

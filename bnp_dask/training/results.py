@@ -169,8 +169,8 @@ class TrainResult:
         What became of each state of the run, of several starts (``n_init``) in their order: ``"kind"``, ``"seed"``,
         laps of the run before it (``"begun"``), its own laps (``"lap"``), objective (``"elbo"``, nats) and
         ``"n_clusters"`` at the last of them, and ``"reason"``: that it went on alone, or another was ahead, or why it
-        had ended before.  So they tell how far K and the objective differ from start to start.  Empty where there was
-        one.
+        had ended before; and ``"prior"``, of shadows with one of their own.  So they tell how far K and the objective
+        differ from start to start.  Empty where there was one.
     draws
         Draws of a run with ``Gibbs()``; None for other schedules, and where none was kept yet.
     """

@@ -13,8 +13,6 @@ import numpy as np
 
 from bnp_dask.analysis.arguments import check_run, listed
 from bnp_dask.analysis.matching import words_of
-from bnp_dask.core.columns import Columns
-from bnp_dask.core.survey import Survey
 from bnp_dask.data.base import columns_of
 from bnp_dask.data.grouped.lagged import taking_lags
 from bnp_dask.data.identity import opened_as
@@ -34,7 +32,8 @@ from bnp_dask.schedules import (
     Schedule,
     Work,
 )
-from bnp_dask.store import Checkpoint, MemoryStore, RunStore, run_folder
+from bnp_dask.store import Checkpoint, RunStore, run_folder
+from bnp_dask.training.alternatives.priors import other_priors
 from bnp_dask.training.alternatives.shadow import Shadow
 from bnp_dask.training.callbacks import Callback, LogLaps
 from bnp_dask.training.compiling.first_run import FirstRun
@@ -224,16 +223,16 @@ def train(
             compare_data(memo, found)
             plan.require_surveyed(found.source, found.survey)
             init = start_of(schedule, model, found.survey) if init is None else init
-            ready = _with_prior(named, memo, found.survey, columns_of(source) if model.lags else columns, schedule)
+            known = facts_for_priors(memo, found.survey, columns_of(source) if model.lags else columns)
+            ready = named.with_prior(known, learns_by_default(memo, schedule))
             shelf = memo.shared if isinstance(memo, RunStore) else None
             facts, gathered = (found.source, found.survey, executor, memo), room // 4 if store is None else room
             readable = None if skips or (store is not None and place is None) else np.ones(source.n_batches, np.bool_)
             work = Work(ready, *facts, seed, tuple(moves), shelf, skips, found.unread, gathered, readable=readable)
-            how = checkpoint_minutes * 60, n_init, room + beside, shadow, scores
+            how = checkpoint_minutes * 60, n_init, room + beside, shadow, other_priors(shadow, ready, known), scores
             run = OneRun(work, init, schedule, memo, found.manifest, [*callbacks, LogLaps()], *how)
             result = with_names(run.go(_of_these_data(checkpoint, found.manifest), _where(executor)), words, columns)
-        if store is not None:
-            save_result(result, run_folder(store))
+        _keep(result, store)
     return _warned_of_limit(first.done(result), schedule)
 
 
@@ -250,16 +249,15 @@ def _warned_of_limit(result: TrainResult, schedule: Schedule) -> TrainResult:
     return result
 
 
+def _keep(result: TrainResult, store: str | os.PathLike[str] | None) -> None:
+    """Write what was found into the run directory, where there is one."""
+    if store is not None:
+        save_result(result, run_folder(store))
+
+
 def _what_is_kept(store: str | os.PathLike[str] | None) -> str:
     """What to do when the cluster is lost."""
     return ANEW if store is None else RESUME
-
-
-def _with_prior(
-    model: Model, memo: RunStore | MemoryStore, survey: Survey, columns: Columns | None, schedule: Schedule
-) -> Model:
-    """The model with its prior set from the data, and learned where that is usual."""
-    return model.with_prior(facts_for_priors(memo, survey, columns), learns_by_default(memo, schedule))
 
 
 def _of_these_data(checkpoint: Checkpoint | None, manifest: dict[str, Any]) -> Checkpoint | None:

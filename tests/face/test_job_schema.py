@@ -30,6 +30,7 @@ RIGHT = [
     "data: x.zarr\nschedule: FullBatch\nrng: 3",
     MODEL + "shadow: {laps: 8, tries: 1, init: {type: BregmanKMeans, n_clusters: 9}}",
     MODEL + "shadow: {}",
+    MODEL + "shadow: {prior: [{type: Gaussian, B: 4.8}, Gaussian]}",
     MODEL + "update: {revisit: 0.2, half_life: 30d, new_words: drop}",
 ]
 
@@ -41,6 +42,8 @@ WRONG = [
     MODEL + "schedule: {type: Memoized, lap: 5}",
     MODEL + "schedule: {laps: 5}",
     MODEL + "shadow: {lap: 8}",
+    MODEL + "shadow: {prior: Gaussian}",
+    MODEL + "shadow: {prior: [{type: Gausian}]}",
     MODEL + "shadow: {init: {type: BregmanKmeans}}",
     MODEL + "schedule: {type: Memoized, laps: many}",
     MODEL + "schedule: {type: Memoized, order: random}",

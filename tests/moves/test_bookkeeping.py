@@ -15,7 +15,8 @@ from bnp_dask.errors import SettingError
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.moves.base import Gather, Memory, Sweep
-from bnp_dask.moves.policy import LAP, DeletePolicy
+from bnp_dask.moves.lap_policy import LAP
+from bnp_dask.moves.policy import DeletePolicy
 from bnp_dask.observation import DiagGaussian
 from bnp_dask.schedules import FullBatch, Memoized
 from bnp_dask.schedules.engine import lap as laps

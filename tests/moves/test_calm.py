@@ -18,7 +18,8 @@ from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.moves.base import Memory, Proposal
 from bnp_dask.moves.deletes.move import _doubt
 from bnp_dask.moves.engine import _is_clear
-from bnp_dask.moves.policy import DECISION, LAP, DeletePolicy
+from bnp_dask.moves.lap_policy import DECISION, LAP
+from bnp_dask.moves.policy import DeletePolicy
 from bnp_dask.observation import DiagGaussian, Gaussian
 from bnp_dask.schedules import Memoized, state_from_saved, state_to_arrays, state_to_json
 from bnp_dask.schedules.base import end_lap

@@ -16,7 +16,7 @@ from bnp_dask.model import Model
 from bnp_dask.moves.base import Memory, Plan, Proposal
 from bnp_dask.moves.births.at_batch import consider_split
 from bnp_dask.moves.engine import decide
-from bnp_dask.moves.policy import LAP
+from bnp_dask.moves.lap_policy import LAP
 from bnp_dask.observation import DiagGaussian
 from bnp_dask.structure.base import Trial
 from tests.chains.parts import KINDS, model_of

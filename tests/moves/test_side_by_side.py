@@ -15,7 +15,7 @@ from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.moves.base import Memory, PlanContext, Proposal
 from bnp_dask.moves.engine import plan_lap
-from bnp_dask.moves.policy import DECISION
+from bnp_dask.moves.lap_policy import DECISION
 from bnp_dask.observation import DiagGaussian, Multinomial
 from bnp_dask.schedules import Memoized, state_from_saved, state_to_arrays, state_to_json
 from bnp_dask.schedules.engine import lap as laps

@@ -22,7 +22,8 @@ from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.moves.births.move import _has_words
 from bnp_dask.moves.births.small_run import WORDS, _from_words, create
-from bnp_dask.moves.policy import LAP, BirthPolicy, SmallRunPolicy
+from bnp_dask.moves.lap_policy import LAP
+from bnp_dask.moves.policy import BirthPolicy, SmallRunPolicy
 from bnp_dask.moves.scores import alike, all_pairs, data_gains, gain_matrix
 from bnp_dask.observation import Gaussian, Multinomial
 from bnp_dask.schedules import Memoized

@@ -15,7 +15,7 @@ from bnp_dask.schedules import FullBatch, Memoized
 from tests.chains.parts import allocation as chain_allocation
 from tests.chains.parts import sequences
 from tests.moves.parts import blobs, prepare, start_random
-from tests.moves.test_beside import overlapping
+from tests.moves.test_neighbours import overlapping
 from tests.topics.parts import allocation as topic_allocation
 from tests.topics.parts import corpus, fixed, points
 from tests.twins.chains import ChainTwin

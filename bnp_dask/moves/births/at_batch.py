@@ -18,7 +18,7 @@ from bnp_dask.core.totals import RunningTotal
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import Memory
 from bnp_dask.moves.births.returning import returning
-from bnp_dask.moves.policy import DECISION
+from bnp_dask.moves.lap_policy import DECISION
 from bnp_dask.moves.scores import data_gains
 
 

@@ -28,7 +28,8 @@ from bnp_dask.moves.births.hmm_windows import plan_windows
 from bnp_dask.moves.births.neighbours import Found, look_beside, neighbours, overlap, receivers, work_beside
 from bnp_dask.moves.births.pending import best_basis
 from bnp_dask.moves.births.small_run import WORDS, create
-from bnp_dask.moves.policy import LAP, BirthPolicy, hold_policy
+from bnp_dask.moves.lap_policy import LAP
+from bnp_dask.moves.policy import BirthPolicy, hold_policy
 from bnp_dask.moves.random_keys import BIRTH, SPLIT, SPLIT_BATCHES
 from bnp_dask.moves.when import acts, hold_laps
 from bnp_dask.observation.base import numbers_per_cluster

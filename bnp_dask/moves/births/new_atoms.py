@@ -15,7 +15,7 @@ from bnp_dask.model import Model
 from bnp_dask.moves.base import PlanContext, Split
 from bnp_dask.moves.births.move import Birth
 from bnp_dask.moves.births.small_run import create
-from bnp_dask.moves.policy import LAP
+from bnp_dask.moves.lap_policy import LAP
 from bnp_dask.moves.random_keys import SPLIT_BY_NEW
 from bnp_dask.moves.scores import data_gains
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from bnp_dask.core.summary import Summary
 from bnp_dask.model import Model
 from bnp_dask.moves.base import Memory, Rejected
-from bnp_dask.moves.policy import DECISION
+from bnp_dask.moves.lap_policy import DECISION
 
 
 def note_rejected(memory: Memory, donors: tuple[int, ...], part: Summary, gain: float) -> None:
@@ -25,8 +27,7 @@ def note_rejected(memory: Memory, donors: tuple[int, ...], part: Summary, gain: 
 def with_rejected(model: Model, value: Summary, memory: Memory) -> Summary | None:
     """Statistics of all clusters as if the rejected births had been accepted, the best first where they exclude others.
 
-    None where there are none.  They say where a run may start from, and no more: what single batches and groups hold
-    of the clusters is not known.
+    None where there are none.
     """
     gone: set[int] = set()
     parts: list[Summary] = []
@@ -36,9 +37,16 @@ def with_rejected(model: Model, value: Summary, memory: Memory) -> Summary | Non
             parts.append(found.part)
     if not parts:
         return None
-    everyone = [value.take([int(i) for i in value.ids if int(i) not in gone]), *parts]
-    out = model.empty_summary(np.concatenate([part.ids for part in everyone]))
+    return as_start(model, [value.take([int(i) for i in value.ids if int(i) not in gone]), *parts])
+
+
+def as_start(model: Model, parts: Sequence[Summary]) -> Summary:
+    """Statistics of clusters that may be of different totals, one after another, for a run to start from.
+
+    They say no more than that: what single batches and groups hold of the clusters is not known.
+    """
+    out = model.empty_summary(np.concatenate([part.ids for part in parts]))
     for name in ("N", *model.observation.fields):
         if out.fields[name].n_cluster_axes:
-            out.values[name][...] = np.concatenate([part[name] for part in everyone])
+            out.values[name][...] = np.concatenate([part[name] for part in parts])
     return out

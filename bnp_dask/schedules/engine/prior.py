@@ -18,7 +18,7 @@ from bnp_dask.errors import NumericalError
 from bnp_dask.inputs.protocols import as_a
 from bnp_dask.model import Model
 from bnp_dask.moves.base import record
-from bnp_dask.moves.policy import LAP
+from bnp_dask.moves.lap_policy import LAP
 from bnp_dask.observation.base import LearningObservation
 from bnp_dask.schedules.engine.state import State
 from bnp_dask.structure.prior import concentration, prior_terms, scale_shape
@@ -64,20 +64,26 @@ def prior_to_arrays(model: Model) -> dict[str, np.ndarray]:
     """The settings of the prior by name, where they are learned; for checkpoints."""
     if model.reference is None:
         return {}
-    held, learner = vars(model.observation), concentration(model)
+    learner = concentration(model)
     gamma = {} if learner is None else {GAMMA: np.array(learner.gamma)}
-    numbers = {name: value for name, value in held.items() if isinstance(value, (int, float, np.ndarray))}
-    return gamma | {f"{PRIOR}/{name}": np.asarray(value, np.float64) for name, value in numbers.items()}
+    return gamma | settings_to_arrays(model)
+
+
+def settings_to_arrays(model: Model) -> dict[str, np.ndarray]:
+    """All numbers among the settings of the likelihood by name, also of a prior that is not learned."""
+    numbers = {n: value for n, value in vars(model.observation).items() if isinstance(value, (int, float, np.ndarray))}
+    return {f"{PRIOR}/{name}": np.asarray(value) for name, value in numbers.items()}
 
 
 def with_saved_prior(model: Model, arrays: Mapping[str, np.ndarray]) -> Model:
-    """Inverse of :func:`prior_to_arrays`, given the model with the prior that learning began with."""
-    if model.reference is None:
-        return model
+    """The model with the prior that a checkpoint holds, where it holds one: that of the run, or one that was learned
+    or taken from a shadow."""
     if GAMMA in arrays:
         model = replace(model, allocation=replace(model.allocation, gamma=float(arrays[GAMMA])))  # type: ignore[type-var]
     names = [name for name in arrays if name.startswith(f"{PRIOR}/")]
-    kept = {name.removeprefix(f"{PRIOR}/"): np.asarray(arrays[name], np.float64) for name in names}
+    if not names:
+        return model
+    kept = {name.removeprefix(f"{PRIOR}/"): np.asarray(arrays[name]) for name in names}
     settings: dict[str, Any] = {name: value if value.ndim else value.item() for name, value in kept.items()}
     return replace(model, observation=replace(model.observation, **settings))  # type: ignore[type-var]
 

@@ -1,8 +1,10 @@
-"""What shadows cost and win: ``python -m tests.benchmarks.moves.bench_shadows [mixtures|laps|kos]``.
+"""What shadows cost and win: ``python -m tests.benchmarks.moves.bench_shadows [mixtures|laps|kos|priors|kos_priors]``.
 
 ``laps``: CPU seconds of a lap with a shadow over those of a lap without, of a run that makes no births meanwhile.
 ``mixtures``: objective, clusters and CPU seconds of runs with and without shadows, in turns, on mixtures where births
-get stuck.  ``kos``: the same of topics.  Ratios are of one process; machines are busy.
+get stuck.  ``kos``: the same of topics.  ``priors``: of shadows with a quarter and four times the prior's scale, where
+the prior stays and where it is learned, with the held-out score of a fifth of the rows, nats per row.  ``kos_priors``:
+of shadows with other priors of words.  Ratios are of one process; machines are busy.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,12 @@ import numpy as np
 
 import bnp_dask as bnp
 from bnp_dask.execute import SerialExecutor
+from tests.benchmarks.learned_priors import SETS
 from tests.benchmarks.topics.corpora import kos
 
 SEEDS = range(3)
+
+PLAIN = bnp.Shadow()
 
 
 def overlapping(k: int, n: int, spread: float, seed: int) -> np.ndarray:
@@ -54,15 +59,24 @@ def run(model: bnp.Model, data: Any, seed: int, shadow: bnp.Shadow | None, **set
     return result, time.process_time() - before
 
 
-def compare(name: str, model: bnp.Model, data: Any, **settings: Any) -> None:
+def compare(
+    name: str,
+    model: bnp.Model,
+    data: Any,
+    shadow: bnp.Shadow = PLAIN,
+    held: Any = None,
+    seeds: Iterable[int] = SEEDS,
+    **settings: Any,
+) -> None:
     """One line for each seed: without, with, what they won, and what became of each."""
-    for seed in SEEDS:
+    for seed in seeds:
         plain, seconds = run(model, data, seed, None, **settings)
-        found, more = run(model, data, seed, bnp.Shadow(), **settings)
+        found, more = run(model, data, seed, shadow, **settings)
         told = [f"{m['gain']:+.1f}" + (" yes" if m["accepted"] else " no") for m in shadows_of(found)]
         gain = found.history[-1]["elbo"] - plain.history[-1]["elbo"]
+        scores = "" if held is None else " -> ".join(f"{bnp.score(r.posterior, held):.3f}" for r in (plain, found))
         print(
-            f"{name}, seed {seed}: K {plain.posterior.n_clusters} -> {found.posterior.n_clusters}, "
+            f"{name}, seed {seed}: {scores} K {plain.posterior.n_clusters} -> {found.posterior.n_clusters}, "
             f"{plain.history[-1]['elbo']:.1f} {gain:+.1f} nats, CPU {seconds:.1f} -> {more:.1f} s, shadows {told}",
             flush=True,
         )
@@ -117,9 +131,29 @@ def topics() -> None:
         compare(name, model, x, init=init, batch_size=400)
 
 
+def priors() -> None:
+    data = {name: SETS[name]()[0] for name in ("iris", "wine", "crabs", "faithful", "galaxies")}
+    data["60 overlapping"] = overlapping(60, 6000, 6.0, 0)
+    for name, x in data.items():
+        held = np.random.default_rng(0).permutation(len(x)) < len(x) // 5
+        default = 0.1 * x[~held].var(axis=0)
+        shadow = bnp.Shadow(prior=[bnp.Gaussian(B=times * default) for times in (0.25, 4.0)])
+        for learn in ("never", "auto"):
+            model = bnp.Model(bnp.DPMixture(), bnp.Gaussian(), learn_prior=learn)
+            settings = {"batch_size": 1000, "schedule": bnp.Memoized(laps=200)}
+            compare(f"{name}, prior {learn} learned", model, x[~held], shadow, x[held], **settings)
+
+
+def priors_of_words() -> None:
+    model = bnp.Model(bnp.HDPTopics(), bnp.Multinomial())
+    shadow = bnp.Shadow(prior=[bnp.Multinomial(0.05, common=0.5), bnp.Multinomial(0.45, common=0.5)])
+    compare("KOS", model, kos(), shadow, seeds=[0], batch_size=400)
+
+
 if __name__ == "__main__":
     wanted = sys.argv[1:] or ["laps", "mixtures"]
-    for each, function in {"laps": laps, "mixtures": mixtures, "kos": topics}.items():
+    known = {"laps": laps, "mixtures": mixtures, "kos": topics, "priors": priors, "kos_priors": priors_of_words}
+    for each, function in known.items():
         if each in wanted:
             function()
     print(Path(__file__).name, "done")

@@ -19,14 +19,18 @@ from bnp_dask.initialize import InitContext
 from bnp_dask.inputs.settings import start_of_seed
 from bnp_dask.model import Model
 from bnp_dask.moves.base import Memory, record
-from bnp_dask.moves.births.rejected import with_rejected
+from bnp_dask.moves.births.rejected import as_start, with_rejected
+from bnp_dask.moves.lap_policy import LAP
+from bnp_dask.observation.base import Observation
 from bnp_dask.schedules import Schedule, State, Step, Work
 from bnp_dask.schedules.engine.fold import ROUNDING
 from bnp_dask.schedules.engine.gathered import Gathered
-from bnp_dask.schedules.engine.prior import prior_to_arrays, with_saved_prior
+from bnp_dask.schedules.engine.prior import prior_to_arrays, settings_to_arrays, with_saved_prior
 from bnp_dask.schedules.engine.state import Loss
 from bnp_dask.schedules.side_by_side.shared_reads import SharedReads
 from bnp_dask.store import Checkpoint, MemoryStore
+from bnp_dask.training.alternatives.living import Living
+from bnp_dask.training.alternatives.priors import same_settings, told
 from bnp_dask.training.alternatives.shadow import Shadow
 from bnp_dask.training.alternatives.starts import alternative, take_over
 from bnp_dask.training.callbacks import logger
@@ -51,37 +55,6 @@ ADOPTED = (
 
 
 @dataclass
-class _Living:
-    """A shadow that lives: what it was begun from, after how many laps of the run, and where it stands."""
-
-    begun: int
-    first: Summary
-    model: Model
-    work: Work
-    memo: MemoryStore
-    state: State
-    steps: Iterator[Step]
-    is_in_lap: bool = False
-    refused: str = ""
-
-    def go_to(self, position: float) -> None:
-        """Open the lap if it is not, and go on until so many of its batches are folded, or all of them.
-
-        Numbers that are not finite are the end of a shadow, and no matter of the run.
-        """
-        while not self.refused and (not self.is_in_lap or self.state.position < position):
-            try:
-                step = next(self.steps)
-            except NumericalError as error:
-                self.refused = f"refused: {error}"
-                return
-            self.is_in_lap = not step.lap_end
-            if step.lap_end:
-                self.memo.forget({(int(b), int(v)) for b, v in enumerate(self.state.visits)})
-                return
-
-
-@dataclass
 class Beside:
     """Shadows of one run, one at a time.
 
@@ -97,6 +70,8 @@ class Beside:
         The executor behind both.
     room
         Bytes of single batches that a shadow may hold in memory.
+    priors
+        Likelihoods with the priors that they begin with in turn, ready; none where they begin with that of the run.
     rows
         What became of those that ended: see :attr:`bnp_dask.TrainResult.alternatives`.
     """
@@ -106,16 +81,20 @@ class Beside:
     schedule: Schedule
     shared: SharedReads
     room: int
+    priors: tuple[Observation, ...] = ()
     rows: list[dict[str, Any]] = field(default_factory=list)
     _failed: int = 0
-    _living: _Living | None = None
+    _turn: int = 0
+    _living: Living | None = None
 
     @classmethod
-    def of_run(cls, setting: Shadow, work: Work, schedule: Schedule, room: int) -> Beside:
+    def of_run(
+        cls, setting: Shadow, work: Work, schedule: Schedule, room: int, priors: tuple[Observation, ...] = ()
+    ) -> Beside:
         """Shadows of a run, none of which has begun; its own work is ``work`` of what this returns."""
         shared = SharedReads(work.executor)
         own = replace(work, executor=shared.for_one(), lockstep=True)
-        return cls(setting, own, schedule, shared, room)
+        return cls(setting, own, schedule, shared, room, priors)
 
     def steps(self, steps: Iterator[Step], state: State) -> Iterator[Step]:
         """Steps of the run, with what its shadows do meanwhile; ``state`` is what these replace."""
@@ -134,14 +113,14 @@ class Beside:
     def _settled(self, step: Step, state: State) -> Step:
         """The last step of a lap of the run, after a shadow was judged or begun where that is due."""
         records: list[dict[str, Any]] = []
-        if self._living is not None and _is_over(self._living, state):
+        if self._living is not None and self._living.is_over(state):
             records.append(self._judged(self._living, state))
         while state.finished is None or state.finished == "converged":
             if self._living is None and not self._begin(state):
                 break
             if self._living is None or state.finished is None:
                 break
-            while not _is_over(self._living, state):  # the run has nothing left to do but to wait
+            while not self._living.is_over(state):  # the run has nothing left to do but to wait
                 self._living.go_to(np.inf)
             records.append(self._judged(self._living, state))
         if not records or step.row is None:
@@ -152,27 +131,50 @@ class Beside:
     def _begin(self, state: State) -> bool:
         """Begin a shadow where one is due; whether there is one now."""
         due = state.finished == "converged" or state.calm_laps >= CALM_LAPS
-        if not due or self._failed >= self.setting.tries or not _is_plain(state):
+        most = len(self.priors) or self.setting.tries
+        if not due or self._failed >= most or not _is_plain(state):
             return False
-        number = len(self.rows) + 1
-        work = self._work_of(number, state.lap)
-        if self.setting.init is None:
-            first = with_rejected(state.model, state.total.value().without_pairs(), state.memory)
-            state.memory.rejected = {}
-        else:
-            context = InitContext(state.model, work.source, work.survey, self.shared.executor, work.rng(0, "init"))
-            first = self.setting.init.start(context)
-            first = replace(first, ids=np.array(state.memory.new_ids(first.n_clusters), np.int64))
+        first, work = None, self._work_of(len(self.rows) + 1, state.lap)
+        while first is None and self._failed < most:
+            self._turn += 1
+            model = self._model_of_turn(state.model)
+            first = self._first(model, work, state)
+            if first is None and not self.priors:
+                break  # births may be rejected yet
+            self._failed += first is None
         if first is None:
             return False
         try:
-            self._living = self._made(work, state.model, first, state.lap, state.lost)
+            self._living = self._made(work, model, first, state.lap, state.lost)
         except NumericalError as error:
             logger.info("no shadow after lap %d: %s", state.lap, error)
             self._failed += 1
             return False
         logger.info("a shadow begins after lap %d with K=%d", state.lap, first.n_clusters)
         return True
+
+    def _model_of_turn(self, model: Model) -> Model:
+        """The run's model with the prior whose turn it is; itself where that is in force."""
+        if not self.priors:
+            return model
+        other = self.priors[self._number]
+        return model if same_settings(other, model.observation) else replace(model, observation=other)
+
+    @property
+    def _number(self) -> int:
+        """Number of the prior whose turn it is."""
+        return (self._turn - 1) % len(self.priors)
+
+    def _first(self, model: Model, work: Work, state: State) -> Summary | None:
+        """Statistics that a shadow begins with; None where these would be the state of the run and nothing else."""
+        if self.setting.init is not None:
+            context = InitContext(model, work.source, work.survey, self.shared.executor, work.rng(0, "init"))
+            first = self.setting.init.start(context)
+            return replace(first, ids=np.array(state.memory.new_ids(first.n_clusters), np.int64))
+        value = state.total.value().without_pairs()
+        found = with_rejected(model, value, state.memory)
+        state.memory.rejected = {}
+        return as_start(model, [value]) if found is None and model is not state.model else found
 
     def _work_of(self, number: int, lap: int) -> Work:
         seed = start_of_seed(self.work.seed, MOST_STARTS + number)
@@ -184,22 +186,19 @@ class Beside:
             first_lap=self.work.first_lap + lap,
         )  # fmt: skip
 
-    def _made(self, work: Work, model: Model, first: Summary, begun: int, lost: Mapping[int, Loss]) -> _Living:
-        assert isinstance(work.memo, MemoryStore)
-        state = State.start(model, first, work.source.n_batches)
-        state.lost = {batch: replace(loss, lap=0, step=0) for batch, loss in lost.items() if loss.lap <= begun}
-        schedule: Any = self.schedule
-        steps = replace(schedule, laps=self.setting.laps).run(work, state)
-        return _Living(begun, first, model, work, work.memo, state, steps)
+    def _made(self, work: Work, model: Model, first: Summary, begun: int, lost: Mapping[int, Loss]) -> Living:
+        prior = told(self.setting.prior[self._number]) if self.setting.prior else None
+        return Living.begin(work, self.schedule, self.setting.laps, model, first, begun, lost, prior)
 
-    def _judged(self, shadow: _Living, state: State) -> dict[str, Any]:
+    def _judged(self, shadow: Living, state: State) -> dict[str, Any]:
         """The history's row of a shadow that is over, after it took the run's place if it is better."""
         theirs, old = shadow.state, state.posterior.ids
         known = theirs.lap > 0 and theirs.lost.keys() == state.lost.keys() and not shadow.refused
         gain = theirs.elbo - state.elbo if known else None
         better = gain is not None and gain > ROUNDING * sum(abs(term) for term in state.terms.values())
         reason = TOOK_OVER if better else BEHIND if known else shadow.refused or OTHER
-        self.rows.append(alternative(SHADOW, shadow.work.seed, shadow.begun, theirs, reason))
+        prior = {} if shadow.prior is None else {"prior": shadow.prior}
+        self.rows.append(alternative(SHADOW, shadow.work.seed, shadow.begun, theirs, reason) | prior)
         logger.info(
             "shadow of lap %d: objective %.10g nats, K=%d, %s",
             shadow.begun,
@@ -207,7 +206,8 @@ class Beside:
             theirs.posterior.n_clusters,
             reason,
         )
-        self._failed = 0 if better else self._failed + 1
+        pays = gain is not None and better and gain > LAP.calm_gain * float(state.total.value()["N"].sum())
+        self._failed = 0 if pays else self._failed + 1
         if better:
             self._take_place(shadow, state)
         shadow.memo.close()
@@ -215,9 +215,9 @@ class Beside:
         new = state.posterior.ids
         gone, born = np.setdiff1d(old, new), np.setdiff1d(new, old)
         why = "the objective rises" if better else "the objective would fall" if known else f"not decided: {reason}"
-        return record(SHADOW, tuple(gone.tolist()), tuple(born.tolist()), gain, better, why)
+        return record(SHADOW, tuple(gone.tolist()), tuple(born.tolist()), gain, better, why) | prior
 
-    def _take_place(self, shadow: _Living, state: State) -> None:
+    def _take_place(self, shadow: Living, state: State) -> None:
         """The run goes on from the shadow's state, in its own memory."""
         self.work.memo.forget_parts(state.gathered.parts())
         shadow.state.gathered, shadow.state.pending = Gathered(), {}
@@ -237,20 +237,23 @@ class Beside:
         return {
             "rows": self.rows,
             "failed": self._failed,
+            "turn": self._turn,
             "begun": None if self._living is None else self._living.begun,
         }
 
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Arrays by name: what a shadow that lives was begun from."""
+    def to_arrays(self, state: State) -> dict[str, np.ndarray]:
+        """Arrays by name: the prior in force where others may be, and what a shadow that lives was begun from."""
+        out = settings_to_arrays(state.model) if self.priors else {}
         if self._living is None:
-            return {}
-        found = {f"{SHADOW}/{name}": array for name, array in self._living.first.to_arrays().items()}
-        return found | {f"{SHADOW}_{name}": array for name, array in prior_to_arrays(self._living.model).items()}
+            return out
+        out |= {f"{SHADOW}/{name}": array for name, array in self._living.first.to_arrays().items()}
+        return out | {f"{SHADOW}_{name}": array for name, array in prior_to_arrays(self._living.model).items()}
 
     def restore(self, checkpoint: Checkpoint, state: State) -> None:
         """Go on from a checkpoint: a shadow that lived takes its laps again, up to where the run stands."""
         saved: Mapping[str, Any] = checkpoint.state.get(SHADOW, {})
         self.rows, self._failed = list(saved.get("rows", ())), saved.get("failed", 0)
+        self._turn = saved.get("turn", 0)  # older runs have no other priors
         begun = saved.get("begun")
         if begun is None:
             return
@@ -258,7 +261,7 @@ class Beside:
             {name.removeprefix(mark): array for name, array in checkpoint.arrays.items() if name.startswith(mark)}
             for mark in (f"{SHADOW}/", f"{SHADOW}_")
         )
-        model = with_saved_prior(self.work.model, prior)
+        model = with_saved_prior(self._model_of_turn(state.model), prior)
         work = self._work_of(len(self.rows) + 1, begun)
         self._living = self._made(work, model, Summary.from_arrays(model.fields, own), begun, state.lost)
         for _ in range(begun, state.lap):
@@ -268,8 +271,3 @@ class Beside:
 def _is_plain(state: State) -> bool:
     """Whether all batches are kept and weigh one, so that another state of the same data can be compared."""
     return state.sealed is None and state.weights is None
-
-
-def _is_over(shadow: _Living, state: State) -> bool:
-    """Whether a shadow has lived its laps or settled, or the run has no more."""
-    return bool(shadow.refused) or shadow.state.finished is not None or state.finished == "laps"
