@@ -20,7 +20,7 @@ from tests.moves.parts import prepare, start_random
 def assert_solved(toy, n_clusters, seed, laps=60):
     with one_blas_thread():
         run = toys.solve(toy, n_clusters, seed, laps)
-    assert run.n_clusters == toy.n_true == run.found, run.why
+    assert run.n_clusters == toy.n_true == run.found, f"seed {seed}: {run.why}"
     elbo = np.array([row["elbo"] for row in run.rows if row["exact"]])
     assert np.diff(elbo).min() >= -1e-11 * np.abs(elbo).max()
 

@@ -55,8 +55,7 @@ def hides_pivots(lower: np.ndarray, matrices: np.ndarray) -> np.ndarray:
     whether there is a factor at all, and its logarithm means nothing.
     """
     pivots = np.diagonal(lower, axis1=1, axis2=2) ** 2
-    found: np.ndarray = (pivots < HIDDEN * errors_of_pivots(matrices)).any(axis=1)
-    return found
+    return np.asarray((pivots < HIDDEN * errors_of_pivots(matrices)).any(axis=1))
 
 
 def cholesky_factor(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
