@@ -23,7 +23,7 @@ from bnp_dask.training.results import saved_posterior
 
 @dataclass(frozen=True)
 class ForScores:
-    """What a run does at its end for scores of new data.
+    """Words for scores of new data, as a run finds them at its end.
 
     Parameters
     ----------

@@ -76,7 +76,7 @@ class OneRun:
     priors
         Likelihoods with the priors that shadows begin with, ready; none where they begin with that of the run.
     scores
-        What it does at its end for scores of new data.
+        Words for scores, as it finds them at its end.
     settled
         What became of the starts; None before that, and where there is one.
     change

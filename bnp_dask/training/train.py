@@ -256,7 +256,7 @@ def _keep(result: TrainResult, store: str | os.PathLike[str] | None) -> None:
 
 
 def _what_is_kept(store: str | os.PathLike[str] | None) -> str:
-    """What to do when the cluster is lost."""
+    """Advice for when the cluster is lost."""
     return ANEW if store is None else RESUME
 
 

@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from bnp_dask.kernels.gaussian.factors import BLOCKED, absolute_forms, cholesky_factors
+from bnp_dask.kernels.gaussian.factors import (
+    BLOCKED,
+    HIDDEN,
+    absolute_forms,
+    cholesky_factors,
+    errors_of_pivots,
+    hides_pivots,
+)
 
 
 def matrices(k, d, condition, seed=0):
@@ -53,3 +60,13 @@ def test_absolute_forms(d):
     given, vectors = rng.standard_normal((5, d, d)), rng.random((5, d))
     expected = [v @ np.abs(m) @ v for m, v in zip(given, vectors)]
     np.testing.assert_allclose(absolute_forms(given, vectors), expected, rtol=1e-14)
+
+
+@pytest.mark.parametrize("size", [1.0, 1e24])
+def test_rounding_hides_pivots_as_small_as_its_error(size):
+    """The second pivot of [[s, s], [s, s + p]] is p, exactly."""
+    least = HIDDEN * 2.0 * np.finfo(np.float64).eps * size
+    matrices = size * np.ones((3, 2, 2))
+    matrices[:, 1, 1] += [0.5 * least, 2.0 * least, size]
+    np.testing.assert_allclose(errors_of_pivots(matrices)[2], [least / HIDDEN, 2.0 * least / HIDDEN])
+    assert hides_pivots(cholesky_factors(matrices)[0], matrices).tolist() == [True, False, False]
