@@ -66,6 +66,25 @@ def _add_ingest(commands: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--project", metavar="N|STORE", help="project on N principal components, or as STORE was projected"
     )
+    _add_images(parser)
+    text.add_options(parser)
+    parser.add_argument(
+        "--dtype", help="how dense values are stored, such as float32; default: as in the source, patches as float32"
+    )
+    parser.add_argument(
+        "--deduplicate",
+        nargs="?",
+        const="weights",
+        choices=("weights", "once"),
+        help="keep rows that occur several times once: with what they weigh together (weights, if no word follows), "
+        "or counting once",
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace what is at OUT")
+    parser.set_defaults(run=ingest_command)
+
+
+def _add_images(parser: argparse.ArgumentParser) -> None:
+    """How images are cut."""
     images = parser.add_argument_group("images", "an image, or a folder of images, becomes grey patches")
     images.add_argument("--patch", type=positive_int, metavar="PIXELS", help="side of a patch; default 8")
     images.add_argument("--number", type=positive_int, metavar="N", help="patches at random places; default: all")
@@ -82,12 +101,6 @@ def _add_ingest(commands: argparse._SubParsersAction) -> None:
         default=None,
         help="keep which patch is of which image: each image becomes a group, as HDPTopics takes them",
     )
-    text.add_options(parser)
-    parser.add_argument(
-        "--dtype", help="how dense values are stored, such as float32; default: as in the source, patches as float32"
-    )
-    parser.add_argument("--overwrite", action="store_true", help="replace what is at OUT")
-    parser.set_defaults(run=ingest_command)
 
 
 def _add_predict(commands: argparse._SubParsersAction) -> None:
@@ -182,6 +195,7 @@ def ingest_command(args: argparse.Namespace) -> None:
             step=args.step,
             cut=args.cut,
             workers=WORKERS if args.workers is None else args.workers,
+            deduplicate=args.deduplicate,
         )
     say(str(report))
 

@@ -70,7 +70,7 @@ def copies_line(posterior: Posterior) -> str | None:
     return (
         f"{int(same.sum())} of {int(used.sum())} clusters hold copies of one row each, {n[same].mean():.3g} on "
         "average: rows that are equal to the last digit count as evidence of a cluster. If the copies say nothing, "
-        "pass every row once"
+        'take every row once: bnp.ingest(..., deduplicate="once")'
     )
 
 

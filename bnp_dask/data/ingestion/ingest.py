@@ -17,13 +17,14 @@ from bnp_dask.core.location import Location
 from bnp_dask.data.batching import BATCH_BYTES, batch_rows, check_dtype, check_names, parsed
 from bnp_dask.data.ingestion.batch_sizes import WORKERS
 from bnp_dask.data.ingestion.counts import write_counts, write_text
+from bnp_dask.data.ingestion.distinct import Deduplicate
 from bnp_dask.data.ingestion.formats import Piece, check_format, detect, detect_text, format_of_text
 from bnp_dask.data.ingestion.grouped_rows import grouped_table
 from bnp_dask.data.ingestion.patches import Patches
 from bnp_dask.data.ingestion.plan import Input, Plan, Progress, chained, named_errors, stored_bytes
 from bnp_dask.data.ingestion.projection import Projection, fit_projection, load_projection
 from bnp_dask.data.ingestion.report import IngestReport
-from bnp_dask.data.ingestion.settings import check_ingest, check_target, check_use
+from bnp_dask.data.ingestion.settings import check_deduplicate, check_ingest, check_target, check_use
 from bnp_dask.data.ingestion.writers import RowsWriter, write_vector
 from bnp_dask.data.text.corpus import Corpus, documents_of
 from bnp_dask.data.text.options import TEXT_FORMATS, Documents, Text
@@ -55,6 +56,7 @@ def ingest(
     step: float | None = None,
     cut: int | None = None,
     workers: int = WORKERS,
+    deduplicate: Deduplicate | None = None,
 ) -> IngestReport:
     """Turn a file into a batched Zarr store; holds one batch at a time.
 
@@ -107,6 +109,12 @@ def ingest(
         How many workers the data are for.  Batches are smaller than ``batch_bytes`` where each worker would get fewer
         than four, down to about a megabyte in memory: a smaller one takes longer to visit than to compute.  Of
         packed counts the size is a guess from the share that was read.  Without meaning where ``batch_size`` is given.
+    deduplicate
+        Dense rows without groups that occur several times, equal in every stored value, are kept once, where they
+        occurred first.  ``"weights"``: their weights are summed, or counted where they had none, so that a model learns
+        what it would have learned of all, in less time.  ``"once"``: each counts once, whatever it occurred for; copies
+        that are no observations of their own would be evidence of a cluster each.  Rows go through temporary files,
+        with 32 bytes for each distinct one in memory.
 
     Raises
     ------
@@ -129,8 +137,9 @@ def ingest(
         table = grouped_table(location, kind, group_column, order_column, columns, weights, cutting)
         given = Input(location, kind, columns, weights, patches or Patches(), table=table)
         plan = Plan(
-            given, building, target, batch_size, batch_bytes, vocabulary, project, dtype, progress, cut, workers
-        )
+            given, building, target, batch_size, batch_bytes, vocabulary, project, dtype, progress, cut, workers,
+            check_deduplicate(deduplicate, weights),
+        )  # fmt: skip
         if overwrite and not target.is_local and target.exists():
             target.remove()
         try:
@@ -170,8 +179,10 @@ def _write(plan: Plan) -> IngestReport:
         if plan.vocabulary is not None:
             raise DataError(f"{plan.given.location.name} holds dense rows, which have no vocabulary")
         return _write_rows(plan, chained(first, pieces), first[0][0])
-    if plan.project is not None or plan.dtype is not None or plan.cut is not None:
-        raise DataError(f"{plan.given.location.name} holds counts; project=, dtype= and cut= are for dense rows")
+    if any(given is not None for given in (plan.project, plan.dtype, plan.cut, plan.deduplicate)):
+        raise DataError(
+            f"{plan.given.location.name} holds counts; project=, dtype=, cut= and deduplicate= are for dense rows"
+        )
     return write_counts(plan, chained(first, pieces), first[0][0])
 
 
@@ -190,14 +201,14 @@ def _write_rows(plan: Plan, pieces: Iterator[tuple[Piece, float]], sample: np.nd
     cut = plan.given.cut(d, rows, plan.cut, plan.sizes)
     writer = RowsWriter(plan.building, d, kind, rows, cut, plan.sizes)
     begin = 0.5 if isinstance(plan.project, int) else 0.0
-    for (x, weights), fraction in pieces:
-        done = projection.apply(x, name) if projection is not None else x
-        writer.add(_convert(done, kind, name, writer.n_atoms), weights, fraction)
+    stored, distinct = _stored(pieces, projection, kind, name), plan.distinct(cut)
+    for (x, weights), fraction in stored if distinct is None else distinct.pieces(stored):
+        writer.add(x, weights, fraction)
         plan.tell(begin + (1 - begin) * fraction, writer.n_atoms)
     facts: dict[str, Any] = {}
     if plan.given.named and projection is None:
         facts["columns"] = plan.given.named[0].to_json()
-    notes = list(plan.given.notes)
+    notes = [*plan.given.notes, *([] if distinct is None else [distinct.note()])]
     if plan.given.table is not None and not plan.given.table.is_sorted:
         notes.append("rows were sorted into groups: they lie in another order than in the source")
     if plan.given.format == "images":
@@ -219,6 +230,17 @@ def _write_rows(plan: Plan, pieces: Iterator[tuple[Piece, float]], sample: np.nd
         n_groups=None if cut is None else len(cut.offsets) - 1,
         n_cuts=0 if cut is None else cut.n_cuts,
     )  # fmt: skip
+
+
+def _stored(
+    pieces: Iterator[tuple[Piece, float]], projection: Projection | None, kind: np.dtype, name: str
+) -> Iterator[tuple[Piece, float]]:
+    """Rows as they are stored."""
+    row = 0
+    for (x, weights), fraction in pieces:
+        done = projection.apply(x, name) if projection is not None else x
+        yield (_convert(done, kind, name, row), weights), fraction
+        row += len(x)
 
 
 def _projection(plan: Plan, n_features: int) -> Projection | None:

@@ -18,6 +18,7 @@ from bnp_dask.data.batching import PIECE_BYTES, batch_rows, parsed
 from bnp_dask.data.grouped.offsets import Cut, GroupedSource, blocks_of
 from bnp_dask.data.grouped.steps import whole_groups
 from bnp_dask.data.ingestion.batch_sizes import WORKERS, BatchSizes
+from bnp_dask.data.ingestion.distinct import Deduplicate, DistinctRows
 from bnp_dask.data.ingestion.formats import STREAMED, Piece, Stream
 from bnp_dask.data.ingestion.grouped_rows import GroupedTable
 from bnp_dask.data.ingestion.patches import Patches, PatchStream, group_names
@@ -135,11 +136,29 @@ class Plan:
     progress: Progress | None
     cut: int | None = None
     workers: int = WORKERS
+    deduplicate: Deduplicate | None = None
 
     @property
     def sizes(self) -> BatchSizes | None:
         """How batches are cut; None where the size of each was said."""
         return None if self.batch_size is not None else BatchSizes(self.batch_bytes, self.workers)
+
+    def distinct(self, cut: Cut | None) -> DistinctRows | None:
+        """How rows that occur several times are united; None where they are not.
+
+        Raises
+        ------
+        SettingError
+            The rows are in groups: a row means another thing in each of them.
+        """
+        if self.deduplicate is None:
+            return None
+        if cut is not None:
+            raise SettingError(
+                f"{self.given.location.name} has its rows in groups, in which a row may occur twice for a reason; "
+                "leave deduplicate= out"
+            )
+        return DistinctRows(self.deduplicate)
 
     def sizing(self, n_batches: int, grouped: bool = False) -> str:
         """A line about the batches, where their size was left to ``ingest``."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, get_args
 
 from bnp_dask.core.location import Location
 from bnp_dask.data.batching import check_batch_size
+from bnp_dask.data.ingestion.distinct import Deduplicate
 from bnp_dask.data.ingestion.patches import Patches
 from bnp_dask.data.text.options import Text
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.inputs.settings import flag, shown, whole_number
+from bnp_dask.inputs.settings import flag, one_of, shown, whole_number
 
 
 def check_ingest(
@@ -28,6 +29,20 @@ def check_ingest(
             raise SettingError(f"{name}={shown(value)}: needs {kind.__name__}(...), or None")
     if progress is not None and not callable(progress):
         raise SettingError(f"progress={shown(progress)}: needs a function of two numbers, or None")
+
+
+def check_deduplicate(value: Any, weights: Any) -> Deduplicate | None:
+    """The value; SettingError for one that says nothing, or contradicts weights."""
+    if value is None:
+        return None
+    one_of("deduplicate", value, get_args(Deduplicate))
+    if value == "once" and weights is not None:
+        raise SettingError(
+            f'deduplicate="once" lets every row count once, and weights={shown(weights)} says how often it counts: '
+            'leave one out, or give deduplicate="weights"'
+        )
+    found: Deduplicate = value
+    return found
 
 
 def check_use(location: Location, kind: str, patches: Patches | None, text: Text | None) -> None:
