@@ -321,12 +321,18 @@ def test_a_process_that_is_killed_while_it_writes_to_s3_is_gone_on_with_at_once(
 def test_workers_with_and_without_credentials_give_the_quiet_bits(s3, quiet, own_cluster):
     client = own_cluster(2)
 
-    def forget():
-        os.environ.pop("AWS_ACCESS_KEY_ID")
-        os.environ.pop("AWS_SECRET_ACCESS_KEY")
+    given = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    secrets = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"}
+    assert secrets <= given.keys()
+
+    def know(settings):  # workers are forked from a process that may know others, or none
+        for name in [name for name in os.environ if name.startswith("AWS_")]:
+            del os.environ[name]
+        os.environ.update(settings)
 
     first, second = list(client.scheduler_info()["workers"])
-    client.run(forget, workers=[second])
+    client.run(know, given, workers=[first])
+    client.run(know, {name: value for name, value in given.items() if name not in secrets}, workers=[second])
     url = f"{s3}/c/run"
     assert bits(small(url, client=client)) == quiet
     store = RunStore.open(url)
