@@ -34,7 +34,7 @@ into a topic itself, lead back up from the topics of any lap; nothing else that 
 
 By default, from the default start, one topic, ``SampledTopics(50)`` and ``(200)``; 2026-11-26, one seed but for KOS,
 beside the best of tomotopy's K=100 and 200 with eta .05 and .1 after 100 to 400 passes (NIPS in full: 200 and .05
-alone), each with its CPU seconds; the machine was busy.  Objectives differ by so many hundredths of a percent from the
+alone); the machine was busy.  Objectives differ by so many hundredths of a percent from the
 best of the starts:
 
 ======================  ==================================  =====================  ===============  ==============
@@ -50,9 +50,9 @@ NIPS, 350               -7.8961, -7.8959, -7.9124 (200)     93, 93, 195         
 NIPS                    -7.6410                             197                    0                -7.6814
 ======================  ==================================  =====================  ===============  ==============
 
-CPU seconds of ours and of tomotopy's best: Reuters 36 and 48, 20 Newsgroups 38 and 35, IMDB 51 and 49, NIPS of 350 papers 23 and 31,
-NIPS 148 and 131; KOS 42 to 94.  Of 350 long papers the objective prefers 195 topics to 93 by 1.3 %, and held-out words
-do not.
+CPU seconds of ours and of tomotopy's best: Reuters 36 and 48, 20 Newsgroups 38 and 35, IMDB 51 and 49, NIPS of 350
+papers 23 and 31, NIPS 148 and 131; KOS 42 to 94.  Of 350 long papers the objective prefers 195 topics to 93 by 1.3 %,
+and held-out words do not.
 """
 
 from __future__ import annotations
