@@ -14,7 +14,7 @@ from bnp_dask.errors import DataError, ExecutionError
 from bnp_dask.inputs.settings import whole_number
 from bnp_dask.model import Model, Posterior
 from bnp_dask.schedules import Schedule, State, Work
-from bnp_dask.schedules.engine.bad_batches import usable
+from bnp_dask.schedules.engine.bad_batches import remaining
 from bnp_dask.structure.answers.documents import counts_words
 from bnp_dask.training.callbacks import logger
 from bnp_dask.training.memory_plan import MemoryPlan
@@ -77,7 +77,7 @@ class ForScores:
         if bytes_of_passes(state.posterior, self.passes) > room:
             logger.warning("scores ask the words of training: a worker has no room for collapsed=%d", self.passes)
             return None
-        source = usable(work, state)
+        source = remaining(work, state)  # a batch that is missing from later passes alone would falsify them
         if work.unread is not None:
             source = CheckedSource(source, work.survey.checksums, work.unread)
         try:

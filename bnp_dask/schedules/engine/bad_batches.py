@@ -49,11 +49,20 @@ def reader_of(work: Work, state: State, batch: int) -> Reader:
 
 def usable(work: Work, state: State) -> Source:
     """The data for tasks that can do without a batch: they find it empty where it cannot be read."""
-    if not work.skips and not state.lost:
+    return _without_lost(work, state, work.skips)
+
+
+def remaining(work: Work, state: State) -> Source:
+    """The data for tasks that need every batch which the run still has: one that cannot be read raises."""
+    return _without_lost(work, state, False)
+
+
+def _without_lost(work: Work, state: State, is_forgiving: bool) -> Source:
+    if not is_forgiving and not state.lost:
         return work.source
     is_grouped = instead(work, 0).is_grouped
     bad = tuple((batch, loss.why) for batch, loss in sorted(state.lost.items()))
-    return WithoutBatches(work.source, bad, is_grouped, is_forgiving=work.skips)
+    return WithoutBatches(work.source, bad, is_grouped, is_forgiving=is_forgiving)
 
 
 def remaining_weight(work: Work, lost: Iterable[int]) -> float:
