@@ -62,7 +62,7 @@ def bulk_of(survey: Survey) -> Bulk:
 
     The range of the bulk is that between the 5 % and the 95 % quantile.  Where most values are equal these may be the
     same; then it is that of the other values, together with the most frequent one.  Features without quantiles (counts
-    of many words, surveys of older versions) have the moments of all values.
+    of many words) have the moments of all values.
     """
     exact = Bulk(survey.mean, survey.variance, survey.minimum, survey.maximum, survey)
     points = survey.quantiles
@@ -105,11 +105,11 @@ def _fences(points: Quantiles) -> tuple[np.ndarray, np.ndarray]:
 def grain_of(survey: Survey) -> np.ndarray:
     """Steps of the grids that the columns' values lie on, ``(D,)`` in units of the data; 0 for continuous columns.
 
-    Values far from the bulk do not count.  Surveys without quantiles (of older versions) know no grain.
+    Values far from the bulk do not count.  Surveys without quantiles know no grain.
     """
     out = np.zeros(survey.n_features)
     points = survey.quantiles
-    if points.values.size == 0 or not survey.finds_grain:
+    if points.values.size == 0:
         return out
     bulk = bulk_of(survey)
     for j in range(len(out)):

@@ -94,13 +94,10 @@ def with_added(spec: Spec, obj: Any) -> Spec:
         return [with_added(own, part) for own, part in zip(spec, obj, strict=True)]
     if isinstance(spec, dict) and "$map" in spec and isinstance(obj, Mapping):
         return {"$map": [[key, with_added(own, obj.get(key))] for key, own in spec["$map"]]}
-    # earlier versions wrote no modules
-    names = (file_name(type(obj)), type(obj).__name__)
-    if not isinstance(spec, dict) or not is_dataclass(obj) or spec.get("$class") not in names:
+    if not isinstance(spec, dict) or not is_dataclass(obj) or spec.get("$class") != file_name(type(obj)):
         return spec
     written = {name: with_added(own, getattr(obj, name, None)) for name, own in spec["fields"].items()}
     added = [(f, _default(f)) for f in fields(obj) if f.init and f.name not in written and not _required(f)]
-    spec = {**spec, "$class": names[0]}
     return {**spec, "fields": {**written, **{f.name: to_spec(value)[0] for f, value in added if _is_written(f, value)}}}
 
 

@@ -145,7 +145,7 @@ def unseal(path: Path | Key, kind: str, version: int) -> dict[str, Any]:
     DamagedError
         The file is missing, cut off or altered.
     StoreError
-        It was written by a newer version of this package.
+        It was written in another version of the format.
     """
     data = place_of(path).read(path)
     envelope = _SEALED.fullmatch(data)
@@ -154,6 +154,11 @@ def unseal(path: Path | Key, kind: str, version: int) -> dict[str, Any]:
     content = json.loads(envelope[2])
     if content["format"] != kind:
         raise StoreError(f"{path} is a {content['format']!r}, needs a {kind!r}; pass the path of a run directory")
+    if content["version"] < version:
+        raise StoreError(
+            f"{path} has format version {content['version']}, of a version before 0.3.0; this bnp-dask reads from "
+            f"{version} on. Go on with the version that wrote it, or start a new run in another directory"
+        )
     if content["version"] > version:
         raise StoreError(
             f"{path} has format version {content['version']}, this bnp-dask reads up to {version}; "

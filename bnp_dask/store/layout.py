@@ -15,7 +15,7 @@ from bnp_dask.store.sweep import checkpoint_numbers
 
 RUN_FORMAT = "bnp-dask run"
 CHECKPOINT_FORMAT = "bnp-dask checkpoint"
-VERSION = 2
+VERSION = 3
 RUN_NAME = "RUN.json"
 MANIFEST_NAME = "manifest"
 JOB_NAME = "job.yaml"

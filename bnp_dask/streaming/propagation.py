@@ -204,8 +204,6 @@ def _given(work: Work, state: State, batch: int, total: Summary, old: Summary | 
     if old is None:
         return Given(total, keep=True)
     kept = recall_more(work, state, batch, SEATS)
-    if "id" not in kept:  # of a run that an older version began
-        return Given(total - old, keep=True)
     place = np.full(len(kept["id"]), -1, np.int64)
     there = np.isin(kept["id"], total.ids)
     place[there] = total.positions(kept["id"][there])

@@ -130,19 +130,17 @@ def default_init(model: Model, is_sparse: bool, n_atoms: int, n_clusters: int | 
 
 
 def filled_in(
-    model: Model,
     begun: Begun | None,
     init: Initialization | None,
     schedule: Schedule | None,
     moves: Sequence[Move] | None,
-) -> tuple[Model, Initialization | None, Schedule, Sequence[Move] | None]:
+) -> tuple[Initialization | None, Schedule, Sequence[Move] | None]:
     """Settings that the user left out as the run that is resumed has them, or at their defaults.
 
     ``init`` and ``moves`` stay None where only the data can tell.
     """
     if begun is not None:
-        model = begun.model(model)
         init = begun.init(init)
         moves = begun.moves() if moves is None else moves
         schedule = begun.schedule(schedule)
-    return model, init, Memoized() if schedule is None else schedule, moves
+    return init, Memoized() if schedule is None else schedule, moves

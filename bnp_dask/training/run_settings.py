@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from bnp_dask.core.columns import Columns
 from bnp_dask.core.encoding import first_difference, from_spec, to_identity, to_spec, with_added
@@ -27,27 +24,9 @@ from bnp_dask.store import JOB_NAME, Key, MemoryStore, RunStore
 from bnp_dask.store.layout import note_in
 from bnp_dask.training.alternatives.shadow import Shadow
 from bnp_dask.training.doors import facts_of
-from bnp_dask.training.survey_pass import Surveyed, skipped
 
 DATA = ("data", "n_batches")
 """Settings of a run that say what its data are."""
-
-SURVEYED = ("skipped", "checksums", "n_atoms")
-"""Settings that version 0.1 kept as well; now the list of batches says so."""
-
-PRIOR_RULE = "words"
-"""Name of the rule by which priors are set from the data; runs begun before it was named used the raw moments.
-
-Before ``"words"`` a prior of words was even where nobody said otherwise.
-"""
-
-WITHOUT_GRAIN = (None, "bulk")
-"""Rules of runs that older versions began, which know no grain."""
-
-WITHOUT_LEARNING = (*WITHOUT_GRAIN, "grain")
-"""Rules of runs that older versions began, whose priors stay unless the user said otherwise."""
-
-_RULE = "prior_rule"
 
 MOVES_NAME = "moves.json"
 """File beside a run that was resumed with other moves: their descriptions, from when somebody asked for them.
@@ -91,7 +70,6 @@ class RunParts:
             "data": facts_of(self.source),
             "n_batches": self.source.n_batches,
             "columns": None if self.columns is None else self.columns.to_json(),
-            _RULE: PRIOR_RULE,
             OPENED: self.opened,
             "n_init": self.n_init,
             "shadow": to_identity(self.shadow),
@@ -101,8 +79,6 @@ class RunParts:
         """Settings of a run that an earlier version began, with those that its parts have got since."""
         (model, digest), (init, other) = settings["model"], settings["init"]
         return {
-            "n_init": 1,
-            "shadow": to_identity(None),
             **settings,
             "model": [with_added(model, self.model), digest],
             "init": [with_added(init, self.init), other],
@@ -154,47 +130,25 @@ def _differs(old: dict[str, Any], new: dict[str, Any], path: str | os.PathLike[s
     def comparable(settings: dict[str, Any]) -> dict[str, Any]:
         schedule = settings["schedule"]
         rest = {name: value for name, value in schedule["fields"].items() if name != "laps"}
-        kept = {name: value for name, value in settings.items() if name not in (_RULE, OPENED)}
+        kept = {name: value for name, value in settings.items() if name != OPENED}
         return {**kept, "schedule": {**schedule, "fields": rest}}
 
     # sources of later versions may say more about the same data
     facts = {name: new["data"].get(name) for name in old["data"]}
     a, b = comparable(old), comparable({**new, "data": facts})
-    differ = (name for name in a if name not in SURVEYED and a[name] != b.get(name))
+    differ = (name for name in a if a[name] != b.get(name))
     return next((_other(path, name, a[name], b.get(name)) for name in differ), None)
 
 
-def compare_data(memo: RunStore | MemoryStore, found: Surveyed) -> None:
-    """StoreError when data are not what version 0.1 noted of them."""
-    if not isinstance(memo, RunStore) or not set(SURVEYED) <= memo.settings.keys():
-        return
-    left_out = [batch for batch, _ in skipped(found.source)]
-    checksums = zlib.crc32(np.array(found.survey.checksums, np.int64).tobytes())
-    for name, value in zip(SURVEYED, (left_out, checksums, found.survey.n_atoms), strict=True):
-        if memo.settings[name] != value:
-            raise _other(memo.path, name, memo.settings[name], value)
-
-
-def facts_for_priors(memo: RunStore | MemoryStore, survey: Survey, columns: Columns | None) -> Survey:
-    """The survey as a run sets its priors from it: those that older versions began know no quantiles."""
-    known = survey.without_quantiles() if _rule_of(memo) is None else survey
-    no_grain = _rule_of(memo) in WITHOUT_GRAIN
-    names, levels = (None, None) if columns is None else (columns.shown, columns.levels)
-    return replace(known, finds_grain=not no_grain, names=names, levels=levels)
-
-
-def learns_by_default(memo: RunStore | MemoryStore, schedule: Schedule) -> bool:
-    """Whether a run learns its prior where the user left that open: not where older versions began it."""
-    return schedule.decides_moves and _rule_of(memo) not in WITHOUT_LEARNING
-
-
-def _rule_of(memo: RunStore | MemoryStore) -> str | None:
-    """Name of the rule by which a run sets its priors."""
-    return memo.settings.get(_RULE) if isinstance(memo, RunStore) else PRIOR_RULE
+def with_names_of(survey: Survey, columns: Columns | None) -> Survey:
+    """The survey with names and levels of its features, for messages about priors."""
+    if columns is None:
+        return survey
+    return replace(survey, names=columns.shown, levels=columns.levels)
 
 
 def _other(path: str | os.PathLike[str] | Key, name: str, old: Any, new: Any) -> StoreError:
-    what = "the data changed" if name in (*DATA, *SURVEYED) else "settings differ"
+    what = "the data changed" if name in DATA else "settings differ"
     place, ours, theirs = first_difference(name, old, new)
     place = place.replace(".fields", "").replace("model[0]", "model").replace("init[0]", "init")
     return StoreError(
@@ -237,10 +191,7 @@ class Begun:
         return None if digests else self._made("init", spec)
 
     def moves(self) -> tuple[Move, ...]:
-        """The moves of the run, or those that it was last resumed with.
-
-        None in runs that older versions began without.
-        """
+        """The moves of the run, or those that it was last resumed with."""
         return tuple(self._made("moves", spec) for spec in self._specs_of_moves())
 
     def _specs_of_moves(self) -> list[Any]:
@@ -251,13 +202,6 @@ class Begun:
             return list(json.loads(asked))
         except ValueError as error:
             raise StoreError(f"{self.path / MOVES_NAME} is damaged ({error}); give moves= anew") from error
-
-    def model(self, given: Model) -> Model:
-        """The model that is given; what its likelihood leaves open as an older version filled it in."""
-        spec, _ = self.settings["model"]
-        if self.settings.get(_RULE) == PRIOR_RULE:
-            return given
-        return replace(given, observation=_as_begun(given.observation, spec["fields"]["observation"]))
 
     def schedule(self, given: Schedule | None) -> Schedule:
         """The schedule of the run; one that is ``given`` with what it leaves open as the run has it."""

@@ -174,7 +174,7 @@ def survey_of_run(
     known = len(manifest)
     _complete(manifest, model, source, executor, skips)
     unread = np.arange(source.n_batches) < known
-    if checkpoint is None or checkpoint.state.get("manifest") == manifest.to_json():
+    if checkpoint is None or checkpoint.state["manifest"] == manifest.to_json():
         return surveyed(manifest, source, unread)
     first = _manifest_of_run(store, checkpoint, manifest)
     doubtful = _compare(store, first, manifest, source, checkpoint)
@@ -193,9 +193,7 @@ def _manifest_of_data(store: RunStore, model: Model, source: Source) -> Manifest
 
 def _manifest_of_run(store: RunStore, checkpoint: Checkpoint, now: Manifest) -> Manifest:
     """The list of batches that a run was started on; ``now`` is that of its data as they are now."""
-    noted = checkpoint.state.get("manifest")
-    if noted is None:
-        return _manifest_of_version_1(store, checkpoint, now)
+    noted = checkpoint.state["manifest"]
     try:
         first = Manifest.of_key(store.manifests, noted["key"])
         if first.to_json() == noted:
@@ -211,29 +209,13 @@ def _manifest_of_run(store: RunStore, checkpoint: Checkpoint, now: Manifest) -> 
     )
 
 
-def _manifest_of_version_1(store: RunStore, checkpoint: Checkpoint, now: Manifest) -> Manifest:
-    """Batches of a run that version 0.1 started, by its checkpoints, written down as a list of its own."""
-    if f"{PREFIX}checksums" not in checkpoint.arrays:
-        return now
-    survey = survey_from_arrays(checkpoint.arrays)
-    skipped = {int(batch): "could not be used when the run began" for batch in store.settings["skipped"]}
-    rows = np.zeros(survey.n_batches, ROW)
-    rows["index"] = np.arange(len(rows))
-    rows["bad"][list(skipped)] = 1
-    for name, column in PER_BATCH.items():
-        rows[column] = getattr(survey, name)
-    made = Manifest(store.manifests, {"data": store.settings["data"], "surveyed": "by version 0.1"})
-    made.append(rows, survey_to_arrays(_bare(survey)), {b: now.reasons.get(b, why) for b, why in skipped.items()})
-    return made
-
-
 def _compare(store: RunStore, first: Manifest, now: Manifest, source: Source, checkpoint: Checkpoint) -> dict[int, int]:
     """Batches that are out of reach now, and the checksums that they had; StoreError where the data are others.
 
     Of those the survey says what it said when the run began: the run has their statistics, and leaves them out at
     their next visit unless they are back by then.
     """
-    lost = {int(batch) for batch, *_ in checkpoint.state.get("lost", ())}
+    lost = {int(batch) for batch, *_ in checkpoint.state["lost"]}
     bad, bad_now = set(first.reasons), set(now.reasons)
     if bad - bad_now:
         what = f"skipped: the run has {sorted(bad)}, this call {sorted(bad & bad_now)}"
@@ -359,7 +341,7 @@ QUANTILES = ("quantile_values", "quantile_weights", "quantile_sets")
 
 def _kept_of_survey() -> list[str]:
     """Values of a survey kept under their own names: all but names and levels, which the settings have."""
-    return [f.name for f in fields(Survey) if f.name not in ("names", "levels", "points", "missing", "finds_grain")]
+    return [f.name for f in fields(Survey) if f.name not in ("names", "levels", "points", "missing")]
 
 
 def survey_to_arrays(survey: Survey) -> dict[str, np.ndarray]:
@@ -375,8 +357,6 @@ def survey_from_arrays(arrays: Mapping[str, np.ndarray]) -> Survey:
     """Inverse of :func:`survey_to_arrays`, some of it as views."""
     values: dict[str, Any] = {}
     for name in _kept_of_survey():
-        if PREFIX + name not in arrays:  # a survey of an older version
-            continue
         value = np.asarray(arrays[PREFIX + name])
         if name in PER_BATCH:
             values[name] = tuple(value.tolist())
@@ -384,6 +364,4 @@ def survey_from_arrays(arrays: Mapping[str, np.ndarray]) -> Survey:
             values[name] = value.item() if value.ndim == 0 else value
     if PREFIX + "missing" in arrays:
         values["missing"] = np.asarray(arrays[PREFIX + "missing"])
-    if PREFIX + QUANTILES[0] not in arrays:
-        return Survey(**values).without_quantiles()
     return Survey(**values, points=QuantileTotal.from_arrays(*(arrays[PREFIX + name] for name in QUANTILES)))

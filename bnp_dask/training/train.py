@@ -44,14 +44,7 @@ from bnp_dask.training.grain_line import tell_of_grain
 from bnp_dask.training.memory_plan import MEMORY, MemoryPlan, parse_memory, rooms
 from bnp_dask.training.one_run import OneRun
 from bnp_dask.training.results import TrainResult, save_result, with_names
-from bnp_dask.training.run_settings import (
-    Begun,
-    RunParts,
-    compare_data,
-    facts_for_priors,
-    learns_by_default,
-    open_store,
-)
+from bnp_dask.training.run_settings import Begun, RunParts, open_store, with_names_of
 from bnp_dask.training.survey_pass import survey_of_run, survey_task, take_survey
 
 if TYPE_CHECKING:
@@ -202,7 +195,7 @@ def train(
     model = replace(model, reproducible=flag("reproducible", reproducible) or model.reproducible)
     check_run(store, resume, checkpoint_minutes, on_bad_batch, job, n_init)
     (room, beside), begun = rooms(parse_memory(memory), shadow is not None), Begun.at(store, resume)
-    model, init, schedule, moves = filled_in(model, begun, init, schedule, moves)
+    init, schedule, moves = filled_in(begun, init, schedule, moves)
     check_schedule(model, schedule, n_init, shadow, moves)
     scores = ForScores.of(model, schedule, collapsed, store if resume else None)
     require_savable(model, init, schedule, moves or (), store is not None)
@@ -220,11 +213,10 @@ def train(
         plan.require_batches(source)
         with contextlib.closing(open_store(store, resume, parts, job, room - room // 4)) as memo:
             found = first.beside(survey_of_run, named, source, executor, memo, checkpoint := memo.load(), skips)
-            compare_data(memo, found)
             plan.require_surveyed(found.source, found.survey)
             init = start_of(schedule, model, found.survey) if init is None else init
-            known = facts_for_priors(memo, found.survey, columns_of(source) if model.lags else columns)
-            ready = named.with_prior(known, learns_by_default(memo, schedule))
+            known = with_names_of(found.survey, columns_of(source) if model.lags else columns)
+            ready = named.with_prior(known, may_learn=schedule.decides_moves)
             shelf = memo.shared if isinstance(memo, RunStore) else None
             facts, gathered = (found.source, found.survey, executor, memo), room // 4 if store is None else room
             readable = None if skips or (store is not None and place is None) else np.ones(source.n_batches, np.bool_)

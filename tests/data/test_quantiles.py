@@ -1,5 +1,7 @@
 """Quantiles of every feature from one pass: near enough, exact where few values occur, small, the same bits."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,7 +11,15 @@ from scipy import sparse
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.bulk import bulk_of
 from bnp_dask.core.survey import combine, extend, survey_batch
-from bnp_dask.core.survey.quantiles import MOST_SPARSE, NO_BATCHES, POINTS, TOTAL_POINTS, quantiles_of
+from bnp_dask.core.survey.quantiles import (
+    MOST_SPARSE,
+    NO_BATCHES,
+    POINTS,
+    TOTAL_POINTS,
+    QuantileTotal,
+    quantiles_of,
+    unknown,
+)
 from bnp_dask.training.survey_pass import survey_from_arrays, survey_to_arrays
 
 SHARES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
@@ -174,5 +184,6 @@ def test_a_survey_that_goes_on_after_a_stop_comes_to_the_same_bits():
 
 def test_more_batches_after_those_of_a_survey_without_quantiles_leave_these_unknown():
     parts = [survey_batch(Batch(np.arange(12.0).reshape(4, 3) + i)) for i in range(3)]
-    found = extend(combine(parts[:1]).without_quantiles(), parts[1:])
+    begun = replace(combine(parts[:1]), points=QuantileTotal(((0, unknown()),)))
+    found = extend(begun, parts[1:])
     assert found.quantiles.is_unknown and found.features(np.array([0])).quantiles.is_unknown

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -21,7 +20,7 @@ from bnp_dask.moves.engine import _is_clear
 from bnp_dask.moves.lap_policy import DECISION, LAP
 from bnp_dask.moves.policy import DeletePolicy
 from bnp_dask.observation import DiagGaussian, Gaussian
-from bnp_dask.schedules import Memoized, state_from_saved, state_to_arrays, state_to_json
+from bnp_dask.schedules import Memoized
 from bnp_dask.schedules.base import end_lap
 from bnp_dask.schedules.engine import lap as laps
 from bnp_dask.schedules.engine.state import Loss
@@ -105,24 +104,6 @@ def test_pauses_of_a_calm_run_and_other_executors():
     assert calm > 3
     work, state = separated(ThreadExecutor(3))
     assert [step.row for step in schedule.run(work, state)] == rows
-
-
-def test_runs_saved_before_there_was_calm():
-    work, state = separated()
-    steps = Memoized(5, window=2).run(work, state)
-    while state.lap < 3:
-        step = next(steps)
-    state.in_flight = step.pipeline.outstanding()
-    numbers = json.loads(json.dumps(state_to_json(state)))
-    del numbers["calm"]
-    targets, limits = numbers["gather"]
-    numbers["gather"] = [targets or [3, 5], max(limits, default=7)]  # and one limit of gathered atoms for all targets
-    for proposal in numbers["proposals"]:
-        del proposal["weight"]
-    again = state_from_saved(work.model, numbers, state_to_arrays(state))
-    assert not again.calm
-    assert again.plan.gather.targets and set(again.plan.gather.limits) == {numbers["gather"][1]}
-    assert len(again.plan.gather.limits) == len(again.plan.gather.targets)
 
 
 def calm_by_hand(before, after, gain, tolerance, count_tolerance):

@@ -14,7 +14,6 @@ from bnp_dask.errors import SettingError
 from bnp_dask.moves import Birth, Delete, DocumentBirth, Merge
 from bnp_dask.moves.policy import BirthPolicy, DeletePolicy, DocumentBirthPolicy, MergePolicy, SmallRunPolicy
 from bnp_dask.moves.policy import WindowPolicy as Window
-from bnp_dask.schedules.engine.checkpoint import _split_from_json
 
 MOVES = (Birth, DocumentBirth, Merge, Delete)
 
@@ -51,12 +50,6 @@ def test_moves_of_runs_begun_before_there_were_policies_are_as_now(move):
     del spec["fields"]["policy"]
     assert from_spec(spec, {}) == move()
     assert with_added(spec, move()) == to_spec(move())[0]
-
-
-def test_splits_of_runs_begun_before_there_were_policies_are_as_now():
-    saved = {"target": 3, "fresh": 8, "refine": 20, "sample": 100, "min_atoms": 20.0, "key": [1, 17, 0], "instead": []}
-    split = _split_from_json(saved)
-    assert split.policy == SmallRunPolicy() and split.key == (1, 17, 0)
 
 
 def test_job_files_name_numbers_of_policies():

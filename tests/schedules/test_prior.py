@@ -183,14 +183,3 @@ def test_states_of_sequences_keep_their_prior(blobs):
     for allocation, learns in ((bnp.HDPHMM(), False), (bnp.FiniteMixture(), True)):
         model = bnp.Model(allocation, bnp.Gaussian()).with_prior(survey, may_learn=True)
         assert (model.reference is not None) is learns
-
-
-@pytest.mark.filterwarnings("ignore::bnp_dask.training.train.ConvergenceWarning")
-def test_a_run_that_an_older_version_began_keeps_its_prior(blobs, tmp_path, monkeypatch):
-    monkeypatch.setattr("bnp_dask.training.run_settings.PRIOR_RULE", "grain")
-    older = go(blobs, "auto", store=tmp_path / "run", callbacks=[AfterSteps(8)])
-    monkeypatch.undo()
-    assert older.posterior.model.reference is None
-    rest = go(blobs, "auto", store=tmp_path / "run", resume=True)
-    assert rest.posterior.model.reference is None
-    assert len(rest.history) > len(older.history)

@@ -462,14 +462,17 @@ def test_any_flipped_bit_of_a_summary(path):
             store.get_summary(4, 0, receipt)
 
 
-def test_newer_version(path):
+def test_files_of_newer_versions_and_of_those_before_0_3_are_refused(path):
     run_laps(path, 1)
     for name, kind in (("RUN.json", "bnp-dask run"), ("checkpoints/00000001.json", "bnp-dask checkpoint")):
         file = path / name
         old = file.read_bytes()
         content = json.loads(old)["content"]
         file.write_bytes(seal({**content, "format": kind, "version": 99}))
-        with pytest.raises(StoreError, match=r"format version 99, this bnp-dask reads up to 2; upgrade"):
+        with pytest.raises(StoreError, match=r"format version 99, this bnp-dask reads up to 3; upgrade"):
+            RunStore.view(path).load()
+        file.write_bytes(seal({**content, "format": kind, "version": 2}))
+        with pytest.raises(StoreError, match=r"format version 2, of a version before 0\.3\.0"):
             RunStore.view(path).load()
         file.write_bytes(old)
 

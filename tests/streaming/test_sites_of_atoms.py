@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -13,7 +11,7 @@ import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
 from bnp_dask.kernels.mixture.resp import RaggedResp
 from bnp_dask.kernels.streaming.seating import give_up, note_left, note_seated
-from bnp_dask.streaming import propagation, seats
+from bnp_dask.streaming import seats
 from bnp_dask.streaming.seats import seat_batch
 from bnp_dask.streaming.site import site_summary
 from tests.stopping import AfterSteps
@@ -174,23 +172,3 @@ def test_stopped_in_a_later_lap_and_resumed_is_the_uninterrupted_run(tmp_path):
     bnp.train(model, blobs(), schedule=schedule, batch_size=100, store=store, callbacks=[AfterSteps(7)])
     rest = bnp.train(model, blobs(), schedule=schedule, batch_size=100, store=store, resume=True)
     assert bits(rest) == bits(whole)
-
-
-@pytest.mark.parametrize("stop", [5, 7])
-def test_a_run_whose_memo_lacks_the_sites_of_atoms_goes_on(tmp_path, monkeypatch, stop):
-    """Version 0.1.0 kept a batch's statistics alone: its first lap was that of this version, and its batches are
-    filtered from their cavity once more, which leaves the sites of their atoms."""
-    model = bnp.Model(bnp.NGGPMixture(1.0, 0.25, 1.0), bnp.Gaussian())
-    schedule = bnp.ExpectationPropagation(laps=6, window=2, epsilon=0.01, count_tolerance=0.0)
-    run = {"schedule": schedule, "batch_size": 100}
-    whole = bnp.train(model, blobs(), **run)
-    with monkeypatch.context() as older:
-        older.setattr(propagation, "seats_to_arrays", lambda *_: {})
-        bnp.train(model, blobs(), store=tmp_path / "run", callbacks=[AfterSteps(stop)], **run)
-    shutil.copytree(tmp_path / "run", tmp_path / "stopped again")
-    later = bnp.train(model, blobs(), store=tmp_path / "run", resume=True, **run)
-    assert_allclose(later.posterior.summary["N"].sum(), 900, rtol=1e-3)
-    assert_allclose(later.history[-1]["elbo"], whole.history[-1]["elbo"], rtol=0.01)
-    bnp.train(model, blobs(), store=tmp_path / "stopped again", resume=True, callbacks=[AfterSteps(4)], **run)
-    again = bnp.train(model, blobs(), store=tmp_path / "stopped again", resume=True, **run)
-    assert bits(again) == bits(later)

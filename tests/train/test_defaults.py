@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import warnings
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -19,12 +17,10 @@ from bnp_dask.execute import SerialExecutor
 from bnp_dask.initialize import BregmanKMeans, ContiguousBlocks, SampledTopics
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, DocumentBirth, Merge
-from bnp_dask.observation import AutoRegressiveGaussian, DiagGaussian, Gaussian, Multinomial, Poisson, Product
+from bnp_dask.observation import AutoRegressiveGaussian, DiagGaussian, Gaussian, Multinomial
 from bnp_dask.schedules import FullBatch, Memoized, Stochastic
 from bnp_dask.schedules.base import PATIENCE
-from bnp_dask.store import RunStore
 from bnp_dask.training import defaults
-from bnp_dask.training.run_settings import RunParts
 from bnp_dask.training.train import train
 
 ALL = (Birth(), Merge(), Delete())
@@ -204,37 +200,6 @@ def test_a_start_told_by_arrays_must_be_given_again(tmp_path):
     go(MODEL, x, store=tmp_path / "run", resume=True, init=start, schedule=Memoized(laps=50))
 
 
-def test_runs_of_older_versions_go_on_without_moves_and_with_their_priors(tmp_path, monkeypatch):
-    """They began from 25 clusters, without moves, with priors from the moments of all values."""
-    x, _ = three_clusters()
-    x[3] = 500.0
-    old = {"init": BregmanKMeans(25), "moves": (), "rng": 1}
-
-    def as_it_was(laps, **more):
-        with monkeypatch.context() as then:
-            then.setattr(module, "survey_of_run", without_quantiles)
-            then.setattr(RunParts, "settings", without_rule)
-            then.setattr(module, "learns_by_default", lambda *args: False)
-            return go(MODEL, x, schedule=Memoized(laps=laps, tolerance=1e-6), **old, **more)
-
-    def without_quantiles(*args):
-        found = survey(*args)
-        return replace(found, survey=found.survey.without_quantiles())
-
-    def without_rule(parts):
-        return {name: value for name, value in settings_of(parts).items() if name != "prior_rule"}
-
-    module = importlib.import_module("bnp_dask.training.train")  # the package has a function of that name
-    survey, settings_of = module.survey_of_run, RunParts.settings
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        whole = as_it_was(6)
-        as_it_was(2, store=tmp_path / "run")
-        assert "prior_rule" not in RunStore.view(tmp_path / "run").settings
-        now = go(MODEL, x, store=tmp_path / "run", resume=True, rng=1, schedule=Memoized(laps=6))
-    assert bits(now) == bits(whole) and not now.history.moves()
-
-
 def test_a_sampled_start_that_leaves_its_passes_open_is_as_the_run_has_it(tmp_path):
     counts = sparse.csr_array(np.random.default_rng(0).poisson(0.5, (60, 12)).astype(np.float64))
     model, began = Model(LDA(), Multinomial()), SampledTopics(3, passes=20, averaged=5)
@@ -246,33 +211,6 @@ def test_a_sampled_start_that_leaves_its_passes_open_is_as_the_run_has_it(tmp_pa
     assert bits(more) == bits(whole)
     with pytest.raises(StoreError, match=r"init\.passes: the run has 20, this call 30"):
         go(model, counts, init=SampledTopics(3, passes=30), store=tmp_path / "run", resume=True)
-
-
-@pytest.mark.parametrize(
-    "left_out, even",
-    [
-        (Multinomial(), Multinomial(common=0.0)),
-        (Multinomial(0.2), Multinomial(0.2, common=0.0)),
-        (
-            Product({"0:2": Multinomial(), "2:4": Poisson()}),
-            Product({"0:2": Multinomial(common=0.0), "2:4": Poisson()}),
-        ),
-    ],
-    ids=["nothing", "a number", "a part"],
-)
-def test_runs_of_older_versions_go_on_with_their_even_prior_of_words(tmp_path, monkeypatch, left_out, even):
-    counts = np.kron(np.eye(2), np.full((10, 2), 4.0)) + 1.0
-    way = {"init": BregmanKMeans(2), "moves": (), "store": tmp_path / "run"}
-    settings_of = RunParts.settings
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with monkeypatch.context() as then:
-            then.setattr(RunParts, "settings", lambda parts: {**settings_of(parts), "prior_rule": "grain"})
-            go(Model(DPMixture(), even), counts, schedule=Memoized(laps=1), **way)
-        found = go(Model(DPMixture(), left_out), counts, schedule=Memoized(laps=2), resume=True, **way)
-        stays = Model(DPMixture(), even, learn_prior="never")
-        whole = go(stays, counts, schedule=Memoized(laps=2), **{**way, "store": None})
-    assert bits(found) == bits(whole)
 
 
 def test_runs_of_this_version_are_resumed_with_their_own_prior_of_words(tmp_path):

@@ -18,7 +18,7 @@ from bnp_dask.core.survey.moments import (
     sparse_moments,
     weight_alone,
 )
-from bnp_dask.core.survey.quantiles import NO_BATCHES, Quantiles, QuantileTotal, quantiles_of, unknown
+from bnp_dask.core.survey.quantiles import NO_BATCHES, Quantiles, QuantileTotal, quantiles_of
 from bnp_dask.errors import DataError
 from bnp_dask.inputs.levels import Levels
 
@@ -67,8 +67,6 @@ class Survey:
     missing
         Weight of the atoms that lack each feature, ``(D,)``; of length 0 where no entry is missing.  Moments, ranges
         and quantiles of a feature are those of the atoms that have it.
-    finds_grain
-        Whether priors may be told the resolution of values; not in runs that older versions began.
     levels
         Levels of each feature whose values are places among them, None for others, ``(D,)``; None where no feature has
         levels, or nobody knows them.
@@ -91,17 +89,12 @@ class Survey:
     names: tuple[str, ...] | None = None
     points: QuantileTotal = NO_BATCHES
     missing: np.ndarray = field(default_factory=lambda: NONE_MISSING)
-    finds_grain: bool = True
     levels: tuple[Levels | None, ...] | None = None
 
     @property
     def quantiles(self) -> Quantiles:
         """Quantiles of each feature."""
         return self.points.value()
-
-    def without_quantiles(self) -> Survey:
-        """The facts but for quantiles, so that priors are set from the moments of all values."""
-        return replace(self, points=QuantileTotal(((0, unknown()),)))
 
     @property
     def n_features(self) -> int:

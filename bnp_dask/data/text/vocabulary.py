@@ -107,7 +107,7 @@ class Analysis:
                 str(stored["token_pattern"]),
                 (int(stored["ngrams"][0]), int(stored["ngrams"][1])),
                 tuple(stored["stop_words"]),
-                stored.get("min_df", 2),  # older stores did not keep it
+                stored["min_df"],
                 None if stored.get("function") is None else str(stored["function"]),
             )
         except (KeyError, TypeError, IndexError) as error:
@@ -261,10 +261,7 @@ def load_vocabulary(
     if not location.child("vocabulary").exists():
         raise DataError(f"{location.name} holds no vocabulary; ingest raw text, or counts with vocabulary=FILE")
     words = tuple(_read(location.child("vocabulary"), np.uint8).tobytes().decode().split("\n"))
-    known, stored = facts.get("vocabulary_digest"), facts.get("analysis")
-    if known is None:
-        # written by an earlier version
-        return Vocabulary(words, None, None)
+    known, stored = facts["vocabulary_digest"], facts.get("analysis")
     vocabulary = Vocabulary(
         words,
         _read(location.child("doc_freq"), np.int64),

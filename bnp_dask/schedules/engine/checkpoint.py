@@ -87,12 +87,9 @@ def _checksum(total: RunningTotal) -> int:
 
 
 def require_sums(state: State, numbers: Mapping[str, Any], base: str) -> None:
-    """DamagedError where a sum over all batches is not what it was when it was saved; ``base`` names the checkpoint.
-
-    Older checkpoints do not say.
-    """
-    found = checksums_of(state) if "checksums" in numbers else {}
-    for name, crc in numbers.get("checksums", {}).items():
+    """DamagedError where a sum over all batches is not what it was when it was saved; ``base`` names the checkpoint."""
+    found = checksums_of(state)
+    for name, crc in numbers["checksums"].items():
         if found.get(name) != crc:
             raise DamagedError(f"{base} is damaged (the sum {name!r} over its batches does not fit its checksum)")
 
@@ -160,31 +157,37 @@ def state_from_saved(
 
     trials = [
         Trial(name, tuple(donors), model.global_step(summary(f"basis{i}")), tuple(focus), rest, *map(tuple, freed))
-        for i, (name, donors, focus, rest, *freed) in enumerate(numbers["trials"])  # older runs freed none
+        for i, (name, donors, focus, rest, *freed) in enumerate(numbers["trials"])
     ]
     proposals = tuple(_proposal_from_json(p) for p in numbers["proposals"])
     splits = {b: _split_from_json(split) for b, split in numbers["splits"]}
-    gather = _gather_from_json(*numbers["gather"])
+    gather = Gather(*map(tuple, numbers["gather"]))
     failures = {(kind, tuple(t)): tuple(counts) for kind, t, counts in numbers["failures"]}
     sweeps = {t: Sweep(tuple(r), summary(f"sweep{t}"), *rest) for t, r, *rest in numbers["sweeps"]}
-    sealed = numbers.get("sealed")  # older runs have none
-    dormant = {i: summary(f"dormant{i}") for i in numbers.get("dormant", ())}  # older runs have none
+    sealed = numbers["sealed"]
+    dormant = {i: summary(f"dormant{i}") for i in numbers["dormant"]}
     pending = {
         t: tuple(Basis(summary(f"newborn{t}.{i}"), summary(f"held{t}.{i}")) for i in range(count))
-        for t, count in numbers.get("pending", ())  # older runs have none
+        for t, count in numbers["pending"]
     }
-    young = dict(numbers.get("young", ()))  # older runs have none
-    rejected = numbers.get("rejected")  # older runs have none
+    rejected = numbers["rejected"]
     if rejected is not None:
         rejected = {tuple(d): Rejected(summary(f"rejected{i}"), gain) for i, (d, gain) in enumerate(rejected)}
-    lessons = numbers.get("grows", False), dormant, young, rejected
     return State(
         posterior=model.global_step(summary("posterior")),
         total=total("total"),
         visits=np.array(arrays["visits"]),
         seen=np.array(arrays["seen"]),
         receipts=_receipts(arrays["visits"], listing),
-        memory=Memory(numbers["next_id"], failures, sweeps, *lessons),
+        memory=Memory(
+            numbers["next_id"],
+            failures,
+            sweeps,
+            numbers["grows"],
+            dormant,
+            dict(numbers["young"]),
+            rejected,
+        ),
         edits=[_edit_from_json(e) for e in numbers["edits"]],
         plan=Plan(np.array(arrays["pairs"]), tuple(trials), proposals, splits, tuple(numbers["given_up"]), gather),
         trials={t.name: total(f"trial{i}") for i, t in enumerate(trials)},
@@ -195,10 +198,10 @@ def state_from_saved(
         pending=pending,
         partial=total("partial") if numbers["has_partial"] else None,
         sealed=None if sealed is None else Sealed(total("sealed"), sealed["seen"]),
-        sampler=sampler_from_saved(model, numbers.get("sampler"), arrays),  # older runs have none
-        stream=_stream(numbers.get("stream"), arrays),  # older runs have none
-        lost={b: Loss(*rest) for b, *rest in numbers.get("lost", ())},  # older runs have none
-        **{"calm": False, **{name: numbers[name] for name in NUMBERS if name in numbers}},  # older runs lack some
+        sampler=sampler_from_saved(model, numbers["sampler"], arrays),
+        stream=_stream(numbers["stream"], arrays),
+        lost={b: Loss(*rest) for b, *rest in numbers["lost"]},
+        **{name: numbers[name] for name in NUMBERS},
     )
 
 
@@ -236,7 +239,7 @@ def _pack_total(out: Arrays, name: str, total: RunningTotal) -> None:
 
 def _gathered(numbers: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Gathered:
     out = Gathered({target: [] for target in numbers["gathered"]})
-    for target, part in numbers.get("gathered_parts", ()):  # older runs hold all of them in their checkpoints
+    for target, part in numbers["gathered_parts"]:
         out.pieces[target].append(Part(*part))
     for target in numbers["gathered"]:
         name = f"{GATHERED}{target}"
@@ -263,19 +266,19 @@ def _with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
 
 
-def _gather_from_json(targets: list[int], limits: list[int] | int) -> Gather:
-    """Older runs have one limit for all targets."""
-    return Gather(tuple(targets), tuple([limits] * len(targets) if isinstance(limits, int) else limits))
-
-
 def _split_from_json(saved: Mapping[str, Any]) -> Split:
-    policy = SmallRunPolicy(**saved.get("policy", {}))  # older runs have none
-    known = {name: value for name, value in saved.items() if name != "instead"}  # older runs name other targets
-    return Split(**{**_with_tuples(known), "policy": policy})
+    return Split(**{**_with_tuples(saved), "policy": SmallRunPolicy(**saved["policy"])})
 
 
 def _proposal_from_json(saved: Mapping[str, Any]) -> Proposal:
     edit = _edit_from_json(saved["edit"])
     assert isinstance(edit, (Merge, Unite, Exchange))
-    more = {name: saved[name] for name in ("weight", "again") if name in saved}  # older runs lack some
-    return Proposal(saved["kind"], tuple(saved["targets"]), tuple(saved["others"]), edit, saved["sweeps"], **more)
+    return Proposal(
+        saved["kind"],
+        tuple(saved["targets"]),
+        tuple(saved["others"]),
+        edit,
+        saved["sweeps"],
+        weight=saved["weight"],
+        again=saved["again"],
+    )

@@ -253,7 +253,7 @@ class Beside:
         """Go on from a checkpoint: a shadow that lived takes its laps again, up to where the run stands."""
         saved: Mapping[str, Any] = checkpoint.state.get(SHADOW, {})
         self.rows, self._failed = list(saved.get("rows", ())), saved.get("failed", 0)
-        self._turn = saved.get("turn", 0)  # older runs have no other priors
+        self._turn = saved["turn"]
         begun = saved.get("begun")
         if begun is None:
             return

@@ -8,8 +8,6 @@ A saved posterior is a directory (or a prefix of an object store)::
 
 ``zarr.json`` is written last and in one piece, and it names the file it describes: whoever is killed while
 saving leaves the old model or the new one.  Nothing in a saved model is code, and nothing in it is run.
-
-Format 1 had a folder ``state-1f0c.../`` of the arrays, which is read still.
 """
 
 from bnp_dask.training.archive.whole import copy_archive, read_archive, write_archive

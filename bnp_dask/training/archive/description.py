@@ -15,8 +15,8 @@ from bnp_dask.inputs.settings import path_text
 from bnp_dask.store.place import TEMPORARY
 from bnp_dask.training.archive.files import replacing
 
-FORMAT = 2
-"""Version of the layout of a saved posterior that this version writes, and the newest that it reads."""
+FORMAT = 3
+"""Version of the layout of a saved posterior that this version writes and reads."""
 
 MARK = "bnp_dask"
 ROOT = "zarr.json"
@@ -89,10 +89,10 @@ def read_body(place: Location, kind: str) -> dict[str, Any]:
     if body.get("kind") != kind:
         wanted = "a saved posterior" if kind == "posterior" else "saved draws"
         raise StoreError(f"{place.name}: is a {body.get('kind')!r} of this package, not {wanted}")
-    if body.get("format") not in range(1, FORMAT + 1):
+    if body.get("format") != FORMAT:
         raise StoreError(
             f"{place.name}: saved in format {body.get('format')!r} by version {body.get('software')}; version "
-            f"{__version__} reads formats up to {FORMAT}. Use the version that wrote it, or a newer one"
+            f"{__version__} reads format {FORMAT}. Use the version that wrote it"
         )
     if zlib.crc32(canonical(body)) != attributes.get("crc32"):
         raise StoreError(f"{place.name}: zarr.json is damaged (its checksum does not match); restore it from a copy")
@@ -107,8 +107,7 @@ def is_state(name: object) -> bool:
 
 
 def _is_ours(name: str) -> bool:
-    begun_by_format_1 = name.startswith(f"{ROOT}.") and name.endswith(".partial")
-    return is_state(name) or name.startswith(TEMPORARY) or begun_by_format_1
+    return is_state(name) or name.startswith(TEMPORARY)
 
 
 def _parse(content: bytes) -> dict[str, Any]:

@@ -72,14 +72,7 @@ def read_archive(kind: str, path: str | os.PathLike[str]) -> tuple[Location, obj
     """Where it lies, and the object that was written as of this ``kind``; StoreError for anything else or damage."""
     place = place_of_archive(path)
     body = read_body(place, kind)
-    if body["format"] == 1:
-        # needs Zarr, which takes a while to load
-        from bnp_dask.training.archive.folder import read_folder
-
-        arrays = read_folder(place, body["state"], body["arrays"])
-    else:
-        arrays = _framed(place, body)
-    return place, from_spec(body["spec"], arrays)
+    return place, from_spec(body["spec"], _framed(place, body))
 
 
 def _framed(place: Location, body: Mapping[str, Any]) -> dict[str, np.ndarray]:

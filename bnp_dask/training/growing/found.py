@@ -134,9 +134,10 @@ class Found:
             facts: dict[str, Any] = {"place": given.piece.place, "name": name, "n_batches": len(own)}
             facts |= {"fingerprint": fingerprint_of(given.source), "content": contents_of(given, looked)[0]}
             facts |= {"batch_size": given.batch_size, "weights": given.weights}
-            more: dict[str, Any] = {"files": given.files, "item": given.piece.item}
+            facts["n_words"] = run.first.n_features
             if given.placed is not None and widens(self.base.model):
-                more["n_words"] = n_words(given.placed.base)
+                facts["n_words"] = n_words(given.placed.base)
+            more: dict[str, Any] = {"files": given.files, "item": given.piece.item}
             pieces.append({**facts, **{name: value for name, value in more.items() if value is not None}})
         return np.concatenate(rows), pieces
 
@@ -204,7 +205,7 @@ def _looked_at(
 def contents_of(given: Given, looked: Looked) -> list[int]:
     """Checksums by which a piece is known, the first of which is kept.
 
-    Counts of texts change with the words of the run, and the texts do not; older runs kept the former.
+    Counts of texts change with the words of the run, and the texts do not.
     """
     own = content_of(looked.rows["checksum"])
     return [own] if given.counts.content is None else [given.counts.content, own]

@@ -125,18 +125,17 @@ class GrowingRun:
             turn = Round.begin(found.survey.n_batches, checkpoint.state["step"])
             log, seconds = GrowthLog.empty(store.manifests), float(checkpoint.history[-1]["seconds"])
             version, newest, names = 0, 0, {}
+            times = np.full(len(turn.last), np.nan)
         else:
             try:
                 log = GrowthLog.open(store.manifests, growth)
             except DamagedError as error:
                 raise StoreError(f"{error}; put the file back from a copy") from error
-            arrays = (np.array(checkpoint.arrays[f"{GROWTH}/{name}"]) for name in ("seen", "last"))
-            seen, last = arrays
-            short = np.array(checkpoint.arrays.get(f"{GROWTH}/short", np.zeros(len(seen), np.bool_)))  # older: none
+            arrays = (np.array(checkpoint.arrays[f"{GROWTH}/{name}"]) for name in ("seen", "last", "short", "times"))
+            seen, last, short, times = arrays
             turn = Round(seen, last, short, growth["is_open"])
             version, newest, seconds = growth["version"], growth["newest"], growth["seconds"]
-            names = dict(growth.get("names", ()))  # older runs have none
-        times = np.array(checkpoint.arrays.get(f"{GROWTH}/times", np.full(len(turn.last), np.nan)))  # older: none
+            names = dict(growth["names"])
         facts = (version, newest, names, seconds, begun.seed(), begun.moves(), times)
         return GrowingRun(store, checkpoint, base, found.survey, found.source, schedule, log, turn, *facts)
 
@@ -198,7 +197,7 @@ class GrowingRun:
         return [first, *((piece["place"], self._words_then(piece)) for piece in self.log.pieces)]
 
     def _words_then(self, piece: Mapping[str, Any]) -> int:
-        return int(piece.get("n_words", self.first.n_features))  # older runs never had more
+        return int(piece["n_words"])
 
     def _placed(self, source: Source, words_then: int) -> Source:
         """Data that the run has, opened again, with all words that it has now."""
@@ -249,7 +248,7 @@ class GrowingRun:
         if piece["place"] is None or not reads_old:
             return Absent(name, count, n_features, is_sparse, why="it was given as data in memory")
         n_then, columns = self._words_then(piece), self.counting.columns
-        weights = piece.get("weights")  # older runs have none
+        weights = piece["weights"]
         if columns is not None and widens(self.base.model):
             columns = columns.first(n_then)
         facts = (name, count, self.first.n_features, is_sparse)

@@ -123,7 +123,7 @@ def _given_again(run: GrowingRun, source: str, new_words: NewWords | None) -> It
         else:
             columns = base.columns
             if columns is not None and widens(base.model):
-                columns = columns.first(known.get("n_words", run.first.n_features))
+                columns = columns.first(known["n_words"])
             opened = as_source(piece.data, batch_size=size, weights=weights, columns=columns)
             counts = Counts(as_modelled(opened, base.model.marginalises, base.model.lags))
         again = opened_as(piece.data, counts.source, size, weights) or {}
