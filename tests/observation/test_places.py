@@ -1,10 +1,8 @@
-"""A likelihood is one short file; another one touches it, the public names and a page, and nothing else."""
+"""A likelihood is one file; another one touches it, the public names and a page, and nothing else."""
 
 from __future__ import annotations
 
 import ast
-import io
-import tokenize
 from importlib import import_module
 from pathlib import Path
 
@@ -13,24 +11,8 @@ from bnp_dask._names import OBSERVATIONS
 
 PACKAGE = Path(bnp.__file__).parent
 
-MOST = 120
-"""Lines of code that a likelihood may have: without docstrings, comments and blank lines."""
-
-LONGER = {
-    # missing entries, priors that fit themselves, rounding, points and directions of the mode, draws: all in one class
-    "observation/autoregressive.py": 254,
-    "observation/diag_gaussian.py": 236,
-    "observation/embeddings/von_mises_fisher.py": 148,
-    "observation/fixed_variance_gaussian.py": 175,
-    "observation/gaussian.py": 296,
-    "observation/product.py": 269,
-    "observation/tables/categorical.py": 184,
-    "observation/zero_mean_gaussian.py": 175,
-}
-"""Those that have more: as many as they may have at most.  These only fall."""
-
-LISTS = {"_names.py": 1, "__init__.py": 1, "observation/__init__.py": 2}
-"""Lines of the public names for each likelihood: where it lives, its type for editors, and what its folder gives."""
+LISTS = {"observation/__init__.py": 2}
+"""Lines that list each likelihood: the import and the name in ``__all__`` of its folder."""
 
 WORDS = "topics are made of words, whose counts are its statistics"
 ELSEWHERE = {
@@ -82,20 +64,6 @@ ELSEWHERE = {
 """Other files that name a likelihood, and why; one that does nothing special has none."""
 
 
-def code_lines(text: str) -> int:
-    """Lines with code on them."""
-    tree = ast.parse(text)
-    said = {
-        line for node in ast.walk(tree)
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-        for line in range(node.lineno, node.end_lineno + 1)
-    }  # fmt: skip
-    empty = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
-    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
-    lines = {line for token in tokens if token.type not in empty for line in range(token.start[0], token.end[0] + 1)}
-    return len(lines - said)
-
-
 def file_of(name: str) -> str:
     module = getattr(import_module(OBSERVATIONS[name]), name).__module__
     return module.removeprefix("bnp_dask.").replace(".", "/") + ".py"
@@ -115,14 +83,6 @@ def lines_that_name(tree: ast.Module) -> dict[str, set[int]]:
         if isinstance(names, str) and names in OBSERVATIONS:
             found.setdefault(names, set()).add(node.lineno)
     return found
-
-
-def test_likelihoods_are_short():
-    lengths = {file: code_lines((PACKAGE / file).read_text()) for file in map(file_of, OBSERVATIONS)}
-    longer = {file: n for file, n in lengths.items() if n > MOST}
-    assert longer.keys() == LONGER.keys()
-    over = {file: n for file, n in longer.items() if n > LONGER[file]}
-    assert not over, f"{over} lines of code; move what others can use out of the file"
 
 
 def test_another_likelihood_touches_its_file_the_public_names_and_a_page():
