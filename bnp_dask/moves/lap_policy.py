@@ -51,7 +51,7 @@ class LapPolicy:
         Topics that are looked at as partners of one: those whose words are most like its own.
     misfits
         Clusters, at most, whose share of new batches is tried in one round of births.  In the stream of
-        ``tests.benchmarks.streaming.drifting`` up to three were born at one batch.
+        ``benchmarks.streaming.drifting`` up to three were born at one batch.
     """
 
     same_count: float = 0.1

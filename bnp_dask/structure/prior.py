@@ -50,7 +50,7 @@ def require_learning(model: WholeModel) -> None:
 def learns_by_default(model: WholeModel) -> bool:
     """Whether ``learn_prior="auto"`` learns: no setting of the prior was given, and learning was shown to help.
 
-    It helps mixtures (tests/benchmarks/learned_priors.py).  States of sequences keep their prior: toys of 8 and 15
+    It helps mixtures (benchmarks/learned_priors.py).  States of sequences keep their prior: toys of 8 and 15
     states score 0.01 and 0.05 nats a step better on held-out sequences, but recordings of motion (mocap6, angles alone)
     up to 3.2 worse.
     """

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.benchmarks.chains.toy import run
+from benchmarks.chains.toy import run
 
 
 @pytest.mark.parametrize("start, kappa", [(1, 0.0), (20, 50.0)])

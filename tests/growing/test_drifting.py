@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import bnp_dask as bnp
-from tests.benchmarks.streaming.drifting import BIRTH, BORN, RETURN, RETURNS, SETTINGS, stream
+from benchmarks.streaming.drifting import BIRTH, BORN, RETURN, RETURNS, SETTINGS, stream
 from tests.growing.parts import begin, gap, grow
 from tests.growing.test_new_clusters import FAR
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import bnp_dask as bnp
+from benchmarks.topics import million
 from bnp_dask.execute import heap
 from bnp_dask.execute.local import local_client
-from tests.benchmarks.topics import million
 from tests.memory import measure
 
 

@@ -7,8 +7,8 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 import bnp_dask as bnp
+from benchmarks import first_use
 from bnp_dask.execute import SerialExecutor
-from tests.benchmarks import first_use
 
 FAR = [1e4, 1e6, 1e8, 1e9, 1e10, 1e12]
 SEEDS = range(3)

@@ -10,6 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 import bnp_dask as bnp
+from benchmarks.topics.corpora import SHARED, halves, kos
 from bnp_dask.analysis.topics.collapsed import BEGIN
 from bnp_dask.core.batch import Batch
 from bnp_dask.errors import SettingError
@@ -17,7 +18,6 @@ from bnp_dask.execute import SerialExecutor
 from bnp_dask.execute.threads import ThreadExecutor
 from bnp_dask.kernels.topics.collapsed import collapsed_counts
 from bnp_dask.structure.answers.documents import find_topics
-from tests.benchmarks.topics.corpora import SHARED, halves, kos
 from tests.topics.bars import thin_bars
 
 X = thin_bars(0, side=4, n_docs=60, length=25)[0]

@@ -74,7 +74,7 @@ class VonMisesFisher:
     a
         Pseudo-count, > 0, atoms.  Default 0.1.  Groups of fewer atoms than about as many do not stand alone, so that
         large ones leave broad clusters whole: with 500, chosen on 20 Newsgroups and tried on Reuters, clusters of texts
-        agree with subjects better than those of k-means that is told their number (tests/benchmarks/embeddings.py).
+        agree with subjects better than those of k-means that is told their number (benchmarks/embeddings.py).
     b
         Sum of the pseudo-atoms, ``(D,)``, shorter than ``a``; 0 for none.  Default: a times the mean of the data, that
         is, a tenth of an atom which is spread as the data are.

@@ -28,7 +28,7 @@ T = TypeVar("T")
 SURVEY_SECONDS = 3.0
 """Seconds after which a survey is long: a process that compiles beside it needs one or two to begin.
 
-The toy of sequences of ``tests/benchmarks/cold.py``, whose survey is shorter, chose it alone: with the process its
+The toy of sequences of ``benchmarks/cold.py``, whose survey is shorter, chose it alone: with the process its
 first run took 48 seconds of processor time in place of 42, and it would have waited for as long as compiling takes.
 """
 
