@@ -1,14 +1,11 @@
-"""The rules of the house: who imports whom, how the code looks, what its types say."""
+"""The rules of the house: who imports whom, and what no tool of ``.ci/lint`` knows."""
 
 from __future__ import annotations
 
 import ast
-import os
 import re
-import shutil
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
 import grimp
@@ -32,33 +29,6 @@ OPTIONAL = {"bokeh", "matplotlib", "pandas", "PIL", "sklearn", "xarray"}
 
 
 PICKLING = {f"{m}.{f}" for m in ("pickle", "cloudpickle", "joblib", "dill") for f in ("dump", "load")}
-
-
-def run(*command: str) -> None:
-    """Run a tool in the root of the tree; its output is the message when it complains."""
-    where = shutil.which(command[0], path=sysconfig.get_path("scripts")) or shutil.which(command[0])
-    assert where is not None, f'{command[0]} is not installed; run: pip install ".[test]"'
-    done = subprocess.run([where, *command[1:]], cwd=ROOT, capture_output=True, text=True, check=False, timeout=280)
-    if done.returncode != 0:
-        pytest.fail(f"{' '.join(command)}\n{done.stdout}{done.stderr}", pytrace=False)
-
-
-# -- tools ----------------------------------------------------------------------------------------------------
-def test_import_contracts():
-    run("lint-imports", "--no-cache")
-
-
-def test_ruff_check():
-    run("ruff", "check", "--no-cache", ".")
-
-
-def test_ruff_format():
-    run("ruff", "format", "--check", "--no-cache", ".")
-
-
-@pytest.mark.timeout(300)
-def test_mypy():
-    run("mypy", "--cache-dir", os.devnull, "--no-error-summary")
 
 
 def test_no_imports_run_in_circles():

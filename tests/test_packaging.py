@@ -66,7 +66,7 @@ def third_parties(path: Path, eager: bool = False) -> set[str]:
             names |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             names.add(node.module.split(".")[0])
-    names -= {"bnp_dask", "tests", *sys.stdlib_module_names}
+    names -= {"bnp_dask", "tests", "benchmarks", *sys.stdlib_module_names}
     return {CARRIED_BY_OTHERS.get(n, DISTRIBUTION.get(n, n)) for n in names}
 
 
@@ -162,6 +162,15 @@ def test_ci_runs_the_line_of_the_readme():
     (pattern,) = re.findall(r"grep -oE '(.*?)' README.md", script.read_text())
     found = subprocess.run(["grep", "-oE", pattern, "README.md"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert found.stdout.startswith(TEST_LINE)
+
+
+def test_ci_checks_style_layout_contracts_and_types_beside_the_tests():
+    script = ROOT / ".ci" / "lint"
+    assert script.stat().st_mode & 0o111
+    subprocess.run(["bash", "-n", str(script)], check=True)
+    tools = re.findall(r"^check (\S+(?: format)?)", script.read_text(), re.MULTILINE)
+    assert tools == ["ruff", "ruff format", "lint-imports", "mypy"]
+    assert re.search(r"^\.ci/lint", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
 
 
 def test_licence():
