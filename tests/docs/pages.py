@@ -8,7 +8,7 @@ commands; a fence of ``text`` that follows either is what it printed (``...`` st
 for ``--write``).  Comments right above a fence say more: ``<!-- file: run.yaml -->`` writes it to a file,
 ``<!-- needs: hmmlearn -->`` runs it where that package is, ``<!-- not run: needs Slurm -->`` says why it is not run,
 ``<!-- varies: by version -->`` says why output is shown and not compared, ``<!-- side: gensim -->`` whose code it is
-where several do one task (``benchmarks/coming_from.py`` measures them).  ``<!-- long -->`` marks a slow page.
+where several do one task (``benchmarks/coming_from.py`` measures them).
 """
 
 from __future__ import annotations

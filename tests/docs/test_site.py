@@ -15,6 +15,7 @@ from tests.docs.pages import DOCS, ROOT
 BUILDERS = ("mkdocs", "material", "mkdocstrings")
 
 
+@pytest.mark.long
 def test_the_site_builds_without_a_warning(tmp_path):
     if missing := [name for name in BUILDERS if find_spec(name) is None]:
         pytest.skip(f'{", ".join(missing)} not installed: pip install ".[docs]"')

@@ -84,6 +84,7 @@ def assert_quiet(folder, run):
     assert {k: v.tobytes() for k, v in found.items()} == {k: v.tobytes() for k, v in quiet.items()}
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_job_ends_with_a_log_of_its_own_lines_only(folder, node):
     write_job(folder, 2)

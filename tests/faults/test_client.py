@@ -98,6 +98,7 @@ def test_client_killed_at_many_random_moments(tmp_path, name, moments, seed):
     test_client_killed_at_a_random_moment.hypothesis.inner_test(tmp_path, name, moments, seed)
 
 
+@pytest.mark.long
 def test_killed_on_a_cluster_and_resumed_on_one_of_another_size(dask_client, tmp_path):
     """The client of a cluster that goes on living dies; the next one has more workers."""
 
@@ -156,6 +157,7 @@ def wait_for_lap(process: subprocess.Popen, lap: int) -> None:
     raise AssertionError(f"ended with {process.wait()}: {''.join(lines)}")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("signum", "code", "word"),
     [(signal.SIGTERM, 143, "terminated"), pytest.param(signal.SIGINT, 130, "stopped", marks=pytest.mark.long)],
@@ -179,6 +181,7 @@ def test_a_signal_leaves_a_checkpoint_of_the_moment(folder, signum, code, word):
         np.testing.assert_array_equal(parts.summary[name], value)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("signum", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_a_signal_to_all_processes_of_a_local_cluster(folder, signum):
     """A terminal sends Ctrl-C to the workers too, and Slurm its SIGTERM: nobody is left behind."""
@@ -206,6 +209,7 @@ def members(group: int) -> list[int]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "signum", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL]
 )
@@ -221,6 +225,7 @@ def test_no_task_is_orphaned_on_a_cluster_that_stays(folder, warm_cluster, signu
     assert len(client.scheduler_info(n_workers=-1)["workers"]) == 2
 
 
+@pytest.mark.long
 def test_a_second_signal_ends_a_run_at_once(folder):
     """The first is waiting for a batch that never comes.
 

@@ -80,6 +80,7 @@ PLACES = {
 QUICK = list(PLACES)[:1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("place", [p if p in QUICK else pytest.param(p, marks=pytest.mark.long) for p in PLACES])
 def test_training_when_the_network_is_cut(machines, tmp_path, place):
     network, cluster = machines

@@ -78,7 +78,7 @@ PLACES = {
 }
 
 
-QUICK = ("the survey", "a later lap")
+QUICK = ("a later lap",)
 
 
 @pytest.mark.parametrize("place", [p if p in QUICK else pytest.param(p, marks=pytest.mark.long) for p in PLACES])
@@ -115,6 +115,7 @@ SEVERAL = ("predict into a file", "a grouped Dask DataFrame")
 """Calls of which one sends its tasks as most do and writes, and one through Dask's own collections."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("call", [c if c in SEVERAL else pytest.param(c, marks=pytest.mark.long) for c in CALLS])
 def test_other_calls_when_the_scheduler_hangs(cluster, posterior, tmp_path, monkeypatch, call):
     with hung_when(monkeypatch, cluster, "") as found, cluster.connect() as client, client.as_current():
@@ -134,6 +135,7 @@ def test_a_scheduler_that_hangs_before_anything_is_sent(cluster):
         assert bits(go(client)) == quiet("memoized with moves")  # the same client
 
 
+@pytest.mark.long
 def test_a_scheduler_that_hangs_while_it_is_sent_much_is_left_in_time(cluster):
     """What nobody takes any more keeps no client from closing, and no error from being told."""
     started = time.monotonic()
@@ -145,6 +147,7 @@ def test_a_scheduler_that_hangs_while_it_is_sent_much_is_left_in_time(cluster):
     cluster.signal(signal.SIGCONT)
 
 
+@pytest.mark.long
 def test_a_scheduler_that_is_only_busy_is_waited_for(cluster, tmp_path):
     """Again and again it does not answer for half the time that would be too long."""
     pauses = 0
@@ -202,6 +205,7 @@ def command(*words, **more):
     return subprocess.Popen(line, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, **more)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("blow", [signal.SIGSTOP, pytest.param(signal.SIGKILL, marks=pytest.mark.long)])
 def test_the_command_line_tells_a_lost_scheduler_in_one_line(one_process, tmp_path, blow):
     """Dask's own lines and tracebacks about the same are not heard."""

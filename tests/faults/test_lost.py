@@ -549,6 +549,7 @@ def test_topics_and_sequences(tmp_path, dask_client, make, schedule):
 
 
 # -- with other misfortune, and for people ----------------------------------------------------------------------
+@pytest.mark.long
 def test_workers_die_while_batches_are_lost(warm_cluster, tmp_path):
     """The loss is computed again with all else that a dead worker held, and counted once."""
     name = "memoized with births at batches"

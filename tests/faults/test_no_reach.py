@@ -91,6 +91,7 @@ def run(name, cluster, **more):
     return make(schedule, moves, client=cluster.client, store=cluster.folder / name, **more)
 
 
+@pytest.mark.long
 def test_workers_see_what_they_should(cluster):
     """A test of the test: the three of them differ."""
     (cluster.folder / "there").touch()
@@ -116,6 +117,7 @@ OTHERS_ARE_LONG = [pytest.param(name, marks=() if name == "mixture" else pytest.
 """Where nothing is compiled yet, three workers that compile kernels of topics or chains take minutes."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", OTHERS_ARE_LONG)
 def test_the_bits_do_not_depend_on_what_workers_see(cluster, caplog, name):
     with caplog.at_level(logging.INFO, "bnp_dask"):
@@ -145,6 +147,7 @@ class Late:
         pass
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", OTHERS_ARE_LONG)
 def test_one_that_joins_late_takes_over(tmp_path, name):
     """All that the first worker wrote is read by the coordinator for the second, which never sees the directory."""

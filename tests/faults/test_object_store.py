@@ -318,6 +318,7 @@ def test_a_process_that_is_killed_while_it_writes_to_s3_is_gone_on_with_at_once(
     assert time.monotonic() - started < lease.SECONDS
 
 
+@pytest.mark.long
 def test_workers_with_and_without_credentials_give_the_quiet_bits(s3, quiet, own_cluster):
     client = own_cluster(2)
 

@@ -16,6 +16,7 @@ STATED = 30.0
 """Seconds within which a run on a lost cluster fails: Dask's own limit for making a connection."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("comes_back", [pytest.param(False, marks=pytest.mark.long), True])
 def test_scheduler_dies_or_restarts(one_process, tmp_path, comes_back):
     """A restarted scheduler has forgotten everything: that is a lost cluster too."""

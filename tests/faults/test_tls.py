@@ -55,6 +55,7 @@ def test_train_on_an_encrypted_cluster(cluster, pem, tmp_path):
         Client(made.scheduler_address, timeout=2, security=other, set_as_default=False)
 
 
+@pytest.mark.long
 def test_the_command_line_on_an_encrypted_cluster(cluster, pem, tmp_path, monkeypatch, capsys):
     made, _ = cluster
     monkeypatch.chdir(tmp_path)

@@ -47,6 +47,7 @@ def test_workers_killed_in_the_middle_of_a_local_step(warm_cluster, tmp_path, na
     assert bits(result) == quiet(name)
 
 
+@pytest.mark.long
 def test_workers_killed_under_a_client_beside_the_scheduler(warm_cluster, tmp_path):
     """What dies with a worker is computed again from what the scheduler kept, which here is this process's memory."""
     cluster, _ = warm_cluster(2)
@@ -79,6 +80,7 @@ def pids_of(cluster):
     return [w.pid for w in cluster.workers.values() if w.pid is not None and w.status.name == "running"]
 
 
+@pytest.mark.long
 def test_all_workers_leave_and_new_ones_come(warm_cluster, tmp_path):
     """Adaptive to zero and back: at two moments of the run nobody is there."""
     cluster, client = warm_cluster(2)
@@ -122,6 +124,7 @@ def test_an_adaptive_cluster_that_starts_empty(warm_cluster):
     until(lambda: not client.scheduler_info(n_workers=-1)["workers"], "the cluster to be empty again")
 
 
+@pytest.mark.long
 def test_a_task_outlives_more_deaths_than_dask_allows(warm_cluster, tmp_path):
     """Dask gives a task up after four deaths; the executor does not, and ends at its own bound."""
     _, client = warm_cluster(1)
@@ -184,6 +187,7 @@ def test_a_straggler_changes_nothing_and_holds_up_only_its_window(warm_cluster, 
     assert len([line for line in trace if line.startswith("end")]) >= N_BATCHES * (schedule.laps + 1)
 
 
+@pytest.mark.long
 def test_a_worker_killed_after_it_wrote_a_summary(warm_cluster, tmp_path):
     """Workers write into the run directory; whoever wrote is killed before the answer can be fetched, six times."""
     cluster, client = warm_cluster(2)

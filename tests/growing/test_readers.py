@@ -44,6 +44,7 @@ def read(store, ready, stop, found):
     found.put((turns, crcs, wrong[:5], n_read))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("publishes", [8, pytest.param(1000, marks=[pytest.mark.long, pytest.mark.timeout(3000)])])
 def test_readers_in_other_processes_see_whole_versions_in_order(tmp_path, publishes):
     first = begin(tmp_path / "run", day(0, n=FIRST))

@@ -78,6 +78,7 @@ def train(client: Client, source: SlowSource) -> bnp.TrainResult:
 ROOMY = pytest.param(2 * 10**9, True, marks=pytest.mark.long)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("limit, has_room", [(480 * 10**6, False), ROOMY])
 def test_only_with_room(tmp_path, limit, has_room):

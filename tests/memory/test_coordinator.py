@@ -34,6 +34,7 @@ def run(n_batches: int, store: str) -> tuple[int, int]:
     return high, summaries
 
 
+@pytest.mark.long
 def test_with_a_run_directory(tmp_path):
     few, _ = run(50, str(tmp_path / "few"))
     many, summaries = run(1000, str(tmp_path / "many"))

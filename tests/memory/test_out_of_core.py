@@ -110,6 +110,7 @@ def bookkeeping(dask_worker) -> tuple[int, int, float]:
     return dask_worker.profile_history.maxlen, dask_worker.profile_keys_history.maxlen, cycle
 
 
+@pytest.mark.long
 def test_what_grows_in_a_worker_is_bounded_and_small_where_we_start_it():
     """Beside our tasks only Dask's profiles grow in a worker: 15 MB in 500 tasks, and nothing when they are off."""
     with open_client(ClientSpec(workers=1), quiet=True) as client:

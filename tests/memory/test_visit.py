@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(not can_measure(), reason="needs /proc/self/clea
 ROOT = Path(__file__).resolve().parents[2]
 
 
-QUICK = ("gaussian", "multinomial-top")
+QUICK = ("gaussian",)
 
 
 @pytest.mark.parametrize("case", [c if c in QUICK else pytest.param(c, marks=pytest.mark.long) for c in CASES])
