@@ -38,3 +38,22 @@ class AfterLaps:
 
     def on_end(self, reason):
         self.reason = reason
+
+
+class InLap:
+    """Ends a run in a lap, counted from 1, once so many batches of it are done."""
+
+    def __init__(self, lap, done):
+        self.lap, self.done = lap, done
+
+    def on_start(self, info):
+        self.now = info.first_lap + 1
+
+    def on_batch(self, done):
+        return self.now == self.lap and done >= self.done
+
+    def on_lap(self, row, posterior):
+        self.now = row["lap"] + 1
+
+    def on_end(self, reason):
+        self.reason = reason

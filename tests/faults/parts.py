@@ -26,6 +26,7 @@ from bnp_dask.observation import DiagGaussian
 from bnp_dask.schedules import FullBatch, Memoized, Stochastic
 from bnp_dask.training.results import TrainResult
 from bnp_dask.training.train import train
+from tests.execute.tasks import count_call
 
 ROOT = Path(__file__).resolve().parents[2]
 BOUND = 60.0
@@ -61,17 +62,6 @@ def atoms(n: int = 1200, d: int = 3, k: int = 5, seed: int = 0) -> np.ndarray:
     rng = np.random.default_rng(seed)
     means = rng.normal(scale=6, size=(k, d))
     return means[rng.integers(k, size=n)] + rng.normal(size=(n, d))
-
-
-def count_call(folder: str, task: int) -> int:
-    """Number of this call of ``task`` over all processes, from 0."""
-    call = 0
-    while True:
-        try:
-            os.close(os.open(Path(folder) / f"call-{task}-{call}", os.O_CREAT | os.O_EXCL))
-            return call
-        except FileExistsError:
-            call += 1
 
 
 class NamedError(OSError):

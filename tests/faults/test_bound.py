@@ -19,6 +19,7 @@ from bnp_dask.schedules.engine import verify
 from bnp_dask.store import RunStore, SharedFiles
 from bnp_dask.store.files import pack, seal, unpack
 from tests.schedules.test_groups import CASES, bits, undisturbed
+from tests.stopping import AfterSteps
 
 KINDS = ["mixture", "births at batches", "topics", "chains"]
 
@@ -26,26 +27,6 @@ KINDS = ["mixture", "births at batches", "topics", "chains"]
 def some(*short, of=KINDS):
     """Cases of which all but the ``short`` ones are long."""
     return [pytest.param(name, marks=() if name in short else pytest.mark.long) for name in of]
-
-
-class After:
-    """A callback that stops the run after some groups of batches."""
-
-    def __init__(self, groups):
-        self.left = groups
-
-    def on_start(self, info):
-        pass
-
-    def on_batch(self, done):
-        self.left -= 1
-        return self.left == 0
-
-    def on_lap(self, row, posterior):
-        pass
-
-    def on_end(self, reason):
-        pass
 
 
 def go(name, store, **more):
@@ -61,7 +42,7 @@ def stopped(tmp_path_factory):
     def make(name):
         path = tmp_path_factory.mktemp("stopped") / "run"
         groups = {"mixture": 8, "births at batches": 10, "topics": 8, "chains": 8}[name]
-        assert go(name, path, callbacks=[After(groups)], checkpoint_minutes=1e-9).reason == "stopped by a callback"
+        assert go(name, path, callbacks=[AfterSteps(groups)], checkpoint_minutes=1e-9).reason == "stopped by a callback"
         return path
 
     return make
@@ -237,7 +218,7 @@ def test_it_is_told_and_done_by_tasks_before_the_first_batch(tmp_path, caplog, m
     monkeypatch.setattr(verify, "MOST", 2)
     monkeypatch.setattr(verify, "WINDOW", 2)
     path = tmp_path / "run"
-    go(name, path, callbacks=[After(3)])
+    go(name, path, callbacks=[AfterSteps(3)])
     client = Recording()
     with caplog.at_level(logging.INFO, "bnp_dask"):
         assert bits(go(name, path, resume=True, client=client)) == undisturbed(name)
@@ -266,7 +247,7 @@ def test_a_run_that_has_only_started_has_nothing_to_verify(tmp_path, caplog):
     class Dies(BaseException):
         pass
 
-    class AtOnce(After):
+    class AtOnce(AfterSteps):
         def on_start(self, info):
             raise Dies
 

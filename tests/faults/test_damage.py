@@ -18,6 +18,7 @@ from bnp_dask.execute import SerialExecutor
 from bnp_dask.store import Receipt, RunStore
 from bnp_dask.training.results import load
 from tests.faults.parts import bits, go, quiet
+from tests.stopping import AfterSteps
 
 NAME = "memoized with moves"
 
@@ -26,31 +27,11 @@ class Died(BaseException):
     """The end of the process: no handler of the package sees it."""
 
 
-class After:
-    """A callback that stops the run after some batches."""
-
-    def __init__(self, batches):
-        self.left = batches
-
-    def on_start(self, info):
-        pass
-
-    def on_batch(self, done):
-        self.left -= 1
-        return self.left == 0
-
-    def on_lap(self, row, posterior):
-        pass
-
-    def on_end(self, reason):
-        pass
-
-
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory):
     """A run that was stopped in the middle of its third lap, with a checkpoint after every batch."""
     path = tmp_path_factory.mktemp("stopped") / "run"
-    result = go(SerialExecutor(), NAME, store=path, callbacks=[After(19)], checkpoint_minutes=1e-9)
+    result = go(SerialExecutor(), NAME, store=path, callbacks=[AfterSteps(19)], checkpoint_minutes=1e-9)
     assert result.reason == "stopped by a callback"
     assert len(list((path / "checkpoints").glob("*.json"))) == 2
     return path
@@ -150,7 +131,7 @@ def check_writes(stopped, tmp_path, monkeypatch, how, stride):
         with monkeypatch.context() as patch:
             faults = Faults(patch, at, how)
             try:
-                go(SerialExecutor(), NAME, store=run, resume=True, callbacks=[After(1)], checkpoint_minutes=1e-9)
+                go(SerialExecutor(), NAME, store=run, resume=True, callbacks=[AfterSteps(1)], checkpoint_minutes=1e-9)
                 struck = False
             except (Died, StoreError) as error:
                 struck, said = True, str(error)

@@ -17,7 +17,8 @@ from bnp_dask.execute.base import plain_interrupts
 from bnp_dask.execute.dask import DaskExecutor
 from bnp_dask.execute.reach import open_executor
 from bnp_dask.schedules import Memoized
-from tests.faults.parts import Faulty, NamedError, atoms, bits, count_call, go, quiet
+from tests.execute.tasks import count_call
+from tests.faults.parts import Faulty, NamedError, atoms, bits, go, quiet
 
 KINDS = ["serial", "threads", "dask"]
 BATCH = 5

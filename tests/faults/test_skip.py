@@ -22,6 +22,7 @@ from bnp_dask.store import Manifest, RunStore
 from tests.faults.parts import N_BATCHES, SCHEDULES, Faulty, atoms, bits, go
 from tests.faults.test_data import DAMAGES, ROWS, SCHEMAS, N, make_parquet, make_zarr
 from tests.faults.test_data import train as run
+from tests.stopping import AfterSteps
 
 pytestmark = pytest.mark.filterwarnings("ignore::bnp_dask.ConvergenceWarning")
 
@@ -118,20 +119,6 @@ def test_the_same_bits_on_workers_and_after_a_resume(dask_client, tmp_path, name
         (tmp_path / folder).mkdir()
         return Faulty(atoms(), str(tmp_path / folder), fails=bad)
 
-    class Stop:
-        def on_start(self, info):
-            pass
-
-        def on_batch(self, done):
-            self.n = getattr(self, "n", 0) + 1
-            return self.n == 4
-
-        def on_lap(self, row, posterior):
-            pass
-
-        def on_end(self, reason):
-            pass
-
     more = {"on_bad_batch": "skip"}
     alone = go(SerialExecutor(), name, data("serial"), **more)
     assert len(alone.skipped) == 2
@@ -139,7 +126,9 @@ def test_the_same_bits_on_workers_and_after_a_resume(dask_client, tmp_path, name
     assert "/data/atoms.zarr batch 2" in alone.skipped[0]
     assert alone.posterior.summary["N"].sum() == pytest.approx(1200 * (N_BATCHES - 2) / N_BATCHES)
     store = tmp_path / "run"
-    half = go(SerialExecutor(), name, data("half"), store=store, callbacks=[Stop()], checkpoint_minutes=1e-9, **more)
+    half = go(
+        SerialExecutor(), name, data("half"), store=store, callbacks=[AfterSteps(4)], checkpoint_minutes=1e-9, **more
+    )
     assert half.reason == "stopped by a callback"
     rest = go(dask_client(2), name, data("rest"), store=store, resume=True, **more)
     assert bits(rest) == bits(alone)

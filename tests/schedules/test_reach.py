@@ -10,6 +10,7 @@ from bnp_dask.errors import StoreError
 from bnp_dask.execute import SerialExecutor, ThreadExecutor
 from bnp_dask.store import SharedFiles
 from tests.schedules.test_groups import CASES, Counting, bits, undisturbed
+from tests.stopping import AfterSteps
 
 PUT, GET = SharedFiles.put, SharedFiles.get
 
@@ -155,25 +156,9 @@ def test_states_of_documents_follow_when_reach_is_lost(tmp_path, failing):
 
 
 def test_a_resumed_run_finds_what_the_coordinator_kept(tmp_path, failing):
-    class Stop:
-        seen = 0
-
-        def on_start(self, info):
-            pass
-
-        def on_batch(self, done):
-            self.seen += 1
-            return self.seen == 5
-
-        def on_lap(self, row, posterior):
-            pass
-
-        def on_end(self, reason):
-            pass
-
     failing(FAILS["most do not"])
     for name in ("mixture", "topics", "chains"):
-        assert run(tmp_path / name, name, callbacks=[Stop()]).reason == "stopped by a callback"
+        assert run(tmp_path / name, name, callbacks=[AfterSteps(5)]).reason == "stopped by a callback"
         assert bits(run(tmp_path / name, name, resume=True)) == undisturbed(name)
 
 

@@ -20,26 +20,11 @@ from scipy import sparse
 
 import bnp_dask as bnp
 from bnp_dask.execute.serial import SerialExecutor
+from tests.stopping import AfterLaps
 
 RECORDED = Path(__file__).with_name("digests.json")
 CLOSE = 1e-9
 LAPS, STOP = 5, 2
-
-
-class Stop:
-    """A callback that ends a run after some laps."""
-
-    def on_start(self, info):
-        pass
-
-    def on_batch(self, done):
-        pass
-
-    def on_lap(self, row, posterior):
-        return row["lap"] >= STOP
-
-    def on_end(self, reason):
-        pass
 
 
 def mixture():
@@ -89,7 +74,7 @@ def digest(run):
         result = go()
     else:
         with tempfile.TemporaryDirectory() as folder:
-            go(store=Path(folder) / "run", callbacks=[Stop()])
+            go(store=Path(folder) / "run", callbacks=[AfterLaps(STOP)])
             result = go(store=Path(folder) / "run", resume=True)
     ends = {row["lap"]: row for row in result.history}.values()
     tried = [[row["lap"], m["kind"], m["targets"], m["accepted"]] for row in result.history for m in row["moves"]]

@@ -9,34 +9,16 @@ import pytest
 
 import bnp_dask as bnp
 from bnp_dask.errors import StoreError
+from tests.stopping import InLap
 
 X = np.random.default_rng(0).normal([[0.0, 0], [8, 8], [0, 9]], 1.0, (100, 3, 2)).reshape(-1, 2)
 MODEL = bnp.Model(bnp.DPMixture(), bnp.DiagGaussian())
 BIRTHS = (bnp.Birth(), bnp.Merge())
 
 
-class StopAt:
-    """A callback that stops the run at a batch of a lap."""
-
-    def __init__(self, lap, batch):
-        self.lap, self.batch = lap, batch
-
-    def on_start(self, info):
-        self.laps = info.first_lap
-
-    def on_batch(self, done):
-        return self.laps == self.lap and done >= self.batch
-
-    def on_lap(self, row, posterior):
-        self.laps += 1
-
-    def on_end(self, reason):
-        pass
-
-
 def go(path, moves=None, laps=30, stop=None):
     schedule = bnp.Memoized(laps=laps, window=2)
-    more = {} if stop is None else {"callbacks": [StopAt(*stop)]}
+    more = {} if stop is None else {"callbacks": [InLap(*stop)]}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", bnp.ConvergenceWarning)
         return bnp.train(
@@ -66,10 +48,10 @@ def test_a_run_that_converged_goes_on_with_others_from_its_next_lap(tmp_path):
     assert changes(again) == changes(result)
 
 
-@pytest.mark.parametrize("stop", [(4, 2), (2, 3)], ids=["in a later lap", "before the next lap"])
+@pytest.mark.parametrize("stop", [(5, 2), (3, 3)], ids=["in a later lap", "before the next lap"])
 def test_the_lap_under_way_is_finished_as_it_began_and_a_stop_changes_no_bits(tmp_path, stop):
     for name in ("at once", "stopped"):
-        go(tmp_path / name, moves=BIRTHS, stop=(2, 2))
+        go(tmp_path / name, moves=BIRTHS, stop=(3, 2))
     whole = go(tmp_path / "at once", moves=(), laps=8)
     assert [lap for lap, _ in changes(whole)] == [4]
     assert {move["kind"] for move in whole.history.moves() if move["lap"] > 3} <= {"prior"}
@@ -80,7 +62,7 @@ def test_the_lap_under_way_is_finished_as_it_began_and_a_stop_changes_no_bits(tm
 def test_moves_may_change_back(tmp_path):
     whole = go(tmp_path / "whole", moves=BIRTHS, laps=6)
     go(tmp_path / "run", moves=BIRTHS, laps=3)
-    go(tmp_path / "run", moves=(), stop=(3, 0))  # before anything was done
+    go(tmp_path / "run", moves=(), stop=(4, 0))  # before anything was done
     assert bits(go(tmp_path / "run", moves=BIRTHS, laps=6))[1] == bits(whole)[1]
 
 

@@ -19,7 +19,8 @@ from bnp_dask.moves import Delete, Merge
 from bnp_dask.observation import DiagGaussian, Gaussian, Multinomial
 from bnp_dask.schedules import FullBatch, Memoized
 from bnp_dask.training.train import train
-from tests.train.test_shadows import FailAt, StopAt, assert_never_falls, overlapping, told
+from tests.stopping import InLap
+from tests.train.test_shadows import FailAt, assert_never_falls, overlapping, told
 from tests.train.test_starts import bits, documents, rows_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::bnp_dask.ConvergenceWarning")
@@ -108,7 +109,7 @@ def assert_resumed(whole, make, places, folder):
     for kind, *place in places:
         store = folder / f"{kind}-{'-'.join(map(str, place))}-{len(list(folder.iterdir()))}"
         if kind == "stopped":
-            part = make(store=store, callbacks=[StopAt(*place)])
+            part = make(store=store, callbacks=[InLap(*place)])
             assert part.history[-1]["lap"] == place[0]
         else:
             with pytest.raises(InterruptedError):
@@ -202,7 +203,7 @@ def test_settings_that_say_what_the_data_are_stay_those_of_the_run(tmp_path):
 
 
 def test_a_run_goes_on_with_the_priors_that_it_has(tmp_path):
-    go(shadow=SHADOW, store=tmp_path / "run", callbacks=[StopAt(2, 5)])
+    go(shadow=SHADOW, store=tmp_path / "run", callbacks=[InLap(2, 5)])
     with pytest.raises(StoreError, match=r"settings differ \(shadow"):
         go(store=tmp_path / "run", resume=True, shadow=bnp.Shadow(laps=3, prior=[WORSE, Gaussian(B=4.9)]))
 

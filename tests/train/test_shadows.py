@@ -25,6 +25,7 @@ from bnp_dask.schedules import FullBatch, Memoized, Stochastic
 from bnp_dask.schedules.engine import pipeline
 from bnp_dask.training.train import train
 from tests.growing.parts import counts_of, day
+from tests.stopping import InLap
 from tests.train.test_starts import KINDS, Watch, bits, documents, rows_of
 
 N_BATCHES = 5
@@ -70,7 +71,7 @@ def until_a_shadow(short, tmp_path_factory):
     """``until_a_shadow(store)``: the run in a directory, stopped two laps before the one that begins a shadow."""
     made = tmp_path_factory.mktemp("shadows") / "run"
     begun = short.alternatives[0]["begun"]
-    part = go(shadow=SHADOW, schedule=SHORT, store=made, callbacks=[StopAt(begun - 2, N_BATCHES)])
+    part = go(shadow=SHADOW, schedule=SHORT, store=made, callbacks=[InLap(begun - 2, N_BATCHES)])
     assert part.history[-1]["lap"] == begun - 2 and not part.alternatives
     return partial(shutil.copytree, made)
 
@@ -187,34 +188,19 @@ def test_a_run_that_ends_soon_after_a_shadow_is_the_beginning_of_one_to_the_fixe
     assert short.alternatives == whole.alternatives and len(whole.history) > len(rows)
 
 
-class StopAt(Watch):
-    """Stops after some batches of a lap."""
-
-    def __init__(self, lap, done):
-        super().__init__()
-        self.lap, self.done, self.now = lap, done, 1
-
-    def on_batch(self, done):
-        return self.now == self.lap and done >= self.done
-
-    def on_lap(self, row, posterior):
-        self.now = row["lap"] + 1
-        return False
-
-
 def test_a_run_that_is_stopped_while_a_shadow_lives_goes_on_to_the_same_bits(short, until_a_shadow, tmp_path):
     begun, lap = short.alternatives[0]["begun"], told(short)[0]["lap"]
     places = [(begun, 2), (begun, 5), (begun + 1, 2), (begun + 2, 4), (lap - 1, 5), (lap, 4), (lap, 5), (lap + 1, 2)]
     for place in places:
         store = until_a_shadow(tmp_path / f"{place}")
-        part = go(shadow=SHADOW, schedule=SHORT, store=store, resume=True, callbacks=[StopAt(*place)])
+        part = go(shadow=SHADOW, schedule=SHORT, store=store, resume=True, callbacks=[InLap(*place)])
         assert part.history[-1]["lap"] == place[0]
         resumed = go(shadow=SHADOW, schedule=SHORT, store=store, resume=True)
         assert bits(resumed) == bits(short) and rows_of(resumed) == rows_of(short), place
         assert resumed.alternatives == short.alternatives
 
 
-class FailAt(StopAt):
+class FailAt(InLap):
     """Fails there, before a checkpoint is made."""
 
     def on_batch(self, done):
@@ -265,7 +251,7 @@ def test_a_shadow_whose_numbers_are_not_finite_is_no_matter_of_the_run(plain, mo
 
 
 def test_a_run_goes_on_with_the_shadows_that_it_has(tmp_path):
-    go(shadow=SHADOW, store=tmp_path / "run", callbacks=[StopAt(2, 5)])
+    go(shadow=SHADOW, store=tmp_path / "run", callbacks=[InLap(2, 5)])
     with pytest.raises(StoreError, match=r"settings differ \(shadow"):
         go(store=tmp_path / "run", resume=True)
 
