@@ -78,3 +78,10 @@ def _complete(
         if found is not None:
             return found
     return None
+
+
+def in_pairs(
+    allowed: Callable[[dict[str, Any]], bool] | None = None, **factors: Iterable[Any]
+) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+    """Names and rows of :func:`pairwise`: ``@pytest.mark.parametrize(*in_pairs(kind=KINDS, skip=[False, True]))``."""
+    return tuple(factors), [tuple(case.values()) for case in pairwise(allowed, **factors)]

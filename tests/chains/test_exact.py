@@ -12,6 +12,7 @@ from bnp_dask.structure.base import Trial
 from bnp_dask.structure.chains import potentials
 from tests.chains import naive
 from tests.chains.parts import KINDS, begin, chains_of, check_objective, model_of, sequences
+from tests.pairwise import in_pairs
 
 
 def cases():
@@ -89,11 +90,10 @@ def exchanged_chains(posterior, beliefs, batch, donors, ids, noise=None):
 CHANGES = [((12,), (90, 91, 92)), ((11, 13, 14), (13, 14)), ((10, 14), (14, 70)), ((12,), (90,))]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", cases())
-@pytest.mark.parametrize("donors, taking", CHANGES)
-def test_exchange_with_a_trial(name, kind, donors, taking):
+@pytest.mark.parametrize(*in_pairs(change=CHANGES, name=cases(), kind=KINDS))
+def test_exchange_with_a_trial(name, kind, change):
     """A birth, a delete with an absorbing set, something of both, and a new name."""
+    donors, taking = change
     batch = cases()[name]
     model = model_of(kind, batch)
     posterior = begin(model, batch)

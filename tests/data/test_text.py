@@ -11,6 +11,7 @@ from bnp_dask.data import as_source, read_vocabulary
 from bnp_dask.data.ingestion.ingest import ingest
 from bnp_dask.errors import DataError, SettingError
 from tests.data.reading import rows, weights
+from tests.pairwise import in_pairs
 
 RNG = np.random.default_rng(0)
 COUNTS = RNG.poisson(0.3, (90, 12))
@@ -46,9 +47,7 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("block", [64, 2**23])
-@pytest.mark.parametrize("packed", ["", ".gz", ".bz2"])
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(*in_pairs(name=FILES, packed=["", ".gz", ".bz2"], block=[64, 2**23]))
 def test_round_trip(tmp_path, monkeypatch, name, packed, block):
     monkeypatch.setattr("bnp_dask.data.text.tokenizer.BLOCK_BYTES", block)
     pack = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress}[packed]

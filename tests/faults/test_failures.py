@@ -19,6 +19,7 @@ from bnp_dask.execute.reach import open_executor
 from bnp_dask.schedules import Memoized
 from tests.execute.tasks import count_call
 from tests.faults.parts import Faulty, NamedError, atoms, bits, go, quiet
+from tests.pairwise import in_pairs
 
 KINDS = ["serial", "threads", "dask"]
 BATCH = 5
@@ -55,9 +56,7 @@ TABLE = {
 """Calls of one batch that fail, and how many in a row that is at most."""
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("retries", [0, 2])
-@pytest.mark.parametrize("row", TABLE)
+@pytest.mark.parametrize(*in_pairs(row=TABLE, retries=[0, 2], kind=KINDS))
 def test_a_run_succeeds_exactly_when_failures_stay_within_retries(make, tmp_path, kind, retries, row):
     calls, in_a_row = TABLE[row]
     data = Faulty(atoms(), str(tmp_path), fails=frozenset((BATCH, call) for call in calls))

@@ -13,6 +13,7 @@ from bnp_dask.core.finite import require_finite_arrays, require_finite_terms
 from bnp_dask.errors import NumericalError
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.observation.diag_gaussian import DiagGaussian
+from tests.pairwise import in_pairs
 
 RNG = np.random.default_rng(0)
 X = np.repeat([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0]], 60, axis=0) + RNG.normal(size=(180, 2))
@@ -32,9 +33,7 @@ def train(schedule=None, moves=(), laps=5, k=3, **more):
 SCHEDULES = [bnp.Memoized(laps=4, window=2), bnp.FullBatch(laps=4), bnp.Stochastic(laps=4)]
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda s: type(s).__name__)
-@pytest.mark.parametrize("estimate", ["posterior", "map"])
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize(*in_pairs(bad=[np.nan, np.inf, -np.inf], estimate=["posterior", "map"], schedule=SCHEDULES))
 def test_a_fold_refuses_a_parameter_that_is_not_finite(monkeypatch, schedule, estimate, bad):
     plain, calls = DiagGaussian.global_step, []
 

@@ -11,6 +11,7 @@ from bnp_dask.kernels.gaussian.factors import (
     errors_of_pivots,
     hides_pivots,
 )
+from tests.pairwise import in_pairs
 
 
 def matrices(k, d, condition, seed=0):
@@ -22,9 +23,9 @@ def matrices(k, d, condition, seed=0):
     return 0.5 * (out + out.transpose(0, 2, 1))
 
 
-@pytest.mark.parametrize("d", [1, 2, 3, 7, BLOCKED, BLOCKED + 1, 50])
-@pytest.mark.parametrize("condition", [1.0, 1e8])
-@pytest.mark.parametrize("scale", [1.0, 1e-200, 1e150])
+@pytest.mark.parametrize(
+    *in_pairs(scale=[1.0, 1e-200, 1e150], condition=[1.0, 1e8], d=[1, 2, 3, 7, BLOCKED, BLOCKED + 1, 50])
+)
 def test_factors(d, condition, scale):
     given = matrices(4, d, condition) * scale
     kept = given.copy()
@@ -39,9 +40,7 @@ def test_factors(d, condition, scale):
         assert not np.triu(factor, 1).any()
 
 
-@pytest.mark.parametrize("d", [5, BLOCKED + 3])
-@pytest.mark.parametrize("spoil", [np.nan, np.inf, -1.0])
-@pytest.mark.parametrize("place", [0, -1])
+@pytest.mark.parametrize(*in_pairs(place=[0, -1], spoil=[np.nan, np.inf, -1.0], d=[5, BLOCKED + 3]))
 def test_what_has_no_factor_is_named(d, spoil, place):
     given = matrices(6, d, 10.0)
     given[4, place, place] = spoil

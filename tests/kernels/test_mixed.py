@@ -15,6 +15,7 @@ from bnp_dask.kernels.gaussian import screen
 from bnp_dask.kernels.mixture.resp import RaggedResp, SparseResp, columns_of, resp_from_screened, scale_rows
 from bnp_dask.structure import screened
 from bnp_dask.structure.base import Trial
+from tests.pairwise import in_pairs
 
 K, D, N = 24, 6, 1500
 
@@ -54,9 +55,11 @@ def double(posterior):
     return replace(posterior, model=replace(posterior.model, precision="double"))
 
 
-@pytest.mark.parametrize("observation", [bnp.Gaussian(), bnp.ZeroMeanGaussian()])
-@pytest.mark.parametrize("weights", ["some", "none"])
-@pytest.mark.parametrize("estimate", ["posterior", "map"])
+@pytest.mark.parametrize(
+    *in_pairs(
+        estimate=["posterior", "map"], weights=["some", "none"], observation=[bnp.Gaussian(), bnp.ZeroMeanGaussian()]
+    )
+)
 def test_summary_and_objective(way, observation, weights, estimate):
     posterior, batch = made_up(observation, weights, estimate=estimate)
     pairs = np.array([[0, 1], [3, 2], [K - 1, 5], [7, 8]])

@@ -24,6 +24,7 @@ from bnp_dask.observation.gaussian import Gaussian
 from bnp_dask.observation.normal_wishart import posterior_scale
 from bnp_dask.observation.priors import rounding_variance
 from tests.golden.cases import survey_of
+from tests.pairwise import in_pairs
 
 
 def clumps(seed: int = 0, n: int = 400, d: int = 3, k: int = 4) -> np.ndarray:
@@ -246,9 +247,9 @@ def test_point_estimate_is_the_mode_of_score_and_log_prior():
 
 
 # -- the objective never falls --------------------------------------------------------------------------------
-@pytest.mark.parametrize("top", [None, 1, 2])
-@pytest.mark.parametrize("estimate", ["posterior", "map"])
-@pytest.mark.parametrize("allocation", [DPMixture, FiniteMixture])
+@pytest.mark.parametrize(
+    *in_pairs(allocation=[DPMixture, FiniteMixture], estimate=["posterior", "map"], top=[None, 1, 2])
+)
 def test_objective_never_falls(allocation, estimate, top):
     batch = Batch(clumps(3, n=500))
     model = Model(allocation(1.5, top=top), Gaussian(), estimate=estimate).with_prior(survey_of(batch))

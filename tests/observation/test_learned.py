@@ -15,6 +15,7 @@ from bnp_dask.kernels.gaussian import learned as rules
 from bnp_dask.model import Model
 from bnp_dask.observation import DiagGaussian, Gaussian, Poisson, ZeroMeanGaussian, wishart
 from bnp_dask.structure.prior import prior_terms, scale_shape
+from tests.pairwise import in_pairs
 
 D, K = 3, 12
 
@@ -84,9 +85,13 @@ def test_an_optimizer_finds_no_better_settings(observation, shape):
     assert -objective(found, params, summary) <= theirs.fun + 1e-6
 
 
-@pytest.mark.parametrize("shape", ["diagonal", "full"])
-@pytest.mark.parametrize("observation", [Gaussian(), ZeroMeanGaussian(), Gaussian(nu=9.0, B=np.eye(3) + 0.3)])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    *in_pairs(
+        seed=range(3),
+        observation=[Gaussian(), ZeroMeanGaussian(), Gaussian(nu=9.0, B=np.eye(3) + 0.3)],
+        shape=["diagonal", "full"],
+    )
+)
 def test_updates_raise_the_objective_with_clusters_refitted(observation, shape, seed):
     model, summary = fitted(observation, seed, shape)
     trace = []

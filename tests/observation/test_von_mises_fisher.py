@@ -183,7 +183,10 @@ def test_rows_that_are_all_alike_are_one_cluster_of_finite_concentration():
     assert np.isfinite(bnp.score(found, x))
 
 
-@pytest.mark.parametrize(("a", "n_clusters"), [(None, 12), (50.0, 3), pytest.param(400.0, 3, marks=pytest.mark.long)])
+BROAD = [pytest.param(a, 3, marks=pytest.mark.long) for a in (50.0, 400.0)]
+
+
+@pytest.mark.parametrize(("a", "n_clusters"), [(None, 12), *BROAD])
 def test_a_prior_of_many_rows_keeps_clusters_within_a_group_together(a, n_clusters):
     rng = np.random.default_rng(0)
     fine = np.repeat(np.eye(10)[:3], 4, axis=0) + 0.15 * rng.normal(size=(12, 10))

@@ -32,7 +32,7 @@ PRIORS = {
 }
 
 
-SOON, LATER = ("Gaussian", "Multinomial"), ("DiagGaussian", "Product")
+SOON, LATER = ("Multinomial",), ("Gaussian", "DiagGaussian", "Product")
 LONG = 1800
 """Seconds that a test of some ten thousand laps may take: a minute or two, or many times that on a busy machine."""
 

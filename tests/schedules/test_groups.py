@@ -228,7 +228,11 @@ def test_sums_are_left_where_workers_would_be_waited_for(n_tasks, n_workers, num
     assert sums_left(n_tasks, n_workers, numbers) == left
 
 
-@pytest.mark.parametrize("name", CASES)
+ADDED = ("mixture", "births at batches", "full batch", "topics", "chains")
+"""One run for each structure and schedule whose workers add."""
+
+
+@pytest.mark.parametrize("name", [n if n in ADDED else pytest.param(n, marks=pytest.mark.long) for n in CASES])
 def test_the_bits_do_not_depend_on_who_adds(tmp_path, monkeypatch, name):
     monkeypatch.setattr("bnp_dask.schedules.engine.pipeline.SLIGHT", 0)
     make, schedule, moves = CASES[name]

@@ -38,8 +38,15 @@ def same(a, b):
 
 
 @pytest.mark.filterwarnings("ignore::bnp_dask.training.train.ConvergenceWarning")
-@pytest.mark.parametrize("schedule", [bnp.Memoized(laps=7, window=2), bnp.FullBatch(laps=7)])
-@pytest.mark.parametrize("learn", ["diagonal", "full"])
+@pytest.mark.parametrize(
+    ("learn", "schedule"),
+    [
+        ("diagonal", bnp.Memoized(laps=7, window=2)),
+        ("full", bnp.FullBatch(laps=7)),
+        pytest.param("full", bnp.Memoized(laps=7, window=2), marks=pytest.mark.long),
+        pytest.param("diagonal", bnp.FullBatch(laps=7), marks=pytest.mark.long),
+    ],
+)
 def test_the_objective_with_the_hyperprior_never_falls_and_is_accounted_for(blobs, schedule, learn):
     history = go(blobs, learn, schedule).history
     rows = [row for row in history if row["exact"]]

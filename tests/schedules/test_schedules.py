@@ -13,6 +13,7 @@ from bnp_dask.errors import SettingError
 from bnp_dask.model import Model
 from bnp_dask.observation.diag_gaussian import DiagGaussian
 from bnp_dask.schedules import FullBatch, Memoized, Stochastic, state_from_saved, state_to_arrays, state_to_json
+from tests.pairwise import in_pairs
 from tests.schedules.parts import Batches, InPlace, rows_of, split, start, work_on
 
 
@@ -40,9 +41,7 @@ def total_elbo(work, state):
     return sum(work.model.elbo(work.model.global_step(value), value).values())
 
 
-@pytest.mark.parametrize("window", [1, 2, 3, 7, 50])
-@pytest.mark.parametrize("top", [None, 2])
-@pytest.mark.parametrize("estimate", ["posterior", "map"])
+@pytest.mark.parametrize(*in_pairs(estimate=["posterior", "map"], top=[None, 2], window=[1, 2, 3, 7, 50]))
 def test_memoized_objective_never_falls(window, top, estimate):
     model = Model(DPMixture(2.0, top=top), DiagGaussian(), estimate)
     _, _, rows = run(Memoized(laps=15, window=window, tolerance=0.0), model=model)

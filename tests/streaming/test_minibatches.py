@@ -26,6 +26,7 @@ from bnp_dask.streaming.learners import Draws, WordSums
 from bnp_dask.streaming.seats import columns_of
 from bnp_dask.streaming.topics import TopicLearner, _Minibatch
 from bnp_dask.testing.parts import survey_of
+from tests.pairwise import in_pairs
 from tests.streaming.cases import LIKELIHOODS, case
 from tests.streaming.oracle import Oracle, partitions
 
@@ -97,9 +98,7 @@ def test_a_minibatch_of_all_atoms_is_drawn_from_the_enumerated_posterior(likelih
     assert 0.5 * sum(abs(found[p] / n - q) for p, q in exact.items()) < 0.02
 
 
-@pytest.mark.parametrize("likelihood", ["Multinomial", "Gaussian"])
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("samples", [1, 3])
+@pytest.mark.parametrize(*in_pairs(samples=[1, 3], weighted=[False, True], likelihood=["Multinomial", "Gaussian"]))
 def test_compiled_loops_draw_as_log_predictive_does(likelihood, weighted, samples, monkeypatch):
     """From nothing, then on top of what was found, with the numbers of one seed."""
     model, batch = case(likelihood, bnp.DPMixture(1.5), 20)

@@ -16,6 +16,7 @@ from bnp_dask.execute.threads import ThreadExecutor
 from bnp_dask.streaming import seats
 from bnp_dask.streaming.site import seat_batch, site_summary
 from tests.faults.parts import Faulty, atoms
+from tests.pairwise import in_pairs
 from tests.stopping import AfterSteps
 from tests.streaming.cases import case
 
@@ -41,9 +42,7 @@ def bits(result):
 
 
 # -- the same numbers whatever computes them ------------------------------------------------------------------------
-@pytest.mark.parametrize("likelihood", ["Gaussian", "Multinomial"])
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("start", [0, 12])
+@pytest.mark.parametrize(*in_pairs(start=[0, 12], weighted=[False, True], likelihood=["Gaussian", "Multinomial"]))
 def test_compiled_loops_agree_with_log_predictive(likelihood, weighted, start):
     prior = bnp.NGGPMixture(1.0, 0.3, 2.0)
     model, batch = case(likelihood, prior, 20)

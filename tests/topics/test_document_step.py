@@ -17,6 +17,7 @@ from bnp_dask.model import Model
 from bnp_dask.observation import Multinomial, Poisson
 from bnp_dask.structure.base import Trial
 from bnp_dask.structure.tokens import lay_out
+from tests.pairwise import in_pairs
 from tests.topics import naive
 from tests.topics.parts import K, begin, corpus, fixed, point_model, points, prior_of, tokens_of, word_model
 
@@ -58,9 +59,7 @@ def allocation_term(model, posterior, docs, times):
     return value + naive.top_term(params.u, params.omega, own.gamma, own.alpha, groups)
 
 
-@pytest.mark.parametrize("shrink", [True, False])
-@pytest.mark.parametrize("kind", ["hdp", "lda"])
-@pytest.mark.parametrize("name", cases())
+@pytest.mark.parametrize(*in_pairs(name=cases(), kind=["hdp", "lda"], shrink=[True, False]))
 def test_summary_and_objective_against_the_slow_twin(name, kind, shrink):
     batch = cases()[name]
     model = model_for(kind, batch, **fixed(shrink=shrink))
@@ -82,10 +81,14 @@ def test_summary_and_objective_against_the_slow_twin(name, kind, shrink):
         assert_allclose(found, expected, rtol=1e-8, atol=1e-8)
 
 
-@pytest.mark.parametrize("shrink", [True, False])
-@pytest.mark.parametrize("top", [1, 2, 4])
-@pytest.mark.parametrize("kind", ["hdp", "lda"])
-@pytest.mark.parametrize("name", ["words", "weighted documents", "weighted points"])
+@pytest.mark.parametrize(
+    *in_pairs(
+        name=["words", "weighted documents", "weighted points"],
+        kind=["hdp", "lda"],
+        top=[1, 2, 4],
+        shrink=[True, False],
+    )
+)
 def test_topics_of_each_token_are_chosen_at_every_sweep(name, kind, top, shrink):
     batch = cases()[name]
     model = model_for(kind, batch, **fixed(top=top, shrink=shrink))

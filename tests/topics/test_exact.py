@@ -11,6 +11,7 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.core.edits import Exchange, Merge, replay
 from bnp_dask.structure.base import Trial
 from bnp_dask.structure.groups import take_members
+from tests.pairwise import in_pairs
 from tests.topics import naive
 from tests.topics.parts import begin, corpus, fixed, prior_of, tokens_of
 from tests.topics.test_document_step import allocation_term, cases, model_for, solved
@@ -48,24 +49,26 @@ def check_terms(model, summary, docs, times, data_by_hand):
     assert terms["data"] == pytest.approx(fit, rel=1e-8)
 
 
-@pytest.mark.parametrize("kind", ["hdp", "lda"])
-@pytest.mark.parametrize("name", [n for n in cases() if "points" not in n or n == "points"])
+CHANGES = [
+    ((12,), (90, 91, 92), ()),
+    ((11, 13, 15), (13, 15), ()),
+    ((11, 13, 15), (13, 15), (11,)),
+    ((10, 11, 12, 14), (14,), (10, 12)),
+    ((10, 14), (14, 70), ()),
+    ((10, 11, 12, 13, 14, 15), (10, 11, 12, 13, 14, 15, 90, 91), ()),
+]
+"""Topics that give, topics that take, and topics that are freed."""
+
+
 @pytest.mark.parametrize(
-    "donors, taking, freed",
-    [
-        ((12,), (90, 91, 92), ()),
-        ((11, 13, 15), (13, 15), ()),
-        ((11, 13, 15), (13, 15), (11,)),
-        ((10, 11, 12, 14), (14,), (10, 12)),
-        ((10, 14), (14, 70), ()),
-        ((10, 11, 12, 13, 14, 15), (10, 11, 12, 13, 14, 15, 90, 91), ()),
-    ],
+    *in_pairs(change=CHANGES, name=[n for n in cases() if "points" not in n or n == "points"], kind=["hdp", "lda"])
 )
-def test_exchange_with_a_trial(name, kind, donors, taking, freed):
+def test_exchange_with_a_trial(name, kind, change):
     """A birth, deletes with an absorbing set, something of both, and a birth that takes from all.
 
     What groups expect of clusters that are freed is left to clusters to come; LDA has no place for it.
     """
+    donors, taking, freed = change
     model, batch, posterior, docs, times = by_hand(name, kind)
     beliefs = receivers(model, batch, taking, seed=4)
     trial = Trial("t", donors, beliefs, freed=freed)

@@ -23,6 +23,7 @@ from bnp_dask.schedules.engine.state import recall, recall_states, remember
 from bnp_dask.structure.base import Trial
 from bnp_dask.training.growing.update import update
 from bnp_dask.training.train import train
+from tests.pairwise import in_pairs
 from tests.schedules.parts import Batches, rows_of, start, work_on
 from tests.stopping import AfterLaps, AfterSteps
 from tests.topics.bars import bars_corpus
@@ -61,9 +62,7 @@ def first_exact(rows):
     return next(row["elbo"] for row in rows if row["exact"])
 
 
-@pytest.mark.parametrize("kind", ["hdp", "lda"])
-@pytest.mark.parametrize("step", ["best", "warm"])
-@pytest.mark.parametrize("name", ["memoized", "full"])
+@pytest.mark.parametrize(*in_pairs(name=["memoized", "full"], step=["best", "warm"], kind=["hdp", "lda"]))
 def test_the_objective_never_falls(name, kind, step):
     schedule = {
         "memoized": Memoized(laps=10, window=4, tolerance=0.0, count_tolerance=0.0),

@@ -143,7 +143,10 @@ def test_clusters_of_a_shadow_have_names_of_their_own(whole, plain):
     assert len(set(ids)) == len(ids) and set(ids) <= lives.keys()
 
 
-@pytest.mark.parametrize(("make", "kept"), [(Memoized, False), (FullBatch, False), (Memoized, True)])
+LAPS = [(Memoized, True), *(pytest.param(make, False, marks=pytest.mark.long) for make in (Memoized, FullBatch))]
+
+
+@pytest.mark.parametrize(("make", "kept"), LAPS)
 def test_a_lap_with_a_shadow_reads_each_batch_once(make, kept, whole, monkeypatch, tmp_path):
     """Also where workers keep the statistics of the run's state, and tasks of their own add up what changed."""
     counts, fetch, per_lap = Counter(), NamedReader.fetch, []
@@ -171,11 +174,8 @@ def test_a_lap_with_a_shadow_reads_each_batch_once(make, kept, whole, monkeypatc
 
 def test_threads_dask_a_store_and_little_memory_give_the_same_bits(short, dask_client, tmp_path):
     for name, more in {
-        "threads": {"client": ThreadExecutor(2)},
-        "dask": {"client": DaskExecutor(dask_client(2), "shadow")},
-        "store": {"store": tmp_path / "run"},
-        "dask and store": {"client": DaskExecutor(dask_client(2), "shadow2"), "store": tmp_path / "other"},
-        "memory": {"memory": 100},
+        "threads and little memory": {"client": ThreadExecutor(2), "memory": 100},
+        "dask and store": {"client": DaskExecutor(dask_client(2), "shadow"), "store": tmp_path / "run"},
     }.items():
         result = go(shadow=SHADOW, schedule=SHORT, **more)
         assert bits(result) == bits(short) and rows_of(result) == rows_of(short), name
@@ -188,10 +188,11 @@ def test_a_run_that_ends_soon_after_a_shadow_is_the_beginning_of_one_to_the_fixe
     assert short.alternatives == whole.alternatives and len(whole.history) > len(rows)
 
 
-def test_a_run_that_is_stopped_while_a_shadow_lives_goes_on_to_the_same_bits(short, until_a_shadow, tmp_path):
+@pytest.mark.parametrize("some", [pytest.param(slice(None), id="all", marks=pytest.mark.long), slice(1, None, 3)])
+def test_a_run_that_is_stopped_while_a_shadow_lives_goes_on_to_the_same_bits(short, until_a_shadow, tmp_path, some):
     begun, lap = short.alternatives[0]["begun"], told(short)[0]["lap"]
-    places = [(begun, 2), (begun, 5), (begun + 1, 2), (begun + 2, 4), (lap - 1, 5), (lap, 4), (lap, 5), (lap + 1, 2)]
-    for place in places:
+    places = [(begun, 2), (begun, 5), (begun + 1, 2), (begun + 2, 4), (lap, 5), (lap - 1, 5), (lap, 4), (lap + 1, 2)]
+    for place in places[some]:
         store = until_a_shadow(tmp_path / f"{place}")
         part = go(shadow=SHADOW, schedule=SHORT, store=store, resume=True, callbacks=[InLap(*place)])
         assert part.history[-1]["lap"] == place[0]
@@ -208,9 +209,11 @@ class FailAt(InLap):
             raise InterruptedError("the process was ended")
 
 
-def test_a_run_that_dies_while_a_shadow_lives_goes_on_to_the_same_bits(short, until_a_shadow, tmp_path):
+@pytest.mark.parametrize("some", [pytest.param(slice(None), id="all", marks=pytest.mark.long), slice(0, 3, 2)])
+def test_a_run_that_dies_while_a_shadow_lives_goes_on_to_the_same_bits(short, until_a_shadow, tmp_path, some):
     begun, lap = short.alternatives[0]["begun"], told(short)[0]["lap"]
-    for place in [(begun + 1, 5), (begun + 3, 2), (lap, 5), (lap + 1, 4)]:  # the third has taken over, and not said so
+    places = [(begun + 1, 5), (begun + 3, 2), (lap, 5), (lap + 1, 4)]  # the third has taken over, and not said so
+    for place in places[some]:
         store = until_a_shadow(tmp_path / f"{place}")
         with pytest.raises(InterruptedError):
             go(shadow=SHADOW, schedule=SHORT, store=store, resume=True, callbacks=[FailAt(*place)])

@@ -16,6 +16,7 @@ from tests.chains.parts import allocation as chain_allocation
 from tests.chains.parts import sequences
 from tests.moves.parts import blobs, prepare, start_random
 from tests.moves.test_neighbours import overlapping
+from tests.pairwise import in_pairs
 from tests.topics.parts import allocation as topic_allocation
 from tests.topics.parts import corpus, fixed, points
 from tests.twins.chains import ChainTwin
@@ -62,10 +63,15 @@ def outcomes(*followers):
 
 
 # -- mixtures ---------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("estimate", ["posterior", "map"])
-@pytest.mark.parametrize("top", [None, 2])
-@pytest.mark.parametrize(("moves", "window", "k"), [(MOVES, 1, 1), (MOVES, 4, 9), (AT_BATCH, 1, 2), (AT_BATCH, 3, 9)])
-def test_memoized_mixtures(run, estimate, top, moves, window, k):
+@pytest.mark.parametrize(
+    *in_pairs(
+        made=[(MOVES, 1, 1), (MOVES, 4, 9), (AT_BATCH, 1, 2), (AT_BATCH, 3, 9)],
+        top=[None, 2],
+        estimate=["posterior", "map"],
+    )
+)
+def test_memoized_mixtures(run, estimate, top, made):
+    moves, window, k = made
     model = Model(DPMixture(2.0, top=top), DiagGaussian(), estimate)
     # a birth at one batch leaves the others' atoms behind, which pays only between clusters far apart
     batches = blobs(480, weights=window > 1, spread=3.0 if moves is MOVES else 15.0)
