@@ -54,7 +54,7 @@ def found(result, phi) -> int:
     return int((distance[linear_sum_assignment(distance)] < 0.3).sum())
 
 
-@pytest.mark.parametrize("k", [1, 30])
+@pytest.mark.parametrize("k", [1, pytest.param(30, marks=pytest.mark.long)])
 def test_bars_are_found_and_the_objective_never_falls(k):
     result, phi = go(k)
     assert found(result, phi) == 10
@@ -104,8 +104,7 @@ def test_a_topic_that_anchors_of_many_documents_show_may_be_rare_in_the_few_look
     np.testing.assert_allclose(np.sort(found["N"]) / found["N"].sum(), [4 / 30, 13 / 30, 13 / 30], atol=0.02)
 
 
-@pytest.mark.parametrize("alpha", [0.1, 1.0])
-@pytest.mark.parametrize("widths", [(2,), (5,)])
+@pytest.mark.parametrize(("alpha", "widths"), [(0.1, (5,)), (1.0, (2,))])
 def test_documents_of_one_topic_are_not_split(alpha, widths):
     """One topic is valued with its documents' terms, as the several that a small run ends with are."""
     rng = np.random.default_rng(1)

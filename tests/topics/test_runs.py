@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 
 import numpy as np
@@ -99,8 +100,7 @@ def test_stopped_and_resumed_is_the_uninterrupted_run(tmp_path, name):
     assert bits(rest) == bits(whole)
 
 
-@pytest.mark.parametrize("kind", ["hdp", "lda"])
-@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize(("name", "kind"), zip(SCHEDULES, itertools.cycle(["hdp", "lda"])))
 def test_groups_of_points(name, kind):
     cloud = points(60, seed=3)
     source = Batches([cloud.take_groups(np.arange(a, a + 12)) for a in range(0, 60, 12)])
@@ -175,7 +175,7 @@ def test_births_at_single_batches_are_decided_on_all_data():
     assert min(move["lap"] for move in born if move["accepted"]) == 2
 
 
-@pytest.mark.parametrize("kind", ["hdp", "lda"])
+@pytest.mark.parametrize("kind", ["hdp", pytest.param("lda", marks=pytest.mark.long)])
 def test_births_at_single_batches_give_the_same_bits_everywhere(tmp_path, kind):
     x, model = bars_corpus(200, 100)[0], Model(allocation(kind, start="best"), Multinomial(lam=0.1))
     facts = {"model": model, "batch_size": 50, "schedule": Memoized(laps=4, window=2), "k": 2}
