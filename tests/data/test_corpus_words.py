@@ -76,7 +76,7 @@ def test_the_largest_words_are_kept(tmp_path, monkeypatch, rank, limit):
 letters = st.text(st.characters(codec="utf-8"), max_size=30)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     texts=st.lists(letters | st.lists(st.sampled_from(["ab", "Ab", "cd", "ef"])).map(" ".join), min_size=1),
     limit=st.integers(1, 9),

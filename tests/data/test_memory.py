@@ -41,7 +41,14 @@ def folder(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize("name, size, most", [("x.npy", 100_000, 1.3), ("f.npy", 50_000, 1.3), ("own.zarr", 0, 1.8)])
+@pytest.mark.parametrize(
+    "name, size, most",
+    [
+        ("x.npy", 100_000, 1.3),
+        pytest.param("f.npy", 50_000, 1.3, marks=pytest.mark.long),
+        pytest.param("own.zarr", 0, 1.8, marks=pytest.mark.long),
+    ],
+)
 def test_files(folder, name, size, most):
     batch, high = peak(folder / name, size)
     assert batch > 12 * MB
@@ -55,6 +62,7 @@ def test_zarr_of_other_origin_takes_its_chunk_besides(folder):
     assert high < batch + 3.3 * chunk
 
 
+@pytest.mark.long
 def test_parquet(folder):
     import pandas as pd
 

@@ -114,6 +114,7 @@ EVERYWHERE = """
 """
 
 
+@pytest.mark.long
 def test_broken_pointers_end_no_process_whoever_follows_them(tmp_path):
     """Before these were checked, indptr[3] = 99999 ended ingest with signal 11 and train with a double free."""
     command = [sys.executable, "-c", textwrap.dedent(EVERYWHERE)]

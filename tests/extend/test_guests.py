@@ -69,6 +69,7 @@ def test_a_guest_executor_computes_what_this_thread_computes(folder, whole):
     assert bits(train(folder / "visits.db", client=SerialExecutor())) == bits(whole)
 
 
+@pytest.mark.long
 def test_killed_and_resumed_is_the_uninterrupted_run(folder, whole):
     more = {"store": str(folder / "killed"), "resume": True, "checkpoint_minutes": 1e-9}
     command = [sys.executable, str(HERE / "together.py"), str(folder / "visits.db"), json.dumps(more)]
@@ -156,6 +157,7 @@ def test_a_job_file_of_guests_is_trained_resumed_and_used(folder, whole, counts,
     assert main(["report", "of-a-job", "page.html", *IMPORTS]) == 0
 
 
+@pytest.mark.long
 def test_another_process_reads_guests_once_their_modules_are_imported(folder, whole):
     command = [sys.executable, "-m", "bnp_dask", "inspect", str(folder / "run")]
     outside = {**os.environ, "PYTHONPATH": str(HERE.parents[1])}

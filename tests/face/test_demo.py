@@ -37,6 +37,7 @@ def test_patches_twice(tmp_path, monkeypatch, capsys):
     assert bnp.load("bnp-dask-demo/run/posterior.zarr").summary["N"].sum() == pytest.approx(800)
 
 
+@pytest.mark.long
 def test_digits(tmp_path, capsys):
     assert main(["demo", "digits", "--laps", "2", "--workers", "1", "--dir", str(tmp_path / "d"), "--quiet"]) == 0
     out = capsys.readouterr().out

@@ -62,6 +62,7 @@ def call(site: Path, home: Path, **more: str) -> tuple[float, int, str]:
     return tuple(json.loads(done.stdout))
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform == "darwin", reason="a folder for caches that no variable names")
 def test_kernels_outlive_an_upgrade_and_follow_what_they_call(tmp_path):
     site, home = tmp_path / "site-packages", tmp_path / "caches"

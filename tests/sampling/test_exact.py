@@ -68,7 +68,8 @@ def test_one_lap_from_the_exact_posterior_leads_to_the_exact_posterior(likelihoo
     assert variation(found, exact) < 0.06  # of which sampling error is 0.02 to 0.045
 
 
-@pytest.mark.parametrize("seated", [0, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("seated", [0, 1])
 def test_a_batch_that_is_seated_again_in_part_and_swept_in_part_keeps_the_exact_posterior(seated, monkeypatch):
     monkeypatch.setattr("bnp_dask.sampling.reseating.LEAST_SEATED", 1)
     model, batch = case("Gaussian", bnp.NGGPMixture(1.0, 0.5, 1.0), 5)

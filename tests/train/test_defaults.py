@@ -41,7 +41,7 @@ def bits(result):
 
 
 # -- K is learned -----------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("d", [1, 2, 5])
 def test_three_clear_clusters_are_three_and_the_objective_never_falls(d, seed):
     rng = np.random.default_rng(seed)
@@ -62,7 +62,7 @@ def test_the_estimator_finds_three_too():
     assert found.n_clusters_ == found.posterior_.n_clusters == 3
 
 
-@pytest.mark.parametrize("size", [1e4, 1e12])
+@pytest.mark.parametrize("size", [pytest.param(1e4, marks=pytest.mark.long), 1e12])
 def test_one_row_far_away_is_one_cluster_more(size):
     x, labels = three_clusters()
     x[17] = size

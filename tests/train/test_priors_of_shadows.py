@@ -94,9 +94,8 @@ def test_a_run_whose_priors_fail_ends_as_without(plain):
 
 def test_threads_dask_a_store_and_little_memory_give_the_same_bits(whole, dask_client, tmp_path):
     for name, more in {
-        "threads": {"client": ThreadExecutor(2)},
+        "threads and little memory": {"client": ThreadExecutor(2), "memory": 100},
         "dask and store": {"client": DaskExecutor(dask_client(2), "priors"), "store": tmp_path / "run"},
-        "memory": {"memory": 100},
     }.items():
         result = go(shadow=SHADOW, **more)
         assert bits(result) == bits(whole) and rows_of(result) == rows_of(whole), name
@@ -120,7 +119,8 @@ def assert_resumed(whole, make, places, folder):
         assert resumed.posterior.model == whole.posterior.model
 
 
-def test_a_run_that_is_stopped_or_dies_goes_on_to_the_same_bits_with_the_prior_in_force(whole, tmp_path):
+@pytest.mark.parametrize("some", [pytest.param(slice(None), id="all", marks=pytest.mark.long), slice(2, None, 3)])
+def test_a_run_that_is_stopped_or_dies_goes_on_to_the_same_bits_with_the_prior_in_force(whole, tmp_path, some):
     begun, lap = whole.alternatives[1]["begun"], told(whole)[1]["lap"]
     last = whole.history[-1]["lap"]
     assert last > lap + 1
@@ -128,7 +128,7 @@ def test_a_run_that_is_stopped_or_dies_goes_on_to_the_same_bits_with_the_prior_i
         ("stopped", begun, 5), ("stopped", begun + 1, 2), ("stopped", lap, 5), ("stopped", lap + 1, 2),
         ("stopped", last - 1, 5), ("died", lap, 5), ("died", lap + 1, 4),
     ]  # fmt: skip
-    assert_resumed(whole, partial(go, shadow=SHADOW), places, tmp_path)
+    assert_resumed(whole, partial(go, shadow=SHADOW), places[some], tmp_path)
 
 
 def test_learned_priors_begin_elsewhere_and_are_learned_from_there(tmp_path):
@@ -142,8 +142,7 @@ def test_learned_priors_begin_elsewhere_and_are_learned_from_there(tmp_path):
     first = make(shadow=None).posterior.model
     assert model.reference == first.reference and model.observation != model.reference
     begun, lap = result.alternatives[0]["begun"], told(result)[0]["lap"]
-    places = [("stopped", begun + 1, 2), ("stopped", lap, 5), ("died", lap + 1, 4)]
-    assert_resumed(result, make, places, tmp_path)
+    assert_resumed(result, make, [("stopped", begun + 1, 2), ("died", lap + 1, 4)], tmp_path)
 
 
 def test_more_data_come_under_the_prior_that_took_over(whole, tmp_path):

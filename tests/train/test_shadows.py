@@ -316,6 +316,7 @@ def test_settings_of_shadows_that_make_no_sense_are_refused():
         go(shadow=SHADOW, moves=[Merge()])
 
 
+@pytest.mark.long
 def test_estimators_have_shadows():
     shadow = bnp.Shadow(laps=3, init=BregmanKMeans(9))
     estimator = bnp.DirichletProcessMixture(
