@@ -24,8 +24,9 @@ from bnp_dask.schedules.engine.state import recall, remember
 from bnp_dask.store.summaries import SummaryFiles
 from bnp_dask.structure.base import Trial
 from bnp_dask.testing.parts import NO_PAIRS
+from tests.batches import Batches
 from tests.chains.parts import KINDS, allocation, sequences
-from tests.schedules.parts import Batches, rows_of, start, work_on
+from tests.schedules.parts import rows_of, start, work_on
 
 SCHEDULES = {
     "memoized": Memoized(laps=8, window=2, tolerance=0.0, count_tolerance=0.0),

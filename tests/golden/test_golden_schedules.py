@@ -5,8 +5,9 @@ import pytest
 
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.schedules import FullBatch, Memoized, State, Stochastic, Work, full, memoized, stochastic
+from tests.batches import Batches
 from tests.golden.cases import Case, load, survey_of
-from tests.moves.parts import Batches, DictMemo
+from tests.moves.parts import DictMemo
 
 
 @pytest.fixture

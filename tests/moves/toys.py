@@ -20,7 +20,8 @@ from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.moves.base import Move
 from bnp_dask.observation import Multinomial, ZeroMeanGaussian
 from bnp_dask.schedules import Memoized, State, Work
-from tests.moves.parts import Batches, DictMemo
+from tests.batches import Batches
+from tests.moves.parts import DictMemo
 
 FONT = {
     "A": "0C1E33333F3333", "B": "3F66663E66663F", "C": "3C66030303663C", "D": "1F36666666361F", "E": "7F46161E16467F",

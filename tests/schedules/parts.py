@@ -12,29 +12,7 @@ from bnp_dask.core.survey import combine, survey_batch
 from bnp_dask.model import Model
 from bnp_dask.schedules import State, Work
 from bnp_dask.store import NO_RECEIPT
-
-
-@dataclass
-class Batches:
-    """A source of batches in memory."""
-
-    batches: list[Batch]
-    name: str = "array"
-    is_sparse: bool = False
-
-    @property
-    def n_batches(self):
-        return len(self.batches)
-
-    @property
-    def n_features(self):
-        return self.batches[0].n_features
-
-    def reader(self, index):
-        return partial(self.batches.__getitem__, index)
-
-    def describe(self):
-        return {"kind": "test"}
+from tests.batches import Batches
 
 
 @dataclass

@@ -24,8 +24,9 @@ from bnp_dask.schedules.engine.state import recall, recall_states, remember
 from bnp_dask.structure.base import Trial
 from bnp_dask.training.growing.update import update
 from bnp_dask.training.train import train
+from tests.batches import Batches
 from tests.pairwise import in_pairs
-from tests.schedules.parts import Batches, rows_of, start, work_on
+from tests.schedules.parts import rows_of, start, work_on
 from tests.stopping import AfterLaps, AfterSteps
 from tests.topics.bars import bars_corpus
 from tests.topics.parts import allocation, corpus, point_model, points
@@ -119,7 +120,7 @@ def test_groups_of_points(name, kind):
 def test_stored_summaries_and_states_follow_changes_of_clusters():
     counts, _ = corpus(30)
     batch = Batch(counts)
-    work = work_on(Model(HDPTopics(3.0, 0.5), Multinomial(lam=0.1)), Batches([batch], is_sparse=True))
+    work = work_on(Model(HDPTopics(3.0, 0.5), Multinomial(lam=0.1)), Batches([batch]))
     rng = np.random.default_rng(1)
     state = start(work, [rng.dirichlet(np.full(5, 0.3), 30)])
     resp = rng.dirichlet(np.ones(2), 30)
