@@ -214,7 +214,7 @@ def test_lists_of_all_clusters_are_the_matrix(log_weights, top, tailed, data):
     inside = data.draw(hnp.arrays(np.bool_, (n, k))) if tailed else np.ones((n, k), bool)
     inside[np.arange(n), log_weights.argmax(axis=1)] = True
     offsets = np.concatenate([[0], np.cumsum(inside.sum(axis=1))])
-    index = np.nonzero(inside)[1]
+    index = np.ascontiguousarray(np.nonzero(inside)[1])  # as the screen has it: kernels are compiled for a layout
     # numbers that float32 holds exactly, so that both are the same weights
     weights = log_weights.astype(np.float32).astype(np.float64)
     weights[inside] = log_weights[inside]
