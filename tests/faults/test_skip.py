@@ -107,7 +107,8 @@ def test_counts_and_groups():
     assert result.posterior.summary["N"].sum() == pytest.approx(150)
 
 
-SHORT = [n if n != "memoized with moves" else pytest.param(n, marks=pytest.mark.long) for n in SCHEDULES]
+SOON = ("full batch with moves", "stochastic")
+SHORT = [n if n in SOON else pytest.param(n, marks=pytest.mark.long) for n in SCHEDULES]
 
 
 @pytest.mark.parametrize("name", SHORT)

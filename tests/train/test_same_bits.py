@@ -95,8 +95,7 @@ def test_the_current_client_is_used(dask_client):
     assert bits(there) == bits(go(SerialExecutor(), Memoized(laps=2, window=3)))
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
-@pytest.mark.parametrize("stop", [1, 2])
+@pytest.mark.parametrize(("name", "stop"), [(name, 1 + i % 2) for i, name in enumerate(SCHEDULES)])
 def test_stopped_and_resumed_is_the_uninterrupted_run(tmp_path, name, stop):
     schedule, moves = SCHEDULES[name]
     whole = undisturbed(name)
