@@ -114,10 +114,10 @@ def test_threads_give_the_bits_of_serial(moves):
         assert_same(outcomes[0][1], state)
 
 
-@pytest.mark.parametrize(
-    ("moves", "workers", "k"),
-    [(MOVES, (2,), 3), (AT_BATCH, (2,), 1), pytest.param(MOVES, (1, 4), 3, marks=pytest.mark.long)],
-)
+SIZES = [(MOVES, (2,), 3), (AT_BATCH, (2,), 1), pytest.param(MOVES, (1, 4), 3, marks=pytest.mark.long)]
+
+
+@pytest.mark.parametrize(("moves", "workers", "k"), SIZES)
 def test_dask_workers_give_the_bits_of_serial(dask_client, moves, workers, k):
     schedule = Memoized(5, window=3)
     work, serial = run(schedule, moves, k=k)
