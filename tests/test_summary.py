@@ -383,6 +383,16 @@ def summary() -> Summary:
     return fresh_atoms(IDS, 0).summary(IDS, [(4, 7), (9, 4)])
 
 
+def test_one_value_of_a_total_is_that_of_all_of_it(summary):
+    """Both halves of a sum count: of the larger alone, a third of the least digit would be missing."""
+    total = RunningTotal(summary)
+    for _ in range(50):
+        total.add(summary.scale(1.0 / 3.0 * 1e-15))
+    for name, value in total.value().values.items():
+        np.testing.assert_array_equal(total.value_of(name), value)
+    assert not np.array_equal(total.value()["S"], total.high["S"])
+
+
 def test_sizes_and_names(summary):
     assert (summary.n_clusters, summary.n_pairs) == (3, 2)
     assert summary.nbytes == 8 * (1 + 2 + 3 + 6 + 9 + 18 + 3 + 2)

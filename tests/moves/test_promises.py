@@ -20,7 +20,7 @@ from bnp_dask.moves.births.at_batch import consider_split
 from bnp_dask.moves.births.forecast import Forecast
 from bnp_dask.moves.engine import decide
 from bnp_dask.moves.pools import counting
-from bnp_dask.moves.scores import allocation_gains, data_gains
+from bnp_dask.moves.scores import allocation_gains, data_gains, rough_allocation_gains
 from bnp_dask.observation import DiagGaussian
 from bnp_dask.schedules import FullBatch
 from bnp_dask.schedules.ageing import fade
@@ -113,6 +113,16 @@ def test_pairs_are_ranked_by_data_and_allocation_together(monkeypatch):
         other = value.with_pairs(np.array([[a, b]])).merge(b, a)  # in the place of the other, later in the sticks
         turned = data_gains(model, value, np.array([[b, a]])) + allocation_gains(model, value, np.array([[b, a]]))
         assert parts(other) - parts(value) == pytest.approx(turned[0], abs=1e-7)
+
+
+def test_rough_gains_of_pairs_are_near_the_exact_ones_of_a_mixture_and_symmetric():
+    model, _ = near_blobs(9.0)
+    labels = np.repeat([0, 1, 2], [300, 250, 150])
+    value = of_labels(model, Batch(np.zeros((700, 2))), (0, 1, 2), labels)
+    rough = rough_allocation_gains(value["N"])
+    exact = allocation_gains(model, value, np.array([[0, 1], [1, 2], [0, 2]]))
+    assert_allclose(rough, rough.T, rtol=1e-13)
+    assert_allclose(rough[[0, 1, 0], [1, 2, 2]], exact, rtol=0.05)
 
 
 def test_a_delete_that_gains_less_at_every_step_is_forgotten():
