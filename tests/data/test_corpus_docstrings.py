@@ -2,6 +2,8 @@
 
 import itertools
 
+import pytest
+
 from bnp_dask.cli.demo.docstrings import PYTHON_WORDS, docstrings, stop_words
 from bnp_dask.data import Text, load_documents, load_vocabulary
 from bnp_dask.data.ingestion.ingest import ingest
@@ -60,6 +62,7 @@ def test_what_is_taken(tmp_path):
     assert [d.id for d in docstrings(limit=2, roots=[tmp_path])] == ["other", "pkg.bytes"]
 
 
+@pytest.mark.long
 def test_the_corpus_of_this_machine(tmp_path):
     found = list(docstrings(limit=1500))
     assert len(found) == 1500 == len({d.id for d in found}) == len({d.text for d in found})

@@ -304,6 +304,7 @@ def test_a_run_goes_on_when_its_reader_has_gone(folder):
     assert (folder / "new" / "posterior.zarr" / "zarr.json").exists()
 
 
+@pytest.mark.long
 def test_names_that_are_no_text(folder):
     name = os.fsdecode(b"caf\xe9.html")
     code, out, err = program("report", "run", name)

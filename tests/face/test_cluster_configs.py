@@ -195,6 +195,7 @@ class SLURMCluster(LocalCluster):
 """
 
 
+@pytest.mark.long
 def test_slurm_jobqueue_py_runs_a_job_and_goes_on_with_it(folder):
     (folder / "dask_jobqueue.py").write_text(STAND_IN)
     env = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{CONFIGS.parent}"}
@@ -244,6 +245,7 @@ def test_the_slurm_script_is_shell():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long
 def test_slurm_sh_begins_a_run_goes_on_with_it_and_notices_another_job_file(folder):
     def submit():
         process = slurm(folder, programs=QUICK)

@@ -121,6 +121,7 @@ def test_label_image_gives_positions_of_clusters():
     assert (image[:, 16:] == 1).all()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_topics(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

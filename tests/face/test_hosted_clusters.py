@@ -97,6 +97,7 @@ def run(folder: Path, script: str, *words: str, **more: str) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("script", "module", "stand_in", "words"),
     [

@@ -73,6 +73,7 @@ def test_a_run_that_is_stopped_and_resumed_learns_the_same_bits(blobs, tmp_path,
     same(bnp.load(tmp_path / "run" / "posterior.zarr"), whole.posterior)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::bnp_dask.training.train.ConvergenceWarning")
 def test_learning_fits_held_out_rows_better_than_the_default_prior(blobs):
     order = np.random.default_rng(0).permutation(len(blobs))

@@ -89,7 +89,7 @@ def test_points_that_cannot_be_taken_out_are_left_out_of_tables_computed_anew(mo
     assert_allclose(fast.resp.to_dense(), slow.resp.to_dense(), atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", ["points", "counts"])
+@pytest.mark.parametrize("kind", ["points", pytest.param("counts", marks=pytest.mark.long)])
 def test_the_size_of_batches_changes_rounding_only(kind):
     x = blobs(120) if kind == "points" else sparse.csr_array(np.random.default_rng(0).poisson(1.0, (110, 12)) + 0.0)
     model = bnp.Model(bnp.NGGPMixture(1.0, 0.25, 1.0), bnp.Gaussian() if kind == "points" else bnp.Multinomial(0.5))

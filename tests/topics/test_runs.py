@@ -165,6 +165,7 @@ def at_batches(x, client=None, model=None, k=1, batch_size=200, **more):
         )  # fmt: skip
 
 
+@pytest.mark.long
 def test_births_at_single_batches_are_decided_on_all_data():
     result = at_batches(bars_corpus()[0])
     assert result.posterior.n_clusters == 10

@@ -269,6 +269,7 @@ def test_shadows_begin_anew_where_a_start_is_given():
     assert len(told(result)) == len(result.alternatives)
 
 
+@pytest.mark.long
 def test_starts_and_shadows_go_together(tmp_path):
     whole = go(n_init=2, shadow=SHADOW)
     kinds = [one["kind"] for one in whole.alternatives]
@@ -288,6 +289,7 @@ def test_topics_have_shadows_too():
     assert exact == pytest.approx(result.history[-1]["elbo"], abs=1e-8)
 
 
+@pytest.mark.long
 def test_learned_priors_are_those_of_the_state_that_goes_on():
     result = train(
         Model(DPMixture(), Gaussian()), overlapping(13), init=BregmanKMeans(4), rng=0, batch_size=120,
