@@ -92,8 +92,9 @@ def own_cluster() -> Iterator[DaskClient]:
 
 
 FIRST = (
-    "topics/test_document_step.py", "streaming/test_truncation_free.py", "chains/test_runs.py", "train/test_shadows.py",
-    "sampling/test_exact.py", "streaming/test_oracle.py", "faults/test_workers.py", "schedules/test_groups.py",
+    "topics/test_document_step.py", "streaming/test_truncation_free.py", "chains/test_runs.py", "sampling/test_exact.py",
+    "train/test_shadows.py", "streaming/test_oracle.py", "topics/test_runs.py", "schedules/test_groups.py",
+    "train/test_priors_of_shadows.py", "schedules/test_prior.py", "train/test_defaults.py", "schedules/test_reach.py",
 )  # fmt: skip
 """Files of tests that are run before all others, by two workers side by side.
 
