@@ -92,10 +92,19 @@ def own_cluster() -> Iterator[DaskClient]:
 
 
 FIRST = (
-    "topics/test_document_step.py", "streaming/test_truncation_free.py", "chains/test_runs.py", "sampling/test_exact.py",
-    "train/test_shadows.py", "streaming/test_oracle.py", "topics/test_runs.py", "schedules/test_groups.py",
-    "train/test_priors_of_shadows.py", "schedules/test_prior.py", "train/test_defaults.py", "schedules/test_reach.py",
-)  # fmt: skip
+    "topics/test_document_step.py",
+    "streaming/test_truncation_free.py",
+    "chains/test_runs.py",
+    "sampling/test_exact.py",
+    "train/test_shadows.py",
+    "streaming/test_oracle.py",
+    "topics/test_runs.py",
+    "schedules/test_groups.py",
+    "train/test_priors_of_shadows.py",
+    "schedules/test_prior.py",
+    "train/test_defaults.py",
+    "schedules/test_reach.py",
+)
 """Files of tests that are run before all others, by two workers side by side.
 
 Those that come first compile the kernels of topics, streams, chains and sampling, most of what there is to compile:

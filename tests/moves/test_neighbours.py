@@ -83,6 +83,7 @@ def test_what_few_atoms_fit_by_chance_is_no_gain():
         assert create_beside(model, Surroundings(few, near.summary.scale(225.0)), seed, (0,), POLICY) is None
 
 
+@pytest.mark.long
 def test_births_beside_their_neighbours_find_more():
     """Splits of single clusters end lower; neighbours are donors, and the history names newborn clusters alone."""
     found = {}

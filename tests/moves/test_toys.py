@@ -31,7 +31,8 @@ def test_bars(n_clusters, seed):
     assert_solved(toys.bars(seed=seed), n_clusters, seed)
 
 
-@pytest.mark.parametrize("n_clusters", [1, pytest.param(25, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("n_clusters", [1, 25])
 def test_edges_small(n_clusters):
     assert_solved(toys.edges(20_000, 20), n_clusters, 0)
 
@@ -76,8 +77,7 @@ def one_gaussian(seed, moves, n_batches=5):
     return work, type(state).start(work.model, total, n_batches)
 
 
-@pytest.mark.parametrize("schedule", [Memoized(70, window=2), FullBatch(70)])
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(("schedule", "seed"), [(Memoized(70, window=2), 0), (FullBatch(70), 1)])
 def test_deletes_find_the_one_gaussian_where_merges_are_stuck(schedule, seed):
     work, state = one_gaussian(seed, (Merge(),))
     for _ in schedule.run(work, state):
