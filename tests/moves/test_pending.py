@@ -45,8 +45,11 @@ def births(rows, accepted=True):
     return [m for row in rows for m in row["moves"] if m["kind"] == "birth" and m["accepted"] == accepted]
 
 
-@pytest.mark.parametrize("observation", [DiagGaussian(), Gaussian()], ids=["diag", "full"])
-@pytest.mark.parametrize("apart", [5.0, 11.0])
+APART = [(DiagGaussian(), 11.0), (Gaussian(), 5.0)]
+LATER = [pytest.param(*pair, marks=pytest.mark.long) for pair in [(DiagGaussian(), 5.0), (Gaussian(), 11.0)]]
+
+
+@pytest.mark.parametrize(("observation", "apart"), [*APART, *LATER])
 def test_clusters_that_one_batch_cannot_pay_for(observation, apart):
     for seed in range(3):
         state, rows = go(observation, triangle(apart, seed, weights=seed == 2), seed)
