@@ -277,3 +277,16 @@ def test_tasks_in_order_are_sent_before_results_are_asked_for(window, monkeypatc
     found = in_order(SerialExecutor(), [(name, divmod, (7, 3)) for name in names], window)
     assert sent == names[:window]
     assert list(found) == [(2, 1)] * 7 and sent == names
+
+
+@pytest.mark.parametrize(("slight", "seen"), [(False, [4, 4, 5, 6, 7]), (True, [4, 4, 4, 6, 6])])
+def test_of_slight_tasks_half_a_window_stays_out_while_results_come_back(slight, seen, monkeypatch):
+    """How many tasks were sent before the first results were asked for, and when each of them had come back."""
+    sent, submit = [], SerialExecutor.submit
+    monkeypatch.setattr(SerialExecutor, "submit", lambda self, *task: sent.append(task[0]) or submit(self, *task))
+    found = in_order(SerialExecutor(), [(f"count-{i}", divmod, (7, 3)) for i in range(9)], 4, slight)
+    counts = [len(sent)]
+    for _ in range(4):
+        next(found)
+        counts.append(len(sent))
+    assert counts == seen

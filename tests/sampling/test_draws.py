@@ -58,3 +58,10 @@ def test_forms_and_scores_of_draws_are_their_likelihoods(likelihood):
             away = y - forms.shift[k]
             squares = np.einsum("ni,ij,nj->n", away, np.linalg.inv(forms.scale[k]), away)
             assert_allclose(forms.level[k] - 0.5 * forms.nu[k] * squares, log_lik[:, k], rtol=1e-9)
+
+
+def test_weights_of_an_nggp_are_gamma_draws_of_counts_less_the_discount():
+    counts = np.array([1.0, 4.0, 20.0])
+    log_weights = bnp.NGGPMixture(1.0, 0.5, 1.0).draw_weights(np.repeat(counts, 20_000), np.random.default_rng(0))
+    means = np.exp(log_weights).reshape(3, -1).mean(axis=1)
+    np.testing.assert_allclose(means, counts - 0.5, rtol=0.03)  # of which sampling error is 0.01
