@@ -22,7 +22,7 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.kernels.hmm import forward_backward as kernel
 from bnp_dask.kernels.hmm.merge_entropy import merge_losses
-from bnp_dask.kernels.numeric.arithmetic import inner, log, matmul
+from bnp_dask.kernels.numeric.arithmetic import inner, matmul
 from bnp_dask.structure.sequences import sequence_offsets, sequence_weights, shifted, shifted_potentials
 from bnp_dask.structure.steps import ChainState, LocalStep
 
@@ -115,24 +115,3 @@ def most_likely_states(log_start: np.ndarray, log_trans: np.ndarray, log_lik: np
     """The most likely path of each sequence (Viterbi), positions ``(n,)``; ``log_lik (n, K)`` is overwritten."""
     log_lik, _ = shifted(log_lik, batch)
     return kernel.viterbi(*shifted_potentials(log_start, log_trans), log_lik, sequence_offsets(batch))
-
-
-def chain_log_density(theta0: np.ndarray, theta: np.ndarray, log_lik: np.ndarray, batch: Batch) -> np.ndarray:
-    """Log density of each sequence under expected transitions, spread evenly over its steps, ``(n,)`` nats.
-
-    ``theta0 (K,)`` and ``theta (K, K)`` or with one place more, for unused states, are Dirichlet parameters;
-    ``log_lik (n, K)`` is overwritten.  Paths through states that were never seen are left out: a lower bound.
-    """
-    n_states = len(theta)
-    offsets = sequence_offsets(batch)
-    lengths = np.diff(offsets)
-    start = log(theta0[:n_states] / theta0.sum())
-    trans = log(theta[:, :n_states] / theta.sum(axis=1, keepdims=True))
-    log_lik, top = shifted(log_lik, batch)
-    chains = kernel.forward_backward(*shifted_potentials(start, trans), log_lik, offsets, np.ones(len(lengths)))
-    some = np.maximum(lengths, 1)
-    # what was taken off the potentials counts once for the start and once for each step after it
-    norm = chains.log_norm + start.max() + (some - 1) * trans.max()
-    sums = np.concatenate([[0.0], np.cumsum(top)])
-    total = norm + sums[offsets[1:]] - sums[offsets[:-1]]
-    return np.repeat(total / some, lengths)

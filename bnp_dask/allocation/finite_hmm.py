@@ -10,7 +10,6 @@ from scipy.special import gammaln, psi
 
 from bnp_dask.allocation.chain_step import (
     CHAIN_FIELDS,
-    chain_log_density,
     chain_step,
     chain_tiles,
     most_likely_states,
@@ -98,9 +97,9 @@ class FiniteHMM:
         """Most likely states of each sequence together, positions ``(n,)``; ``log_lik (n, K)`` is overwritten."""
         return most_likely_states(params.log_start, params.log_trans, log_lik, batch)
 
-    def log_density(self, params: StateRows, log_lik: np.ndarray, batch: Batch) -> np.ndarray:
-        """See :class:`~bnp_dask.structure.verbs.ChainedAllocation`."""
-        return chain_log_density(params.theta0, params.theta, log_lik, batch)
+    def expected_chain(self, params: StateRows) -> tuple[np.ndarray, np.ndarray]:
+        """E[pi_0] ``(K,)`` and E[pi_k] ``(K, K)``."""
+        return params.theta0 / params.theta0.sum(), params.theta / params.theta.sum(axis=1, keepdims=True)
 
     def untied(self) -> DPMixture:
         """See :class:`~bnp_dask.structure.verbs.ChainedAllocation`."""

@@ -10,7 +10,6 @@ from scipy.special import gammaln, psi
 
 from bnp_dask.allocation.chain_step import (
     CHAIN_FIELDS,
-    chain_log_density,
     chain_step,
     chain_tiles,
     most_likely_states,
@@ -20,6 +19,7 @@ from bnp_dask.allocation.chain_step import (
 from bnp_dask.allocation.chain_sweep import chain_sweep
 from bnp_dask.allocation.dp_mixture import DPMixture
 from bnp_dask.allocation.hmm_top_level import Concentrations, TransitionCounts
+from bnp_dask.allocation.sticks import stick_weights
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
@@ -131,9 +131,30 @@ class HDPHMM:
         """Most likely states of each sequence together, positions ``(n,)``; ``log_lik (n, K)`` is overwritten."""
         return most_likely_states(params.log_start, params.log_trans, log_lik, batch)
 
-    def log_density(self, params: StateSticks, log_lik: np.ndarray, batch: Batch) -> np.ndarray:
-        """See :class:`~bnp_dask.structure.verbs.ChainedAllocation`."""
-        return chain_log_density(params.theta0, params.theta, log_lik, batch)
+    def expected_chain(self, params: StateSticks) -> tuple[np.ndarray, np.ndarray]:
+        """Expected start ``(K + 1,)`` and transitions ``(K + 1, K + 1)``; the last state stands for all unseen ones.
+
+        Rows of states in use are means of their Dirichlet posteriors (6.40), ``theta_jl / sum_l theta_jl``, whose last
+        place is the chance of any unseen state.  A state j that no step was ever in has its prior,
+
+            pi_j ~ Dirichlet(alpha pi^G + kappa delta_j),
+            E[pi_jl] = (alpha E[pi^G_l] + kappa [j = l]) / (alpha + kappa),
+
+        with the expected weights ``E[pi^G]`` of the top level.  Its chance of a state l in use is the same for every
+        unseen j.  So is its chance of any unseen state: it stays, by kappa, or it moves to one of them by alpha
+        times what sticks leave, ``rest = E[pi^G_{>K}]``, however that is broken up,
+
+            (alpha rest + kappa) / (alpha + kappa).
+
+        All unseen states expect the same data too: the prior predictive.  A chain whose states fall into classes, with
+        equal emissions and equal chances of every class within each, is a chain of these classes (Kemeny & Snell 1960,
+        6.3): one state in place of infinitely many gives every sequence the same density.  Its rows sum to one, and
+        the emissions of each state integrate to one, so the densities of all sequences of one length do.
+        """
+        unseen = self.alpha * np.append(*stick_weights(params.u))
+        unseen[-1] += self.kappa
+        rows = np.vstack([params.theta, unseen])
+        return params.theta0 / params.theta0.sum(), rows / rows.sum(axis=1, keepdims=True)
 
     def untied(self) -> DPMixture:
         """See :class:`~bnp_dask.structure.verbs.ChainedAllocation`."""

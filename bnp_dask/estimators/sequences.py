@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -11,9 +12,11 @@ import numpy as np
 
 from bnp_dask.allocation import HDPHMM, FiniteHMM
 from bnp_dask.analysis.predict import predict
+from bnp_dask.analysis.running import for_batches
 from bnp_dask.analysis.sample import sample
 from bnp_dask.analysis.score import score, score_samples
 from bnp_dask.analysis.sequences import transitions
+from bnp_dask.analysis.sequences.states import decoded
 from bnp_dask.data import as_source
 from bnp_dask.data.sources.frames import is_frame
 from bnp_dask.data.sources.missing import with_nan
@@ -277,8 +280,25 @@ class SequenceModel(BaseEstimator):
         return as_given(found, X, offsets)
 
     def decode(self, X: Any, lengths: Any = None) -> tuple[float, np.ndarray | list[np.ndarray]]:
-        """Mean log density of the rows, nats, as :meth:`score`, and the most likely states, as :meth:`predict`."""
-        return self.score(X, lengths=lengths), self.predict(X, lengths)
+        """Log probability of the most likely paths, nats, and their states, as :meth:`predict` gives them.
+
+        As in hmmlearn, it is the joint log probability of states and data, of all sequences together: the sum of
+        log start, log transition and log density along each path, with the expected probabilities ``startprob_`` and
+        ``transmat_``, and each state's parameters integrated over.  So it is at most the log density of the sequences,
+        ``score`` times rows, which adds up all paths.  In autoregressive models the first row of each is given.
+        """
+        check_is_fitted(self)
+        rows, offsets = self._rows(X, lengths, reset=False)
+        total = 0.0
+
+        def states(source: Source) -> np.ndarray:
+            nonlocal total
+            found = for_batches(self.posterior_, source, self.client, decoded, "decode")
+            total = math.fsum(value for _, values in found for value in values)
+            return np.concatenate([labels for labels, _ in found])
+
+        labels = self._states(rows, offsets, states)
+        return total, as_given(labels, X, offsets)
 
     def sample(self, n_samples: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """Draw one sequence: rows ``(n, D)`` and their states ``(n,)``; ``random_state`` is the seed.
@@ -313,12 +333,16 @@ class SequenceModel(BaseEstimator):
         source = self._source(*self._rows(X, lengths, reset=False))
         return score(self.posterior_, source, client=self.client)
 
-    def _states(self, rows: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    def _states(
+        self, rows: np.ndarray, offsets: np.ndarray, ids: Callable[[Source], np.ndarray] | None = None
+    ) -> np.ndarray:
+        """State of each row, ``(n,)``; ``ids`` gives those of a source, the most likely ones unless given."""
         rank = np.argsort(self.order_)
         first = int(np.argmax(self.startprob_))
+        ids = ids or (lambda source: predict(self.posterior_, source, client=self.client))
 
         def states(source: Source) -> np.ndarray:
-            return rank[places_of(self.posterior_, predict(self.posterior_, source, client=self.client))]
+            return rank[places_of(self.posterior_, ids(source))]
 
         return self._of_rows(rows, offsets, states, np.int64(first))
 

@@ -25,6 +25,7 @@ from bnp_dask.kernels.mixture.resp import Resp
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.observation.interface.describing import Estimate, by_feature, each
 from bnp_dask.structure.answers.chances import chances_of
+from bnp_dask.structure.answers.density import chain_density
 from bnp_dask.structure.answers.drawing import draw_path
 from bnp_dask.structure.answers.labels import Columns, label_rows, resp_of_rows
 from bnp_dask.structure.asking import Beliefs, M, WholeModel
@@ -163,11 +164,7 @@ class Chains:
         return absorbed_rows(untied, posterior, params, own, others)
 
     def log_density(self, model: WholeModel, posterior: Beliefs, batch: Batch) -> np.ndarray:
-        allocation, rows = as_a(model.allocation, ChainedAllocation), [np.zeros(0)]
-        for tile in model.allocation.tiles(batch, posterior.n_clusters):
-            log_lik = model.observation.log_predictive(posterior.observation, tile)
-            rows.append(allocation.log_density(posterior.allocation, log_lik, tile))
-        return np.concatenate(rows)
+        return chain_density(model, posterior, batch)
 
     def counted(self, batch: Batch) -> Batch:
         return batch.take_groups(np.flatnonzero(sequence_weights(batch, sequence_offsets(batch)) > 0))

@@ -137,8 +137,12 @@ class ChainedAllocation(Protocol):
         """Most likely states of each sequence together, positions ``(n,)``; ``log_lik (n, K)`` is overwritten."""
         ...
 
-    def log_density(self, params: Params, log_lik: np.ndarray, batch: Batch) -> np.ndarray:
-        """Log density of each sequence, spread evenly over its steps, ``(n,)`` nats; ``log_lik`` is overwritten."""
+    def expected_chain(self, params: Params) -> tuple[np.ndarray, np.ndarray]:
+        """Expected probabilities of the first state ``(W,)``, and from row to column of the next one ``(W, W)``.
+
+        W is K; or K + 1 where there may be states that were not met yet, all of which the last place stands for.  The
+        start and each row sum to one, or the density of sequences would not.
+        """
         ...
 
     def untied(self) -> Any:

@@ -20,7 +20,8 @@ The strongest of the tests needs no oracle at all: for one cluster the objective
 must equal the sum of the log predictive densities of one atom after another.
 
 Structures, moves, executors and sources have suites as well; :class:`AlgebraSuite` takes the fields of a model through
-all changes of clusters and all ways to sum.  Needs pytest.
+all changes of clusters and all ways to sum.  :class:`ScoreSuite` asks of an allocation times a likelihood that held-out
+scores are probabilities: over all atoms, documents or sequences they sum to one.  Needs pytest.
 """
 
 from bnp_dask.testing.algebra import AlgebraSuite
@@ -29,6 +30,7 @@ from bnp_dask.testing.executor import ExecutorSuite
 from bnp_dask.testing.move import MoveSuite
 from bnp_dask.testing.observation import ObservationSuite
 from bnp_dask.testing.parts import assert_stationary_maximum, random_resp, sparse_resp, survey_of
+from bnp_dask.testing.score import ScoreSuite, circle, documents, levels, line, log_orders
 from bnp_dask.testing.source import SourceSuite
 from bnp_dask.testing.structure import StructureSuite
 
@@ -38,9 +40,15 @@ __all__ = [
     "ExecutorSuite",
     "MoveSuite",
     "ObservationSuite",
+    "ScoreSuite",
     "SourceSuite",
     "StructureSuite",
     "assert_stationary_maximum",
+    "circle",
+    "documents",
+    "levels",
+    "line",
+    "log_orders",
     "random_resp",
     "sparse_resp",
     "survey_of",

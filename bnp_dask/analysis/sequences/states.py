@@ -17,6 +17,7 @@ from bnp_dask.data.output import Compute, Layout, Outputs
 from bnp_dask.data.sources.dask_collections.frames import DaskFrameSource
 from bnp_dask.execute.prefetch import Load, load_of
 from bnp_dask.model import Posterior
+from bnp_dask.structure.answers.density import path_densities
 
 Namer = Callable[[], tuple[pa.Array, np.ndarray]]
 """Gives the id of each sequence of a batch, and the step at which it starts there (of blocks of a longer one)."""
@@ -24,21 +25,32 @@ Namer = Callable[[], tuple[pa.Array, np.ndarray]]
 
 def state_path(posterior: Posterior, batch: Batch) -> np.ndarray:
     """Most likely states of the sequences of a batch, each as a whole (Viterbi), positions ``(n,)``."""
-    log_lik = posterior.model.observation.expected_log_lik(posterior.observation, batch)
-    allocation: Any = posterior.model.allocation
-    return allocation.path(posterior.allocation, log_lik, batch)
+    parts = [place for _, place in posterior.model.structure.labels(posterior.model, posterior, batch)]
+    return np.concatenate([np.zeros(0, np.int64), *parts])
 
 
 def state_ids(posterior: Posterior, batch: Batch) -> np.ndarray:
     """Ids of the most likely states of all sequences of a batch, ``(n,)``; sequences are looked at tile by tile."""
+    return decoded(posterior, lambda: batch)[0]
+
+
+def decoded(posterior: Posterior, reader: Reader) -> tuple[np.ndarray, np.ndarray]:
+    """Task: ids of the most likely states of all sequences of a batch ``(n,)``, and the log density of each path.
+
+    The densities ``(G,)``, nats, are joint ones of a path and the data that it leads through; see
+    :func:`~bnp_dask.structure.answers.density.path_densities`.
+    """
+    values = np.zeros(0)
 
     def found(posterior: Posterior, rows: Batch) -> Outputs:
+        nonlocal values
         posterior.model.observation.check(rows)
-        tiles = posterior.model.allocation.tiles(rows, posterior.n_clusters)
-        paths = [state_path(posterior, tile) for tile in tiles]
-        return {"label": posterior.ids[np.concatenate([np.zeros(0, np.int64), *paths])]}
+        path = state_path(posterior, rows)
+        values = path_densities(posterior.model, posterior, rows, path)
+        return {"label": posterior.ids[path]}
 
-    return np.asarray(for_recorded(posterior, batch, found)["label"])
+    labels = np.asarray(for_recorded(posterior, reader(), found)["label"])
+    return labels, values
 
 
 # -- names of sequences ------------------------------------------------------------------------------------------

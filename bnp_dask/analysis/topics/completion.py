@@ -18,6 +18,7 @@ from bnp_dask.kernels.numeric.arithmetic import log, log_sum_exp, matmul
 from bnp_dask.kernels.topics.completion import log_word_shares, mix
 from bnp_dask.model import Posterior
 from bnp_dask.observation import Multinomial
+from bnp_dask.structure.answers.density import log_predictives, unseen_cluster
 from bnp_dask.structure.answers.documents import TILE_NUMBERS, DocumentTopics, check_documents, find_topics
 from bnp_dask.structure.tokens import lay_out
 
@@ -119,8 +120,31 @@ def complete_batch(posterior: Posterior, batch: Batch, completion: Completion) -
     check_documents(posterior.model, batch)
     x = batch.x
     if isinstance(x, np.ndarray):
-        return _complete_atoms(posterior, batch, completion)
-    held = split_counts(x, completion)
+        return complete_held(posterior, batch, split_atoms(x, batch.group_offsets, completion))
+    return complete_held(posterior, batch, split_counts(x, completion))
+
+
+def complete_held(posterior: Posterior, batch: Batch, held: np.ndarray) -> BatchScore:
+    """Completion of documents of which a given part is held out.
+
+    Given the other part, the probabilities of a held-out token sum to one over all words, and the densities of a
+    held-out atom integrate to one.
+
+    Parameters
+    ----------
+    posterior
+        Topics.
+    batch
+        Documents that the model takes.
+    held
+        How much of each stored count is held out, ``(m,)``; or of dense atoms whether each is, ``(n,)`` bool.
+    """
+    x = batch.x
+    if isinstance(x, np.ndarray):
+        offsets = batch.group_offsets
+        weight = held * (np.ones(batch.n_atoms) if batch.weights is None else batch.weights)
+        value = _sums(held_densities(posterior, batch, held) * weight, offsets)
+        return BatchScore(value, _sums(weight, offsets), np.ones(batch.n_groups))
     seen = sparse.csr_array((x.data - held, x.indices, x.indptr), shape=x.shape)
     times = np.ones(batch.n_atoms) if batch.weights is None else np.asarray(batch.weights, np.float64)
     found = find_topics(posterior, Batch(_without_zeros(seen), None, batch.name), FOLD_IN)
@@ -145,15 +169,14 @@ def _word_tables(posterior: Posterior, words: Any, found: DocumentTopics) -> tup
     return table, matmul(table, found.prior) + found.rest * (prior_lam / prior_lam.sum())[words]
 
 
-def _complete_atoms(posterior: Posterior, batch: Batch, completion: Completion) -> BatchScore:
-    """Completion of groups of dense atoms: log density of each held-out atom under its group's mixture."""
+def held_densities(posterior: Posterior, batch: Batch, held: np.ndarray) -> np.ndarray:
+    """Log density of each held-out dense atom given the others of its group, ``(n,)`` nats; zero of the others."""
     offsets = batch.group_offsets
-    held = split_atoms(np.asarray(batch.x), offsets, completion)
     lengths = np.concatenate([[0], np.cumsum(~held)])[offsets].astype(np.int64)
     seen = replace(batch.take(np.flatnonzero(~held)), groups=lengths)
     found = find_topics(posterior, seen, FOLD_IN)
     model = posterior.model
-    unseen = model.observation.global_step(model.empty_summary(np.zeros(1, np.int64)))
+    unseen = unseen_cluster(model) if found.has_rest else None
     density = np.zeros(batch.n_atoms)
     owner = np.repeat(np.arange(batch.n_groups), np.diff(offsets))
     rows = np.flatnonzero(held)
@@ -163,14 +186,10 @@ def _complete_atoms(posterior: Posterior, batch: Batch, completion: Completion) 
         atoms = batch.take(part)
         first, last = int(owner[part[0]]), int(owner[part[-1]]) + 1
         shares = found.shares(first, last)[owner[part] - first]
-        terms = model.observation.log_predictive(posterior.observation, atoms)
-        if found.has_rest:
-            terms = np.concatenate([terms, model.observation.log_predictive(unseen, atoms)], axis=1)
+        terms = log_predictives(model, posterior, unseen, atoms)
         with np.errstate(divide="ignore"):
             density[part] = log_sum_exp(terms + log(shares))
-    weight = held * (np.ones(batch.n_atoms) if batch.weights is None else batch.weights)
-    running, mass = np.where(held, density, 0.0) * weight, weight
-    return BatchScore(_sums(running, offsets), _sums(mass, offsets), np.ones(batch.n_groups))
+    return density
 
 
 # -- splits ---------------------------------------------------------------------------------------------------

@@ -6,7 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bnp_dask.inputs.protocols import as_a
 from bnp_dask.structure.asking import Beliefs
+from bnp_dask.structure.verbs import ChainedAllocation
 
 
 class Chances(NamedTuple):
@@ -29,7 +31,6 @@ class Chances(NamedTuple):
 
 def chances_of(posterior: Beliefs) -> Chances:
     """Chances under beliefs about a Markov chain."""
-    own = posterior.allocation
-    k = len(own.theta)
-    matrix = own.theta / own.theta.sum(axis=1, keepdims=True)
-    return Chances(own.theta0[:k] / own.theta0.sum(), matrix[:, :k], matrix[:, k:].sum(axis=1))
+    start, matrix = as_a(posterior.model.allocation, ChainedAllocation).expected_chain(posterior.allocation)
+    k = posterior.n_clusters
+    return Chances(start[:k], matrix[:k, :k], matrix[:k, k:].sum(axis=1))
