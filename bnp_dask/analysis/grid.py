@@ -11,6 +11,7 @@ from bnp_dask.analysis.running import WINDOW, computing_as
 from bnp_dask.core.survey import Survey, extend, require_atoms
 from bnp_dask.data.base import Source, batch_reader, columns_of
 from bnp_dask.data.grouped.lagged import taking_lags
+from bnp_dask.data.skipping import CountedSource
 from bnp_dask.data.sources.missing import opened
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor
@@ -147,7 +148,7 @@ def grid(
     for _, each in tried:
         check_urn(each, "grid()")
     source = opened(data, model.marginalises, batch_size, weights, None, "raise", *read_as(model.observation))
-    columns, source = columns_of(source), taking_lags(source, model.lags)
+    columns, source = columns_of(source), CountedSource(taking_lags(source, model.lags), model.structure.counted)
     with computing_as(model), open_executor(client) as runner:
         pieces, survey = _first_part(model, source, first, runner)
         if columns is not None:

@@ -95,7 +95,7 @@ def score_samples(
     """
     source = open_for(require_posterior(posterior), data, batch_size)
     if posterior.model.structure.has_shares:
-        found = for_batches(posterior.for_scores(), source, client, _Complete(Completion()), "score")
+        found = for_batches(posterior.for_scores(), source, client, _Complete(Completion(), False), "score")
         with np.errstate(invalid="ignore"):
             return np.concatenate([part.value / part.tokens for part in found])
     return np.concatenate(for_batches(posterior, source, client, density_of, "score"))
@@ -126,12 +126,14 @@ def completion_score(
 
 @dataclass(frozen=True)
 class _Complete:
-    """Task: completion of one batch."""
+    """Task: completion of the documents of one batch that count, or of all."""
 
     completion: Completion
+    counted: bool = True
 
     def __call__(self, posterior: Posterior, reader: Reader) -> BatchScore:
-        return complete_batch(posterior, as_documents(posterior.model, reader()), self.completion)
+        batch = as_documents(posterior.model, reader())
+        return complete_batch(posterior, _counted(posterior.model, batch) if self.counted else batch, self.completion)
 
 
 def density_of(posterior: Posterior, reader: Reader) -> np.ndarray:

@@ -36,6 +36,8 @@ class Batch:
     read_width
         Columns that its checksum counts, where words of other data follow; None for all.  Of dense rows those behind
         hold zeros.
+    dropped
+        Rows that were read and are not among these atoms, ascending; None where these are all.
     """
 
     x: np.ndarray | sparse.csr_array
@@ -44,6 +46,7 @@ class Batch:
     groups: np.ndarray | None = None
     names: tuple[str, ...] | None = None
     read_width: int | None = None
+    dropped: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         check_rows(self.x, self.name)
@@ -96,7 +99,9 @@ class Batch:
         return held + self.x.data.nbytes + self.x.indices.nbytes + self.x.indptr.nbytes
 
     def place(self, row: int) -> str:
-        """How messages call a row: its number, and where it lies in its group."""
+        """How messages call a row: its number as it was read, and where it lies in its group."""
+        if self.dropped is not None:
+            return f"row {np.delete(np.arange(self.n_atoms + len(self.dropped)), self.dropped)[row]}"
         if self.groups is None:
             return f"row {row}"
         g = int(np.searchsorted(self.groups, row, side="right")) - 1
@@ -113,12 +118,13 @@ class Batch:
         """
         weights = None if self.weights is None else self.weights[start:stop]
         if isinstance(self.x, np.ndarray):
-            return replace(self, x=self.x[start:stop], weights=weights, groups=self._groups_between(start, stop))
+            groups = self._groups_between(start, stop)
+            return replace(self, x=self.x[start:stop], weights=weights, groups=groups, dropped=None)
         indptr = self.x.indptr[start : stop + 1]
         entries = slice(int(indptr[0]), int(indptr[-1]))
         shape = (len(indptr) - 1, self.n_features)
         x = sparse.csr_array((self.x.data[entries], self.x.indices[entries], indptr - indptr[0]), shape=shape)
-        return replace(self, x=x, weights=weights)
+        return replace(self, x=x, weights=weights, dropped=None)
 
     def widened(self, width: int) -> Batch:
         """These atoms with columns of zeros behind, ``width`` in all."""
@@ -134,7 +140,23 @@ class Batch:
     def take(self, index: np.ndarray) -> Batch:
         """The atoms at the positions ``index``, ``(m,)``, in that order; each alone, without groups."""
         weights = None if self.weights is None else self.weights[index]
-        return replace(self, x=self.x[index], weights=weights, groups=None)
+        return replace(self, x=self.x[index], weights=weights, groups=None, dropped=None)
+
+    def counting(self) -> Batch:
+        """The atoms whose weight is not zero, and the groups of which any is left, or that had none.
+
+        Atoms that are left and all count once have no weights, as those of data that have none.
+        """
+        if self.weights is None or (stays := self.weights != 0).all():
+            return self
+        left = self.take(np.flatnonzero(stays))
+        groups = None
+        if self.groups is not None:
+            lengths = np.diff(np.concatenate([[0], np.cumsum(stays)])[self.groups])
+            lengths = lengths[(lengths > 0) | (np.diff(self.groups) == 0)]
+            groups = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        weights = None if (left.weights == 1.0).all() else left.weights
+        return replace(left, weights=weights, groups=groups, dropped=np.flatnonzero(~stays))
 
     def take_groups(self, index: np.ndarray) -> Batch:
         """The groups at the positions ``index``, whole and in that order; of sparse counts, these rows."""

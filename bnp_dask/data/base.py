@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -13,7 +13,7 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.core.columns import Columns
 from bnp_dask.errors import DataError
 from bnp_dask.execute.prefetch import Load
-from bnp_dask.inputs.sparse_rows import require_sound
+from bnp_dask.inputs.sparse_rows import as_counts
 
 Reader = Callable[[], Batch]
 """Reads one batch; small and picklable, so that it can travel to a worker, which reads the data itself."""
@@ -111,9 +111,12 @@ class NamedReader(Load[Batch]):
             batch = self.reader()
             if not isinstance(batch, Batch):
                 raise DataError(f"{self.name}: its reader gives a {type(batch).__name__}; needs a Batch")
-            if not isinstance(batch.x, np.ndarray):
-                require_sound(batch.x, batch.name)
-            return batch
+            return sound(batch)
+
+
+def sound(batch: Batch) -> Batch:
+    """A batch whose counts may be taken as they are: see :func:`~bnp_dask.inputs.sparse_rows.as_counts`."""
+    return batch if isinstance(batch.x, np.ndarray) else replace(batch, x=as_counts(batch.x, batch.name))
 
 
 def batch_reader(source: Source, index: int) -> NamedReader:

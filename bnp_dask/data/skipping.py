@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from scipy import sparse
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.columns import Columns
 from bnp_dask.core.survey import Survey, checksum
-from bnp_dask.data.base import Reader, Source, columns_of
+from bnp_dask.data.base import Reader, Source, columns_of, sound
 from bnp_dask.data.identity import fingerprint_of
 from bnp_dask.errors import DataError
 from bnp_dask.execute.base import DEFAULT_RETRIES, plain_interrupts
@@ -85,7 +85,7 @@ class CheckedReader:
     checksum: int
 
     def __call__(self) -> Batch:
-        batch = self.reader()
+        batch = sound(self.reader())
         require_checksum(batch, self.checksum)
         return batch
 
@@ -154,6 +154,40 @@ class CheckedSource(ReadOtherwise):
     def reader(self, index: int) -> Reader:
         reader = self.whole.reader(index)
         return CheckedReader(reader, int(self.checksums[index])) if self.chosen[index] else reader
+
+
+@dataclass(frozen=True, eq=False)
+class CountedReader:
+    """A batch without the atoms that count nothing; ``counted`` leaves them out."""
+
+    reader: Reader
+    counted: Callable[[Batch], Batch]
+
+    def __call__(self) -> Batch:
+        return self.counted(self.reader())
+
+
+@dataclass(frozen=True, eq=False)
+class CountedSource(ReadOtherwise):
+    """A source without the atoms that count nothing: those of weight zero.
+
+    So they are in no survey, no start and no statistic, and change no bit of what is learned.
+
+    Parameters
+    ----------
+    whole
+        The source.
+    counted
+        The atoms, or sequences, of a batch that count at least a little: ``model.structure.counted``.
+    """
+
+    counted: Callable[[Batch], Batch]
+
+    def reader(self, index: int) -> Reader:
+        return CountedReader(self.whole.reader(index), self.counted)
+
+    def fingerprint(self) -> Any:
+        return fingerprint_of(self.whole)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from bnp_dask.core.summary import Summary
 from bnp_dask.data.base import Reader, Source, batch_reader, columns_of
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import Handle
+from bnp_dask.execute.ordered import in_order
 from bnp_dask.initialize.base import (
     InitContext,
     choose_atoms,
@@ -97,7 +98,7 @@ class Responsibilities:
     Parameters
     ----------
     resp
-        In the order of the atoms in the data set: responsibilities ``(n, K)``, rows that sum to one, or labels
+        In the order of the rows of the data: responsibilities ``(n, K)``, rows that sum to one, or labels
         ``(n,)``, whole numbers >= 0.  Labels that no atom has make no cluster: cluster 0 is the lowest label in use,
         and so on.
     """
@@ -134,6 +135,8 @@ class Responsibilities:
                 f"Responsibilities of shape {resp.shape} and type {resp.dtype}: needs labels ({n},) or "
                 f"responsibilities ({n}, K)"
             )
+        if len(resp) > n > 0:
+            resp = _of_counted(context, resp)
         if len(resp) != n or n == 0:
             raise DataError(
                 f"Responsibilities has {len(resp)} rows, but {context.source.name} has {n} atoms; give one row per "
@@ -142,6 +145,25 @@ class Responsibilities:
         if resp.ndim == 1:
             return _checked_labels(resp)
         return _checked_rows(resp), resp.shape[1]
+
+
+def _of_counted(context: InitContext, resp: np.ndarray) -> np.ndarray:
+    """What is given for the atoms that count, where it is given for all rows of the data; else as it is."""
+    executor, source = context.executor, context.source
+    tasks = ((f"init-rows-batch{b}", _dropped, (batch_reader(source, b),)) for b in range(source.n_batches))
+    stays = [np.ones(0, np.bool_)]
+    for dropped, n_atoms in in_order(executor, tasks, 2 * executor.n_workers + 2):
+        own = np.ones(n_atoms + len(dropped), np.bool_)
+        own[dropped] = False
+        stays.append(own)
+    chosen = np.concatenate(stays)
+    return resp[chosen] if len(chosen) == len(resp) else resp
+
+
+def _dropped(reader: Reader) -> tuple[np.ndarray, int]:
+    """Task: rows of one batch that count nothing, and how many others it has."""
+    batch = reader()
+    return np.zeros(0, np.int64) if batch.dropped is None else batch.dropped, batch.n_atoms
 
 
 def _checked_labels(labels: np.ndarray) -> tuple[np.ndarray, int]:

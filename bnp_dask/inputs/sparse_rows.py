@@ -105,7 +105,9 @@ def from_parts(
 
 
 def as_counts(x: Any, name: str) -> sparse.csr_array:
-    """Any scipy.sparse matrix as float64 CSR with sorted columns and duplicates summed; the input is left alone.
+    """Any scipy.sparse matrix as float64 CSR with sorted columns, duplicates summed, and no zeros stored.
+
+    A zero that is stored says what one that is not stored says, so it must change nothing.  The input is left alone.
 
     Raises
     ------
@@ -119,10 +121,11 @@ def as_counts(x: Any, name: str) -> sparse.csr_array:
     # of new arrays, whose order SciPy looks at itself: what a matrix says of its own order may be out of date
     parts = (rows.data[:stop].astype(np.float64, copy=False), rows.indices[:stop], rows.indptr)
     out = sparse.csr_array(parts, shape=rows.shape)
-    if out.has_sorted_indices and out.has_canonical_format:
+    if out.has_sorted_indices and out.has_canonical_format and out.data.all():
         return out
     out = out.copy()
     out.sum_duplicates()
+    out.eliminate_zeros()
     return out
 
 

@@ -167,7 +167,9 @@ class Chains:
         return chain_density(model, posterior, batch)
 
     def counted(self, batch: Batch) -> Batch:
-        return batch.take_groups(np.flatnonzero(sequence_weights(batch, sequence_offsets(batch)) > 0))
+        if batch.weights is not None:
+            sequence_weights(batch, sequence_offsets(batch))  # whole sequences count, or none of their steps
+        return batch.counting()
 
     def predict(self, posterior: Beliefs, batch: Batch, soft: bool, top: int | None) -> Columns:
         return label_rows(self, posterior, batch, soft, top)

@@ -163,7 +163,7 @@ class Groups:
         return mixture_density(model, posterior, batch)
 
     def counted(self, batch: Batch) -> Batch:
-        return batch if batch.weights is None else batch.take(np.flatnonzero(batch.weights > 0))
+        return batch.counting()
 
     def predict(self, posterior: Beliefs, batch: Batch, soft: bool, top: int | None) -> Columns:
         return label_documents(posterior, batch, soft, top)

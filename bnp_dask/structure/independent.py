@@ -162,7 +162,8 @@ class Independent:
         return mixture_density(model, posterior, batch)
 
     def counted(self, batch: Batch) -> Batch:
-        return batch if batch.weights is None else batch.take(np.flatnonzero(batch.weights > 0))
+        left = batch.counting()
+        return left if left is batch else replace(left, groups=None)  # rows that followed one another may not any more
 
     def predict(self, posterior: Beliefs, batch: Batch, soft: bool, top: int | None) -> Columns:
         return label_rows(self, posterior, batch, soft, top)

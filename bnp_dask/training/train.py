@@ -13,9 +13,11 @@ import numpy as np
 
 from bnp_dask.analysis.arguments import check_run, listed
 from bnp_dask.analysis.matching import words_of
+from bnp_dask.core.survey import Survey
 from bnp_dask.data.base import columns_of
 from bnp_dask.data.grouped.lagged import taking_lags
 from bnp_dask.data.identity import opened_as
+from bnp_dask.data.skipping import CountedSource
 from bnp_dask.data.sources.missing import opened
 from bnp_dask.errors import DataError
 from bnp_dask.execute.base import Executor
@@ -28,6 +30,7 @@ from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.model import Model
 from bnp_dask.moves import Move
 from bnp_dask.observation.base import read_as
+from bnp_dask.sampling.gibbs import Gibbs
 from bnp_dask.schedules import (
     Schedule,
     Work,
@@ -205,6 +208,8 @@ def train(
     words, columns = words_of(source), columns_of(source) if before is None else before
     first = FirstRun.of(model, source, moves, schedule)
     source, named = taking_lags(source, model.lags), model.with_columns(None if columns is None else columns.features)
+    if not isinstance(schedule, Gibbs):  # it notes clusters of rows by their number in the data
+        source = CountedSource(source, model.structure.counted)
     seed = seed_of(rng) if rng is not None or begun is None else begun.seed()
     place, skips = opened_as(data, source, batch_size, weights), on_bad_batch == "skip"
     parts = RunParts(model, init, schedule, tuple(moves), seed, source, columns, place, n_init, shadow)
@@ -213,6 +218,7 @@ def train(
         plan.require_batches(source)
         with contextlib.closing(open_store(store, resume, parts, job, room - room // 4)) as memo:
             found = first.beside(survey_of_run, named, source, executor, memo, checkpoint := memo.load(), skips)
+            warn_of_light_weights(found.survey)
             plan.require_surveyed(found.source, found.survey)
             init = start_of(schedule, model, found.survey) if init is None else init
             known = with_names_of(found.survey, columns_of(source) if model.lags else columns)
@@ -226,6 +232,23 @@ def train(
             result = with_names(run.go(_of_these_data(checkpoint, found.manifest), _where(executor)), words, columns)
         _keep(result, store)
     return _warned_of_limit(first.done(result), schedule)
+
+
+LIGHT, FEW_ROWS, MANY_ROWS = 0.02, 2.0, 10
+"""Mean weight, or sum of weights, below which data of at least so many rows are told to count next to nothing."""
+
+
+def warn_of_light_weights(survey: Survey) -> None:
+    """One line, where weights that were made to sum to one, for instance, leave next to no data."""
+    n, total = survey.n_atoms, survey.total_weight
+    if n >= MANY_ROWS and total < max(LIGHT * n, FEW_ROWS):
+        warnings.warn(
+            f"the weights of {n} rows sum to {total:.3g}: a weight says how often a row counts, so these are as much "
+            f"evidence as {total:.3g} row(s), and clusters are mostly what the prior says. Weights that are relative "
+            "want a mean of 1: pass weights / weights.mean()",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def _warned_of_limit(result: TrainResult, schedule: Schedule) -> TrainResult:

@@ -143,13 +143,15 @@ def survey_batch(batch: Batch, may_miss: bool = False, for_priors: bool = True) 
     DataError
         A value is NaN or infinite, or a weight is missing, NaN, infinite or negative; names batch, row and column.
     """
-    weights = None if batch.weights is None else check_weights(batch.weights, batch.n_atoms, batch.name)
+    if batch.weights is not None:
+        check_weights(batch.weights, batch.n_atoms, batch.name)
+    some = batch.counting()
     if not for_priors:
-        moments = weight_alone(batch, weights, may_miss)
-    elif isinstance(batch.x, np.ndarray):
-        moments = dense_moments(batch.x, weights, batch, may_miss)
+        moments = weight_alone(some, some.weights, may_miss)
+    elif isinstance(some.x, np.ndarray):
+        moments = dense_moments(some.x, some.weights, some, may_miss)
     else:
-        moments = sparse_moments(batch.x, weights, batch)
+        moments = sparse_moments(some.x, some.weights, some)
     return Survey(
         n_atoms=batch.n_atoms,
         total_weight=moments.weight,
@@ -165,7 +167,7 @@ def survey_batch(batch: Batch, may_miss: bool = False, for_priors: bool = True) 
         name=batch.name,
         n_groups=batch.n_groups if batch.is_sparse or batch.groups is not None else 0,
         batch_weights=(moments.weight,),
-        points=NO_BATCHES.with_batch(quantiles_of(batch.x, weights)) if for_priors else NO_BATCHES,
+        points=NO_BATCHES.with_batch(quantiles_of(some.x, some.weights)) if for_priors else NO_BATCHES,
         missing=moments.missing,
     )
 
@@ -211,8 +213,8 @@ def extend(total: Survey | None, surveys: Iterable[Survey]) -> Survey | None:
 def require_atoms(total: Survey | None) -> Survey:
     """DataError when there is no atom at all, or the weights sum to zero or to what float64 cannot tell apart."""
     if total is None or total.n_atoms == 0:
-        where = "there are no batches" if total is None else f"{total.name} and all other batches are empty"
-        raise DataError(f"the data set has no atoms: {where}")
+        where = "there are no batches" if total is None else f"{total.name} and all other batches hold none"
+        raise DataError(f"the data set has no atoms of positive weight: {where}")
     if not total.total_weight > 0:
         raise DataError(f"all {total.n_atoms} atoms have weight 0; at least one needs a positive weight")
     if not LEAST_WEIGHT <= total.total_weight <= MOST_WEIGHT:

@@ -12,6 +12,7 @@ import numpy as np
 
 from bnp_dask.core.survey import Survey
 from bnp_dask.data.base import Source
+from bnp_dask.data.skipping import CountedSource
 from bnp_dask.data.sources.missing import as_modelled
 from bnp_dask.errors import BnpDaskError, StoreError
 from bnp_dask.execute.base import Executor
@@ -170,9 +171,11 @@ class GrowingRun:
         old = self.log.pieces[: len(self.log.pieces) - len(new)]
         first = self._placed(self.first_source, self.first.n_features)
         model = self.base.model
+        counted = model.structure.counted
         n_features = n_words(self.counting) if widens(model) else self.first.n_features
         known = [first, *(self._reopened(piece, reads_old, n_features) for piece in old)]
-        known = [s if isinstance(s, Absent) else as_modelled(s, model.marginalises, model.lags) for s in known]
+        read = (s if isinstance(s, Absent) else as_modelled(s, model.marginalises, model.lags) for s in known)
+        known = [s if isinstance(s, Absent) else CountedSource(s, counted) for s in read]
         name = str(self.store.path) if isinstance(self.store, RunStore) else "data"
         return GrownSource(name, [*known, *new])
 

@@ -15,6 +15,7 @@ from bnp_dask.analysis.topics.completion import Completion, complete_batch
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import Survey
 from bnp_dask.data.base import Reader, Source
+from bnp_dask.data.skipping import CountedSource
 from bnp_dask.errors import DataError
 from bnp_dask.execute.base import Executor
 from bnp_dask.model import Posterior
@@ -106,7 +107,7 @@ class Looked:
 
 def look_at(posterior: Posterior, whole: Source, first: Survey, executor: Executor, room: Room) -> Looked:
     """Look at all batches of a piece; DataError when they are not like the run's ``first`` data, or cannot be read."""
-    source = HoldingSource(whole, room)
+    source = HoldingSource(CountedSource(whole, posterior.model.structure.counted), room)
     needed = n_words(posterior) if widens(posterior.model) else first.n_features
     if source.n_features != needed or source.is_sparse != first.is_sparse:
         kinds = {True: "words of sparse counts", False: "columns of dense rows"}
