@@ -147,7 +147,8 @@ class Batch:
 
         Atoms that are left and all count once have no weights, as those of data that have none.
         """
-        if self.weights is None or (stays := self.weights != 0).all():
+        stays = np.ones(self.n_atoms, np.bool_) if self.weights is None else np.asarray(self.weights != 0)
+        if stays.all():
             return self
         left = self.take(np.flatnonzero(stays))
         groups = None
@@ -155,7 +156,7 @@ class Batch:
             lengths = np.diff(np.concatenate([[0], np.cumsum(stays)])[self.groups])
             lengths = lengths[(lengths > 0) | (np.diff(self.groups) == 0)]
             groups = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        weights = None if (left.weights == 1.0).all() else left.weights
+        weights = None if np.all(left.weights == 1.0) else left.weights
         return replace(left, weights=weights, groups=groups, dropped=np.flatnonzero(~stays))
 
     def take_groups(self, index: np.ndarray) -> Batch:

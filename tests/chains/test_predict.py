@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
 
 import bnp_dask as bnp
-from bnp_dask.analysis.score import score_samples
+from bnp_dask.analysis.score import log_density, score_samples
 from bnp_dask.analysis.sequences import state_path
 from bnp_dask.errors import DataError
+from bnp_dask.structure.answers.density import path_densities
 from tests.chains.parts import KINDS, begin, model_of, sequences
 
 
@@ -21,14 +23,22 @@ def posterior(request):
 
 
 def test_score_sums_over_all_paths(posterior):
+    """Those through states that were not met yet too, which expect what the prior does."""
     few = sequences((4, 1, 5), k=3, seed=5)
-    own = posterior.allocation
-    start, trans = own.theta0 / own.theta0.sum(), own.theta / own.theta.sum(axis=1, keepdims=True)
-    density = np.exp(posterior.model.observation.log_predictive(posterior.observation, few))
+    model = posterior.model
+    start, trans = model.allocation.expected_chain(posterior.allocation)
+    unseen = model.observation.global_step(model.empty_summary(np.zeros(1, np.int64)))
+    density = np.exp(
+        np.append(
+            model.observation.log_predictive(posterior.observation, few),
+            model.observation.log_predictive(unseen, few),
+            axis=1,
+        )
+    )
     expected = []
     for first, last in zip(few.groups[:-1], few.groups[1:], strict=True):
         total = 0.0
-        for path in product(range(3), repeat=int(last - first)):
+        for path in product(range(len(start)), repeat=int(last - first)):
             value = start[path[0]] * density[first, path[0]]
             for t in range(1, len(path)):
                 value *= trans[path[t - 1], path[t]] * density[first + t, path[t]]
@@ -38,6 +48,26 @@ def test_score_sums_over_all_paths(posterior):
     assert bnp.score(posterior, parts) == pytest.approx(sum(expected) / few.n_atoms, rel=1e-12)
     each = score_samples(posterior, parts)
     np.testing.assert_allclose(np.add.reduceat(each, few.groups[:-1]), expected, rtol=1e-12)
+
+
+def test_a_path_has_the_joint_density_of_its_states_and_the_data(posterior):
+    """By enumeration: those of all paths through states in use sum to what is left of the score without the others."""
+    few = sequences((4, 2), k=3, seed=5)
+    few = replace(few, groups=np.array([0, 0, 4, 4, 6]))  # sequences without steps have none
+    start, trans = posterior.model.allocation.expected_chain(posterior.allocation)
+    log_lik = posterior.model.observation.log_predictive(posterior.observation, few)
+    values = []
+    for path in product(range(3), repeat=6):
+        pairs = [(0, 1), (1, 2), (2, 3), (4, 5)]
+        expected = np.log(start[path[0]]) + np.log(start[path[4]]) + sum(log_lik[t, k] for t, k in enumerate(path))
+        expected += sum(np.log(trans[path[a], path[b]]) for a, b in pairs)
+        found = path_densities(posterior.model, posterior, few, np.array(path))
+        assert found.shape == (2,)
+        np.testing.assert_allclose(found.sum(), expected, rtol=1e-12)
+        values.append(found.sum())
+    unseen = len(start) > posterior.n_clusters
+    total = log_density(posterior, few).sum()
+    assert (np.logaddexp.reduce(values) < total) if unseen else np.isclose(np.logaddexp.reduce(values), total)
 
 
 def test_labels_are_the_best_path(posterior):

@@ -139,8 +139,11 @@ def test_lists_in_lists_out_moments_decoding_and_samples():
     assert [p.shape for p in made.predict_proba(walks)] == [(len(w), 3) for w in walks]
     assert made.predict(walks[0]).shape == (len(walks[0]),)
     value, path = made.decode(walks[0])
-    assert value == made.score(walks[0])
+    assert value < made.score(walks[0]) * len(walks[0])  # which adds up all paths
     np.testing.assert_array_equal(path, made.predict(walks[0]))
+    both, paths = made.decode(walks[:2])
+    assert both == pytest.approx(value + made.decode(walks[1])[0], rel=1e-12)
+    assert [len(p) for p in paths] == [len(w) for w in walks[:2]]
     assert made.means_.shape == (3, 2)
     assert made.covariances_.shape == (3, 2, 2)
     rows, drawn = made.sample(200)
@@ -176,3 +179,35 @@ def test_criteria_count_rows_that_have_a_density(observation):
     if observation != "autoregressive":
         flat, lengths = np.concatenate(parts), [len(part) for part in parts]
         assert made.bic(flat, lengths) == pytest.approx(made.bic(parts))
+
+
+@pytest.mark.parametrize("n_steps", [1, 7])
+def test_decoding_gives_the_path_and_its_log_probability_as_hmmlearn_does(n_steps):
+    """For equal parameters: of levels the expected probabilities are all that a likelihood says."""
+    hmm = pytest.importorskip("hmmlearn.hmm")
+    rng = np.random.default_rng(0)
+    faces = [np.repeat(rng.integers(2, size=6), 5)[:, None] * 1.0 for _ in range(6)]
+    faces = [np.where(rng.random(f.shape) < 0.1, 1.0 - f, f) for f in faces]
+    made = SequenceModel("bernoulli", n_states=2, max_laps=30, kappa=3.0, random_state=0).fit(faces)
+    theirs = hmm.CategoricalHMM(2)
+    theirs.startprob_, theirs.transmat_ = made.startprob_, made.transmat_
+    q = made.posterior_.observation
+    heads = (q.lam1 / (q.lam1 + q.lam0))[made.order_]
+    theirs.emissionprob_ = np.column_stack([1.0 - heads, heads])
+    few = [f[:n_steps] for f in faces[:3]]
+    value, paths = made.decode(few)
+    rows = np.concatenate(few).astype(int)
+    wanted, states = theirs.decode(rows, lengths=[n_steps] * 3, algorithm="viterbi")
+    np.testing.assert_array_equal(np.concatenate(paths), states)
+    assert value == pytest.approx(wanted, rel=1e-10)
+    assert made.score(few) * len(rows) == pytest.approx(theirs.score(rows, lengths=[n_steps] * 3), rel=1e-10)
+
+
+@pytest.mark.filterwarnings("ignore:.*not converged")
+def test_autoregressive_paths_have_a_log_probability_given_the_first_rows():
+    walks, _ = recordings()
+    made = SequenceModel("autoregressive", n_states=2, max_laps=3, random_state=0).fit(walks)
+    value, path = made.decode(walks[0])
+    assert len(path) == len(walks[0])
+    assert value <= made.score(walks[0]) * (len(walks[0]) - 1)
+    assert made.decode(walks[0][:1])[0] == 0.0  # nothing follows it
