@@ -37,15 +37,19 @@ def score(
 
     The density of an atom is ``sum_k E[pi_k] p(x | cluster k)`` with each cluster's parameters integrated over
     their posterior.  A Dirichlet process keeps mass for clusters that no atom has come from yet; that share
-    is given to the prior predictive, so that the density integrates to one.
+    is given to the prior predictive, so that the density integrates to one.  That of a document is the probability of
+    its counts given its length: of all orders of its words together, with the multinomial coefficient.  Of an atom that
+    lacks entries it is the density of those that it has.
 
-    For hidden Markov models it is the log density of whole sequences under expected transitions, per step; paths
-    through states that were never seen are left out.  Autoregressive models with ``lags`` condition on the first steps
-    of each sequence, which do not count.
+    For hidden Markov models it is the log density of whole sequences under expected transitions, per step, over all
+    paths; states that were never seen have their share as clusters have, so that the densities of all sequences of one
+    length integrate to one.  Autoregressive models with ``lags`` condition on the first steps of each sequence, which
+    do not count.
 
     For topic models it is the document completion score, in nats per held-out token: the topics of each document are
     found from one part of its words, with E[phi_k] for the topics, and the other part is predicted by
-    ``sum_k E[pi_dk] E[phi_k]``.  The default is that of thesis Ch. 7: 80% of the distinct words of each document to
+    ``sum_k E[pi_dk] E[phi_k]``: probabilities that sum to one over all words, of one token after the other, without a
+    multinomial coefficient.  The default is that of thesis Ch. 7: 80% of the distinct words of each document to
     find its topics, 20% to be predicted.  See :func:`completion_score` for the counts behind it.  Topics of words are
     ``posterior.predictive`` where training left these: see :func:`bnp_dask.collapsed_topics`.
 

@@ -147,7 +147,9 @@ def train(
         and in :func:`bnp_dask.update`.  There are none either where a callback stops the run, or the data cannot be
         read once more, which the log tells.
     weights
-        One weight per atom: array, or column name for tables.
+        How often each atom counts: array, or column name for tables.  Atoms of weight zero are as if they were not
+        there, to the bit where they are in one batch.  Weights say how much evidence there is: of 300 that sum to one,
+        all together are one atom's worth, about which a warning tells.
     batch_size
         Atoms per batch; default: as the data are chunked, or batches of about 32 MB.
     checkpoint_minutes

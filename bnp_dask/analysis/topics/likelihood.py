@@ -43,12 +43,15 @@ def word_score(
 ) -> float:
     """Log probability of whole documents in the order of their words, mean per word, nats; larger is better.
 
-    Weights and words of clusters, or topics, are those expected, and what is kept for unseen ones is shared out among
-    these.  With a mixture that is a closed form.  With topics the shares of each document are integrated over by
-    importance sampling: its tokens' topics are drawn by collapsed Gibbs sampling, shares from their Dirichlet
-    distribution given each draw, and the probability of the document given these is weighed by how probable they are
-    beforehand over how often all draws together propose them.  With few samples that underestimates, but ranks models
-    (Wallach et al. 2009).
+    Over all documents of a length, in all orders, these probabilities sum to one; the multinomial coefficient,
+    which :func:`bnp_dask.score` of a mixture has, is the number of orders of one document.
+
+    Weights and words of clusters, or topics, are those expected, and what is kept for unseen ones is shared out
+    among these. With a mixture that is a closed form. With topics the shares of each document are integrated over
+    by importance sampling: its tokens' topics are drawn by collapsed Gibbs sampling, shares from their Dirichlet
+    distribution given each draw, and the probability of the document given these is weighed by how probable they
+    are beforehand over how often all draws together propose them. With few samples that underestimates, but ranks
+    models (Wallach et al. 2009).
 
     :func:`bnp_dask.score` holds words of each document out in place of that, and is less noisy.
 
