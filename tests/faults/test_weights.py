@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 
 import numpy as np
@@ -28,14 +29,14 @@ def k_means(x, weights, n_clusters):
 
 
 def test_atoms_of_weight_zero_are_no_candidates():
-    """A far blob of weight zero, of many distinct atoms: beside the first candidate, which is any atom, none is."""
+    """A far blob of weight zero, of many distinct atoms: none is, beside six that count, three of them distinct."""
     rng = np.random.default_rng(0)
     x = np.concatenate([FEW, FEW, 1000 + 50 * rng.normal(size=(120, 2))])
     weights = np.repeat([1.0, 0.0], [6, 120])
     posterior, said = k_means(x, weights, 6)
     assert posterior.n_clusters == 3
     (text,) = [s for s in said if "candidates from all atoms" in s]
-    assert "the 3 candidates" in text or "the 4 candidates" in text
+    assert int(re.search(r"the (\d+) candidates", text)[1]) <= 6
     assert np.abs(posterior.observation.m).max() < 10
     with pytest.raises(DataError, match="array has 6 atoms"):  # that count, as it says of data without the others
         k_means(x, weights, 7)
