@@ -242,7 +242,8 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
                 f"n_clusters={wanted}: {type(self.schedule).__name__}() opens and closes clusters itself; "
                 "leave n_clusters out"
             )
-        start = default_init(model, sparse.issparse(X), X.shape[0], wanted)
+        n_counting = X.shape[0] if weights is None else np.count_nonzero(weights)
+        start = default_init(model, sparse.issparse(X), int(n_counting), wanted)
         usual = None if wanted is None else (Merge(), Delete())
         return run_estimator(self, model, X, start, usual, weights, self.batch_size, store)
 

@@ -106,6 +106,16 @@ def test_responsibilities_are_given_for_every_row_of_the_data():
         bnp.train(model, X, weights=weights, init=bnp.Responsibilities(np.full((130, 2), 0.5)))
 
 
+def test_an_estimator_starts_from_as_many_clusters_as_rows_that_count():
+    mixture = pytest.importorskip("bnp_dask.estimators.mixture").DirichletProcessMixture
+    weights = np.zeros(120)
+    weights[::8] = 1.0
+    every, some = mixture(random_state=0).fit(X, sample_weight=weights), mixture(random_state=0).fit(X[::8])
+    np.testing.assert_array_equal(every.weights_, some.weights_)
+    np.testing.assert_array_equal(every.labels_[::8], some.labels_)
+    assert len(every.labels_) == 120
+
+
 def test_errors_name_the_row_as_it_was_read():
     x, weights = X.copy(), np.ones(120)
     weights[:40:2] = 0.0
