@@ -210,8 +210,8 @@ def train(
     words, columns = words_of(source), columns_of(source) if before is None else before
     first = FirstRun.of(model, source, moves, schedule)
     source, named = taking_lags(source, model.lags), model.with_columns(None if columns is None else columns.features)
-    if not isinstance(schedule, Gibbs):  # it notes clusters of rows by their number in the data
-        source = CountedSource(source, model.structure.counted)
+    # sampling notes clusters of rows by their number in the data, and draws none for rows that count nothing
+    counting = source if isinstance(schedule, Gibbs) else CountedSource(source, model.structure.counted)
     seed = seed_of(rng) if rng is not None or begun is None else begun.seed()
     place, skips = opened_as(data, source, batch_size, weights), on_bad_batch == "skip"
     parts = RunParts(model, init, schedule, tuple(moves), seed, source, columns, place, n_init, shadow)
@@ -219,7 +219,7 @@ def train(
         plan = MemoryPlan(executor.memory_limit)
         plan.require_batches(source)
         with contextlib.closing(open_store(store, resume, parts, job, room - room // 4)) as memo:
-            found = first.beside(survey_of_run, named, source, executor, memo, checkpoint := memo.load(), skips)
+            found = first.beside(survey_of_run, named, counting, executor, memo, checkpoint := memo.load(), skips)
             warn_of_light_weights(found.survey)
             plan.require_surveyed(found.source, found.survey)
             init = start_of(schedule, model, found.survey) if init is None else init
