@@ -166,3 +166,13 @@ def test_weights_that_leave_next_to_no_data_get_a_line(total):
     with pytest.warns(UserWarning, match=rf"weights of 120 rows sum to {total:g}: .* pass weights / weights.mean"):
         bnp.train(model, X, weights=np.full(120, total / 120), **how)
     bnp.train(model, X, weights=np.full(120, 0.05), **how)  # such as shares of samples: without a word
+
+
+@pytest.mark.filterwarnings("ignore::bnp_dask.training.train.ConvergenceWarning")
+def test_zeros_that_a_source_stores_are_no_change_of_the_data_when_a_run_is_resumed(tmp_path):
+    allocation, observation, x, init, _ = CASES["documents"]
+    model = bnp.Model(allocation, observation)
+    bnp.train(model, Stored(), init=init, schedule=bnp.Memoized(laps=1), store=tmp_path / "run")
+    how = {"init": init, "schedule": bnp.Memoized(laps=3), "on_bad_batch": "raise"}
+    resumed = bnp.train(model, Stored(), store=tmp_path / "run", resume=True, **how)
+    assert_same(resumed, bnp.train(model, x, **how))
