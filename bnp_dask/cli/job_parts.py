@@ -107,9 +107,9 @@ class DataSpec:
         cut; see :func:`bnp_dask.as_source`.
     """
 
-    path: str
+    path: str = dataclasses.field(repr=False)
     batch_size: int | None = None
-    weights: str | None = None
+    weights: str | None = dataclasses.field(default=None, repr=False)
     columns: tuple[str, ...] | None = None
     format: str | None = None
     groups: str | None = None

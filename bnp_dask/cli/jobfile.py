@@ -92,7 +92,7 @@ class Job:
     reproducible: bool
     memory: int
     update: UpdateSpec
-    raw: Mapping[str, Any]
+    raw: Mapping[str, Any] = dataclasses.field(repr=False)
 
     def train(
         self, client: Client | Executor | None = None, resume: bool = False, callbacks: Sequence[Callback] = ()

@@ -7,7 +7,7 @@ import sys
 import unicodedata
 from typing import Literal
 
-from bnp_dask.errors import StoreError
+from bnp_dask.errors import StoreError, redacted
 
 LONGEST = 1000
 """Characters of an error or a warning; what is longer loses its middle."""
@@ -18,7 +18,7 @@ SHOWN = 80
 
 def one_line(text: object) -> str:
     """A message in one line: white space folded, what a terminal would obey written as ``\\x1b``, and not too long."""
-    return shortened(_plain(" ".join(str(text).split())), LONGEST)
+    return shortened(_plain(redacted(" ".join(str(text).split()))), LONGEST)
 
 
 def shortened(text: str, limit: int) -> str:
@@ -50,7 +50,7 @@ def say(text: str, quiet: bool = False) -> None:
 
 def tell(text: str) -> None:
     """Write what a user should know to standard error; nobody is told when that cannot be written."""
-    _write(text, "stderr")
+    _write(redacted(text), "stderr")
 
 
 def _write(text: str, name: Literal["stdout", "stderr"]) -> None:

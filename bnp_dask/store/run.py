@@ -107,6 +107,7 @@ class RunStore:
         require_new(folder)
         place = place_of(folder)
         place.make_folder(folder)
+        place.require_own(folder)
         lock = place.lock(folder)
         try:
             require_new(folder)  # another process may have been faster
@@ -134,6 +135,7 @@ class RunStore:
         """Go on writing to a run; StoreError when there is none, or another process writes to it."""
         folder = run_folder(path)
         read_settings(folder)
+        place_of(folder).require_own(folder)
         lock = place_of(folder).lock(folder)
         try:
             settings = read_settings(folder)  # another process may have replaced it

@@ -16,6 +16,7 @@ from bnp_dask.data.sources.missing import as_modelled
 from bnp_dask.errors import BnpDaskError, StoreError
 from bnp_dask.execute.base import Executor
 from bnp_dask.inputs.paths import POSTERIOR_NAME
+from bnp_dask.inputs.places import place_in_file
 from bnp_dask.model import Posterior
 from bnp_dask.moves import Move
 from bnp_dask.schedules import Memoized, State, Work, is_constant, state_from_saved, state_to_arrays, state_to_json
@@ -210,7 +211,7 @@ class GrowingRun:
         opened = self.store.settings.get(OPENED) if isinstance(self.store, RunStore) else None
         if opened is None:
             return self.times
-        place, rows = opened["place"], self.first.batch_atoms
+        place, rows = place_in_file(opened["place"], "data that the run had"), self.first.batch_atoms
         if isinstance(time, str) and moment_of(time) is None:
             with contextlib.suppress(BnpDaskError):
                 found = times_of(place, place, rows, time)
