@@ -141,17 +141,23 @@ class Location:
     def _named_errors(self, what: str = "cannot be read") -> Iterator[None]:
         """Whatever storage raises becomes a DataError that names this location; nothing being there stays as it is."""
         try:
-            yield
-        except (BnpDaskError, ImportError, MemoryError):
+            with self.discreet():
+                yield
+        except (BnpDaskError, FileNotFoundError, NotADirectoryError, ImportError, MemoryError):
             raise
-        except (FileNotFoundError, NotADirectoryError) as error:
+        except Exception as error:
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+            raise DataError(f"{self.name}: {what} ({type(error).__name__}: {reason})") from error
+
+    @contextmanager
+    def discreet(self) -> Iterator[None]:
+        """Errors of storage, inside, are without passwords, signatures and options of this location."""
+        try:
+            yield
+        except Exception as error:
             if (told := self._without_secrets(error)) is error:
                 raise
             raise told from None
-        except Exception as error:
-            told, kind = self._without_secrets(error), type(error).__name__
-            reason = told.strerror if isinstance(told, OSError) and told.strerror else told
-            raise DataError(f"{self.name}: {what} ({kind}: {reason})") from told
 
     def _without_secrets(self, error: Exception) -> Exception:
         """The error itself where its text holds none of this location, else one of its kind without them."""

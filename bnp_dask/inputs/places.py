@@ -1,8 +1,8 @@
 """The door for places that a file names: where a job file, a run directory or a model says to read, write or compute.
 
-Files may be a stranger's, and none of them may run code here.  Arguments and options of the
-caller may say more: a URL of any protocol that fsspec knows, a chain of them, the address of a scheduler.  A file names local paths
-and URLs of the protocols below; a scheduler only if the caller names the same one.
+Files may be a stranger's, and none of them may run code here.  Arguments and options of the caller may say more: a URL
+of any protocol that fsspec knows, a chain of them, the address of a scheduler.  A file names local paths and URLs of
+the protocols below; a scheduler only if the caller names the same one.
 """
 
 from __future__ import annotations

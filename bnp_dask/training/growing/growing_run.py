@@ -211,10 +211,10 @@ class GrowingRun:
         opened = self.store.settings.get(OPENED) if isinstance(self.store, RunStore) else None
         if opened is None:
             return self.times
-        place, rows = place_in_file(opened["place"], "data that the run had"), self.first.batch_atoms
+        place, rows = opened["place"], self.first.batch_atoms
         if isinstance(time, str) and moment_of(time) is None:
             with contextlib.suppress(BnpDaskError):
-                found = times_of(place, place, rows, time)
+                found = times_of(place_in_file(place, "data that the run had"), place, rows, time)
                 return np.concatenate([found, self.times[len(found) :]])
         found = times_of(place, place, rows, None)
         return np.concatenate([found, self.times[len(found) :]])
