@@ -30,10 +30,10 @@ class ClientSpec:
     workers
         Start a cluster of that many single-threaded processes here, for the time of the run.
     scheduler
-        Address of a Dask scheduler that runs already, such as ``tcp://10.0.0.1:8786``.  A scheduler can run code here,
-        so that whoever starts the run names the same one, by ``--scheduler`` or ``DASK_SCHEDULER_ADDRESS``.
+        Address of a Dask scheduler that runs already, such as ``tcp://10.0.0.1:8786``.  A scheduler can run code here:
+        the command names the same one, by ``--scheduler`` or ``DASK_SCHEDULER_ADDRESS``.
     scheduler_file
-        File that ``dask scheduler --scheduler-file`` wrote; whoever starts the run names it, or its address, as well.
+        File that ``dask scheduler --scheduler-file`` wrote; the command names it, or its address, as well.
     memory_limit
         Of each worker that is started here, such as ``4GB``.
     tls_ca_file, tls_cert, tls_key

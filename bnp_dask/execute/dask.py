@@ -291,7 +291,7 @@ class DaskExecutor:
                     broken += 1
                     continue
                 if not may_pass(error):
-                    # what is no failure of a task's own comes of a worker that cannot open it
+                    # an error that is no failure of the task itself comes from a worker that cannot open it
                     if excused > len(self._strangers) or not self._left_out():
                         raise
                     excused += 1

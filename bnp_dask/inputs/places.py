@@ -63,7 +63,7 @@ def name_in_file(name: Any, where: str) -> str:
 def scheduler_in_file(address: str, named: Any, where: str) -> str:
     """The address of a scheduler that a file names, if the caller names it too.
 
-    Dask unpickles what a scheduler answers, from the first message on, so that whoever listens there runs code here.
+    Dask unpickles answers of a scheduler, from the first message on, so that it can run any code here.
 
     Parameters
     ----------

@@ -265,6 +265,13 @@ def test_a_caller_may_name_what_a_file_may_not(tmp_path):
     assert source.reader(0)().x.shape == (40, 2)
 
 
+def test_a_web_server_leads_to_no_file_of_this_machine(tmp_path):
+    pytest.importorskip("aiohttp")
+    np.save(tmp_path / "secret.npy", atoms(40, 2, 2))
+    with web_server(302, Location=f"file://{tmp_path / 'secret.npy'}") as host, pytest.raises(DataError):
+        bnp.as_source(f"http://{host}/x.npy").reader(0)()
+
+
 def test_a_model_names_columns_and_no_files():
     for role in ("weights", "groups", "order"):
         with pytest.raises(DataError, match="is no column with a role, but a file"):
@@ -379,13 +386,16 @@ def test_texts_lose_passwords_signatures_and_headers_and_nothing_else(text, show
 
 
 @contextmanager
-def refusing_server() -> Iterator[str]:
-    """A web server that refuses everything."""
+def web_server(code: int, **headers: str) -> Iterator[str]:
+    """A web server that gives one answer to everything."""
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.send_error(403)
+            self.send_response(code)
+            for name, value in {"Content-Length": "0", **headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
 
         do_HEAD = do_GET
 
@@ -404,7 +414,7 @@ def refusing_server() -> Iterator[str]:
 def test_errors_of_remote_data_tell_no_secrets():
     pytest.importorskip("aiohttp")
     options = {"client_kwargs": {"headers": {"X-Mine": "hunter2-in-a-header"}}}
-    with refusing_server() as host:
+    with web_server(403) as host:
         url = SIGNED.replace("https", "http").replace("host", host)
         location = Location.of(url, options, "data")
         for use in (
