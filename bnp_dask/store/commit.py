@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -107,8 +107,6 @@ def read_checkpoint(path: Path | Key, number: int) -> Checkpoint:
     listing = Listing.of_saved(arrays.pop(LISTING))
     rows = StoredRows(path / "history.jsonl", Extent.from_json(content["history"]))
     check_extent(rows.path, rows.extent)
-    # older versions noted no more than their number
-    noted = content.get("code") or [{"version": content["software"]}]
     return Checkpoint(
         content["state"],
         arrays,
@@ -117,8 +115,17 @@ def read_checkpoint(path: Path | Key, number: int) -> Checkpoint:
         listing,
         parts=parts_in(content),
         begun=content.get("begun", True),
-        code=tuple(Code.from_json(one) for one in noted),
+        code=_code_of(content),
     )
+
+
+def _code_of(content: Mapping[str, Any]) -> tuple[Code, ...]:
+    """Code that a run was made by, as far as the head of a checkpoint tells; earlier versions noted their number."""
+    try:
+        noted = content.get("code") or [{"version": content["software"]}]
+        return tuple(Code.from_json(one) for one in noted)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return ()
 
 
 def committed(path: Path | Key, number: int) -> Committed:
