@@ -50,7 +50,7 @@ def say(text: str, quiet: bool = False) -> None:
 
 def tell(text: str) -> None:
     """Write what a user should know to standard error; nobody is told when that cannot be written."""
-    _write(redacted(text), "stderr")
+    _write(text, "stderr")
 
 
 def _write(text: str, name: Literal["stdout", "stderr"]) -> None:
@@ -64,7 +64,7 @@ def _write(text: str, name: Literal["stdout", "stderr"]) -> None:
     if stream is None:
         return
     encoding = getattr(stream, "encoding", None) or "utf-8"
-    lines = "\n".join(map(_plain, text.split("\n")))
+    lines = "\n".join(map(_plain, redacted(text).split("\n")))
     try:
         tqdm.write(lines.encode(encoding, "backslashreplace").decode(encoding), file=stream)
         stream.flush()

@@ -124,7 +124,8 @@ def worker(client: Client, sources: Path, *more: str):
     known = len(workers_of(client))
     command = [sys.executable, *WORKER, *more, client.scheduler.address]
     settings = {**os.environ, "PYTHONPATH": os.pathsep.join([str(sources), str(ROOT)])}
-    process = subprocess.Popen(command, env=settings, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    # the working directory comes before PYTHONPATH
+    process = subprocess.Popen(command, env=settings, cwd=sources, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         until(lambda: len(workers_of(client)) > known, "a worker")
         yield process
@@ -168,12 +169,13 @@ JOB = {
     "model": {"allocation": "DPMixture", "observation": "DiagGaussian"},
     "data": {"path": "x.npy", "batch_size": 100},
     "init": {"type": "BregmanKMeans", "n_clusters": 4},
-    "schedule": {"type": "Memoized", "laps": 30},
+    "schedule": {"type": "Memoized", "laps": 3},
     "moves": [],
 }
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 def test_a_run_from_the_command_line_beside_a_stranger_has_the_bits_of_one_without(tmp_path):
     np.save(tmp_path / "x.npy", atoms(800, 3, 4))
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(JOB))
