@@ -3,19 +3,64 @@
 from __future__ import annotations
 
 import difflib
+import re
 import traceback
 from collections.abc import Iterable, Iterator
 from functools import partial
 from types import FrameType
 
+HIDDEN = "***"
+"""Stands in messages, logs, run directories and pages for a password, a signature or a header."""
+
+_USER = re.compile(r"(?i)(?<=://)[^/\s'\"<>@]*:[^/\s'\"<>]*@|(?<=http://)[^/\s'\"<>]+@|(?<=https://)[^/\s'\"<>]+@")
+"""User and password of a URL; of web servers also a user alone, which is often a token."""
+
+_SIGNED = (
+    r"[\w.~%-]*(?:token|signature|secret|passw|credential|api[-_]?key|access[-_]?key)[\w.~%-]*"
+    r"|x-(?:amz|goog)-[\w-]+|googleaccessid|key-pair-id|auth(?:orization)?|pass|pwd|key|policy"
+    r"|sig|s[ektrvp]|spr|sdd|sip|sk(?:oid|tid|t|e|s|v)|expires"
+)
+"""Names of parameters by which URLs are signed: Amazon's, Google's, Azure's, and those with a token.  The dates that
+they are valid for go with the signature, so that data are known again under the next one."""
+
+_SIGNATURE = re.compile(rf"(?i)([?&]|&amp;)(?:{_SIGNED})=[^&\s'\"<>#]*")
+_SEVERAL = re.compile(rf"((?:[?&]|&amp;){re.escape(HIDDEN)})(?:(?:&|&amp;){re.escape(HIDDEN)})+")
+
+_HEADER = re.compile(
+    r"(?i)(authorization['\"]?\s*[:=]\s*['\"]?(?:basic|bearer|digest|negotiate|token|aws4-hmac-sha256)\s+"
+    r"|x-(?:api-key|auth-token)['\"]?\s*[:=]\s*['\"]?)[^\s'\",}]+"
+)
+"""Headers of requests that say who asks, with their values."""
+
+
+def redacted(text: str) -> str:
+    """The text with ``***`` in place of passwords and signatures of URLs, and of headers that say who asks.
+
+    Examples
+    --------
+    >>> redacted("https://me:word@host/x.npy?part=3&X-Amz-Date=20261126&X-Amz-Signature=0a1b")
+    'https://***@host/x.npy?part=3&***'
+    """
+    if "://" in text:
+        text = _USER.sub(f"{HIDDEN}@", text)
+    if "=" in text or ":" in text:
+        text = _SEVERAL.sub(r"\1", _SIGNATURE.sub(rf"\1{HIDDEN}", text))
+        text = _HEADER.sub(rf"\1{HIDDEN}", text)
+    return text
+
 
 class BnpDaskError(Exception):
     """Base of all errors that this package raises on purpose.
+
+    Its text is :func:`redacted`.
 
     A notebook shows the user's own lines, the call of this package, and the message: what lies below that call, and
     the errors behind this one, say nothing to a user.  They are kept: ``traceback.print_exception(sys.last_value)``
     prints it all.
     """
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(redacted(arg) if isinstance(arg, str) else arg for arg in args))
 
     def _render_traceback_(self) -> list[str]:
         """The lines that IPython prints instead of its own."""
@@ -88,7 +133,7 @@ class ExecutionError(BnpDaskError, RuntimeError):
 
     def __init__(self, what: str, advice: str = "") -> None:
         super().__init__(f"{what}. {advice}" if advice else what)
-        self.what = what
+        self.what = redacted(what)
 
 
 def nearest(word: str, known: Iterable[str], intro: str = "; nearest existing name: ") -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.lines import one_line, say, tell
 from bnp_dask.inputs.paths import local_path
+from bnp_dask.inputs.places import scheduler_in_file
 from bnp_dask.inputs.settings import shown
 
 if TYPE_CHECKING:
@@ -57,7 +58,13 @@ def add_client_options(parser: argparse.ArgumentParser) -> None:
 def client_spec(
     args: argparse.Namespace, default: ClientSpec | ExecutorSpec | None = None
 ) -> ClientSpec | ExecutorSpec:
-    """Where to compute: what the options say, else what the job file says."""
+    """Where to compute: what the options say, else what the job file says.
+
+    Raises
+    ------
+    SettingError
+        The job file names a scheduler, and neither an option nor Dask's configuration names the same one.
+    """
     from bnp_dask.cli.jobfile import TLS, ClientSpec, ExecutorSpec
 
     given = {name: getattr(args, name, None) for name in ("memory_limit", *TLS)}
@@ -68,10 +75,24 @@ def client_spec(
         default = None
     default = ClientSpec() if default is None else default
     if args.workers is None and args.scheduler is None and args.scheduler_file is None:
+        default = _as_the_caller_says(default)
         return replace(default, **{name: value for name, value in given.items() if value is not None})
     kept = ("memory_limit",) if args.workers is not None else TLS
     given.update({name: getattr(default, name) for name in kept if given[name] is None})
     return ClientSpec(args.workers, args.scheduler, args.scheduler_file, **given)
+
+
+def _as_the_caller_says(spec: ClientSpec) -> ClientSpec:
+    """Where a job file says to compute, if that is no scheduler or one that the caller's environment names too."""
+    if spec.scheduler is None and spec.scheduler_file is None:
+        return spec
+    import dask
+
+    where = "client.scheduler" if spec.scheduler_file is None else f"client.scheduler_file={shown(spec.scheduler_file)}"
+    address = spec.scheduler if spec.scheduler_file is None else _address_in(spec.scheduler_file)
+    assert address is not None
+    named = dask.config.get("scheduler-address", None)
+    return replace(spec, scheduler=scheduler_in_file(address, named, where), scheduler_file=None)
 
 
 @contextlib.contextmanager

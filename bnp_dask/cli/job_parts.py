@@ -30,9 +30,10 @@ class ClientSpec:
     workers
         Start a cluster of that many single-threaded processes here, for the time of the run.
     scheduler
-        Address of a Dask scheduler that runs already, such as ``tcp://10.0.0.1:8786``.
+        Address of a Dask scheduler that runs already, such as ``tcp://10.0.0.1:8786``.  A scheduler can run code here:
+        the command names the same one, by ``--scheduler`` or ``DASK_SCHEDULER_ADDRESS``.
     scheduler_file
-        File that ``dask scheduler --scheduler-file`` wrote.
+        File that ``dask scheduler --scheduler-file`` wrote; the command names it, or its address, as well.
     memory_limit
         Of each worker that is started here, such as ``4GB``.
     tls_ca_file, tls_cert, tls_key
@@ -88,7 +89,8 @@ class DataSpec:
     Parameters
     ----------
     path
-        Path or URL.
+        Path or URL; no chain of URLs, and of the protocols file, memory, s3, s3a, gs, gcs, az, abfs, abfss, http, https
+        and hf.
     batch_size
         Atoms per batch; default as the data are chunked.
     weights
@@ -107,9 +109,9 @@ class DataSpec:
         cut; see :func:`bnp_dask.as_source`.
     """
 
-    path: str
+    path: str = dataclasses.field(repr=False)
     batch_size: int | None = None
-    weights: str | None = None
+    weights: str | None = dataclasses.field(default=None, repr=False)
     columns: tuple[str, ...] | None = None
     format: str | None = None
     groups: str | None = None

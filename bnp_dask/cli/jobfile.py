@@ -25,6 +25,9 @@ Classes of other packages go by their module, ``{type: negbin.NegativeBinomial, 
 source of the data, ``data: {type: sqlite_rows.SqliteRows, ...}``, and the executor, ``client: {type: pool.Pool}``.
 Reading a job file imports nothing else that it names.
 
+A job file may be a stranger's, and runs no code: it names data at paths and URLs of a list of protocols
+(:mod:`bnp_dask.inputs.places`), and a scheduler only if an option or ``DASK_SCHEDULER_ADDRESS`` names the same one.
+
 Only ``model`` and ``data`` are required.  Paths are relative to the job file, or to ``folder`` where that is given.
 Every class takes the settings that it has in Python; arrays are lists of numbers or paths of ``.npy`` files.
 Columns of a table go by name: ``{type: Product, groups: {age: Gaussian, "visits, calls": Poisson}}``.
@@ -92,7 +95,7 @@ class Job:
     reproducible: bool
     memory: int
     update: UpdateSpec
-    raw: Mapping[str, Any]
+    raw: Mapping[str, Any] = dataclasses.field(repr=False)
 
     def train(
         self, client: Client | Executor | None = None, resume: bool = False, callbacks: Sequence[Callback] = ()

@@ -19,6 +19,7 @@ from bnp_dask.cli.job_roles import ALLOCATION, INIT, OBSERVATION, Role, class_of
 from bnp_dask.errors import SettingError
 from bnp_dask.initialize import Initialization
 from bnp_dask.inputs.paths import local_path
+from bnp_dask.inputs.places import place_in_file
 from bnp_dask.inputs.protocols import require
 from bnp_dask.inputs.settings import shown
 from bnp_dask.model import Posterior
@@ -199,7 +200,7 @@ def _join(path: str, name: Any) -> str:
 
 def absolute(path: str, folder: Path, where: str) -> str:
     if "://" in path or "::" in path:
-        return path
+        return place_in_file(path, where)
     try:
         return os.path.abspath(folder / local_path(path))
     except SettingError as error:

@@ -86,6 +86,12 @@ class Roles:
     order: str | None = None
     cutting: Cutting = WHOLE
 
+    def __post_init__(self) -> None:
+        # as an argument this would be a file, and a saved model must not name one
+        file = next((name for name in self.names if str(name).endswith(".npy")), None)
+        if file is not None:
+            raise DataError(f"{file!r} is no column with a role, but a file; give its content as an argument")
+
     @property
     def keys(self) -> tuple[str, ...]:
         """Columns of groups and order."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import posixpath
 import stat
@@ -14,9 +15,9 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import fsspec
 
-from bnp_dask.errors import BnpDaskError, DataError, SettingError, nearest
+from bnp_dask.errors import HIDDEN, BnpDaskError, DataError, SettingError, nearest, redacted
 from bnp_dask.inputs.paths import local_path
-from bnp_dask.inputs.settings import path_text, shown
+from bnp_dask.inputs.settings import path_text
 
 if TYPE_CHECKING:
     from zarr.storage import FsspecStore, LocalStore, StorePath
@@ -29,13 +30,30 @@ ANSWER_SECONDS = 15.0
 Libraries look for credentials and try again for a minute or more where there is no network.
 """
 
+SECRET_LENGTH = 6
+"""Characters of an option from which on it may be a password."""
+
 _TIMES = ("ETag", "etag", "mtime", "LastModified", "created")
 """How file systems call the version of a file, or the time when it was written."""
 
 
-@dataclass(frozen=True)
+_PASSED_ON = (
+    FileNotFoundError,
+    NotADirectoryError,
+    PermissionError,
+    TimeoutError,
+    ConnectionError,
+    OSError,
+    ValueError,
+)
+"""Types of errors that stay as they are where a text is left out of one; others become an OSError."""
+
+
+@dataclass(frozen=True, repr=False)
 class Location:
     """A file or folder.  Picklable; workers open it themselves.
+
+    Its representation, its names and its errors hold no password, signature or option.
 
     Parameters
     ----------
@@ -44,7 +62,7 @@ class Location:
     options
         What fsspec passes to the file system (credentials, endpoints).
     shown
-        What the user wrote, for messages.
+        What the user wrote, for messages, without passwords and signatures.
     """
 
     url: str
@@ -66,16 +84,20 @@ class Location:
         """
         text = path_text(argument, path)
         if options is not None and not isinstance(options, Mapping):
-            raise SettingError(f"storage_options={shown(options)}: needs a mapping, such as {{'anon': True}}")
+            kind = type(options).__name__
+            raise SettingError(f"storage_options: found a {kind}; needs a mapping, such as {{'anon': True}}")
         if text.startswith("file://"):
             return Location(os.path.abspath(local_path(text.removeprefix("file://"))), {}, text)
         if "://" not in text and "::" not in text:
             return Location(os.path.abspath(local_path(text)), {}, text)
-        found = Location(text.rstrip("/"), dict(options or {}), text)
+        found = Location(text.rstrip("/"), dict(options or {}), redacted(text))
         with found._named_errors("cannot be opened"):
             # fsspec keeps what is opened for the thread that asked: later calls open it once more, but do not hang
             _in_time(found.filesystem)
         return found
+
+    def __repr__(self) -> str:
+        return f"Location({self.name!r})"
 
     @property
     def is_local(self) -> bool:
@@ -85,7 +107,12 @@ class Location:
     @property
     def name(self) -> str:
         """Path or URL that the user wrote, or the last part of a location derived from it."""
-        return self.shown or self.url
+        return self.shown or self.place
+
+    @property
+    def place(self) -> str:
+        """Path or URL as files keep it: without password and signature, so that it is the same when signed anew."""
+        return self.url if self.is_local else redacted(self.url)
 
     @property
     def basename(self) -> str:
@@ -107,18 +134,40 @@ class Location:
             try:
                 return fsspec.core.url_to_fs(self.url, **self.options)
             except (FileNotFoundError, NotADirectoryError) as error:  # the archive that a chain of URLs names
-                raise DataError(f"{self.name}: cannot be opened ({error})") from error
+                told = self._without_secrets(error)
+                raise DataError(f"{self.name}: cannot be opened ({told})") from told
 
     @contextmanager
     def _named_errors(self, what: str = "cannot be read") -> Iterator[None]:
         """Whatever storage raises becomes a DataError that names this location; nothing being there stays as it is."""
         try:
-            yield
+            with self.discreet():
+                yield
         except (BnpDaskError, FileNotFoundError, NotADirectoryError, ImportError, MemoryError):
             raise
         except Exception as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else error
             raise DataError(f"{self.name}: {what} ({type(error).__name__}: {reason})") from error
+
+    @contextmanager
+    def discreet(self) -> Iterator[None]:
+        """Errors of storage, inside, are without passwords, signatures and options of this location."""
+        try:
+            yield
+        except Exception as error:
+            if (told := self._without_secrets(error)) is error:
+                raise
+            raise told from None
+
+    def _without_secrets(self, error: Exception) -> Exception:
+        """The error itself where its text holds none of this location, else one of its kind without them."""
+        text = str(error)
+        hidden = redacted(text)
+        for secret in _texts_in(self.options):
+            hidden = hidden.replace(secret, HIDDEN)
+        if hidden == text:
+            return error
+        return next((kind for kind in _PASSED_ON if isinstance(error, kind)), OSError)(hidden)
 
     def exists(self) -> bool:
         """Whether there is a file or folder here; DataError when storage does not say."""
@@ -132,7 +181,7 @@ class Location:
                 # of a web server that does not answer, or refuses, fsspec says so too
                 if error.__cause__ is None or isinstance(error.__cause__, FileNotFoundError):
                     return False
-                raise error.__cause__ from None
+                raise self._without_secrets(error.__cause__) from None  # type: ignore[arg-type]
         return True
 
     def is_dir(self) -> bool:
@@ -189,7 +238,8 @@ class Location:
     def open(self, compression: str | None = None) -> IO[bytes]:
         """The file for reading; ``compression="infer"`` unpacks by suffix."""
         with self._named_errors():
-            return fsspec.open(self.url, "rb", compression=compression, **self.options).open()
+            file = fsspec.open(self.url, "rb", compression=compression, **self.options).open()
+        return file if self.place == self.url and not self.options else io.BufferedReader(_Discreet(file, self))
 
     def files(self, suffixes: tuple[str, ...]) -> list[Location]:
         """All files below this folder with one of the suffixes, sorted by path; hidden ones are left out."""
@@ -240,6 +290,48 @@ class Location:
         if self.is_local:
             return LocalStore(self.url, read_only=read_only)
         return FsspecStore.from_url(self.url, storage_options=dict(self.options), read_only=read_only)
+
+
+class _Discreet(io.RawIOBase):
+    """A remote file whose location has secrets: errors while it is read do not tell them."""
+
+    def __init__(self, file: IO[bytes], location: Location) -> None:
+        self._file, self._location = file, location
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return self._file.seekable()
+
+    def readinto(self, buffer: Any) -> int:
+        with self._location._named_errors():
+            data = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        with self._location._named_errors():
+            return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def _texts_in(options: Any) -> Iterator[str]:
+    """Texts in options, also in those within; no short ones, which are no secrets."""
+    if isinstance(options, Mapping):
+        options = options.values()
+    elif not isinstance(options, (list, tuple)):
+        if isinstance(options, str) and len(options) >= SECRET_LENGTH:
+            yield options
+        return
+    for value in options:
+        yield from _texts_in(value)
 
 
 def _in_time(ask: Callable[[], T]) -> T:

@@ -7,11 +7,12 @@ along.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import is_dataclass
 from functools import reduce
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
 
 from bnp_dask.errors import StoreError
@@ -213,11 +214,24 @@ def _origin(cls: type) -> tuple[str, str]:
     return cls.__module__, cls.__qualname__
 
 
+def _is_installed(announced: EntryPoint) -> bool:
+    """Whether an announcement is of an installed package.
+
+    The working directory may be a stranger's, such as a run directory that was unpacked there: what lies in it is
+    installed only where ``PYTHONPATH`` says so.
+    """
+    if announced.dist is None:
+        return True
+    here, place = os.path.realpath(os.getcwd()), os.path.realpath(str(announced.dist.locate_file("")))
+    meant = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return place != here or place in (os.path.realpath(path) for path in meant if path)
+
+
 def _import_announced(place: str, name: str) -> None:
     """Import what an installed package announces, if a place in it may be that of something which a file names."""
     package = place.partition(".")[0]
     for announced in entry_points(group=ENTRY_POINTS):
-        if announced.module.partition(".")[0] == package:
+        if announced.module.partition(".")[0] == package and _is_installed(announced):
             try:
                 import_module(announced.module)
             except ImportError as error:

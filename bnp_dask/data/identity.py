@@ -58,8 +58,8 @@ def opened_as(data: Any, source: Source, batch_size: int | None, weights: Any) -
     place = Location.of(data, None, "data")
     text = None if weights is None else os.fspath(weights)
     if text is not None and text.endswith(".npy"):
-        text = Location.of(text).url
-    found: dict[str, Any] = {"place": place.url, "batch_size": batch_size, "weights": text}
+        text = Location.of(text).place
+    found: dict[str, Any] = {"place": place.place, "batch_size": batch_size, "weights": text}
     found["fingerprint"] = fingerprint_of(source)
     if not place.is_local or not place.is_dir() or {"zarr.json", ".zarray", ".zgroup"} & set(place.names()):
         return found

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -183,7 +182,8 @@ def put(location: Location, content: bytes) -> None:
     """Write a file in one step: others see all of it or nothing."""
     if not location.is_local:
         fs, path = location.filesystem()
-        fs.pipe_file(path, content)
+        with location.discreet():
+            fs.pipe_file(path, content)
         return
     target = Path(location.url)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -272,7 +272,7 @@ def zarr_chunk(
     content = []
     for part, first, rows in pieces:
         location = _raw(parts, layout, part)
-        with fsspec.open(location.url, "rb", **location.options).open() as file:
+        with location.open() as file:
             file.seek(first * layout.row_bytes)
             content.append(file.read(rows * layout.row_bytes))
     shape = (stop - start,) if layout.width is None else (stop - start, layout.width)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from bnp_dask.errors import ExecutionError, brief_in_notebooks
+from bnp_dask.errors import ExecutionError, brief_in_notebooks, redacted
 from bnp_dask.execute.blas import one_blas_thread
 from bnp_dask.execute.passing import may_pass
 from bnp_dask.execute.prefetch import Load, load_of
@@ -240,7 +240,7 @@ def errors_of_tasks(name: str) -> Iterator[None]:
 def tell_retry(name: str, left: int, error: BaseException) -> None:
     """Log that a task is tried again, and why."""
     tries = "try" if left == 1 else "tries"
-    logger.warning("task %s failed, %d %s left: %s: %s", name, left, tries, type(error).__name__, error)
+    logger.warning("task %s failed, %d %s left: %s: %s", name, left, tries, type(error).__name__, redacted(str(error)))
 
 
 def check_retries(retries: int) -> None:

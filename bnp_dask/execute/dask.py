@@ -16,6 +16,7 @@ from distributed import Client, Future, default_client
 from distributed.client import ClosedClientError, FutureCancelledError
 from distributed.scheduler import KilledWorker, NoValidWorkerError
 
+from bnp_dask.core.code import Code, code_here
 from bnp_dask.errors import ExecutionError, SettingError
 from bnp_dask.execute.base import (
     AGAIN,
@@ -74,6 +75,9 @@ class DaskExecutor:
     Tasks are never pinned to a worker and shared values are results of tasks, so that whatever dies with a
     worker is computed again on another.  The client must stay open while the executor is used.
 
+    Each task names the code of this process, and a worker with other code runs none: its results could have other bits.
+    Such a worker is left out from then on, with a line in the log, and its tasks go to the others.
+
     Parameters
     ----------
     client
@@ -119,6 +123,9 @@ class DaskExecutor:
         self._advice = advice
         self._pulse = Pulse(client, patience())
         self._n_workers, self._look_again = 0, 0.0
+        self._strangers: set[str] = set()
+        self._others: list[str] = []
+        self._reproducible = False
         self._count = 0
         self._handles: weakref.WeakSet[Handle] = weakref.WeakSet()
         self._closed = self._is_lost = False
@@ -128,7 +135,8 @@ class DaskExecutor:
     def n_workers(self) -> int:
         """Worker threads that are connected, or were a second ago: to ask the scheduler takes a message."""
         if time.monotonic() >= self._look_again:
-            self._n_workers = sum(self._ask("ncores").values())
+            threads = {worker: n for worker, n in self._ask("ncores").items() if worker not in self._strangers}
+            self._n_workers, self._others = sum(threads.values()), list(threads)
             self._look_again = time.monotonic() + LOOK_SECONDS
         return self._n_workers
 
@@ -217,13 +225,24 @@ class DaskExecutor:
         # Dask groups keys by the words before the first that is not purely letters: the number must come first.
         keys = [f"{name}-{self._count + i}-{self._suffix}" for i, name in enumerate(names, 1)]
         self._count += len(names)
+        self._reproducible = calls[0].fixed
         try:
             # Without a timeout of 0, Dask gives all tasks of the last 100 ms one priority and runs them in any order;
             # results are asked for in the order of submission.
             messages = [Message.of(call) for call in calls]
             with dask.config.set(LARGE_IS_MEANT):
                 futures = self._client.map(
-                    run_message, messages, *needed, key=keys, priority=priority, pure=False, fifo_timeout=0
+                    run_message,
+                    messages,
+                    *needed,
+                    key=keys,
+                    priority=priority,
+                    pure=False,
+                    fifo_timeout=0,
+                    # to whom it goes is left to Dask, unless some workers must not have it
+                    workers=self._others if self._strangers else None,
+                    allow_other_workers=bool(self._strangers),
+                    code=code_here().token(self._reproducible),
                 )
         except GONE as error:
             raise self._lost(f"task {names[0]}", error) from None
@@ -250,7 +269,7 @@ class DaskExecutor:
 
         Dask itself tries again whatever the error says, so it is not asked to.
         """
-        losses, broken, failures, patience = 0, 0, Counter[str](), FETCH_SECONDS
+        losses, broken, excused, failures, patience = 0, 0, 0, Counter[str](), FETCH_SECONDS
         while True:
             try:
                 self._wait(name, future)
@@ -272,7 +291,12 @@ class DaskExecutor:
                     broken += 1
                     continue
                 if not may_pass(error):
-                    raise
+                    # an error that is no failure of the task itself comes from a worker that cannot open it
+                    if excused > len(self._strangers) or not self._left_out():
+                        raise
+                    excused += 1
+                    self._listen(f"task {name}", self._revive, future)
+                    continue
                 failed = task_of(error) or name  # it may be one that this task needs
                 failures[failed] += 1
                 if failures[failed] > self._retries:
@@ -288,8 +312,45 @@ class DaskExecutor:
         """
         return await within(patience, self._client.gather(future, direct=self._direct, asynchronous=True))
 
+    def _left_out(self) -> bool:
+        """Whether workers have other code than this process; they get no more tasks.
+
+        Raises
+        ------
+        ExecutionError
+            No worker is left.
+        """
+        here, why = code_here(), dict[str, str]()
+        answers = self._listen("a question about the code of workers", self._codes)
+        for worker, found in answers.items():
+            if not isinstance(found, Code):
+                if not isinstance(found, OSError):  # of one that is leaving
+                    why[worker] = f"no bnp_dask that says which it is ({type(found).__name__}: {found})"
+            elif found.token(self._reproducible) != here.token(self._reproducible):
+                why[worker] = here.difference(found) or "other code"
+        self._others = [worker for worker in answers if worker not in why]
+        for worker in sorted(why.keys() - self._strangers):
+            logger.warning("worker %s is left out, its tasks go to others: it has %s", worker, why[worker])
+        self._strangers.update(why)
+        if why and not self._others:
+            raise ExecutionError(
+                f"no worker has the code of this process: {min(why)} has {why[min(why)]}, and its results could have "
+                f"other bits. Install bnp_dask {here.version} as it is here on all machines",
+                self._advice,
+            )
+        return bool(why)
+
+    async def _codes(self) -> dict[str, Any]:
+        """Code of each worker, or the error of one that could not say."""
+        found: dict[str, Any] = await self._client.run(code_here, on_error="return", asynchronous=True)
+        return found
+
     async def _revive(self, future: Future) -> None:
         # Client.retry() fails on what a task needs and nobody holds any more, such as an older posterior.
+        if self._strangers:
+            failed = [key for key, state in self._client.futures.items() if state.status == "error"]
+            own = {key: self._others for key in (*failed, future.key) if str(key).endswith(self._suffix)}
+            await self._client.scheduler.set_restrictions(worker=own)
         for key in await self._client.scheduler.retry(keys=[future.key], client=self._client.id):
             state = self._client.futures.get(key)
             if state is not None:

@@ -8,6 +8,7 @@ from typing import Any
 from distributed import get_worker
 from distributed.core import Status
 
+from bnp_dask.core.code import code_here
 from bnp_dask.execute.base import logger
 from bnp_dask.execute.message import Failure, Message
 from bnp_dask.execute.passing import may_pass
@@ -70,9 +71,31 @@ class WorkerQueue:
         return bool(is_here and self._worker.status == Status.running)
 
 
-def run_message(message: Message, *values: Any) -> Any:
+class StrangerError(Exception):
+    """This worker has other code than the process that sent a task, and ran nothing of it."""
+
+
+def run_message(message: Message, *values: Any, code: str | None = None) -> Any:
     """The task: a message of its value, or as a value what failed here or before and will fail again; what may pass is
-    raised."""
+    raised.
+
+    Parameters
+    ----------
+    message
+        A call, packed.
+    values
+        Of the tasks that it needs.
+    code
+        :meth:`~bnp_dask.core.code.Code.token` of the process that sends it.  Workers of versions that do not know this
+        argument fail at it.
+
+    Raises
+    ------
+    StrangerError
+        This worker has other code.
+    """
+    if code is not None and code not in (code_here().token(False), code_here().token(True)):
+        raise StrangerError(f"this worker has {code_here().token(True)}, the task is of {code}")
     for value in values:
         if isinstance(value, Failure):
             return value

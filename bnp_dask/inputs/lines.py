@@ -7,7 +7,7 @@ import sys
 import unicodedata
 from typing import Literal
 
-from bnp_dask.errors import StoreError
+from bnp_dask.errors import StoreError, redacted
 
 LONGEST = 1000
 """Characters of an error or a warning; what is longer loses its middle."""
@@ -18,7 +18,7 @@ SHOWN = 80
 
 def one_line(text: object) -> str:
     """A message in one line: white space folded, what a terminal would obey written as ``\\x1b``, and not too long."""
-    return shortened(_plain(" ".join(str(text).split())), LONGEST)
+    return shortened(_plain(redacted(" ".join(str(text).split()))), LONGEST)
 
 
 def shortened(text: str, limit: int) -> str:
@@ -64,7 +64,7 @@ def _write(text: str, name: Literal["stdout", "stderr"]) -> None:
     if stream is None:
         return
     encoding = getattr(stream, "encoding", None) or "utf-8"
-    lines = "\n".join(map(_plain, text.split("\n")))
+    lines = "\n".join(map(_plain, redacted(text).split("\n")))
     try:
         tqdm.write(lines.encode(encoding, "backslashreplace").decode(encoding), file=stream)
         stream.flush()

@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from bnp_dask.errors import SettingError
+from bnp_dask.errors import SettingError, redacted
 from bnp_dask.inputs.lines import SHOWN, shortened
 
 MOST = 2**53
@@ -192,7 +192,7 @@ def shown(value: Any, longest: int = SHOWN) -> str:
     if is_whole(value) and abs(int(value)) >= 10**30:
         return f"a whole number of {len(hex(abs(int(value)))) - 2} hexadecimal digits"
     try:
-        text = " ".join(repr(value).split())
+        text = redacted(" ".join(repr(value).split()))
     except Exception as error:  # what users pass may fail at anything
         return f"a {type(value).__name__} that cannot be shown ({type(error).__name__})"
     return shortened(text, longest)

@@ -6,7 +6,7 @@ import os
 import uuid
 from pathlib import Path
 
-from bnp_dask.errors import StoreError
+from bnp_dask.errors import StoreError, redacted
 from bnp_dask.inputs.paths import local_path
 
 MARK = b"<footer>bnp-dask "
@@ -43,7 +43,7 @@ def write_page(target: Path, page: str) -> None:
     try:
         try:
             # a document's id may hold what UTF-8 does not
-            partial.write_bytes(page.encode("utf-8", "replace"))
+            partial.write_bytes(redacted(page).encode("utf-8", "replace"))
             partial.replace(target)
         finally:
             partial.unlink(missing_ok=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from bnp_dask.core.code import Code
 from bnp_dask.store.log import read_extent
 from bnp_dask.store.parts import Part
 from bnp_dask.store.place import Extent, Key
@@ -128,6 +129,8 @@ class Checkpoint:
         Other files it refers to.
     begun
         Whether anything was done since the start.
+    code
+        By which the run was made, one after the other.
     """
 
     state: dict[str, Any]
@@ -137,6 +140,7 @@ class Checkpoint:
     listing: Listing
     parts: tuple[Part, ...] = ()
     begun: bool = True
+    code: tuple[Code, ...] = ()
 
     @property
     def history(self) -> list[dict[str, Any]]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bnp_dask._version import __version__
+from bnp_dask.core.code import Code
 from bnp_dask.errors import StoreError
 from bnp_dask.store.checkpoint import Checkpoint, Committed, Listing, Prepared, StoredRows
 from bnp_dask.store.files import crc_of_packed, pack, seal, unpack, unseal
@@ -29,7 +31,7 @@ class FenceError(DamagedError):
     """A number of a checkpoint was taken, and none was made."""
 
 
-def put_checkpoint(path: Path | Key, prepared: Prepared, before: Extent) -> Extent:
+def put_checkpoint(path: Path | Key, prepared: Prepared, before: Extent, code: Sequence[Code] = ()) -> Extent:
     """Put all files of a checkpoint, the head last; how far the history goes then.
 
     Parameters
@@ -40,6 +42,8 @@ def put_checkpoint(path: Path | Key, prepared: Prepared, before: Extent) -> Exte
         The checkpoint; its summaries and parts are durable.
     before
         How far the history went before.
+    code
+        By which the run was made, one after the other.
 
     Raises
     ------
@@ -53,6 +57,7 @@ def put_checkpoint(path: Path | Key, prepared: Prepared, before: Extent) -> Exte
         "format": CHECKPOINT_FORMAT,
         "version": VERSION,
         "software": __version__,
+        "code": [one.to_json() for one in code],
         "number": prepared.number,
         "begun": prepared.begun,
         "arrays": Extent(len(packed), crc_of_packed(packed)).to_json(),
@@ -102,7 +107,25 @@ def read_checkpoint(path: Path | Key, number: int) -> Checkpoint:
     listing = Listing.of_saved(arrays.pop(LISTING))
     rows = StoredRows(path / "history.jsonl", Extent.from_json(content["history"]))
     check_extent(rows.path, rows.extent)
-    return Checkpoint(content["state"], arrays, rows, number, listing, parts_in(content), content.get("begun", True))
+    return Checkpoint(
+        content["state"],
+        arrays,
+        rows,
+        number,
+        listing,
+        parts=parts_in(content),
+        begun=content.get("begun", True),
+        code=_code_of(content),
+    )
+
+
+def _code_of(content: Mapping[str, Any]) -> tuple[Code, ...]:
+    """Code that a run was made by, as far as the head of a checkpoint tells; earlier versions noted their number."""
+    try:
+        noted = content.get("code") or [{"version": content["software"]}]
+        return tuple(Code.from_json(one) for one in noted)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return ()
 
 
 def committed(path: Path | Key, number: int) -> Committed:

@@ -12,6 +12,7 @@ import numpy as np
 
 from bnp_dask._version import __version__
 from bnp_dask.errors import StoreError
+from bnp_dask.inputs.places import name_in_file
 from bnp_dask.store.files import dump_json, pack, unpack
 from bnp_dask.store.log import append, read_extent
 from bnp_dask.store.place import DamagedError, Extent, Key, place_of
@@ -83,7 +84,7 @@ class Manifest:
     def of_key(cls, folder: Path | Key, key: str) -> Manifest:
         """A manifest by its name; DamagedError when it is missing or damaged, StoreError when it is too new."""
         made = cls(folder, {})
-        made.key = key
+        made.key = name_in_file(key, f"{folder}, list of batches")
         made._load()
         return made
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.errors import StoreError
+from bnp_dask.inputs.places import name_in_file
 from bnp_dask.store.files import pack, unpack
 from bnp_dask.store.place import DamagedError, Key, place_of
 
@@ -30,6 +31,9 @@ class Part:
     name: str
     size: int
     crc: int
+
+    def __post_init__(self) -> None:
+        name_in_file(self.name, "a part of a checkpoint")
 
 
 @dataclass(frozen=True)

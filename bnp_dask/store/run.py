@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from bnp_dask._version import __version__
+from bnp_dask.core.code import Code, code_here
 from bnp_dask.errors import StoreError
 from bnp_dask.store.checkpoint import Checkpoint, Committed, Listing, Prepared
 from bnp_dask.store.commit import LISTING, FenceError, claim_next, committed, parts_of, put_checkpoint, read_checkpoint
@@ -36,6 +38,8 @@ from bnp_dask.store.place import DamagedError, Extent, Key, Lock, place_of
 from bnp_dask.store.reach import DRAFTS_NAME, Drafts, SharedFiles, begin_session
 from bnp_dask.store.summaries import NO_RECEIPT, Receipt, SummaryFiles
 from bnp_dask.store.sweep import checkpoint_numbers, remove_checkpoints, remove_summaries
+
+logger = logging.getLogger("bnp_dask.store")
 
 READ_TRIES = 10
 
@@ -71,6 +75,7 @@ class RunStore:
         self._pinned: list[Committed] = []
         self._unpinned: list[Committed] = []
         self._must_load = self._number > 0
+        self._code: tuple[Code, ...] = ()
 
     # -- opening ------------------------------------------------------------------------------------------------
     @staticmethod
@@ -107,6 +112,7 @@ class RunStore:
         require_new(folder)
         place = place_of(folder)
         place.make_folder(folder)
+        place.require_own(folder)
         lock = place.lock(folder)
         try:
             require_new(folder)  # another process may have been faster
@@ -134,6 +140,7 @@ class RunStore:
         """Go on writing to a run; StoreError when there is none, or another process writes to it."""
         folder = run_folder(path)
         read_settings(folder)
+        place_of(folder).require_own(folder)
         lock = place_of(folder).lock(folder)
         try:
             settings = read_settings(folder)  # another process may have replaced it
@@ -276,7 +283,9 @@ class RunStore:
         with self._held().committing():
             self._sync_summaries(prepared.listing)
             self._place.sync(self._parts.new(prepared.parts))
-            history = put_checkpoint(self.path, prepared, self._history)
+            here = code_here()
+            self._code = self._code if self._code[-1:] == (here,) else (*self._code, here)
+            history = put_checkpoint(self.path, prepared, self._history, self._code)
         dropped, self._previous = self._previous, self._last
         self._last = Committed(prepared.number, prepared.listing, history, prepared.parts)
         newest = {c.number: c for c in (*self._pinned, self._previous, self._last) if c is not None}
@@ -310,9 +319,22 @@ class RunStore:
         found = self._load(refused or {})
         self._must_load = False
         self._last = None if found is None else Committed(found.number, found.listing, found.rows.extent, found.parts)
+        self._code = () if found is None else found.code
         if self._lock is not None:
+            self._tell_of_other_code()
             self._parts.begin(part for n in checkpoint_numbers(self.path) for part in parts_of(self.path, n))
         return found
+
+    def _tell_of_other_code(self) -> None:
+        """Log what it means that this process has other code than the one that wrote the run last."""
+        other = None if not self._code else code_here().difference(self._code[-1])
+        if other is not None:
+            logger.warning(
+                "%s was last written by %s: it goes on from there exactly, and what is computed from here on may have "
+                "other last bits than there; for the same bits go on with that version",
+                self.path,
+                other,
+            )
 
     def _load(self, refused: Mapping[int, str]) -> Checkpoint | None:
         for _ in range(READ_TRIES):

@@ -14,7 +14,7 @@ from bnp_dask.core.encoding import first_difference, from_spec, to_identity, to_
 from bnp_dask.core.registry import file_name
 from bnp_dask.core.survey import Survey
 from bnp_dask.data.base import Source
-from bnp_dask.errors import StoreError
+from bnp_dask.errors import StoreError, redacted
 from bnp_dask.initialize import Initialization
 from bnp_dask.inputs.settings import shown
 from bnp_dask.model import Model
@@ -101,7 +101,7 @@ def open_store(
     """
     if path is None:
         return MemoryStore(room)
-    notes, settings = {} if job is None else {JOB_NAME: job.encode()}, parts.settings()
+    notes, settings = {} if job is None else {JOB_NAME: redacted(job).encode()}, parts.settings()
     begun = RunStore.has_begun(path)
     if RunStore.exists(path) and (resume or not begun):
         found = RunStore.open(path)

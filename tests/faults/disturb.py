@@ -165,10 +165,11 @@ def run_once(plan: Plan, rng: random.Random, settings: Settings, folder: Path) -
         machines = Machines(folder, N_WORKERS, network)
         stack.callback(machines.close)
         machines.start()
-        job = as_job(plan.name, folder, plan.n_laps, machines.file, Path("disk/run"))
+        job = as_job(plan.name, folder, plan.n_laps, Path("disk/run"))
+        cluster = ["--scheduler-file", str(machines.file)]
         (folder / "job.yaml").write_text(yaml.safe_dump(job))
         began = time.monotonic()
-        process = command(["train", "job.yaml"], folder, network)
+        process = command(["train", "job.yaml", *cluster], folder, network)
         stack.callback(process.kill)
         scene = Scene(machines, disk, process, rng, settings.pause)
         with disturbed(scene, plan.when):
@@ -178,7 +179,7 @@ def run_once(plan: Plan, rng: random.Random, settings: Settings, folder: Path) -
             words = next_words(code, said, any(way == "kill_coordinator" for _, way in plan.when), folder)
             how += f" -> code {code} after {seconds:.0f} s"
             machines.heal()
-            again = command(words, folder, network)
+            again = command([*words, *cluster], folder, network)
             stack.callback(again.kill)
             code, said = ended(again, folder, settings.limit)
             if code != 0:

@@ -58,8 +58,8 @@ class Kind:
             )
 
 
-def as_job(name: str, folder: Path, laps: int, scheduler_file: Path, store: Path) -> dict[str, Any]:
-    """The same run as a job file, on a cluster."""
+def as_job(name: str, folder: Path, laps: int, store: Path) -> dict[str, Any]:
+    """The same run as a job file; which cluster, the command says."""
     kind = KINDS[name]
     kind.source(folder)
     moves = [_named(move) for move in kind.moves]
@@ -71,7 +71,6 @@ def as_job(name: str, folder: Path, laps: int, scheduler_file: Path, store: Path
         "init": _named(kind.init),
         "schedule": schedule,
         "moves": moves,
-        "client": {"scheduler_file": str(scheduler_file)},
         "store": str(store),
         "checkpoint_minutes": 0.01,
     }

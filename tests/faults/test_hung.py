@@ -214,12 +214,13 @@ def test_the_command_line_tells_a_lost_scheduler_in_one_line(one_process, tmp_pa
         "model": {"allocation": "DPMixture", "observation": "DiagGaussian"},
         "data": {"path": "x.npy", "batch_size": 500},
         "schedule": {"type": "Memoized", "laps": 1000, "tolerance": 0, "count_tolerance": 0},
-        "client": {"scheduler_file": str(one_process.file)},
         "store": "run",
     }
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
     settings = {**os.environ, "PYTHONPATH": str(ROOT), "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": f"{CONNECT}s"}
-    process = command("train", "--quiet", "job.yaml", cwd=tmp_path, env=settings)
+    process = command(
+        "train", "--quiet", "job.yaml", "--scheduler-file", str(one_process.file), cwd=tmp_path, env=settings
+    )
     until(lambda: list(tmp_path.glob("run/checkpoints/*.json")), "a checkpoint")
     one_process.signal(blow)
     started = time.monotonic()

@@ -183,4 +183,5 @@ def chained(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
 def stored_bytes(location: Location) -> int:
     """Bytes of all files of a store."""
     fs, path = location.filesystem()
-    return int(fs.du(path))
+    with location.discreet():
+        return int(fs.du(path))

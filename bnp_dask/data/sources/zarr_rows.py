@@ -86,7 +86,11 @@ class ZarrArray:
 
     @staticmethod
     def of(location: Place, array: zarr.Array) -> ZarrArray:
-        """Take over the metadata of an open array."""
+        """Take over the metadata of an open array; DataError where its chunks are pickles, which would run code."""
+        if array.metadata.zarr_format == 2:
+            codecs = [*(array.metadata.filters or ()), array.metadata.compressor]
+            if any(getattr(codec, "codec_id", None) == "pickle" for codec in codecs):
+                raise DataError(f"{location.name} holds pickles, which would run code; write it again as numbers")
         return ZarrArray(
             location, tuple(array.shape), np.dtype(array.dtype), array.shards or array.chunks, array.metadata
         )

@@ -112,6 +112,9 @@ class Place(Protocol):
     def remove_tree(self, folder: Any) -> None:
         """Remove a folder that nobody needs, with all in it."""
 
+    def require_own(self, folder: Any) -> None:
+        """StoreError where something in a folder, or below, is a link that leads out of it."""
+
     def remove_temporary(self, folder: Any) -> None:
         """Remove what writers that were killed left behind, in a folder and below."""
 

@@ -92,6 +92,9 @@ class Bucket:
         with suppress(StoreError):
             self.remove(objects_of(folder).below(folder))
 
+    def require_own(self, folder: Key) -> None:
+        """Nothing: objects are no links."""
+
     def remove_temporary(self, folder: Key) -> None:
         """Nothing: an object that was not put whole is not there."""
 

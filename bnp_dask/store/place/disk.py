@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from bnp_dask.errors import StoreError
 from bnp_dask.store.place.base import DamagedError, Extent, Lock, cannot
 from bnp_dask.store.place.lock import WriterLock
 
@@ -98,6 +99,27 @@ class Disk:
 
     def remove_tree(self, folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
+
+    def require_own(self, folder: Path) -> None:
+        # one that was unpacked from an archive may have links by which its writer would change files elsewhere
+        root = os.path.realpath(folder)
+        waiting = [root]
+        while waiting:
+            try:
+                with os.scandir(waiting.pop()) as entries:
+                    found = list(entries)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise cannot("read", folder, error) from error
+            waiting += [entry.path for entry in found if entry.is_dir(follow_symlinks=False)]
+            for link in (entry.path for entry in found if entry.is_symlink()):
+                target = os.path.realpath(link)
+                if target != root and not target.startswith(root + os.sep):
+                    raise StoreError(
+                        f"{link} is a link to {target}, out of the run directory; nothing was written. A run directory "
+                        "holds files of its own: put a copy in place of the link, or make a link of the whole directory"
+                    )
 
     def remove_temporary(self, folder: Path) -> None:
         for below, _, names in os.walk(folder):

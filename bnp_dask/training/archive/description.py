@@ -40,7 +40,8 @@ def read_root(place: Location) -> bytes | None:
     """The description as bytes; None where there is none."""
     fs, root = place.filesystem()
     try:
-        return bytes(fs.cat_file(f"{root}/{ROOT}"))
+        with place.discreet():
+            return bytes(fs.cat_file(f"{root}/{ROOT}"))
     except (FileNotFoundError, NotADirectoryError):
         return None
 

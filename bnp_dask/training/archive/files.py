@@ -21,7 +21,7 @@ def replacing(place: Location) -> Iterator[IO[bytes]]:
             yield file
         return
     fs, name = place.filesystem()
-    with fs.open(name, "wb") as file:
+    with place.discreet(), fs.open(name, "wb") as file:
         yield file
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,6 +28,8 @@ from bnp_dask.training.archive.description import (
 )
 from bnp_dask.training.archive.files import link, replacing
 from bnp_dask.training.archive.frame import DamagedFrameError, Frame, crc_of, read_frame, write_frame
+
+logger = logging.getLogger("bnp_dask.training")
 
 
 def write_archive(kind: str, obj: object, path: str | os.PathLike[str]) -> None:
@@ -72,6 +75,14 @@ def read_archive(kind: str, path: str | os.PathLike[str]) -> tuple[Location, obj
     """Where it lies, and the object that was written as of this ``kind``; StoreError for anything else or damage."""
     place = place_of_archive(path)
     body = read_body(place, kind)
+    if (saved_by := body.get("software")) != __version__:
+        logger.warning(
+            "%s was saved by bnp_dask %s: version %s reads it exactly, and what it computes from it may have other "
+            "last bits",
+            place.name,
+            saved_by,
+            __version__,
+        )
     return place, from_spec(body["spec"], _framed(place, body))
 
 

@@ -17,6 +17,7 @@ from bnp_dask.data.sources.missing import as_modelled
 from bnp_dask.errors import BnpDaskError, StoreError
 from bnp_dask.execute.base import Executor
 from bnp_dask.inputs.paths import POSTERIOR_NAME
+from bnp_dask.inputs.places import place_in_file
 from bnp_dask.model import Posterior
 from bnp_dask.moves import Move
 from bnp_dask.schedules import Memoized, State, Work, is_constant, state_from_saved, state_to_arrays, state_to_json
@@ -216,7 +217,7 @@ class GrowingRun:
         place, rows = opened["place"], self.first.batch_atoms
         if isinstance(time, str) and moment_of(time) is None:
             with contextlib.suppress(BnpDaskError):
-                found = times_of(place, place, rows, time)
+                found = times_of(place_in_file(place, "data that the run had"), place, rows, time)
                 return np.concatenate([found, self.times[len(found) :]])
         found = times_of(place, place, rows, None)
         return np.concatenate([found, self.times[len(found) :]])

@@ -9,6 +9,7 @@ import numpy as np
 from bnp_dask.data import as_source
 from bnp_dask.data.base import Source
 from bnp_dask.errors import BnpDaskError, StoreError
+from bnp_dask.inputs.places import place_in_file
 from bnp_dask.store import Checkpoint, DamagedError, Manifest, RunStore
 from bnp_dask.training.growing.grown import Absent
 from bnp_dask.training.run_settings import OPENED, Begun
@@ -47,10 +48,21 @@ def opened_again(
 ) -> Source:
     """Data opened again; what stands in their place where they are gone, or cut otherwise."""
     try:
-        source = as_source(place, batch_size=batch_size, weights=weights, columns=columns)
+        source = as_source(
+            place_in_file(place, "data that the run had"),
+            batch_size=batch_size,
+            weights=weights_in_file(weights),
+            columns=columns,
+        )
     except BnpDaskError as error:
         return Absent(name, n_batches, n_features, is_sparse, str(error))
     if source.n_batches != n_batches:
         why = f"it had {n_batches} batches, and has {source.n_batches} now"
         return Absent(name, n_batches, n_features, is_sparse, why)
     return source
+
+
+def weights_in_file(weights: Any) -> Any:
+    """Weights as a run directory has them: a column, or the place of a file if a file may name that."""
+    is_file = isinstance(weights, str) and weights.endswith(".npy")
+    return place_in_file(weights, "weights that the run had") if is_file else weights

@@ -22,6 +22,7 @@ from bnp_dask.training.growing.growing_run import GrowingRun
 from bnp_dask.training.growing.incoming.pieces import Piece, pieces_of
 from bnp_dask.training.growing.incoming.times import Time
 from bnp_dask.training.growing.incoming.words import Counts, NewWords, open_counts, require_new_words, widens
+from bnp_dask.training.growing.reopening import weights_in_file
 from bnp_dask.training.growing.taking_in import KEPT, UpdateResult
 from bnp_dask.training.growing.taking_out import batches_of, held, require_kept
 from bnp_dask.training.growing.update import rules_of, taken_in
@@ -106,8 +107,8 @@ def _opened_already(one: Given, base: Posterior) -> Given:
 def _given_again(run: GrowingRun, source: str, new_words: NewWords | None) -> Iterator[Given]:
     """Pieces of a place, opened as they were before; SettingError for those that the run does not have."""
     base, first = require_posterior(run.base), run.on_disk.settings.get(OPENED)
-    url = Location.of(source, None, "source").url
-    pieces = [Piece(source, url)] if first is not None and first["place"] == url else pieces_of(source)
+    place = Location.of(source, None, "source").place
+    pieces = [Piece(source, place)] if first is not None and first["place"] == place else pieces_of(source)
     before: dict[str, Any] = {} if first is None else {first["place"]: first}
     before |= {piece["place"]: piece for piece in run.log.pieces if piece["place"] is not None}
     for piece in pieces:
@@ -124,7 +125,7 @@ def _given_again(run: GrowingRun, source: str, new_words: NewWords | None) -> It
             columns = base.columns
             if columns is not None and widens(base.model):
                 columns = columns.first(known["n_words"])
-            opened = as_source(piece.data, batch_size=size, weights=weights, columns=columns)
+            opened = as_source(piece.data, batch_size=size, weights=weights_in_file(weights), columns=columns)
             counts = Counts(as_modelled(opened, base.model.marginalises, base.model.lags))
         again = opened_as(piece.data, counts.source, size, weights) or {}
         yield Given(piece, counts, size, weights, again.get("files"))

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.errors import SettingError
+from bnp_dask.errors import SettingError, redacted
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.inputs.settings import path_text, shown, whole_number
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
@@ -89,7 +89,14 @@ def retire(
             source = run.source(reads_old=take_data(opened, state, out))
             row = take_out(run.work(SerialExecutor(), source), state, run.turn, out)
         row |= {"version": run.newest + 1, "seconds": run.seconds}
-        record = {"pieces": [], "retired": given, "batches": out, "fresh": None, "elbo": state.elbo, "moves": []}
+        record = {
+            "pieces": [],
+            "retired": [redacted(one) for one in given],
+            "batches": out,
+            "fresh": None,
+            "elbo": state.elbo,
+            "moves": [],
+        }
         posterior = commit(run, state, record, [row], keep=1)
         run.commit_again(state)  # so that the checkpoint before holds nothing of the data either
     return posterior

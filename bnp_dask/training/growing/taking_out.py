@@ -81,7 +81,7 @@ def require_kept(run: GrowingRun, state: State, batches: Iterable[int], name: st
 
 def batches_of(run: GrowingRun, source: str) -> list[int]:
     """Batches of the data from a place; SettingError where there are none."""
-    place = Location.of(source, None, "sources").url
+    place = Location.of(source, None, "sources").place
     n_first, opened = run.first.n_batches, run.on_disk.settings.get(OPENED)
     starts = np.cumsum([n_first, *(piece["n_batches"] for piece in run.log.pieces)])
     found = list(range(n_first)) if opened is not None and _is_in(opened["place"], place) else []

@@ -7,7 +7,7 @@ import os
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,7 @@ class Piece:
         Name and position of what came by a feed.
     """
 
-    data: Any
+    data: Any = field(repr=False)
     place: str | None
     item: tuple[str, str] | None = None
 
@@ -71,7 +71,7 @@ def pieces_of(data: Any) -> list[Piece]:
         return [Piece(data, None)]
     location = Location.of(data, None, "data")
     if not location.is_local:
-        return [Piece(data, location.url)]
+        return [Piece(data, location.place)]
     if glob.has_magic(location.url) and not location.exists():
         found = [path for name in sorted(glob.glob(location.url)) for path in _below(name)]
         if not found:

@@ -1,0 +1,90 @@
+"""The door for places that a file names: where a job file, a run directory or a model says to read, write or compute.
+
+Files may be a stranger's, and none of them may run code here.  Arguments and options of the caller may say more: a URL
+of any protocol that fsspec knows, a chain of them, the address of a scheduler.  A file names local paths and URLs of
+the protocols below; a scheduler only if the caller names the same one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bnp_dask.errors import HIDDEN, SettingError
+from bnp_dask.inputs.settings import shown
+
+PROTOCOLS = ("file", "memory", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "http", "https", "hf")
+"""Protocols of URLs that a file may name: those that read bytes and nothing else.
+
+Others of fsspec start programs, connect with keys of the user, take tasks of Dask, or read what a further file says
+they are to read (``reference://``).  So do chains of URLs, with ``::``.
+"""
+
+
+def place_in_file(place: str, where: str) -> str:
+    """The path or URL that a file names, if a file may.
+
+    Parameters
+    ----------
+    place
+        As the file has it.
+    where
+        Setting and file, for the message.
+
+    Raises
+    ------
+    SettingError
+        The protocol is not one of those that a file may name, it is a chain of URLs, or a URL of which the password or
+        the signature was left out when it was written.
+    """
+    protocol, mark, _ = place.partition("://")
+    if not mark and "::" not in place:
+        return place
+    if "::" in place or protocol not in PROTOCOLS:
+        raise SettingError(
+            f"{where}: {shown(place)} is not opened because a file names it; files may name paths and URLs of "
+            f"{', '.join(PROTOCOLS)}, without '::'. If you know it, pass it yourself, as an argument in Python: "
+            "bnp_dask.as_source(URL), or copy the data to such a place"
+        )
+    if HIDDEN in place:
+        raise SettingError(
+            f"{where}: {shown(place)} had a password or a signature, which no file keeps; pass the whole URL again: as "
+            "data of train(..., resume=True), or in the job file of 'bnp-dask train RUN.YAML --resume'"
+        )
+    return place
+
+
+def name_in_file(name: Any, where: str) -> str:
+    """Name of a file in the folder that is meant, as another file has it; SettingError where it leads elsewhere."""
+    if not isinstance(name, str) or name in ("", ".", "..") or any(mark in name for mark in "/\\:\0"):
+        raise SettingError(f"{where}: {shown(name)} is no name of a file in this folder")
+    return name
+
+
+def scheduler_in_file(address: str, named: Any, where: str) -> str:
+    """The address of a scheduler that a file names, if the caller names it too.
+
+    Dask unpickles answers of a scheduler, from the first message on, so that it can run any code here.
+
+    Parameters
+    ----------
+    address
+        As the file has it.
+    named
+        The address that the caller's own environment names: ``scheduler-address`` of Dask's configuration, which is
+        also ``DASK_SCHEDULER_ADDRESS``; None where it names none.
+    where
+        Setting and file, for the message.
+
+    Raises
+    ------
+    SettingError
+        The caller names none, or another.
+    """
+    if named == address:
+        return address
+    other = "" if named is None else f" (DASK_SCHEDULER_ADDRESS names {shown(named)})"
+    raise SettingError(
+        f"{where}: the scheduler {shown(address)} is not connected to because only a file names it{other}, and a "
+        f"scheduler can run any code here. If it is yours, name it yourself: --scheduler {address or 'ADDRESS'}, or "
+        "DASK_SCHEDULER_ADDRESS; --workers N computes on this machine instead"
+    )
