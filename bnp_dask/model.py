@@ -14,6 +14,7 @@ from bnp_dask.allocation.base import Allocation, PointAllocation, require_alloca
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.columns import OPTIONAL, Columns
 from bnp_dask.core.finite import require_finite_arrays, require_finite_params, require_finite_terms
+from bnp_dask.core.frozen import thawed
 from bnp_dask.core.group_states import GroupStates
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
@@ -102,8 +103,8 @@ class Posterior:
         return np.array([place[int(c)] for c in np.ravel(ids)], np.int64).reshape(np.shape(ids))
 
     def light(self) -> Posterior:
-        """Posterior without its summary and names: half the bytes to send."""
-        return replace(self, summary=None, words=None, columns=None, predictive=None)
+        """Posterior without its summary and names: half the bytes to send, in arrays that kernels are compiled for."""
+        return thawed(replace(self, summary=None, words=None, columns=None, predictive=None))
 
     def for_scores(self) -> Posterior:
         """Posterior with the parameters that scores of new data ask, in place of those of the objective's maximum."""
@@ -192,7 +193,7 @@ class Model:
     @property
     def fields(self) -> Mapping[str, Field]:
         """All fields of this model's summaries."""
-        count = {"N": Field(("cluster",))}
+        count = {"N": Field(("cluster",), is_count=True)}
         return {**count, **self.allocation.fields, **self.observation.fields}
 
     def with_columns(self, names: Sequence[str] | None) -> Model:

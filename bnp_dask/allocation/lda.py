@@ -71,7 +71,9 @@ class LDA:
     @property
     def fields(self) -> Mapping[str, Field]:
         tracked = Field(("cluster",), merge="tracked")
-        return MappingProxyType({"H": tracked, "P": tracked, "Q": tracked, "Q_0": Field(), "docs": Field()})
+        return MappingProxyType(
+            {"H": tracked, "P": tracked, "Q": tracked, "Q_0": Field(), "docs": Field(is_count=True)}
+        )
 
     def tiles(self, batch: Batch, n_clusters: int) -> Iterator[Batch]:
         return group_tiles(batch, n_clusters)

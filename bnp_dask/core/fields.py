@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, Literal
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from bnp_dask.core.registry import register
 from bnp_dask.errors import SummaryError
 
 CLUSTER = "cluster"
+
+UNSAVED: Mapping[str, Any] = MappingProxyType({"unsaved": True})
+"""Metadata of settings that files do not have."""
 
 
 @register
@@ -33,11 +37,15 @@ class Field:
         becomes a bound from below (see :func:`interplay`).
     links
         Of a ``"floor"`` field: the field with two cluster axes that counts how often one cluster follows another.
+    is_count
+        Whether it is a sum of what cannot be negative, such as counts and squares.  Files do not have it: the model part
+        that declares the field says so.
     """
 
     dims: tuple[str, ...] = ()
     merge: Literal["sum", "tracked", "floor"] = "sum"
     links: str | None = None
+    is_count: bool = field(default=False, compare=False, metadata=UNSAVED)
 
     def __post_init__(self) -> None:
         if self.merge not in ("sum", "tracked", "floor"):

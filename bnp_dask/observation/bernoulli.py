@@ -76,7 +76,7 @@ class Bernoulli:
     @property
     def fields(self) -> Mapping[str, Field]:
         return MappingProxyType(
-            {"x": Field(("cluster", "feature")), **(entries.GONE_FIELD if self.marginalises else {})}
+            {"x": Field(("cluster", "feature"), is_count=True), **(entries.GONE_FIELD if self.marginalises else {})}
         )
 
     @property

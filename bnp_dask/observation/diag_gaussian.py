@@ -127,8 +127,8 @@ class DiagGaussian:
 
     @property
     def fields(self) -> Mapping[str, Field]:
-        one = Field(("cluster", "feature"))
-        return MappingProxyType({"x": one, "xx": one, **(GONE_FIELD if self.marginalises else {})})
+        one, squares = Field(("cluster", "feature")), Field(("cluster", "feature"), is_count=True)
+        return MappingProxyType({"x": one, "xx": squares, **(GONE_FIELD if self.marginalises else {})})
 
     @property
     def marginalises(self) -> bool:

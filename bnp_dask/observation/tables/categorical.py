@@ -91,7 +91,7 @@ class Categorical:
 
     @property
     def fields(self) -> Mapping[str, Field]:
-        return MappingProxyType({"x": Field(("cluster", "level"))})
+        return MappingProxyType({"x": Field(("cluster", "level"), is_count=True)})
 
     @property
     def sizes(self) -> Mapping[str, int]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from bnp_dask.core.frozen import frozen
 from bnp_dask.core.survey import Survey
 from bnp_dask.data.base import Source
 from bnp_dask.data.sources.missing import as_modelled
@@ -24,6 +25,7 @@ from bnp_dask.schedules.engine.checkpoint import require_sums
 from bnp_dask.schedules.engine.gathered import EMBEDDED, ROOM
 from bnp_dask.schedules.engine.lap import trim
 from bnp_dask.schedules.engine.pure_streams.sealing import settle
+from bnp_dask.schedules.engine.sound import require_sound
 from bnp_dask.schedules.lineage import renamed
 from bnp_dask.store import (
     Checkpoint,
@@ -77,6 +79,8 @@ class GrowingRun:
         As the run was begun with.
     times
         Newest time of the atoms of each batch, ``(B,)`` seconds; NaN where nobody knows.
+    lays_away
+        Whether clusters may have left the model with their atoms.
     widened
         ``base`` with the words that an update brings; None where there are none.
     """
@@ -96,6 +100,7 @@ class GrowingRun:
     seed: int
     moves: tuple[Move, ...]
     times: np.ndarray
+    lays_away: bool = False
     widened: Posterior | None = None
 
     @staticmethod
@@ -124,7 +129,7 @@ class GrowingRun:
         if growth is None:
             turn = Round.begin(found.survey.n_batches, checkpoint.state["step"])
             log, seconds = GrowthLog.empty(store.manifests), float(checkpoint.history[-1]["seconds"])
-            version, newest, names = 0, 0, {}
+            version, newest, names, lays_away = 0, 0, {}, False
             times = np.full(len(turn.last), np.nan)
         else:
             try:
@@ -135,8 +140,8 @@ class GrowingRun:
             seen, last, short, times = arrays
             turn = Round(seen, last, short, growth["is_open"])
             version, newest, seconds = growth["version"], growth["newest"], growth["seconds"]
-            names = dict(growth["names"])
-        facts = (version, newest, names, seconds, begun.seed(), begun.moves(), times)
+            names, lays_away = dict(growth["names"]), growth["lays_away"]
+        facts = (version, newest, names, seconds, begun.seed(), begun.moves(), times, lays_away)
         return GrowingRun(store, checkpoint, base, found.survey, found.source, schedule, log, turn, *facts)
 
     @property
@@ -144,6 +149,11 @@ class GrowingRun:
         """The directory; a run in memory has none."""
         assert isinstance(self.store, RunStore)
         return self.store
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return str(self.store.path) if isinstance(self.store, RunStore) else "data"
 
     @property
     def versions(self) -> Versions:
@@ -173,8 +183,7 @@ class GrowingRun:
         n_features = n_words(self.counting) if widens(model) else self.first.n_features
         known = [first, *(self._reopened(piece, reads_old, n_features) for piece in old)]
         known = [s if isinstance(s, Absent) else as_modelled(s, model.marginalises, model.lags) for s in known]
-        name = str(self.store.path) if isinstance(self.store, RunStore) else "data"
-        return GrownSource(name, [*known, *new])
+        return GrownSource(self.name, [*known, *new])
 
     @property
     def has_place(self) -> np.ndarray:
@@ -224,7 +233,7 @@ class GrowingRun:
         return Work(
             self.counting.model,
             source,
-            self.survey(),
+            frozen(self.survey()),
             executor,
             self.store,
             self.seed,
@@ -281,7 +290,14 @@ def commit(
 
     The posterior and the record are written first, then the checkpoint, which is the commit, then the pointer.
     ``keep`` versions are kept whole, this one counted; in memory none but this.
+
+    Raises
+    ------
+    StoreError
+        The state is not that of its batches, see :func:`require_sound`: nothing is written then.
     """
+    number = run.newest + 1
+    require_sound(state, run.survey(), f"version {number} of {run.name}", loses=run.lays_away)
     if isinstance(run.store, MemoryStore):
         return _held(run, state)
     store, versions = run.store, run.versions
@@ -289,7 +305,6 @@ def commit(
     store.require_lock()
     if run.checkpoint.state.get(GROWTH) is None:
         _note_first(run)
-    number = run.newest + 1
     posterior = published(run, state)
     save(posterior, versions.posterior(number))
     kept = sorted([*(n for n in versions.kept() if n < number and versions.has(n)), number])
@@ -330,7 +345,7 @@ def _prepared(run: GrowingRun, state: State, number: int, rows: list[dict[str, A
         "manifest": run.checkpoint.state["manifest"],
         GROWTH: {**run.log.to_json(), "version": number, "newest": number, "is_open": run.turn.is_open},
     }
-    numbers[GROWTH] |= {"names": sorted(run.names.items()), "seconds": run.seconds}
+    numbers[GROWTH] |= {"names": sorted(run.names.items()), "seconds": run.seconds, "lays_away": run.lays_away}
     own = {"seen": run.turn.seen, "last": run.turn.last, "short": run.turn.short, "times": run.times}
     arrays = {**state_to_arrays(state), **{f"{GROWTH}/{name}": array for name, array in own.items()}}
     listing = Listing.of_latest(state.visits, state.receipts)

@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from bnp_dask.core.frozen import frozen
 from bnp_dask.execute.base import Executor
+from bnp_dask.inputs.settings import hold
 from bnp_dask.model import Posterior
 from bnp_dask.schedules import State, Work
 from bnp_dask.schedules.ageing import fade
@@ -41,7 +43,7 @@ SHARE = 0.1
 
 @dataclass(frozen=True, eq=False)
 class UpdateResult:
-    """An update of a run.
+    """An update of a run; all that it holds is read-only.
 
     Parameters
     ----------
@@ -84,6 +86,9 @@ class UpdateResult:
     history: History
     refused: tuple[str, ...] = ()
     sealed: int = 0
+
+    def __post_init__(self) -> None:
+        hold(self, "posterior", frozen(self.posterior))
 
 
 @dataclass(frozen=True)
@@ -144,6 +149,7 @@ def take_in(run: GrowingRun, found: Found, rules: Rules, executor: Executor) -> 
     work = replace(run.work(executor, source, rules.room), readable=stays)
     if work.unread is not None:
         work.unread[n_old:] = ~found.held
+    run.lays_away |= rules.dormant is not None
     lineage = _taken_out(run, state, found, ages, work, tell, rules.dormant)
     there = set(state.posterior.ids.tolist())
     may[list(state.lost)] = True  # a batch without atoms stands in for what was retired
