@@ -38,8 +38,8 @@ class Field:
     links
         Of a ``"floor"`` field: the field with two cluster axes that counts how often one cluster follows another.
     is_count
-        Whether it is a sum of what cannot be negative, such as counts and squares.  Files do not have it: the model part
-        that declares the field says so.
+        Whether it is a sum of what cannot be negative, such as counts and squares.  Files do not have it: it is for the
+        model part to say that declares the field.
     """
 
     dims: tuple[str, ...] = ()

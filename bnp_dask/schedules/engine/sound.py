@@ -1,4 +1,4 @@
-"""The last look at a state before others get it: the total must be that of its batches, the posterior that of the total.
+"""The last look at a state before others get it: is its total that of its batches, its posterior that of its total?
 
 Callbacks, moves and likelihoods of others run beside the engine, in its process.  Whatever they did to its statistics
 ends here: nothing is published of a state that does not fit.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -175,22 +175,33 @@ class GrowingRun:
         """Survey of all batches."""
         return survey_of(self.first, self.log.rows)
 
-    def source(self, new: Sequence[Source] = (), reads_old: bool = True) -> GrownSource:
-        """All batches of the run, those of the last pieces from ``new``."""
+    def source(self, new: Sequence[Source] = (), reads_old: bool = True, aside: Collection[str] = ()) -> GrownSource:
+        """All batches of the run, those of the last pieces from ``new``; data at places set ``aside`` are not read."""
         old = self.log.pieces[: len(self.log.pieces) - len(new)]
         first = self._placed(self.first_source, self.first.n_features)
+        if self._first_place in aside:
+            facts = (first.name, first.n_batches, first.n_features, first.is_sparse)
+            first = Absent(*facts, why="other data lie in its place now")
         model = self.base.model
         n_features = n_words(self.counting) if widens(model) else self.first.n_features
-        known = [first, *(self._reopened(piece, reads_old, n_features) for piece in old)]
+        known = [
+            first,
+            *(self._reopened(piece, reads_old and piece["place"] not in aside, n_features) for piece in old),
+        ]
         known = [s if isinstance(s, Absent) else as_modelled(s, model.marginalises, model.lags) for s in known]
         return GrownSource(self.name, [*known, *new])
 
     @property
     def has_place(self) -> np.ndarray:
         """Whether the data of a batch lie where they can be found again, ``(B,)`` bool."""
-        opened = self.store.settings.get(OPENED) if isinstance(self.store, RunStore) else None
-        places = [opened is not None, *(piece["place"] is not None for piece in self.log.pieces)]
+        places = [self._first_place is not None, *(piece["place"] is not None for piece in self.log.pieces)]
         return np.repeat(places, [self.first.n_batches, *(piece["n_batches"] for piece in self.log.pieces)])
+
+    @property
+    def _first_place(self) -> str | None:
+        """Place of the first data; None for those in memory."""
+        opened = self.store.settings.get(OPENED) if isinstance(self.store, RunStore) else None
+        return None if opened is None else opened["place"]
 
     @property
     def counting(self) -> Posterior:
@@ -201,8 +212,7 @@ class GrowingRun:
         """Places of all data, None for those in memory, and how many words the run had with each."""
         if not widens(self.base.model):
             return []
-        opened = self.store.settings.get(OPENED) if isinstance(self.store, RunStore) else None
-        first = (None if opened is None else opened["place"], self.first.n_features)
+        first = (self._first_place, self.first.n_features)
         return [first, *((piece["place"], self._words_then(piece)) for piece in self.log.pieces)]
 
     def _words_then(self, piece: Mapping[str, Any]) -> int:
@@ -255,7 +265,8 @@ class GrowingRun:
         """Data that came later: opened again, or what stands in their place; ``n_features`` is that of now."""
         name, count, is_sparse = piece["name"], piece["n_batches"], self.first.is_sparse
         if piece["place"] is None or not reads_old:
-            return Absent(name, count, n_features, is_sparse, why="it was given as data in memory")
+            why = "it was given as data in memory" if piece["place"] is None else "other data lie in its place now"
+            return Absent(name, count, n_features, is_sparse, why)
         n_then, columns = self._words_then(piece), self.counting.columns
         weights = piece["weights"]
         if columns is not None and widens(self.base.model):
