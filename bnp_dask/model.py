@@ -13,6 +13,7 @@ from bnp_dask._names import method
 from bnp_dask.allocation.base import Allocation, PointAllocation, require_allocation
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.columns import OPTIONAL, Columns
+from bnp_dask.core.fields import Counting
 from bnp_dask.core.finite import require_finite_arrays, require_finite_params, require_finite_terms
 from bnp_dask.core.frozen import thawed
 from bnp_dask.core.group_states import GroupStates
@@ -193,8 +194,14 @@ class Model:
     @property
     def fields(self) -> Mapping[str, Field]:
         """All fields of this model's summaries."""
-        count = {"N": Field(("cluster",), is_count=True)}
+        count = {"N": Field(("cluster",))}
         return {**count, **self.allocation.fields, **self.observation.fields}
+
+    @property
+    def counts(self) -> frozenset[str]:
+        """Names of the fields that are sums of what cannot be negative, as far as the parts say so."""
+        parts = [part for part in (self.allocation, self.observation) if isinstance(part, Counting)]
+        return frozenset({"N"}.union(*(part.counts for part in parts)))
 
     def with_columns(self, names: Sequence[str] | None) -> Model:
         """Model with every column that the likelihood names looked up among the ``names (D,)`` of the data.

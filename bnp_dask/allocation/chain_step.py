@@ -30,11 +30,7 @@ TILE_NUMBERS = 2**19
 """Numbers in an (n, K) tile (4 MB); a longer sequence is a tile of its own."""
 
 CHAIN_FIELDS: Mapping[str, Field] = MappingProxyType(
-    {
-        "M": Field(("cluster", "cluster"), is_count=True),
-        "start": Field(("cluster",), is_count=True),
-        "H": Field((), "floor", "M"),
-    }
+    {"M": Field(("cluster", "cluster")), "start": Field(("cluster",)), "H": Field((), "floor", "M")}
 )
 
 

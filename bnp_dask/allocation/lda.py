@@ -69,11 +69,13 @@ class LDA:
         return self.step.keeps_states
 
     @property
+    def counts(self) -> frozenset[str]:
+        return frozenset({"docs"})
+
+    @property
     def fields(self) -> Mapping[str, Field]:
         tracked = Field(("cluster",), merge="tracked")
-        return MappingProxyType(
-            {"H": tracked, "P": tracked, "Q": tracked, "Q_0": Field(), "docs": Field(is_count=True)}
-        )
+        return MappingProxyType({"H": tracked, "P": tracked, "Q": tracked, "Q_0": Field(), "docs": Field()})
 
     def tiles(self, batch: Batch, n_clusters: int) -> Iterator[Batch]:
         return group_tiles(batch, n_clusters)

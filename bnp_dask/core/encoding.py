@@ -253,8 +253,8 @@ def _decode_dataclass(spec: dict[str, Spec], arrays: Mapping[str, np.ndarray], c
 
 
 def _is_written(field: Field[Any], value: Any) -> bool:
-    """Whether a description has a field: optional ones are left out while they are None, unsaved ones always."""
-    return not (field.metadata.get("unsaved") or (value is None and field.metadata.get("optional")))
+    """Whether a description has a field: optional ones are left out while they are None."""
+    return not (value is None and field.metadata.get("optional"))
 
 
 def _default(field: Field[Any]) -> Any:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from types import MappingProxyType
-from typing import Any, Literal
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -14,9 +13,6 @@ from bnp_dask.core.registry import register
 from bnp_dask.errors import SummaryError
 
 CLUSTER = "cluster"
-
-UNSAVED: Mapping[str, Any] = MappingProxyType({"unsaved": True})
-"""Metadata of settings that files do not have."""
 
 
 @register
@@ -37,15 +33,11 @@ class Field:
         becomes a bound from below (see :func:`interplay`).
     links
         Of a ``"floor"`` field: the field with two cluster axes that counts how often one cluster follows another.
-    is_count
-        Whether it is a sum of what cannot be negative, such as counts and squares.  Files do not have it: it is for the
-        model part to say that declares the field.
     """
 
     dims: tuple[str, ...] = ()
     merge: Literal["sum", "tracked", "floor"] = "sum"
     links: str | None = None
-    is_count: bool = field(default=False, compare=False, metadata=UNSAVED)
 
     def __post_init__(self) -> None:
         if self.merge not in ("sum", "tracked", "floor"):
@@ -71,6 +63,16 @@ class Field:
     def has_pairs(self) -> bool:
         """Whether values of unions have to be tracked."""
         return self.merge != "sum"
+
+
+@runtime_checkable
+class Counting(Protocol):
+    """A model part that says which of its statistics cannot be negative."""
+
+    @property
+    def counts(self) -> Collection[str]:
+        """Names of fields that are sums of what cannot be negative, such as counts and squares."""
+        ...
 
 
 def interplay(first: int, second: int, between: np.ndarray | float) -> np.ndarray | float:

@@ -74,9 +74,13 @@ class Bernoulli:
         entries.checked(self.missing)
 
     @property
+    def counts(self) -> frozenset[str]:
+        return frozenset({"x", GONE})
+
+    @property
     def fields(self) -> Mapping[str, Field]:
         return MappingProxyType(
-            {"x": Field(("cluster", "feature"), is_count=True), **(entries.GONE_FIELD if self.marginalises else {})}
+            {"x": Field(("cluster", "feature")), **(entries.GONE_FIELD if self.marginalises else {})}
         )
 
     @property

@@ -126,9 +126,13 @@ class DiagGaussian:
         checked(self.missing)
 
     @property
+    def counts(self) -> frozenset[str]:
+        return frozenset({"xx", GONE})
+
+    @property
     def fields(self) -> Mapping[str, Field]:
-        one, squares = Field(("cluster", "feature")), Field(("cluster", "feature"), is_count=True)
-        return MappingProxyType({"x": one, "xx": squares, **(GONE_FIELD if self.marginalises else {})})
+        one = Field(("cluster", "feature"))
+        return MappingProxyType({"x": one, "xx": one, **(GONE_FIELD if self.marginalises else {})})
 
     @property
     def marginalises(self) -> bool:

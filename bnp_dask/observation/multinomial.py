@@ -107,8 +107,12 @@ class Multinomial:
             )
 
     @property
+    def counts(self) -> frozenset[str]:
+        return frozenset({"x"})
+
+    @property
     def fields(self) -> Mapping[str, Field]:
-        return MappingProxyType({"x": Field(("cluster", "word"), is_count=True), LOG_BASE: Field()})
+        return MappingProxyType({"x": Field(("cluster", "word")), LOG_BASE: Field()})
 
     @property
     def sizes(self) -> Mapping[str, int]:

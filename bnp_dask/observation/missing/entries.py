@@ -34,7 +34,7 @@ GONE = "gone"
 ENTROPY = "H_missing"
 """Summary field: entropy of the missing entries under q, by cluster, ``(K,)`` nats."""
 
-GONE_FIELD: Mapping[str, Field] = MappingProxyType({GONE: Field(("cluster", "feature"), is_count=True)})
+GONE_FIELD: Mapping[str, Field] = MappingProxyType({GONE: Field(("cluster", "feature"))})
 
 
 @runtime_checkable

@@ -22,7 +22,7 @@ TOLERANCE = 1e-6
 """Share of a sum by which rounding may change it: far more than it does, and far less than whoever writes into it."""
 
 
-def require_sound(state: State, survey: Survey, what: str, loses: bool = False) -> None:
+def require_sound(state: State, survey: Survey, what: str, loses: bool = False, besides: float = 0.0) -> None:
     """StoreError unless the total and the posterior of a state are those of its batches.
 
     Parameters
@@ -35,6 +35,8 @@ def require_sound(state: State, survey: Survey, what: str, loses: bool = False) 
         Subject of the message: ``"version 3 of runs/news"``.
     loses
         Whether atoms may have left the total with clusters that faded.
+    besides
+        Weight of atoms in the total that are of none of these batches.
 
     Raises
     ------
@@ -43,7 +45,7 @@ def require_sound(state: State, survey: Survey, what: str, loses: bool = False) 
         batches; or the posterior is not the one that the total gives.
     """
     value = state.total.value()
-    found = next(_problems(state, value, survey, loses), None)
+    found = next(_problems(state, value, survey, loses, besides), None)
     if found is not None:
         raise StoreError(
             f"{what} is not published: {found}. The statistics were changed since the batches were folded, by a "
@@ -52,17 +54,17 @@ def require_sound(state: State, survey: Survey, what: str, loses: bool = False) 
         )
 
 
-def _problems(state: State, value: Summary, survey: Survey, loses: bool) -> Iterator[str]:
+def _problems(state: State, value: Summary, survey: Survey, loses: bool, besides: float) -> Iterator[str]:
     """What does not fit, one after the other."""
     for name, array in value.values.items():
-        least = -TOLERANCE * max(1.0, array.max(initial=0.0)) if state.model.fields[name].is_count else -np.inf
+        least = -TOLERANCE * max(1.0, array.max(initial=0.0)) if name in state.model.counts else -np.inf
         wrong = ~np.isfinite(array) | (array < least)
         if wrong.any():
             place = tuple(np.argwhere(wrong)[0])
             cluster = f" of cluster {value.ids[place[0]]}" if value.fields[name].n_cluster_axes else ""
             needed = "a count" if np.isfinite(array[place]) else "a number"
             yield f"its statistic {name!r}{cluster} is {array[place]:.6g}, and has to be {needed}"
-    mass, weight = state.model.weight_in(value, survey.is_sparse), _weight(state, survey)
+    mass, weight = state.model.weight_in(value, survey.is_sparse), besides + _weight(state, survey)
     if mass > weight + TOLERANCE * max(1.0, weight) or (not loses and mass < weight - TOLERANCE * max(1.0, weight)):
         n_batches = survey.n_batches - len(state.lost)
         yield f"the mass of its total is {mass:.10g}, and the weights of its {n_batches} batches come to {weight:.10g}"

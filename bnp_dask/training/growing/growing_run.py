@@ -81,6 +81,8 @@ class GrowingRun:
         Newest time of the atoms of each batch, ``(B,)`` seconds; NaN where nobody knows.
     lays_away
         Whether clusters may have left the model with their atoms.
+    besides
+        Weight of atoms in the total that are of no batch of the run: of a posterior that it goes on from.
     widened
         ``base`` with the words that an update brings; None where there are none.
     """
@@ -101,6 +103,7 @@ class GrowingRun:
     moves: tuple[Move, ...]
     times: np.ndarray
     lays_away: bool = False
+    besides: float = 0.0
     widened: Posterior | None = None
 
     @staticmethod
@@ -184,10 +187,8 @@ class GrowingRun:
             first = Absent(*facts, why="other data lie in its place now")
         model = self.base.model
         n_features = n_words(self.counting) if widens(model) else self.first.n_features
-        known = [
-            first,
-            *(self._reopened(piece, reads_old and piece["place"] not in aside, n_features) for piece in old),
-        ]
+        reads = [reads_old and piece["place"] not in aside for piece in old]
+        known = [first, *(self._reopened(*own, n_features) for own in zip(old, reads, strict=True))]
         known = [s if isinstance(s, Absent) else as_modelled(s, model.marginalises, model.lags) for s in known]
         return GrownSource(self.name, [*known, *new])
 
@@ -308,7 +309,7 @@ def commit(
         The state is not that of its batches, see :func:`require_sound`: nothing is written then.
     """
     number = run.newest + 1
-    require_sound(state, run.survey(), f"version {number} of {run.name}", loses=run.lays_away)
+    require_sound(state, run.survey(), f"version {number} of {run.name}", run.lays_away, run.besides)
     if isinstance(run.store, MemoryStore):
         return _held(run, state)
     store, versions = run.store, run.versions

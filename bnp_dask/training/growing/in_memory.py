@@ -88,6 +88,7 @@ def run_of(
     return GrowingRun(
         *(MemoryStore(), checkpoint, posterior, first, source, usual, log, turn, 0, 0, {}),
         *(float(last["seconds"]), seed, tuple(moves), np.zeros(0)),
+        besides=posterior.model.weight_in(value, first.is_sparse),
     )
 
 
