@@ -67,6 +67,11 @@ class Listing:
         return self.rows[:, 2:]
 
     @property
+    def keys(self) -> np.ndarray:
+        """A number for each, by which two listings can be compared, ``(N,)``."""
+        return keys_of(self.rows[:, [0, 1, 3]])
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all files, as far as they are known."""
         return int(np.maximum(self.rows[:, 2], 0).sum())
@@ -81,6 +86,11 @@ class Listing:
             return np.ones(len(self), np.bool_)
         place = np.minimum(np.searchsorted(older.batches, self.batches), len(older) - 1)
         return np.asarray((older.rows[place] != self.rows).any(axis=1))
+
+
+def keys_of(rows: np.ndarray) -> np.ndarray:
+    """A number for each summary, from batch, visit and CRC-32 ``(N, 3)``: the batch and its content, ``(N,)``."""
+    return (rows[:, 0] << 32) | (rows[:, 2] & 0xFFFFFFFF)
 
 
 NOTHING_LISTED = Listing(np.zeros((0, COLUMNS), np.int64))

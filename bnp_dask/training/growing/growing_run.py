@@ -261,6 +261,7 @@ class GrowingRun:
         self.on_disk.pin([])
         self.versions.write(self.version, {**self.versions.record(self.version), "checkpoint": prepared.number})
         self.on_disk.write(prepared)
+        self.on_disk.pack(purges=True)
 
     def _reopened(self, piece: Mapping[str, Any], reads_old: bool, n_features: int) -> Source:
         """Data that came later: opened again, or what stands in their place; ``n_features`` is that of now."""
@@ -331,6 +332,8 @@ def commit(
     save_again(posterior, versions.posterior(number), store.path / POSTERIOR_NAME)
     versions.keep(kept)
     run.version = run.newest = number
+    store.pack()
+    versions.pack()
     return posterior
 
 
