@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.store.log import read_extent
+from bnp_dask.store.packs import keys_of
 from bnp_dask.store.parts import Part
 from bnp_dask.store.place import Extent, Key
 from bnp_dask.store.summaries import NO_RECEIPT, UNKNOWN, Receipt
@@ -86,11 +87,6 @@ class Listing:
             return np.ones(len(self), np.bool_)
         place = np.minimum(np.searchsorted(older.batches, self.batches), len(older) - 1)
         return np.asarray((older.rows[place] != self.rows).any(axis=1))
-
-
-def keys_of(rows: np.ndarray) -> np.ndarray:
-    """A number for each summary, from batch, visit and CRC-32 ``(N, 3)``: the batch and its content, ``(N,)``."""
-    return (rows[:, 0] << 32) | (rows[:, 2] & 0xFFFFFFFF)
 
 
 NOTHING_LISTED = Listing(np.zeros((0, COLUMNS), np.int64))

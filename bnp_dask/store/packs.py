@@ -51,6 +51,11 @@ Alive = Callable[[np.ndarray], np.ndarray]
 """Of keys ``(n, 3)`` which are still needed, ``(n,)`` bool."""
 
 
+def keys_of(rows: np.ndarray) -> np.ndarray:
+    """One number for each file, from its key ``(n, 3)``: its first number and its content, ``(n,)``."""
+    return (rows[:, 0] << 32) | (rows[:, 2] & 0xFFFFFFFF)
+
+
 @dataclass(frozen=True, eq=False)
 class Index:
     """What one pack holds.
@@ -137,13 +142,20 @@ class Packs:
             Which files are still needed.
         """
         new = list(files)
-        old, count = [], len(new)
-        for index in reversed(self.indexes()):
-            needed = alive(index.rows[:, :3])
-            if len(index) <= TWICE * count or 2 * np.count_nonzero(needed) < len(index):
+        indexes, seen, count, old = self.indexes(), np.zeros(0, np.int64), len(new), list[Index]()
+        for index in indexes:  # what a writer left that was killed may be in larger ones too
+            keys = keys_of(index.rows)
+            if np.isin(keys[alive(index.rows[:, :3])], seen).all():
                 old.append(index)
-                count += int(np.count_nonzero(needed))
-        self._write(old, new, alive)
+            else:
+                seen = np.concatenate([seen, keys])
+        for index in reversed([index for index in indexes if index not in old]):
+            n_alive = int(np.count_nonzero(alive(index.rows[:, :3])))
+            if len(index) <= TWICE * count or 2 * n_alive < len(index):
+                old.append(index)
+                count += n_alive
+        stay = np.concatenate([np.zeros(0, np.int64), *(keys_of(index.rows) for index in indexes if index not in old)])
+        self._write(old, new, lambda keys: alive(keys) & ~np.isin(keys_of(keys), stay))
 
     def purge(self, alive: Alive) -> None:
         """Write all packs anew that hold files which nobody needs, without these."""

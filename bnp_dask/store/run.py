@@ -16,7 +16,7 @@ import numpy as np
 
 from bnp_dask._version import __version__
 from bnp_dask.errors import StoreError
-from bnp_dask.store.checkpoint import Checkpoint, Committed, Listing, Prepared, keys_of
+from bnp_dask.store.checkpoint import Checkpoint, Committed, Listing, Prepared
 from bnp_dask.store.commit import LISTING, FenceError, claim_next, committed, parts_of, put_checkpoint, read_checkpoint
 from bnp_dask.store.files import dump_json, seal
 from bnp_dask.store.layout import (
@@ -31,6 +31,7 @@ from bnp_dask.store.layout import (
     require_new,
     run_folder,
 )
+from bnp_dask.store.packs import keys_of
 from bnp_dask.store.parts import CommittedParts, Part, PartFiles
 from bnp_dask.store.place import DamagedError, Extent, Key, Lock, place_of
 from bnp_dask.store.reach import DRAFTS_NAME, Drafts, SharedFiles, begin_session
