@@ -59,9 +59,8 @@ def test_what_is_retired_is_in_no_pack(tmp_path, few):
     view = RunStore.view(tmp_path / "run")
     packed = {key[0] for key in view.summaries.packs.keys().tolist()}
     assert packed & set(range(4, 8))
-    held = [
-        view.get_summary(b, v, r)[0]["value.x"].tobytes() for b, v, r in view.load().listing.entries() if 4 <= b < 8
-    ]
+    entries = [entry for entry in view.load().listing.entries() if 4 <= entry[0] < 8]
+    held = [view.get_summary(*entry)[0]["value.x"].tobytes() for entry in entries]
     bnp.retire(tmp_path / "run", paths[1])
     whole = b"".join(path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file())
     assert not any(numbers in whole for numbers in held)
