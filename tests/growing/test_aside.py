@@ -219,6 +219,20 @@ def test_storage_that_does_not_answer_is_no_fault_of_the_data(run, monkeypatch):
     assert bnp.set_aside(run) == ()
 
 
+def test_a_file_that_may_not_be_read_yet_waits(run, monkeypatch):
+    inbox = run.parent / "in"
+    table(1).to_parquet(inbox / "week1.parquet")
+
+    def refused(*args, **kwargs):
+        raise DataError("cannot be read") from PermissionError("Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("bnp_dask.training.growing.update.open_counts", refused)
+        found = grow(run, inbox, on_bad="set aside")
+    assert (found.set_aside, len(found.unfinished)) == ((), 2)  # the one that the run has is opened too
+    assert len(grow(run, inbox, on_bad="set aside").new) == 1
+
+
 def test_items_of_a_feed_are_set_aside_and_tried_again_where_that_is_an_error(run):
     there = {"1": table(1).drop(columns="b"), "2": table(2)}
     feed = bnp.Feed("sensor", lambda position: list(there), there.get)

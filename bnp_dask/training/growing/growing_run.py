@@ -39,6 +39,7 @@ from bnp_dask.store import (
     place_of,
 )
 from bnp_dask.store.checkpoint import Prepared
+from bnp_dask.training.callbacks import logger
 from bnp_dask.training.defaults import moves_on_arrival
 from bnp_dask.training.growing.grown import Absent, GrownSource, survey_of
 from bnp_dask.training.growing.incoming.times import moment_of, times_of
@@ -332,8 +333,11 @@ def commit(
     save_again(posterior, versions.posterior(number), store.path / POSTERIOR_NAME)
     versions.keep(kept)
     run.version = run.newest = number
-    store.pack()
-    versions.pack()
+    try:
+        store.pack()
+        versions.pack()
+    except StoreError as error:  # the version is in force, and the next one tries again
+        logger.warning("the files of %s are not packed: %s", store.path, error)
     return posterior
 
 

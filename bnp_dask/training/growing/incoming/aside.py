@@ -145,15 +145,16 @@ class Aside:
 
         The error is raised where it is not the data's fault.
         """
-        if self.raises or not isinstance(error, BLAMED) or _is_far_away(error):
+        if self.raises or not isinstance(error, BLAMED) or _was_caused_by(error, ConnectionError, TimeoutError):
             raise error
         if not _is_there(piece):
             return  # somebody took it away meanwhile
-        if _is_unfinished(piece, before):
+        # a permission that is given later leaves sizes and times as they are
+        if _was_caused_by(error, PermissionError) or _is_unfinished(piece, before):
             self.wait(piece)
             return
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        why = str(error)
+        why = str(error).removeprefix(f"{piece.name}: ")
         for ending in ENDINGS:
             why = why.removesuffix(ending)
         self.notes[piece.name] = SetAside(piece.name, why, now, before)
@@ -207,10 +208,10 @@ def _is_there(piece: Piece) -> bool:
     return piece.place is None or not _is_path(piece.place) or os.path.exists(piece.place)
 
 
-def _is_far_away(error: BaseException | None) -> bool:
-    """Whether storage did not answer, which says nothing about the data."""
+def _was_caused_by(error: BaseException | None, *kinds: type[Exception]) -> bool:
+    """Whether one of these is behind an error: storage that refuses, or does not answer, tells nothing of the data."""
     while error is not None:
-        if isinstance(error, (ConnectionError, TimeoutError, PermissionError)):
+        if isinstance(error, kinds):
             return True
         error = error.__cause__
     return False
