@@ -82,7 +82,12 @@ def _as_version_0(state: dict[str, Any], arrays: dict[str, np.ndarray]) -> tuple
         "lays_away": False,
     }
     n_batches = len(arrays["visits"])
-    more = {"seen": np.zeros(n_batches, np.bool_), "last": np.full(n_batches, state["step"], np.int64)}
+    more: dict[str, np.ndarray] = {
+        "seen": np.zeros(n_batches, np.bool_),
+        "last": np.full(n_batches, state["step"], np.int64),
+        "short": np.zeros(n_batches, np.bool_),
+        "times": np.full(n_batches, np.nan),
+    }
     return {**state, GROWTH: growth}, {**arrays, **{f"{GROWTH}/{name}": value for name, value in more.items()}}
 
 
