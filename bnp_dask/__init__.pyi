@@ -96,6 +96,8 @@ from bnp_dask.training.callbacks import Progress as Progress
 from bnp_dask.training.growing.changes import Change as Change
 from bnp_dask.training.growing.changes import changes as changes
 from bnp_dask.training.growing.follow import follow as follow
+from bnp_dask.training.growing.incoming.aside import SetAside as SetAside
+from bnp_dask.training.growing.incoming.aside import set_aside as set_aside
 from bnp_dask.training.growing.incoming.feed import Feed as Feed
 from bnp_dask.training.growing.loading import load as load
 from bnp_dask.training.growing.replace import replace as replace

@@ -13,7 +13,9 @@ from bnp_dask._names import method
 from bnp_dask.allocation.base import Allocation, PointAllocation, require_allocation
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.columns import OPTIONAL, Columns
+from bnp_dask.core.fields import Counting
 from bnp_dask.core.finite import require_finite_arrays, require_finite_params, require_finite_terms
+from bnp_dask.core.frozen import thawed
 from bnp_dask.core.group_states import GroupStates
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
@@ -102,8 +104,8 @@ class Posterior:
         return np.array([place[int(c)] for c in np.ravel(ids)], np.int64).reshape(np.shape(ids))
 
     def light(self) -> Posterior:
-        """Posterior without its summary and names: half the bytes to send."""
-        return replace(self, summary=None, words=None, columns=None, predictive=None)
+        """Posterior without its summary and names: half the bytes to send, in arrays that kernels are compiled for."""
+        return thawed(replace(self, summary=None, words=None, columns=None, predictive=None))
 
     def for_scores(self) -> Posterior:
         """Posterior with the parameters that scores of new data ask, in place of those of the objective's maximum."""
@@ -194,6 +196,12 @@ class Model:
         """All fields of this model's summaries."""
         count = {"N": Field(("cluster",))}
         return {**count, **self.allocation.fields, **self.observation.fields}
+
+    @property
+    def counts(self) -> frozenset[str]:
+        """Names of the fields that are sums of what cannot be negative, as far as the parts say so."""
+        parts = [part for part in (self.allocation, self.observation) if isinstance(part, Counting)]
+        return frozenset({"N"}.union(*(part.counts for part in parts)))
 
     def with_columns(self, names: Sequence[str] | None) -> Model:
         """Model with every column that the likelihood names looked up among the ``names (D,)`` of the data.

@@ -79,6 +79,10 @@ class FiniteHMM:
         hold(self, "kappa", mass_or_zero("kappa", self.kappa, "pseudo-count of staying"))
 
     @property
+    def counts(self) -> frozenset[str]:
+        return frozenset({"M", "start"})
+
+    @property
     def fields(self) -> Mapping[str, Field]:
         return CHAIN_FIELDS
 

@@ -113,6 +113,10 @@ class HDPHMM:
         return Concentrations(self.gamma, self.alpha, self.alpha0, self.kappa)
 
     @property
+    def counts(self) -> frozenset[str]:
+        return frozenset({"M", "start"})
+
+    @property
     def fields(self) -> Mapping[str, Field]:
         return CHAIN_FIELDS
 

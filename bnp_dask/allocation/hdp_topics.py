@@ -84,6 +84,10 @@ class HDPTopics:
         return self.step.keeps_states
 
     @property
+    def counts(self) -> frozenset[str]:
+        return frozenset({"docs"})
+
+    @property
     def fields(self) -> Mapping[str, Field]:
         tracked, plain = Field(("cluster",), merge="tracked"), Field()
         sums = dict.fromkeys(("Q_0", "P_rest", "Q_rest", "docs"), plain)

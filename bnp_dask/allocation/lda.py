@@ -69,6 +69,10 @@ class LDA:
         return self.step.keeps_states
 
     @property
+    def counts(self) -> frozenset[str]:
+        return frozenset({"docs"})
+
+    @property
     def fields(self) -> Mapping[str, Field]:
         tracked = Field(("cluster",), merge="tracked")
         return MappingProxyType({"H": tracked, "P": tracked, "Q": tracked, "Q_0": Field(), "docs": Field()})

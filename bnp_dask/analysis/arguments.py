@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from bnp_dask.core.frozen import thawed
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import flag, one_of, path_text, positive_number, shown, whole_number
 from bnp_dask.model import Model, Posterior
@@ -48,12 +49,12 @@ def check_run(
 
 
 def require_posterior(value: Any) -> Posterior:
-    """The value; SettingError unless it is a posterior."""
+    """The value, in arrays that kernels are compiled for; SettingError unless it is a posterior."""
     if not isinstance(value, Posterior):
         held = isinstance(getattr(value, "posterior", None), Posterior)
         hint = ": pass result.posterior" if held else ", such as result.posterior, or what bnp_dask.load reads"
         raise SettingError(f"posterior is a {type(value).__name__}; needs a Posterior{hint}")
-    return value
+    return thawed(value)
 
 
 def require_chains(model: Model, what: str) -> None:

@@ -68,7 +68,8 @@ def impute(
     DataError
         Features other than those of training, or values that the likelihood cannot produce.
     """
-    model = require_posterior(posterior).model
+    posterior = require_posterior(posterior)
+    model = posterior.model
     if not model.marginalises:
         raise SettingError(
             f"{type(model.observation).__name__} of this posterior refuses missing entries, so it has none to impute; "

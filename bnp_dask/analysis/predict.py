@@ -129,7 +129,7 @@ def predict(
     Weights of atoms do not matter here.  Ties go to the earlier cluster.  Each document starts from scratch, by the
     document step of the model: its topics depend on its words and the posterior alone.
     """
-    require_posterior(posterior)
+    posterior = require_posterior(posterior)
     mode = _mode(soft, top)
     columns = columns_for(posterior)
     has_groups = is_dask_frame(data) and columns is not None and columns.roles.groups is not None

@@ -107,7 +107,8 @@ def prices(
     DataError
         As in :func:`bnp_dask.score`.
     """
-    model = require_posterior(posterior).model
+    posterior = require_posterior(posterior)
+    model = posterior.model
     receivers, sweeps = whole_number("receivers", receivers, 1), whole_number("sweeps", sweeps, 1)
     if model.estimate != "posterior":
         raise SettingError("prices: point estimates have no objective that different numbers of clusters share")

@@ -59,7 +59,7 @@ def sample(posterior: Posterior, n: int, rng: Any = 0, *, length: int | None = N
         The likelihood says not how to draw, or ``length`` is missing, or given where it says nothing; or memory does
         not hold so many.
     """
-    require_posterior(posterior)
+    posterior = require_posterior(posterior)
     whole_number("n", n, 1, what="a whole number of atoms")
     generator = np.random.default_rng(seed_of(rng))
     try:

@@ -97,7 +97,8 @@ def score_samples(
     Topic models: completion of each document ``(G,)``, nats per held-out token; NaN where it cannot be split.  Steps of
     sequences that the others are conditioned on have NaN.
     """
-    source = open_for(require_posterior(posterior), data, batch_size)
+    posterior = require_posterior(posterior)
+    source = open_for(posterior, data, batch_size)
     if posterior.model.structure.has_shares:
         found = for_batches(posterior.for_scores(), source, client, _Complete(Completion(), False), "score")
         with np.errstate(invalid="ignore"):
@@ -118,7 +119,8 @@ def completion_score(
     Documents that cannot be split are left out and counted.  The split of a document depends on its own words and the
     seed, so the score does not depend on how data are cut or ordered, but for rounding.
     """
-    prior_mass(require_posterior(posterior))
+    posterior = require_posterior(posterior)
+    prior_mass(posterior)
     chosen = Completion() if completion is None else completion
     if not isinstance(chosen, Completion):
         raise SettingError(f'completion={completion!r}: needs Completion("types"), Completion("tokens"), or None')

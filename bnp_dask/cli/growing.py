@@ -15,6 +15,7 @@ from bnp_dask.inputs.settings import shown
 
 if TYPE_CHECKING:
     from bnp_dask.training.growing.changes import Change
+    from bnp_dask.training.growing.incoming.aside import SetAside
     from bnp_dask.training.growing.taking_in import UpdateResult
 
 IN_WORDS = {"born": "from", "returned": "from", "split": "into", "merged": "into", "deleted": "into"}
@@ -41,7 +42,8 @@ def add(commands: argparse._SubParsersAction) -> None:
         "follow",
         help="let a run take in what appears in a folder, until it is stopped",
         description="Look into a folder again and again, and take in every file that the run does not have. Files that "
-        "are not finished need a hidden name, or one that ends with .tmp or .part. Ctrl-C stops it.",
+        "are not finished need a hidden name, or one that ends with .tmp or .part; with --on-bad set-aside they wait. "
+        "Ctrl-C stops it.",
         allow_abbrev=False,
     )
     follow.add_argument("rundir", metavar="RUNDIR", help="run directory of 'bnp-dask train'")
@@ -128,6 +130,13 @@ def _add_ageing(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dormant", type=_amount, metavar="N", help="lay clusters of a mixture away below so many (weighted) atoms"
     )
+    parser.add_argument(
+        "--on-bad",
+        type=_on_bad,
+        metavar="WHAT",
+        help="'raise' (default) or 'set-aside': what to do with files that cannot be taken in; what was set aside is "
+        "printed by 'changes' and 'inspect', and tried again once it has changed",
+    )
     parser.add_argument("--keep", metavar="AGE", help="take out what is older than this: 90d, '300 batches'")
 
 
@@ -162,7 +171,7 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
 
 def _ageing(args: argparse.Namespace) -> dict[str, Any]:
     """Settings of verbs by which more data come in."""
-    return _given(args, ("batch_size", "dormant", "half_life", "keep"))
+    return _given(args, ("batch_size", "dormant", "half_life", "keep", "on_bad"))
 
 
 def _given(args: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
@@ -185,7 +194,14 @@ def _one_by_one(args: argparse.Namespace, verb: Callable[..., UpdateResult]) -> 
 
 
 def _told(result: UpdateResult, data: str) -> str:
-    """An update in one line."""
+    """An update in one line, and one more for each piece that it set aside."""
+    left = [f"{len(result.unfinished)} not finished"] if result.unfinished else []
+    left += [f"{len(result.set_aside)} set aside"] if result.set_aside else []
+    return "\n".join([", ".join([_told_of_new(result, data), *left]), *map(aside_line, result.set_aside)])
+
+
+def _told_of_new(result: UpdateResult, data: str) -> str:
+    """Data that came with an update."""
     if not result.new:
         return f"{data}: nothing new, version {result.version} stays in force"
     known = f", {len(result.known)} known already" if result.known else ""
@@ -210,7 +226,12 @@ def changes_command(args: argparse.Namespace) -> None:
     """Print changes."""
     from bnp_dask.training.growing.changes import changes
 
-    say(changes_table(changes(args.rundir, args.since)))
+    aside = aside_lines(args.rundir)
+    try:
+        say(changes_table(changes(args.rundir, args.since)))
+    finally:  # also where nothing could be taken in yet
+        for line in aside:
+            say(line)
 
 
 def changes_table(found: Sequence[Change]) -> str:
@@ -224,12 +245,34 @@ def changes_table(found: Sequence[Change]) -> str:
     return table(("change", "cluster", "", "before", "after"), rows)
 
 
+def aside_lines(rundir: str) -> list[str]:
+    """What a run set aside, a line each; none of what is no run."""
+    from bnp_dask.store import holds_run
+    from bnp_dask.training.growing.incoming.aside import set_aside
+
+    return [aside_line(piece) for piece in set_aside(rundir)] if holds_run(rundir) else []
+
+
+def aside_line(piece: SetAside) -> str:
+    """A piece of data that was set aside, in one line."""
+    return f"set aside {piece.when}: {piece.name}: {piece.why}"
+
+
 def rollback_command(args: argparse.Namespace) -> None:
     """Go back."""
     from bnp_dask.training.growing.rollback import rollback
 
     posterior = rollback(args.rundir, args.version)
     say(f"version {args.version} is in force, K={posterior.n_clusters}")
+
+
+def _on_bad(text: str) -> str:
+    """Type of an argument: what to do with files that cannot be taken in."""
+    from bnp_dask.training.growing.incoming.aside import ON_BAD
+
+    if text.replace("-", " ") not in ON_BAD:
+        raise argparse.ArgumentTypeError(f"found {shown(text)}, needs raise or set-aside")
+    return text.replace("-", " ")
 
 
 def _amount(text: str) -> float:

@@ -142,7 +142,7 @@ class UpdateSpec:
 
     Parameters
     ----------
-    revisit, laps, batch_size, versions, half_life, keep, time, new_words, dormant
+    revisit, laps, batch_size, versions, half_life, keep, time, new_words, dormant, on_bad
         As for :func:`bnp_dask.update`; lengths of time and times are text.
     """
 
@@ -155,6 +155,7 @@ class UpdateSpec:
     time: str | None = None
     new_words: Literal["add", "drop"] | None = None
     dormant: float | None = None
+    on_bad: Literal["raise", "set aside"] = "raise"
 
     def __post_init__(self) -> None:
         facts = (self.half_life, self.keep, None, None, self.dormant)

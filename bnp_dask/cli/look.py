@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from bnp_dask.cli.console import add_client_options, client_spec, log_lines, open_client, positive_int, posterior_of
+from bnp_dask.cli.growing import aside_lines
 from bnp_dask.cli.sequences import add_rows, job_data, rows_of
 from bnp_dask.errors import BnpDaskError, DataError
 from bnp_dask.inputs.lines import say
@@ -85,6 +86,8 @@ def inspect_command(args: argparse.Namespace) -> None:
         with open_client(client_spec(args), args.quiet) as client:
             found = prices(posterior_of(args.what), args.prices, client=client)
     say(str(inspect(args.what, _vocabulary(args), limit, prices=found)))
+    for line in aside_lines(args.what):
+        say(line)
 
 
 def compare_command(args: argparse.Namespace) -> None:

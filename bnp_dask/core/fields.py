@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -63,6 +63,16 @@ class Field:
     def has_pairs(self) -> bool:
         """Whether values of unions have to be tracked."""
         return self.merge != "sum"
+
+
+@runtime_checkable
+class Counting(Protocol):
+    """A model part that says which of its statistics cannot be negative."""
+
+    @property
+    def counts(self) -> Collection[str]:
+        """Names of fields that are sums of what cannot be negative, such as counts and squares."""
+        ...
 
 
 def interplay(first: int, second: int, between: np.ndarray | float) -> np.ndarray | float:

@@ -1,4 +1,4 @@
-"""Rows of a history: the last ones as they are, older ones packed, because a long run has a million of them."""
+"""Rows of a history, read-only: the last ones as they are, older ones packed, because a long run has a million."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any, overload
 
 import numpy as np
 
+from bnp_dask.core.frozen import frozen
+
 BLOCK = 512
 """Rows that are packed together: these take about a tenth of the memory that their mappings do."""
 
@@ -19,7 +21,8 @@ Row = Mapping[str, Any]
 class Rows(Sequence[Row]):
     """Rows that are only ever added.
 
-    Numbers come back with all their bits; those of NumPy come back as Python's, and arrays and tuples as lists.
+    Rows that come back cannot be changed.  Numbers have all their bits; those of older rows are Python's, and lists and
+    arrays are tuples there.
 
     Parameters
     ----------
@@ -36,7 +39,7 @@ class Rows(Sequence[Row]):
 
     def append(self, row: Row) -> None:
         """One more row."""
-        self._last.append(row)
+        self._last.append(frozen(row))
         if len(self._last) == 2 * BLOCK:
             self._packed.append(zlib.compress(json.dumps([plain(row) for row in self._last[:BLOCK]]).encode()))
             del self._last[:BLOCK]
@@ -64,7 +67,7 @@ class Rows(Sequence[Row]):
     def _block(self, number: int) -> list[Row]:
         """Rows of one block, opened once for those who ask for one after the other."""
         if self._open[0] != number:
-            self._open = number, json.loads(zlib.decompress(self._packed[number]))
+            self._open = number, [frozen(row) for row in json.loads(zlib.decompress(self._packed[number]))]
         return self._open[1]
 
 

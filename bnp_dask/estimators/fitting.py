@@ -16,6 +16,7 @@ from scipy import sparse
 
 from bnp_dask._names import OBSERVATIONS
 from bnp_dask.core.columns import Columns
+from bnp_dask.core.frozen import frozen
 from bnp_dask.data import as_source
 from bnp_dask.data.base import Source
 from bnp_dask.data.sources.dask_collections.arrays import as_declared
@@ -176,6 +177,13 @@ def keep_run(estimator: Any, posterior: Posterior, history: History) -> None:
     """Set ``posterior_``, ``history_`` and ``n_iter_``."""
     estimator.posterior_, estimator.history_ = posterior, history
     estimator.n_iter_ = int(history[-1]["lap"])
+
+
+def freeze_learned(estimator: Any) -> None:
+    """Make all that an estimator has learned read-only, as a result of ``train`` is."""
+    for name, value in vars(estimator).items():
+        if name.endswith("_") and name != "feature_names_in_":  # scikit-learn's own
+            setattr(estimator, name, frozen(value))
 
 
 def source_of(

@@ -20,6 +20,7 @@ from bnp_dask.errors import SettingError
 from bnp_dask.estimators.criteria import aic_of, bic_of, free_parameters
 from bnp_dask.estimators.fitting import (
     frame_with_levels,
+    freeze_learned,
     like_rows,
     likelihoods,
     moments_of,
@@ -327,6 +328,7 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         for name, values in moments_of(posterior).items():
             setattr(self, name, values[self.order_])
         self.labels_ = self._rank[places]
+        freeze_learned(self)
 
     def _observation(self) -> Observation:
         if not isinstance(self.observation, str):

@@ -25,6 +25,7 @@ from bnp_dask.estimators.criteria import aic_of, bic_of, free_parameters
 from bnp_dask.estimators.fitting import (
     columns_for,
     frame_with_levels,
+    freeze_learned,
     moments_of,
     places_of,
     run_estimator,
@@ -254,6 +255,7 @@ class SequenceModel(BaseEstimator):
         for name, values in moments_of(posterior).items():
             setattr(self, name, values[self.order_])
         self.labels_ = self._states(rows, offsets)
+        freeze_learned(self)
 
     def fit_predict(self, X: Any, y: Any = None, lengths: Any = None) -> np.ndarray:
         """Learn the states of sequences, given as in :meth:`fit`, and give that of each row, ``(n,)``."""

@@ -23,6 +23,7 @@ from bnp_dask.data.text.options import Text
 from bnp_dask.errors import SettingError
 from bnp_dask.estimators.criteria import aic_of, bic_of, free_parameters
 from bnp_dask.estimators.fitting import (
+    freeze_learned,
     places_of,
     run_estimator,
     seed_of_estimator,
@@ -235,6 +236,7 @@ class TopicModel(TransformerMixin, BaseEstimator):
         self.n_topics_ = posterior.n_clusters
         self.weights_ = posterior.weights[self.order_]
         self.components_ = posterior.observation.lam[self.order_]
+        freeze_learned(self)
 
     def transform(self, X: Any) -> np.ndarray:
         """Expected share of each topic in each document, ``(n, K)``; rows sum to one.

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.core.batch import Batch, concatenate
+from bnp_dask.core.frozen import thawed
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Summary
 from bnp_dask.data.base import Reader, Source, batch_reader, columns_of
@@ -231,11 +232,11 @@ class FromPosterior:
                 "FromPosterior: this posterior has no summary (it is a light copy); give the one of a training result, "
                 "`result.posterior`, or one that bnp.load read from a saved model"
             )
-        theirs = self.posterior.model
+        theirs = thawed(self.posterior.model)
         _require_same_columns(self.posterior, context.source)
         _require_same_kind(theirs, context.model)
         _require_same_statistics(theirs, context)
-        return summary.without_pairs()
+        return thawed(summary).without_pairs()
 
 
 def _require_same_columns(posterior: Posterior, source: Source) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.edits import Exchange, Merge, Unite
+from bnp_dask.core.frozen import thawed
 from bnp_dask.core.summary import Summary
 from bnp_dask.core.survey import Survey
 from bnp_dask.data.base import Source
@@ -276,7 +277,7 @@ class PlanContext:
         -inf for topics whose words are not alike.
         """
         if self._gains is None:
-            self._gains = gain_matrix(self.model, self.posterior, self.value)
+            self._gains = gain_matrix(self.model, thawed(self.posterior), thawed(self.value))
         return self._gains
 
     def count(self, cluster: int) -> float:

@@ -74,6 +74,10 @@ class Bernoulli:
         entries.checked(self.missing)
 
     @property
+    def counts(self) -> frozenset[str]:
+        return frozenset({"x", GONE})
+
+    @property
     def fields(self) -> Mapping[str, Field]:
         return MappingProxyType(
             {"x": Field(("cluster", "feature")), **(entries.GONE_FIELD if self.marginalises else {})}

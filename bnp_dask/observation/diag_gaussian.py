@@ -126,6 +126,10 @@ class DiagGaussian:
         checked(self.missing)
 
     @property
+    def counts(self) -> frozenset[str]:
+        return frozenset({"xx", GONE})
+
+    @property
     def fields(self) -> Mapping[str, Field]:
         one = Field(("cluster", "feature"))
         return MappingProxyType({"x": one, "xx": one, **(GONE_FIELD if self.marginalises else {})})

@@ -107,6 +107,10 @@ class Multinomial:
             )
 
     @property
+    def counts(self) -> frozenset[str]:
+        return frozenset({"x"})
+
+    @property
     def fields(self) -> Mapping[str, Field]:
         return MappingProxyType({"x": Field(("cluster", "word")), LOG_BASE: Field()})
 

@@ -76,6 +76,10 @@ class Poisson:
         entries.checked(self.missing)
 
     @property
+    def counts(self) -> frozenset[str]:
+        return frozenset({"x", GONE})
+
+    @property
     def fields(self) -> Mapping[str, Field]:
         own = {"x": Field(("cluster", "feature")), LOG_BASE: Field()}
         return MappingProxyType({**own, **(entries.GONE_FIELD if self.marginalises else {})})

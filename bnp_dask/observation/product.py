@@ -11,6 +11,7 @@ import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.columns import OPTIONAL
+from bnp_dask.core.fields import Counting
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import CLUSTER, Field, Summary
 from bnp_dask.core.survey import Survey
@@ -168,6 +169,12 @@ class Product:
                     )
                 found.append(key if own == ":" else own)
         return tuple(found)
+
+    @property
+    def counts(self) -> frozenset[str]:
+        return frozenset(
+            f"{i}.{name}" for i, part in enumerate(self.parts) if isinstance(part, Counting) for name in part.counts
+        )
 
     @property
     def fields(self) -> Mapping[str, Field]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
+from bnp_dask.core.frozen import frozen
 from bnp_dask.core.summary import Summary
 from bnp_dask.inputs.settings import hold, number_from, whole_number
 from bnp_dask.moves.lap_policy import LAP
@@ -56,9 +57,12 @@ class Step:
 
     state: State
     pipeline: InFlight
-    row: dict[str, Any] | None
+    row: Mapping[str, Any] | None
     lap_end: bool
     opens: bool = False
+
+    def __post_init__(self) -> None:
+        hold(self, "row", frozen(self.row))
 
 
 def opening(work: Work, state: State, pipeline: InFlight) -> Iterator[Step]:

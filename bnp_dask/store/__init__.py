@@ -15,6 +15,7 @@
       checkpoints/00000012.json     head of checkpoint 12: state, checksums; its appearance is the commit
       checkpoints/00000012.npz      arrays of checkpoint 12, and the list of summaries that it refers to
       summaries/00003/00000800-000002-9ae1f004.npz    summary of batch 800 at visit 2, with its CRC-32
+      summaries/packs/              summaries that updates left, packed (store.packs)
 
 Every file is written under a temporary name, synced, and renamed, so that a kill at any moment leaves old files whole.
 On an object store (store.place) the names are those of objects; files that grow are folders of pieces, and ``lock/``

@@ -12,6 +12,7 @@ import numpy as np
 
 from bnp_dask.core.code import Code
 from bnp_dask.store.log import read_extent
+from bnp_dask.store.packs import keys_of
 from bnp_dask.store.parts import Part
 from bnp_dask.store.place import Extent, Key
 from bnp_dask.store.summaries import NO_RECEIPT, UNKNOWN, Receipt
@@ -66,6 +67,11 @@ class Listing:
     def receipts(self) -> np.ndarray:
         """Bytes and CRC-32 of each, ``(N, 2)``."""
         return self.rows[:, 2:]
+
+    @property
+    def keys(self) -> np.ndarray:
+        """A number for each, by which two listings can be compared, ``(N,)``."""
+        return keys_of(self.rows[:, [0, 1, 3]])
 
     @property
     def nbytes(self) -> int:

@@ -147,7 +147,11 @@ def unseal(path: Path | Key, kind: str, version: int) -> dict[str, Any]:
     StoreError
         It was written in another version of the format.
     """
-    data = place_of(path).read(path)
+    return unsealed(place_of(path).read(path), path, kind, version)
+
+
+def unsealed(data: bytes, path: Path | Key, kind: str, version: int) -> dict[str, Any]:
+    """As :func:`unseal`, of what was read; messages call it by ``path``."""
     envelope = _SEALED.fullmatch(data)
     if envelope is None or int(envelope[1]) != zlib.crc32(envelope[2]):
         raise DamagedError(f"{path} is damaged (its checksum does not fit)")

@@ -33,6 +33,7 @@ from bnp_dask.store.layout import (
     require_new,
     run_folder,
 )
+from bnp_dask.store.packs import keys_of
 from bnp_dask.store.parts import CommittedParts, Part, PartFiles
 from bnp_dask.store.place import DamagedError, Extent, Key, Lock, place_of
 from bnp_dask.store.reach import DRAFTS_NAME, Drafts, SharedFiles, begin_session
@@ -42,6 +43,9 @@ from bnp_dask.store.sweep import checkpoint_numbers, remove_checkpoints, remove_
 logger = logging.getLogger("bnp_dask.store")
 
 READ_TRIES = 10
+
+MOST_LOOSE = 256
+"""Summaries with files of their own from which on they are packed: as many as a folder holds."""
 
 NO_NOTES: Mapping[str, bytes] = {}
 
@@ -300,6 +304,41 @@ class RunStore:
         self._unpinned = []
         self._parts.only(part for c in kept for part in c.parts)
 
+    def pack(self, purges: bool = False) -> None:
+        """Join files of summaries where there are many, so that their number stays small however long the run grows.
+
+        To be called after a commit.  What no checkpoint refers to leaves packs when these are written anew, with
+        ``purges`` at once.
+
+        Raises
+        ------
+        StoreError
+            The disk is full, or a file cannot be written or read; nothing is lost.
+        """
+        self.require_lock()
+        kept = [c.listing for c in (*self._pinned, self._previous, self._last) if c is not None]
+        needed = np.unique(np.concatenate([np.zeros(0, np.int64), *(listing.keys for listing in kept)]))
+
+        def alive(keys: np.ndarray) -> np.ndarray:
+            return np.isin(keys_of(keys), needed)
+
+        packs = self.summaries.packs
+        try:
+            if purges:
+                packs.purge(alive)
+            if self._last is None:
+                return
+            newest = self._last.listing
+            is_loose = ~self._packed(newest) & (newest.receipts[:, 1] >= 0)
+            if np.count_nonzero(is_loose) < MOST_LOOSE:
+                return
+            loose = list(newest.entries(is_loose))
+            packs.join((((b, v, r.crc32), partial(self.summaries.read, b, v, r)) for b, v, r in loose), alive)
+        except DamagedError as error:
+            raise StoreError(f"cannot pack summaries: {error}; the run is as it was") from error
+        self.require_lock()
+        self._place.remove(self.summaries.path(*entry) for entry in loose)
+
     def load(self, refused: Mapping[int, str] | None = None) -> Checkpoint | None:
         """The newest whole checkpoint, or None when nothing was committed yet.
 
@@ -400,9 +439,18 @@ class RunStore:
         """Wait until the files are on the disk that no earlier checkpoint made durable, with all that leads there."""
         new = listing.new_since(None if self._last is None else self._last.listing)
         if new.any():
+            new &= ~self._packed(listing)  # these are on the disk already
+        if new.any():
             self._place.sync(self.summaries.path(*entry) for entry in listing.entries(new))
             self._place.sync_folder(self.summaries.folder)
             self._place.sync_folder(self.path)
+
+    def _packed(self, listing: Listing) -> np.ndarray:
+        """Which summaries of a listing lie in packs, ``(N,)`` bool; StoreError where a pack is damaged."""
+        try:
+            return np.isin(listing.keys, keys_of(self.summaries.packs.keys()))
+        except DamagedError as error:
+            raise StoreError(f"{error}; put the file back from a copy") from error
 
     def _require_writer(self) -> None:
         self._held()

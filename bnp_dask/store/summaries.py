@@ -12,6 +12,7 @@ import numpy as np
 
 from bnp_dask.errors import StoreError
 from bnp_dask.store.files import crc_of_packed, pack, unpack
+from bnp_dask.store.packs import Packs
 from bnp_dask.store.place import DamagedError, Key, place_of
 
 BATCHES_PER_FOLDER = 256
@@ -97,7 +98,7 @@ class SummaryFiles:
         """
         path = self.path(batch, visit, receipt)
         try:
-            data = place_of(path).read(path)
+            data = self.read(batch, visit, receipt)
             arrays, meta = unpack(data, path)
             _require_same(path, (batch, visit), receipt, meta, data)
         except DamagedError as error:
@@ -108,6 +109,22 @@ class SummaryFiles:
         # version 0.1 wrote the meta data alone
         return arrays, meta["meta"] if "key" in meta else meta
 
+    def read(self, batch: int, visit: int, receipt: Receipt = NO_RECEIPT) -> bytes:
+        """Content of a summary, from its own file or from a pack; DamagedError where there is neither."""
+        path = self.path(batch, visit, receipt)
+        try:
+            return place_of(path).read(path)
+        except DamagedError:
+            packed = self.packs.read(batch, visit, None if receipt.crc32 == UNKNOWN else receipt.crc32)
+            if packed is None:
+                raise
+            return packed
+
+    @property
+    def packs(self) -> Packs:
+        """Where summaries lie that were packed."""
+        return Packs(self.folder)
+
     def names(self, folder: Path | Key) -> Iterator[tuple[Path | Key, tuple[int, int, int]]]:
         """Files in a folder of summaries, and batch, visit and CRC-32 as their names say."""
         for name in place_of(folder).names(folder):
@@ -116,6 +133,7 @@ class SummaryFiles:
 
     def keys(self) -> Iterator[tuple[int, int]]:
         """Batch and visit of every summary there is."""
+        yield from ((batch, visit) for batch, visit, _ in self.packs.keys().tolist())
         for name in place_of(self.folder).names(self.folder):
             for _, (batch, visit, _) in self.names(self.folder / name):
                 yield batch, visit

@@ -5,6 +5,7 @@
     VERSION.json                  the number in force; replaced in one step
     versions/00000003.json        record of version 3: its checkpoint, what came in, clusters, moves
     versions/00000003.zarr        its posterior, as long as it is kept
+    versions/packs/               records of older versions, packed (store.packs)
 
 Version 0 is what ``train`` left.  The record and the posterior of a version are whole before its checkpoint is written,
 and the pointer follows the checkpoint.
@@ -13,18 +14,26 @@ and the pointer follows the checkpoint.
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bnp_dask.errors import StoreError
-from bnp_dask.store.files import seal, unseal
+from bnp_dask.store.files import seal, unseal, unsealed
 from bnp_dask.store.layout import holds_run, may_hold_runs, run_folder
+from bnp_dask.store.packs import Packs
 from bnp_dask.store.place import DamagedError, Key, place_of
 
 FORMAT, FORMAT_VERSION = "bnp-dask version", 1
 FOLDER, POINTER = "versions", "VERSION.json"
+
+MOST_LOOSE = 64
+"""Records with files of their own from which on the older half is packed."""
 
 _NAMED = re.compile(r"(.+)@(\d+)")
 
@@ -60,11 +69,36 @@ class Versions:
 
     def record(self, number: int) -> dict[str, Any]:
         """The record of a version; StoreError where there is none."""
-        return _read(self._record(number))
+        path = self._record(number)
+        try:
+            try:
+                data = place_of(path).read(path)
+            except DamagedError:
+                packed = self._packs.read(number, 0)
+                if packed is None:
+                    raise
+                data = packed
+            return unsealed(data, path, FORMAT, FORMAT_VERSION)
+        except DamagedError as error:
+            raise _unusable(path, error) from error
 
     def has(self, number: int) -> bool:
         """Whether there is a record of a version."""
-        return place_of(self.path).exists(self._record(number))
+        return place_of(self.path).exists(self._record(number)) or bool((self._packs.keys()[:, 0] == number).any())
+
+    def pack(self) -> None:
+        """Join records of older versions in one file, where there are many; called by who holds the lock."""
+        place, folder = place_of(self.path), self.path / FOLDER
+        stems = (name.rpartition(".json") for name in place.names(folder))
+        loose = sorted(int(stem) for stem, suffix, rest in stems if suffix and not rest and stem.isdigit())
+        if len(loose) < MOST_LOOSE:
+            return
+        old = [self._record(number) for number in loose[: -MOST_LOOSE // 2]]
+        contents = [(int(path.stem), place.read(path)) for path in old]
+        self._packs.join(
+            (((number, 0, zlib.crc32(data)), partial(bytes, data)) for number, data in contents), _all_of_them
+        )
+        place.remove(old)
 
     def write(self, number: int, record: Mapping[str, Any]) -> None:
         """Write the record of a version, on the disk when this returns."""
@@ -90,6 +124,10 @@ class Versions:
         for number in set(self.kept()) - set(numbers):
             place_of(self.path).remove_tree(self.posterior(number))
 
+    @property
+    def _packs(self) -> Packs:
+        return Packs(self.path / FOLDER)
+
     def _record(self, number: int) -> Path | Key:
         return self.path / FOLDER / f"{number:08d}.json"
 
@@ -113,4 +151,13 @@ def _read(path: Path | Key) -> dict[str, Any]:
     try:
         return unseal(path, FORMAT, FORMAT_VERSION)
     except DamagedError as error:
-        raise StoreError(f"{error}; put it back from a copy, or name a version: {path.parent}@NUMBER") from error
+        raise _unusable(path, error) from error
+
+
+def _unusable(path: Path | Key, error: DamagedError) -> StoreError:
+    return StoreError(f"{error}; put it back from a copy, or name a version: {path.parent}@NUMBER")
+
+
+def _all_of_them(keys: np.ndarray) -> np.ndarray:
+    """Records are never given up."""
+    return np.ones(len(keys), np.bool_)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from bnp_dask.core.frozen import frozen
 from bnp_dask.model import Posterior
 
 logger = logging.getLogger("bnp_dask")
@@ -51,7 +52,10 @@ class Callback(Protocol):
         ...
 
     def on_lap(self, row: Mapping[str, Any], posterior: Posterior) -> bool | None:
-        """After each lap, with its last history row; True stops the run, after a checkpoint."""
+        """After each lap, with its last history row; True stops the run, after a checkpoint.
+
+        Both are read-only, and stay as they are: one that is kept has the same numbers later.
+        """
         ...
 
     def on_end(self, reason: str) -> None:
@@ -66,8 +70,12 @@ def tell_of_batches(callbacks: Sequence[Callback], done: int) -> bool:
 
 
 def tell_of_lap(callbacks: Sequence[Callback], row: Mapping[str, Any], posterior: Posterior) -> bool:
-    """Tell of a lap; whether one stops the run.  Every one is told, also after such a one."""
-    told = [callback.on_lap(row, posterior) is True for callback in callbacks]
+    """Tell of a lap; whether one stops the run.  Every one is told, also after such a one.
+
+    They get the posterior read-only: it is the one that the run goes on from.
+    """
+    shown = frozen(posterior)
+    told = [callback.on_lap(row, shown) is True for callback in callbacks]
     return any(told)
 
 

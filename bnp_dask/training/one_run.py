@@ -21,6 +21,7 @@ from bnp_dask.schedules import Schedule, State, Step, Work, is_constant, restore
 from bnp_dask.schedules.base import IDLE
 from bnp_dask.schedules.engine.bad_batches import require_enough, usable, without
 from bnp_dask.schedules.engine.gathered import EMBEDDED
+from bnp_dask.schedules.engine.sound import require_sound
 from bnp_dask.schedules.engine.state import Loss
 from bnp_dask.schedules.side_by_side.shared_reads import SharedReads
 from bnp_dask.store import BackgroundCommits, Checkpoint, Listing, MemoryStore, RunStore
@@ -152,6 +153,8 @@ class OneRun:
                 else:
                     run = self.with_shadows(checkpoint, state)
                     why = run._loop(state, rows, clock, commits, len(rows))
+            if run.schedule.decides_moves and state.lap > 0 and not state.position:
+                require_sound(state, self.work.survey, f"the result of {self.work.source.name}")
             posterior = state.posterior
             if why != STOPPED:  # who stops a run does not wait for passes over the data
                 posterior = self.scores.found(self.work, state)

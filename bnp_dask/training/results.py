@@ -13,10 +13,11 @@ import numpy as np
 from bnp_dask._names import method
 from bnp_dask.analysis.arguments import require_posterior
 from bnp_dask.core.columns import Columns
+from bnp_dask.core.frozen import frozen
 from bnp_dask.core.vocabulary import Words
 from bnp_dask.errors import SettingError, StoreError
 from bnp_dask.inputs.paths import DRAWS_NAME, POSTERIOR_NAME
-from bnp_dask.inputs.settings import path_text
+from bnp_dask.inputs.settings import hold, path_text
 from bnp_dask.model import Posterior
 from bnp_dask.observation.interface.describing import each, estimates_of
 from bnp_dask.sampling import Draws
@@ -48,7 +49,7 @@ def save(posterior: Posterior, path: str | os.PathLike[str]) -> None:
     StoreError
         Something else lies at ``path``, or it cannot be written.
     """
-    require_posterior(posterior)
+    posterior = require_posterior(posterior)
     write_archive("posterior", posterior, path)
 
 
@@ -147,7 +148,7 @@ def to_xarray(posterior: Posterior) -> xarray.Dataset:
 # -- result ---------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, eq=False)
 class TrainResult:
-    """Result of ``train``.
+    """Result of ``train``; all that it holds is read-only (``array.copy()`` of an array may be changed).
 
     Parameters
     ----------
@@ -184,6 +185,10 @@ class TrainResult:
     warm_seconds: float = 0.0
     alternatives: tuple[Mapping[str, Any], ...] = ()
     draws: Draws | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("posterior", "alternatives", "draws"):
+            hold(self, name, frozen(getattr(self, name)))
 
     @property
     def starts(self) -> tuple[Mapping[str, Any], ...]:

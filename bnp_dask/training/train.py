@@ -13,6 +13,7 @@ import numpy as np
 
 from bnp_dask.analysis.arguments import check_run, listed
 from bnp_dask.analysis.matching import words_of
+from bnp_dask.core.frozen import frozen, thawed
 from bnp_dask.core.survey import Survey
 from bnp_dask.data.base import columns_of
 from bnp_dask.data.grouped.lagged import taking_lags
@@ -197,7 +198,7 @@ def train(
     """
     moves, callbacks = None if moves is None else listed("moves", moves), listed("callbacks", callbacks)
     check_parts(model, init, schedule, moves or (), callbacks)
-    model = replace(model, reproducible=flag("reproducible", reproducible) or model.reproducible)
+    model = replace(thawed(model), reproducible=flag("reproducible", reproducible) or model.reproducible)
     check_run(store, resume, checkpoint_minutes, on_bad_batch, job, n_init)
     (room, beside), begun = rooms(parse_memory(memory), shadow is not None), Begun.at(store, resume)
     init, schedule, moves = filled_in(begun, init, schedule, moves)
@@ -226,7 +227,7 @@ def train(
             known = with_names_of(found.survey, columns_of(source) if model.lags else columns)
             ready = named.with_prior(known, may_learn=schedule.decides_moves)
             shelf = memo.shared if isinstance(memo, RunStore) else None
-            facts, gathered = (found.source, found.survey, executor, memo), room // 4 if store is None else room
+            facts, gathered = (found.source, frozen(found.survey), executor, memo), room // 4 if store is None else room
             readable = None if skips or (store is not None and place is None) else np.ones(source.n_batches, np.bool_)
             work = Work(ready, *facts, seed, tuple(moves), shelf, skips, found.unread, gathered, readable=readable)
             how = checkpoint_minutes * 60, n_init, room + beside, shadow, other_priors(shadow, ready, known), scores

@@ -96,7 +96,8 @@ def collapsed_topics(
     Asuncion, Welling, Smyth & Teh (2009), "On smoothing and inference for topic models", CVB0.  They update the counts
     of the corpus after every token; here they stay for a pass, so that batches can be visited side by side.
     """
-    model = require_posterior(posterior).model
+    posterior = require_posterior(posterior)
+    model = posterior.model
     require_own(model, "collapsed_topics")
     passes = whole_number("passes", passes, 1, MOST_PASSES)
     source = open_for(posterior, data, batch_size, weights=True)

@@ -81,7 +81,8 @@ def word_score(
     ----------
     Wang & Blei 2012, section S.3.
     """
-    model = require_posterior(posterior).model
+    posterior = require_posterior(posterior)
+    model = posterior.model
     topics, words = counts_words(model), isinstance(model.observation, WideningObservation)
     mixture = words and not topics and isinstance(model.allocation, MixtureAllocation)
     if not (mixture or topics):

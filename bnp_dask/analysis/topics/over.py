@@ -132,7 +132,8 @@ def topics_over(
     DataError
         No such column, another number of values than of documents, or more than 60 different texts.
     """
-    prior_mass(require_posterior(posterior))
+    posterior = require_posterior(posterior)
+    prior_mass(posterior)
     one_of("weight", weight, ("tokens", "documents"))
     source = open_for(posterior, data, batch_size)
     name = by if isinstance(by, str) else "by"

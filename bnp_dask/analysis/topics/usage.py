@@ -194,7 +194,8 @@ def survey_documents(
     DataError
         Data that the likelihood cannot have produced, or counts with another vocabulary.
     """
-    prior_mass(require_posterior(posterior))
+    posterior = require_posterior(posterior)
+    prior_mass(posterior)
     whole_number("n_documents", n_documents)
     whole_number("n_words", n_words, 1)
     if texts is not None:

@@ -90,6 +90,10 @@ class Categorical:
             object.__setattr__(self, "levels", tuple(tuple(own) for own in self.levels))
 
     @property
+    def counts(self) -> frozenset[str]:
+        return frozenset({"x"})
+
+    @property
     def fields(self) -> Mapping[str, Field]:
         return MappingProxyType({"x": Field(("cluster", "level"))})
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.core.edits import Edit, Forget, InsertEmpty
+from bnp_dask.core.frozen import frozen
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.errors import NumericalError
 from bnp_dask.moves.base import Plan, PlanContext, named_by, record
@@ -238,8 +239,8 @@ def plan_context(work: Work, state: State, taken: Collection[int] = ()) -> PlanC
     assert value is not None
     return PlanContext(
         model=state.model,
-        posterior=state.posterior,
-        value=value.without_pairs(),
+        posterior=frozen(state.posterior),
+        value=frozen(value.without_pairs()),
         source=usable(work, state),
         survey=work.survey,
         executor=work.executor,

@@ -88,6 +88,9 @@ class Place(Protocol):
     def read(self, path: Any) -> bytes:
         """Content of a file."""
 
+    def part(self, path: Any, start: int, nbytes: int) -> bytes:
+        """So many bytes of a file from ``start`` on, or fewer where it ends before."""
+
     def glance(self, path: Any) -> bytes:
         """Content of a small file; where asking takes long, as it was up to a minute ago."""
 

@@ -51,6 +51,12 @@ class Bucket:
     def read(self, path: Key) -> bytes:
         return _read(objects_of(path), path)
 
+    def part(self, path: Key, start: int, nbytes: int) -> bytes:
+        found = objects_of(path).get_part(path, start, nbytes)
+        if found is None:
+            raise DamagedError(f"{path} is missing")
+        return found
+
     def glance(self, path: Key) -> bytes:
         found, problem = _seen_lately(path, int(time.monotonic() // GLANCE_SECONDS), os.getpid())
         if found is None:

@@ -45,6 +45,16 @@ class Disk:
         except OSError as error:
             raise cannot("read", path, error) from error
 
+    def part(self, path: Path, start: int, nbytes: int) -> bytes:
+        try:
+            with open(path, "rb") as file:
+                file.seek(start)
+                return file.read(nbytes)
+        except FileNotFoundError as error:
+            raise DamagedError(f"{path} is missing") from error
+        except OSError as error:
+            raise cannot("read", path, error) from error
+
     def glance(self, path: Path) -> bytes:
         return self.read(path)
 

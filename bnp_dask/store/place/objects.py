@@ -64,6 +64,15 @@ class Objects:
         except FileNotFoundError:
             return None
 
+    def get_part(self, key: Key, start: int, nbytes: int) -> bytes | None:
+        """Some bytes of an object; None where there is none."""
+        if not nbytes:
+            return b""
+        try:
+            return bytes(self._again("read", key, lambda: self._fs.cat_file(self._name(key), start, start + nbytes)))
+        except FileNotFoundError:
+            return None
+
     def put(self, key: Key, data: bytes) -> None:
         """Put an object in place of an older one."""
         self._again("write", key, lambda: self._fs.pipe_file(self._name(key), data))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.inputs.settings import positive_number, shown
+from bnp_dask.training.growing.incoming.aside import OnBad
 from bnp_dask.training.growing.incoming.feed import Feed
 from bnp_dask.training.growing.incoming.times import Time
 from bnp_dask.training.growing.incoming.words import NewWords
@@ -41,15 +42,18 @@ def follow(
     new_words: NewWords | None = None,
     dormant: float | None = None,
     on_version: Callable[[UpdateResult], bool | None] | None = None,
+    on_bad: OnBad = "raise",
 ) -> Iterator[UpdateResult]:
     """Look for new data again and again, and take in what there is.
 
     A file that somebody is still writing has to have a hidden name, or one that ends with ``.tmp``, ``.part`` or
-    ``.partial``, until it is whole.
+    ``.partial``, until it is whole; or give ``on_bad="set aside"``, with which it waits.
 
     Parameters
     ----------
-    store, revisit, laps, batch_size, client, memory, versions, half_life, keep, time, new_words, dormant, on_version
+    store, revisit, laps, batch_size, client, memory, versions, half_life, keep, time, new_words, dormant
+        As for :func:`bnp_dask.update`.
+    on_version, on_bad
         As for :func:`bnp_dask.update`.
     data
         A folder, a pattern such as ``"inbox/*.parquet"``, or a feed.
@@ -61,7 +65,7 @@ def follow(
     Yields
     ------
     UpdateResult
-        Of every update that took something in, or that was refused.
+        Of every update that took something in, that was refused, or that set something aside.
 
     Raises
     ------
@@ -88,6 +92,7 @@ def follow(
         new_words=new_words,
         dormant=dormant,
         on_version=on_version,
+        on_bad=on_bad,
     )
     return _looks(look, every, stop)
 
@@ -95,6 +100,6 @@ def follow(
 def _looks(look: Callable[[], UpdateResult], every: float, stop: threading.Event) -> Iterator[UpdateResult]:
     while not stop.is_set():
         found = look()
-        if found.new or found.refused:
+        if found.new or found.refused or found.set_aside:
             yield found
         stop.wait(every)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,12 @@ from bnp_dask.data.base import Source
 from bnp_dask.data.grouped.lagged import taking_lags
 from bnp_dask.data.identity import fingerprint_of
 from bnp_dask.data.placed import LEFT_OUT
-from bnp_dask.errors import DataError
+from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.model import Posterior
 from bnp_dask.store.manifest import ROW
 from bnp_dask.training.growing.growing_run import GrowingRun
+from bnp_dask.training.growing.incoming.aside import Aside, SetAside, nothing_aside, stamp_of
 from bnp_dask.training.growing.incoming.holding import Room
 from bnp_dask.training.growing.incoming.look import Looked, look_at
 from bnp_dask.training.growing.incoming.pieces import Known, Piece, content_of, naming
@@ -65,13 +67,14 @@ class Found:
     """Pieces that are new and what was seen of them, names of those that are known, and batches that give way.
 
     Each new piece has its own batches in ``out`` that give way to it; none where that is empty.  ``base`` is the
-    posterior in force, with the words that are new.
+    posterior in force, with the words that are new; ``aside`` is what was set aside.
     """
 
     new: list[tuple[Given, Looked]]
     known: tuple[str, ...]
     base: Posterior
     out: tuple[tuple[int, ...], ...] = ()
+    aside: Aside = field(default_factory=nothing_aside)
 
     @property
     def n_new(self) -> int:
@@ -117,10 +120,20 @@ class Found:
         """Log predictive of each new batch and how many atoms or tokens it is of, ``(n, 2)``."""
         return np.concatenate([looked.scores for _, looked in self.new])
 
-    def times(self, time: Any) -> np.ndarray:
+    @property
+    def times(self) -> np.ndarray:
         """Newest time in each new batch, ``(n,)``; NaN where nothing tells."""
-        pieces = [(given.piece, looked.rows["atoms"].tolist()) for given, looked in self.new]
-        return np.concatenate([times_of(piece.data, piece.place, rows, time) for piece, rows in pieces])
+        return np.concatenate([looked.times for _, looked in self.new])
+
+    @property
+    def set_aside(self) -> tuple[SetAside, ...]:
+        """Pieces that were set aside by this look."""
+        return self.aside.found
+
+    @property
+    def unfinished(self) -> tuple[str, ...]:
+        """Names of pieces that wait for the next look."""
+        return tuple(self.aside.unfinished)
 
     def log(self, run: GrowingRun) -> tuple[np.ndarray, list[dict[str, Any]]]:
         """Rows of all new batches, and a mapping of each new piece."""
@@ -144,46 +157,107 @@ class Found:
 
 def look_for_new(
     run: GrowingRun,
-    openings: Iterable[Callable[[Posterior], Given]],
+    openings: Iterable[tuple[Piece, Callable[[Posterior], Given]]],
     executor: Executor,
     replaced: Collection[str] = (),
     forgotten: Collection[str] = (),
     new_words: NewWords | None = None,
+    time: Any = None,
+    aside: Aside | None = None,
 ) -> Found:
     """Look at all pieces that a run does not have, each opened with the words of those before it.
 
     A piece from a place that is ``replaced`` may have another content than the run has from there; one from a place
-    that is ``forgotten`` is new whatever it holds.
+    that is ``forgotten`` is new whatever it holds.  ``time`` says when rows are from.  What cannot be taken in goes to
+    ``aside``; None: it is an error.
     """
-    known, room = known_to(run).without(forgotten), Room.of(executor)
-    had, new, taken, base = [], [], set(), run.base
-    places = [(place, n) for place, n in run.words_then() if place is not None]
-    for opening in openings:
-        one = opening(base)
-        piece, source = one.piece, one.source
-        if piece.place is not None and known.has_place(piece, fingerprint_of(source)):
-            had.append(piece.name)
-            continue
-        MemoryPlan(executor.memory_limit).require_batches(source)
-        words_then = None if piece.place is None or piece.place in forgotten else dict(places).get(piece.place)
-        with naming(piece):
-            one, looked = _looked_at(run, base, one, executor, room, new_words, words_then)
-            contents = contents_of(one, looked)
-            key = (piece.place, piece.item, contents[0])
-            if any(known.has_content(piece, c, piece.place in replaced) for c in contents) or key in taken:
-                had.append(piece.name)
-                looked.source.drop()
-                continue
-            if words_then is not None and one.leaves_out:  # another content in its place may bring other words
-                looked.source.drop()
-                one, looked = _looked_at(run, base, one, executor, room, new_words)
-        taken.add(key)
-        new.append((one, looked))
-        assert one.placed is not None
-        base = one.placed.base
+    aside = nothing_aside() if aside is None else aside
+    looking = _Looking(run, executor, known_to(run).without(forgotten), replaced, forgotten, new_words, time, aside)
+    for piece, opening in openings:
+        if aside.raises:
+            looking.look(opening)
+        elif not aside.passes_over(piece):
+            before = stamp_of(piece)
+            try:
+                looking.look(opening, partial(_is_same, piece, before))
+            except Exception as error:
+                aside.put(piece, error, before)
+    new = looking.new
     if new and not sum(int(looked.rows["atoms"].sum()) for _, looked in new):
         raise DataError(f"{new[0][0].piece.name}: the new data have no atoms; nothing was taken")
-    return Found(new, tuple(had), base)
+    return Found(new, tuple(looking.had), looking.base, aside=aside)
+
+
+def _is_same(piece: Piece, before: Any) -> bool:
+    """Whether the files of a piece are what they were."""
+    return bool(stamp_of(piece) == before)
+
+
+class _Looking:
+    """A look at pieces, one after the other."""
+
+    def __init__(
+        self,
+        run: GrowingRun,
+        executor: Executor,
+        known: Known,
+        replaced: Collection[str],
+        forgotten: Collection[str],
+        new_words: NewWords | None,
+        time: Any,
+        aside: Aside,
+    ) -> None:
+        self._run, self._executor, self._known, self._room = run, executor, known, Room.of(executor)
+        self._replaced, self._forgotten, self._new_words, self._time = replaced, forgotten, new_words, time
+        self._aside = aside
+        self._places = {place: n for place, n in run.words_then() if place is not None}
+        self._taken: set[tuple[Any, ...]] = set()
+        self.had: list[str] = []
+        self.new: list[tuple[Given, Looked]] = []
+        self.base = run.base
+
+    def look(self, opening: Callable[[Posterior], Given], is_same: Callable[[], bool] | None = None) -> None:
+        """Look at one; it is not taken where its files are not the ``is_same`` any more."""
+        one = opening(self.base)
+        piece, source = one.piece, one.source
+        if piece.place is not None and self._known.has_place(piece, fingerprint_of(source)):
+            self.had.append(piece.name)
+            return
+        self._require_fitting(source)
+        words_then = self._places.get(piece.place or "") if piece.place not in self._forgotten else None
+        with naming(piece):
+            one, looked = self._looked_at(one, words_then)
+            contents = contents_of(one, looked)
+            key = (piece.place, piece.item, contents[0])
+            is_replaced = piece.place in self._replaced
+            if any(self._known.has_content(piece, c, is_replaced) for c in contents) or key in self._taken:
+                self.had.append(piece.name)
+                looked.source.drop()
+                return
+            if words_then is not None and one.leaves_out:  # another content in its place may bring other words
+                looked.source.drop()
+                one, looked = self._looked_at(one)
+            if not self._aside.raises and not looked.rows["atoms"].sum():
+                raise DataError(f"{piece.name}: the new data have no atoms")
+            times = times_of(piece.data, piece.place, looked.rows["atoms"].tolist(), self._time)
+        if is_same is not None and not is_same():
+            looked.source.drop()
+            self._aside.wait(piece)
+            return
+        self._taken.add(key)
+        self.new.append((one, replace(looked, times=times)))
+        assert one.placed is not None
+        self.base = one.placed.base
+
+    def _require_fitting(self, source: Source) -> None:
+        """SettingError, or DataError where such are set aside, for batches that no worker has room for."""
+        try:
+            MemoryPlan(self._executor.memory_limit).require_batches(source)
+        except SettingError as error:
+            raise error if self._aside.raises else DataError(str(error)) from error
+
+    def _looked_at(self, one: Given, words_then: int | None = None) -> tuple[Given, Looked]:
+        return _looked_at(self._run, self.base, one, self._executor, self._room, self._new_words, words_then)
 
 
 def _looked_at(

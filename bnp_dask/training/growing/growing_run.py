@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from bnp_dask.core.frozen import frozen
 from bnp_dask.core.survey import Survey
 from bnp_dask.data.base import Source
 from bnp_dask.data.skipping import CountedSource
@@ -26,6 +27,7 @@ from bnp_dask.schedules.engine.checkpoint import require_sums
 from bnp_dask.schedules.engine.gathered import EMBEDDED, ROOM
 from bnp_dask.schedules.engine.lap import trim
 from bnp_dask.schedules.engine.pure_streams.sealing import settle
+from bnp_dask.schedules.engine.sound import require_sound
 from bnp_dask.schedules.lineage import renamed
 from bnp_dask.store import (
     Checkpoint,
@@ -39,6 +41,7 @@ from bnp_dask.store import (
     place_of,
 )
 from bnp_dask.store.checkpoint import Prepared
+from bnp_dask.training.callbacks import logger
 from bnp_dask.training.defaults import moves_on_arrival
 from bnp_dask.training.growing.grown import Absent, GrownSource, survey_of
 from bnp_dask.training.growing.incoming.times import moment_of, times_of
@@ -79,6 +82,10 @@ class GrowingRun:
         As the run was begun with.
     times
         Newest time of the atoms of each batch, ``(B,)`` seconds; NaN where nobody knows.
+    lays_away
+        Whether clusters may have left the model with their atoms.
+    besides
+        Weight of atoms in the total that are of no batch of the run: of a posterior that it goes on from.
     widened
         ``base`` with the words that an update brings; None where there are none.
     """
@@ -98,6 +105,8 @@ class GrowingRun:
     seed: int
     moves: tuple[Move, ...]
     times: np.ndarray
+    lays_away: bool = False
+    besides: float = 0.0
     widened: Posterior | None = None
 
     @staticmethod
@@ -126,7 +135,7 @@ class GrowingRun:
         if growth is None:
             turn = Round.begin(found.survey.n_batches, checkpoint.state["step"])
             log, seconds = GrowthLog.empty(store.manifests), float(checkpoint.history[-1]["seconds"])
-            version, newest, names = 0, 0, {}
+            version, newest, names, lays_away = 0, 0, {}, False
             times = np.full(len(turn.last), np.nan)
         else:
             try:
@@ -137,8 +146,8 @@ class GrowingRun:
             seen, last, short, times = arrays
             turn = Round(seen, last, short, growth["is_open"])
             version, newest, seconds = growth["version"], growth["newest"], growth["seconds"]
-            names = dict(growth["names"])
-        facts = (version, newest, names, seconds, begun.seed(), begun.moves(), times)
+            names, lays_away = dict(growth["names"]), growth["lays_away"]
+        facts = (version, newest, names, seconds, begun.seed(), begun.moves(), times, lays_away)
         return GrowingRun(store, checkpoint, base, found.survey, found.source, schedule, log, turn, *facts)
 
     @property
@@ -146,6 +155,11 @@ class GrowingRun:
         """The directory; a run in memory has none."""
         assert isinstance(self.store, RunStore)
         return self.store
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return str(self.store.path) if isinstance(self.store, RunStore) else "data"
 
     @property
     def versions(self) -> Versions:
@@ -167,25 +181,33 @@ class GrowingRun:
         """Survey of all batches."""
         return survey_of(self.first, self.log.rows)
 
-    def source(self, new: Sequence[Source] = (), reads_old: bool = True) -> GrownSource:
-        """All batches of the run, those of the last pieces from ``new``."""
+    def source(self, new: Sequence[Source] = (), reads_old: bool = True, aside: Collection[str] = ()) -> GrownSource:
+        """All batches of the run, those of the last pieces from ``new``; data at places set ``aside`` are not read."""
         old = self.log.pieces[: len(self.log.pieces) - len(new)]
         first = self._placed(self.first_source, self.first.n_features)
+        if self._first_place in aside:
+            facts = (first.name, first.n_batches, first.n_features, first.is_sparse)
+            first = Absent(*facts, why="other data lie in its place now")
         model = self.base.model
         counted = model.structure.counted
         n_features = n_words(self.counting) if widens(model) else self.first.n_features
-        known = [first, *(self._reopened(piece, reads_old, n_features) for piece in old)]
+        reads = [reads_old and piece["place"] not in aside for piece in old]
+        known = [first, *(self._reopened(*own, n_features) for own in zip(old, reads, strict=True))]
         read = (s if isinstance(s, Absent) else as_modelled(s, model.marginalises, model.lags) for s in known)
         known = [s if isinstance(s, Absent) else CountedSource(s, counted) for s in read]
-        name = str(self.store.path) if isinstance(self.store, RunStore) else "data"
-        return GrownSource(name, [*known, *new])
+        return GrownSource(self.name, [*known, *new])
 
     @property
     def has_place(self) -> np.ndarray:
         """Whether the data of a batch lie where they can be found again, ``(B,)`` bool."""
-        opened = self.store.settings.get(OPENED) if isinstance(self.store, RunStore) else None
-        places = [opened is not None, *(piece["place"] is not None for piece in self.log.pieces)]
+        places = [self._first_place is not None, *(piece["place"] is not None for piece in self.log.pieces)]
         return np.repeat(places, [self.first.n_batches, *(piece["n_batches"] for piece in self.log.pieces)])
+
+    @property
+    def _first_place(self) -> str | None:
+        """Place of the first data; None for those in memory."""
+        opened = self.store.settings.get(OPENED) if isinstance(self.store, RunStore) else None
+        return None if opened is None else opened["place"]
 
     @property
     def counting(self) -> Posterior:
@@ -196,8 +218,7 @@ class GrowingRun:
         """Places of all data, None for those in memory, and how many words the run had with each."""
         if not widens(self.base.model):
             return []
-        opened = self.store.settings.get(OPENED) if isinstance(self.store, RunStore) else None
-        first = (None if opened is None else opened["place"], self.first.n_features)
+        first = (self._first_place, self.first.n_features)
         return [first, *((piece["place"], self._words_then(piece)) for piece in self.log.pieces)]
 
     def _words_then(self, piece: Mapping[str, Any]) -> int:
@@ -228,7 +249,7 @@ class GrowingRun:
         return Work(
             self.counting.model,
             source,
-            self.survey(),
+            frozen(self.survey()),
             executor,
             self.store,
             self.seed,
@@ -245,12 +266,14 @@ class GrowingRun:
         self.on_disk.pin([])
         self.versions.write(self.version, {**self.versions.record(self.version), "checkpoint": prepared.number})
         self.on_disk.write(prepared)
+        self.on_disk.pack(purges=True)
 
     def _reopened(self, piece: Mapping[str, Any], reads_old: bool, n_features: int) -> Source:
         """Data that came later: opened again, or what stands in their place; ``n_features`` is that of now."""
         name, count, is_sparse = piece["name"], piece["n_batches"], self.first.is_sparse
         if piece["place"] is None or not reads_old:
-            return Absent(name, count, n_features, is_sparse, why="it was given as data in memory")
+            why = "it was given as data in memory" if piece["place"] is None else "other data lie in its place now"
+            return Absent(name, count, n_features, is_sparse, why)
         n_then, columns = self._words_then(piece), self.counting.columns
         weights = piece["weights"]
         if columns is not None and widens(self.base.model):
@@ -285,7 +308,14 @@ def commit(
 
     The posterior and the record are written first, then the checkpoint, which is the commit, then the pointer.
     ``keep`` versions are kept whole, this one counted; in memory none but this.
+
+    Raises
+    ------
+    StoreError
+        The state is not that of its batches, see :func:`require_sound`: nothing is written then.
     """
+    number = run.newest + 1
+    require_sound(state, run.survey(), f"version {number} of {run.name}", run.lays_away, run.besides)
     if isinstance(run.store, MemoryStore):
         return _held(run, state)
     store, versions = run.store, run.versions
@@ -293,7 +323,6 @@ def commit(
     store.require_lock()
     if run.checkpoint.state.get(GROWTH) is None:
         _note_first(run)
-    number = run.newest + 1
     posterior = published(run, state)
     save(posterior, versions.posterior(number))
     kept = sorted([*(n for n in versions.kept() if n < number and versions.has(n)), number])
@@ -308,6 +337,11 @@ def commit(
     save_again(posterior, versions.posterior(number), store.path / POSTERIOR_NAME)
     versions.keep(kept)
     run.version = run.newest = number
+    try:
+        store.pack()
+        versions.pack()
+    except StoreError as error:  # the version is in force, and the next one tries again
+        logger.warning("the files of %s are not packed: %s", store.path, error)
     return posterior
 
 
@@ -334,7 +368,7 @@ def _prepared(run: GrowingRun, state: State, number: int, rows: list[dict[str, A
         "manifest": run.checkpoint.state["manifest"],
         GROWTH: {**run.log.to_json(), "version": number, "newest": number, "is_open": run.turn.is_open},
     }
-    numbers[GROWTH] |= {"names": sorted(run.names.items()), "seconds": run.seconds}
+    numbers[GROWTH] |= {"names": sorted(run.names.items()), "seconds": run.seconds, "lays_away": run.lays_away}
     own = {"seen": run.turn.seen, "last": run.turn.last, "short": run.turn.short, "times": run.times}
     arrays = {**state_to_arrays(state), **{f"{GROWTH}/{name}": array for name, array in own.items()}}
     listing = Listing.of_latest(state.visits, state.receipts)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bnp_dask.core.frozen import thawed
 from bnp_dask.core.survey import Survey, survey_batch
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.data.base import Source
@@ -60,6 +61,7 @@ def run_of(
     The data behind it are no batches of this run: its statistics stay as they are, to the precision of the posterior.
     ``like`` are data of the kind of those that are to come.
     """
+    posterior = thawed(posterior)
     assert posterior.summary is not None
     summary = posterior.summary.without_pairs()
     total = RunningTotal(summary)
@@ -86,6 +88,7 @@ def run_of(
     return GrowingRun(
         *(MemoryStore(), checkpoint, posterior, first, source, usual, log, turn, 0, 0, {}),
         *(float(last["seconds"]), seed, tuple(moves), np.zeros(0)),
+        besides=posterior.model.weight_in(value, first.is_sparse),
     )
 
 

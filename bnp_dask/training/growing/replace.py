@@ -19,6 +19,7 @@ from bnp_dask.inputs.settings import path_text
 from bnp_dask.model import Posterior
 from bnp_dask.training.growing.found import Found, Given, look_for_new
 from bnp_dask.training.growing.growing_run import GrowingRun
+from bnp_dask.training.growing.incoming.aside import Aside
 from bnp_dask.training.growing.incoming.pieces import Piece, pieces_of
 from bnp_dask.training.growing.incoming.times import Time
 from bnp_dask.training.growing.incoming.words import Counts, NewWords, open_counts, require_new_words, widens
@@ -91,7 +92,14 @@ def replace(
         # of what was retired, nothing is known any more
         back = {name for name, batches in old.items() if not batches}
         found = look_for_new(
-            run, (partial(_opened_already, one) for one in given), executor, old.keys(), back, new_words
+            run,
+            ((one.piece, partial(_opened_already, one)) for one in given),
+            executor,
+            old.keys(),
+            back,
+            new_words,
+            time,
+            Aside.of_run(run.on_disk, place, "raise"),
         )
         found = changed(found, out=tuple(tuple(old[name]) for name in found.names))
         require_kept(run, state, found.gives_way, "source")

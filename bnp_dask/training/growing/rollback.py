@@ -72,9 +72,22 @@ def rollback(store: str | os.PathLike[str], version: int) -> Posterior:
 def _as_version_0(state: dict[str, Any], arrays: dict[str, np.ndarray]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The state that ``train`` left as one of a run that grows."""
     nothing = {"bytes": 0, "crc32": 0}
-    growth = {"rows": nothing, "pieces": nothing, "version": 0, "newest": 0, "is_open": False, "names": []}
+    growth = {
+        "rows": nothing,
+        "pieces": nothing,
+        "version": 0,
+        "newest": 0,
+        "is_open": False,
+        "names": [],
+        "lays_away": False,
+    }
     n_batches = len(arrays["visits"])
-    more = {"seen": np.zeros(n_batches, np.bool_), "last": np.full(n_batches, state["step"], np.int64)}
+    more: dict[str, np.ndarray] = {
+        "seen": np.zeros(n_batches, np.bool_),
+        "last": np.full(n_batches, state["step"], np.int64),
+        "short": np.zeros(n_batches, np.bool_),
+        "times": np.full(n_batches, np.nan),
+    }
     return {**state, GROWTH: growth}, {**arrays, **{f"{GROWTH}/{name}": value for name, value in more.items()}}
 
 

@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from bnp_dask.core.frozen import frozen
 from bnp_dask.execute.base import Executor
+from bnp_dask.inputs.settings import hold
 from bnp_dask.model import Posterior
 from bnp_dask.schedules import State, Work
 from bnp_dask.schedules.ageing import fade
@@ -28,6 +30,7 @@ from bnp_dask.training.growing.changes import Change, changes_between
 from bnp_dask.training.growing.found import Found
 from bnp_dask.training.growing.growing_run import GrowingRun, clusters_of, commit, extended, published
 from bnp_dask.training.growing.grown import Absent, GrownSource
+from bnp_dask.training.growing.incoming.aside import SetAside
 from bnp_dask.training.growing.incoming.words import n_words, widens
 from bnp_dask.training.growing.taking_out import held, require_kept, take_out
 from bnp_dask.training.results import History
@@ -41,7 +44,7 @@ SHARE = 0.1
 
 @dataclass(frozen=True, eq=False)
 class UpdateResult:
-    """An update of a run.
+    """An update of a run; all that it holds is read-only.
 
     Parameters
     ----------
@@ -70,6 +73,11 @@ class UpdateResult:
     sealed
         How many of the new batches are in the totals for good, because ``revisit=0`` keeps nothing of them by
         themselves: they cannot be visited again, retired or replaced.
+    set_aside
+        Pieces that this update could not take in and set aside, and why; of those of before :func:`bnp_dask.set_aside`
+        tells.
+    unfinished
+        Files that somebody is still writing: they wait for the next update.
     """
 
     posterior: Posterior
@@ -84,6 +92,11 @@ class UpdateResult:
     history: History
     refused: tuple[str, ...] = ()
     sealed: int = 0
+    set_aside: tuple[SetAside, ...] = ()
+    unfinished: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        hold(self, "posterior", frozen(self.posterior))
 
 
 @dataclass(frozen=True)
@@ -105,10 +118,11 @@ class Rules:
     seals: bool = False
 
 
-def nothing_new(run: GrowingRun, known: Sequence[str]) -> UpdateResult:
-    """The answer where a run has all that was given."""
-    _tell_of_known(known)
-    return UpdateResult(run.base, run.version, (), tuple(known), 0, 0, run.turn.is_open, math.nan, (), History())
+def nothing_new(run: GrowingRun, found: Found) -> UpdateResult:
+    """The answer where a run has all that was given and could be taken in."""
+    _tell_of_known(found.known)
+    nothing = ((), found.known, 0, 0, run.turn.is_open, math.nan, (), History())
+    return UpdateResult(run.base, run.version, *nothing, set_aside=found.set_aside, unfinished=found.unfinished)
 
 
 def take_in(run: GrowingRun, found: Found, rules: Rules, executor: Executor) -> UpdateResult:
@@ -137,13 +151,15 @@ def take_in(run: GrowingRun, found: Found, rules: Rules, executor: Executor) -> 
     extended(state, n_new, ages.entering)
     reads_old = rules.revisit > 0 or rules.laps > 0
     out_of_total = [*ages.too_old, *found.gives_way]
-    source = run.source(found.sources, reads_old or take_data(run.store, state, out_of_total))
+    reads = reads_old or take_data(run.store, state, out_of_total)
+    source = run.source(found.sources, reads, found.aside.notes)
     may = source.present
     # of batches whose data may go, and whose statistics are still to be taken out, these are kept
     stays = may & run.has_place if reads_old and rules.keep is None else None
     work = replace(run.work(executor, source, rules.room), readable=stays)
     if work.unread is not None:
         work.unread[n_old:] = ~found.held
+    run.lays_away |= rules.dormant is not None
     lineage = _taken_out(run, state, found, ages, work, tell, rules.dormant)
     there = set(state.posterior.ids.tolist())
     may[list(state.lost)] = True  # a batch without atoms stands in for what was retired
@@ -184,7 +200,7 @@ class Ages:
     def of(run: GrowingRun, found: Found, rules: Rules, state: State) -> Ages:
         """Those of an update, whose batches are in the run's log; notes their times."""
         n_old, atoms = len(state.visits), run.survey().batch_atoms
-        times = found.times(rules.time)
+        times = found.times
         if np.isnan(run.times).all():
             run.times = run.times_of_first(rules.time)
         run.times = with_times(run.times, np.where(np.isnan(times), found.as_before(run.times, times), times))
@@ -245,11 +261,25 @@ def _committed(
     visits = sum(row["n_batches"] for row in out if row["action"] in VISITS)
     events = changes_between(clusters_of(run.base), clusters_of(posterior), moves, SHARE)
     facts = (found.names, found.known, n_new, visits - n_new, run.turn.is_open, fresh, events, History(out))
-    result = UpdateResult(posterior, run.newest + 1, *facts, sealed=n_new if rules.seals else 0)
+    result = UpdateResult(
+        posterior,
+        run.newest + 1,
+        *facts,
+        sealed=n_new if rules.seals else 0,
+        set_aside=found.set_aside,
+        unfinished=found.unfinished,
+    )
     if rules.on_version is not None and rules.on_version(result) is False:
         logger.info("version %d was refused: the run is as it was", result.version)
         nothing = ((), found.known, 0, 0, waited, fresh, (), History())
-        return UpdateResult(run.base, run.version, *nothing, refused=found.names)
+        return UpdateResult(
+            run.base,
+            run.version,
+            *nothing,
+            refused=found.names,
+            set_aside=found.set_aside,
+            unfinished=found.unfinished,
+        )
     record = {
         "pieces": [piece["place"] or piece["name"] for piece in pieces],
         "n_batches": len(state.visits),

@@ -15,13 +15,14 @@ from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.blas import one_blas_thread
 from bnp_dask.execute.reach import open_executor
-from bnp_dask.inputs.settings import number_from, path_text, positive_number, shown, whole_number
+from bnp_dask.inputs.settings import number_from, one_of, path_text, positive_number, shown, whole_number
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.model import Posterior
 from bnp_dask.store import RunStore
 from bnp_dask.training.growing.ages import span_from
 from bnp_dask.training.growing.found import Found, Given, look_for_new
 from bnp_dask.training.growing.growing_run import GrowingRun
+from bnp_dask.training.growing.incoming.aside import ON_BAD, Aside, OnBad
 from bnp_dask.training.growing.incoming.feed import Feed
 from bnp_dask.training.growing.incoming.pieces import Piece, naming, pieces_of
 from bnp_dask.training.growing.incoming.times import Time, moment_of
@@ -51,6 +52,7 @@ def update(
     new_words: NewWords | None = None,
     dormant: float | None = None,
     on_version: Callable[[UpdateResult], bool | None] | None = None,
+    on_bad: OnBad = "raise",
 ) -> UpdateResult:
     """Let a run take in more data: append batches, visit them, decide moves, publish a version.
 
@@ -120,7 +122,15 @@ def update(
         history, when their batch is visited again.  The last 100 clusters that left are kept.  None: clusters stay,
         however faint.
     on_version
-        Called with the result before it is published; ``False`` refuses it, and the run stays as it was.
+        Called with the result before it is published; ``False`` refuses it, and the run stays as it was.  All that it
+        gets is read-only.
+    on_bad
+        What to do with a piece of data that cannot be taken in, such as a file that is damaged or has other columns:
+        ``"raise"`` its error, or ``"set aside"``: the other pieces are taken in, and the run keeps a note of this one,
+        which :func:`bnp_dask.set_aside` tells and the log too.  It is tried again once its file has changed, or where
+        ``data`` names it by itself.  A file that somebody is still writing waits for the next update
+        (``result.unfinished``): one that changes while it is looked at, and for ten minutes since its last change
+        Parquet without its footer, or a folder ``*.zarr`` without its description.
 
     Returns
     -------
@@ -131,7 +141,7 @@ def update(
     ------
     DataError
         Data that cannot be read, that have other features or kinds than the run's, or that the likelihood cannot have
-        produced; nothing of the call was taken then.
+        produced, unless these are set aside; nothing of the call was taken then.
     StoreError
         No run, one that another process is writing to, one whose first laps are not complete, one that keeps no
         statistics of batches, or data that the run has with another content (:func:`bnp_dask.replace` takes those).
@@ -150,17 +160,21 @@ def update(
     rules = rules_of(revisit, laps, memory, versions, half_life, keep, time, on_version, dormant)
     rules = replace(rules, seals=revisit == 0 and laps == 0 and keep is None)
     require_new_words(new_words)
+    one_of("on_bad", on_bad, ON_BAD)
 
     def new_pieces(run: GrowingRun, executor: Executor) -> Found:
         require_posterior(run.base)
         pieces = data.pieces(run.log.pieces) if isinstance(data, Feed) else pieces_of(data)
-        openings = (partial(_opened, piece=piece, batch_size=batch_size, new_words=new_words) for piece in pieces)
-        return look_for_new(run, openings, executor, new_words=new_words)
+        openings = ((p, partial(_opened, piece=p, batch_size=batch_size, new_words=new_words)) for p in pieces)
+        aside = Aside.of_run(run.on_disk, data, on_bad)
+        return look_for_new(run, openings, executor, new_words=new_words, time=time, aside=aside)
 
     return taken_in(store, rules, client, new_pieces)
 
 
 def _opened(base: Posterior, piece: Piece, batch_size: int | None, new_words: NewWords | None) -> Given:
+    if piece.item is not None:
+        piece = replace(piece, data=piece.data())
     with naming(piece):
         return Given(piece, open_counts(base, piece.data, batch_size, new_words), batch_size)
 
@@ -204,4 +218,9 @@ def taken_in(
         run.publish()
         with one_blas_thread(), fixed_order(run.base.model.reproducible), open_executor(client, AGAIN) as executor:
             found = find(run, executor)
-            return take_in(run, found, rules, executor) if found.new else nothing_new(run, found.known)
+            items = [":".join(piece["item"]) for piece in run.log.pieces if piece.get("item")]
+            found.aside.keep(opened, (*found.known, *items))
+            result = take_in(run, found, rules, executor) if found.new else nothing_new(run, found)
+            if result.new:
+                found.aside.keep(opened, (*found.known, *items, *result.new))
+            return result

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from bnp_dask.errors import SettingError
@@ -42,7 +43,7 @@ class Feed:
                 raise SettingError(f"{name}={shown(function)}: needs a function of a position")
 
     def pieces(self, taken: Sequence[Mapping[str, Any]]) -> Iterator[Piece]:
-        """Pieces that a run does not have, of which ``taken`` are all pieces; read one after the other."""
+        """Pieces that a run does not have, of which ``taken`` are all pieces; each to be read when it is opened."""
         known = [piece["item"][1] for piece in taken if (piece.get("item") or [""])[0] == self.name]
         seen = set(known)
         for position in self.after(known[-1] if known else None):
@@ -50,4 +51,4 @@ class Feed:
                 raise SettingError(f"feed {self.name!r}: position {shown(position)} is no text")
             if position not in seen:
                 seen.add(position)
-                yield Piece(self.read(position), None, (self.name, position))
+                yield Piece(partial(self.read, position), None, (self.name, position))

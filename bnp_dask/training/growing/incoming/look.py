@@ -6,6 +6,7 @@ A predictive density of every atom would take as long as a visit of the batch, s
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -98,11 +99,23 @@ class Looked:
         Log predictive of each and how many atoms or tokens it is of, ``(n, 2)``.
     source
         Its batches, of which this process may hold some.
+    times
+        Newest time of each, ``(n,)`` seconds; NaN where nothing tells.
     """
 
     rows: np.ndarray
     scores: np.ndarray
     source: HoldingSource
+    times: np.ndarray
+
+
+def _all_or_none(source: HoldingSource, looks: Iterator[Look]) -> Iterator[Look]:
+    """Looks at batches of a source, of which nothing is held where one of them fails."""
+    try:
+        yield from looks
+    except BaseException:
+        source.drop()
+        raise
 
 
 def look_at(posterior: Posterior, whole: Source, first: Survey, executor: Executor, room: Room) -> Looked:
@@ -117,7 +130,7 @@ def look_at(posterior: Posterior, whole: Source, first: Survey, executor: Execut
         )
     shared = executor.share("posterior", posterior.light())
     rows, scores = np.zeros(source.n_batches, ROW), np.zeros((source.n_batches, 2))
-    for index, found in enumerate(each_batch(look, shared, source, executor, 0)):
+    for index, found in enumerate(_all_or_none(source, each_batch(look, shared, source, executor, 0))):
         survey = found.survey
         if (survey.n_groups > 0) != (first.n_groups > 0) and survey.n_atoms:
             raise DataError(f"{source.name}: its rows and those of the run are not both in groups; nothing was taken")
@@ -125,4 +138,4 @@ def look_at(posterior: Posterior, whole: Source, first: Survey, executor: Execut
         for name, column in PER_BATCH.items():
             rows[column][index] = getattr(survey, name)[0]
         scores[index] = found.value, found.weight
-    return Looked(rows, scores, source)
+    return Looked(rows, scores, source, np.full(len(rows), np.nan))

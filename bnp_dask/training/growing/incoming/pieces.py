@@ -25,6 +25,14 @@ IN_MEMORY = "in memory"
 """Stands for the place of data that have none."""
 
 
+STORE = ".zarr"
+"""How names of folders end that are one Zarr store, also before it is described."""
+
+
+class OtherContentError(StoreError):
+    """A place holds other data than those that the run took in from there."""
+
+
 @dataclass(frozen=True, eq=False)
 class Piece:
     """Data that are taken as one.
@@ -32,7 +40,7 @@ class Piece:
     Parameters
     ----------
     data
-        Path, URL or object.
+        Path, URL or object; of a feed a function that reads them.
     place
         Absolute path or URL; None for data in memory.
     item
@@ -83,7 +91,7 @@ def pieces_of(data: Any) -> list[Piece]:
 
 
 def _below(path: str) -> Iterator[str]:
-    if not os.path.isdir(path) or _is_zarr(path):
+    if not os.path.isdir(path) or path.endswith(STORE) or _is_zarr(path):
         yield path
         return
     for name in sorted(os.listdir(path)):
@@ -145,7 +153,7 @@ class Known:
 
         Raises
         ------
-        StoreError
+        OtherContentError
             The run has another content from this place.
         """
         if piece.item is not None:
@@ -156,7 +164,7 @@ class Known:
             return False
         if self.by_place[piece.place][1] == content or is_replaced:
             return self.by_place[piece.place][1] == content
-        raise StoreError(
+        raise OtherContentError(
             f"{piece.place} was taken in before with another content, or cut into other batches: nothing was taken. "
             "replace() takes what is there now in its place; else give what is new under a name of its own, with the "
             "batch_size of before"

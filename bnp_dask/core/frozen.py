@@ -1,0 +1,89 @@
+"""Values that leave the engine: read-only for their reader, without a copy.
+
+A callback, a result or an estimator gets views of the engine's arrays that refuse to be written, in mappings that
+refuse to be changed.  The engine writes into none of these arrays after it has handed them out, so that a reader who
+keeps them finds the same numbers later.
+
+Kernels are compiled for arrays that may be written; for read-only ones they would be compiled once more.  A value that
+comes back from its reader, to score data or to start a run, is :func:`thawed` first: the arrays are the same.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, NoReturn, TypeVar
+
+import numpy as np
+
+T = TypeVar("T")
+
+
+class FrozenDict(dict[str, Any]):
+    """A dict that cannot be changed; JSON, pickle and pandas take it for the dict that it is."""
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise TypeError("this mapping is read-only; dict(...) of it makes one that may be changed")
+
+    __setitem__ = __delitem__ = __ior__ = _refuse  # type: ignore[assignment]
+    clear = pop = popitem = setdefault = update = _refuse  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FrozenDict, (dict(self),)
+
+
+def frozen(value: T) -> T:
+    """The value with all arrays in it read-only, and with mappings and lists that cannot be changed.
+
+    Arrays are views of those of the value; dataclasses, mappings and sequences that hold any are new ones.
+    """
+    return _mapped(value, _read_only)
+
+
+def thawed(value: T) -> T:
+    """The value with arrays that may be written, where :func:`frozen` made them read-only."""
+    return _mapped(value, _writable)
+
+
+def _read_only(array: np.ndarray) -> np.ndarray:
+    if not array.flags.writeable:
+        return array
+    view = array.view()
+    view.setflags(write=False)
+    return view
+
+
+def _writable(array: np.ndarray) -> np.ndarray:
+    if array.flags.writeable:
+        return array
+    view = array.view()
+    try:
+        view.setflags(write=True)
+    except ValueError:  # the memory itself cannot be written: a file's, or another process's
+        return array
+    return view
+
+
+def _mapped(value: Any, change: Callable[[np.ndarray], np.ndarray]) -> Any:
+    """The value with every array changed; the same object where none was, and nothing had to become read-only."""
+    if isinstance(value, np.ndarray):
+        return change(value)
+    if isinstance(value, Mapping):
+        items = {name: _mapped(item, change) for name, item in value.items()}
+        same = isinstance(value, FrozenDict) and all(items[name] is item for name, item in value.items())
+        return value if same else FrozenDict(items)
+    if isinstance(value, (list, tuple)):
+        parts = [_mapped(item, change) for item in value]
+        if isinstance(value, tuple) and all(a is b for a, b in zip(parts, value, strict=True)):
+            return value
+        return type(value)(*parts) if isinstance(value, tuple) and type(value) is not tuple else tuple(parts)
+    if is_dataclass(value) and not isinstance(value, type):
+        # all that it holds, also what it computed of its fields and keeps
+        held = getattr(value, "__dict__", None) or {own.name: getattr(value, own.name) for own in fields(value)}
+        changed = {name: new for name, item in held.items() if (new := _mapped(item, change)) is not item}
+        out = copy.copy(value) if changed else value
+        for name, new in changed.items():
+            object.__setattr__(out, name, new)
+        return out
+    return value

@@ -1,0 +1,228 @@
+"""Packs: however long a run grows, its files stay few; readers do not break, and kills lose nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bnp_dask.errors import StoreError
+from bnp_dask.store import Listing, RunStore, Versions, packs, place_of, run, run_folder, versions
+from tests.stopping import Killed
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch):
+    """What takes hundreds of files takes a few, and none waits for the disk."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    monkeypatch.setattr(run, "MOST_LOOSE", 8)
+    monkeypatch.setattr(versions, "MOST_LOOSE", 8)
+
+
+def arrays_of(batch, visit):
+    return {"a": np.arange(4.0) + batch + visit / 100}
+
+
+class Grown:
+    """A run that takes in one batch with each update, and visits an older one."""
+
+    def __init__(self, path, store=None):
+        self.store = RunStore.create(path, {}) if store is None else store
+        self.listed, self.visits = {}, {}
+        self.versions = Versions(self.store.path)
+
+    def at(self, path):
+        """The same run, copied to another place."""
+        store = RunStore.open(path)
+        store.load()
+        other = Grown(path, store)
+        other.listed, other.visits = dict(self.listed), dict(self.visits)
+        return other
+
+    def visit(self, batch):
+        visit = self.visits[batch] = self.visits.get(batch, -1) + 1
+        self.listed[batch] = visit, self.store.put_summary(batch, visit, arrays_of(batch, visit))
+
+    def update(self, number, pack=True):
+        self.visit(number)
+        self.visit((7 * number) % (number + 1))
+        self.versions.write(number, {"checkpoint": number + 1})
+        self.store.commit({"number": number}, {}, [], self.listing())
+        if pack:
+            self.store.pack()
+            self.versions.pack()
+
+    def listing(self):
+        return Listing.of((batch, visit, receipt) for batch, (visit, receipt) in self.listed.items())
+
+
+def check(path):
+    """All that the newest checkpoint lists can be read; how many batches these are."""
+    store = RunStore.view(path)
+    listing = store.load().listing
+    for batch, visit, receipt in listing.entries():
+        np.testing.assert_array_equal(store.get_summary(batch, visit, receipt)[0]["a"], arrays_of(batch, visit)["a"])
+    for number in range(len(listing)):
+        assert Versions(store.path).record(number)["checkpoint"] == number + 1
+        assert Versions(store.path).has(number)
+    assert not Versions(store.path).has(len(listing))
+    return len(listing)
+
+
+def n_files(path):
+    return sum(len(names) for _, _, names in os.walk(path))
+
+
+def test_files_stay_few_however_many_updates_there_are(tmp_path):
+    grown, counts = Grown(tmp_path / "run"), []
+    for number in range(80):
+        grown.update(number)
+        counts.append(n_files(tmp_path / "run"))
+    assert max(counts[40:]) <= max(counts[:40]) + 6
+    assert max(counts) < 60
+    assert check(tmp_path / "run") == 80
+    grown.store.close()
+    reopened = RunStore.open(tmp_path / "run")
+    reopened.load()
+    reopened.pack()
+    assert check(tmp_path / "run") == 80
+
+
+def test_a_run_on_an_object_store_is_packed_too(url):
+    grown = Grown(url)
+    for number in range(20):
+        grown.update(number)
+    assert check(url) == 20
+    folder = run_folder(url)
+    assert len(place_of(folder).names(folder / "summaries" / "00000")) < 16
+    assert place_of(folder).names(folder / "summaries" / "packs")
+    grown.store.close()
+
+
+@pytest.mark.parametrize("name", ["replace", "fsync", "unlink"])
+@pytest.mark.parametrize("after", [False, True])
+def test_killed_at_every_call_of_packing(tmp_path, monkeypatch, name, after):
+    """Before or after the n-th call of a function, for every n: all is there, and the run goes on and packs again."""
+    module = Path if name == "unlink" else os
+    original = getattr(module, name)
+    grown = Grown(tmp_path / "run")
+    for number in range(11):
+        grown.update(number, pack=number != 10)  # packed once before, so that packs are joined
+    grown.store.close()
+    for n in range(60):
+        path, calls = tmp_path / f"run{n}", [0]
+        shutil.copytree(tmp_path / "run", path)
+        again = grown.at(path)
+
+        def call(*args, calls=calls, n=n, **kwargs):
+            calls[0] += 1
+            if calls[0] > n:
+                if after and calls[0] == n + 1:
+                    original(*args, **kwargs)
+                raise Killed
+            return original(*args, **kwargs)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(run, "MOST_LOOSE", 2)
+            patch.setattr(versions, "MOST_LOOSE", 2)
+            patch.setattr(module, name, call)
+            try:
+                again.store.pack()
+                again.versions.pack()
+                finished = True
+            except Killed:
+                finished = False
+        again.store.close()
+        assert check(path) == 11
+        again = grown.at(path)
+        again.update(11, pack=False)
+        with monkeypatch.context() as patch:
+            patch.setattr(run, "MOST_LOOSE", 1)
+            again.store.pack()
+        again.store.close()
+        assert check(path) == 12
+        assert not list(path.rglob(".tmp-*"))
+        held = [tuple(key) for key in again.store.summaries.packs.keys().tolist()]
+        assert len(held) == len(set(held))  # what lies in two packs after a kill lies in one
+        if finished:
+            break
+    assert finished
+    assert n >= 2
+
+
+def test_readers_that_are_open_find_everything_while_packing_goes_on(tmp_path):
+    grown = Grown(tmp_path / "run")
+    grown.update(0)
+    listing, view = grown.listing(), RunStore.view(tmp_path / "run")
+    grown.store.pin([1])  # somebody reads version 0 all the time
+    errors, reads, done = [], [0], threading.Event()
+
+    def read():
+        while not done.is_set():
+            try:
+                for batch, visit, receipt in listing.entries():
+                    view.get_summary(batch, visit, receipt)
+                for number in range(3):
+                    if Versions(view.path).has(number):
+                        Versions(view.path).record(number)
+                reads[0] += 1
+            except Exception as error:
+                errors.append(error)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        for number in range(1, 40):
+            grown.update(number)
+    finally:
+        done.set()
+        reader.join()
+    assert not errors and reads[0] > 0
+
+
+def test_what_no_checkpoint_needs_is_in_no_file_once_it_is_purged(tmp_path):
+    grown = Grown(tmp_path / "run")
+    secret = {"a": np.array([np.pi * 1e7, np.e * 1e7])}
+    for number in range(30):
+        grown.update(number)
+        if number == 2:
+            visit = grown.visits[1] = grown.visits[1] + 1
+            grown.listed[1] = visit, grown.store.put_summary(1, visit, secret)
+    grown.listed.pop(1)
+    for _ in range(2):  # the last two checkpoints are kept
+        grown.store.commit({"number": 30}, {}, [], grown.listing())
+    grown.store.pack(purges=True)
+    files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
+    assert not any(secret["a"].tobytes() in path.read_bytes() for path in files)
+    keys = grown.store.summaries.keys()
+    assert not [key for key in keys if key[0] == 1]
+
+
+def test_a_damaged_pack_is_named_and_nothing_of_it_is_believed(tmp_path):
+    grown = Grown(tmp_path / "run")
+    for number in range(12):
+        grown.update(number)
+    for place in (-1, 40):
+        (pack,) = (tmp_path / "run" / "summaries" / "packs").iterdir()
+        data = pack.read_bytes()
+        pack.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place:][1:])
+        packs._index.cache_clear()
+        with pytest.raises(StoreError, match=r"\.pack is damaged"):
+            for entry in grown.listing().entries():
+                RunStore.view(tmp_path / "run").get_summary(*entry)
+        pack.write_bytes(data)
+    packs._index.cache_clear()
+    assert check(tmp_path / "run") == 12
+
+
+def test_packs_are_cut_where_they_become_large(tmp_path, monkeypatch):
+    monkeypatch.setattr(packs, "LARGEST", 1500)
+    grown = Grown(tmp_path / "run")
+    for number in range(40):
+        grown.update(number)
+    assert len(list((tmp_path / "run" / "summaries" / "packs").iterdir())) > 3
+    assert check(tmp_path / "run") == 40
