@@ -22,7 +22,7 @@ from bnp_dask.kernels.gaussian.learned import Precisions, precision_of
 from bnp_dask.kernels.gaussian.quadratic import pack, whitened_squares
 from bnp_dask.kernels.numeric.arithmetic import log, log1p, matmul
 from bnp_dask.kernels.numeric.fixed_order import is_fixed
-from bnp_dask.observation.priors import LOG_2PI, rounding_variance, scales
+from bnp_dask.observation.priors import LOG_2PI, scales
 
 LOG_2 = math.log(2.0)
 LOG_PI = math.log(math.pi)
@@ -96,12 +96,6 @@ def scale_matrix(value: np.ndarray | float, n_features: int) -> np.ndarray:
             "add a positive number to its diagonal"
         )
     return symmetric
-
-
-def with_rounding(scale: np.ndarray, grain: np.ndarray | float | None) -> np.ndarray:
-    """The scale matrix with one atom's variance of rounding added, ``(D, D)``."""
-    variance = rounding_variance(grain)
-    return scale if variance is None else scale + np.diag(variance)
 
 
 def expected_scale(nu: float, scale: np.ndarray) -> np.ndarray:
