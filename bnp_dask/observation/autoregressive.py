@@ -74,17 +74,19 @@ class AutoRegressiveGaussian:
     Parameters
     ----------
     nu
-        Degrees of freedom, > D - 1.  Default D + 2.
+        Degrees of freedom, > D - 1.  Default D + 2, and more where there are fewer than ten atoms for each feature
+        (:func:`bnp_dask.observation.wishart.degrees_of_freedom`).
     B
         Scale matrix: a number, its diagonal ``(D,)``, or ``(D, D)`` symmetric positive definite; squared data
         units.  Default: diagonal, E[covariance] = B / (nu - D - 1) is a tenth of the variance of
-        the data's bulk (see :func:`bnp_dask.core.bulk.bulk_of`).
+        the data's bulk (see :func:`bnp_dask.core.bulk.bulk_of`); less along directions in which the data hardly vary
+        (:mod:`bnp_dask.observation.dependence`).
     M
         Prior mean of A: a number (times the identity, of x_{t-1}) or ``(D, L D)``.  Default 1: steps stay where they
         were.
     V
         Precision of A's columns, as ``B`` but L D wide; squared data units.  Default: diagonal, a tenth of that
-        variance, so that entries of A are expected within about 1 of M where features have one scale.
+        variance (of a constant column, of its square), so that entries of A are expected within about 1 of M where features have one scale.
     null
         Combinations of columns of a step that are the same in all rows, or that the steps before determine, and how
         much of the prior's covariance lies along them, ``(2, k, D)``.  Default: found from the data, see
@@ -144,7 +146,7 @@ class AutoRegressiveGaussian:
             raise DataError(f"{survey.name}: {survey.n_features} columns, an odd number; {HOW}")
         d, lags = survey.n_features // self._n_parts, self._n_parts - 1
         require_spread(survey)
-        nu = wishart.degrees_of_freedom(self.nu, d)
+        nu = wishart.degrees_of_freedom(self.nu, d, survey.n_atoms)
         now = survey.features(np.arange(d))
         bulk = bulk_of(now)
         found, usual_steps = dependence_of_steps(survey, bulk), default_variance(bulk)

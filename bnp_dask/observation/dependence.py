@@ -20,7 +20,7 @@ away change them.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -42,6 +42,14 @@ NEAR = 1e-3
 altogether below its square.  Columns of measurements lie above it: least eigenvalues of correlations are .1 for wine,
 .02 for iris, ...; copies of columns with noise of a hundredth lie below."""
 
+PIVOT = 1e3
+"""Multiples of the least variance of a direction up to which a column counts as following from those before it: a
+column has part in several directions.  For messages alone."""
+
+MOST_TOLD = 128
+"""Columns up to which likelihoods that take them one by one ask for joint moments, to tell of columns that follow from
+others: beyond it the product of the data with themselves would cost more than laps do."""
+
 ENOUGH = 2.0
 """Rows for each column from which small eigenvalues are those of the data: of fewer rows some are small by chance."""
 
@@ -54,6 +62,8 @@ class Dependence:
     ----------
     unit
         Square root of the variance of each column's bulk, ``(D,)`` in units of the data.
+    square
+        Covariance of the columns in these units, ``(D, D)``; that of columns one by one where nothing else is known.
     values, vectors
         Variances along principal directions, ascending ``(D,)``, and the directions ``(D, D)``, in these units.
     null
@@ -63,6 +73,7 @@ class Dependence:
     """
 
     unit: np.ndarray
+    square: np.ndarray
     values: np.ndarray
     vectors: np.ndarray
     null: np.ndarray
@@ -93,8 +104,15 @@ class Dependence:
         return np.stack([matmul(root, combinations), matmul(root, along)])
 
     def tell(self) -> None:
-        """Warn of columns that say nothing about clusters."""
-        _tell(self.constant, self.following)
+        """Warn of columns that say nothing about clusters, by name."""
+        found = [f"column(s) {self.constant} are constant"] if self.constant else []
+        found += [f"column(s) {self.following} follow from others"] if self.following else []
+        if found:
+            warnings.warn(
+                f"{' and '.join(found)}: they carry no information about clusters, and every cluster gets the same "
+                "spread along them; consider dropping them",
+                stacklevel=3,
+            )
 
 
 def dependence_of(
@@ -122,10 +140,19 @@ def dependence_of(
     if rounding is not None:
         square += np.diag(np.where(constant, 0.0, rounding / unit**2))
     values, vectors = np.linalg.eigh(square)
-    null = vectors[:, values <= _least(square, NULL)]
+    least = _least(square, NULL)
+    null = vectors[:, values <= least]
     # what does not vary is seen to by the setting null, and of few rows small variances are chance
-    seen = np.full(d, joint.count >= ENOUGH * d) & (values > _least(square, NULL))
-    return _named(survey, unit, np.where(seen, values, 1.0), vectors, null, square, constant)
+    seen = np.full(d, joint.count >= ENOUGH * d) & (values > least)
+    return Dependence(
+        unit=unit,
+        square=square,
+        values=np.where(seen, values, 1.0),
+        vectors=vectors,
+        null=null,
+        constant=survey.called(np.flatnonzero(constant)) if constant.any() else "",
+        following=_following(survey, square, constant, PIVOT * least) if null.shape[1] > constant.sum() else "",
+    )
 
 
 def dependence_of_steps(survey: Survey, bulk: Bulk) -> Dependence:
@@ -161,24 +188,33 @@ def dependence_of_steps(survey: Survey, bulk: Bulk) -> Dependence:
             null = matmul(null, np.linalg.svd(missed[None])[2][1:].T)
     both, sizes, _ = np.linalg.svd(np.concatenate([alone.null, null], axis=1), full_matrices=False)
     null = both[:, sizes > 0.5]
-    return _named(steps, alone.unit, alone.values, alone.vectors, null, left, constant_columns(bulk))
+    constant = constant_columns(bulk)
+    more = null.shape[1] > constant.sum()
+    return replace(
+        alone,
+        null=null,
+        following=_following(steps, left, constant, PIVOT * _least(square, NULL)) if more else "",
+    )
 
 
-def tell_of_constant(survey: Survey, bulk: Bulk) -> None:
-    """The warning of :meth:`Dependence.tell` for likelihoods that take columns one by one."""
-    constant = np.flatnonzero(constant_columns(bulk))
-    _tell(survey.called(constant) if len(constant) else "", "")
-
-
-def _tell(constant: str, following: str) -> None:
-    found = [f"column(s) {constant} are constant"] if constant else []
-    found += [f"column(s) {following} follow from others"] if following else []
-    if found:
+def tell_of_columns(model: object, survey: Survey, bulk: Bulk) -> None:
+    """Warn of constant columns, and of columns that all but follow from others, where a likelihood takes columns as
+    independent: these are evidence given twice, and clusters are split along them."""
+    found = dependence_of(survey, bulk)
+    replace(found, following="").tell()
+    names = _following(survey, found.square, found.square.diagonal() <= 0.0, NEAR)
+    if names:
         warnings.warn(
-            f"{' and '.join(found)}: they carry no information about clusters, and every cluster gets the same spread "
-            "along them; consider dropping them",
-            stacklevel=4,
+            f"column(s) {names} follow from others, but {type(model).__name__} takes columns as independent within a "
+            "cluster: it counts them as evidence of their own, and may split clusters along them. Drop them, or use "
+            "Gaussian",
+            stacklevel=3,
         )
+
+
+def few_columns(n_features: int) -> np.ndarray:
+    """Columns that a likelihood asks joint moments of for :func:`tell_of_columns` alone, ``(U,)``: all or none."""
+    return np.arange(n_features if n_features <= MOST_TOLD else 0)
 
 
 def _least(square: np.ndarray, share: float) -> float:
@@ -186,27 +222,15 @@ def _least(square: np.ndarray, share: float) -> float:
     return share * max(1.0, float(square.diagonal().max(initial=0.0)))
 
 
-def _named(
-    survey: Survey,
-    unit: np.ndarray,
-    values: np.ndarray,
-    vectors: np.ndarray,
-    null: np.ndarray,
-    square: np.ndarray,
-    constant: np.ndarray,
-) -> Dependence:
-    """With the names of columns: those that follow are the ones that pivots of ``square (D, D)``, in the order of the
-    columns, leave nothing of."""
-    follows = np.zeros(len(unit), np.bool_)
-    if null.shape[1] > constant.sum():
-        rest, least = square.copy(), 1e3 * _least(square, NULL)
-        for j in range(len(rest)):
-            if rest[j, j] <= least:
-                follows[j] = not constant[j]
-            else:
-                rest -= np.outer(rest[:, j], rest[j]) / rest[j, j]
-    names = [survey.called(np.flatnonzero(where)) if where.any() else "" for where in (constant, follows)]
-    return Dependence(unit, values, vectors, null, *names)
+def _following(survey: Survey, square: np.ndarray, constant: np.ndarray, least: float) -> str:
+    """Columns of which, in the order of columns, others before leave no more than ``least`` of their variance, as
+    messages call them; pivots of ``square (D, D)``."""
+    rest, follows = square.copy(), np.zeros(len(square), np.bool_)
+    for j in np.flatnonzero(~constant):
+        follows[j] = rest[j, j] <= least
+        if not follows[j]:
+            rest -= np.outer(rest[:, j], rest[j]) / rest[j, j]
+    return survey.called(np.flatnonzero(follows)) if follows.any() else ""
 
 
 # -- the setting null ---------------------------------------------------------------------------------------------

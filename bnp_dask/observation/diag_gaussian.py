@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple, Self
@@ -20,7 +20,7 @@ from bnp_dask.kernels.gaussian.diagonal import student_falls
 from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
 from bnp_dask.kernels.numeric.arithmetic import exp, log, matmul
 from bnp_dask.kernels.numeric.draws import log_gammas
-from bnp_dask.observation.dependence import tell_of_constant
+from bnp_dask.observation.dependence import few_columns, tell_of_columns
 from bnp_dask.observation.interface.describing import (
     Axis,
     Estimate,
@@ -159,7 +159,7 @@ class DiagGaussian:
         require_near(center, beta, survey)
         grain = resolution(self.grain, survey)
         null = np.where(constant_columns(bulk), beta / max(nu - 2.0, 1.0), 0.0) if self.null is None else self.null
-        tell_of_constant(survey, bulk)
+        tell_of_columns(self, survey, bulk)
         return replace(self, nu=nu, beta=beta, m=m, kappa=kappa, center=center, grain=grain, null=null)
 
     @property
@@ -169,6 +169,9 @@ class DiagGaussian:
         if self.null is None or not self.null.any():
             return rounding
         return self.null if rounding is None else self.null + rounding
+
+    def correlated(self, n_features: int, names: Sequence[str] | None) -> np.ndarray:
+        return few_columns(n_features)
 
     def check(self, batch: Batch) -> None:
         check_dense(self, batch, width("center", self.center), self.center, self.beta, self.missing)

@@ -78,11 +78,13 @@ class Gaussian:
     Parameters
     ----------
     nu
-        Degrees of freedom, > D - 1.  Default D + 2.
+        Degrees of freedom, > D - 1.  Default D + 2, and more where there are fewer than ten atoms for each feature
+        (:func:`bnp_dask.observation.wishart.degrees_of_freedom`).
     B
         Scale matrix: a number, its diagonal ``(D,)``, or ``(D, D)`` symmetric positive definite; squared data
         units.  Default: diagonal, E[covariance] = B / (nu - D - 1) is a tenth of the variance of
-        the data's bulk (see :func:`bnp_dask.core.bulk.bulk_of`).
+        the data's bulk (see :func:`bnp_dask.core.bulk.bulk_of`); less along directions in which the data hardly vary
+        (:mod:`bnp_dask.observation.dependence`).
     m
         Prior mean, ``(D,)`` or a number.  Default: mean of the data's bulk.
     kappa
@@ -146,7 +148,7 @@ class Gaussian:
     def with_prior(self, survey: Survey) -> Self:
         d = survey.n_features
         require_spread(survey)
-        nu = wishart.degrees_of_freedom(self.nu, d)
+        nu = wishart.degrees_of_freedom(self.nu, d, survey.n_atoms)
         kappa = single("kappa", PRIOR_SCALE if self.kappa is None else self.kappa)
         bulk = bulk_of(survey)
         grain = None if self.marginalises else resolution(self.grain, survey)

@@ -81,11 +81,13 @@ class ZeroMeanGaussian:
     Parameters
     ----------
     nu
-        Degrees of freedom, > D - 1.  Default D + 2.
+        Degrees of freedom, > D - 1.  Default D + 2, and more where there are fewer than ten atoms for each feature
+        (:func:`bnp_dask.observation.wishart.degrees_of_freedom`).
     B
         Scale matrix: a number, its diagonal ``(D,)``, or ``(D, D)`` symmetric positive definite; squared data
         units.  Default: diagonal, E[covariance] = B / (nu - D - 1) is a tenth of the mean square of
-        the data's bulk (see :func:`bnp_dask.core.bulk.bulk_of`).
+        the data's bulk (see :func:`bnp_dask.core.bulk.bulk_of`); less along directions in which the data hardly vary
+        (:mod:`bnp_dask.observation.dependence`).
     grain
         Resolution of each column, ``(D,)`` or a number, data units: half of it on either side of a recorded value lies
         the true one.  0 for continuous columns.  Default: found from the data, see
@@ -116,7 +118,7 @@ class ZeroMeanGaussian:
 
     def with_prior(self, survey: Survey) -> Self:
         require_spread(survey, about_zero=True)
-        nu = wishart.degrees_of_freedom(self.nu, survey.n_features)
+        nu = wishart.degrees_of_freedom(self.nu, survey.n_features, survey.n_atoms)
         bulk = bulk_of(survey)
         about_zero = replace(bulk, variance=bulk.variance + bulk.mean**2)
         grain = resolution(self.grain, survey)
