@@ -16,7 +16,7 @@ from typing import Self
 import numpy as np
 
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.bulk import bulk_of
+from bnp_dask.core.bulk import Bulk, bulk_of
 from bnp_dask.core.columns import OPTIONAL, lagged_names
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
@@ -38,7 +38,7 @@ from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.kernels.numeric.fixed_order import is_fixed
 from bnp_dask.kernels.numeric.lags import lagged_rows, with_lags
 from bnp_dask.observation import wishart
-from bnp_dask.observation.dependence import dependence_of_steps, null_covariance, without_null
+from bnp_dask.observation.dependence import NEAR, dependence_of_steps, null_covariance, without_null
 from bnp_dask.observation.interface.describing import Axis, Estimate, Estimates, Names, each, vector
 from bnp_dask.observation.interface.drawing import student_draws
 from bnp_dask.observation.interface.equality import compared_by_settings
@@ -86,7 +86,8 @@ class AutoRegressiveGaussian:
         were.
     V
         Precision of A's columns, as ``B`` but L D wide; squared data units.  Default: diagonal, a tenth of that
-        variance (of a constant column, of its square), so that entries of A are expected within about 1 of M where features have one scale.
+        variance (of a constant column, of its square), so that entries of A are expected within about 1 of M where
+        features have one scale.
     null
         Combinations of columns of a step that are the same in all rows, or that the steps before determine, and how
         much of the prior's covariance lies along them, ``(2, k, D)``.  Default: found from the data, see
@@ -155,9 +156,7 @@ class AutoRegressiveGaussian:
         else:
             scale = _scale("B", self.B, d)
         null = found.null_setting(wishart.expected_scale(nu, scale)) if self.null is None else self.null
-        # a constant column takes part in the regression as its constant, whose size is that of its values
-        level = PRIOR_SCALE * bulk.mean**2
-        usual = np.diag(np.tile(np.where(constant_columns(bulk) & (level > 0), level, usual_steps), lags))
+        usual = np.diag(np.tile(_size_of_steps(bulk), lags))
         precision = usual if self.V is None else _scale("V", self.V, lags * d)
         mean = _mean(1.0 if self.M is None else self.M, d, lags)
         most = np.maximum(np.abs(survey.minimum), np.abs(survey.maximum))
@@ -365,6 +364,18 @@ def _scale(name: str, value: np.ndarray | float, n_features: int) -> np.ndarray:
         return wishart.scale_matrix(value, n_features)
     except SettingError as error:
         raise SettingError(str(error) if name == "B" else f"{name} in place of B: {error}") from None
+
+
+def _size_of_steps(bulk: Bulk) -> np.ndarray:
+    """Default precision of the columns of A, ``(D,)``: the expected variance.
+
+    A column that hardly varies beside its mean takes part in the regression as a constant, whose size is the mean; from
+    a deviation of a thousandth of the mean to its square the one goes over into the other.
+    """
+    usual, level = default_variance(bulk), PRIOR_SCALE * bulk.mean**2
+    usual = np.where(constant_columns(bulk) & (level > 0), NEAR**4 * level, usual)
+    ratio = level / usual
+    return usual * np.maximum(1.0, np.minimum(ratio, (NEAR**2 * ratio) ** 2))
 
 
 def _mean(value: np.ndarray | float, n_features: int, lags: int) -> np.ndarray:
