@@ -39,8 +39,8 @@ drifts far has little left beside its own variance, and yet has states."""
 
 NEAR = 1e-3
 """Variance along a direction, in units of the columns, below which default scale matrices begin to follow it.  They do
-altogether below its square.  Columns of measurements lie above it: least eigenvalues of correlations are .1 for wine,
-.02 for iris, ...; copies of columns with noise of a hundredth lie below."""
+altogether below its square.  A copy of a column with a deviation of noise of 3 % lies there.  Set by what a column
+and such copies of it mean, not on data."""
 
 PIVOT = 1e3
 """Multiples of the least variance of a direction up to which a column counts as following from those before it: a

@@ -176,7 +176,7 @@ def test_random_atoms_keep_to_what_the_data_keep_to(likelihood):
     more = np.hstack([x, np.full((len(x), 1), 7.0), x[:, :1] - 2.0 * x[:, 1:]])
     schedule = bnp.Memoized(laps=2)
     model, init = bnp.Model(bnp.DPMixture(), likelihood), bnp.BregmanKMeans(3)
-    with pytest.warns(UserWarning, match="follow from others"):
+    with pytest.warns(UserWarning, match="at the limit"), pytest.warns(UserWarning, match="follow from others"):
         result = bnp.train(model, more, init=init, schedule=schedule, rng=0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
