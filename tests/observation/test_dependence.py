@@ -184,7 +184,7 @@ def test_random_atoms_keep_to_what_the_data_keep_to(likelihood):
     if not isinstance(likelihood, bnp.ZeroMeanGaussian):
         assert_allclose(drawn[:, 2], 7.0, rtol=1e-6)
     if not isinstance(likelihood, bnp.DiagGaussian):
-        assert_allclose(drawn[:, 3], drawn[:, 0] - 2.0 * drawn[:, 1], atol=1e-6)
+        assert_allclose(drawn[:, 3], drawn[:, 0] - 2.0 * drawn[:, 1], atol=1e-4)
 
 
 def test_joint_moments_add_up_over_batches_and_survive_being_written():
