@@ -8,7 +8,7 @@ before them; the rest is conditioned on them, and they are no rows of their own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Self
@@ -16,7 +16,7 @@ from typing import Self
 import numpy as np
 
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.bulk import bulk_of
+from bnp_dask.core.bulk import Bulk, bulk_of
 from bnp_dask.core.columns import OPTIONAL, lagged_names
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
@@ -38,11 +38,20 @@ from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.kernels.numeric.fixed_order import is_fixed
 from bnp_dask.kernels.numeric.lags import lagged_rows, with_lags
 from bnp_dask.observation import wishart
+from bnp_dask.observation.dependence import NEAR, dependence_of_steps, null_covariance, without_null
 from bnp_dask.observation.interface.describing import Axis, Estimate, Estimates, Names, each, vector
 from bnp_dask.observation.interface.drawing import student_draws
 from bnp_dask.observation.interface.equality import compared_by_settings
 from bnp_dask.observation.normal_wishart import MatrixNormalWishart
-from bnp_dask.observation.priors import LOG_2PI, check_dense, default_variance, known, width
+from bnp_dask.observation.priors import (
+    LOG_2PI,
+    PRIOR_SCALE,
+    check_dense,
+    constant_columns,
+    default_variance,
+    known,
+    width,
+)
 from bnp_dask.observation.ranges import LARGEST, require_scale, require_spread
 
 HOW = (
@@ -65,17 +74,24 @@ class AutoRegressiveGaussian:
     Parameters
     ----------
     nu
-        Degrees of freedom, > D - 1.  Default D + 2.
+        Degrees of freedom, > D - 1.  Default D + 2, and more where there are fewer than ten atoms for each feature
+        (:func:`bnp_dask.observation.wishart.degrees_of_freedom`).
     B
         Scale matrix: a number, its diagonal ``(D,)``, or ``(D, D)`` symmetric positive definite; squared data
         units.  Default: diagonal, E[covariance] = B / (nu - D - 1) is a tenth of the variance of
-        the data's bulk (see :func:`bnp_dask.core.bulk.bulk_of`).
+        the data's bulk (see :func:`bnp_dask.core.bulk.bulk_of`); less along directions in which the data hardly vary
+        (:mod:`bnp_dask.observation.dependence`).
     M
         Prior mean of A: a number (times the identity, of x_{t-1}) or ``(D, L D)``.  Default 1: steps stay where they
         were.
     V
         Precision of A's columns, as ``B`` but L D wide; squared data units.  Default: diagonal, a tenth of that
-        variance, so that entries of A are expected within about 1 of M where features have one scale.
+        variance (of a constant column, of its square), so that entries of A are expected within about 1 of M where
+        features have one scale.
+    null
+        Combinations of columns of a step that are the same in all rows, or that the steps before determine, and how
+        much of the prior's covariance lies along them, ``(2, k, D)``.  Default: found from the data, see
+        :mod:`bnp_dask.observation.dependence`; ``np.zeros((2, 0, D))`` for none.
     lags
         Number of steps L that each follows from, >= 1; data are then plain sequences ``(n, D)`` everywhere: in
         training, predict, score, job files, pages.  None: L = 1, and data are rows ``[x_t, x_{t-1}]`` already.
@@ -107,6 +123,7 @@ class AutoRegressiveGaussian:
     M: np.ndarray | float | None = None
     V: np.ndarray | float | None = None
     lags: int | None = field(default=None, metadata=OPTIONAL)
+    null: np.ndarray | None = field(default=None, metadata=OPTIONAL)
 
     def __post_init__(self) -> None:
         if self.lags is not None:
@@ -130,11 +147,16 @@ class AutoRegressiveGaussian:
             raise DataError(f"{survey.name}: {survey.n_features} columns, an odd number; {HOW}")
         d, lags = survey.n_features // self._n_parts, self._n_parts - 1
         require_spread(survey)
-        nu = wishart.degrees_of_freedom(self.nu, d)
+        nu = wishart.degrees_of_freedom(self.nu, d, survey.n_atoms)
         now = survey.features(np.arange(d))
         bulk = bulk_of(now)
-        scale = wishart.default_scale(default_variance(bulk), nu) if self.B is None else _scale("B", self.B, d)
-        usual = np.diag(np.tile(default_variance(bulk), lags))
+        found, usual_steps = dependence_of_steps(survey, bulk), default_variance(bulk)
+        if self.B is None:
+            scale = found.scale_along(wishart.default_scale(usual_steps, nu))
+        else:
+            scale = _scale("B", self.B, d)
+        null = found.null_setting(wishart.expected_scale(nu, scale)) if self.null is None else self.null
+        usual = np.diag(np.tile(_size_of_steps(bulk), lags))
         precision = usual if self.V is None else _scale("V", self.V, lags * d)
         mean = _mean(1.0 if self.M is None else self.M, d, lags)
         most = np.maximum(np.abs(survey.minimum), np.abs(survey.maximum))
@@ -142,7 +164,11 @@ class AutoRegressiveGaussian:
         require_scale("B", scale.diagonal(), replace(now, minimum=-residual, maximum=residual), 0.0)
         before = survey.features(np.tile(np.arange(d), lags))
         require_scale("V", precision.diagonal(), replace(before, minimum=-most[d:], maximum=most[d:]), 0.0)
-        return replace(self, nu=nu, B=scale, M=mean, V=precision)
+        found.tell()
+        return replace(self, nu=nu, B=scale, M=mean, V=precision, null=null)
+
+    def correlated(self, n_features: int, names: Sequence[str] | None) -> np.ndarray:
+        return np.arange(n_features)
 
     def check(self, batch: Batch) -> None:
         features = width("B", self.B)
@@ -195,20 +221,28 @@ class AutoRegressiveGaussian:
         whitened = matmul(sums[:, :d, d:], root_v.transpose(0, 2, 1))
         shift = matmul(whitened, root_v)
         scale = prior + sums[:, :d, :d] - matmul(whitened, whitened.transpose(0, 2, 1))
+        unrecorded = null_covariance(self.null)
+        if unrecorded is not None:
+            scale += np.maximum(summary["N"], 0.0)[:, None, None] * unrecorded
         scale, root, log_det = wishart.factor(scale, summary.ids, name)
         lam = nu[:, None, None] * matmul(root.transpose(0, 2, 1), root)
-        level = 0.5 * (wishart.expected_log_det(nu, log_det, d) - d * LOG_2PI)
+        level = 0.5 * (wishart.expected_log_det(nu, log_det, d) - d * LOG_2PI) - self._unrecorded_loss(lam)
         typical = np.sqrt(np.diagonal(sums, axis1=1, axis2=2) / np.maximum(summary["N"], 1.0)[:, None])
         whiten = wishart.needs_whitening(_precision(lam, shift, d * inverse_v), typical)
         theta = _theta(lam, shift, d * inverse_v, level)
         mean = shift + known("M", self.M)
         return MatrixNormalWishart(nu, scale, mean, precision, shift, log_det, log_det_v, theta, whiten, -0.5 * d)
 
+    def _unrecorded_loss(self, lam: np.ndarray) -> np.ndarray | float:
+        """Loss of an atom's log likelihood by what is not recorded of it, ``(K,)`` nats."""
+        unrecorded = null_covariance(self.null)
+        return 0.0 if unrecorded is None else 0.5 * np.einsum("kij,ij->k", lam, unrecorded)
+
     def at_mode(self, params: MatrixNormalWishart) -> MatrixNormalWishart:
         d = params.B.shape[1]
-        level = 0.5 * (d * log(params.nu) - params.log_det - d * LOG_2PI)
-        nothing = np.zeros_like(params.V)
-        return replace(params, theta=_theta(_expected(params), params.shift, nothing, level), spread=0.0)
+        lam, nothing = _expected(params), np.zeros_like(params.V)
+        level = 0.5 * (d * log(params.nu) - params.log_det - d * LOG_2PI) - self._unrecorded_loss(lam)
+        return replace(params, theta=_theta(lam, params.shift, nothing, level), spread=0.0)
 
     def at_draw(self, params: MatrixNormalWishart, rng: np.random.Generator) -> MatrixNormalWishart:
         d = params.B.shape[1]
@@ -216,7 +250,7 @@ class AutoRegressiveGaussian:
         columns = np.array([wishart.root(v) for v in params.V]).reshape(params.V.shape)
         noise = matmul(drawn.half.transpose(0, 2, 1), matmul(rng.standard_normal(params.shift.shape), columns))
         shift, nothing = params.shift + noise, np.zeros_like(params.V)
-        level = -0.5 * (drawn.log_det + d * LOG_2PI)
+        level = -0.5 * (drawn.log_det + d * LOG_2PI) - self._unrecorded_loss(drawn.precision)
         held = np.maximum(params.nu - float(known("nu", self.nu)), 1.0)
         before = params.V / held[:, None, None]
         both = np.concatenate([np.diagonal(m, axis1=1, axis2=2) for m in (drawn.covariance, before)], axis=1)
@@ -289,7 +323,8 @@ class AutoRegressiveGaussian:
         # A p given Lam is Gaussian about M p with covariance (p' V^-1 p) Lam^-1
         stretch = np.array([1.0 + before @ np.linalg.solve(params.V[place], before)])
         own = params.B[place][None], params.nu[place : place + 1], stretch
-        return params.M[place] @ before + student_draws(*own, np.zeros(1, np.int64), rng)[0]
+        noise = student_draws(*own, np.zeros(1, np.int64), rng)
+        return params.M[place] @ before + without_null(noise, self.null)[0]
 
     def estimates(self, params: MatrixNormalWishart, names: Names) -> Estimates:
         d = params.B.shape[1]
@@ -329,6 +364,18 @@ def _scale(name: str, value: np.ndarray | float, n_features: int) -> np.ndarray:
         return wishart.scale_matrix(value, n_features)
     except SettingError as error:
         raise SettingError(str(error) if name == "B" else f"{name} in place of B: {error}") from None
+
+
+def _size_of_steps(bulk: Bulk) -> np.ndarray:
+    """Default precision of the columns of A, ``(D,)``: the expected variance.
+
+    A column that hardly varies beside its mean takes part in the regression as a constant, whose size is the mean; from
+    a deviation of a thousandth of the mean to its square the one goes over into the other.
+    """
+    usual, level = default_variance(bulk), PRIOR_SCALE * bulk.mean**2
+    usual = np.where(constant_columns(bulk) & (level > 0), NEAR**4 * level, usual)
+    ratio = level / usual
+    return usual * np.maximum(1.0, np.minimum(ratio, (NEAR**2 * ratio) ** 2))
 
 
 def _mean(value: np.ndarray | float, n_features: int, lags: int) -> np.ndarray:

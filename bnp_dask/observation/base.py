@@ -182,6 +182,22 @@ def read_as(observation: object) -> tuple[tuple[Key, ...], tuple[str, ...] | Non
 
 
 @runtime_checkable
+class CorrelatedObservation(Protocol):
+    """An observation model whose prior depends on how columns vary together."""
+
+    def correlated(self, n_features: int, names: Sequence[str] | None) -> np.ndarray:
+        """Positions of the columns whose second moments a survey is to hold together, ``(U,)`` ascending."""
+        ...
+
+
+def correlated_columns(observation: object, n_features: int, names: Sequence[str] | None) -> np.ndarray:
+    """These columns of any observation model; none of one that takes columns one by one."""
+    if isinstance(observation, CorrelatedObservation):
+        return observation.correlated(n_features, names)
+    return np.zeros(0, np.int64)
+
+
+@runtime_checkable
 class QuadraticObservation(Protocol):
     """Observation model whose log likelihoods are quadratic forms of full rank.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple, Self
@@ -20,6 +20,7 @@ from bnp_dask.kernels.gaussian.diagonal import student_falls
 from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
 from bnp_dask.kernels.numeric.arithmetic import exp, log, matmul
 from bnp_dask.kernels.numeric.draws import log_gammas
+from bnp_dask.observation.dependence import few_columns, tell_of_columns
 from bnp_dask.observation.interface.describing import (
     Axis,
     Estimate,
@@ -48,6 +49,7 @@ from bnp_dask.observation.priors import (
     LOG_2PI,
     PRIOR_SCALE,
     check_dense,
+    constant_columns,
     default_location,
     default_variance,
     known,
@@ -108,6 +110,9 @@ class DiagGaussian:
         the true one.  0 for continuous columns.  Default: found from the data, see
         :func:`bnp_dask.core.bulk.grain_of`.  Its
         variance of rounding is part of every cluster's (:mod:`bnp_dask.observation.priors`).
+    null
+        Variance that each atom has besides in columns that are the same in all rows, ``(D,)``, squared data units.
+        Default: E[variance] there, see :mod:`bnp_dask.observation.dependence`.
 
     References
     ----------
@@ -121,6 +126,7 @@ class DiagGaussian:
     center: np.ndarray | None = None
     missing: Missing = field(default=None, metadata=OPTIONAL)
     grain: np.ndarray | float | None = field(default=None, metadata=OPTIONAL)
+    null: np.ndarray | None = field(default=None, metadata=OPTIONAL)
 
     def __post_init__(self) -> None:
         checked(self.missing)
@@ -156,7 +162,20 @@ class DiagGaussian:
         require_scale("beta", beta, survey, center)
         require_near(center, beta, survey)
         grain = resolution(self.grain, survey)
-        return replace(self, nu=nu, beta=beta, m=m, kappa=kappa, center=center, grain=grain)
+        null = np.where(constant_columns(bulk), beta / max(nu - 2.0, 1.0), 0.0) if self.null is None else self.null
+        tell_of_columns(self, survey, bulk)
+        return replace(self, nu=nu, beta=beta, m=m, kappa=kappa, center=center, grain=grain, null=null)
+
+    @property
+    def _unrecorded(self) -> np.ndarray | None:
+        """Variance of each atom besides what is recorded, ``(D,)``: rounding, and :attr:`null`."""
+        rounding = rounding_variance(self.grain)
+        if self.null is None or not self.null.any():
+            return rounding
+        return self.null if rounding is None else self.null + rounding
+
+    def correlated(self, n_features: int, names: Sequence[str] | None) -> np.ndarray:
+        return few_columns(n_features)
 
     def check(self, batch: Batch) -> None:
         check_dense(self, batch, width("center", self.center), self.center, self.beta, self.missing)
@@ -176,24 +195,24 @@ class DiagGaussian:
         # what the data add is a sum of squares; for a tight cluster 1e8 spreads away it may round below zero
         squares = summary["xx"] + prior.kappa * shift**2 - kappa * m**2
         beta = prior.beta + np.maximum(squares, 0.0)
-        variance = rounding_variance(self.grain)
-        if variance is not None:
-            beta += np.maximum(n, 0.0) * variance
+        if self._unrecorded is not None:
+            beta += np.maximum(n, 0.0) * self._unrecorded
         nu = prior.nu + n
         expected = nu / beta
-        levels = psi(nu / 2) - log(beta / 2) - LOG_2PI - expected * m**2 - 1.0 / kappa - self._rounding_loss(expected)
+        levels = psi(nu / 2) - log(beta / 2) - LOG_2PI - expected * m**2 - 1.0 / kappa - self._unrecorded_loss(expected)
         const = 0.5 * np.sum(levels, axis=1)
         nu, kappa = one_or_each(nu), one_or_each(kappa)
         return NormalGamma(nu, beta, m + prior.center, kappa, const, expected * m, expected, self._kept(levels))
 
-    def _rounding_loss(self, precision: np.ndarray) -> np.ndarray | float:
-        """Twice what rounding takes of the log likelihood of an atom's features, ``(K, D)`` nats."""
-        variance = rounding_variance(self.grain)
+    def _unrecorded_loss(self, precision: np.ndarray) -> np.ndarray | float:
+        """Twice what is taken off the log likelihood of an atom's features for what is not recorded, ``(K, D)``
+        nats."""
+        variance = self._unrecorded
         return 0.0 if variance is None else precision * variance
 
     def at_mode(self, params: NormalGamma) -> NormalGamma:
         m = _centred(params)
-        levels = log(params.precision) - LOG_2PI - params.precision * m**2 - self._rounding_loss(params.precision)
+        levels = log(params.precision) - LOG_2PI - params.precision * m**2 - self._unrecorded_loss(params.precision)
         return replace(params, const=0.5 * np.sum(levels, axis=1), levels=self._kept(levels))
 
     def at_draw(self, params: NormalGamma, rng: np.random.Generator) -> NormalGamma:
@@ -201,7 +220,7 @@ class DiagGaussian:
         log_precision = log_gammas(np.broadcast_to(nu / 2, params.beta.shape), rng) - log(params.beta / 2)
         precision = exp(log_precision)
         m = _centred(params) + rng.standard_normal(precision.shape) / np.sqrt(kappa * precision)
-        levels = log_precision - LOG_2PI - precision * m**2 - self._rounding_loss(precision)
+        levels = log_precision - LOG_2PI - precision * m**2 - self._unrecorded_loss(precision)
         return NormalGamma(
             np.ones_like(params.nu),
             1.0 / precision,
@@ -262,11 +281,13 @@ class DiagGaussian:
 
     def sequential_predictive(self, params: NormalGamma, batch: Batch) -> Density:
         y = batch.x - self._prior.center
-        return diagonal_form(y, _centred(params), params.beta, params.nu, params.kappa, self.grain)
+        return diagonal_form(y, _centred(params), params.beta, params.nu, params.kappa, self._unrecorded)
 
     def draw(self, params: NormalGamma, place: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         nu, kappa = (np.broadcast_to(by_column(n), params.m.shape)[place] for n in (params.nu, params.kappa))
         width = np.sqrt(params.beta[place] * (1.0 + 1.0 / kappa) / rng.chisquare(nu))
+        if self.null is not None:
+            width[:, self.null > 0] = 0.0
         return params.m[place] + width * rng.standard_normal(nu.shape)
 
     def impute(self, params: NormalGamma, batch: Batch, resp: np.ndarray) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple, Self
@@ -20,6 +20,7 @@ from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.observation.base import LOG_BASE
 from bnp_dask.observation.checks import atom_mass
+from bnp_dask.observation.dependence import few_columns, tell_of_columns
 from bnp_dask.observation.interface.describing import (
     Estimates,
     Names,
@@ -135,9 +136,13 @@ class FixedVarianceGaussian:
         m = mean if self.m is None else vector("m", location("m", self.m), d)
         center = mean if self.center is None else vector("center", location("center", self.center), d)
         kappa = single("kappa", PRIOR_SCALE if self.kappa is None else self.kappa)
+        tell_of_columns(self, survey, bulk)
         require_scale("variance", variance, survey, center)
         require_near(center, variance, survey)
         return replace(self, variance=variance, m=m, kappa=kappa, center=center)
+
+    def correlated(self, n_features: int, names: Sequence[str] | None) -> np.ndarray:
+        return few_columns(n_features)
 
     def check(self, batch: Batch) -> None:
         check_dense(self, batch, width("center", self.center), self.center, self.variance, self.missing)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Self
@@ -34,6 +34,7 @@ from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.observation import wishart
 from bnp_dask.observation.base import ScaleShape
+from bnp_dask.observation.dependence import dependence_of, unrecorded_covariance, without_null
 from bnp_dask.observation.interface.describing import (
     Axis,
     Estimate,
@@ -77,11 +78,13 @@ class Gaussian:
     Parameters
     ----------
     nu
-        Degrees of freedom, > D - 1.  Default D + 2.
+        Degrees of freedom, > D - 1.  Default D + 2, and more where there are fewer than ten atoms for each feature
+        (:func:`bnp_dask.observation.wishart.degrees_of_freedom`).
     B
         Scale matrix: a number, its diagonal ``(D,)``, or ``(D, D)`` symmetric positive definite; squared data
         units.  Default: diagonal, E[covariance] = B / (nu - D - 1) is a tenth of the variance of
-        the data's bulk (see :func:`bnp_dask.core.bulk.bulk_of`).
+        the data's bulk (see :func:`bnp_dask.core.bulk.bulk_of`); less along directions in which the data hardly vary
+        (:mod:`bnp_dask.observation.dependence`).
     m
         Prior mean, ``(D,)`` or a number.  Default: mean of the data's bulk.
     kappa
@@ -96,6 +99,10 @@ class Gaussian:
         the true one.  0 for continuous columns.  Default: found from the data, see
         :func:`bnp_dask.core.bulk.grain_of`; 0 with ``missing``.  Its variance of rounding is part of every cluster's
         (:mod:`bnp_dask.observation.priors`).
+    null
+        Combinations of columns that are the same in all rows, and how much of the prior's covariance lies along them,
+        ``(2, k, D)``.  Default: found from the data, see :mod:`bnp_dask.observation.dependence`;
+        ``np.zeros((2, 0, D))`` for none.
 
     Notes
     -----
@@ -113,6 +120,7 @@ class Gaussian:
     center: np.ndarray | float | None = None
     missing: Missing = field(default=None, metadata=OPTIONAL)
     grain: np.ndarray | float | None = field(default=None, metadata=OPTIONAL)
+    null: np.ndarray | None = field(default=None, metadata=OPTIONAL)
 
     def __post_init__(self) -> None:
         checked(self.missing)
@@ -140,20 +148,26 @@ class Gaussian:
     def with_prior(self, survey: Survey) -> Self:
         d = survey.n_features
         require_spread(survey)
-        nu = wishart.degrees_of_freedom(self.nu, d)
+        nu = wishart.degrees_of_freedom(self.nu, d, survey.n_atoms)
         kappa = single("kappa", PRIOR_SCALE if self.kappa is None else self.kappa)
         bulk = bulk_of(survey)
+        grain = None if self.marginalises else resolution(self.grain, survey)
+        found = dependence_of(survey, bulk, rounding_variance(grain))
         if self.B is None:
-            scale = wishart.default_scale(default_variance(bulk), nu)
+            scale = found.scale_along(wishart.default_scale(default_variance(bulk), nu))
         else:
             scale = wishart.scale_matrix(self.B, d)
+        null = found.null_setting(wishart.expected_scale(nu, scale)) if self.null is None else self.null
         mean = default_location(bulk)
         m = mean if self.m is None else vector("m", location("m", self.m), d)
         center = mean if self.center is None else vector("center", location("center", self.center), d)
         require_scale("B", scale.diagonal(), survey, center)
         require_near(center, scale.diagonal(), survey)
-        grain = None if self.marginalises else resolution(self.grain, survey)
-        return replace(self, nu=nu, B=scale, m=m, kappa=kappa, center=center, grain=grain)
+        found.tell()
+        return replace(self, nu=nu, B=scale, m=m, kappa=kappa, center=center, grain=grain, null=null)
+
+    def correlated(self, n_features: int, names: Sequence[str] | None) -> np.ndarray:
+        return np.arange(n_features)
 
     def check(self, batch: Batch) -> None:
         check_dense(self, batch, width("center", self.center), self.center, self.B, self.missing)
@@ -201,7 +215,7 @@ class Gaussian:
         d = prior.center.size
         nu, kappa = prior.nu + n, prior.kappa + n
         shift = (prior.kappa * (prior.m - prior.center) + summary["x"]) / kappa[:, None]
-        scale = posterior_scale(prior, rounding_variance(self.grain), n, summary["x"], summary["xx"], kappa)
+        scale = posterior_scale(prior, self._unrecorded, n, summary["x"], summary["xx"], kappa)
         scale, root, log_det = wishart.factor(scale, summary.ids, type(self).__name__)
         precision = matmul(root.transpose(0, 2, 1), root)
         precision *= nu[:, None, None]
@@ -220,18 +234,22 @@ class Gaussian:
         params.theta[:, :d] = np.einsum("kij,kj->ki", precision, shift)
         params.theta[:, d + 1 :] = quadratic_coefficients(precision)
         level = 0.5 * (wishart.expected_log_det(nu, log_det, d) - d * LOG_2PI - d / kappa)
-        return at_level(params, level + self._rounding_loss(params))
+        return at_level(params, level + self._unrecorded_loss(params))
 
-    def _rounding_loss(self, params: NormalWishart) -> np.ndarray | float:
-        """Loss of an atom's log likelihood by rounding, ``(K,)`` nats."""
-        variance = rounding_variance(self.grain)
+    @property
+    def _unrecorded(self) -> np.ndarray | None:
+        return unrecorded_covariance(self.grain, self.null)
+
+    def _unrecorded_loss(self, params: NormalWishart) -> np.ndarray | float:
+        """Loss of an atom's log likelihood by what is not recorded of it, ``(K,)`` nats."""
+        covariance = self._unrecorded
         quadratic = params.theta[:, params.shift.shape[1] + 1 :]
-        return 0.0 if variance is None else matmul(quadratic, pack(np.diag(variance)))
+        return 0.0 if covariance is None else matmul(quadratic, pack(covariance))
 
     def evidence(self, summary: Summary) -> np.ndarray:
         prior, n = self._prior, self._count(summary)
         nu, kappa = prior.nu + n, prior.kappa + n
-        scale = posterior_scale(prior, rounding_variance(self.grain), n, summary["x"], summary["xx"], kappa)
+        scale = posterior_scale(prior, self._unrecorded, n, summary["x"], summary["xx"], kappa)
         log_det = wishart.log_dets(scale, summary.ids, type(self).__name__)
         mean_part = 0.5 * prior.center.size * log(prior.kappa / kappa)
         evidence = wishart.log_evidence(n, nu, log_det, prior.nu, prior.B) + mean_part
@@ -240,7 +258,7 @@ class Gaussian:
     def at_mode(self, params: NormalWishart) -> NormalWishart:
         d = params.shift.shape[1]
         level = 0.5 * (d * log(params.nu) - params.log_det - d * LOG_2PI)
-        return at_level(params, level + self._rounding_loss(params))
+        return at_level(params, level + self._unrecorded_loss(params))
 
     def at_draw(self, params: NormalWishart, rng: np.random.Generator) -> NormalWishart:
         d = params.shift.shape[1]
@@ -261,7 +279,7 @@ class Gaussian:
             whiten=wishart.needs_whitening(drawn.precision, spread),
         )
         level = -0.5 * (drawn.log_det + d * LOG_2PI)
-        return at_level(found, level + self._rounding_loss(found))
+        return at_level(found, level + self._unrecorded_loss(found))
 
     def expected_log_lik(self, params: NormalWishart, batch: Batch) -> np.ndarray:
         gaps, center = holes(batch, self.missing), self._prior.center
@@ -310,13 +328,14 @@ class Gaussian:
         return 0.5 * prior.nu * log_det + matmul(params.theta[:, d + 1 :], pack(prior.B)) - self._pull(params)
 
     def draw(self, params: NormalWishart, place: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        return params.m[place] + student_draws(params.B, params.nu, 1.0 + 1.0 / params.kappa, place, rng)
+        away = student_draws(params.B, params.nu, 1.0 + 1.0 / params.kappa, place, rng)
+        return params.m[place] + without_null(away, self.null)
 
     def best_joint(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
         """Log likelihood plus log prior of each atom at the point estimate of a cluster that holds it alone, ``(n,)``
         nats, and the size of the terms that it is a sum of."""
         prior = self._prior
-        scale = wishart.with_rounding(prior.B, self.grain)
+        scale = prior.B if self._unrecorded is None else prior.B + self._unrecorded
         return wishart.best_joint(batch.x - prior.center, prior.m - prior.center, prior.nu, scale, prior.kappa)
 
     def _pull(self, params: NormalWishart) -> np.ndarray:
@@ -370,7 +389,7 @@ class Gaussian:
 
     def sequential_predictive(self, params: NormalWishart, batch: Batch) -> Density:
         y = batch.x - self._prior.center
-        return gaussian_form(y, params.shift, params.B, params.nu, params.kappa, self.grain)
+        return gaussian_form(y, params.shift, params.B, params.nu, params.kappa, self._unrecorded)
 
     def impute(self, params: NormalWishart, batch: Batch, resp: np.ndarray) -> np.ndarray:
         gaps = holes(batch, self.missing)

@@ -68,14 +68,14 @@ def at_level(params: NormalWishart, level: np.ndarray) -> NormalWishart:
 
 def posterior_scale(
     prior: NormalWishartPrior,
-    rounding: np.ndarray | None,
+    unrecorded: np.ndarray | None,
     n: np.ndarray,
     x: np.ndarray,
     xx: np.ndarray,
     kappa: np.ndarray,
 ) -> np.ndarray:
     """B of the posterior, ``(K, D, D)``: prior + scatter about the cluster's own mean + shrinkage of the mean +
-    variance of rounding.
+    covariance that is not recorded.
 
     Only the scatter is a difference; sums that include the prior mean would cancel when it is far away.
 
@@ -83,8 +83,8 @@ def posterior_scale(
     ----------
     prior
         Settings of the prior.
-    rounding
-        Variance of rounding of each column, ``(D,)``; None for continuous columns.
+    unrecorded
+        Covariance that each atom has besides what is recorded of it, ``(D, D)``; None for none.
     n, x, xx
         Statistics of the clusters: counts, and sums of centred atoms and of their packed squares.
     kappa
@@ -98,8 +98,8 @@ def posterior_scale(
     scatter += shrinkage[:, None] * packed_outer(away, away)
     scale = unpack(scatter, x.shape[1])
     scale += prior.B
-    if rounding is not None:
-        scale += np.maximum(n, 0.0)[:, None, None] * np.diag(rounding)
+    if unrecorded is not None:
+        scale += np.maximum(n, 0.0)[:, None, None] * unrecorded
     return scale
 
 

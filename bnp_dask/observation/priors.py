@@ -128,24 +128,22 @@ def default_location(bulk: Bulk) -> np.ndarray:
     return np.ascontiguousarray(bulk.mean)
 
 
-def default_variance(bulk: Bulk) -> np.ndarray:
-    """Expected within-cluster variance from the data, ``(D,)``: PRIOR_SCALE times the variance of their bulk.
-
-    A constant column has none; it gets a millionth of the mean variance (or 1), with a warning.
-    """
-    variance = np.array(bulk.variance)
-    typical = float(variance.mean()) or 1.0
-    # below what rounding of the column's own magnitude can produce, a column is constant
+def constant_columns(bulk: Bulk) -> np.ndarray:
+    """Which columns vary no more than rounding of their own magnitude can produce, ``(D,)``."""
     noise = (1e-14 * np.maximum(np.abs(bulk.minimum), np.abs(bulk.maximum))) ** 2
-    constant = variance <= noise
-    if constant.any():
-        columns = bulk.survey.called(np.flatnonzero(constant))
-        warnings.warn(
-            f"column(s) {columns} are constant: they carry no information about clusters; consider dropping them",
-            stacklevel=2,
-        )
-        variance[constant] = 1e-6 * typical
-    return PRIOR_SCALE * variance
+    return np.asarray(bulk.variance <= noise)
+
+
+def usual_variance(bulk: Bulk) -> np.ndarray:
+    """Variance of the data's bulk, ``(D,)``; constant columns have none and get a millionth of the mean (or 1)."""
+    variance = np.array(bulk.variance)
+    variance[constant_columns(bulk)] = 1e-6 * (float(variance.mean()) or 1.0)
+    return variance
+
+
+def default_variance(bulk: Bulk) -> np.ndarray:
+    """Expected within-cluster variance from the data, ``(D,)``: PRIOR_SCALE times :func:`usual_variance`."""
+    return PRIOR_SCALE * usual_variance(bulk)
 
 
 def resolution(value: np.ndarray | float | None, survey: Survey) -> np.ndarray:

@@ -20,7 +20,14 @@ from bnp_dask.inputs.column_notation import ColumnGroup, Key, as_key, is_positio
 from bnp_dask.inputs.protocols import Role, require
 from bnp_dask.inputs.settings import hold, one_of, shown, whole_number
 from bnp_dask.kernels.mixture.resp import Resp
-from bnp_dask.observation.base import LOG_BASE, NamingObservation, Observation, lags_of, level_keys
+from bnp_dask.observation.base import (
+    LOG_BASE,
+    NamingObservation,
+    Observation,
+    correlated_columns,
+    lags_of,
+    level_keys,
+)
 from bnp_dask.observation.checks import check_width
 from bnp_dask.observation.interface.describing import Axis, Estimates, Names, describe_cluster, estimates_of
 from bnp_dask.observation.interface.drawing import DrawingObservation, SampledObservation
@@ -234,6 +241,16 @@ class Product:
         keys = [place if is_positions(key) else key for place, (key, _) in zip(places, self._pairs, strict=True)]
         groups = tuple(zip(keys, parts, strict=True))
         return replace(self, groups=groups, n_features=survey.n_features, places=places)
+
+    def correlated(self, n_features: int, names: Sequence[str] | None) -> np.ndarray:
+        if self._needs_names:
+            return self.with_columns(names).correlated(n_features, names)
+        found = [np.zeros(0, np.int64)]
+        for i, part in enumerate(self.parts):
+            own = self._own(i, n_features)
+            named = None if names is None else [names[j] for j in own]
+            found.append(own[correlated_columns(part, len(own), named)])
+        return np.unique(np.concatenate(found))
 
     def _part_with_prior(self, i: int, survey: Survey) -> Observation:
         try:

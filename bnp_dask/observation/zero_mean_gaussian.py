@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple, Self
@@ -32,6 +32,7 @@ from bnp_dask.kernels.mixture.resp import Resp
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.observation import wishart
 from bnp_dask.observation.base import ScaleShape
+from bnp_dask.observation.dependence import dependence_of, unrecorded_covariance, without_null
 from bnp_dask.observation.interface.describing import Axis, Estimate, Estimates, Names, each, vector
 from bnp_dask.observation.interface.drawing import student_draws
 from bnp_dask.observation.interface.equality import compared_by_settings
@@ -80,16 +81,22 @@ class ZeroMeanGaussian:
     Parameters
     ----------
     nu
-        Degrees of freedom, > D - 1.  Default D + 2.
+        Degrees of freedom, > D - 1.  Default D + 2, and more where there are fewer than ten atoms for each feature
+        (:func:`bnp_dask.observation.wishart.degrees_of_freedom`).
     B
         Scale matrix: a number, its diagonal ``(D,)``, or ``(D, D)`` symmetric positive definite; squared data
         units.  Default: diagonal, E[covariance] = B / (nu - D - 1) is a tenth of the mean square of
-        the data's bulk (see :func:`bnp_dask.core.bulk.bulk_of`).
+        the data's bulk (see :func:`bnp_dask.core.bulk.bulk_of`); less along directions in which the data hardly vary
+        (:mod:`bnp_dask.observation.dependence`).
     grain
         Resolution of each column, ``(D,)`` or a number, data units: half of it on either side of a recorded value lies
         the true one.  0 for continuous columns.  Default: found from the data, see
         :func:`bnp_dask.core.bulk.grain_of`.  Its
         variance of rounding is part of every cluster's (:mod:`bnp_dask.observation.priors`).
+    null
+        Combinations of columns that are the same in all rows, and how much of the prior's covariance lies along them,
+        ``(2, k, D)``.  Default: found from the data, see :mod:`bnp_dask.observation.dependence`;
+        ``np.zeros((2, 0, D))`` for none.
 
     References
     ----------
@@ -99,6 +106,7 @@ class ZeroMeanGaussian:
     nu: float | None = None
     B: np.ndarray | float | None = None
     grain: np.ndarray | float | None = field(default=None, metadata=OPTIONAL)
+    null: np.ndarray | None = field(default=None, metadata=OPTIONAL)
 
     @property
     def fields(self) -> Mapping[str, Field]:
@@ -110,15 +118,22 @@ class ZeroMeanGaussian:
 
     def with_prior(self, survey: Survey) -> Self:
         require_spread(survey, about_zero=True)
-        nu = wishart.degrees_of_freedom(self.nu, survey.n_features)
+        nu = wishart.degrees_of_freedom(self.nu, survey.n_features, survey.n_atoms)
+        bulk = bulk_of(survey)
+        about_zero = replace(bulk, variance=bulk.variance + bulk.mean**2)
+        grain = resolution(self.grain, survey)
+        found = dependence_of(survey, about_zero, rounding_variance(grain), about_zero=True)
         if self.B is None:
-            bulk = bulk_of(survey)
-            about_zero = replace(bulk, variance=bulk.variance + bulk.mean**2)
-            scale = wishart.default_scale(default_variance(about_zero), nu)
+            scale = found.scale_along(wishart.default_scale(default_variance(about_zero), nu))
         else:
             scale = wishart.scale_matrix(self.B, survey.n_features)
+        null = found.null_setting(wishart.expected_scale(nu, scale)) if self.null is None else self.null
         require_scale("B", scale.diagonal(), survey, 0.0)
-        return replace(self, nu=nu, B=scale, grain=resolution(self.grain, survey))
+        found.tell()
+        return replace(self, nu=nu, B=scale, grain=grain, null=null)
+
+    def correlated(self, n_features: int, names: Sequence[str] | None) -> np.ndarray:
+        return np.arange(n_features)
 
     def check(self, batch: Batch) -> None:
         scale = None if self.B is None or np.ndim(self.B) != 2 else self.B
@@ -136,22 +151,25 @@ class ZeroMeanGaussian:
         spread = np.sqrt(np.diagonal(scale, axis1=1, axis2=2) / nu[:, None])
         level = 0.5 * (wishart.expected_log_det(nu, log_det, d) - d * LOG_2PI)
         theta = np.concatenate([level[:, None], quadratic_coefficients(precision)], axis=1)
-        theta[:, 0] += self._rounding_loss(theta)
+        theta[:, 0] += self._unrecorded_loss(theta)
         return WishartParams(nu, scale, log_det, theta, wishart.needs_whitening(precision, spread))
 
     def _posterior_scale(self, summary: Summary) -> np.ndarray:
-        """B of the posterior, ``(K, D, D)``: prior + second moments + variance of rounding."""
+        """B of the posterior, ``(K, D, D)``: prior + second moments + covariance that is not recorded."""
         prior = self._prior.B
         scale = prior + unpack(summary["xx"], len(prior))
-        variance = rounding_variance(self.grain)
-        if variance is not None:
-            scale += np.maximum(summary["N"], 0.0)[:, None, None] * np.diag(variance)
+        if self._unrecorded is not None:
+            scale += np.maximum(summary["N"], 0.0)[:, None, None] * self._unrecorded
         return scale
 
-    def _rounding_loss(self, theta: np.ndarray) -> np.ndarray | float:
-        """Loss of an atom's log likelihood by rounding, ``(K,)`` nats."""
-        variance = rounding_variance(self.grain)
-        return 0.0 if variance is None else matmul(theta[:, 1:], pack(np.diag(variance)))
+    @property
+    def _unrecorded(self) -> np.ndarray | None:
+        return unrecorded_covariance(self.grain, self.null)
+
+    def _unrecorded_loss(self, theta: np.ndarray) -> np.ndarray | float:
+        """Loss of an atom's log likelihood by what is not recorded of it, ``(K,)`` nats."""
+        covariance = self._unrecorded
+        return 0.0 if covariance is None else matmul(theta[:, 1:], pack(covariance))
 
     def evidence(self, summary: Summary) -> np.ndarray:
         prior, scale = self._prior, self._posterior_scale(summary)
@@ -161,14 +179,14 @@ class ZeroMeanGaussian:
     def at_mode(self, params: WishartParams) -> WishartParams:
         d = len(self._prior.B)
         theta = params.theta.copy()
-        theta[:, 0] = 0.5 * (d * log(params.nu) - params.log_det - d * LOG_2PI) + self._rounding_loss(theta)
+        theta[:, 0] = 0.5 * (d * log(params.nu) - params.log_det - d * LOG_2PI) + self._unrecorded_loss(theta)
         return replace(params, theta=theta)
 
     def at_draw(self, params: WishartParams, rng: np.random.Generator) -> WishartParams:
         drawn = wishart.draw_precisions(params.B, params.nu, rng)
         level = -0.5 * (drawn.log_det + len(self._prior.B) * LOG_2PI)
         theta = np.concatenate([level[:, None], quadratic_coefficients(drawn.precision)], axis=1)
-        theta[:, 0] += self._rounding_loss(theta)
+        theta[:, 0] += self._unrecorded_loss(theta)
         spread = np.sqrt(np.diagonal(drawn.covariance, axis1=1, axis2=2))
         whiten = wishart.needs_whitening(drawn.precision, spread)
         return WishartParams(np.ones_like(params.nu), drawn.covariance, drawn.log_det, theta, whiten)
@@ -206,13 +224,14 @@ class ZeroMeanGaussian:
         return 0.5 * prior.nu * log_det + matmul(params.theta[:, 1:], pack(prior.B))
 
     def draw(self, params: WishartParams, place: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        return student_draws(params.B, params.nu, np.ones(len(params.nu)), place, rng)
+        return without_null(student_draws(params.B, params.nu, np.ones(len(params.nu)), place, rng), self.null)
 
     def best_joint(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
         """Log likelihood plus log prior of each atom at the point estimate of a cluster that holds it alone, ``(n,)``
         nats, and the size of the terms that it is a sum of."""
         prior = self._prior
-        return wishart.best_joint(batch.x, None, prior.nu, wishart.with_rounding(prior.B, self.grain), np.inf)
+        scale = prior.B if self._unrecorded is None else prior.B + self._unrecorded
+        return wishart.best_joint(batch.x, None, prior.nu, scale, np.inf)
 
     @property
     def learns_by_default(self) -> bool:

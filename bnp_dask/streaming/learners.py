@@ -19,7 +19,7 @@ from bnp_dask.model import Model
 from bnp_dask.observation import Gaussian, Multinomial
 from bnp_dask.observation.base import LOG_BASE
 from bnp_dask.observation.checks import as_csr
-from bnp_dask.observation.priors import rounding_variance
+from bnp_dask.observation.dependence import unrecorded_covariance
 from bnp_dask.streaming.seats import columns_of
 
 ROOM = 8
@@ -247,9 +247,10 @@ class SummaryLearner:
 
 
 def is_plain_gaussian(model: Model) -> bool:
-    """Whether points may be moved between clusters by rotations of factors: rounding of values is no part of them."""
+    """Whether points may be moved between clusters by rotations of factors: what is not recorded of atoms is no part of
+    them."""
     observation = model.observation
-    return isinstance(observation, Gaussian) and rounding_variance(observation.grain) is None
+    return isinstance(observation, Gaussian) and unrecorded_covariance(observation.grain, observation.null) is None
 
 
 def statistics(model: Model, ids: np.ndarray, atoms: Batch, resp: np.ndarray) -> Summary:

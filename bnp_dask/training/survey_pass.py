@@ -18,6 +18,8 @@ import numpy as np
 
 from bnp_dask.core.encoding import to_identity
 from bnp_dask.core.survey import Survey, extend, require_atoms, survey_batch
+from bnp_dask.core.survey.joint import NAMES as JOINT
+from bnp_dask.core.survey.joint import JointMoments
 from bnp_dask.core.survey.quantiles import QuantileTotal
 from bnp_dask.data.base import Reader, Source, batch_reader
 from bnp_dask.data.coalesce import bytes_told, in_words, n_together
@@ -341,7 +343,8 @@ QUANTILES = ("quantile_values", "quantile_weights", "quantile_sets")
 
 def _kept_of_survey() -> list[str]:
     """Values of a survey kept under their own names: all but names and levels, which the settings have."""
-    return [f.name for f in fields(Survey) if f.name not in ("names", "levels", "points", "missing")]
+    others = ("names", "levels", "points", "missing", "joint")
+    return [f.name for f in fields(Survey) if f.name not in others]
 
 
 def survey_to_arrays(survey: Survey) -> dict[str, np.ndarray]:
@@ -350,6 +353,8 @@ def survey_to_arrays(survey: Survey) -> dict[str, np.ndarray]:
     kept |= zip(QUANTILES, survey.points.to_arrays(), strict=True)
     if survey.missing.size:
         kept["missing"] = survey.missing
+    if survey.joint.count:
+        kept |= survey.joint.to_arrays()
     return {PREFIX + name: value for name, value in kept.items()}
 
 
@@ -364,4 +369,6 @@ def survey_from_arrays(arrays: Mapping[str, np.ndarray]) -> Survey:
             values[name] = value.item() if value.ndim == 0 else value
     if PREFIX + "missing" in arrays:
         values["missing"] = np.asarray(arrays[PREFIX + "missing"])
+    if PREFIX + JOINT[0] in arrays:
+        values["joint"] = JointMoments.from_arrays({name: arrays[PREFIX + name] for name in JOINT})
     return Survey(**values, points=QuantileTotal.from_arrays(*(arrays[PREFIX + name] for name in QUANTILES)))

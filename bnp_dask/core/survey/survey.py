@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from bnp_dask.core.batch import Batch, check_weights
+from bnp_dask.core.survey.joint import NO_JOINT, JointMoments, combine_joint, joint_moments
 from bnp_dask.core.survey.moments import (
     NONE_MISSING,
     TILE_BYTES,
@@ -70,6 +71,8 @@ class Survey:
     levels
         Levels of each feature whose values are places among them, None for others, ``(D,)``; None where no feature has
         levels, or nobody knows them.
+    joint
+        Second moments of columns together, of those whose likelihood asks for them.
     """
 
     n_atoms: int
@@ -90,6 +93,7 @@ class Survey:
     points: QuantileTotal = NO_BATCHES
     missing: np.ndarray = field(default_factory=lambda: NONE_MISSING)
     levels: tuple[Levels | None, ...] | None = None
+    joint: JointMoments = NO_JOINT
 
     @property
     def quantiles(self) -> Quantiles:
@@ -118,6 +122,7 @@ class Survey:
             points=self.points.features(index),
             missing=self.missing[index] if self.missing.size else self.missing,
             levels=None if self.levels is None else tuple(self.levels[i] for i in index),
+            joint=self.joint.features(index),
         )
 
     def called(self, index: np.ndarray) -> str:
@@ -126,7 +131,9 @@ class Survey:
         return str(shown if self.names is None else [self.names[i] for i in shown])
 
 
-def survey_batch(batch: Batch, may_miss: bool = False, for_priors: bool = True) -> Survey:
+def survey_batch(
+    batch: Batch, may_miss: bool = False, for_priors: bool = True, joint_columns: np.ndarray = NO_JOINT.columns
+) -> Survey:
     """Survey of one batch; a batch without atoms counts as zero atoms.
 
     Parameters
@@ -137,6 +144,8 @@ def survey_batch(batch: Batch, may_miss: bool = False, for_priors: bool = True) 
         Whether NaN in dense rows is an entry that is missing.
     for_priors
         Whether moments, ranges and quantiles are noted, by which priors are set; otherwise they are as of no atoms.
+    joint_columns
+        Columns of dense rows whose second moments are noted together, for priors, ``(U,)`` ascending.
 
     Raises
     ------
@@ -152,6 +161,9 @@ def survey_batch(batch: Batch, may_miss: bool = False, for_priors: bool = True) 
         moments = dense_moments(some.x, some.weights, some, may_miss)
     else:
         moments = sparse_moments(some.x, some.weights, some)
+    joint = NO_JOINT
+    if for_priors and isinstance(some.x, np.ndarray):
+        joint = joint_moments(some.x, some.weights, joint_columns)
     return Survey(
         n_atoms=batch.n_atoms,
         total_weight=moments.weight,
@@ -169,6 +181,7 @@ def survey_batch(batch: Batch, may_miss: bool = False, for_priors: bool = True) 
         batch_weights=(moments.weight,),
         points=NO_BATCHES.with_batch(quantiles_of(some.x, some.weights)) if for_priors else NO_BATCHES,
         missing=moments.missing,
+        joint=joint,
     )
 
 
@@ -277,4 +290,5 @@ def _combine_two(a: Survey, b: Survey) -> Survey:
         nbytes=a.nbytes + b.nbytes,
         n_groups=a.n_groups + b.n_groups,
         missing=moments.missing,
+        joint=combine_joint(a.joint, b.joint),
     )

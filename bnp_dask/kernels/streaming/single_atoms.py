@@ -29,9 +29,9 @@ def _mean_of(x, others):
 
 
 @njit(nogil=True, cache=True)
-def gaussian_density(x, others, i, mean, scale, nu, kappa, rounding):
-    """Student density under a Normal-Wishart: ``mean (D,)``, ``scale (D, D)``; ``rounding (D,)`` is the variance of
-    rounding of each atom."""
+def gaussian_density(x, others, i, mean, scale, nu, kappa, unrecorded):
+    """Student density under a Normal-Wishart: ``mean (D,)``, ``scale (D, D)``; ``unrecorded (D, D)`` is the covariance
+    of each atom besides what is recorded of it."""
     m, d = len(others), x.shape[1]
     own, root = _mean_of(x, others), scale.copy()
     pull = kappa * m / (kappa + m)
@@ -46,8 +46,7 @@ def gaussian_density(x, others, i, mean, scale, nu, kappa, rounding):
         away[j] = own[j] - mean[j]
     for j in range(d):
         for c in range(j + 1):
-            root[j, c] += pull * away[j] * away[c]
-        root[j, j] += m * rounding[j]
+            root[j, c] += pull * away[j] * away[c] + m * unrecorded[j, c]
     share = m / (kappa + m)
     kappa, nu = kappa + m, nu + m
     log_det, squares = 0.0, 0.0
@@ -70,8 +69,8 @@ def gaussian_density(x, others, i, mean, scale, nu, kappa, rounding):
 
 
 @njit(nogil=True, cache=True)
-def diagonal_density(x, others, i, mean, beta, nu, kappa, rounding):
-    """Product of Student densities under Normal-Gammas: ``mean, beta, rounding (D,)``."""
+def diagonal_density(x, others, i, mean, beta, nu, kappa, unrecorded):
+    """Product of Student densities under Normal-Gammas: ``mean, beta, unrecorded (D,)``."""
     m, d = len(others), x.shape[1]
     own, spread = _mean_of(x, others), np.zeros(d)
     for row in others:
@@ -82,7 +81,7 @@ def diagonal_density(x, others, i, mean, beta, nu, kappa, rounding):
     out = d * (math.lgamma(0.5 * (nu + 1.0)) - math.lgamma(0.5 * nu))
     for j in range(d):
         away = own[j] - mean[j]
-        wide = (beta[j] + spread[j] + pull * away * away + m * rounding[j]) * (1.0 + 1.0 / kappa)
+        wide = (beta[j] + spread[j] + pull * away * away + m * unrecorded[j]) * (1.0 + 1.0 / kappa)
         off = x[i, j] - mean[j] - share * away
         out -= 0.5 * (math.log(math.pi * wide) + (nu + 1.0) * math.log1p(off * off / wide))
     return out

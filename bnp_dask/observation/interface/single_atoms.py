@@ -20,7 +20,6 @@ from bnp_dask.kernels.streaming.single_atoms import (
     rates_density,
 )
 from bnp_dask.observation.missing.entries import marginalises
-from bnp_dask.observation.priors import rounding_variance
 
 Density = Callable[[int, int, list[int]], float]
 """Log predictive density of an atom (its row) in a cluster (its position) that some more atoms joined (their rows),
@@ -55,19 +54,33 @@ def total_density(parts: Sequence[Density | None]) -> Density | None:
 
 # -- closed forms -------------------------------------------------------------------------------------------------
 def gaussian_form(
-    y: np.ndarray, mean: np.ndarray, scale: np.ndarray, nu: np.ndarray, kappa: np.ndarray, grain: Any
+    y: np.ndarray,
+    mean: np.ndarray,
+    scale: np.ndarray,
+    nu: np.ndarray,
+    kappa: np.ndarray,
+    unrecorded: np.ndarray | None,
 ) -> Density:
-    """Of atoms ``y (n, D)`` under Normal-Wisharts: ``mean (K, D)``, ``scale (K, D, D)``, ``nu, kappa (K,)``."""
-    y, rounding = np.ascontiguousarray(y, np.float64), _rounding(grain, y.shape[1])
-    return lambda i, k, others: gaussian_density(y, _rows(others), i, mean[k], scale[k], nu[k], kappa[k], rounding)
+    """Of atoms ``y (n, D)`` under Normal-Wisharts: ``mean (K, D)``, ``scale (K, D, D)``, ``nu, kappa (K,)``, and the
+    covariance ``(D, D)`` of each atom besides what is recorded."""
+    y, d = np.ascontiguousarray(y, np.float64), y.shape[1]
+    own = np.zeros((d, d)) if unrecorded is None else unrecorded
+    return lambda i, k, others: gaussian_density(y, _rows(others), i, mean[k], scale[k], nu[k], kappa[k], own)
 
 
 def diagonal_form(
-    y: np.ndarray, mean: np.ndarray, beta: np.ndarray, nu: np.ndarray, kappa: np.ndarray, grain: Any
+    y: np.ndarray,
+    mean: np.ndarray,
+    beta: np.ndarray,
+    nu: np.ndarray,
+    kappa: np.ndarray,
+    unrecorded: np.ndarray | None,
 ) -> Density:
-    """Of atoms ``y (n, D)`` under Normal-Gammas: ``mean, beta (K, D)``, ``nu, kappa (K,)``."""
-    y, rounding = np.ascontiguousarray(y, np.float64), _rounding(grain, y.shape[1])
-    return lambda i, k, others: diagonal_density(y, _rows(others), i, mean[k], beta[k], nu[k], kappa[k], rounding)
+    """Of atoms ``y (n, D)`` under Normal-Gammas: ``mean, beta (K, D)``, ``nu, kappa (K,)``, and the variance ``(D,)``
+    of each atom besides what is recorded."""
+    y = np.ascontiguousarray(y, np.float64)
+    own = np.zeros(y.shape[1]) if unrecorded is None else unrecorded
+    return lambda i, k, others: diagonal_density(y, _rows(others), i, mean[k], beta[k], nu[k], kappa[k], own)
 
 
 def known_variance_form(y: np.ndarray, mean: np.ndarray, variance: np.ndarray, kappa: np.ndarray) -> Density:
@@ -86,11 +99,6 @@ def rates_form(x: np.ndarray, a: np.ndarray, b: np.ndarray) -> Density:
     """Of counts ``x (n, D)`` under Gammas: ``a, b (K, D)``."""
     x, a, b = (np.ascontiguousarray(part, np.float64) for part in (x, a, b))
     return lambda i, k, others: rates_density(x, _rows(others), i, a[k], b[k])
-
-
-def _rounding(grain: Any, d: int) -> np.ndarray:
-    variance = rounding_variance(grain)
-    return np.zeros(d) if variance is None else np.ascontiguousarray(np.broadcast_to(variance, (d,)))
 
 
 def _rows(others: list[int]) -> np.ndarray:

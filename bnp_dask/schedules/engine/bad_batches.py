@@ -15,6 +15,7 @@ from bnp_dask.data.base import Reader, Source, batch_reader, naming_batch
 from bnp_dask.data.skipping import EmptyReader, WithoutBatches, reason, stand_in
 from bnp_dask.errors import DataError
 from bnp_dask.model import Model
+from bnp_dask.observation.base import correlated_columns
 from bnp_dask.schedules.engine.state import Loss, State, Work
 
 MOST = 0.5
@@ -25,7 +26,8 @@ def survey_checked(model: Model, batch: Batch, for_priors: bool = True) -> Surve
     """Survey of a batch, after every check that the model makes; DataError names the batch."""
     with naming_batch(batch.name):
         model.check(batch)
-        return survey_batch(batch, model.marginalises, for_priors)
+        columns = correlated_columns(model.observation, batch.n_features, batch.names)
+        return survey_batch(batch, model.marginalises, for_priors, columns)
 
 
 def fault_of(model: Model, batch: Batch) -> str | None:

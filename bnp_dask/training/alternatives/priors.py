@@ -25,7 +25,7 @@ from bnp_dask.model import Model
 from bnp_dask.observation.base import Observation
 from bnp_dask.training.alternatives.shadow import Shadow
 
-SHARED = ("center", "fractional", "grain", "lags", "levels", "missing", "normalize", "variance")
+SHARED = ("center", "fractional", "grain", "lags", "levels", "missing", "normalize", "null", "variance")
 """Settings of likelihoods that say what their data or statistics are, or what is known, and nothing about a prior."""
 
 

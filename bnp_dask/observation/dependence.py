@@ -1,0 +1,256 @@
+"""Columns that are constant or follow from others: directions in which the data do not vary, and all but do not.
+
+Along such a direction every cluster's density is degenerate.  The atoms add nothing to its scale matrix there, and the
+evidence of n atoms grows like ``n / 2 log n``: one cluster of 2 n atoms beats two of n by ``n log 2`` nats, however far
+these lie apart in other columns.  Two remedies, by how much the data vary along the direction:
+
+- *Not at all* (:data:`NULL`).  Every atom is given the variance R that the prior expects there, the way in which
+  rounding is part of every cluster (:mod:`bnp_dask.observation.priors`): R is added to the square of every atom, and
+  ``tr(E[Lam] R) / 2`` is taken off its log likelihood.  Then the direction costs each atom the same in all clusters, up
+  to the logarithm of their sizes.  The prior stays as it is.  Random atoms have no part there (:func:`without_null`).
+- *Hardly* (:data:`NEAR`).  A prior that expects as much variance there as elsewhere hides what clusters there are until
+  they hold about ``0.1 / lambda`` atoms, lambda being the variance there in units of the columns.  Default scale
+  matrices follow the data's own variance along such directions (:func:`scale_along`), so that a copy of a column with
+  noise of any size is as good as that noise by itself.
+
+Directions are eigenvectors of the covariance in units of each column's bulk, so that neither units nor single rows far
+away change them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bnp_dask.core.bulk import Bulk
+from bnp_dask.core.survey import Survey
+from bnp_dask.kernels.numeric.arithmetic import matmul
+from bnp_dask.observation.priors import constant_columns, rounding_variance, usual_variance
+
+NULL = 1e-10
+"""Variance along a direction, in units of the columns, up to which the data count as not varying: that of values in
+single precision, whose factors double precision still holds."""
+
+EXACT = 1e-13
+"""The same for what is left of a step given the steps before it: what rounding leaves of an exact rule.  A series that
+drifts far has little left beside its own variance, and yet has states."""
+
+NEAR = 1e-3
+"""Variance along a direction, in units of the columns, below which default scale matrices begin to follow it.  They do
+altogether below its square.  A copy of a column with a deviation of noise of 3 % lies there.  Set by what a column
+and such copies of it mean, not on data."""
+
+PIVOT = 1e3
+"""Multiples of the least variance of a direction up to which a column counts as following from those before it: a
+column has part in several directions.  For messages alone."""
+
+MOST_TOLD = 128
+"""Columns up to which likelihoods that take them one by one ask for joint moments, to tell of columns that follow from
+others: beyond it the product of the data with themselves would cost more than laps do."""
+
+ENOUGH = 2.0
+"""Rows for each column from which small eigenvalues are those of the data: of fewer rows some are small by chance."""
+
+
+@dataclass(frozen=True, eq=False)
+class Dependence:
+    """How the columns of some data depend on one another.
+
+    Parameters
+    ----------
+    unit
+        Square root of the variance of each column's bulk, ``(D,)`` in units of the data.
+    square
+        Covariance of the columns in these units, ``(D, D)``; that of columns one by one where nothing else is known.
+    values, vectors
+        Variances along principal directions, ascending ``(D,)``, and the directions ``(D, D)``, in these units.
+    null
+        Orthonormal directions in which the data do not vary, ``(D, k)``, in these units.
+    constant, following
+        Columns that are constant, and columns that follow from those before them, as messages call them; "" for none.
+    """
+
+    unit: np.ndarray
+    square: np.ndarray
+    values: np.ndarray
+    vectors: np.ndarray
+    null: np.ndarray
+    constant: str
+    following: str
+
+    def scale_along(self, scale: np.ndarray) -> np.ndarray:
+        """A diagonal scale matrix ``(D, D)`` in proportion to the columns' variances, less along directions in which
+        the data hardly vary; as it is where there are none."""
+        share = np.minimum(1.0, np.maximum(self.values, (self.values / NEAR) ** 2))
+        if (share == 1.0).all():
+            return scale
+        along = matmul(self.vectors * share, self.vectors.T)
+        root = np.sqrt(scale.diagonal())
+        found: np.ndarray = 0.5 * (along + along.T) * np.outer(root, root)
+        return found
+
+    def null_setting(self, expected: np.ndarray) -> np.ndarray:
+        """The setting ``null`` for a prior of which E[covariance] is ``expected (D, D)``: ``(2, k, D)``.
+
+        First the combinations a of columns that do not vary, scaled so that ``a' E[covariance] b`` is one or zero.
+        Second ``E[covariance] a``, of which :func:`null_covariance` makes R.
+        """
+        combinations = (self.null / self.unit[:, None]).T
+        along = matmul(combinations, expected)
+        values, vectors = np.linalg.eigh(matmul(along, combinations.T))
+        root = matmul(vectors / np.sqrt(values), vectors.T)
+        return np.stack([matmul(root, combinations), matmul(root, along)])
+
+    def tell(self) -> None:
+        """Warn of columns that say nothing about clusters, by name."""
+        found = [f"column(s) {self.constant} are constant"] if self.constant else []
+        found += [f"column(s) {self.following} follow from others"] if self.following else []
+        if found:
+            warnings.warn(
+                f"{' and '.join(found)}: they carry no information about clusters, and every cluster gets the same "
+                "spread along them; consider dropping them",
+                stacklevel=3,
+            )
+
+
+def dependence_of(
+    survey: Survey, bulk: Bulk, rounding: np.ndarray | None = None, about_zero: bool = False
+) -> Dependence:
+    """Principal directions of rows, and those in which they do not vary.
+
+    Parameters
+    ----------
+    survey
+        Of the columns.  Where it lacks their joint moments they are looked at one by one.
+    bulk
+        Of the same columns; with ``about_zero`` its variances are mean squares.
+    rounding
+        Variance of rounding of each column, ``(D,)``; None for continuous columns.
+    about_zero
+        Whether moments are those about zero, for likelihoods of mean zero.
+    """
+    unit, constant, d = np.sqrt(usual_variance(bulk)), constant_columns(bulk), survey.n_features
+    square, joint = np.eye(d), survey.joint
+    if joint.covers(d) and joint.count > d + 1:
+        mean = joint.mean / unit
+        square = joint.covariance / np.outer(unit, unit) + (np.outer(mean, mean) if about_zero else 0.0)
+    square[constant] = square[:, constant] = 0.0
+    if rounding is not None:
+        square += np.diag(np.where(constant, 0.0, rounding / unit**2))
+    values, vectors = np.linalg.eigh(square)
+    least = _least(square, NULL)
+    null = vectors[:, values <= least]
+    # what does not vary is seen to by the setting null, and of few rows small variances are chance
+    seen = np.full(d, joint.count >= ENOUGH * d) & (values > least)
+    return Dependence(
+        unit=unit,
+        square=square,
+        values=np.where(seen, values, 1.0),
+        vectors=vectors,
+        null=null,
+        constant=survey.called(np.flatnonzero(constant)) if constant.any() else "",
+        following=_following(survey, square, constant, PIVOT * least) if null.shape[1] > constant.sum() else "",
+    )
+
+
+def dependence_of_steps(survey: Survey, bulk: Bulk) -> Dependence:
+    """The same of steps that follow from those before: what these determine exactly does not vary either.
+
+    Parameters
+    ----------
+    survey
+        Of rows ``[x_t, x_{t-1}, ..., x_{t-L}]``, ``((1 + L) D,)``.
+    bulk
+        Of the steps x_t alone, ``(D,)``.
+    """
+    d, width, joint = len(bulk.mean), survey.n_features, survey.joint
+    steps = survey.features(np.arange(d))
+    alone = dependence_of(steps, bulk)
+    if not joint.covers(width) or joint.count <= width + 1:
+        return alone
+    unit = np.tile(alone.unit, width // d)
+    square, mean = joint.covariance / np.outer(unit, unit), joint.mean / unit
+    values, vectors = np.linalg.eigh(square[d:, d:])
+    varies = values > _least(square, NULL)
+    roots = vectors[:, varies] / np.sqrt(values[varies])
+    rule = matmul(matmul(square[:d, d:], roots), roots.T)
+    left = square[:d, :d] - matmul(rule, square[d:, :d])
+    left = 0.5 * (left + left.T)
+    values, null = np.linalg.eigh(left)
+    null = null[:, values <= _least(square, EXACT)]
+    # a rule may need a constant; the likelihood has one where a combination of the steps before is constant
+    near = 1e-6 + 1e-12 * np.abs(mean).max()
+    if not (np.abs(matmul(mean[d:], vectors[:, ~varies])) > near).any():
+        missed = matmul(mean[:d] - matmul(rule, mean[d:]), null)
+        if np.linalg.norm(missed) > near:
+            null = matmul(null, np.linalg.svd(missed[None])[2][1:].T)
+    both, sizes, _ = np.linalg.svd(np.concatenate([alone.null, null], axis=1), full_matrices=False)
+    null = both[:, sizes > 0.5]
+    constant = constant_columns(bulk)
+    more = null.shape[1] > constant.sum()
+    return replace(
+        alone,
+        null=null,
+        following=_following(steps, left, constant, PIVOT * _least(square, NULL)) if more else "",
+    )
+
+
+def tell_of_columns(model: object, survey: Survey, bulk: Bulk) -> None:
+    """Warn of constant columns, and of columns that all but follow from others, where a likelihood takes columns as
+    independent: these are evidence given twice, and clusters are split along them."""
+    found = dependence_of(survey, bulk)
+    replace(found, following="").tell()
+    names = _following(survey, found.square, found.square.diagonal() <= 0.0, NEAR)
+    if names:
+        warnings.warn(
+            f"column(s) {names} follow from others, but {type(model).__name__} takes columns as independent within a "
+            "cluster: it counts them as evidence of their own, and may split clusters along them. Drop them, or use "
+            "Gaussian",
+            stacklevel=3,
+        )
+
+
+def few_columns(n_features: int) -> np.ndarray:
+    """Columns that a likelihood asks joint moments of for :func:`tell_of_columns` alone, ``(U,)``: all or none."""
+    return np.arange(n_features if n_features <= MOST_TOLD else 0)
+
+
+def _least(square: np.ndarray, share: float) -> float:
+    """Variance that counts as none beside the largest of a column: single rows far away leave as much rounding."""
+    return share * max(1.0, float(square.diagonal().max(initial=0.0)))
+
+
+def _following(survey: Survey, square: np.ndarray, constant: np.ndarray, least: float) -> str:
+    """Columns of which, in the order of columns, others before leave no more than ``least`` of their variance, as
+    messages call them; pivots of ``square (D, D)``."""
+    rest, follows = square.copy(), np.zeros(len(square), np.bool_)
+    for j in np.flatnonzero(~constant):
+        follows[j] = rest[j, j] <= least
+        if not follows[j]:
+            rest -= np.outer(rest[:, j], rest[j]) / rest[j, j]
+    return survey.called(np.flatnonzero(follows)) if follows.any() else ""
+
+
+# -- the setting null ---------------------------------------------------------------------------------------------
+def unrecorded_covariance(grain: np.ndarray | float | None, null: np.ndarray | None) -> np.ndarray | None:
+    """Covariance that each atom has besides what is recorded of it, ``(D, D)``: rounding, and :func:`null_covariance`;
+    None for none."""
+    rounding, along = rounding_variance(grain), null_covariance(null)
+    if rounding is None:
+        return along
+    return np.diag(rounding) if along is None else np.diag(rounding) + along
+
+
+def null_covariance(null: np.ndarray | None) -> np.ndarray | None:
+    """R, ``(D, D)``, of the setting ``null (2, k, D)``; None where the data vary in all directions."""
+    return None if null is None or null.shape[1] == 0 else matmul(null[1].T, null[1])
+
+
+def without_null(deviations: np.ndarray, null: np.ndarray | None) -> np.ndarray:
+    """Deviations from a mean ``(n, D)`` without their part along directions in which the data do not vary."""
+    if null is None or null.shape[1] == 0:
+        return deviations
+    found: np.ndarray = deviations - matmul(matmul(deviations, null[0].T), null[1])
+    return found
