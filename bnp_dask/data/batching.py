@@ -172,7 +172,7 @@ def parsed(name: str) -> Iterator[None]:
     """Whatever parsers of others raise on damaged bytes, inside, becomes a DataError that names the file."""
     try:
         yield
-    except (BnpDaskError, ImportError, MemoryError):
+    except (BnpDaskError, ImportError, MemoryError, Warning):
         raise
     except Exception as error:
         # a damaged table of contents makes parsers seek to places that no file has
