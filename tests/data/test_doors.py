@@ -222,7 +222,7 @@ def test_numbers_that_are_objects_and_codes_are_told_apart():
             "days": pd.Series(np.arange(N) * 7, dtype="Int64"),
         }
     )
-    with pytest.warns(UserWarning) as caught:
+    with pytest.warns(UserWarning, match="features are") as caught:
         source = bnp.as_source(frame)
     assert source.columns.names == ("mixed", "long", "days")
     np.testing.assert_array_equal(rows(source)[:4], np.c_[[1.5, 2.5, 3.5, np.nan], U[:4], [0, 7, 14, 21]])
@@ -465,18 +465,18 @@ def test_jobs_and_commands_say_what_becomes_of_bad_cells(tmp_path, capsys):
     frame.loc[7, "a"] = "?"
     frame.to_csv(tmp_path / "t.csv", index=False)
     job = {
-        "model": {"allocation": "DPMixture", "observation": {"DiagGaussian": {"missing": "marginalise"}}},
+        "model": {"allocation": "DPMixture", "observation": {"type": "DiagGaussian", "missing": "marginalise"}},
         "data": {"path": str(tmp_path / "t.csv"), "on_bad_cell": "missing"},
-        "init": {"BregmanKMeans": {"n_clusters": 2}},
-        "schedule": {"Memoized": {"laps": 2}},
+        "init": {"type": "BregmanKMeans", "n_clusters": 2},
+        "schedule": {"type": "Memoized", "laps": 2},
         "store": str(tmp_path / "run"),
     }
     (tmp_path / "job.yaml").write_text(json.dumps(job))
-    main(["train", str(tmp_path / "job.yaml"), "--quiet"])
+    assert main(["train", str(tmp_path / "job.yaml"), "--quiet"]) == 0
     assert bnp.load(tmp_path / "run").feature_names == ("a", "b")
-    main(["predict", str(tmp_path / "run"), str(tmp_path / "t.csv"), str(tmp_path / "labels.zarr")])
+    assert 0 == main(["predict", str(tmp_path / "run"), str(tmp_path / "t.csv"), str(tmp_path / "labels.zarr")])
     capsys.readouterr()
-    main(["ingest", str(tmp_path / "t.csv"), str(tmp_path / "t.zarr"), "--on-bad-cell", "missing"])
+    assert 0 == main(["ingest", str(tmp_path / "t.csv"), str(tmp_path / "t.zarr"), "--on-bad-cell", "missing"])
     assert np.isnan(rows(bnp.as_source(tmp_path / "t.zarr"))[7, 0])
     with pytest.raises(SettingError, match="on_bad_cell"):
         bnp.as_source(tmp_path / "t.csv", on_bad_cell="skip")

@@ -385,14 +385,15 @@ def choose(
         trained = isinstance(wanted, Columns) and gone == roles.weights
         advice = ". Where every row counts once, pass as_source(data) (--weights none)" if trained else ""
         raise DataError(f"{name}: no column {gone!r}{role}{nearest(gone, known)}; it has {few([*known])}{advice}")
-    keys, others = reading.levels, (*wanted.others, *wanted.roles.names) if isinstance(wanted, Columns) else ()
+    keys, left = reading.levels, list[TableColumn]()
+    others = (*wanted.others, *wanted.roles.names) if isinstance(wanted, Columns) else ()
     if isinstance(wanted, Columns) and wanted.levels is not None:
         chosen, coded = _trained_levels(table, wanted, roles, name)
     elif isinstance(wanted, Columns):
         chosen = _trained(table, wanted, roles, name)
         coded = _to_find(keys, [c.name for c in chosen])
     elif wanted is None:
-        chosen, left, coded = _usual_or_levels(table, roles.names, name, keys, look)
+        chosen, left, coded = _usual_or_levels(table, roles.names, keys, look)
         others = tuple(c.name for c in left)
     else:
         coded = _to_find(keys, named)
@@ -403,6 +404,8 @@ def choose(
     on_bad = reading.on_bad(wanted)
     for column in chosen:
         _require_readable(column, column.name in coded, on_bad, name)
+    if wanted is None:
+        _tell(name, chosen, left, coded, keys)
     if len({c.name for c in chosen}) < len(chosen):
         twice = next(c.name for i, c in enumerate(chosen) if c in chosen[:i])
         raise DataError(f"{name}: column {twice!r} is chosen twice; each feature is a column of its own")
@@ -445,10 +448,9 @@ def _to_find(keys: Sequence[Key], names: Sequence[str]) -> dict[str, Levels]:
 
 
 def _usual_or_levels(
-    table: Sequence[TableColumn], apart: Sequence[str], name: str, keys: Sequence[Key], look: Look
+    table: Sequence[TableColumn], apart: Sequence[str], keys: Sequence[Key], look: Look
 ) -> tuple[list[TableColumn], list[TableColumn], dict[str, Levels]]:
-    """Columns taken when nothing was asked for, those that are left, and which of the first hold levels; warns where
-    some are left, or are texts.
+    """Columns taken when nothing was asked for, those that are left, and which of the first hold levels.
 
     Columns of numbers, and those of levels: all that may be some where positions are given, else those of the names.
     """
@@ -463,7 +465,6 @@ def _usual_or_levels(
         chosen = _usual(free)
     names = {c.name for c in chosen}
     left = [c for c in free if c.name not in names]
-    _tell(name, chosen, left, coded, keys)
     return chosen, left, coded
 
 
@@ -485,7 +486,7 @@ def _tell(
         return
     line = f"{name}: features are {few([c.name for c in chosen])}"
     if texts:
-        line += f", of which {few(texts)} are texts that are read as numbers"
+        line += f" ({few(texts)}: texts that are read as numbers)"
     if left:
         line += f"; left out: {few(reasons, quoted=False)}"
     warnings.warn(f"{line}; choose with columns={advice}", stacklevel=2)
