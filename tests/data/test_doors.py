@@ -474,9 +474,21 @@ def test_jobs_and_commands_say_what_becomes_of_bad_cells(tmp_path, capsys):
     (tmp_path / "job.yaml").write_text(json.dumps(job))
     assert main(["train", str(tmp_path / "job.yaml"), "--quiet"]) == 0
     assert bnp.load(tmp_path / "run").feature_names == ("a", "b")
-    assert 0 == main(["predict", str(tmp_path / "run"), str(tmp_path / "t.csv"), str(tmp_path / "labels.zarr")])
+    assert main(["predict", str(tmp_path / "run"), str(tmp_path / "t.csv"), str(tmp_path / "labels.zarr")]) == 0
     capsys.readouterr()
-    assert 0 == main(["ingest", str(tmp_path / "t.csv"), str(tmp_path / "t.zarr"), "--on-bad-cell", "missing"])
+    assert main(["ingest", str(tmp_path / "t.csv"), str(tmp_path / "t.zarr"), "--on-bad-cell", "missing"]) == 0
     assert np.isnan(rows(bnp.as_source(tmp_path / "t.zarr"))[7, 0])
     with pytest.raises(SettingError, match="on_bad_cell"):
         bnp.as_source(tmp_path / "t.csv", on_bad_cell="skip")
+
+
+def test_arrays_of_objects_and_row_numbers_in_arrays():
+    x = np.array([[decimal.Decimal("1.5"), "2,500.5"], ["3", 4]], object)
+    np.testing.assert_array_equal(rows(bnp.as_source(x)), [[1.5, 2500.5], [3, 4]])
+    np.testing.assert_array_equal(rows(bnp.as_source(x.astype(str))), [[1.5, 2500.5], [3, 4]])
+    with pytest.raises(DataError, match="row 1, column '1' is '?', which is no number"):
+        bnp.as_source(np.array([[1, 2], [3, "?"], [4, 5]], object))
+    with pytest.raises(DataError, match="Python objects"):
+        bnp.as_source(np.array([["a", 2], ["b", 5]], object))
+    with pytest.warns(UserWarning, match=r"all 2 columns are features, also 1, which numbers the rows"):
+        assert bnp.as_source(np.column_stack([U, np.arange(N)])).n_features == 2

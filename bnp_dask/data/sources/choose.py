@@ -340,6 +340,42 @@ def _share(text: pa.Array, pattern: str) -> float:
     return float(np.mean(np.asarray(pc.match_substring_regex(text, pattern).fill_null(False))))
 
 
+# -- arrays, whose columns have places and no names -------------------------------------------------------------------
+def array_of_numbers(array: np.ndarray, name: str) -> np.ndarray:
+    """An array of objects or texts that are numbers ``(n, D)`` as float64, by the rule of tables; others as they are.
+
+    Raises
+    ------
+    DataError
+        A cell is no number, in a column of numbers.
+    """
+    if array.ndim != 2 or array.dtype.kind not in "OU" or array.size == 0:
+        return array
+    table = [TableColumn(str(j), j, str(array.dtype), UNKNOWN) for j in range(array.shape[1])]
+    found = in_values(lambda j: array[:, j], name)(table)
+    for column in found:
+        if column.width != 1 or column.is_list or column.why in (TEXTS, DATES):
+            return array
+        if column.bad is not None:
+            raise column.bad
+    return np.column_stack([read_cells(array[:, c.label], 1, Cells(name, c.name))[:, 0] for c in found])
+
+
+def tell_of_row_numbers(array: np.ndarray, name: str) -> None:
+    """Warn where a column of an array ``(n, D)`` numbers its rows: without a name, it is a feature as all others."""
+    if array.shape[1] < 2 or len(array) < LEAST_ROWS or array.dtype.kind not in "iuf":
+        return
+    first, step = array[0].astype(np.float64), array[-1].astype(np.float64)
+    may_count = ((first == 0) | (first == 1)) & (step == first + len(array) - 1)
+    places = [j for j in np.flatnonzero(may_count).tolist() if counts_rows(as_arrow(array[:, j]))]
+    if places:
+        warnings.warn(
+            f"{name}: all {array.shape[1]} columns are features, also {places[0]}, which numbers the rows; leave it out: "
+            f"np.delete(x, {places[0]}, axis=1)",
+            stacklevel=2,
+        )
+
+
 # -- the gate ----------------------------------------------------------------------------------------------------------
 def choose(
     table: Sequence[TableColumn],
