@@ -486,7 +486,7 @@ def test_arrays_of_objects_and_row_numbers_in_arrays():
     x = np.array([[decimal.Decimal("1.5"), "2,500.5"], ["3", 4]], object)
     np.testing.assert_array_equal(rows(bnp.as_source(x)), [[1.5, 2500.5], [3, 4]])
     np.testing.assert_array_equal(rows(bnp.as_source(x.astype(str))), [[1.5, 2500.5], [3, 4]])
-    with pytest.raises(DataError, match="row 1, column '1' is '?', which is no number"):
+    with pytest.raises(DataError, match=r"row 1, column '1' is '\?', which is no number"):
         bnp.as_source(np.array([[1, 2], [3, "?"], [4, 5]], object))
     with pytest.raises(DataError, match="Python objects"):
         bnp.as_source(np.array([["a", 2], ["b", 5]], object))

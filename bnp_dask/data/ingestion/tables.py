@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import IO, Any
 
@@ -15,7 +15,7 @@ import pyarrow.csv
 
 from bnp_dask.core.columns import Columns, Roles
 from bnp_dask.data.batching import PIECE_BYTES
-from bnp_dask.data.sources.arrow import Cells, is_number_text, is_numeric, is_text, read_cells
+from bnp_dask.data.sources.arrow import Cells, is_number_text, is_text, read_cells
 from bnp_dask.data.sources.choose import Reading, arrow_columns, choose, in_values
 from bnp_dask.data.sources.levels import fill_rows
 from bnp_dask.errors import DataError
@@ -128,24 +128,29 @@ class TextTable:
 
     def batches(self, columns: Sequence[str], typed: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
         """Some columns, piece by piece, as texts; those that are ``typed`` with the types of the first block."""
-        place = {column: self.stored[i] for i, column in enumerate(self.schema.names)}
-        types = {place[c]: self.schema.field(c).type if c in typed else pa.string() for c in columns}
-        names = None if self.has_names else list(self.stored)
-        reading = pyarrow.csv.ReadOptions(encoding=self.encoding, column_names=names)
-        converting = pyarrow.csv.ConvertOptions(
-            column_types=types,
-            include_columns=[place[c] for c in columns],
-            strings_can_be_null=True,
-            decimal_point="," if self.has_commas else ".",
-        )
-        parsing = pyarrow.csv.ParseOptions(delimiter=self.sep)
+        types = {c: self.schema.field(c).type if c in typed else pa.string() for c in columns}
         try:
-            with pyarrow.csv.open_csv(self.open_file(), reading, parsing, converting) as table:
+            with self.open_file() as file, pyarrow.csv.open_csv(file, *self._options(columns, types)) as table:
                 for batch in table:
                     arrays = [self._with_points(array) for array in batch.columns]
                     yield pa.RecordBatch.from_arrays(arrays, list(columns))
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise DataError(f"{self.name}: {error}") from error
+
+    def _options(self, columns: Sequence[str], types: Mapping[str, pa.DataType]) -> tuple[Any, Any, Any]:
+        """How to read, parse and convert some columns, those of ``types`` to these."""
+        place = dict(zip(self.schema.names, self.stored, strict=True))
+        reading = pyarrow.csv.ReadOptions(
+            encoding=self.encoding,
+            column_names=None if self.has_names else list(self.stored),
+        )
+        converting = pyarrow.csv.ConvertOptions(
+            column_types={place[c]: kind for c, kind in types.items()},
+            include_columns=[place[c] for c in columns],
+            strings_can_be_null=True,
+            decimal_point="," if self.has_commas else ".",
+        )
+        return reading, pyarrow.csv.ParseOptions(delimiter=self.sep), converting
 
     def _with_points(self, array: pa.Array) -> pa.Array:
         """Texts of numbers with commas and points exchanged where decimals have commas."""
@@ -169,20 +174,15 @@ class TextTable:
             row += batch.num_rows
 
     def whole(self, texts: Sequence[str]) -> pa.Table:
-        """The table in memory, with types that suit the first block; columns of ``texts`` as they are written.
-
-        Where later rows do not suit the types, columns are texts.
-        """
+        """The table in memory, with types that suit all rows; columns of ``texts`` as they are written."""
         names = self.schema.names
-        typed = [c for c in names if c not in texts]
+        types = {c: pa.string() for c in texts if c in names}
         try:
-            return pa.Table.from_batches(self.batches(names, typed), _retyped(self.schema, texts))
-        except DataError:
-            numeric = [f.name for f in self.schema if is_numeric(f.type)]
-            texts = [*texts, *numeric]
-            return pa.Table.from_batches(
-                self.batches(names, [c for c in names if c not in texts]), _retyped(self.schema, texts)
-            )
+            with self.open_file() as file:
+                table = pyarrow.csv.read_csv(file, *self._options(names, types))
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise DataError(f"{self.name}: {error}") from error
+        return table.rename_columns(names)
 
 
 def _first_block(table: Any) -> pa.RecordBatch:
@@ -191,10 +191,6 @@ def _first_block(table: Any) -> pa.RecordBatch:
 
 def _numbered(count: int) -> list[str]:
     return [f"column{i}" for i in range(count)]
-
-
-def _retyped(schema: pa.Schema, texts: Sequence[str]) -> pa.Schema:
-    return pa.schema([(f.name, pa.string() if f.name in texts else f.type) for f in schema])
 
 
 def _bare(name: str) -> str:

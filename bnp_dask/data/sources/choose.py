@@ -240,9 +240,10 @@ def looked_at(
     """
     if column.width == 0 or column.why == CATEGORIES:
         return column
-    if column.why == ROW_NUMBERS or NAMELESS.fullmatch(column.name):
-        return replace(column, width=max(column.width, 1), why=ROW_NUMBERS)
     array = as_arrow(values)
+    if column.why == ROW_NUMBERS or NAMELESS.fullmatch(column.name):
+        is_empty = len(array) > 0 and array.null_count == len(array)
+        return replace(column, width=max(column.width, 1), why=NO_VALUE if is_empty else ROW_NUMBERS)
     if column.is_plain:
         why = NO_VALUE if is_all and _has_none(array) else ROW_NUMBERS if counts_rows(array, offsets) else ""
         return replace(column, why=why)
@@ -370,8 +371,8 @@ def tell_of_row_numbers(array: np.ndarray, name: str) -> None:
     places = [j for j in np.flatnonzero(may_count).tolist() if counts_rows(as_arrow(array[:, j]))]
     if places:
         warnings.warn(
-            f"{name}: all {array.shape[1]} columns are features, also {places[0]}, which numbers the rows; leave it out: "
-            f"np.delete(x, {places[0]}, axis=1)",
+            f"{name}: all {array.shape[1]} columns are features, also {places[0]}, which numbers the rows; leave it "
+            f"out: np.delete(x, {places[0]}, axis=1)",
             stacklevel=2,
         )
 
@@ -422,7 +423,7 @@ def choose(
         advice = ". Where every row counts once, pass as_source(data) (--weights none)" if trained else ""
         raise DataError(f"{name}: no column {gone!r}{role}{nearest(gone, known)}; it has {few([*known])}{advice}")
     keys, left = reading.levels, list[TableColumn]()
-    others = (*wanted.others, *wanted.roles.names) if isinstance(wanted, Columns) else ()
+    others = tuple(dict.fromkeys((*wanted.others, *wanted.roles.names))) if isinstance(wanted, Columns) else ()
     if isinstance(wanted, Columns) and wanted.levels is not None:
         chosen, coded = _trained_levels(table, wanted, roles, name)
     elif isinstance(wanted, Columns):

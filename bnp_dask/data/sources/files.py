@@ -233,7 +233,7 @@ def _read_whole(
     check_small(location, kind)
     by_column = keys is not None and keys.column is not None
     coded = columns.coded if isinstance(columns, Columns) else {}
-    if kind in TEXT_TABLES and (by_column or ((coded or reading) and Stream(location, kind).has_names)):
+    if kind in TEXT_TABLES and (by_column or ((coded or reading.levels) and Stream(location, kind).has_names)):
         texts = [name for name, levels in coded.items() if is_text(levels)]
         apart_texts = [*texts, *([keys.column] if keys is not None and keys.column else [])]
         table = Stream(location, kind).table.whole(apart_texts)
