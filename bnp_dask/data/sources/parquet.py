@@ -299,16 +299,18 @@ def choose_in_files(
     """The columns of files that are features; those that only values tell of are looked at in the first rows."""
 
     def look(found: Sequence[TableColumn]) -> list[TableColumn]:
-        return [_looked_at(column, files, name) for column in found]
+        counting = _may_count(files[0], {column.label for column in found if column.is_plain})
+        return [_looked_at(column, files, name, column.label in counting) for column in found]
 
     return choose(arrow_columns(schema, name), columns, roles, name, reading, look)[0]
 
 
-def _looked_at(column: TableColumn, files: Sequence[Location], name: str) -> TableColumn:
-    """A column with what its values tell, in the first file that has some."""
+def _looked_at(column: TableColumn, files: Sequence[Location], name: str, may_count: bool = True) -> TableColumn:
+    """A column with what its values tell, in the first file that has some; one of numbers ``may_count`` rows."""
     if column.is_plain:
         known = looked_at(column, pa.nulls(0), name, is_all=False)
-        return replace(known, why=ROW_NUMBERS) if not known.why and _counts_rows(files[0], column.label) else known
+        counts = may_count and not known.why and _counts_rows(files[0], column.label)
+        return replace(known, why=ROW_NUMBERS) if counts else known
     found = column
     for file in files:
         head = _head(file, column.label)
@@ -340,8 +342,6 @@ def _counts_rows(place: Location, column: str) -> bool:
     first: float | None = None
     try:
         with open_file(place) as file:
-            if isinstance(file, pq.ParquetFile) and not _may_count(file, column):
-                return False
             for batch in file.iter_batches(batch_size=LOOKED_AT, columns=[column]):
                 values = read_cells(batch.column(0), 1, cells, exact=False)[:, 0]
                 first = float(values[0]) if first is None and len(values) else first
@@ -355,17 +355,22 @@ def _counts_rows(place: Location, column: str) -> bool:
     return done >= LEAST_ROWS
 
 
-def _may_count(file: pq.ParquetFile, column: str) -> bool:
-    """Whether a column may number rows, as far as the footer tells of the first row group."""
-    if file.metadata.num_row_groups == 0:
-        return False
-    group = file.metadata.row_group(0)
-    for place in range(group.num_columns):
-        chunk = group.column(place)
-        if chunk.path_in_schema == column and chunk.statistics is not None and chunk.statistics.has_min_max:
-            low, high = chunk.statistics.min, chunk.statistics.max
-            return low in (0, 1) and high == low + group.num_rows - 1
-    return True
+def _may_count(place: Location, columns: set[str]) -> set[str]:
+    """Columns that may number rows, as far as the footer of a file tells of its first row group."""
+    found = set(columns)
+    try:
+        with open_file(place) as file:
+            if isinstance(file, ArrowFile) or file.metadata.num_row_groups == 0:
+                return found
+            group = file.metadata.row_group(0)
+            for chunk in (group.column(position) for position in range(group.num_columns)):
+                known = chunk.statistics if chunk.path_in_schema in found else None
+                if known is not None and known.has_min_max:
+                    counts = known.min in (0, 1) and known.max == known.min + group.num_rows - 1
+                    found -= set() if counts else {chunk.path_in_schema}
+    except (DataError, pa.ArrowInvalid, OSError):  # told where its rows are read
+        return set()
+    return found
 
 
 def common_dtype(schema: pa.Schema, columns: Columns) -> np.dtype:
