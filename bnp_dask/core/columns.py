@@ -229,8 +229,8 @@ class Columns:
 
     @property
     def shown(self) -> tuple[str, ...] | None:
-        """Names of features as tables show them; None where they say no more than positions, as in lists of numbers."""
-        return None if self.is_positional or (len(self.names) == 1 and self.n_features > 1) else self.features
+        """Names of features as tables show them; None where they say no more than positions, as in lists called x."""
+        return None if self.is_positional or (self.names == ("x",) and self.n_features > 1) else self.features
 
     def first(self, count: int) -> Columns:
         """The columns of the first ``count`` features."""

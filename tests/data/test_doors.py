@@ -295,6 +295,7 @@ def test_new_data_are_read_as_those_of_training(tmp_path):
         "decimals": pa.table({n: [decimal.Decimal(f"{v:.1f}") for v in c] for n, c in zip("ab", x.T, strict=True)}),
         "some rows": frame.iloc[20:],
         "in another order": frame[["who", "b", "row", "a"]],
+        "with rows numbered": pd.DataFrame(x, columns=["a", "b"]).reset_index(),
     }
     for name, data in others.items():
         wanted = expected[20:] if name == "some rows" else expected
@@ -440,10 +441,11 @@ def test_text_tables_are_read_however_they_are_written(kind, tmp_path):
         (PLAIN + "1.0,oops\n", "row 24, column 'v' is 'oops', which is no number"),
         (PLAIN + '1.0,"0,5"\n', "row 24, column 'v' is '0,5', which is no number"),
         (PLAIN + "1.0\n", "Expected 2 columns, got 1"),
+        (PLAIN.replace("u,v", "naïve,v"), "no UTF-8.*encoding="),
     ],
 )
 def test_text_tables_that_leave_open_what_they_hold_are_refused(text, match, tmp_path):
-    (tmp_path / "t.csv").write_text(text)
+    (tmp_path / "t.csv").write_text(text, encoding="latin-1")
     with pytest.raises(DataError, match=match):
         rows(bnp.as_source(tmp_path / "t.csv"))
     with pytest.raises(DataError, match=match):

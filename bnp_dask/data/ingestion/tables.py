@@ -106,6 +106,11 @@ class TextTable:
                 reading = pyarrow.csv.ReadOptions(encoding=encoding, column_names=_numbered(len(stored)))
                 with pyarrow.csv.open_csv(open_file(), reading, parsing, converting) as first:
                     stored, head = first.schema.names, _first_block(first)
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{name}: holds bytes that are no UTF-8 ({error}); write it again as UTF-8, or read it as what it is: "
+                'pandas.read_csv(path, encoding="latin-1")'
+            ) from error
         except (pa.ArrowInvalid, StopIteration, ValueError) as error:
             raise DataError(f"{name}: no table of text with separator {sep!r} ({error})") from error
         names = [_bare(column) for column in stored]

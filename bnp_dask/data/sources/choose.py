@@ -406,7 +406,7 @@ def choose(
     reading
         Columns that hold levels (of those that a model was trained on the levels are known already), and bad cells.
     look
-        Columns with what their values tell; not called for those that a model was trained on.
+        Columns with what their values tell; of a table that is held against training, those that are not of it.
 
     Raises
     ------
@@ -425,9 +425,9 @@ def choose(
     keys, left = reading.levels, list[TableColumn]()
     others = tuple(dict.fromkeys((*wanted.others, *wanted.roles.names))) if isinstance(wanted, Columns) else ()
     if isinstance(wanted, Columns) and wanted.levels is not None:
-        chosen, coded = _trained_levels(table, wanted, roles, name)
+        chosen, coded = _trained_levels(table, wanted, roles, name, look)
     elif isinstance(wanted, Columns):
-        chosen = _trained(table, wanted, roles, name)
+        chosen = _trained(table, wanted, roles, name, look)
         coded = _to_find(keys, [c.name for c in chosen])
     elif wanted is None:
         chosen, left, coded = _usual_or_levels(table, roles.names, keys, look)
@@ -536,15 +536,16 @@ def _usual(columns: Sequence[TableColumn]) -> list[TableColumn]:
     return vector or features
 
 
-def _trained(table: Sequence[TableColumn], wanted: Columns, roles: Roles, name: str) -> list[TableColumn]:
+def _trained(table: Sequence[TableColumn], wanted: Columns, roles: Roles, name: str, look: Look) -> list[TableColumn]:
     """The columns that a model was trained on, as wide as they were there; DataError where one is missing, or where
-    there is one of numbers more."""
+    there is one of numbers more, other than those of rows."""
     apart = {*roles.names, *wanted.others}
     usual = _usual([c for c in table if c.name not in apart])
     if wanted.matches_by_position([c.name for c in usual]):
         return usual
     known = {c.name: c for c in table}
-    extra = [c.name for c in usual if c.is_plain and not NAMELESS.fullmatch(c.name)]
+    more = [] if wanted.chosen else [c for c in usual if c.is_plain and c.name not in wanted.names]
+    extra = [c.name for c in look(more) if not c.why] if more else []
     wanted.require({c.name: max(c.width, 0) for c in table}, extra, name)
     return [_as_trained(known[column], width) for column, width in wanted.layout]
 
@@ -555,13 +556,13 @@ def _as_trained(column: TableColumn, width: int) -> TableColumn:
 
 
 def _trained_levels(
-    table: Sequence[TableColumn], wanted: Columns, roles: Roles, name: str
+    table: Sequence[TableColumn], wanted: Columns, roles: Roles, name: str, look: Look
 ) -> tuple[list[TableColumn], dict[str, Levels]]:
     """The columns that a model with levels was trained on, and these; DataError as above."""
     own = wanted.coded
     by_place = wanted.is_positional or [c.name for c in table] == [str(i) for i in range(len(table))]
     read = [replace(c, width=1, why="") if c.is_level and (by_place or c.name in own) else c for c in table]
-    chosen = _trained(read, wanted, roles, name)
+    chosen = _trained(read, wanted, roles, name, look)
     names = [c.name for c in chosen]
     if tuple(names) == wanted.names:
         return chosen, own
