@@ -106,7 +106,7 @@ class DataSpec:
         What gaps in the order column do, how long a step is, and the most rows of a block into which long sequences are
         cut; see :func:`bnp_dask.as_source`.
     on_bad_cell
-        What becomes of cells that are no numbers (tables): ``raise``, an error, or ``missing``.
+        Effect of cells that are no numbers (tables): ``raise``, an error, or ``missing``.
     """
 
     path: str

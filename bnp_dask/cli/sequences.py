@@ -29,7 +29,7 @@ def add_cutting(parser: argparse._ActionsContainer) -> None:
 
 
 def add_bad_cells(parser: argparse._ActionsContainer) -> None:
-    """The option that says what becomes of cells of tables that are no numbers."""
+    """The option about cells of tables that are no numbers."""
     parser.add_argument(
         "--on-bad-cell",
         choices=("raise", "missing"),

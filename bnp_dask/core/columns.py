@@ -168,8 +168,7 @@ class Columns:
         Levels of each feature, ``(D,)``: of one that a :class:`~bnp_dask.Categorical` is about, and whose values are
         places among them; None for one that holds numbers.  None where no feature has levels.
     on_bad_cell
-        What becomes of cells that are no numbers, as of those of new data: None, which is ``"raise"``, or
-        ``"missing"``.
+        Effect of cells that are no numbers, in new data too: None, which is ``"raise"``, or ``"missing"``.
     """
 
     names: tuple[str, ...]
@@ -229,7 +228,7 @@ class Columns:
 
     @property
     def shown(self) -> tuple[str, ...] | None:
-        """Names of features as tables show them; None where they say no more than positions, as in lists called x."""
+        """Names of features as tables show them; None if they say no more than positions, as in lists called x."""
         return None if self.is_positional or (self.names == ("x",) and self.n_features > 1) else self.features
 
     def first(self, count: int) -> Columns:

@@ -1,4 +1,4 @@
-"""Arrays and tables of other libraries: what they are says their type first, and then the Arrow C stream they give."""
+"""Arrays and tables of other libraries: known by their type first, and else by the Arrow C stream that they give."""
 
 from __future__ import annotations
 

@@ -217,7 +217,7 @@ def grouped_table(
 def _pieces(
     location: Location, text: TextTable | None, columns: Sequence[str], typed: Sequence[str], rows: int = 2**18
 ) -> Iterator[pa.RecordBatch]:
-    """Some columns of the table, piece by piece; those of text tables as texts, unless they are ``typed``."""
+    """Some columns of the table, piece by piece; columns of text tables as texts, unless they are ``typed``."""
     return parquet_pieces(location, columns, rows) if text is None else text.batches(columns, typed)
 
 

@@ -87,7 +87,7 @@ class TextTable:
 
     @staticmethod
     def read(open_file: Callable[[], IO[bytes]], name: str, sep: str) -> TextTable:
-        """Read the first block; DataError where it is no table, or two columns have one name."""
+        """Reads the first block; DataError if it is no table, or two columns have one name."""
         with open_file() as file:
             start = file.read(HEAD_BYTES)
         encoding = "utf16" if start.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf8"
@@ -132,7 +132,7 @@ class TextTable:
         return choose(arrow_columns(self.schema, self.name), wanted, roles, self.name, reading, look)[0]
 
     def batches(self, columns: Sequence[str], typed: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
-        """Some columns, piece by piece, as texts; those that are ``typed`` with the types of the first block."""
+        """Some columns, piece by piece, as texts; ``typed`` ones with the types of the first block."""
         types = {c: self.schema.field(c).type if c in typed else pa.string() for c in columns}
         try:
             with self.open_file() as file, pyarrow.csv.open_csv(file, *self._options(columns, types)) as table:
@@ -143,7 +143,7 @@ class TextTable:
             raise DataError(f"{self.name}: {error}") from error
 
     def _options(self, columns: Sequence[str], types: Mapping[str, pa.DataType]) -> tuple[Any, Any, Any]:
-        """How to read, parse and convert some columns, those of ``types`` to these."""
+        """Options of reading, parsing and converting some columns; ``types`` overrides inferred ones."""
         place = dict(zip(self.schema.names, self.stored, strict=True))
         reading = pyarrow.csv.ReadOptions(
             encoding=self.encoding,
@@ -219,7 +219,7 @@ def _separators(text: str, sep: str) -> tuple[str, bool]:
 
 
 def _require_names(names: Sequence[str], name: str) -> None:
-    """DataError where the names of a table cannot be those of columns."""
+    """DataError if the first line of a table cannot hold the names of its columns."""
     twice = next((n for i, n in enumerate(names) if n in names[:i]), None)
     if twice is not None:
         raise DataError(f"{name}: its first line names several columns {twice!r}; each column needs a name of its own")

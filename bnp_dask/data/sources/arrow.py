@@ -1,8 +1,8 @@
 """Cells of tables as numbers: one rule for every table, whatever the types of its columns.
 
 A number may be written in many ways: as a number, a truth value, a decimal, a text (``"1.5"``, ``"1,234.5"``), or as
-one of several in a list.  It becomes the same float64 from each, so data that are predicted are read as those of
-training, also where their types are others.
+one of several in a list.  It becomes the same float64 from each, so new data are read as the training data
+were, also if their types differ.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TRUTH = r"^([Tt]rue|TRUE|[Ff]alse|FALSE)$"
 
 @dataclass(frozen=True)
 class Cells:
-    """The cells of a column: where they lie, for messages, and what becomes of bad ones.
+    """The cells of a column: their place, for messages, and the effect of bad ones.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ def may_be_numbers(kind: pa.DataType) -> bool:
 
 
 def dtype_of(kind: pa.DataType) -> np.dtype:
-    """NumPy's dtype of the numbers of a column: float64 where they are written in another way."""
+    """NumPy's dtype of the numbers of a column: float64 for decimals and texts."""
     inner = kind.value_type if is_list(kind) else kind
     return np.dtype(inner.to_pandas_dtype()) if is_numeric(inner) else np.dtype(np.float64)
 
@@ -155,7 +155,7 @@ def read_cells(values: Any, width: int, cells: Cells, exact: bool = True) -> np.
     values
         A column of a frame, or an Arrow array.
     width
-        Numbers of each cell: those of a list, else 1.
+        Numbers of each cell: the length of a list, else 1.
     cells
         Where the cells lie.
     exact
@@ -222,7 +222,7 @@ def _read_texts(array: pa.Array, cells: Cells, exact: bool, width: int) -> np.nd
 
 
 def stripped(array: pa.Array) -> pa.Array:
-    """Texts without space around them; null where they say that there is no value."""
+    """Texts without space around them; null if they say that there is no value."""
     text = pc.utf8_trim_whitespace(array.cast(pa.large_string()))
     return pc.if_else(pc.is_in(text, MISSING), pa.scalar(None, pa.large_string()), text)
 

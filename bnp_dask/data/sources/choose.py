@@ -72,14 +72,14 @@ class Reading:
     levels
         Columns that hold levels.
     on_bad_cell
-        What becomes of cells that are no numbers; None: as in training, else an error.
+        Effect of cells that are no numbers; None: as in training, else an error.
     """
 
     levels: tuple[Key, ...] = ()
     on_bad_cell: OnBadCell | None = None
 
     def on_bad(self, wanted: object) -> OnBadCell:
-        """What becomes of bad cells of the columns that are wanted."""
+        """Effect of bad cells of the columns that are wanted."""
         trained = wanted.on_bad_cell if isinstance(wanted, Columns) else None
         return self.on_bad_cell or trained or "raise"
 
@@ -88,7 +88,7 @@ PLAIN_READING = Reading()
 
 
 Look = Callable[[Sequence["TableColumn"]], "list[TableColumn]"]
-"""Columns with what their values tell."""
+"""Columns with the facts that their values tell."""
 
 
 @dataclass(frozen=True)
@@ -223,18 +223,18 @@ def _called(kind: pa.DataType) -> str:
 def looked_at(
     column: TableColumn, values: Any, name: str, offsets: np.ndarray | None = None, is_all: bool = True
 ) -> TableColumn:
-    """A column with what its values tell.
+    """A column with the facts that its values tell.
 
     Parameters
     ----------
     column
         By its type.
     values
-        Those of a frame or Arrow table: all, or the first ones.
+        Values of a frame or Arrow table: all, or the first ones.
     name
         Of the data, for messages.
     offsets
-        Where rows begin anew, ``(G + 1,)``, as each file's; None where they do not.
+        First row of each recording, ``(G + 1,)``; None for one table.
     is_all
         Whether these are all values.
     """
@@ -404,9 +404,9 @@ def choose(
     name
         Of the data, for messages.
     reading
-        Columns that hold levels (of those that a model was trained on the levels are known already), and bad cells.
+        Columns that hold levels (columns of training have theirs already), and the effect of bad cells.
     look
-        Columns with what their values tell; of a table that is held against training, those that are not of it.
+        Looks at the values of columns; of new data only at columns that training did not have.
 
     Raises
     ------
@@ -460,7 +460,7 @@ def choose(
 
 
 def _require_readable(column: TableColumn, is_coded: bool, on_bad: OnBadCell, name: str) -> None:
-    """DataError unless a column that is chosen can be read: as levels where it ``is_coded``, else as numbers."""
+    """DataError unless a chosen column can be read: as levels if it ``is_coded``, else as numbers."""
     if is_coded:
         if not column.is_level:
             raise DataError(
@@ -487,7 +487,7 @@ def _to_find(keys: Sequence[Key], names: Sequence[str]) -> dict[str, Levels]:
 def _usual_or_levels(
     table: Sequence[TableColumn], apart: Sequence[str], keys: Sequence[Key], look: Look
 ) -> tuple[list[TableColumn], list[TableColumn], dict[str, Levels]]:
-    """Columns taken when nothing was asked for, those that are left, and which of the first hold levels.
+    """Columns taken by default, columns that are left, and which of the first hold levels.
 
     Columns of numbers, and those of levels: all that may be some where positions are given, else those of the names.
     """
@@ -538,7 +538,7 @@ def _usual(columns: Sequence[TableColumn]) -> list[TableColumn]:
 
 def _trained(table: Sequence[TableColumn], wanted: Columns, roles: Roles, name: str, look: Look) -> list[TableColumn]:
     """The columns that a model was trained on, as wide as they were there; DataError where one is missing, or where
-    there is one of numbers more, other than those of rows."""
+    there is one of numbers more, unless it numbers the rows."""
     apart = {*roles.names, *wanted.others}
     usual = _usual([c for c in table if c.name not in apart])
     if wanted.matches_by_position([c.name for c in usual]):

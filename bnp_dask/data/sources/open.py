@@ -120,7 +120,7 @@ def as_source(
         levels; one pass over these columns finds them.  Texts and numbers are sorted, pandas categories stay in their
         order.  ``source.columns.levels`` holds them, and batches hold places among them.
     on_bad_cell
-        What becomes of a cell that is no number in a column of numbers, as ``"?"`` or ``"12%"``: ``"raise"``, the
+        Effect of a cell that is no number in a column of numbers, as ``"?"`` or ``"12%"``: ``"raise"``, the
         default, is an error that names it; ``"missing"`` reads NaN, for likelihoods that take missing entries.  What
         training said holds for the data that its posterior predicts.
 

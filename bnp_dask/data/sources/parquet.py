@@ -296,7 +296,7 @@ def choose_in_files(
     name: str,
     reading: Reading,
 ) -> Columns:
-    """The columns of files that are features; those that only values tell of are looked at in the first rows."""
+    """The columns of files that are features; the first rows are looked at if types do not tell."""
 
     def look(found: Sequence[TableColumn]) -> list[TableColumn]:
         counting = _may_count(files[0], {column.label for column in found if column.is_plain})
@@ -306,7 +306,7 @@ def choose_in_files(
 
 
 def _looked_at(column: TableColumn, files: Sequence[Location], name: str, may_count: bool = True) -> TableColumn:
-    """A column with what its values tell, in the first file that has some; one of numbers ``may_count`` rows."""
+    """A column with the facts that its values tell, in the first file that has some; ``may_count`` is for numbers."""
     if column.is_plain:
         known = looked_at(column, pa.nulls(0), name, is_all=False)
         counts = may_count and not known.why and _counts_rows(files[0], column.label)
@@ -331,7 +331,7 @@ def _head(place: Location, column: str) -> pa.Array | None:
             if column not in file.schema_arrow.names:
                 return None
             batch = next(iter(file.iter_batches(batch_size=LOOKED_AT, columns=[column])), None)
-    except (DataError, pa.ArrowInvalid, OSError):  # told where its rows are read
+    except (DataError, pa.ArrowInvalid, OSError):  # reading its rows raises
         return None
     return None if batch is None or batch.num_rows == 0 else batch.column(0)
 
@@ -350,7 +350,7 @@ def _counts_rows(place: Location, column: str) -> bool:
                 ):
                     return False
                 done += len(values)
-    except (DataError, pa.ArrowInvalid, OSError):  # told where its rows are read
+    except (DataError, pa.ArrowInvalid, OSError):  # reading its rows raises
         return False
     return done >= LEAST_ROWS
 
@@ -368,7 +368,7 @@ def _may_count(place: Location, columns: set[str]) -> set[str]:
                 if known is not None and known.has_min_max:
                     counts = known.min in (0, 1) and known.max == known.min + group.num_rows - 1
                     found -= set() if counts else {chunk.path_in_schema}
-    except (DataError, pa.ArrowInvalid, OSError):  # told where its rows are read
+    except (DataError, pa.ArrowInvalid, OSError):  # reading its rows raises
         return set()
     return found
 
@@ -444,7 +444,7 @@ def _with_types(schema: pa.Schema, files: Sequence[Location]) -> pa.Schema:
             try:
                 with open_file(file) as opened:
                     other = opened.schema_arrow
-            except DataError:  # told where its rows are read
+            except DataError:  # reading its rows raises
                 continue
             if field.name in other.names and not pa.types.is_null(other.field(field.name).type):
                 schema = schema.set(place, other.field(field.name))

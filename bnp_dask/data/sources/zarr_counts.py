@@ -283,7 +283,7 @@ class ZarrMatrixSource:
 
 
 def open_zarr_matrix(location: Location, group: zarr.Group, batch_size: int | None) -> ZarrMatrixSource:
-    """A sparse matrix that AnnData wrote; DataError where it lies by columns, or its parts do not fit one another."""
+    """A sparse matrix that AnnData wrote; DataError if it lies by columns, or its parts do not fit one another."""
     name, shape = location.name, group.attrs.get(SHAPE)
     if group.attrs[ENCODING] == "csc_matrix":
         raise DataError(
@@ -298,7 +298,7 @@ def open_zarr_matrix(location: Location, group: zarr.Group, batch_size: int | No
     if any(len(a.shape) != 1 for a in (values, indices, pointers)) or {indices.dtype.kind, pointers.dtype.kind} - set(
         "iu"
     ):
-        raise DataError(f"{name}: its arrays are not those of a sparse matrix; write it again")
+        raise DataError(f"{name}: its arrays do not make a sparse matrix; write it again")
     check_dtype(values.dtype, name)
     n, width = check_matrix(shape, name)
     indptr = pointers.read((0, pointers.shape[0]), np.dtype(np.int64))

@@ -35,7 +35,7 @@ WINDOW = 16
 class PartitionReader:
     """Computes one partition of a dask DataFrame.
 
-    ``labels`` and ``keys`` are what the frame calls its columns, and those of groups and order.
+    ``labels`` are the labels of its columns in the frame, ``keys`` the labels of groups and order.
     """
 
     payload: bytes
@@ -94,8 +94,8 @@ class DaskFrameSource:
         roles: Roles = NO_ROLES,
         reading: Reading = PLAIN_READING,
     ) -> DaskFrameSource:
-        """Check the columns; compute those of groups once, to see that no partition cuts a group, and those of levels,
-        to find these.  The first partition is computed where only values tell what a column holds."""
+        """Check the columns; compute columns of groups once, to see that no partition cuts a group, and columns of
+        levels, to find these.  The first partition is computed if types do not tell what a column holds."""
         name = "dask DataFrame"
         if batch_size is not None:
             raise DataError(f"{name}: its partitions are the batches; call df.repartition(...) instead of batch_size")
@@ -169,7 +169,7 @@ def _require_whole_groups(frame: Any, keys: tuple[Any, ...], name: str, cutting:
 
 
 def _looked_at(columns: Sequence[TableColumn], frame: Any, name: str) -> list[TableColumn]:
-    """Columns with what the values of the first partition tell."""
+    """Columns with the facts that the first partition tells."""
     if not columns:
         return []
     labels = [column.label for column in columns]
@@ -178,7 +178,7 @@ def _looked_at(columns: Sequence[TableColumn], frame: Any, name: str) -> list[Ta
 
 
 def _look(payload: bytes, name: str, columns: Sequence[TableColumn]) -> list[TableColumn]:
-    """Task: columns with what their values in one partition tell."""
+    """Task: columns with the facts that their values in one partition tell."""
     frame = compute_graph(payload)
     return in_values(lambda label: frame[label], name, is_all=False)(columns)
 
