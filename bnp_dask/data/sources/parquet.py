@@ -140,22 +140,23 @@ class ParquetReader:
         for first in range(0, len(layout), COLUMNS_AT_ONCE):
             group = layout[first : first + COLUMNS_AT_ONCE]
             width = sum(w for _, w in group)
-            for start, stop, batch in self._pieces([c for c, _ in group], max(1, PIECE_BYTES // (8 * width))):
-                fill_rows(out[start:stop, column : column + width], batch, group, self.name, start, coded, on_bad)
+            for name, start, stop, batch in self._pieces([c for c, _ in group], max(1, PIECE_BYTES // (8 * width))):
+                fill_rows(out[start:stop, column : column + width], batch, group, name, start, coded, on_bad)
             column += width
         if weights is not None and by is not None:
-            for start, stop, batch in self._pieces([by], PIECE_BYTES // 8):
-                weights[start:stop] = read_cells(batch.column(0), 1, Cells(self.name, by, start))[:, 0]
+            for name, start, stop, batch in self._pieces([by], PIECE_BYTES // 8):
+                weights[start:stop] = read_cells(batch.column(0), 1, Cells(name, by, start))[:, 0]
             weights = check_weights(weights, n, self.name)
         return out, weights
 
-    def _pieces(self, columns: Sequence[str], rows: int) -> Iterator[tuple[int, int, pa.RecordBatch]]:
-        """Some columns of all parts, with their place in the batch."""
+    def _pieces(self, columns: Sequence[str], rows: int) -> Iterator[tuple[str, int, int, pa.RecordBatch]]:
+        """Some columns of all parts: how messages call the rows, their place in the batch, and the rows."""
         place = 0
         for part in self.parts:
             start = place
+            name = self.name if part.file.name in self.name else f"{self.name}, {part.file.basename}"
             for batch in read_pieces(part, columns, rows):
-                yield place, place + batch.num_rows, batch
+                yield name, place, place + batch.num_rows, batch
                 place += batch.num_rows
             if place - start != part.take:
                 raise DataError(
