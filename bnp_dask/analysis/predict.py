@@ -22,6 +22,7 @@ from bnp_dask.data.sources.dask_collections.graphs import is_dask, is_dask_frame
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.ordered import in_order
+from bnp_dask.inputs.arrow_streams import unlabelled
 from bnp_dask.inputs.settings import flag, whole_number
 from bnp_dask.model import Posterior
 
@@ -131,6 +132,8 @@ def predict(
     """
     posterior = require_posterior(posterior)
     mode = _mode(soft, top)
+    rows, labels = unlabelled(data)
+    data = rows if labels is None else data  # columns with names are found by them, which is no lazy way
     columns = columns_for(posterior)
     has_groups = is_dask_frame(data) and columns is not None and columns.roles.groups is not None
     if is_dask(data) and posterior.model.structure.is_ordered and not has_groups:
@@ -138,7 +141,7 @@ def predict(
             "Dask data do not say where sequences start; pass a source: as_source(data, groups=...), with offsets for "
             "an array, or the column of ids of a DataFrame"
         )
-    if out is None and is_dask(data) and not has_groups:
+    if out is None and is_dask(data) and labels is None and not has_groups:
         return _predict_lazy(posterior, data, mode)
     source = open_for(posterior, data, batch_size)
     readers = [batch_reader(source, i) for i in range(source.n_batches)]

@@ -17,7 +17,7 @@ from bnp_dask.cli.console import (
     posterior_of,
     show_bar,
 )
-from bnp_dask.cli.sequences import add_cutting, add_rows, rows_of
+from bnp_dask.cli.sequences import add_bad_cells, add_cutting, add_rows, rows_of
 from bnp_dask.inputs.lines import say
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def _add_ingest(commands: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--columns", metavar="A,B,...", help="columns of a table to take; of raw text: metadata to keep (all)"
     )
+    add_bad_cells(parser)
     parser.add_argument("--weights", metavar="COLUMN|FILE", help="how often each atom counts: a column, or a .npy file")
     parser.add_argument("--group-column", metavar="COLUMN", help="ids that say which rows of a table belong together")
     parser.add_argument("--order-column", metavar="COLUMN", help="sorts the rows of each group")
@@ -196,6 +197,7 @@ def ingest_command(args: argparse.Namespace) -> None:
             cut=args.cut,
             workers=WORKERS if args.workers is None else args.workers,
             deduplicate=args.deduplicate,
+            on_bad_cell=args.on_bad_cell,
         )
     say(str(report))
 

@@ -107,6 +107,8 @@ class DataSpec:
     gaps, step, cut
         What gaps in the order column do, how long a step is, and the most rows of a block into which long sequences are
         cut; see :func:`bnp_dask.as_source`.
+    on_bad_cell
+        Effect of cells that are no numbers (tables): ``raise``, an error, or ``missing``.
     """
 
     path: str = dataclasses.field(repr=False)
@@ -119,6 +121,7 @@ class DataSpec:
     gaps: Literal["refuse", "cut", "ignore"] | None = None
     step: float | None = None
     cut: int | None = None
+    on_bad_cell: Literal["raise", "missing"] | None = None
 
     def open(
         self,

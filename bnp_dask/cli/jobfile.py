@@ -5,7 +5,8 @@
     model:
       allocation: {type: DPMixture, gamma: 10.0}
       observation: ZeroMeanGaussian          # the short form of {type: ZeroMeanGaussian}
-    data: patches.zarr                       # or {path: ..., batch_size: ..., columns: [...], groups: ..., order: ...}
+    data: patches.zarr                       # or {path: ..., batch_size: ..., columns: [...], groups: ..., order: ...,
+                                             # on_bad_cell: missing}
     init: {type: BregmanKMeans, n_clusters: 25}
     schedule: {type: Memoized, laps: 50}
     moves: [Birth, Merge, {type: Delete, per_lap: 3}]   # [] for none; left out: all, if the model learns K

@@ -28,6 +28,15 @@ def add_cutting(parser: argparse._ActionsContainer) -> None:
     )
 
 
+def add_bad_cells(parser: argparse._ActionsContainer) -> None:
+    """The option about cells of tables that are no numbers."""
+    parser.add_argument(
+        "--on-bad-cell",
+        choices=("raise", "missing"),
+        help="cells that are no numbers in columns of numbers: an error (the default), or missing entries",
+    )
+
+
 def add_rows(parser: argparse.ArgumentParser) -> None:
     """Options of commands that read data which were not ingested with groups."""
     group = parser.add_argument_group(
@@ -35,6 +44,7 @@ def add_rows(parser: argparse.ArgumentParser) -> None:
         "for files that do not say it; tables are read as the posterior was trained, by the names of its columns",
     )
     group.add_argument("--columns", metavar="A,B,...", help="columns of a table to take")
+    add_bad_cells(group)
     group.add_argument("--group-column", metavar="COLUMN|FILE", help="column of ids, or a .npy file of offsets")
     group.add_argument("--order-column", metavar="COLUMN", help="rises within each group")
     add_cutting(group)
@@ -90,6 +100,7 @@ def _said(args: argparse.Namespace) -> dict[str, Any]:
         "gaps": args.gaps,
         "step": args.step,
         "cut": args.cut,
+        "on_bad_cell": args.on_bad_cell,
         "weights": getattr(args, "weights", None),
     }
 
@@ -114,7 +125,8 @@ def _of_job(rundir: str, weights: bool) -> dict[str, Any]:
     if spec is None:
         return {}
     of_rows = ("groups", "order", "gaps", "step", "cut")
-    names = ["columns", *(of_rows if spec.groups is not None and not spec.groups.endswith(".npy") else ())]
+    by_column = spec.groups is not None and not spec.groups.endswith(".npy")
+    names = ["columns", "on_bad_cell", *(of_rows if by_column else ())]
     if weights and spec.weights is not None and not spec.weights.endswith(".npy"):
         names.append("weights")
     return {name: getattr(spec, name) for name in names if getattr(spec, name) is not None}

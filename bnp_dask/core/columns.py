@@ -19,6 +19,11 @@ Gaps = Literal["refuse", "cut", "ignore"]
 
 GAPS: tuple[Gaps, ...] = ("refuse", "cut", "ignore")
 
+OnBadCell = Literal["raise", "missing"]
+"""Effects of a cell that is no number in a column of numbers: an error, or NaN."""
+
+ON_BAD_CELL: tuple[OnBadCell, ...] = ("raise", "missing")
+
 OPTIONAL: Mapping[str, Any] = MappingProxyType({"optional": True})
 """Metadata of fields about names: files leave them out while they are None, as versions without names wrote them."""
 
@@ -164,10 +169,12 @@ class Columns:
     chosen
         Whether the features were chosen by name: then a table may have other columns besides.
     others
-        Columns of the table that are left out without a word.
+        Columns of the table that are no features, such as row numbers, texts and dates: also in other data.
     levels
         Levels of each feature, ``(D,)``: of one that a :class:`~bnp_dask.Categorical` is about, and whose values are
         places among them; None for one that holds numbers.  None where no feature has levels.
+    on_bad_cell
+        Effect of cells that are no numbers, in new data too: None, which is ``"raise"``, or ``"missing"``.
     """
 
     names: tuple[str, ...]
@@ -177,6 +184,7 @@ class Columns:
     chosen: bool = False
     others: tuple[str, ...] = field(default=(), compare=False)
     levels: tuple[Levels | None, ...] | None = field(default=None, metadata=OPTIONAL)
+    on_bad_cell: OnBadCell | None = field(default=None, metadata=OPTIONAL)
 
     @staticmethod
     def of(names: Iterable[str] | Mapping[int, str] | Mapping[str, int]) -> Columns:
@@ -226,8 +234,8 @@ class Columns:
 
     @property
     def shown(self) -> tuple[str, ...] | None:
-        """Names of features as tables show them; None where they say no more than positions, as in lists of numbers."""
-        return None if self.is_positional or (len(self.names) == 1 and self.n_features > 1) else self.features
+        """Names of features as tables show them; None if they say no more than positions, as in lists called x."""
+        return None if self.is_positional or (self.names == ("x",) and self.n_features > 1) else self.features
 
     def first(self, count: int) -> Columns:
         """The columns of the first ``count`` features."""
@@ -275,7 +283,7 @@ class Columns:
 
     def matches_by_position(self, names: Sequence[str]) -> bool:
         """Whether other data's names have nothing to do with these, because one side's are mere positions."""
-        other = tuple(str(i) for i in range(len(names))) == tuple(names)
+        other = len(names) > 0 and tuple(str(i) for i in range(len(names))) == tuple(names)
         return (other or self.is_positional) and set(names) != set(self.names)
 
     def require(self, known: Mapping[str, int], features: Sequence[str], where: str) -> None:
@@ -311,8 +319,11 @@ class Columns:
     def to_json(self) -> dict[str, Any]:
         """As JSON, for stores and run directories."""
         held = asdict(self)
-        del held["others"]
-        levels = held.pop("levels")
+        others, levels, on_bad_cell = held.pop("others"), held.pop("levels"), held.pop("on_bad_cell")
+        if others:
+            held["others"] = list(others)
+        if on_bad_cell is not None:
+            held["on_bad_cell"] = on_bad_cell
         if levels is not None:
             held["levels"] = [None if own is None else list(own) for own in levels]
         return {**held, **{n: list(held[n]) for n in ("names", "kinds", "widths")}}
@@ -330,8 +341,19 @@ class Columns:
             levels = facts.get("levels")
             if levels is not None:
                 levels = tuple(None if own is None else tuple(own) for own in levels)
-            found = Roles(**roles, cutting=cutting)
-            return Columns(names, kinds, widths, found, bool(facts["chosen"]), levels=levels)
+            others, on_bad_cell = facts.get("others", ()), facts.get("on_bad_cell")
+            if not all(isinstance(n, str) for n in others) or on_bad_cell not in (None, *ON_BAD_CELL):
+                raise ValueError("needs names of columns, and what becomes of bad cells")
+            return Columns(
+                names,
+                kinds,
+                widths,
+                Roles(**roles, cutting=cutting),
+                bool(facts["chosen"]),
+                tuple(others),
+                levels=levels,
+                on_bad_cell=on_bad_cell,
+            )
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"damaged description of columns ({error}): {str(facts)[:200]}") from error
 

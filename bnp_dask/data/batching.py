@@ -175,6 +175,8 @@ def parsed(name: str) -> Iterator[None]:
     except (BnpDaskError, ImportError, MemoryError):
         raise
     except Exception as error:
+        if type(error) is UserWarning:  # the package's own, where a user makes errors of warnings
+            raise
         # a damaged table of contents makes parsers seek to places that no file has
         if isinstance(error, OSError) and error.errno != errno.EINVAL:
             raise

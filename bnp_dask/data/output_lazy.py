@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.columns import NO_ROLES, Columns
-from bnp_dask.data.sources.choose import choose, frame_columns
+from bnp_dask.core.columns import Columns
 from bnp_dask.data.sources.dask_collections.arrays import as_declared, block_rows
+from bnp_dask.data.sources.dask_collections.frames import DaskFrameSource
 from bnp_dask.data.sources.dask_collections.graphs import is_dask_frame
 from bnp_dask.data.sources.frames import frame_batch
 from bnp_dask.data.sources.named import coded_rows, codes_of_unnamed
 from bnp_dask.errors import DataError
-from bnp_dask.inputs.levels import Codes, Levels
+from bnp_dask.inputs.levels import Codes
 
 if TYPE_CHECKING:
     # imported where it is needed: it brings pandas along, 80 MB in each worker that predicts for plain files
@@ -58,16 +59,15 @@ def map_rows(
     if isinstance(data, da.Array):
         rows = data
     elif is_frame:
-        found, labels = choose(frame_columns(data._meta, FRAME), columns, NO_ROLES, FRAME)
+        import pandas as pd
+
+        source = DaskFrameSource.of(data, None, columns)
         if columns is not None:
-            columns.positions(found, FRAME)
-        used = [labels[name] for name in found.names]
-        if found.levels is None:
-            # one dtype for all: columns of floats and of bools together would be objects
-            rows = data[used].astype(np.float64).to_dask_array()
-        else:
-            meta = data._meta[used].iloc[:0].astype(object).astype(np.float64)
-            rows = data[used].map_partitions(_numbers, found.levels, meta=meta).to_dask_array()
+            columns.positions(source.columns, FRAME)
+        used = list(source.labels.values())
+        meta = pd.DataFrame(np.empty((0, source.n_features)))
+        read = partial(_numbers, columns=source.columns, labels=source.labels)
+        rows = data[used].map_partitions(read, meta=meta).to_dask_array()
     else:
         raise DataError(f"a Dask {type(data).__name__}; needs an Array or a DataFrame, one row per atom")
     if rows.ndim != 2:
@@ -88,10 +88,10 @@ def map_rows(
     return da.map_blocks(predict_rows, rows, function=function, shared=held, chunks=chunks, dtype=dtype, meta=meta)
 
 
-def _numbers(frame: pd.DataFrame, levels: tuple[Levels | None, ...]) -> pd.DataFrame:
-    """The rows of a partition with places of levels."""
-    x = frame_batch(frame, list(frame.columns), None, f"a partition of the {FRAME}", levels).x
-    return type(frame)(x, index=frame.index, columns=frame.columns)
+def _numbers(frame: pd.DataFrame, columns: Columns, labels: Mapping[str, Any]) -> pd.DataFrame:
+    """The rows of a partition as numbers, or as places of levels."""
+    x = frame_batch(frame, columns, labels, f"a partition of the {FRAME}").x
+    return type(frame)(x, index=frame.index)
 
 
 def _places(block: np.ndarray, codes: tuple[Codes | None, ...]) -> np.ndarray:

@@ -15,13 +15,14 @@ import numpy as np
 from scipy import sparse
 
 from bnp_dask._names import OBSERVATIONS
-from bnp_dask.core.columns import Columns
+from bnp_dask.core.columns import NO_ROLES, Columns
 from bnp_dask.core.frozen import frozen
 from bnp_dask.data import as_source
 from bnp_dask.data.base import Source
+from bnp_dask.data.sources.choose import PLAIN_READING, choose, frame_columns, in_values
 from bnp_dask.data.sources.dask_collections.arrays import as_declared
 from bnp_dask.data.sources.dask_collections.graphs import is_dask_array
-from bnp_dask.data.sources.frames import check_column, is_frame
+from bnp_dask.data.sources.frames import check_column, frame_batch, is_frame
 from bnp_dask.errors import DataError
 from bnp_dask.initialize import Initialization
 from bnp_dask.inputs.arrays import EXACT, plain, require_exact
@@ -35,6 +36,9 @@ from bnp_dask.schedules import Memoized
 from bnp_dask.training.defaults import OPENING
 from bnp_dask.training.results import History, TrainResult
 from bnp_dask.training.train import ConvergenceWarning, train
+
+CHOSEN = "_columns"
+"""Attribute of an estimator under which it keeps which columns of a DataFrame are features."""
 
 RUN = "_run"
 """Attribute of an estimator under which ``partial_fit`` keeps where its run stands."""
@@ -63,7 +67,7 @@ def sound_input(value: Any, name: str) -> Any:
         if value.columns.has_duplicates:
             raise DataError(f"{name} has several columns {value.columns[value.columns.duplicated()][0]!r}; rename them")
         for position in range(value.shape[1]):
-            check_column(value.iloc[:, position], name, value.columns[position], strict=False)
+            check_column(value.iloc[:, position], name, value.columns[position])
     if isinstance(value, (list, tuple, np.ndarray)):
         array = plain(value, name)
         require_exact(array, name)
@@ -73,6 +77,32 @@ def sound_input(value: Any, name: str) -> Any:
                     f"{name} holds {shown(entry)}, which float64 would round; needs whole numbers up to 2**53"
                 )
     return value
+
+
+def features_of(estimator: Any, X: Any, reset: bool, lengths: Sequence[int] | None = None) -> Any:
+    """A DataFrame with its features alone, as numbers; anything else as it is.
+
+    With ``reset`` they are chosen as everywhere (:func:`bnp_dask.as_source`), where rows begin anew after each of the
+    ``lengths``; else columns that were left out then are left out again.
+    """
+    if not is_frame(X):
+        return X
+    table = frame_columns(X, "X")
+    known = vars(estimator).get(CHOSEN)
+    if reset:
+        counts = np.asarray([len(X)] if lengths is None else lengths)
+        is_right = counts.ndim == 1 and counts.dtype.kind in "iu" and (counts >= 0).all() and counts.sum() == len(X)
+        offsets = np.concatenate([[0], np.cumsum(counts)]) if is_right else None  # others are refused later
+        known, _ = choose(table, None, NO_ROLES, "X", PLAIN_READING, in_values(lambda label: X[label], "X", offsets))
+        vars(estimator)[CHOSEN] = known
+    apart, widths = (set(), {}) if known is None else (set(known.others), dict(known.layout))
+    held = [column for column in table if column.name not in apart]
+    if len(held) == len(table) and all(column.is_plain for column in held):
+        return X
+    names = tuple(column.name for column in held)
+    columns = Columns(names, tuple(c.kind for c in held), tuple(widths.get(name, 1) for name in names))
+    x = frame_batch(X, columns, {column.name: column.label for column in held}, "X").x
+    return type(X)(x, index=X.index, columns=list(columns.features))
 
 
 def like_rows(values: Any, rows: Any, function: Callable[[np.ndarray], np.ndarray]) -> Any:

@@ -19,6 +19,7 @@ from bnp_dask.data.sources.missing import with_nan
 from bnp_dask.errors import SettingError
 from bnp_dask.estimators.criteria import aic_of, bic_of, free_parameters
 from bnp_dask.estimators.fitting import (
+    features_of,
     frame_with_levels,
     freeze_learned,
     like_rows,
@@ -346,6 +347,7 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         X = sound_input(with_nan(X) if marginalises(self.observation) else X, "X")
         if frame_with_levels(self, self._observation(), X, reset):
             return X
+        X = features_of(self, X, reset)
         takes_sparse = "csr" if self._takes_sparse() else False
         X = validate_data(
             self,

@@ -24,6 +24,7 @@ from bnp_dask.errors import DataError, SettingError
 from bnp_dask.estimators.criteria import aic_of, bic_of, free_parameters
 from bnp_dask.estimators.fitting import (
     columns_for,
+    features_of,
     frame_with_levels,
     freeze_learned,
     moments_of,
@@ -399,6 +400,7 @@ class SequenceModel(BaseEstimator):
         if frame_with_levels(self, self._observation(), X, reset):
             rows = X
         else:
+            X = features_of(self, X, reset, lengths)
             rows = validate_data(
                 self, X, reset=reset, dtype=np.float64, ensure_min_samples=least, ensure_all_finite=finite
             )

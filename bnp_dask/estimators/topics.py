@@ -23,6 +23,7 @@ from bnp_dask.data.text.options import Text
 from bnp_dask.errors import SettingError
 from bnp_dask.estimators.criteria import aic_of, bic_of, free_parameters
 from bnp_dask.estimators.fitting import (
+    features_of,
     freeze_learned,
     places_of,
     run_estimator,
@@ -294,7 +295,7 @@ class TopicModel(TransformerMixin, BaseEstimator):
         return np.array([f"topic{k}" for k in range(self.n_topics_)], object)
 
     def _checked(self, X: Any, reset: bool, least: int | None = None) -> sparse.csr_array:
-        X = sound_input(as_frame(X), "X") if self.text is None else self._counted(X, reset)
+        X = features_of(self, sound_input(as_frame(X), "X"), reset) if self.text is None else self._counted(X, reset)
         X = validate_data(
             self,
             X,

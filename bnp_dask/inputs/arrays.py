@@ -72,17 +72,6 @@ def require_exact(x: np.ndarray, name: str, what: str = "", row: int = 0, column
     )
 
 
-def require_small(values: np.ndarray, name: str, row: int, column: str) -> None:
-    """DataError where floats that were read from the text of whole numbers are so large that some were rounded."""
-    large = np.abs(values) >= EXACT
-    if large.any():
-        at = int(large.argmax())
-        raise DataError(
-            f"{name}: row {row + at}, column {column!r} is {values[at]:.0f}, and float64 rounds whole numbers from "
-            "2**53 on; ids and times are no features: leave them out (columns=), or take the smallest value from all"
-        )
-
-
 def _is_rounded(x: np.ndarray) -> np.ndarray:
     """Which whole numbers are no float64 numbers: those with more than 53 bits from the first one to the last."""
     size = np.where(x < 0, np.negative(x), x).astype(np.uint64) if x.dtype.kind == "i" else x

@@ -1,4 +1,4 @@
-"""Tables of other libraries that give themselves away as Arrow C streams."""
+"""Arrays and tables of other libraries: known by their type first, and else by the Arrow C stream that they give."""
 
 from __future__ import annotations
 
@@ -20,9 +20,37 @@ class ArrowStream(Protocol):
         ...
 
 
+KNOWN = frozenset(("anndata", "dask", "dask_expr", "numpy", "pandas", "scipy", "xarray", "zarr"))
+"""Libraries whose arrays and tables are known by their types: a stream of theirs may be of another shape."""
+
+
 def is_stream(data: Any) -> bool:
-    """Whether data are known by their Arrow C stream; those of pandas and Dask are known as what they are."""
-    return isinstance(data, ArrowStream) and type(data).__module__.split(".")[0] not in ("pandas", "dask", "dask_expr")
+    """Whether data are known by their Arrow C stream."""
+    return isinstance(data, ArrowStream) and _library(data) not in KNOWN
+
+
+def _library(data: Any) -> str:
+    return type(data).__module__.split(".")[0]
+
+
+def unlabelled(data: Any) -> tuple[Any, tuple[str, ...] | None]:
+    """The array within an xarray DataArray, or the matrix within an AnnData, and the names of its columns.
+
+    Names are None where columns have none, or not each its own; anything else is given back as it is.
+    """
+    what = _library(data), type(data).__name__
+    if what == ("xarray", "DataArray"):
+        last = data.dims[-1] if data.dims else None
+        return data.data, _names(data.coords[last].values) if last in data.coords else None
+    if what == ("anndata", "AnnData"):
+        return data.X, _names(data.var_names)
+    return data, None
+
+
+def _names(labels: Any) -> tuple[str, ...] | None:
+    listed = list(labels)
+    is_named = bool(listed) and all(isinstance(label, str) and label for label in listed)
+    return tuple(map(str, listed)) if is_named and len(set(listed)) == len(listed) else None
 
 
 def read(data: Any) -> Any:
@@ -46,7 +74,9 @@ def streamed(data: Any) -> Any:
 
 
 def as_frame(data: Any) -> Any:
-    """A pandas DataFrame of an Arrow Table or stream, and of each in a list; anything else as it is."""
+    """A pandas DataFrame of an Arrow Table or stream, and of each in a list; the array of one with labels; anything
+    else as it is."""
+    data = unlabelled(data)[0]
     if isinstance(data, (list, tuple)):
         return [as_frame(part) for part in data] if len(data) and is_stream(data[0]) else data
     if not is_stream(data):

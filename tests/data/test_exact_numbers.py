@@ -269,7 +269,7 @@ def partition(i):
 BAD_PARTITIONS = {
     "a column less": lambda part: part[["a"]],
     "a column twice": lambda part: pd.concat([part, part[["a"]]], axis=1),
-    "text": lambda part: part.assign(b=["1.0"] * 5),
+    "text": lambda part: part.assign(b=["one"] * 5),
     "dates": lambda part: part.assign(b=pd.to_datetime(["2020-01-01"] * 5)),
 }
 

@@ -188,7 +188,7 @@ def test_columns_that_are_no_levels_are_named(values, match):
 
 
 def test_a_text_without_a_categorical_is_left_out_and_told_how():
-    with pytest.warns(UserWarning, match=r"'colour', 'shape' are not numeric.*Categorical\(\)"):
+    with pytest.warns(UserWarning, match=r"left out: 'colour' \(texts\), 'shape' \(categories\).*Categorical\(\)"):
         assert bnp.as_source(frame()).columns.names == ("age", "spam")
     with pytest.raises(DataError, match=r"'colour' is .*; needs numbers.*Categorical\(\)"):
         bnp.as_source(frame(), columns=["age", "colour"])

@@ -108,7 +108,9 @@ CALLS = {
 
 def grouped():
     pandas, frames = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
-    return frames.from_pandas(pandas.DataFrame({"g": np.repeat(np.arange(8), 5), "x": np.arange(40.0)}), npartitions=4)
+    return frames.from_pandas(
+        pandas.DataFrame({"g": np.repeat(np.arange(8), 5), "x": np.arange(40.0) ** 2}), npartitions=4
+    )
 
 
 SEVERAL = ("predict into a file", "a grouped Dask DataFrame")

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
 
 from bnp_dask.core.columns import WHOLE, Columns, Cutting, Gaps, Roles
 from bnp_dask.core.location import Location
@@ -17,15 +16,15 @@ from bnp_dask.data.base import Source
 from bnp_dask.data.batching import PIECE_BYTES, check_dtype, check_matrix
 from bnp_dask.data.grouped.offsets import Cut, GroupedSource, Runs, check_offsets, pairs
 from bnp_dask.data.grouped.steps import IDS_PLACE, INT, Names, whole_groups
-from bnp_dask.data.ingestion.formats import open_packed
 from bnp_dask.data.sources.arrays import ArraySource, with_weights
 from bnp_dask.data.sources.arrow import as_arrow
-from bnp_dask.data.sources.choose import arrow_columns, choose
+from bnp_dask.data.sources.choose import PLAIN_READING, Reading
 from bnp_dask.data.sources.dask_collections.arrays import DaskArraySource
 from bnp_dask.data.sources.frames import TableSource
 from bnp_dask.data.sources.npy import NpyFile, NpySource
 from bnp_dask.data.sources.parquet import (
     ParquetSource,
+    choose_in_files,
     common_dtype,
     open_file,
     parquet_files,
@@ -36,7 +35,6 @@ from bnp_dask.data.sources.parquet import (
 from bnp_dask.data.sources.zarr_rows import ZarrArray, ZarrRowsSource
 from bnp_dask.errors import DataError
 from bnp_dask.inputs.arrays import plain
-from bnp_dask.inputs.column_notation import Key
 
 Rows = ArraySource | NpySource | ZarrRowsSource | TableSource | DaskArraySource
 """Sources that can be cut anywhere."""
@@ -217,21 +215,19 @@ def open_parquet_groups(
     batch_size: int | None,
     columns: Sequence[str] | Columns | None,
     weights: str | None,
-    level_keys: Sequence[Key] = (),
+    reading: Reading = PLAIN_READING,
 ) -> GroupedSource:
-    """Parquet with a column of group ids: one pass over that column, and the order, finds the groups.
-
-    Columns at the ``level_keys`` hold levels.
-    """
+    """Parquet with a column of group ids: one pass over that column, and the order, finds the groups."""
     with open_file(parquet_files(location)[0]) as file:
         schema = file.schema_arrow
     breaks = ids = None
     if keys.column is None:
-        rows = ParquetSource.of(location, None, columns, keys.roles(weights), keys=level_keys)
+        rows = ParquetSource.of(location, None, columns, keys.roles(weights), reading=reading)
         chosen, dtype = rows.columns, rows.dtype
         whole = check_offsets(keys.require_offsets(location.name), rows.n_atoms, location.name)
     else:
-        chosen, _ = choose(arrow_columns(schema), columns, keys.roles(weights), location.name, level_keys)
+        files = parquet_files(location)
+        chosen = choose_in_files(files, schema, columns, keys.roles(weights), location.name, reading)
         chosen = with_levels_of(location.name, chosen, whole_files(parquet_files(location)))
         dtype = common_dtype(schema, chosen)
         runs = _parquet_runs(location, keys)
@@ -270,15 +266,3 @@ def table_groups(
     runs = Runs(source.name, keys.column, keys.order, keys.cutting)
     runs.add(*[as_arrow(source.column(c)) for c in keys.columns])
     return grouped(source, runs.offsets(), batch_size, weights, keys.cutting.cut, runs.breaks(), runs.ids())
-
-
-def csv_table(location: Location, kind: str, texts: Sequence[str]) -> pa.Table:
-    """A small text table with named columns; those of ``texts``, such as ids of groups, as they are written."""
-    parsing = pyarrow.csv.ParseOptions(delimiter="\t" if kind == "tsv" else ",")
-    types = {column: pa.string() for column in texts}
-    try:
-        with open_packed(location)[0] as file:
-            converting = pyarrow.csv.ConvertOptions(column_types=types, strings_can_be_null=True)
-            return pyarrow.csv.read_csv(file, parse_options=parsing, convert_options=converting)
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise DataError(f"{location.name}: {error}") from error

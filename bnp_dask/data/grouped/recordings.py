@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.core.location import Location
-from bnp_dask.data.grouped.ids import csv_table
 from bnp_dask.data.ingestion.formats import Stream
 from bnp_dask.data.sources.arrays import READ_WHOLE, check_small
 from bnp_dask.errors import DataError
@@ -48,7 +47,7 @@ def recordings(data: Any) -> Any:
             "of them may"
         )
     if all(named):
-        return [csv_table(place, kind, ()).to_pandas() for place, kind in places]
+        return [Stream(place, kind).table.whole(()).to_pandas() for place, kind in places]
     return [np.concatenate([x for x, _ in Stream(place, kind).pieces()]) for place, kind in places]
 
 

@@ -17,10 +17,11 @@ import numpy as np
 from fsspec.compression import compr
 from scipy import sparse
 
-from bnp_dask.core.columns import Columns
+from bnp_dask.core.columns import Columns, Roles
 from bnp_dask.core.location import Location
 from bnp_dask.data.ingestion import tables
 from bnp_dask.data.ingestion.patches import Patches, PatchStream, images_in, is_image
+from bnp_dask.data.sources.choose import PLAIN_READING, Reading
 from bnp_dask.data.sources.containers.arrow_files import ARROW_SUFFIXES, is_saved_dataset
 from bnp_dask.data.sources.parquet import SUFFIXES
 from bnp_dask.data.text import tokenizer as text
@@ -109,6 +110,8 @@ def detect(location: Location) -> str:
     if is_image(location.basename):
         return "images"
     base = location.basename.lower()
+    if base.endswith(".h5ad"):
+        raise DataError(f"{location.name}: an AnnData file; pass what it holds: as_source(anndata.read_h5ad(path))")
     if base.endswith(TAR_ENDINGS):
         return "text-archive"
     if base.endswith(JSONL):
@@ -204,8 +207,8 @@ class Stream:
     ----------
     location, format
         What to read.
-    columns, weights
-        Names of columns (tables of text only).
+    columns, weights, reading
+        Names of columns, and how they are read (tables of text only).
     patches
         How images are cut.
     notes
@@ -218,6 +221,7 @@ class Stream:
     weights: str | None = None
     patches: Patches = field(default_factory=Patches)
     notes: tuple[str, ...] = ()
+    reading: Reading = PLAIN_READING
     _raw: list[IO[bytes]] = field(default_factory=list)
     _images: PatchStream | None = None
 
@@ -235,22 +239,23 @@ class Stream:
         return min(1.0, self._raw[-1].tell() / max(1, self.location.size()))
 
     @cached_property
-    def _head(self) -> tables.CsvHead:
-        return tables.CsvHead.read(self._open, self.location.name, TEXT_TABLES[self.format])
+    def table(self) -> tables.TextTable:
+        """The table of text."""
+        return tables.TextTable.read(self._open, self.location.name, TEXT_TABLES[self.format])
 
     @cached_property
-    def _table(self) -> Columns:
-        return self._head.choose(self.columns, self.weights, self.location.name)
+    def _chosen(self) -> Columns:
+        return self.table.choose(self.columns, Roles(self.weights), self.reading)
 
     @property
     def has_names(self) -> bool:
         """Whether it is a table whose columns have names."""
-        return self.format in TEXT_TABLES and self._head.has_names
+        return self.format in TEXT_TABLES and self.table.has_names
 
     @property
     def named(self) -> Columns | None:
         """Columns of its features; None for formats and tables without names."""
-        return self._table if self.has_names else None
+        return self._chosen if self.has_names else None
 
     def pieces(self) -> Iterator[Piece]:
         """The atoms, piece by piece; DataError when the file is cut short or damaged."""
@@ -267,7 +272,7 @@ class Stream:
     def _parse(self) -> Iterator[Piece]:
         name = self.location.name
         if self.format in TEXT_TABLES:
-            yield from tables.csv(self._open, name, self._head, self._table, TEXT_TABLES[self.format])
+            yield from self.table.rows(self._chosen)
             return
         if isinstance(self.columns, Sequence) or self.weights is not None:
             raise DataError(f"{name}: format {self.format} has no named columns; leave out columns and weights")

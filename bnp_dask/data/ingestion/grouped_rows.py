@@ -11,7 +11,6 @@ from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
 
 from bnp_dask.core.columns import WHOLE, Columns, Cutting, Roles
 from bnp_dask.core.location import Location
@@ -19,13 +18,13 @@ from bnp_dask.data.batching import PIECE_BYTES
 from bnp_dask.data.grouped.ids import parquet_pieces
 from bnp_dask.data.grouped.offsets import require_all
 from bnp_dask.data.grouped.steps import INT, Steps, times_of
-from bnp_dask.data.ingestion.formats import COLUMN_FILES, open_packed
-from bnp_dask.data.sources.arrow import as_arrow, is_numeric, numbers
-from bnp_dask.data.sources.choose import arrow_columns, choose
+from bnp_dask.data.ingestion.formats import COLUMN_FILES, Stream
+from bnp_dask.data.ingestion.tables import TextTable
+from bnp_dask.data.sources.arrow import Cells, as_arrow, read_cells
+from bnp_dask.data.sources.choose import PLAIN_READING, Reading
 from bnp_dask.data.sources.levels import fill_rows
-from bnp_dask.data.sources.parquet import common_dtype, open_file, parquet_files
+from bnp_dask.data.sources.parquet import choose_in_files, common_dtype, first_schema, parquet_files
 from bnp_dask.errors import DataError, SettingError, StoreError
-from bnp_dask.inputs.arrays import require_small
 
 Piece = tuple[np.ndarray, np.ndarray | None]
 
@@ -46,14 +45,12 @@ class GroupedTable:
         Rows of each group, ``(G + 1,)``, groups in the order of their first rows.
     place
         Where each row of the table goes, ``(n,)``; None when all lie right.
-    types
-        Of the columns of a CSV file.
+    text
+        The table of a CSV file.
     ids
         Of the groups, ``(G,)``.
     breaks
         Rows in their new order before which a gap cuts their group, or None.
-    whole
-        Columns of a CSV file that hold whole numbers.
     """
 
     location: Location
@@ -62,10 +59,9 @@ class GroupedTable:
     dtype: np.dtype
     offsets: np.ndarray
     place: np.ndarray | None
-    types: dict[str, pa.DataType]
+    text: TextTable | None
     ids: pa.Array
     breaks: np.ndarray | None = None
-    whole: tuple[str, ...] = ()
 
     @staticmethod
     def read(
@@ -76,6 +72,7 @@ class GroupedTable:
         columns: Sequence[str] | None,
         weights: str | None,
         cutting: Cutting = WHOLE,
+        reading: Reading = PLAIN_READING,
     ) -> GroupedTable:
         """One pass over ids and order: holds 4 bytes a row for the ids, and 8 for the order."""
         if kind not in (*COLUMN_FILES, "csv", "tsv"):
@@ -84,14 +81,18 @@ class GroupedTable:
                 "columns of groups are read from Parquet, Arrow and CSV"
             )
         keys = [group] if order is None else [group, order]
-        schema = _schema(location, kind)
         roles = Roles(weights, group, order, cutting)
-        chosen, _ = choose(arrow_columns(schema), columns, roles, location.name)
-        numeric = [*chosen.names, *([weights] if weights else [])]
-        text = {} if kind in COLUMN_FILES else _text_types(schema, numeric, group)
+        text = None if kind in COLUMN_FILES else Stream(location, kind).table
+        if text is not None:
+            chosen, dtype = text.choose(columns, roles, reading), np.dtype(np.float64)
+        else:
+            files = parquet_files(location)
+            schema = first_schema(files, False)
+            chosen = choose_in_files(files, schema, columns, roles, location.name, reading)
+            dtype = common_dtype(schema, chosen)
         codes, times = [], []
         before = 0
-        for piece in _pieces(location, kind, keys, text):
+        for piece in _pieces(location, text, keys, [] if order is None else [order]):
             ids = as_arrow(piece.column(0))
             require_all(ids, group, location.name, before)
             codes.append(ids.dictionary_encode())
@@ -103,7 +104,6 @@ class GroupedTable:
         if before == 0:
             raise DataError(f"{location.name} has no rows")
         found, ids = _codes(codes)
-        dtype = common_dtype(schema, chosen) if kind in COLUMN_FILES else np.dtype(np.float64)
         offsets = np.concatenate([[0], np.cumsum(np.bincount(found))]).astype(INT)
         breaks = None
         if order is None:
@@ -117,9 +117,7 @@ class GroupedTable:
         if (np.diff(rank) != 1).any():
             place = np.empty(len(rank), INT)
             place[rank] = np.arange(len(rank))
-        used = [*chosen.names, *([weights] if weights else [])]
-        whole = tuple(c for c in used if kind not in COLUMN_FILES and pa.types.is_integer(schema.field(c).type))
-        return GroupedTable(location, kind, chosen, dtype, offsets, place, text, ids, breaks, whole)
+        return GroupedTable(location, kind, chosen, dtype, offsets, place, text, ids, breaks)
 
     @property
     def is_sorted(self) -> bool:
@@ -161,13 +159,13 @@ class GroupedTable:
         layout, weights = self.columns.layout, self.columns.roles.weights
         used = list(dict.fromkeys([*self.columns.names, *([weights] if weights else [])]))
         rows, row = max(1, PIECE_BYTES // (8 * self.columns.n_features)), 0
-        for batch in _pieces(self.location, self.kind, used, self.types, rows):
-            for column in self.whole:
-                require_small(numbers(batch.column(column)), self.location.name, row, column)
+        on_bad, name = self.columns.on_bad_cell or "raise", self.location.name
+        for batch in _pieces(self.location, self.text, used, (), rows):
             out = np.empty((batch.num_rows, self.columns.n_features), self.dtype)
-            fill_rows(out, batch, layout, self.location.name, row)
+            fill_rows(out, batch, layout, name, row, on_bad=on_bad)
+            held = read_cells(batch.column(weights), 1, Cells(name, weights, row))[:, 0] if weights else None
             row += batch.num_rows
-            yield out, numbers(batch.column(weights)) if weights else None
+            yield out, held
 
 
 def _reserve(file: IO[bytes], size: int) -> None:
@@ -204,6 +202,7 @@ def grouped_table(
     columns: Sequence[str] | None,
     weights: Any,
     cutting: Cutting = WHOLE,
+    reading: Reading = PLAIN_READING,
 ) -> GroupedTable | None:
     """The table that ``ingest`` is to put into groups; None when no column was named."""
     if group is None:
@@ -212,45 +211,14 @@ def grouped_table(
         return None
     if weights is not None and not isinstance(weights, str):
         raise SettingError("with group_column=, weights must be a column: rows are sorted, and weights with them")
-    return GroupedTable.read(location, kind, group, order, columns, weights, cutting)
-
-
-def _schema(location: Location, kind: str) -> pa.Schema:
-    if kind in COLUMN_FILES:
-        with open_file(parquet_files(location)[0]) as file:
-            return file.schema_arrow
-    try:
-        with pyarrow.csv.open_csv(open_packed(location)[0], parse_options=_parsing(kind)) as table:
-            return table.schema
-    except (pa.ArrowInvalid, StopIteration, ValueError) as error:
-        raise DataError(f"{location.name}: no table of text ({error})") from error
-
-
-def _text_types(schema: pa.Schema, features: Sequence[str], group: str) -> dict[str, pa.DataType]:
-    """Types of the columns of a text table: its first block may hold whole numbers only."""
-    types = {f.name: pa.float64() for f in schema if is_numeric(f.type) or f.name in features}
-    return {**types, group: pa.string()}
-
-
-def _parsing(kind: str) -> Any:
-    return pyarrow.csv.ParseOptions(delimiter="\t" if kind == "tsv" else ",")
+    return GroupedTable.read(location, kind, group, order, columns, weights, cutting, reading)
 
 
 def _pieces(
-    location: Location, kind: str, columns: Sequence[str], types: dict[str, pa.DataType], rows: int = 2**18
+    location: Location, text: TextTable | None, columns: Sequence[str], typed: Sequence[str], rows: int = 2**18
 ) -> Iterator[pa.RecordBatch]:
-    """Some columns of the table, piece by piece."""
-    if kind in COLUMN_FILES:
-        yield from parquet_pieces(location, columns, rows)
-        return
-    converting = pyarrow.csv.ConvertOptions(column_types=types, include_columns=list(columns), strings_can_be_null=True)
-    try:
-        with pyarrow.csv.open_csv(
-            open_packed(location)[0], parse_options=_parsing(kind), convert_options=converting
-        ) as table:
-            yield from table
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise DataError(f"{location.name}: {error}") from error
+    """Some columns of the table, piece by piece; columns of text tables as texts, unless they are ``typed``."""
+    return parquet_pieces(location, columns, rows) if text is None else text.batches(columns, typed)
 
 
 def _codes(pieces: list[pa.DictionaryArray]) -> tuple[np.ndarray, pa.Array]:

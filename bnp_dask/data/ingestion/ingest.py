@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import DTypeLike
 
-from bnp_dask.core.columns import Cutting
+from bnp_dask.core.columns import ON_BAD_CELL, Cutting
 from bnp_dask.core.location import Location
 from bnp_dask.data.batching import BATCH_BYTES, batch_rows, check_dtype, check_names, parsed
 from bnp_dask.data.ingestion.batch_sizes import WORKERS
@@ -26,11 +26,12 @@ from bnp_dask.data.ingestion.projection import Projection, fit_projection, load_
 from bnp_dask.data.ingestion.report import IngestReport
 from bnp_dask.data.ingestion.settings import check_deduplicate, check_ingest, check_target, check_use
 from bnp_dask.data.ingestion.writers import RowsWriter, write_vector
+from bnp_dask.data.sources.choose import Reading
 from bnp_dask.data.text.corpus import Corpus, documents_of
 from bnp_dask.data.text.options import TEXT_FORMATS, Documents, Text
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs.arrow_streams import ArrowStream, as_file
-from bnp_dask.inputs.settings import is_whole, shown
+from bnp_dask.inputs.settings import is_whole, one_of, shown
 
 
 def ingest(
@@ -57,6 +58,7 @@ def ingest(
     cut: int | None = None,
     workers: int = WORKERS,
     deduplicate: Deduplicate | None = None,
+    on_bad_cell: Literal["raise", "missing"] | None = None,
 ) -> IngestReport:
     """Turn a file into a batched Zarr store; holds one batch at a time.
 
@@ -115,6 +117,8 @@ def ingest(
         what it would have learned of all, in less time.  ``"once"``: each counts once, whatever it occurred for; copies
         that are no observations of their own would be evidence of a cluster each.  Rows go through temporary files,
         with 32 bytes for each distinct one in memory.
+    on_bad_cell
+        As in :func:`as_source`: cells that are no numbers are an error, or ``"missing"``, stored as NaN.
 
     Raises
     ------
@@ -125,7 +129,9 @@ def ingest(
     """
     columns = check_names(columns, {"group_column": group_column, "order_column": order_column})
     check_ingest(batch_size, batch_bytes, project, patches, text, progress, workers)
-    project = int(project) if is_whole(project) else project
+    if on_bad_cell is not None:
+        one_of("on_bad_cell", on_bad_cell, ON_BAD_CELL)
+    reading, project = Reading(on_bad_cell=on_bad_cell), int(project) if is_whole(project) else project
     target = Location.of(out, storage_options, "out")
     with as_file(source_path) as held:
         location, kind, corpus = _opened(held, format, text, columns, storage_options)
@@ -134,8 +140,8 @@ def ingest(
         # a local store gets its name at the end; elsewhere the group's metadata, written last, makes it complete
         building = target.sibling(f".{target.basename}.{uuid.uuid4().hex[:12]}") if target.is_local else target
         cutting = Cutting.of(cut, gaps, step, order_column)
-        table = grouped_table(location, kind, group_column, order_column, columns, weights, cutting)
-        given = Input(location, kind, columns, weights, patches or Patches(), table=table)
+        table = grouped_table(location, kind, group_column, order_column, columns, weights, cutting, reading)
+        given = Input(location, kind, columns, weights, patches or Patches(), table=table, reading=reading)
         plan = Plan(
             given, building, target, batch_size, batch_bytes, vocabulary, project, dtype, progress, cut, workers,
             check_deduplicate(deduplicate, weights),

@@ -19,9 +19,10 @@ from bnp_dask.data.grouped.offsets import Cut, GroupedSource, blocks_of
 from bnp_dask.data.grouped.steps import whole_groups
 from bnp_dask.data.ingestion.batch_sizes import WORKERS, BatchSizes
 from bnp_dask.data.ingestion.distinct import Deduplicate, DistinctRows
-from bnp_dask.data.ingestion.formats import STREAMED, Piece, Stream
+from bnp_dask.data.ingestion.formats import COLUMN_FILES, STREAMED, Piece, Stream
 from bnp_dask.data.ingestion.grouped_rows import GroupedTable
 from bnp_dask.data.ingestion.patches import Patches, PatchStream, group_names
+from bnp_dask.data.sources.choose import PLAIN_READING, Reading
 from bnp_dask.data.sources.files import open_path
 from bnp_dask.data.sources.npy import NpySource
 from bnp_dask.data.sources.parquet import ParquetSource
@@ -44,6 +45,7 @@ class Input:
     notes: list[str] = field(default_factory=list)
     table: GroupedTable | None = None
     named: list[Columns] = field(default_factory=list)
+    reading: Reading = PLAIN_READING
 
     def cut(self, n_features: int, rows: int, cut: int | None, sizes: BatchSizes | None) -> Cut | None:
         """Groups of the rows, cut as was asked: of a column, or of a store that has them; else None."""
@@ -76,13 +78,16 @@ class Input:
             yield from self.table.pieces()
             return
         if self.format in STREAMED:
-            stream = Stream(self.location, self.format, self.columns, self.weights, self.patches)
+            columns = self.named[0] if self.named else self.columns
+            stream = Stream(self.location, self.format, columns, self.weights, self.patches, reading=self.reading)
             self._name(stream.named)
             for piece in stream.pieces():
                 yield piece, stream.fraction()
             self.notes[:] = stream.notes
             return
-        source: Any = open_path(self.location, None, self.weights, self.columns, self.format)
+        # what the first pass chose holds for the second, and is said once
+        columns = self.named[0] if self.named and self.format in COLUMN_FILES else self.columns
+        source: Any = open_path(self.location, None, self.weights, columns, self.format, reading=self.reading)
         if isinstance(source, NpySource):
             # a file that can be cut anywhere is read in small pieces
             rows = batch_rows(source.n_features, None, PIECE_BYTES)

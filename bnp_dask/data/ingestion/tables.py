@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import IO
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 
 from bnp_dask.core.columns import Columns, Roles
 from bnp_dask.data.batching import PIECE_BYTES
-from bnp_dask.data.sources.arrow import is_numeric, numbers
-from bnp_dask.data.sources.choose import arrow_columns, choose
+from bnp_dask.data.sources.arrow import Cells, is_number_text, is_text, read_cells
+from bnp_dask.data.sources.choose import Reading, arrow_columns, choose, in_values
+from bnp_dask.data.sources.levels import fill_rows
 from bnp_dask.errors import DataError
-from bnp_dask.inputs.arrays import require_small
 
 _IDX_DTYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+
+HEAD_BYTES = 2**16
+"""Bytes of a table of text that tell what separates its columns."""
 
 
 def idx(file: IO[bytes], name: str) -> Iterator[np.ndarray]:
@@ -50,66 +55,177 @@ def _exactly(file: IO[bytes], size: int, name: str) -> bytes:
     return b"".join(parts)
 
 
-@dataclass(frozen=True)
-class CsvHead:
-    """First block of a text table: its schema, and whether the names in it are its own.
+# -- tables of text --------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, eq=False)
+class TextTable:
+    """A table of text: how it is written, and its first block.
 
-    A first row of numbers is data; columns are called column0, column1, ... then.
+    Parameters
+    ----------
+    open_file
+        Opens it once more.
+    name
+        For messages.
+    sep, has_commas, encoding
+        What separates columns, whether decimals have commas, and how characters are stored.
+    stored
+        Names as they stand in the file, with quotes and space.
+    has_names
+        Whether these are names: a first row of numbers is data, and columns are column0, column1, ... then.
+    head
+        First block, with types that suit it, its columns called by their plain names.
     """
 
-    schema: pa.Schema
+    open_file: Callable[[], IO[bytes]]
+    name: str
+    sep: str
+    has_commas: bool
+    encoding: str
+    stored: tuple[str, ...]
     has_names: bool
+    head: pa.RecordBatch
 
     @staticmethod
-    def read(open_file: Callable[[], IO[bytes]], name: str, sep: str) -> CsvHead:
-        """Read the first block."""
+    def read(open_file: Callable[[], IO[bytes]], name: str, sep: str) -> TextTable:
+        """Reads the first block; DataError if it is no table, or two columns have one name."""
+        with open_file() as file:
+            start = file.read(HEAD_BYTES)
+        encoding = "utf16" if start.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf8"
+        text = start.decode(encoding, "replace").removeprefix("\ufeff")
+        sep, has_commas = _separators(text, sep)
+        reading = pyarrow.csv.ReadOptions(encoding=encoding)
+        converting = pyarrow.csv.ConvertOptions(decimal_point="," if has_commas else ".", strings_can_be_null=True)
+        parsing = pyarrow.csv.ParseOptions(delimiter=sep)
         try:
-            with pyarrow.csv.open_csv(open_file(), parse_options=_parsing(sep)) as first:
-                schema = first.schema
+            with pyarrow.csv.open_csv(open_file(), reading, parsing, converting) as first:
+                stored = first.schema.names
+                has_names = not all(map(is_number_text, map(_bare, stored)))
+                if has_names:
+                    head = _first_block(first)
+            if not has_names:
+                reading = pyarrow.csv.ReadOptions(encoding=encoding, column_names=_numbered(len(stored)))
+                with pyarrow.csv.open_csv(open_file(), reading, parsing, converting) as first:
+                    stored, head = first.schema.names, _first_block(first)
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{name}: holds bytes that are no UTF-8 ({error}); write it again as UTF-8, or read it as what it is: "
+                'pandas.read_csv(path, encoding="latin-1")'
+            ) from error
         except (pa.ArrowInvalid, StopIteration, ValueError) as error:
             raise DataError(f"{name}: no table of text with separator {sep!r} ({error})") from error
-        if not all(_is_number(column) for column in schema.names):
-            return CsvHead(schema, True)
-        return CsvHead(pa.schema([(f"column{i}", f.type) for i, f in enumerate(schema)]), False)
+        names = [_bare(column) for column in stored]
+        _require_names(names, name)
+        head = pa.RecordBatch.from_arrays(head.columns, names)
+        return TextTable(open_file, name, sep, has_commas, encoding, tuple(stored), has_names, head)
 
-    def choose(self, columns: Sequence[str] | Columns | None, weights: str | None, name: str) -> Columns:
+    @property
+    def schema(self) -> pa.Schema:
+        """Its columns, with types that suit the first block."""
+        return self.head.schema
+
+    def choose(self, columns: Sequence[str] | Columns | None, roles: Roles, reading: Reading) -> Columns:
         """The features of the table; names that it does not have say nothing about those of training."""
-        wanted = None if isinstance(columns, Columns) and not self.has_names else columns
-        return choose(arrow_columns(self.schema), wanted, Roles(weights), name)[0]
+        wanted = columns
+        if isinstance(columns, Columns) and not self.has_names:
+            wanted, reading = None, replace(reading, on_bad_cell=reading.on_bad(columns))
+        look = in_values(self.head.column, self.name, is_all=False)
+        return choose(arrow_columns(self.schema, self.name), wanted, roles, self.name, reading, look)[0]
+
+    def batches(self, columns: Sequence[str], typed: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
+        """Some columns, piece by piece, as texts; ``typed`` ones with the types of the first block."""
+        types = {c: self.schema.field(c).type if c in typed else pa.string() for c in columns}
+        try:
+            with self.open_file() as file, pyarrow.csv.open_csv(file, *self._options(columns, types)) as table:
+                for batch in table:
+                    arrays = [self._with_points(array) for array in batch.columns]
+                    yield pa.RecordBatch.from_arrays(arrays, list(columns))
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise DataError(f"{self.name}: {error}") from error
+
+    def _options(self, columns: Sequence[str], types: Mapping[str, pa.DataType]) -> tuple[Any, Any, Any]:
+        """Options of reading, parsing and converting some columns; ``types`` overrides inferred ones."""
+        place = dict(zip(self.schema.names, self.stored, strict=True))
+        reading = pyarrow.csv.ReadOptions(
+            encoding=self.encoding,
+            column_names=None if self.has_names else list(self.stored),
+        )
+        converting = pyarrow.csv.ConvertOptions(
+            column_types={place[c]: kind for c, kind in types.items()},
+            include_columns=[place[c] for c in columns],
+            strings_can_be_null=True,
+            decimal_point="," if self.has_commas else ".",
+        )
+        return reading, pyarrow.csv.ParseOptions(delimiter=self.sep), converting
+
+    def _with_points(self, array: pa.Array) -> pa.Array:
+        """Texts of numbers with commas and points exchanged where decimals have commas."""
+        if not self.has_commas or not is_text(array.type):
+            return array
+        is_number = pc.match_substring_regex(array, r"^\s*[+-]?[\d.]*(,\d*)?([eE][+-]?\d+)?\s*$")
+        turned = pc.replace_substring(pc.replace_substring(array, ".", ";"), ",", ".")
+        return pc.if_else(is_number, pc.replace_substring(turned, ";", ","), array)
+
+    def rows(self, columns: Columns) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+        """Features as float64, and weights, piece by piece."""
+        weights = columns.roles.weights
+        used = [*columns.names, *([weights] if weights is not None and weights not in columns.names else [])]
+        on_bad, row = columns.on_bad_cell or "raise", 0
+        for batch in self.batches(used):
+            x = np.empty((batch.num_rows, columns.n_features))
+            fill_rows(x, batch, columns.layout, self.name, row, on_bad=on_bad)
+            if len(x):
+                held = None if weights is None else read_cells(batch.column(weights), 1, Cells(self.name, weights, row))
+                yield x, None if held is None else held[:, 0]
+            row += batch.num_rows
+
+    def whole(self, texts: Sequence[str]) -> pa.Table:
+        """The table in memory, with types that suit all rows; columns of ``texts`` as they are written."""
+        names = self.schema.names
+        types = {c: pa.string() for c in texts if c in names}
+        try:
+            with self.open_file() as file:
+                table = pyarrow.csv.read_csv(file, *self._options(names, types))
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise DataError(f"{self.name}: {error}") from error
+        return table.rename_columns(names)
 
 
-def csv(
-    open_file: Callable[[], IO[bytes]], name: str, head: CsvHead, columns: Columns, sep: str = ","
-) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-    """Numeric columns of a text table as float64, and weights."""
-    chosen, weights = columns.names, columns.roles.weights
-    used = [*chosen, *([weights] if weights else [])]
-    # every numeric column as float: the first block may hold whole numbers only
-    types = {f.name: pa.float64() for f in head.schema if is_numeric(f.type) or f.name in used}
-    reading = pyarrow.csv.ReadOptions(column_names=None if head.has_names else head.schema.names)
-    converting = pyarrow.csv.ConvertOptions(column_types=types, include_columns=used)
-    whole = [f.name for f in head.schema if f.name in used and pa.types.is_integer(f.type)]
-    row = 0
-    try:
-        with pyarrow.csv.open_csv(open_file(), reading, _parsing(sep), converting) as table:
-            for batch in table:
-                for column in whole:
-                    require_small(numbers(batch.column(column)), name, row, column)
-                row += batch.num_rows
-                x = np.column_stack([numbers(batch.column(c)) for c in chosen]).astype(np.float64)
-                if len(x):
-                    yield x, numbers(batch.column(weights)) if weights else None
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise DataError(f"{name}: {error}") from error
+def _first_block(table: Any) -> pa.RecordBatch:
+    return next(iter(table), None) or pa.RecordBatch.from_pylist([], table.schema)
 
 
-def _parsing(sep: str) -> pyarrow.csv.ParseOptions:
-    return pyarrow.csv.ParseOptions(delimiter=sep)
+def _numbered(count: int) -> list[str]:
+    return [f"column{i}" for i in range(count)]
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+def _bare(name: str) -> str:
+    """A name without the space and quotes around it, as they stand after a comma and a space."""
+    text = name.strip()
+    return text[1:-1].strip() if len(text) > 1 and text[0] == text[-1] == '"' else text
+
+
+def _separators(text: str, sep: str) -> tuple[str, bool]:
+    """What separates the columns of a table, and whether its decimals have commas."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    first = re.sub(r'"[^"]*"', "", lines[0]) if lines else ""
+    if sep not in first:
+        sep = next((other for other in ";\t|" if other in first), sep)
+    if sep == ",":
+        return sep, False
+    cells = [cell.strip().strip('"') for line in lines[1:] for cell in line.split(sep)]
+    commas = sum(bool(re.fullmatch(r"[+-]?[\d.]*\d,\d+", cell)) for cell in cells)
+    points = sum(bool(re.fullmatch(r"[+-]?[\d,]*\d\.\d+", cell)) for cell in cells)
+    return sep, commas > points
+
+
+def _require_names(names: Sequence[str], name: str) -> None:
+    """DataError if the first line of a table cannot hold the names of its columns."""
+    twice = next((n for i, n in enumerate(names) if n in names[:i]), None)
+    if twice is not None:
+        raise DataError(f"{name}: its first line names several columns {twice!r}; each column needs a name of its own")
+    values = [n for n in names if "." in n and is_number_text(n)]
+    if values:
+        raise DataError(
+            f"{name}: its first line holds the number {values[0]} beside texts, and no names; write a line with the "
+            "names of the columns before it"
+        )

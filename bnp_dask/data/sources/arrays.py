@@ -27,6 +27,7 @@ from bnp_dask.data.batching import (
     sparse_spans,
 )
 from bnp_dask.data.identity import fingerprint_of, fingerprint_of_content, fingerprint_of_files
+from bnp_dask.data.sources.choose import array_of_numbers, tell_of_row_numbers
 from bnp_dask.data.sources.npy import NpyFile
 from bnp_dask.errors import DataError
 from bnp_dask.inputs.arrays import plain
@@ -64,9 +65,10 @@ class ArraySource:
             check_matrix(x.shape, name)
             counts = as_counts(x, name)
             return ArraySource(name, counts, tuple(sparse_spans(counts.indptr, x.shape[1], batch_size)), kind)
-        array = plain(x, name)
+        array = array_of_numbers(plain(x, name), name)
         check_dtype(array.dtype, name)
         n, d = check_matrix(array.shape, name)
+        tell_of_row_numbers(array, name)
         return ArraySource(name, array, tuple(spans(n, batch_rows(d, batch_size))), kind)
 
     @property

@@ -14,10 +14,11 @@ from bnp_dask.core.columns import Columns, Roles
 from bnp_dask.core.location import Location
 from bnp_dask.data.base import Source
 from bnp_dask.data.batching import parsed
-from bnp_dask.data.grouped.ids import Keys, csv_table, grouped, open_parquet_groups, stored_groups, table_groups
+from bnp_dask.data.grouped.ids import Keys, grouped, open_parquet_groups, stored_groups, table_groups
 from bnp_dask.data.grouped.offsets import GroupedSource
 from bnp_dask.data.ingestion.formats import COLUMN_FILES, STREAMED, TEXT_TABLES, Stream, check_format, detect
 from bnp_dask.data.sources.arrays import ArraySource, check_small, open_npz, with_weights
+from bnp_dask.data.sources.choose import PLAIN_READING, Reading
 from bnp_dask.data.sources.containers.arrow_files import is_arrow
 from bnp_dask.data.sources.containers.zarr_store import InStore
 from bnp_dask.data.sources.frames import TableSource
@@ -25,16 +26,29 @@ from bnp_dask.data.sources.named import ordered
 from bnp_dask.data.sources.npy import NpyFile, NpySource
 from bnp_dask.data.sources.parquet import ParquetSource, first_schema, parquet_files
 from bnp_dask.data.sources.parquet_counts import ParquetCountsSource, counts_shape
-from bnp_dask.data.sources.zarr_counts import ZarrCountsSource, open_zarr_counts
+from bnp_dask.data.sources.zarr_counts import (
+    ZarrCountsSource,
+    ZarrMatrixSource,
+    is_stored_matrix,
+    matrix_within,
+    open_zarr_counts,
+    open_zarr_matrix,
+)
 from bnp_dask.data.sources.zarr_rows import ZarrArray, ZarrRowsSource, open_zarr, open_zarr_rows, store_facts
 from bnp_dask.data.text.options import TEXT_FORMATS
 from bnp_dask.errors import DataError
 from bnp_dask.inputs.arrays import plain
-from bnp_dask.inputs.column_notation import Key
 from bnp_dask.inputs.levels import is_text
 
 FileSource = (
-    NpySource | ZarrRowsSource | ZarrCountsSource | ParquetSource | ParquetCountsSource | ArraySource | GroupedSource
+    NpySource
+    | ZarrRowsSource
+    | ZarrCountsSource
+    | ZarrMatrixSource
+    | ParquetSource
+    | ParquetCountsSource
+    | ArraySource
+    | GroupedSource
 )
 
 
@@ -82,11 +96,11 @@ def open_path(
     keys: Keys | None = None,
     cut: int | None = None,
     is_lenient: bool = False,
-    level_keys: Sequence[Key] = (),
+    reading: Reading = PLAIN_READING,
 ) -> Source:
     """Source of a file, folder or URL."""
     with parsed(location.name):
-        return _open_path(location, batch_size, weights, columns, format, keys, cut, is_lenient, level_keys)
+        return _open_path(location, batch_size, weights, columns, format, keys, cut, is_lenient, reading)
 
 
 def _open_path(
@@ -98,7 +112,7 @@ def _open_path(
     keys: Keys | None,
     cut: int | None,
     is_lenient: bool,
-    level_keys: Sequence[Key],
+    reading: Reading,
 ) -> Source:
     column, apart = split_weights(weights)
     location.require()
@@ -112,12 +126,12 @@ def _open_path(
     if kind != "zarr":
         require_groups(cut, keys, location.name)
     if kind in STREAMED:
-        return _read_whole(location, kind, batch_size, column, apart, columns, keys, level_keys)
+        return _read_whole(location, kind, batch_size, column, apart, columns, keys, reading)
     if kind in COLUMN_FILES and keys is not None:
-        parquet = open_parquet_groups(location, keys, batch_size, columns, column, level_keys)
+        parquet = open_parquet_groups(location, keys, batch_size, columns, column, reading)
         return parquet if apart is None else replace(parquet, atoms=weighted(parquet.atoms, parquet.spans, apart))
     if kind in COLUMN_FILES:
-        source = _open_parquet(location, batch_size, columns, column, is_lenient, level_keys)
+        source = _open_parquet(location, batch_size, columns, column, is_lenient, reading)
     elif isinstance(columns, Sequence) or column is not None:
         what = f"weights={column!r}" if column is not None else "columns="
         raise DataError(f"{location.name}: {what} needs named columns, which format {kind} does not have")
@@ -132,7 +146,7 @@ def _open_path(
             raise DataError(f"{location.name}: this store holds its groups already; leave out groups=")
         return source if apart is None else replace(source, atoms=weighted(source.atoms, source.spans, apart))
     if keys is not None:
-        if isinstance(source, ZarrCountsSource | ParquetCountsSource | ParquetSource):
+        if isinstance(source, ZarrCountsSource | ZarrMatrixSource | ParquetCountsSource | ParquetSource):
             raise DataError(
                 f"{location.name}: counts have a document in each row, a group of its own; leave out groups="
             )
@@ -171,12 +185,14 @@ def open_store(
 
 def _open_zarr(
     location: Location, batch_size: int | None, cut: int | None
-) -> ZarrRowsSource | ZarrCountsSource | GroupedSource:
+) -> ZarrRowsSource | ZarrCountsSource | ZarrMatrixSource | GroupedSource:
     import zarr
 
-    node = open_zarr(location)
+    location, node = matrix_within(location, open_zarr(location))
     if isinstance(node, zarr.Array):
         return ZarrRowsSource.of_array(location, ZarrArray.of(location, node), None, batch_size)
+    if is_stored_matrix(node):
+        return open_zarr_matrix(location, node, batch_size)
     kind = store_facts(node, location.name).get("kind", "rows")
     if kind == "counts":
         return open_zarr_counts(location, node, batch_size)
@@ -192,12 +208,12 @@ def _open_parquet(
     columns: Sequence[str] | Columns | None,
     weights: str | None,
     is_lenient: bool = False,
-    level_keys: Sequence[Key] = (),
+    reading: Reading = PLAIN_READING,
 ) -> ParquetSource | ParquetCountsSource:
     files = parquet_files(location)
     shape = None if is_arrow(files[0]) else counts_shape(first_schema(files, is_lenient))
     if shape is None or isinstance(columns, Sequence):
-        return ParquetSource.of(location, batch_size, columns, Roles(weights), is_lenient, level_keys)
+        return ParquetSource.of(location, batch_size, columns, Roles(weights), is_lenient, reading)
     if weights is not None:
         raise DataError(f"{location.name}: a table of counts takes weights as an array or .npy file, not a column")
     return ParquetCountsSource.of(location, batch_size)
@@ -211,20 +227,21 @@ def _read_whole(
     apart: Any,
     columns: Sequence[str] | Columns | None,
     keys: Keys | None,
-    level_keys: Sequence[Key],
+    reading: Reading,
 ) -> Source:
     """A small file of a streamed format, read into memory."""
     check_small(location, kind)
     by_column = keys is not None and keys.column is not None
     coded = columns.coded if isinstance(columns, Columns) else {}
-    if kind in TEXT_TABLES and (by_column or ((coded or level_keys) and Stream(location, kind).has_names)):
+    if kind in TEXT_TABLES and (by_column or ((coded or reading.levels) and Stream(location, kind).has_names)):
         texts = [name for name, levels in coded.items() if is_text(levels)]
-        table = csv_table(location, kind, [*texts, *([keys.column] if keys is not None and keys.column else [])])
-        of_file = TableSource.of_table(table, batch_size, columns, roles_of(keys, column), location.name, level_keys)
+        apart_texts = [*texts, *([keys.column] if keys is not None and keys.column else [])]
+        table = Stream(location, kind).table.whole(apart_texts)
+        of_file = TableSource.of_table(table, batch_size, columns, roles_of(keys, column), location.name, reading)
         return (
             weighted(of_file, of_file.spans, apart) if keys is None else table_groups(of_file, keys, batch_size, apart)
         )
-    stream = Stream(location, kind, columns, column)
+    stream = Stream(location, kind, columns, column, reading=reading)
     held = list(stream.pieces())
     if not held:
         raise DataError(f"{location.name} has no rows")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,17 +10,16 @@ import numpy as np
 import pyarrow as pa
 
 from bnp_dask.core.batch import Batch, check_weights
-from bnp_dask.core.columns import Columns, Roles, feature_names
+from bnp_dask.core.columns import Columns, Roles
 from bnp_dask.data.base import Reader
-from bnp_dask.data.batching import Span, batch_name, batch_rows, check_index, check_matrix, float_rows, spans
+from bnp_dask.data.batching import Span, batch_name, batch_rows, check_index, check_matrix, spans
 from bnp_dask.data.identity import fingerprint_of_content
-from bnp_dask.data.sources.arrow import numbers
-from bnp_dask.data.sources.choose import arrow_columns, choose, frame_columns, is_real
-from bnp_dask.data.sources.levels import codes, declared, distinct, fill_rows, pending, union, with_found
+from bnp_dask.data.sources.arrow import Cells, as_arrow, read_cells
+from bnp_dask.data.sources.choose import PLAIN_READING, Reading, arrow_columns, choose, frame_columns, in_values
+from bnp_dask.data.sources.levels import declared, distinct, fill_rows, pending, union, with_found
 from bnp_dask.errors import DataError
 from bnp_dask.inputs.arrays import require_exact
-from bnp_dask.inputs.column_notation import Key
-from bnp_dask.inputs.levels import Levels, ordered_levels
+from bnp_dask.inputs.levels import ordered_levels
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,90 +48,56 @@ def joined(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
     return pd.concat([frame[list(first)] for frame in frames], ignore_index=True)
 
 
-def frame_batch(
-    frame: pd.DataFrame,
-    columns: Sequence[Any],
-    weights: Any,
-    name: str,
-    levels: Sequence[Levels | None] | None = None,
-) -> Batch:
+def frame_batch(frame: pd.DataFrame, columns: Columns, labels: Mapping[str, Any], name: str) -> Batch:
     """The rows of a frame as a batch; missing values become NaN, which a survey names and refuses.
 
-    ``columns`` and ``weights`` are labels, which need not be text; ``levels`` those of each column.
+    ``labels`` are what the frame calls its columns, which need not be text.
     """
-    used = [*columns, *([] if weights is None else [weights])]
-    known = [*(levels or [None] * len(columns)), None]
-    for column, own in zip(used, known, strict=False):
-        if (frame.columns == column).sum() != 1:
-            found = "several columns" if column in frame.columns else "no column"
-            raise DataError(f"{name} has {found} {column!r}; all partitions need the same columns")
-        if own is None:
-            check_column(frame[column], name, column)
-    if levels is None:
-        x = frame[list(columns)].to_numpy(dtype=np.float64, na_value=np.nan)
-    else:
-        x = np.empty((len(frame), len(columns)))
-        for i, (column, own) in enumerate(zip(columns, levels, strict=True)):
-            values = frame[column]
-            if own is None:
-                x[:, i] = values.to_numpy(np.float64, na_value=np.nan)
-            else:
-                x[:, i] = codes(values, own, name, str(column))
-    held = None
-    if weights is not None:
-        held = check_weights(frame[weights].to_numpy(dtype=np.float64, na_value=np.nan), len(frame), name)
-    return Batch(float_rows(x, name), held, name, names=tuple(map(str, columns)))
+    used = [n for n in dict.fromkeys((*columns.names, columns.roles.weights)) if n is not None]
+    for label in (labels[n] for n in used):
+        if (frame.columns == label).sum() != 1:
+            found = "several columns" if label in frame.columns else "no column"
+            raise DataError(f"{name} has {found} {label!r}; all partitions need the same columns")
+    arrays = [as_arrow(frame[labels[n]], as_texts=n not in columns.coded) for n in used]
+    return table_batch([pa.RecordBatch.from_arrays(arrays, used)], len(frame), columns, name)
 
 
-def labels_in(columns: Columns, labels: Mapping[str, Any]) -> tuple[tuple[Any, ...], Any]:
-    """Labels of the features in a frame, and of the weights if there are any."""
-    weights = columns.roles.weights
-    return tuple(labels[name] for name in columns.names), None if weights is None else labels[weights]
+def table_batch(pieces: Iterable[pa.RecordBatch], n_rows: int, columns: Columns, name: str) -> Batch:
+    """The rows of record batches as a batch."""
+    out = np.empty((n_rows, columns.n_features))
+    weights = None if columns.roles.weights is None else np.empty(n_rows)
+    on_bad, place = columns.on_bad_cell or "raise", 0
+    for piece in pieces:
+        span = slice(place, place + piece.num_rows)
+        fill_rows(out[span], piece, columns.layout, name, place, columns.coded, on_bad)
+        if weights is not None:
+            own = piece.column(columns.roles.weights)
+            weights[span] = read_cells(own, 1, Cells(name, str(columns.roles.weights), place))[:, 0]
+        place += piece.num_rows
+    held = None if weights is None else check_weights(weights, n_rows, name)
+    return Batch(out, held, name, names=columns.features)
 
 
-def check_column(values: pd.Series, name: str, column: Any, strict: bool = True) -> None:
-    """DataError unless a column holds numbers, none of which float64 would round; others pass where not ``strict``."""
-    if strict and not is_real(values.dtype):
-        raise DataError(f"{name}: column {column!r} is {values.dtype}; needs numbers")
+def check_column(values: pd.Series, name: str, column: Any) -> None:
+    """DataError where a column holds whole numbers that float64 would round."""
     if getattr(values.dtype, "kind", "f") in "iu":
         # pandas itself makes floats of whole numbers among which some are missing
         require_exact(values.fillna(0).to_numpy(), name, column=column)
 
 
 @dataclass(frozen=True, eq=False)
-class FrameReader:
-    """Some rows of a pandas frame."""
-
-    rows: pd.DataFrame
-    labels: tuple[Any, ...]
-    weights: Any
-    name: str
-    levels: tuple[Levels | None, ...] | None = None
-
-    def __call__(self) -> Batch:
-        return frame_batch(self.rows, self.labels, self.weights, self.name, self.levels)
-
-
-@dataclass(frozen=True, eq=False)
 class TableReader:
-    """Some rows of an Arrow table."""
+    """Some rows of a pandas frame or an Arrow table."""
 
-    rows: pa.Table
-    layout: tuple[tuple[str, int], ...]
-    weights: str | None
+    rows: pd.DataFrame | pa.Table
+    columns: Columns
+    labels: Mapping[str, Any]
     name: str
-    coded: tuple[tuple[str, Levels], ...] = ()
 
     def __call__(self) -> Batch:
-        out = np.empty((self.rows.num_rows, sum(width for _, width in self.layout)))
-        place = 0
-        for batch in self.rows.to_batches():
-            fill_rows(out[place : place + batch.num_rows], batch, self.layout, self.name, place, dict(self.coded))
-            place += batch.num_rows
-        weights = None
-        if self.weights is not None:
-            weights = check_weights(numbers(self.rows.column(self.weights)), len(out), self.name)
-        return Batch(out, weights, self.name, names=feature_names(self.layout))
+        if isinstance(self.rows, pa.Table):
+            return table_batch(self.rows.to_batches(), self.rows.num_rows, self.columns, self.name)
+        return frame_batch(self.rows, self.columns, self.labels, self.name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,11 +119,13 @@ class TableSource:
         batch_size: int | None,
         columns: Sequence[str] | Columns | None,
         roles: Roles,
-        keys: Sequence[Key] = (),
+        reading: Reading = PLAIN_READING,
+        offsets: np.ndarray | None = None,
     ) -> TableSource:
-        """Check a pandas frame, find the levels of columns at the ``keys``, and cut it."""
+        """Check a pandas frame, find the levels of its columns, and cut it; rows begin anew at ``offsets``."""
         name = "DataFrame"
-        chosen, labels = choose(frame_columns(frame, name), columns, roles, name, keys)
+        look = in_values(lambda label: frame[label], name, offsets)
+        chosen, labels = choose(frame_columns(frame, name), columns, roles, name, reading, look)
         found = {}
         for column in pending(chosen):
             values = frame[labels[column]]
@@ -173,10 +140,11 @@ class TableSource:
         columns: Sequence[str] | Columns | None,
         roles: Roles,
         name: str = "Table",
-        keys: Sequence[Key] = (),
+        reading: Reading = PLAIN_READING,
     ) -> TableSource:
-        """Check an Arrow table, find the levels of columns at the ``keys``, and cut it."""
-        chosen, labels = choose(arrow_columns(table.schema), columns, roles, name, keys)
+        """Check an Arrow table, find the levels of its columns, and cut it."""
+        look = in_values(table.column, name)
+        chosen, labels = choose(arrow_columns(table.schema, name), columns, roles, name, reading, look)
         wanted = pending(chosen)
         found = union([[distinct(table.column(c), name, c) for c in wanted]], wanted, name)
         return TableSource._of(table, table.num_rows, with_found(chosen, found), labels, batch_size, name)
@@ -207,12 +175,10 @@ class TableSource:
     def reader(self, index: int) -> Reader:
         start, stop = self.spans[check_index(index, self.n_batches, self.name)]
         name = batch_name(self.name, index, (start, stop))
-        if isinstance(self.table, pa.Table):
-            rows = self.table.slice(start, stop - start)
-            coded = tuple(self.columns.coded.items())
-            return TableReader(rows, self.columns.layout, self.columns.roles.weights, name, coded)
-        rows = self.table.iloc[start:stop]
-        return FrameReader(rows, *labels_in(self.columns, self.labels), name, self.columns.levels)
+        rows = (
+            self.table.slice(start, stop - start) if isinstance(self.table, pa.Table) else self.table.iloc[start:stop]
+        )
+        return TableReader(rows, self.columns, self.labels, name)
 
     def column(self, name: str) -> Any:
         """A column that has a role."""

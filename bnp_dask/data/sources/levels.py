@@ -13,11 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bnp_dask.core.columns import Columns
-from bnp_dask.data.sources.arrow import as_arrow, dtype_of, is_numeric, numbers
+from bnp_dask.core.columns import Columns, OnBadCell
+from bnp_dask.data.sources.arrow import Cells, as_arrow, is_numeric, is_text, read_cells
 from bnp_dask.errors import DataError
-from bnp_dask.inputs.arrays import is_exact, require_exact
-from bnp_dask.inputs.levels import MOST_LEVELS, Level, Levels, as_level, checked_levels, is_text, ordered_levels, unseen
+from bnp_dask.inputs import levels as known_levels
+from bnp_dask.inputs.arrays import is_exact
+from bnp_dask.inputs.levels import MOST_LEVELS, Level, Levels, as_level, checked_levels, ordered_levels, unseen
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,18 +31,14 @@ def holds_levels(kind: pa.DataType) -> bool:
     """Whether the values of an Arrow type may be levels."""
     if pa.types.is_dictionary(kind):
         return holds_levels(kind.value_type)
-    return _is_text(kind) or is_numeric(kind) or pa.types.is_null(kind)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+    return is_text(kind) or is_numeric(kind) or pa.types.is_null(kind)
 
 
 def _values(values: Any, name: str, column: str) -> pa.Array:
     """A column as texts, truth values or float64, nulls where entries are missing; DataError for other values."""
     try:
-        array = as_arrow(values)
-        if _is_text(array.type):
+        array = as_arrow(values, as_texts=False)
+        if is_text(array.type):
             return array.cast(pa.large_string())
         if pa.types.is_boolean(array.type):
             return array
@@ -100,8 +97,8 @@ def codes(values: Any, levels: Levels, name: str, column: str, row: int = 0) -> 
         An entry is none of the levels; names it, and its row counted from ``row``.
     """
     array = _values(values, name, column)
-    text = _is_text(array.type)
-    if text == is_text(levels):
+    text = is_text(array.type)
+    if text == known_levels.is_text(levels):
         if text:
             known = pa.array(levels, pa.large_string())
         else:
@@ -133,27 +130,19 @@ def fill_rows(
     name: str,
     row: int = 0,
     coded: Mapping[str, Levels] = NO_LEVELS,
+    on_bad: OnBadCell = "raise",
 ) -> None:
     """Copy the feature columns of a record batch ``(n rows)`` into ``out (n, D)``, ``coded`` ones as places of levels.
 
     DataError, with the ``name`` of the data and rows counted from ``row``, where that would round a whole number,
-    and for an entry that is no level.
+    and for an entry that is no level or, unless bad cells are missing ones, no number.
     """
     place = 0
     for column, width in layout:
         array = batch.column(column)
         if column in coded:
             out[:, place] = codes(array, coded[column], name, column, row)
-            place += 1
-            continue
-        checks = not is_exact(dtype_of(array.type), out.dtype)
-        if pa.types.is_fixed_size_list(array.type):
-            if array.null_count:
-                raise DataError(f"column {column!r} has rows without a list")
-            values = numbers(array.flatten()).reshape(-1, width)
         else:
-            values = numbers(array).reshape(-1, 1)
-        if checks:
-            require_exact(values, name, row=row, column=column)
-        out[:, place : place + width] = values
+            checks = not is_exact(np.dtype(np.int64), out.dtype)
+            out[:, place : place + width] = read_cells(array, width, Cells(name, column, row, on_bad), checks)
         place += width

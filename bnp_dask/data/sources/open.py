@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
-from bnp_dask.core.columns import Columns, Cutting, Roles
+from bnp_dask.core.columns import ON_BAD_CELL, Columns, Cutting, Roles
 from bnp_dask.core.location import Location
 from bnp_dask.data.base import Source, columns_of
 from bnp_dask.data.batching import check_batch_size, check_names, parsed
@@ -19,23 +19,26 @@ from bnp_dask.data.grouped.recordings import recordings
 from bnp_dask.data.ingestion.formats import COLUMN_FILES, Stream, check_format, detect
 from bnp_dask.data.sources.arrays import ArraySource
 from bnp_dask.data.sources.arrow import as_table
+from bnp_dask.data.sources.choose import Reading
 from bnp_dask.data.sources.containers.zarr_store import InStore, place_of_node
 from bnp_dask.data.sources.dask_collections.arrays import DaskArraySource
 from bnp_dask.data.sources.dask_collections.graphs import is_dask, is_dask_frame
 from bnp_dask.data.sources.dask_collections.open import open_collection
 from bnp_dask.data.sources.files import open_path, open_store, require_groups, roles_of, split_weights, weighted
 from bnp_dask.data.sources.frames import TableSource, is_frame, is_list_of_frames, joined
-from bnp_dask.data.sources.named import matched, with_levels
+from bnp_dask.data.sources.named import matched, ordered, with_levels
 from bnp_dask.data.sources.parquet import first_schema, parquet_files
 from bnp_dask.data.sources.parquet_counts import counts_shape
 from bnp_dask.errors import DataError
+from bnp_dask.inputs.arrow_streams import unlabelled
 from bnp_dask.inputs.column_notation import ColumnGroup, Key, as_key
 from bnp_dask.inputs.protocols import lacking
 from bnp_dask.inputs.settings import one_of
 from bnp_dask.inputs.sparse_rows import counts_of_corpus, is_corpus
 
 Data = Any
-"""Path or URL, NumPy array, scipy.sparse matrix, dask Array or DataFrame, pandas DataFrame, Arrow Table, or Source."""
+"""Path or URL, NumPy array, scipy.sparse matrix, dask Array or DataFrame, pandas DataFrame, Arrow Table, xarray
+DataArray, AnnData, or Source."""
 
 
 def as_source(
@@ -53,6 +56,7 @@ def as_source(
     cut: int | None = None,
     on_bad_batch: Literal["raise", "skip"] = "raise",
     levels: ColumnGroup | Sequence[ColumnGroup] | bool | None = None,
+    on_bad_cell: Literal["raise", "missing"] | None = None,
 ) -> Source:
     """A source of batches from a path, URL, array, table or dask collection.
 
@@ -63,9 +67,10 @@ def as_source(
         Arrow file, or of a data set that Hugging Face's ``datasets`` saved (or such a data set itself); a folder or
         pattern of small CSV files, each a group; an open Zarr array, group or store, also of Icechunk (one in memory is
         for this process alone); a NumPy array ``(n, D)``; a list of arrays ``(n_g, D)`` or DataFrames, one for each
-        group (sequence, image); scipy.sparse counts ``(n, V)``, or a list of documents of pairs (word, count), as
-        gensim has them; a dask Array or DataFrame; a pandas DataFrame; an Arrow Table, or whatever gives an Arrow C
-        stream (polars, DuckDB); or a source.
+        group (sequence, image); an xarray DataArray with two axes; scipy.sparse counts ``(n, V)``, or a list of
+        documents of pairs (word, count), as gensim has them; a dask Array or DataFrame; a pandas DataFrame; an Arrow
+        Table, or whatever gives an Arrow C stream (polars, DuckDB); an AnnData, or the path of its Zarr store, whose
+        ``X`` is read; or a source.
     batch_size
         Atoms per batch.  Default: as the data are chunked, or about 32 MB.
     weights
@@ -74,11 +79,13 @@ def as_source(
     storage_options
         Passed to fsspec for URLs.
     columns
-        Columns to use, in that order (Parquet, DataFrame, CSV).  Default: all numeric ones.  Or the columns that a
-        model was trained on, ``posterior.columns``: features are found by name and put in order; one that is missing
-        is an error, and so is one more unless training chose its own; tables are read with the weights, groups and
-        order of training, unless these arguments say otherwise.  Features of data without names are taken as they lie,
-        and get these names: so ``Columns.of(["age", "visits"])`` names those of an array.
+        Columns to use, in that order (Parquet, DataFrame, CSV).  Default: all columns of numbers, whatever these are
+        stored as: also truth values, decimals, texts such as ``"1.5"`` or ``"1,234.5"``, and lists of one length, which
+        become the features ``e[0]``, ``e[1]``, ...; row numbers, texts, dates and categories are left out, and one line
+        says so.  Or the columns that a model was trained on, ``posterior.columns``: features are found by name and put
+        in order; one that is missing is an error, and so is one more unless training chose its own; tables are read
+        with the weights, groups and order of training, unless these arguments say otherwise.  Features of data without
+        names are taken as they lie, and get these names: so ``Columns.of(["age", "visits"])`` names those of an array.
     format
         Format of a file, where its name and first bytes do not tell.
     groups
@@ -112,6 +119,10 @@ def as_source(
         Columns of text, pandas categories, truth values, Arrow dictionaries, and numbers of few distinct values may be
         levels; one pass over these columns finds them.  Texts and numbers are sorted, pandas categories stay in their
         order.  ``source.columns.levels`` holds them, and batches hold places among them.
+    on_bad_cell
+        Effect of a cell that is no number in a column of numbers, as ``"?"`` or ``"12%"``: ``"raise"``, the
+        default, is an error that names it; ``"missing"`` reads NaN, for likelihoods that take missing entries.  What
+        training said holds for the data that its posterior predicts.
 
     Raises
     ------
@@ -119,6 +130,9 @@ def as_source(
         The data cannot be read as rows of numbers or counts; says what was found and what to call.
     """
     one_of("on_bad_batch", on_bad_batch, ("raise", "skip"))
+    if on_bad_cell is not None:
+        one_of("on_bad_cell", on_bad_cell, ON_BAD_CELL)
+    data, labels = unlabelled(data)
     data = place_of_node(as_table(data if format is not None else recordings(data)))
     wanted = columns if isinstance(columns, Columns) else check_names(columns, {"order": order})
     if is_corpus(data):
@@ -128,7 +142,7 @@ def as_source(
     location = Location.of(data, storage_options, "data") if isinstance(data, (str, os.PathLike)) else None
     within = data if isinstance(data, InStore) else None
     rows = RowSettings(weights, groups, order, gaps, step, cut)
-    level_keys = keys_of_levels(levels)
+    reading = Reading(keys_of_levels(levels), on_bad_cell)
     if isinstance(wanted, Columns) and _is_table(data, location, format):
         # each frame of a list is a group
         rows = rows.as_trained(Roles(wanted.roles.weights) if is_list_of_frames(data) else wanted.roles)
@@ -136,20 +150,22 @@ def as_source(
     keys = Keys.of(rows.groups, rows.order, cutting)
     if location is not None:
         lenient = on_bad_batch == "skip"
-        source = open_path(location, batch_size, rows.weights, wanted, format, keys, rows.cut, lenient, level_keys)
+        source = open_path(location, batch_size, rows.weights, wanted, format, keys, rows.cut, lenient, reading)
     elif within is not None and format is None and storage_options is None:
         source = open_store(within, batch_size, rows.weights, wanted, keys, rows.cut)
     elif format is not None or storage_options is not None:
         raise DataError(f"format and storage_options are for paths and URLs, but data is {type(data).__name__}")
     else:
-        source = _open_object(data, batch_size, wanted, rows, keys, level_keys)
+        source = _open_object(data, batch_size, wanted, rows, keys, reading)
+    if labels is not None:
+        source = ordered(source, Columns.of(labels), None)
     if isinstance(wanted, Columns):
         found = columns_of(source)
-        is_new = wanted.levels is None and len(level_keys) > 0 and found is not None
+        is_new = wanted.levels is None and len(reading.levels) > 0 and found is not None
         source = matched(source, wanted.with_levels(found.coded) if is_new and found is not None else wanted)
         if wanted.levels is not None:
             return source
-    return with_levels(source, level_keys)
+    return with_levels(source, reading.levels)
 
 
 def keys_of_levels(levels: Any) -> tuple[Key, ...]:
@@ -181,13 +197,13 @@ def _open_object(
     columns: list[str] | Columns | None,
     rows: RowSettings,
     keys: Keys | None,
-    level_keys: Sequence[Key],
+    reading: Reading,
 ) -> Source:
     """Source of something in this process."""
     if is_dask(data):
         column, apart = split_weights(rows.weights)
         require_groups(rows.cut, keys, "dask collection")
-        source = open_collection(data, batch_size, columns, roles_of(keys, column), level_keys)
+        source = open_collection(data, batch_size, columns, roles_of(keys, column), reading)
         if keys is not None and (isinstance(source, DaskArraySource) or keys.column is None):
             return grouped(source, keys.require_offsets(source.name), batch_size, apart, rows.cut)
         return weighted(source, source.spans, apart)
@@ -198,7 +214,7 @@ def _open_object(
                 "data is already a source; give batch_size, weights, columns, groups and cut where it is made"
             )
         return data
-    return _from_memory(data, batch_size, columns, rows, keys, level_keys)
+    return _from_memory(data, batch_size, columns, rows, keys, reading)
 
 
 def _from_memory(
@@ -207,27 +223,28 @@ def _from_memory(
     columns: list[str] | Columns | None,
     rows: RowSettings,
     keys: Keys | None,
-    level_keys: Sequence[Key],
+    reading: Reading,
 ) -> Source:
     column, apart = split_weights(rows.weights)
     cut = rows.cut
     if isinstance(data, pa.Table) or is_frame(data):
         make = TableSource.of_table if isinstance(data, pa.Table) else TableSource.of_frame
         require_groups(cut, keys, "table")
-        table = make(data, batch_size, columns, roles_of(keys, column), keys=level_keys)
+        table = make(data, batch_size, columns, roles_of(keys, column), reading=reading)
         if keys is not None:
             return table_groups(table, keys, batch_size, apart)
         return weighted(table, table.spans, apart)
     if is_list_of_frames(data):
         if keys is not None:
             raise DataError("data is a list of DataFrames, each a group; leave out groups=, or give one DataFrame")
-        whole = TableSource.of_frame(joined(data), None, columns, roles_of(keys, column), level_keys)
         offsets = np.concatenate([[0], np.cumsum([len(part) for part in data])])
+        whole = TableSource.of_frame(joined(data), None, columns, roles_of(keys, column), reading, offsets)
         return grouped(whole, offsets, batch_size, apart, cut)
     if not sparse.issparse(data) and not isinstance(data, (np.ndarray, list, tuple)):
         raise DataError(
             f"data is {type(data).__name__}; needs a path or URL, a NumPy array, scipy.sparse counts, a dask Array or "
-            f"DataFrame, a pandas DataFrame, an Arrow Table or stream, or a source{_as_source_lacks(data)}"
+            "DataFrame, a pandas DataFrame, an Arrow Table or stream, an xarray DataArray, an AnnData, or a source"
+            f"{_as_source_lacks(data)}"
         )
     if isinstance(columns, list) or column is not None:
         raise DataError("an array has no named columns; choose columns as x[:, [0, 2]], give weights as an array")

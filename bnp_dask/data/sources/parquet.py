@@ -1,9 +1,9 @@
-"""Dense rows in Parquet: numeric columns, or one column ``x`` of fixed-size lists."""
+"""Dense rows in Parquet and Arrow files: columns of numbers, or of lists of numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,22 +11,35 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bnp_dask.core.batch import Batch, check_weights
-from bnp_dask.core.columns import NO_ROLES, Columns, Roles, feature_names, few
+from bnp_dask.core.columns import NO_ROLES, Columns, Roles, few
 from bnp_dask.core.location import Location
 from bnp_dask.data.base import Reader
 from bnp_dask.data.batching import PIECE_BYTES, batch_name, batch_rows, check_index, spans
 from bnp_dask.data.identity import fingerprint_of_files
-from bnp_dask.data.sources.arrow import dtype_of, is_numeric, is_vector, numbers
-from bnp_dask.data.sources.choose import arrow_columns, choose
+from bnp_dask.data.sources.arrow import Cells, dtype_of, is_list, is_numeric, is_text, may_be_numbers, read_cells
+from bnp_dask.data.sources.choose import (
+    DATES,
+    LEAST_ROWS,
+    NAMELESS,
+    NO_VALUE,
+    PLAIN_READING,
+    ROW_NUMBERS,
+    TEXTS,
+    Reading,
+    TableColumn,
+    arrow_columns,
+    choose,
+    looked_at,
+)
 from bnp_dask.data.sources.containers.arrow_files import ArrowFile, dataset_files, is_arrow, is_saved_dataset
 from bnp_dask.data.sources.levels import distinct, fill_rows, holds_levels, pending, union, with_found
 from bnp_dask.errors import DataError, nearest
-from bnp_dask.inputs.arrays import to_float
-from bnp_dask.inputs.column_notation import Key
-from bnp_dask.inputs.levels import Levels
 
 COLUMNS_AT_ONCE = 8
 """Each column being read holds a page or two of about a megabyte, so a wide table is read in strips."""
+
+LOOKED_AT = 10_000
+"""Rows of a file that are looked at where types alone do not tell what a column holds."""
 
 SUFFIXES = (".parquet", ".pq", ".parq")
 
@@ -114,58 +127,45 @@ class ParquetReader:
     """Reads the rows of one batch, piece by piece."""
 
     parts: tuple[RowGroups, ...]
-    layout: tuple[tuple[str, int], ...]
-    weights: str | None
+    columns: Columns
     name: str
-    coded: tuple[tuple[str, Levels], ...] = ()
 
     def load(self, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray | None]:
         """Rows in the wanted dtype, and weights."""
-        n, d = sum(p.take for p in self.parts), sum(width for _, width in self.layout)
+        n, d = sum(p.take for p in self.parts), self.columns.n_features
+        layout, coded, by = self.columns.layout, self.columns.coded, self.columns.roles.weights
         out = np.empty((n, d), dtype)
-        weights = None if self.weights is None else np.empty(n)
-        column, coded = 0, dict(self.coded)
-        for first in range(0, len(self.layout), COLUMNS_AT_ONCE):
-            group = self.layout[first : first + COLUMNS_AT_ONCE]
+        weights = None if by is None else np.empty(n)
+        column, on_bad = 0, self.columns.on_bad_cell or "raise"
+        for first in range(0, len(layout), COLUMNS_AT_ONCE):
+            group = layout[first : first + COLUMNS_AT_ONCE]
             width = sum(w for _, w in group)
-            for start, stop, batch in self._pieces([c for c, _ in group], max(1, PIECE_BYTES // (8 * width))):
-                fill_rows(out[start:stop, column : column + width], batch, group, self.name, start, coded)
+            for name, start, stop, batch in self._pieces([c for c, _ in group], max(1, PIECE_BYTES // (8 * width))):
+                fill_rows(out[start:stop, column : column + width], batch, group, name, start, coded, on_bad)
             column += width
-        if weights is not None and self.weights is not None:
-            for start, stop, batch in self._pieces([self.weights], PIECE_BYTES // 8):
-                weights[start:stop] = to_float(numbers(batch.column(0)), self.name, "weight", start)
+        if weights is not None and by is not None:
+            for name, start, stop, batch in self._pieces([by], PIECE_BYTES // 8):
+                weights[start:stop] = read_cells(batch.column(0), 1, Cells(name, by, start))[:, 0]
             weights = check_weights(weights, n, self.name)
         return out, weights
 
-    def _pieces(self, columns: Sequence[str], rows: int) -> Iterator[tuple[int, int, pa.RecordBatch]]:
-        """Some columns of all parts, with their place in the batch."""
+    def _pieces(self, columns: Sequence[str], rows: int) -> Iterator[tuple[str, int, int, pa.RecordBatch]]:
+        """Some columns of all parts: how messages call the rows, their place in the batch, and the rows."""
         place = 0
         for part in self.parts:
             start = place
+            name = self.name if part.file.name in self.name else f"{self.name}, {part.file.basename}"
             for batch in read_pieces(part, columns, rows):
-                self._check_kinds(part, batch.schema)
-                yield place, place + batch.num_rows, batch
+                yield name, place, place + batch.num_rows, batch
                 place += batch.num_rows
             if place - start != part.take:
                 raise DataError(
                     f"{self.name}: {place - start} rows where the footer of {part.file.name} announces {part.take}"
                 )
 
-    def _check_kinds(self, part: RowGroups, schema: pa.Schema) -> None:
-        """DataError when a file holds something else than when the source was opened."""
-        widths, coded = dict(self.layout), dict(self.coded)
-        for field in schema:
-            width = field.type.list_size if is_vector(field.type) else 1
-            known = holds_levels(field.type) if field.name in coded else is_numeric(field.type)
-            if not (known or is_vector(field.type)) or width != widths.get(field.name, 1):
-                raise DataError(
-                    f"{part.file.name}: column {field.name!r} is {field.type}, which it was not when the data were "
-                    "opened; the data must not change during a run"
-                )
-
     def __call__(self) -> Batch:
         x, weights = self.load(np.dtype(np.float64))
-        return Batch(x, weights, self.name, names=feature_names(self.layout))
+        return Batch(x, weights, self.name, names=self.columns.features)
 
 
 @dataclass(frozen=True)
@@ -185,16 +185,16 @@ class ParquetSource:
         columns: Sequence[str] | Columns | None = None,
         roles: Roles = NO_ROLES,
         is_lenient: bool = False,
-        keys: Sequence[Key] = (),
+        reading: Reading = PLAIN_READING,
     ) -> ParquetSource:
         """Read all footers, compare columns, and group row groups into batches.
 
-        Columns at the ``keys`` hold levels, which one pass over these columns finds unless they are known.
+        One pass over columns that hold levels finds these unless they are known.
         If ``is_lenient``, a file with other columns or without a footer is an error only when its batch is read.
         """
         files = parquet_files(location)
-        schema = first_schema(files, is_lenient)
-        chosen, _ = choose(arrow_columns(schema), columns, roles, location.name, keys)
+        schema = _with_types(first_schema(files, is_lenient), files)
+        chosen = choose_in_files(files, schema, columns, roles, location.name, reading)
         rows = batch_rows(chosen.n_features, batch_size)
         batches = _plan(files, schema, chosen, rows, batch_size, is_lenient)
         if not batches:
@@ -250,10 +250,7 @@ class ParquetSource:
     def load_reader(self, index: int) -> ParquetReader:
         """Reader that can also give the stored dtype."""
         parts = self.batches[check_index(index, self.n_batches, self.name)]
-        name = batch_name(self.name, index, self.spans[index])
-        return ParquetReader(
-            parts, self.columns.layout, self.columns.roles.weights, name, tuple(self.columns.coded.items())
-        )
+        return ParquetReader(parts, self.columns, batch_name(self.name, index, self.spans[index]))
 
     def reader(self, index: int) -> Reader:
         return self.load_reader(index)
@@ -289,6 +286,92 @@ def with_levels_of(name: str, columns: Columns, parts: Iterable[RowGroups]) -> C
     pieces = (piece for part in parts for piece in read_pieces(part, wanted, PIECE_BYTES // 8))
     found = union(([distinct(piece.column(c), name, c) for c in wanted] for piece in pieces), wanted, name)
     return with_found(columns, found)
+
+
+# -- columns -----------------------------------------------------------------------------------------------------------
+def choose_in_files(
+    files: Sequence[Location],
+    schema: pa.Schema,
+    columns: Sequence[str] | Columns | None,
+    roles: Roles,
+    name: str,
+    reading: Reading,
+) -> Columns:
+    """The columns of files that are features; the first rows are looked at if types do not tell."""
+
+    def look(found: Sequence[TableColumn]) -> list[TableColumn]:
+        counting = _may_count(files[0], {column.label for column in found if column.is_plain})
+        return [_looked_at(column, files, name, column.label in counting) for column in found]
+
+    return choose(arrow_columns(schema, name), columns, roles, name, reading, look)[0]
+
+
+def _looked_at(column: TableColumn, files: Sequence[Location], name: str, may_count: bool = True) -> TableColumn:
+    """A column with the facts that its values tell, in the first file that has some; ``may_count`` is for numbers."""
+    if column.is_plain:
+        known = looked_at(column, pa.nulls(0), name, is_all=False)
+        counts = may_count and not known.why and _counts_rows(files[0], column.label)
+        return replace(known, why=ROW_NUMBERS) if counts else known
+    found = column
+    for file in files:
+        head = _head(file, column.label)
+        if head is None:
+            continue
+        found = looked_at(column, head, name, is_all=False)
+        if found.why == ROW_NUMBERS and column.why != ROW_NUMBERS and not NAMELESS.fullmatch(column.name):
+            found = found if _counts_rows(file, column.label) else replace(found, why="")
+        if found.why != NO_VALUE:
+            break
+    return found
+
+
+def _head(place: Location, column: str) -> pa.Array | None:
+    """The first rows of a column of a file that can be read; None where there are none."""
+    try:
+        with open_file(place) as file:
+            if column not in file.schema_arrow.names:
+                return None
+            batch = next(iter(file.iter_batches(batch_size=LOOKED_AT, columns=[column])), None)
+    except (DataError, pa.ArrowInvalid, OSError):  # reading its rows raises
+        return None
+    return None if batch is None or batch.num_rows == 0 else batch.column(0)
+
+
+def _counts_rows(place: Location, column: str) -> bool:
+    """Whether a column numbers the rows of a file, from 0 or 1 on."""
+    done, cells = 0, Cells("", on_bad="missing")
+    first: float | None = None
+    try:
+        with open_file(place) as file:
+            for batch in file.iter_batches(batch_size=LOOKED_AT, columns=[column]):
+                values = read_cells(batch.column(0), 1, cells, exact=False)[:, 0]
+                first = float(values[0]) if first is None and len(values) else first
+                if first not in (None, 0.0, 1.0) or not np.array_equal(
+                    values, (first or 0) + done + np.arange(len(values))
+                ):
+                    return False
+                done += len(values)
+    except (DataError, pa.ArrowInvalid, OSError):  # reading its rows raises
+        return False
+    return done >= LEAST_ROWS
+
+
+def _may_count(place: Location, columns: set[str]) -> set[str]:
+    """Columns that may number rows, as far as the footer of a file tells of its first row group."""
+    found = set(columns)
+    try:
+        with open_file(place) as file:
+            if isinstance(file, ArrowFile) or file.metadata.num_row_groups == 0:
+                return found
+            group = file.metadata.row_group(0)
+            for chunk in (group.column(position) for position in range(group.num_columns)):
+                known = chunk.statistics if chunk.path_in_schema in found else None
+                if known is not None and known.has_min_max:
+                    counts = known.min in (0, 1) and known.max == known.min + group.num_rows - 1
+                    found -= set() if counts else {chunk.path_in_schema}
+    except (DataError, pa.ArrowInvalid, OSError):  # reading its rows raises
+        return set()
+    return found
 
 
 def common_dtype(schema: pa.Schema, columns: Columns) -> np.dtype:
@@ -355,6 +438,21 @@ def first_schema(files: Sequence[Location], is_lenient: bool) -> pa.Schema:
         return opened.schema_arrow
 
 
+def _with_types(schema: pa.Schema, files: Sequence[Location]) -> pa.Schema:
+    """A schema in which columns without a value in the first file have the type of the next that has some."""
+    for place, field in enumerate(schema):
+        for file in files[1:] if pa.types.is_null(field.type) else ():
+            try:
+                with open_file(file) as opened:
+                    other = opened.schema_arrow
+            except DataError:  # reading its rows raises
+                continue
+            if field.name in other.names and not pa.types.is_null(other.field(field.name).type):
+                schema = schema.set(place, other.field(field.name))
+                break
+    return schema
+
+
 def row_starts(location: Location) -> np.ndarray:
     """First row of each row group of a file, and the number of rows last."""
     with open_file(location) as file:
@@ -373,6 +471,8 @@ def _compare(found: pa.Schema, wanted: pa.Schema, columns: Columns, here: Locati
     there is one more."""
     weights = [] if columns.roles.weights is None else [columns.roles.weights]
     for column in (*columns.names, *weights):
+        if found.names.count(column) > 1:
+            raise DataError(f"{here.name} has several columns of the same name: {column!r}; rename them")
         if column not in found.names:
             raise DataError(
                 f"{here.name} has no column {column!r}, which {there.name} has; all files need the same columns"
@@ -383,13 +483,15 @@ def _compare(found: pa.Schema, wanted: pa.Schema, columns: Columns, here: Locati
             if not holds_levels(a):
                 raise DataError(f"column {column!r} is {a} in {here.name}, but {b} in {there.name}")
             continue
-        if (is_numeric(a) != is_numeric(b)) or (is_vector(a) and a.list_size != b.list_size):
-            raise DataError(f"column {column!r} is {a} in {here.name}, but {b} in {there.name}")
-        if not is_numeric(a) and not is_vector(a):
-            raise DataError(f"{here.name}: column {column!r} is {a}; needs numbers")
+        fits = may_be_numbers(a) and is_list(a) == is_list(b)
+        if fits and is_text(a) and not is_text(b):  # numbers as texts are as good
+            typed = next(c for c in arrow_columns(found, here.name) if c.name == column)
+            fits = _looked_at(typed, [here], here.name).why not in (TEXTS, DATES)
+        if not fits or (pa.types.is_fixed_size_list(a) and a.list_size != dict(columns.layout).get(column, 1)):
+            raise DataError(f"column {column!r} is {a} in {here.name}, but {b} in {there.name}; all need to be numbers")
     if columns.chosen:
         return
-    extra = [f.name for f in found if is_numeric(f.type) and f.name not in wanted.names]
+    extra = [f.name for f in found if is_numeric(f.type) and f.name not in (*wanted.names, *columns.others)]
     if extra:
         raise DataError(
             f"{here.name} has numeric column(s) {few(extra)} that {there.name} lacks; all files need the same "

@@ -30,8 +30,11 @@ from bnp_dask.data.batching import (
     batch_name,
     build_csr,
     check_batch_size,
+    check_dtype,
     check_index,
+    check_matrix,
     check_width,
+    sparse_spans,
 )
 from bnp_dask.data.identity import fingerprint_of_files
 from bnp_dask.data.sources.zarr_rows import ZarrArray, store_facts
@@ -190,6 +193,122 @@ def open_zarr_counts(location: Location, group: zarr.Group, batch_size: int | No
         batch_entry,
         tuple(cut),
         facts.get("vocabulary_digest"),
+    )
+
+
+# -- matrices of AnnData stores ---------------------------------------------------------------------------------------
+ENCODING, SHAPE = "encoding-type", "shape"
+"""Attributes in which AnnData says what a group is, and the shape of a sparse matrix."""
+
+
+def matrix_within(location: Location, node: zarr.Array | zarr.Group) -> tuple[Location, zarr.Array | zarr.Group]:
+    """The matrix ``X`` of an AnnData store, and its place; anything else as it is."""
+    import zarr
+
+    if not isinstance(node, zarr.Group) or node.attrs.get(ENCODING) != "anndata":
+        return location, node
+    if "X" not in node:
+        raise DataError(
+            f"{location.name}: an AnnData store without a matrix X; pass the path of a layer, .../layers/NAME"
+        )
+    return location.child("X"), node["X"]
+
+
+def is_stored_matrix(group: zarr.Group) -> bool:
+    """Whether a group is a sparse matrix as AnnData writes it."""
+    return str(group.attrs.get(ENCODING, "")) in ("csr_matrix", "csc_matrix")
+
+
+@dataclass(frozen=True)
+class ZarrMatrixReader:
+    """Reads some rows of a sparse matrix; ``indptr`` says where each begins, ``(n + 1,)``."""
+
+    values: ZarrArray
+    indices: ZarrArray
+    indptr: np.ndarray
+    n_words: int
+    name: str
+
+    def __call__(self) -> Batch:
+        span = int(self.indptr[0]), int(self.indptr[-1])
+        words, counts = self.indices.read(span, self.indices.dtype), self.values.read(span, np.dtype(np.float64))
+        return Batch(build_csr(np.diff(self.indptr), words, counts, self.n_words, self.name), None, self.name)
+
+
+@dataclass(frozen=True, eq=False)
+class ZarrMatrixSource:
+    """A sparse matrix by rows, as AnnData writes it."""
+
+    name: str
+    location: Location
+    values: ZarrArray
+    indices: ZarrArray
+    indptr: np.ndarray
+    n_words: int
+    spans: tuple[Span, ...]
+
+    @property
+    def n_batches(self) -> int:
+        return len(self.spans)
+
+    @property
+    def n_features(self) -> int:
+        return self.n_words
+
+    @property
+    def n_atoms(self) -> int:
+        return len(self.indptr) - 1
+
+    @property
+    def is_sparse(self) -> bool:
+        return True
+
+    def reader(self, index: int) -> Reader:
+        first, last = self.spans[check_index(index, self.n_batches, self.name)]
+        name = batch_name(self.name, index, (first, last))
+        return ZarrMatrixReader(self.values, self.indices, self.indptr[first : last + 1], self.n_words, name)
+
+    def fingerprint(self) -> Any:
+        return fingerprint_of_files([self.location])
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "kind": "zarr matrix",
+            "path": self.name,
+            "n_atoms": self.n_atoms,
+            "n_features": self.n_words,
+            "n_batches": self.n_batches,
+            "n_entries": int(self.indptr[-1]),
+        }
+
+
+def open_zarr_matrix(location: Location, group: zarr.Group, batch_size: int | None) -> ZarrMatrixSource:
+    """A sparse matrix that AnnData wrote; DataError if it lies by columns, or its parts do not fit one another."""
+    name, shape = location.name, group.attrs.get(SHAPE)
+    if group.attrs[ENCODING] == "csc_matrix":
+        raise DataError(
+            f"{name}: a sparse matrix that is stored by columns (csc_matrix), of which no rows can be read alone; read "
+            "it whole, as_source(anndata.read_zarr(path)), or store it by rows: adata.X = adata.X.tocsr(), "
+            "adata.write_zarr(path)"
+        )
+    parts = [n for n in ("data", "indices", "indptr") if n not in set(group.array_keys())]
+    if parts or not isinstance(shape, list) or len(shape) != 2:
+        raise DataError(f"{name}: a sparse matrix without {', '.join(parts) or 'its shape'}; write it again")
+    values, indices, pointers = (ZarrArray.open(location.child(n)) for n in ("data", "indices", "indptr"))
+    if any(len(a.shape) != 1 for a in (values, indices, pointers)) or {indices.dtype.kind, pointers.dtype.kind} - set(
+        "iu"
+    ):
+        raise DataError(f"{name}: its arrays do not make a sparse matrix; write it again")
+    check_dtype(values.dtype, name)
+    n, width = check_matrix(shape, name)
+    indptr = pointers.read((0, pointers.shape[0]), np.dtype(np.int64))
+    wrong = len(indptr) != n + 1 or indptr[0] != 0 or (np.diff(indptr) < 0).any()
+    if wrong or indptr[-1] > min(values.shape[0], indices.shape[0]):
+        raise DataError(
+            f"{name}: indptr does not fit the {n} rows and {values.shape[0]} values of the matrix; write it again"
+        )
+    return ZarrMatrixSource(
+        name, location, values, indices, indptr, width, tuple(sparse_spans(indptr, width, batch_size))
     )
 
 

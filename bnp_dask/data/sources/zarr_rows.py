@@ -292,14 +292,26 @@ def store_facts(group: zarr.Group, name: str) -> Mapping[str, Any]:
     return facts
 
 
+def _such_as(location: Place, group: zarr.Group) -> str:
+    """An array of rows in a group, for a message; empty where there is none."""
+    found = [name for name, array in sorted(group.arrays()) if array.ndim == 2]
+    return f", such as {location.child(found[0]).name}" if found else "; it has none with rows and columns"
+
+
 def open_zarr_rows(location: Place, group: zarr.Group, batch_size: int | None) -> ZarrRowsSource:
     """A group that holds rows as array ``x``, and maybe ``weights``."""
     members = sorted(group.array_keys())
+    if "x" not in members and {"data", "indices", "indptr"} <= set(members):
+        raise DataError(
+            f"{location.name}: a Zarr group with the parts of a sparse matrix (data, indices, indptr) of which it does "
+            "not say the format and shape; pass the matrix itself, such as scipy.sparse.csr_matrix((data, indices, "
+            "indptr), shape=(rows, columns)), or the path of an AnnData store"
+        )
     if "x" not in members:
         others = ", ".join(members[:10]) or "no arrays"
         raise DataError(
             f"{location.name}: a Zarr group without array 'x' (it has {others}); "
-            f"pass the path of the array itself{', such as ' + location.child(members[0]).name if members else ''}"
+            f"pass the path of the array itself{_such_as(location, group)}"
         )
     x = ZarrArray.open(location.child("x"))
     weights = ZarrArray.open(location.child("weights")) if "weights" in members else None

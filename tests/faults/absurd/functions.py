@@ -54,7 +54,8 @@ def argument_cases() -> Iterator[Case]:
         "as_source": (
             lambda **a: bnp.as_source(**a).n_batches,
             {"data": ROWS},
-            "data batch_size weights storage_options columns format groups order gaps step cut on_bad_batch",
+            "data batch_size weights storage_options columns format groups order gaps step cut on_bad_batch "
+            "on_bad_cell",
         ),
         "as_source of a table": (
             lambda **a: bnp.as_source(**a).n_batches,
@@ -65,7 +66,7 @@ def argument_cases() -> Iterator[Case]:
             lambda **a: bnp.ingest(**{"overwrite": True, **a}).n_atoms,
             {"source_path": stored(ROWS, ".npy"), "out": "out.zarr"},
             "source_path out format batch_size batch_bytes columns weights vocabulary project patches text dtype "
-            "progress overwrite storage_options group_column order_column gaps step cut",
+            "progress overwrite storage_options group_column order_column gaps step cut on_bad_cell",
         ),
         "inspect": (bnp.inspect, {"what": mixture}, "what vocabulary limit"),
         "report": (bnp.report, {"what": mixture, "path": "page.html"}, "what path vocabulary data client"),

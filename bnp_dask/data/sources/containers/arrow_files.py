@@ -11,7 +11,6 @@ from typing import Any, Self
 import pyarrow as pa
 
 from bnp_dask.core.location import Location
-from bnp_dask.data.sources.arrow import common_length, vectors
 from bnp_dask.errors import DataError
 
 ARROW_SUFFIXES = (".arrow", ".feather")
@@ -88,8 +87,6 @@ class RowCount:
 class ArrowFile:
     """An Arrow file, mapped into memory, with the verbs of ``pyarrow.parquet.ParquetFile``.
 
-    A column of lists of numbers whose first rows all have one length is taken for one of vectors of that length.
-
     Raises
     ------
     DataError
@@ -108,13 +105,11 @@ class ArrowFile:
             raise DataError(f"{location.name}: no Arrow file ({error})") from error
         try:
             self._has_contents = self._map.size() > len(MAGIC) and self._map.read(len(MAGIC)) == MAGIC
-            first = next(self._batches(), None)
+            next(self._batches(), None)
             self._stored = self._reader().schema
         except BaseException:
             self._map.close()
             raise
-        lengths = {} if first is None else {f.name: common_length(first.column(f.name)) for f in self._stored}
-        self._lengths = {name: length for name, length in lengths.items() if length}
 
     def __enter__(self) -> Self:
         return self
@@ -125,11 +120,7 @@ class ArrowFile:
     @property
     def schema_arrow(self) -> pa.Schema:
         """Its columns."""
-        fields = (
-            pa.field(f.name, pa.list_(f.type.value_type, self._lengths[f.name])) if f.name in self._lengths else f
-            for f in self._stored
-        )
-        return pa.schema(fields, self._stored.metadata)
+        return self._stored
 
     @cached_property
     def metadata(self) -> RowCount:
@@ -151,7 +142,7 @@ class ArrowFile:
             except pa.ArrowInvalid as error:
                 raise DataError(f"{self._name}: damaged ({error}); write the file again") from None
             for start in range(0, held.num_rows, batch_size):
-                yield self._with_vectors(held.slice(start, batch_size))
+                yield held.slice(start, batch_size)
 
     def read(self, columns: Sequence[str]) -> pa.Table:
         """Some columns of all rows."""
@@ -172,10 +163,3 @@ class ArrowFile:
                 yield from reader
         except (pa.ArrowInvalid, OSError) as error:
             raise DataError(f"{self._name}: no Arrow file, or one that is cut short ({error})") from None
-
-    def _with_vectors(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        arrays = [
-            vectors(column, self._lengths[name], f"{self._name}: column {name!r}") if name in self._lengths else column
-            for name, column in zip(batch.schema.names, batch.columns, strict=True)
-        ]
-        return pa.RecordBatch.from_arrays(arrays, batch.schema.names)

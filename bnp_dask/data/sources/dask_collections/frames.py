@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import cloudpickle
@@ -17,14 +18,13 @@ from bnp_dask.data.batching import batch_name, check_index
 from bnp_dask.data.grouped.offsets import Runs, require_once
 from bnp_dask.data.grouped.steps import BatchNames, blocks_of
 from bnp_dask.data.sources.arrow import as_arrow
-from bnp_dask.data.sources.choose import choose, frame_columns
+from bnp_dask.data.sources.choose import PLAIN_READING, Reading, TableColumn, choose, frame_columns, in_values
 from bnp_dask.data.sources.dask_collections.graphs import compute_graph, small_graph
-from bnp_dask.data.sources.frames import frame_batch, labels_in
+from bnp_dask.data.sources.frames import frame_batch
 from bnp_dask.data.sources.levels import declared, distinct, pending, union, with_found
 from bnp_dask.errors import DataError
 from bnp_dask.execute.ordered import in_order
 from bnp_dask.execute.reach import open_executor
-from bnp_dask.inputs.column_notation import Key
 from bnp_dask.inputs.levels import Level, Levels
 
 WINDOW = 16
@@ -35,20 +35,19 @@ WINDOW = 16
 class PartitionReader:
     """Computes one partition of a dask DataFrame.
 
-    ``labels``, ``weights`` and ``keys`` are what the frame calls the columns of features, weights, groups and order.
+    ``labels`` are the labels of its columns in the frame, ``keys`` the labels of groups and order.
     """
 
     payload: bytes
-    labels: tuple[Any, ...]
-    weights: Any
+    columns: Columns
+    labels: Mapping[str, Any]
     name: str
     keys: tuple[Any, ...] = ()
     cutting: Cutting = WHOLE
-    levels: tuple[Levels | None, ...] | None = None
 
     def __call__(self) -> Batch:
         frame = compute_graph(self.payload)
-        batch = frame_batch(frame, self.labels, self.weights, self.name, self.levels)
+        batch = frame_batch(frame, self.columns, self.labels, self.name)
         if not self.keys:
             return batch
         runs = _runs(frame, self.keys, self.name, self.cutting)
@@ -93,14 +92,15 @@ class DaskFrameSource:
         batch_size: int | None = None,
         columns: Sequence[str] | Columns | None = None,
         roles: Roles = NO_ROLES,
-        level_keys: Sequence[Key] = (),
+        reading: Reading = PLAIN_READING,
     ) -> DaskFrameSource:
-        """Check the columns; compute those of groups once, to see that no partition cuts a group, and those at the
-        ``level_keys``, to find their levels."""
+        """Check the columns; compute columns of groups once, to see that no partition cuts a group, and columns of
+        levels, to find these.  The first partition is computed if types do not tell what a column holds."""
         name = "dask DataFrame"
         if batch_size is not None:
             raise DataError(f"{name}: its partitions are the batches; call df.repartition(...) instead of batch_size")
-        chosen, labels = choose(frame_columns(frame._meta, name), columns, roles, name, level_keys)
+        look = partial(_looked_at, frame=frame, name=name)
+        chosen, labels = choose(frame_columns(frame._meta, name), columns, roles, name, reading, look)
         keys = tuple(labels[key] for key in roles.keys)
         if keys:
             _require_whole_groups(frame[list(keys)], keys, name, roles.cutting)
@@ -136,9 +136,7 @@ class DaskFrameSource:
     def reader(self, index: int) -> Reader:
         name = batch_name(self.name, check_index(index, self.n_batches, self.name), None)
         payload = cloudpickle.dumps(small_graph(self.frame.partitions[index], name))
-        cutting = self.columns.roles.cutting
-        labels, levels = labels_in(self.columns, self.labels), self.columns.levels
-        return PartitionReader(payload, *labels, name, self.keys, cutting, levels)
+        return PartitionReader(payload, self.columns, self.labels, name, self.keys, self.columns.roles.cutting)
 
     def batch_names(self, index: int) -> PartitionNames:
         """Names of the groups of a batch; computes their columns again."""
@@ -170,9 +168,27 @@ def _require_whole_groups(frame: Any, keys: tuple[Any, ...], name: str, cutting:
         raise DataError(f"{error}. Partitions must end where groups end: df.set_index({keys[0]!r})") from None
 
 
-def _of_partitions(frame: Any, name: str, what: str, function: Callable[..., Any], *facts: Any) -> list[Any]:
-    """``function(graph, name of the batch, *facts)`` of each partition, on the current client's cluster or here."""
-    names = [f"{name} batch {b}" for b in range(frame.npartitions)]
+def _looked_at(columns: Sequence[TableColumn], frame: Any, name: str) -> list[TableColumn]:
+    """Columns with the facts that the first partition tells."""
+    if not columns:
+        return []
+    labels = [column.label for column in columns]
+    (found,) = _of_partitions(frame[labels], name, "columns", _look, tuple(columns), first=1)
+    return list(found)
+
+
+def _look(payload: bytes, name: str, columns: Sequence[TableColumn]) -> list[TableColumn]:
+    """Task: columns with the facts that their values in one partition tell."""
+    frame = compute_graph(payload)
+    return in_values(lambda label: frame[label], name, is_all=False)(columns)
+
+
+def _of_partitions(
+    frame: Any, name: str, what: str, function: Callable[..., Any], *facts: Any, first: int | None = None
+) -> list[Any]:
+    """``function(graph, name of the batch, *facts)`` of each partition, or of the ``first`` ones, on the current
+    client's cluster or here."""
+    names = [f"{name} batch {b}" for b in range(frame.npartitions)][:first]
     graphs = (cloudpickle.dumps(small_graph(frame.partitions[b], where)) for b, where in enumerate(names))
     tasks = ((f"{what}-batch{b}", function, (graph, names[b], *facts)) for b, graph in enumerate(graphs))
     with open_executor(None) as executor:

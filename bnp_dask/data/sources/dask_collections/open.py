@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from bnp_dask.core.columns import Columns, Roles
+from bnp_dask.data.sources.choose import PLAIN_READING, Reading
 from bnp_dask.data.sources.dask_collections.arrays import DaskArraySource
 from bnp_dask.data.sources.dask_collections.graphs import is_dask_frame
 from bnp_dask.errors import DataError
-from bnp_dask.inputs.column_notation import Key
 
 if TYPE_CHECKING:
     # imported where it is needed: it brings pandas along, 80 MB in each worker that reads plain files
@@ -22,11 +22,11 @@ def open_collection(
     batch_size: int | None,
     columns: Sequence[str] | Columns | None,
     roles: Roles,
-    level_keys: Sequence[Key] = (),
+    reading: Reading = PLAIN_READING,
 ) -> DaskArraySource | DaskFrameSource:
     """A dask array or DataFrame as a source; DataError for other collections."""
     if is_dask_frame(data):
-        return DaskFrameSource.of(data, batch_size, columns, roles, level_keys)
+        return DaskFrameSource.of(data, batch_size, columns, roles, reading)
     import dask.array as da
 
     if isinstance(data, da.Array):
