@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import posixpath
 import stat
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import fsspec
@@ -29,8 +30,14 @@ ANSWER_SECONDS = 15.0
 Libraries look for credentials and try again for a minute or more where there is no network.
 """
 
-_TIMES = ("ETag", "etag", "mtime", "LastModified", "created")
+_TIMES = ("ETag", "etag", "mtime", "LastModified", "Last-Modified", "created")
 """How file systems call the version of a file, or the time when it was written."""
+
+_WHOLE = ("http", "https")
+"""Protocols of servers that may give files only whole, or not say how long they are."""
+
+_COPIES = 8
+"""Files of such servers that a process keeps copies of."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +161,8 @@ class Location:
         """Bytes of a file."""
         fs, path = self.filesystem()
         with self._named_errors():
-            return int(fs.size(path))
+            copy = self._copy()
+            return int(fs.size(path)) if copy is None else os.path.getsize(copy.name)
 
     def stamps(self) -> Iterator[tuple[str, int, str]]:
         """Name, bytes and time of change of this file, or of all files below this folder, by name."""
@@ -179,17 +187,33 @@ class Location:
     def _far_stamps(self) -> Iterator[tuple[str, int, str]]:
         fs, path = self.filesystem()
         with self._named_errors():
-            found = fs.find(path, detail=True)
+            found = fs.find(path, detail=True) if fs.isdir(path) else {path: fs.info(path)}
         for name in sorted(found):
             facts = found[name]
             # the version of the content where the store has one, else the time
             time = next((facts[key] for key in _TIMES if key in facts), "")
-            yield name.removeprefix(path), int(facts["size"] or 0), str(time)
+            if facts.get("size") is None and time == "":
+                raise DataError(f"{self.name}: its server tells neither size nor time of {name}")
+            yield name.removeprefix(path), int(facts.get("size") or 0), str(time)
 
     def open(self, compression: str | None = None) -> IO[bytes]:
         """The file for reading; ``compression="infer"`` unpacks by suffix."""
         with self._named_errors():
-            return fsspec.open(self.url, "rb", compression=compression, **self.options).open()
+            copy = self._copy()
+            if copy is None:
+                return fsspec.open(self.url, "rb", compression=compression, **self.options).open()
+            return fsspec.open(copy.name, "rb", compression=compression).open()
+
+    def _copy(self) -> _Copy | None:
+        """The whole file as it lies here, of a server that gives no parts of it; None where storage gives these."""
+        if self.url.partition("://")[0] not in _WHOLE:
+            return None
+        fs, path = self.filesystem()
+        facts = fs.info(path)
+        stamp = tuple(str(facts[key]) for key in _TIMES if key in facts)
+        size = None if facts.get("partial") is False else facts.get("size")
+        # what says nothing of its version may be another file by now
+        return (_copy_if_needed if stamp else _copy_if_needed.__wrapped__)(fs, path, size, stamp)
 
     def files(self, suffixes: tuple[str, ...]) -> list[Location]:
         """All files below this folder with one of the suffixes, sorted by path; hidden ones are left out."""
@@ -240,6 +264,40 @@ class Location:
         if self.is_local:
             return LocalStore(self.url, read_only=read_only)
         return FsspecStore.from_url(self.url, storage_options=dict(self.options), read_only=read_only)
+
+
+@dataclass(frozen=True, eq=False)
+class _Copy:
+    """A temporary file, removed when nobody refers to it any more."""
+
+    file: IO[bytes]
+
+    @property
+    def name(self) -> str:
+        return self.file.name
+
+
+@lru_cache(_COPIES)
+def _copy_if_needed(fs: Any, path: str, size: int | None, stamp: tuple[str, ...]) -> _Copy | None:
+    """A copy of a file of this length and version, unless its server gives parts of it; taken once by a process."""
+    if size is not None and _gives_parts(fs, path, size):
+        return None
+    # its suffixes tell how it is packed
+    file = tempfile.NamedTemporaryFile(prefix="bnp-dask-", suffix=f"-{posixpath.basename(path)}"[-80:])
+    fs.get_file(path, file.name)
+    return _Copy(file)
+
+
+def _gives_parts(fs: Any, path: str, size: int) -> bool:
+    """Whether a server gives the last byte of a file alone."""
+    if size < 2:
+        return True
+    with fs.open(path) as file:
+        try:
+            file.seek(size - 1)
+            return len(file.read(1)) == 1
+        except ValueError:  # fsspec says so of one that answers with the whole file
+            return False
 
 
 def _in_time(ask: Callable[[], T]) -> T:

@@ -86,9 +86,9 @@ class SummaryFiles:
         return receipt
 
     def get(
-        self, batch: int, visit: int, receipt: Receipt = NO_RECEIPT
+        self, batch: int, visit: int, receipt: Receipt = NO_RECEIPT, late: bool = False
     ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Arrays and meta data of a summary.
+        """Arrays and meta data of a summary; ``late`` says that another machine may have written it just now.
 
         Raises
         ------
@@ -97,7 +97,8 @@ class SummaryFiles:
         """
         path = self.path(batch, visit, receipt)
         try:
-            data = place_of(path).read(path)
+            place = place_of(path)
+            data = place.read_late(path) if late else place.read(path)
             arrays, meta = unpack(data, path)
             _require_same(path, (batch, visit), receipt, meta, data)
         except DamagedError as error:
