@@ -127,7 +127,10 @@ class TruncationFreeSVI:
                 "or HDPTopics(...), or another schedule"
             )
         if has_topics(model) and not isinstance(observation, Multinomial):
-            raise SettingError(f"{name}: topics are those of words; use Multinomial(), or another schedule")
+            raise SettingError(
+                f"{name}: {type(model.allocation).__name__} of {type(observation).__name__} is not learned so, topics are "
+                "those of words; use Multinomial(), or another schedule"
+            )
         require_exact_atoms(observation, name)
         if model.reproducible:
             raise SettingError(f"{name}: reproducible=True is not kept by samplers; leave it out")
