@@ -283,7 +283,8 @@ def _copy_if_needed(fs: Any, path: str, size: int | None, stamp: tuple[str, ...]
     if size is not None and _gives_parts(fs, path, size):
         return None
     # its suffixes tell how it is packed
-    file = tempfile.NamedTemporaryFile(prefix="bnp-dask-", suffix=f"-{posixpath.basename(path)}"[-80:])
+    suffix = f"-{posixpath.basename(path)}"[-80:]
+    file = tempfile.NamedTemporaryFile(prefix="bnp-dask-", suffix=suffix)  # noqa: SIM115 (closed with the copy)
     fs.get_file(path, file.name)
     return _Copy(file)
 

@@ -128,8 +128,8 @@ class TruncationFreeSVI:
             )
         if has_topics(model) and not isinstance(observation, Multinomial):
             raise SettingError(
-                f"{name}: {type(model.allocation).__name__} of {type(observation).__name__} is not learned so, topics are "
-                "those of words; use Multinomial(), or another schedule"
+                f"{name}: {type(model.allocation).__name__} of {type(observation).__name__} is not learned so, topics "
+                "are those of words; use Multinomial(), or another schedule"
             )
         require_exact_atoms(observation, name)
         if model.reproducible:

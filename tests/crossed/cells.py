@@ -18,13 +18,14 @@ from bnp_dask.data.grouped.lagged import lagged
 from bnp_dask.data.sources.named import letting_miss
 from bnp_dask.observation.base import LOG_BASE
 
-BATCH = 12
 LENGTHS = np.array([5, 7, 4, 8, 6, 6])
 """Rows of each group; two groups are a batch."""
 
-OFFSETS = np.concatenate([[0], np.cumsum(LENGTHS)])
 TIMES = np.array([1, 2, 1, 3, 1, 2])
 """How often each group is there, in cells with weights."""
+
+FEW = 2
+"""Groups of von Mises-Fisher clusters, whose predictive densities of single atoms take long."""
 
 MISSING = ("none", "holes")
 WEIGHTS = ("none", "whole")
@@ -110,6 +111,28 @@ class Cell:
         return self.allocation not in MIXTURES or self.likelihood == "AutoRegressiveGaussian"
 
     @property
+    def lengths(self) -> np.ndarray:
+        """Rows of each group, ``(G,)``."""
+        return LENGTHS[: FEW if self.likelihood == "VonMisesFisher" else None]
+
+    @property
+    def offsets(self) -> np.ndarray:
+        """First row of each group, and the end of the last, ``(G + 1,)``."""
+        return np.concatenate([[0], np.cumsum(self.lengths)])
+
+    @property
+    def batch_size(self) -> int:
+        """Rows of a batch; stochastic steps see all at once."""
+        if self.schedule == "Stochastic":
+            return int(self.offsets[-1])
+        return int(self.lengths.max() if self.likelihood == "VonMisesFisher" else self.offsets[2])
+
+    @property
+    def times(self) -> np.ndarray:
+        """How often each group is there, ``(G,)``."""
+        return TIMES[: len(self.lengths)] if self.weights == "whole" else np.ones_like(self.lengths)
+
+    @property
     def is_sparse(self) -> bool:
         """Whether rows are sparse counts: steps of a sequence are dense."""
         return self.likelihood == "Multinomial" and self.allocation not in CHAINS
@@ -153,7 +176,7 @@ def rows_of(name: str, missing: str) -> Any:
     points = np.array([[0.0, 0.0], [6.0, 1.0], [-5.0, 4.0]])[label] + rng.normal(size=(n, 2))
     counts = rng.poisson(np.array([[1.0, 9.0, 3.0], [9.0, 1.0, 3.0], [4.0, 4.0, 20.0]])[label]).astype(float)
     if name == "Bernoulli":
-        x = (rng.random((n, 4)) < np.array([[0.1, 0.9, 0.1, 0.9], [0.9, 0.1, 0.1, 0.9], [0.5, 0.9, 0.9, 0.1]])[label])
+        x = rng.random((n, 4)) < np.array([[0.1, 0.9, 0.1, 0.9], [0.9, 0.1, 0.1, 0.9], [0.5, 0.9, 0.9, 0.1]])[label]
         x = x.astype(float)
     elif name == "Categorical":
         x = ((label[:, None] + (rng.random((n, 2)) < 0.2)) % 3).astype(float)
@@ -175,7 +198,7 @@ def rows_of(name: str, missing: str) -> Any:
 
 def data_of(cell: Cell) -> Any:
     """Rows of a cell as an array, or as sparse counts."""
-    x = rows_of(cell.likelihood, cell.missing)
+    x = rows_of(cell.likelihood, cell.missing)[: cell.offsets[-1]]
     return sparse.csr_array(x) if cell.is_sparse else x
 
 
@@ -183,9 +206,9 @@ def source_of(cell: Cell, data: Any) -> Any:
     """Rows, wherever they lie, with the groups, weights and batches of a cell."""
     return bnp.as_source(
         data,
-        batch_size=len(rows_of(cell.likelihood, cell.missing)) if cell.schedule == "Stochastic" else BATCH,
-        groups=OFFSETS if cell.has_groups else None,
-        weights=np.repeat(TIMES, LENGTHS).astype(float) if cell.weights == "whole" else None,
+        batch_size=cell.batch_size,
+        groups=cell.offsets if cell.has_groups else None,
+        weights=np.repeat(cell.times, cell.lengths).astype(float) if cell.weights == "whole" else None,
         levels=True if cell.likelihood == "Categorical" else None,
     )
 
@@ -249,13 +272,13 @@ def repeated(cell: Cell) -> Batch:
     plain = replace(cell, weights="none", schedule="Stochastic")
     model = bnp.Model(ALLOCATIONS[cell.allocation], likelihood(cell.likelihood, cell.missing == "holes"))
     batch = letting_miss(source_of(plain, data_of(cell))).reader(0)()
-    times = TIMES if cell.weights == "whole" else np.ones_like(TIMES)
+    times, all_lengths, begin = cell.times, cell.lengths, cell.offsets
     if cell.allocation in TOPICS and cell.has_groups:  # an atom is there again in its own group
-        index, lengths = np.repeat(np.arange(batch.n_atoms), np.repeat(times, LENGTHS)), LENGTHS * times
+        index, lengths = np.repeat(np.arange(batch.n_atoms), np.repeat(times, all_lengths)), all_lengths * times
     else:
-        groups = np.repeat(np.arange(len(LENGTHS)), times)
-        index = np.concatenate([np.arange(OFFSETS[g], OFFSETS[g + 1]) for g in groups])
-        lengths = LENGTHS[groups]
+        groups = np.repeat(np.arange(len(times)), times)
+        index = np.concatenate([np.arange(begin[g], begin[g + 1]) for g in groups])
+        lengths = all_lengths[groups]
     offsets = np.concatenate([[0], np.cumsum(lengths)]) if cell.has_groups else None
     return lagged(replace(batch, x=batch.x[index], weights=None, groups=offsets), model.lags)
 

@@ -12,7 +12,18 @@ from scipy import sparse
 
 import bnp_dask as bnp
 from bnp_dask.execute.serial import SerialExecutor
-from tests.crossed.cells import CELLS, FACTORS, PLACES, SCHEDULES, data_of, found, from_array, reference, refusals, train
+from tests.crossed.cells import (
+    CELLS,
+    FACTORS,
+    PLACES,
+    SCHEDULES,
+    data_of,
+    found,
+    from_array,
+    reference,
+    refusals,
+    train,
+)
 from tests.crossed.covering import covering, pairs_of
 from tests.web import served
 

@@ -1,4 +1,4 @@
-"""Calls inside of a Dask task, also where it has the only thread of the only worker: they come back, with equal bits."""
+"""Calls inside of a Dask task, also where it has the only thread of its cluster: they come back, with equal bits."""
 
 from __future__ import annotations
 

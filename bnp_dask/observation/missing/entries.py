@@ -78,7 +78,7 @@ def completed(observation: object, params: object, batch: Batch, resp: Resp) -> 
 
 
 def require_exact_atoms(observation: object, schedule: str) -> None:
-    """SettingError for a likelihood whose statistics of single atoms depend on beliefs: no atom could leave its cluster.
+    """SettingError for a likelihood whose statistics of atoms depend on beliefs: no single one could leave its cluster.
 
     ``schedule`` is what takes atoms in and out one by one, for the message.
     """
