@@ -13,7 +13,6 @@ import sys
 import time
 import warnings
 
-import fsspec
 import numpy as np
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
