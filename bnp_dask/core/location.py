@@ -173,13 +173,16 @@ class Location:
             found = os.stat(self.url)
             yield "", found.st_size, str(found.st_mtime_ns)
             return
-        waiting = [self.url]
+        waiting, seen = [self.url], {os.path.realpath(self.url)}
         while waiting:
             with os.scandir(waiting.pop()) as entries:
                 found_here = sorted(entries, key=lambda entry: entry.name)
             for entry in found_here:
                 if entry.is_dir():
-                    waiting.append(entry.path)
+                    folder = os.path.realpath(entry.path)
+                    if folder not in seen:  # links may lead back up
+                        seen.add(folder)
+                        waiting.append(entry.path)
                 else:
                     found = entry.stat()
                     yield entry.path.removeprefix(self.url), found.st_size, str(found.st_mtime_ns)
