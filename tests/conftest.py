@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -68,6 +69,30 @@ def url() -> Iterator[str]:
     fs = fsspec.filesystem("memory")
     for path in fs.find(f"/{bucket}"):
         fs.rm_file(path)
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    """URL of an empty bucket, on a server of this machine that forgets all when the tests end."""
+    pytest.importorskip("s3fs")
+    server = pytest.importorskip("moto.server").ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    known = {
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+        "AWS_ACCESS_KEY_ID": "somebody",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+    logger = logging.getLogger("werkzeug")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(logger, "level", logging.ERROR)
+        for name, value in known.items():
+            patch.setenv(name, value)
+        fsspec.filesystem("s3").mkdir("bucket")
+        yield "s3://bucket"
+    server.stop()
 
 
 @pytest.fixture

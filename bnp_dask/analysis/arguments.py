@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,9 @@ EXAMPLES = {
 }
 """Example of each argument, for messages."""
 
+MOST_PARTS = 1_000
+"""Moves or callbacks of one call at most: an iterator may have no end."""
+
 MOST_STARTS = 10_000
 """Starts of one call at most: each is a whole run."""
 
@@ -30,7 +34,10 @@ def listed(name: str, value: Any) -> tuple[Any, ...]:
         return ()
     if isinstance(value, (str, Mapping, np.ndarray)) or not isinstance(value, Iterable):
         raise SettingError(f"{name}={shown(value)}: needs a list, such as {EXAMPLES[name]}, or () for none")
-    return tuple(value)
+    found = tuple(islice(value, MOST_PARTS + 1))
+    if len(found) > MOST_PARTS:
+        raise SettingError(f"{name}={shown(value)}: goes on after {MOST_PARTS} parts; needs a list that ends")
+    return found
 
 
 def check_run(

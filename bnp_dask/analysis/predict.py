@@ -95,7 +95,7 @@ def predict(
         Atoms per batch; None for a size that fits memory.
     client
         A ``distributed.Client``, the address of a scheduler, or an executor; None is the current client, or this
-        thread when there is none.
+        thread when there is none, and inside of a Dask task.
 
     Returns
     -------

@@ -6,11 +6,12 @@ import io
 import os
 import posixpath
 import stat
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import fsspec
@@ -33,8 +34,14 @@ Libraries look for credentials and try again for a minute or more where there is
 SECRET_LENGTH = 6
 """Characters of an option from which on it may be a password."""
 
-_TIMES = ("ETag", "etag", "mtime", "LastModified", "created")
+_TIMES = ("ETag", "etag", "mtime", "LastModified", "Last-Modified", "created")
 """How file systems call the version of a file, or the time when it was written."""
+
+_WHOLE = ("http", "https")
+"""Protocols of servers that may give files only whole, or not say how long they are."""
+
+_COPIES = 8
+"""Files of such servers that a process keeps copies of."""
 
 
 _PASSED_ON = (
@@ -203,7 +210,8 @@ class Location:
         """Bytes of a file."""
         fs, path = self.filesystem()
         with self._named_errors():
-            return int(fs.size(path))
+            copy = self._copy()
+            return int(fs.size(path)) if copy is None else os.path.getsize(copy.name)
 
     def stamps(self) -> Iterator[tuple[str, int, str]]:
         """Name, bytes and time of change of this file, or of all files below this folder, by name."""
@@ -214,13 +222,16 @@ class Location:
             found = os.stat(self.url)
             yield "", found.st_size, str(found.st_mtime_ns)
             return
-        waiting = [self.url]
+        waiting, seen = [self.url], {os.path.realpath(self.url)}
         while waiting:
             with os.scandir(waiting.pop()) as entries:
                 found_here = sorted(entries, key=lambda entry: entry.name)
             for entry in found_here:
                 if entry.is_dir():
-                    waiting.append(entry.path)
+                    folder = os.path.realpath(entry.path)
+                    if folder not in seen:  # links may lead back up
+                        seen.add(folder)
+                        waiting.append(entry.path)
                 else:
                     found = entry.stat()
                     yield entry.path.removeprefix(self.url), found.st_size, str(found.st_mtime_ns)
@@ -228,18 +239,34 @@ class Location:
     def _far_stamps(self) -> Iterator[tuple[str, int, str]]:
         fs, path = self.filesystem()
         with self._named_errors():
-            found = fs.find(path, detail=True)
+            found = fs.find(path, detail=True) if fs.isdir(path) else {path: fs.info(path)}
         for name in sorted(found):
             facts = found[name]
             # the version of the content where the store has one, else the time
             time = next((facts[key] for key in _TIMES if key in facts), "")
-            yield name.removeprefix(path), int(facts["size"] or 0), str(time)
+            if facts.get("size") is None and time == "":
+                raise DataError(f"{self.name}: its server tells neither size nor time of {name}")
+            yield name.removeprefix(path), int(facts.get("size") or 0), str(time)
 
     def open(self, compression: str | None = None) -> IO[bytes]:
         """The file for reading; ``compression="infer"`` unpacks by suffix."""
         with self._named_errors():
-            file = fsspec.open(self.url, "rb", compression=compression, **self.options).open()
-        return file if self.place == self.url and not self.options else io.BufferedReader(_Discreet(file, self))
+            copy = self._copy()
+            name, options = (self.url, self.options) if copy is None else (copy.name, {})
+            file = fsspec.open(name, "rb", compression=compression, **options).open()
+        is_public = self.place == self.url and not self.options
+        return file if copy is not None or is_public else io.BufferedReader(_Discreet(file, self))
+
+    def _copy(self) -> _Copy | None:
+        """The whole file as it lies here, of a server that gives no parts of it; None where storage gives these."""
+        if self.url.partition("://")[0] not in _WHOLE:
+            return None
+        fs, path = self.filesystem()
+        facts = fs.info(path)
+        stamp = tuple(str(facts[key]) for key in _TIMES if key in facts)
+        size = None if facts.get("partial") is False else facts.get("size")
+        # what says nothing of its version may be another file by now
+        return (_copy_if_needed if stamp else _copy_if_needed.__wrapped__)(fs, path, size, stamp)
 
     def files(self, suffixes: tuple[str, ...]) -> list[Location]:
         """All files below this folder with one of the suffixes, sorted by path; hidden ones are left out."""
@@ -332,6 +359,41 @@ def _texts_in(options: Any) -> Iterator[str]:
         return
     for value in options:
         yield from _texts_in(value)
+
+
+@dataclass(frozen=True, eq=False)
+class _Copy:
+    """A temporary file, removed when nobody refers to it any more."""
+
+    file: IO[bytes]
+
+    @property
+    def name(self) -> str:
+        return self.file.name
+
+
+@lru_cache(_COPIES)
+def _copy_if_needed(fs: Any, path: str, size: int | None, stamp: tuple[str, ...]) -> _Copy | None:
+    """A copy of a file of this length and version, unless its server gives parts of it; taken once by a process."""
+    if size is not None and _gives_parts(fs, path, size):
+        return None
+    # its suffixes tell how it is packed
+    suffix = f"-{posixpath.basename(path)}"[-80:]
+    file = tempfile.NamedTemporaryFile(prefix="bnp-dask-", suffix=suffix)  # noqa: SIM115 (closed with the copy)
+    fs.get_file(path, file.name)
+    return _Copy(file)
+
+
+def _gives_parts(fs: Any, path: str, size: int) -> bool:
+    """Whether a server gives the last byte of a file alone."""
+    if size < 2:
+        return True
+    with fs.open(path) as file:
+        try:
+            file.seek(size - 1)
+            return len(file.read(1)) == 1
+        except ValueError:  # fsspec says so of one that answers with the whole file
+            return False
 
 
 def _in_time(ask: Callable[[], T]) -> T:

@@ -6,13 +6,13 @@ import time
 import uuid
 import weakref
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
 import dask
-from distributed import Client, Future, default_client
+from distributed import Client, Future, default_client, get_worker, rejoin, secede
 from distributed.client import ClosedClientError, FutureCancelledError
 from distributed.scheduler import KilledWorker, NoValidWorkerError
 
@@ -55,7 +55,13 @@ them, or the atoms that some were chosen to work on."""
 
 
 def current_client() -> Client | Executor:
-    """Dask's current client; this thread where there is none."""
+    """Dask's current client; this thread where there is none, and inside of a task.
+
+    Tasks that wait for others while they hold the threads of their workers would wait for ever; such are those of
+    joblib's Dask backend.
+    """
+    if is_in_task():
+        return SerialExecutor()
     try:
         client = default_client()
     except ValueError:
@@ -67,6 +73,29 @@ def current_client() -> Client | Executor:
             "distributed.default_client().close(), or give client=, a SerialExecutor() to compute in this process"
         )
     return client
+
+
+def is_in_task() -> bool:
+    """Whether this thread runs a task of a Dask cluster."""
+    try:
+        get_worker()
+    except ValueError:
+        return False
+    return True
+
+
+@contextmanager
+def giving_way() -> Iterator[None]:
+    """Inside of a task, the worker may run another one in this one's place: it waits for tasks that it submits."""
+    try:
+        secede()
+    except (ValueError, AttributeError, KeyError):  # no task; one of coroutines; one that has given way already
+        yield
+        return
+    try:
+        yield
+    finally:
+        rejoin()
 
 
 class DaskExecutor:

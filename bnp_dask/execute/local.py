@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import logging
+import multiprocessing
 import os
 import signal
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from multiprocessing import resource_tracker
@@ -18,6 +21,7 @@ from distributed import Client, LocalCluster
 from distributed.system import MEMORY_LIMIT
 
 from bnp_dask.errors import ExecutionError, SettingError
+from bnp_dask.execute.base import logger
 from bnp_dask.inputs.settings import shown, whole_number
 
 LEAN = {
@@ -60,6 +64,15 @@ page by page: a quarter to a third of the CPU time of batches of 1 MB.  With the
 
 ROOMY = 10**9
 """Bytes of a worker's memory from which on those 128 MB do not matter."""
+
+STARTS = 3
+"""Times that a cluster is tried to start: a worker may be killed meanwhile, as where memory is short for a moment."""
+
+GUARD = 'if __name__ == "__main__":'
+"""Line below which a script keeps what it alone does, and not a process that imports it."""
+
+WHO = frozenset({"__name__", "current_process", "parent_process"})
+"""Names in conditions that tell who runs a script."""
 
 LEAST = 22 * 10**7
 """Bytes that a worker takes before it reads anything (measured: 218 MB); Dask ends one that takes more than it may."""
@@ -150,7 +163,7 @@ def local_client(
     ------
     SettingError
         ``workers`` is not a whole number, at least 1, or far more than this machine has cores; ``memory_limit`` is no
-        size, or less than a worker needs.
+        size, or less than a worker needs; or a script calls this without ``if __name__ == "__main__":``.
     ExecutionError
         The processes cannot be started.
     """
@@ -173,21 +186,71 @@ def _processes(workers: int, limit: int | Literal["auto"], dashboard: str | None
     Nobody reads the log of its processes, which goes to this one's standard error: errors of tasks are told where their
     results are asked for, and nowhere else.
     """
+    require_main_guard("local_client()")
     with _deaf_to_interrupts():
-        try:
-            return LocalCluster(
-                n_workers=workers,
-                threads_per_worker=1,
-                processes=True,
-                host="127.0.0.1",
-                memory_limit=min(limit, MEMORY_LIMIT) if limit != "auto" else limit,
-                dashboard_address=dashboard,
-                scheduler_kwargs={"dashboard_address": _free_address(dashboard)},
-                silence_logs=logging.CRITICAL,
-            )
-        except (OSError, RuntimeError) as error:
-            reason = error if error.__cause__ is None else error.__cause__
-            raise ExecutionError(f"cannot start {workers} workers on this machine: {error} ({reason})") from error
+        for left in range(STARTS - 1, -1, -1):
+            try:
+                return LocalCluster(
+                    n_workers=workers,
+                    threads_per_worker=1,
+                    processes=True,
+                    host="127.0.0.1",
+                    memory_limit=min(limit, MEMORY_LIMIT) if limit != "auto" else limit,
+                    dashboard_address=dashboard,
+                    scheduler_kwargs={"dashboard_address": _free_address(dashboard)},
+                    silence_logs=logging.CRITICAL,
+                )
+            except (OSError, RuntimeError) as error:
+                reason = error if error.__cause__ is None else error.__cause__
+                failure = f"cannot start {workers} workers on this machine: {error} ({reason})"
+                if left == 0:
+                    raise ExecutionError(f"{failure}. {STARTS} tries; a script needs {GUARD}") from error
+                logger.warning("%s; trying again", failure)
+    raise AssertionError("the last try returns or raises")
+
+
+def require_main_guard(caller: str) -> None:
+    """SettingError where a process that is started here would run this script once more, and start others in turn.
+
+    A new process imports the script, for functions of it that it is to run; only what stands below the guard is left
+    out.  ``caller`` is what would start processes, for the message.
+    """
+    if dask.config.get("distributed.worker.multiprocessing-method") == "fork":
+        return
+    is_inside = getattr(multiprocessing.current_process(), "_inheriting", False)
+    line = _unguarded_line()
+    if is_inside or line is not None:
+        where = "" if line is None else f", line {line}"
+        raise SettingError(
+            f"{caller} starts processes, each of which imports this script first"
+            f" ({getattr(sys.modules['__main__'], '__file__', '-')}{where}) and would start others in turn; put the "
+            f"call, and what needs it, below {GUARD}"
+        )
+
+
+def _unguarded_line() -> int | None:
+    """Line of the script that is being run, if its statement stands below no question who runs it; else None."""
+    main = sys.modules["__main__"]
+    path = getattr(main, "__file__", None)
+    if path is None or getattr(main, "__spec__", None) is not None:  # a prompt, a notebook, python -m
+        return None
+    frame = sys._getframe()
+    while frame is not None and (frame.f_globals is not vars(main) or frame.f_code.co_name != "<module>"):
+        frame = frame.f_back  # type: ignore[assignment]
+    if frame is None or not os.path.exists(path) or not os.path.samefile(frame.f_code.co_filename, path):
+        return None
+    with open(path, "rb") as file:
+        tree = ast.parse(file.read())
+    line = frame.f_lineno
+    guards = [node for node in tree.body if isinstance(node, ast.If) and _words(node.test) & WHO]
+    return None if any(node.lineno <= line <= (node.end_lineno or 0) for node in guards) else line
+
+
+def _words(expression: ast.expr) -> set[str]:
+    """Names and attributes in an expression."""
+    found = list(ast.walk(expression))
+    names = {node.id for node in found if isinstance(node, ast.Name)}
+    return names | {node.attr for node in found if isinstance(node, ast.Attribute)}
 
 
 def _free_address(wanted: str | None) -> str:

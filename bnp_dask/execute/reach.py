@@ -41,7 +41,8 @@ PAUSE_SECONDS = 0.1
 @contextmanager
 def open_executor(client: Client | Executor | str | None, advice: str = AGAIN) -> Iterator[Executor]:
     """The executor behind ``client``: a client, the address of a scheduler, an executor, or None for Dask's current
-    client, and this thread where there is none.
+    client, and this thread where there is none or inside of a Dask task.  A task that names a client gives up its place
+    on its worker while the executor is open.
 
     What was made here is closed at the end: an executor, and the client of an address.  ``advice`` is for the error of
     a lost cluster.
@@ -61,13 +62,14 @@ def _of_dask(client: Any, advice: str, stack: ExitStack) -> Any:
     """The executor on a cluster, which the stack closes; anything but clients and addresses as it is."""
     from distributed import Client
 
-    from bnp_dask.execute.dask import DaskExecutor, current_client
+    from bnp_dask.execute.dask import DaskExecutor, current_client, giving_way
     from bnp_dask.execute.lost import closed_in_time
 
     found = current_client() if client is None else client
     if isinstance(found, str):
         found = stack.enter_context(closed_in_time(client_of(found)))
     if isinstance(found, Client):
+        stack.enter_context(giving_way())
         found = DaskExecutor(found, uuid.uuid4().hex[:6], advice=advice)
         stack.callback(found.close)
     return found

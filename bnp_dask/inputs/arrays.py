@@ -9,6 +9,9 @@ import numpy as np
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs.settings import shown
 
+REPEATED = 2**33
+"""Bytes from which on an array that repeats itself is no data: it is read as slowly as one that does not."""
+
 EXACT = 2**53
 """Whole numbers up to this size, and some beyond, are float64 numbers."""
 
@@ -21,9 +24,20 @@ def plain(value: Any, name: str) -> np.ndarray:
             f"{name}: masked values (the first at {_place(place)}); fill them with x.filled(...), or leave them out"
         )
     try:
-        return np.asarray(value)
+        array = np.asarray(value)
     except (ValueError, TypeError, OverflowError) as error:
         raise DataError(f"{name}: a {type(value).__name__} that is no array of numbers: {error}") from error
+    require_held(array, name)
+    return array
+
+
+def require_held(array: np.ndarray, name: str) -> None:
+    """DataError for an array of more than :data:`REPEATED` bytes that lies in memory once, as broadcasts do."""
+    if array.nbytes > REPEATED and 0 in array.strides:
+        raise DataError(
+            f"{name}: an array of shape {array.shape} whose entries are the same few numbers again and again (it was "
+            "broadcast); give each distinct row once, and weights= how often it counts"
+        )
 
 
 def require_real(dtype: np.dtype, name: str) -> None:

@@ -18,7 +18,7 @@ from bnp_dask.inputs.settings import hold, shown, whole_number
 from bnp_dask.model import Model
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.observation.interface.drawing import SampledObservation
-from bnp_dask.observation.missing.entries import ENTROPY
+from bnp_dask.observation.missing.entries import require_exact_atoms
 from bnp_dask.sampling.batches import keep_labels, visit_of
 from bnp_dask.sampling.chain import add_batch, begin_sweep, draw_clusters, end_sweep, first_chain, others
 from bnp_dask.sampling.draws import Draws, draw_to_arrays, draws_from
@@ -141,11 +141,7 @@ class Gibbs:
                 f"Gibbs(): {type(model.observation).__name__} says not how to draw its parameters; it needs a method "
                 "at_draw(params, rng)"
             )
-        if any(name.split(".")[-1] == ENTROPY for name in model.observation.fields):
-            raise SettingError(
-                'Gibbs(): Gaussian(missing="marginalise") has expectations in place of missing entries, which no '
-                'sampler may; use DiagGaussian(missing="marginalise"), or another schedule'
-            )
+        require_exact_atoms(model.observation, "Gibbs()")
         if model.reproducible:
             raise SettingError("Gibbs(): reproducible=True is not kept by samplers; leave it out")
         if model.estimate != "posterior":

@@ -58,11 +58,11 @@ class SharedFiles:
             return self.files.put(batch, visit, arrays, meta)
 
     def get(
-        self, batch: int, visit: int, receipt: Receipt = NO_RECEIPT
+        self, batch: int, visit: int, receipt: Receipt = NO_RECEIPT, late: bool = False
     ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """As :meth:`SummaryFiles.get`; StoreError where this process does not reach the directory."""
         with self._reached():
-            return self.files.get(batch, visit, receipt)
+            return self.files.get(batch, visit, receipt, late)
 
     def _reached(self) -> AbstractContextManager[None]:
         return _reached(self.path, self.session)

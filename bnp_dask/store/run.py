@@ -189,7 +189,7 @@ class RunStore:
         self, batch: int, visit: int, receipt: Receipt = NO_RECEIPT
     ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Arrays and meta data of a summary; StoreError when it is missing, damaged, or not the one of the receipt."""
-        return self.summaries.get(batch, visit, receipt)
+        return self.summaries.get(batch, visit, receipt, late=True)
 
     @property
     def shared(self) -> SharedFiles:

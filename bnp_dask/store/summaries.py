@@ -87,9 +87,9 @@ class SummaryFiles:
         return receipt
 
     def get(
-        self, batch: int, visit: int, receipt: Receipt = NO_RECEIPT
+        self, batch: int, visit: int, receipt: Receipt = NO_RECEIPT, late: bool = False
     ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Arrays and meta data of a summary.
+        """Arrays and meta data of a summary; ``late`` says that another machine may have written it just now.
 
         Raises
         ------
@@ -98,7 +98,7 @@ class SummaryFiles:
         """
         path = self.path(batch, visit, receipt)
         try:
-            data = self.read(batch, visit, receipt)
+            data = self.read(batch, visit, receipt, late)
             arrays, meta = unpack(data, path)
             _require_same(path, (batch, visit), receipt, meta, data)
         except DamagedError as error:
@@ -106,19 +106,23 @@ class SummaryFiles:
                 f"the summary of batch {batch} at visit {visit} cannot be used: {error}. "
                 "Put the file back from a copy, or remove the newest checkpoint to resume from the one before"
             ) from error
-        # version 0.1 wrote the meta data alone
-        return arrays, meta["meta"] if "key" in meta else meta
+        return arrays, meta["meta"]
 
-    def read(self, batch: int, visit: int, receipt: Receipt = NO_RECEIPT) -> bytes:
-        """Content of a summary, from its own file or from a pack; DamagedError where there is neither."""
+    def read(self, batch: int, visit: int, receipt: Receipt = NO_RECEIPT, late: bool = False) -> bytes:
+        """Content of a summary, from its own file or from a pack; DamagedError where there is neither.
+
+        With ``late`` a file that is in neither place yet is waited for.
+        """
         path = self.path(batch, visit, receipt)
         try:
             return place_of(path).read(path)
         except DamagedError:
             packed = self.packs.read(batch, visit, None if receipt.crc32 == UNKNOWN else receipt.crc32)
-            if packed is None:
+            if packed is not None:
+                return packed
+            if not late:
                 raise
-            return packed
+        return place_of(path).read_late(path)
 
     @property
     def packs(self) -> Packs:
@@ -143,7 +147,7 @@ def _require_same(
     path: Path | Key, key: tuple[int, int], receipt: Receipt, meta: Mapping[str, Any], data: bytes
 ) -> None:
     """DamagedError unless a whole file is the one that was written."""
-    found = meta.get("key", list(key))
+    found = meta["key"]
     if found != list(key):
         raise DamagedError(f"{path} is damaged (it holds batch and visit {found})")
     crc = crc_of_packed(data)

@@ -20,6 +20,7 @@ from bnp_dask.kernels.mixture.resp import RaggedResp, Resp, cluster_sums, scale_
 from bnp_dask.kernels.numeric.arithmetic import log
 from bnp_dask.kernels.streaming.urn import ABSENT, log_absent
 from bnp_dask.model import Model
+from bnp_dask.observation.missing.entries import require_exact_atoms
 from bnp_dask.schedules.engine.bad_batches import fault_of, instead, reader_of
 from bnp_dask.schedules.engine.state import State, Work
 from bnp_dask.streaming.seats import seat_batch
@@ -86,6 +87,7 @@ def check_urn(model: Model, schedule: str) -> None:
             f"{schedule}: {type(model.allocation).__name__} has no predictive rule for single atoms; "
             "use NGGPMixture(...) or DPMixture(...)"
         )
+    require_exact_atoms(model.observation, schedule)
     if model.reproducible:
         raise SettingError(f"{schedule}: reproducible=True is not kept by filters; leave it out")
     if model.estimate != "posterior":

@@ -16,7 +16,7 @@ from bnp_dask.inputs.protocols import as_a
 from bnp_dask.inputs.settings import flag, hold, one_of, whole_number
 from bnp_dask.model import Model
 from bnp_dask.observation import Multinomial
-from bnp_dask.observation.missing.entries import ENTROPY
+from bnp_dask.observation.missing.entries import require_exact_atoms
 from bnp_dask.schedules.base import IDLE, Step, history_row
 from bnp_dask.schedules.engine.bad_batches import remaining_weight
 from bnp_dask.schedules.engine.state import State, Stream, Work
@@ -127,12 +127,11 @@ class TruncationFreeSVI:
                 "or HDPTopics(...), or another schedule"
             )
         if has_topics(model) and not isinstance(observation, Multinomial):
-            raise SettingError(f"{name}: topics are those of words; use Multinomial(), or another schedule")
-        if any(field.split(".")[-1] == ENTROPY for field in observation.fields):
             raise SettingError(
-                f'{name}: Gaussian(missing="marginalise") has expectations in place of missing entries, which no draw '
-                'may use; use DiagGaussian(missing="marginalise"), or another schedule'
+                f"{name}: {type(model.allocation).__name__} of {type(observation).__name__} is not learned so, topics "
+                "are those of words; use Multinomial(), or another schedule"
             )
+        require_exact_atoms(observation, name)
         if model.reproducible:
             raise SettingError(f"{name}: reproducible=True is not kept by samplers; leave it out")
         if model.learn_prior in ("diagonal", "full"):

@@ -109,7 +109,8 @@ def train(
         ``()``: the number of clusters stays as initialised.
     client
         A ``distributed.Client``, the address of a scheduler, or an executor; None is the current client, or this thread
-        when there is none.  Nothing is started here; the client of an address is closed at the end.
+        when there is none, and inside of a Dask task (as those of joblib's Dask backend are).  Nothing is started here;
+        the client of an address is closed at the end.
     store
         Run directory for checkpoints, or a URL of an object store that refuses to create what exists, such as
         ``"s3://bucket/run"`` (``bnp-dask[s3]``); it ends with the posterior in ``posterior.zarr``.  None keeps nothing.

@@ -5,17 +5,24 @@ from __future__ import annotations
 import contextlib
 import operator
 import os
+import signal
 import socket
+import subprocess
+import sys
+import threading
+import types
 import zlib
 
 import dask
 import numpy as np
+import psutil
 import pytest
 from distributed import Client, LocalCluster, default_client
 
 from bnp_dask.cli.console import open_client
 from bnp_dask.cli.jobfile import ClientSpec
-from bnp_dask.errors import SettingError
+from bnp_dask.errors import ExecutionError, SettingError
+from bnp_dask.execute import local
 from bnp_dask.execute.dask import DaskExecutor
 from bnp_dask.execute.local import ANY_PORT, DASHBOARD, local_client, worker_settings
 from bnp_dask.execute.message import Message
@@ -126,3 +133,118 @@ def test_same_bits_and_nothing_changes_that_was_sent(monkeypatch):
             assert bits(go(client, schedule, moves)) == bits(go(SerialExecutor(), schedule, moves)), name
     assert len(sent) > 1000
     assert all(zlib.crc32(array) == crc for array, crc in sent)
+
+
+# -- scripts ------------------------------------------------------------------------------------------------------
+START = """
+import bnp_dask as bnp
+
+def start():
+    with bnp.local_client(1, dashboard=None) as client:
+        print("sum", client.submit(sum, [1, 2]).result(), flush=True)
+
+"""
+UNGUARDED = {
+    "none": "start()",
+    "elsewhere": "if __name__ == '__main__':\n    pass\nstart()",
+    "another": "import sys\nif sys.argv:\n    start()",
+}
+GUARDED = {
+    "name": "if __name__ == '__main__':\n    start()",
+    "else": "if __name__ != '__main__':\n    pass\nelse:\n    start()",
+    "process": "import multiprocessing\nif multiprocessing.parent_process() is None:\n    start()",
+}
+
+
+def run_here(text, path, monkeypatch):
+    """Run a script as the main module of this process."""
+    path.write_text(START + text)
+    main = types.ModuleType("__main__")
+    main.__file__ = str(path)
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    exec(compile(path.read_text(), path, "exec"), vars(main))
+
+
+@pytest.mark.parametrize("text", UNGUARDED.values(), ids=UNGUARDED)
+def test_a_script_without_a_guard_is_refused_before_a_process_is_started(tmp_path, monkeypatch, text):
+    monkeypatch.setattr(local, "LocalCluster", None)
+    with pytest.raises(SettingError, match=r'script.py, line \d+\).* below if __name__ == "__main__":$'):
+        run_here(text, tmp_path / "script.py", monkeypatch)
+
+
+@pytest.mark.parametrize("text", GUARDED.values(), ids=GUARDED)
+def test_a_script_with_a_guard_starts_processes(tmp_path, monkeypatch, text):
+    class Started(Exception):
+        pass
+
+    def start(**settings):
+        raise Started
+
+    monkeypatch.setattr(local, "LocalCluster", start)
+    with pytest.raises(Started):
+        run_here(text, tmp_path / "script.py", monkeypatch)
+
+
+def run_script(path, text):
+    path.write_text(START + text)
+    return subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.long
+def test_scripts_in_processes_of_their_own_start_workers_or_end_with_one_error(tmp_path):
+    done = run_script(tmp_path / "script.py", UNGUARDED["none"])
+    lines = done.stderr.strip().splitlines()
+    assert done.returncode == 1 and done.stdout == ""
+    assert "SettingError" in lines[-1] and 'if __name__ == "__main__":' in lines[-1]
+    assert len(lines) < 20 and done.stderr.count("Traceback") == 1
+    assert run_script(tmp_path / "script.py", GUARDED["name"]).stdout == "sum 3\n"
+
+
+def test_a_process_that_is_being_started_starts_no_others(monkeypatch):
+    monkeypatch.setattr(local.multiprocessing.current_process(), "_inheriting", True, raising=False)
+    with pytest.raises(SettingError, match='if __name__ == "__main__":'):
+        local_client(1, dashboard=None).__enter__()
+
+
+# -- workers that die while they start ----------------------------------------------------------------------------
+class Failing:
+    """A cluster whose first workers are killed while they start."""
+
+    def __init__(self, n_times):
+        self.n_left = n_times
+
+    def __call__(self, **settings):
+        self.n_left -= 1
+        if self.n_left >= 0:
+            raise RuntimeError("Nanny failed to start.") from RuntimeError("Nanny failed to start worker process")
+        return self
+
+
+def test_a_cluster_whose_worker_dies_at_its_start_is_tried_again(monkeypatch):
+    cluster = Failing(2)
+    monkeypatch.setattr(local, "LocalCluster", cluster)
+    assert local._processes(1, 0, None) is cluster and cluster.n_left == -1
+    monkeypatch.setattr(local, "LocalCluster", Failing(99))
+    with pytest.raises(ExecutionError, match="Nanny failed to start worker process.*3 tries"):
+        local._processes(1, 0, None)
+
+
+@pytest.mark.long
+def test_a_worker_that_is_killed_while_its_cluster_starts_is_replaced():
+    killed, before = [], {child.pid for child in psutil.Process().children()}
+
+    def kill_first():
+        while not killed:
+            for child in psutil.Process().children():
+                with contextlib.suppress(psutil.Error):
+                    if child.pid not in before and "spawn_main" in " ".join(child.cmdline()):
+                        child.send_signal(signal.SIGKILL)
+                        killed.append(child.pid)
+                        return
+
+    killer = threading.Thread(target=kill_first)
+    killer.start()
+    with local_client(1, dashboard=None) as client:
+        assert client.submit(operator.add, 1, 2).result() == 3
+    killer.join()
+    assert killed

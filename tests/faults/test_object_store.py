@@ -6,7 +6,6 @@ Most of them on fsspec's memory, whose conditions hold within one process; some 
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import signal
 import subprocess
@@ -14,7 +13,6 @@ import sys
 import time
 import warnings
 
-import fsspec
 import numpy as np
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
@@ -234,30 +232,6 @@ def bits_of(posterior):
 
 
 # -- a server that speaks S3 ------------------------------------------------------------------------------------
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory):
-    """URL of an empty bucket, on a server of this machine that forgets all when the tests end."""
-    pytest.importorskip("s3fs")
-    server = pytest.importorskip("moto.server").ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    known = {
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-        "AWS_ACCESS_KEY_ID": "somebody",
-        "AWS_SECRET_ACCESS_KEY": "secret",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }
-    logger = logging.getLogger("werkzeug")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(logger, "level", logging.ERROR)
-        for name, value in known.items():
-            patch.setenv(name, value)
-        fsspec.filesystem("s3").mkdir("bucket")
-        yield "s3://bucket"
-    server.stop()
-
-
 @pytest.fixture
 def patient(monkeypatch):
     monkeypatch.setattr(objects, "PAUSES", (0.1, 0.2, 0.5))

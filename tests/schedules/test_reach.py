@@ -35,10 +35,10 @@ def failing(monkeypatch):
                 raise StoreError(f"no room for batch {batch} at visit {visit}")
             return PUT(self, batch, visit, *rest)
 
-        def get(self, batch, visit, *rest):
+        def get(self, batch, visit, *rest, late=False):
             if when("get", batch, visit):
                 raise StoreError(f"no way to batch {batch} at visit {visit}")
-            return GET(self, batch, visit, *rest)
+            return GET(self, batch, visit, *rest, late=late)
 
         monkeypatch.setattr(SharedFiles, "put", put)
         monkeypatch.setattr(SharedFiles, "get", get)

@@ -16,7 +16,7 @@ from bnp_dask import __version__
 from bnp_dask.errors import StoreError
 from bnp_dask.store import Listing, Receipt, RunStore, SummaryFiles, read_history
 from bnp_dask.store.files import seal
-from bnp_dask.store.place import lock
+from bnp_dask.store.place import disk, lock
 
 B = 3
 
@@ -181,7 +181,8 @@ def test_commit_before_load_is_refused(path):
         commit(RunStore.open(path), 1, NOTHING)
 
 
-def test_summary_that_was_not_put(path):
+def test_summary_that_was_not_put(path, monkeypatch):
+    monkeypatch.setattr(disk, "LATE_PAUSES", ())
     store = RunStore.create(path, {})
     with pytest.raises(StoreError, match=r"cannot sync .*00000007-000001-000000ff.npz: No such file"):
         store.commit({}, {}, [], Listing.of([(7, 1, Receipt(10, 255))]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -11,10 +10,7 @@ import numpy as np
 from bnp_dask.core.columns import Columns
 from bnp_dask.data.base import Source
 from bnp_dask.data.grouped.lagged import taking_lags
-from bnp_dask.data.grouped.offsets import GroupedSource
-from bnp_dask.data.skipping import CheckedSource, WithoutBatches
-from bnp_dask.data.sources.arrays import WeightedSource
-from bnp_dask.data.sources.named import OrderedSource
+from bnp_dask.data.sources.named import letting_miss
 from bnp_dask.data.sources.open import as_source
 from bnp_dask.inputs.arrays import to_float
 from bnp_dask.inputs.column_notation import Key
@@ -58,16 +54,3 @@ def opened(
 def as_modelled(source: Source, may_miss: bool, lags: int) -> Source:
     """Data that were opened as a model is trained on them: entries may be missing, rows hold the steps before them."""
     return taking_lags(letting_miss(source) if may_miss else source, lags)
-
-
-def letting_miss(source: Source) -> Source:
-    """The data with NaN in groups of rows let through."""
-    match source:
-        case GroupedSource():
-            return replace(source, may_miss=True)
-        case WeightedSource() | OrderedSource():
-            return replace(source, atoms=letting_miss(source.atoms))
-        case WithoutBatches() | CheckedSource():
-            return replace(source, whole=letting_miss(source.whole))
-        case _:
-            return source

@@ -13,7 +13,7 @@ from bnp_dask.core.columns import Columns
 from bnp_dask.data.base import Reader, Source, batch_reader, columns_of, spans_of
 from bnp_dask.data.grouped.offsets import GroupedSource
 from bnp_dask.data.identity import fingerprint_of
-from bnp_dask.data.skipping import WithoutBatches
+from bnp_dask.data.skipping import CheckedSource, WithoutBatches
 from bnp_dask.data.sources.arrays import WeightedSource
 from bnp_dask.data.sources.dask_collections.frames import WINDOW, DaskFrameSource
 from bnp_dask.data.sources.levels import union
@@ -197,9 +197,22 @@ def with_levels(source: Source, keys: Sequence[Key]) -> Source:
     return ordered(source, replace(columns, levels=both), None, codes)
 
 
+def letting_miss(source: Source) -> Source:
+    """The data with NaN in groups of rows let through."""
+    match source:
+        case GroupedSource():
+            return replace(source, may_miss=True)
+        case WeightedSource() | OrderedSource():
+            return replace(source, atoms=letting_miss(source.atoms))
+        case WithoutBatches() | CheckedSource():
+            return replace(source, whole=letting_miss(source.whole))
+        case _:
+            return source
+
+
 def _values_of(source: Source, features: Sequence[int]) -> list[list[set[Level]]]:
-    """Distinct numbers of some features of each batch."""
-    at = tuple(features)
+    """Distinct numbers of some features of each batch; whether any may be missing is for a likelihood to say."""
+    at, source = tuple(features), letting_miss(source)
     tasks = ((f"levels-batch{b}", _distinct, (batch_reader(source, b), at)) for b in range(source.n_batches))
     with open_executor(None) as executor:
         return list(in_order(executor, tasks, WINDOW))

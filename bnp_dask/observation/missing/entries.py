@@ -20,6 +20,7 @@ import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Field, Summary
+from bnp_dask.errors import SettingError
 from bnp_dask.inputs.protocols import is_a
 from bnp_dask.inputs.settings import one_of
 from bnp_dask.kernels.mixture.resp import RaggedResp, Resp, SparseResp, cluster_sums
@@ -74,6 +75,20 @@ def completed(observation: object, params: object, batch: Batch, resp: Resp) -> 
     if params is not None and is_a(observation, CompletingObservation):
         return observation.complete(params, batch, resp)
     return observation.summarize(batch, resp)  # type: ignore[attr-defined, no-any-return]
+
+
+def require_exact_atoms(observation: object, schedule: str) -> None:
+    """SettingError for a likelihood whose statistics of atoms depend on beliefs: no single one could leave its cluster.
+
+    ``schedule`` is what takes atoms in and out one by one, for the message.
+    """
+    fields = observation.fields  # type: ignore[attr-defined]
+    if any(name.split(".")[-1] == ENTROPY for name in fields):
+        raise SettingError(
+            f'{schedule}: Gaussian(missing="marginalise") has expectations in place of missing entries, and atoms that '
+            'are seated one by one need statistics of their own; use DiagGaussian(missing="marginalise"), or '
+            "schedule=Memoized(), FullBatch() or Stochastic()"
+        )
 
 
 def is_about_missing(name: str) -> bool:

@@ -44,7 +44,7 @@ class Shelf(Protocol):
     ) -> Receipt: ...
 
     def get(
-        self, batch: int, visit: int, receipt: Receipt = NO_RECEIPT
+        self, batch: int, visit: int, receipt: Receipt = NO_RECEIPT, late: bool = False
     ) -> tuple[dict[str, np.ndarray], dict[str, Any]]: ...
 
 
@@ -80,7 +80,7 @@ class MemoSlot:
         """Results of the last visit."""
         if self.old < 0 or not (self.is_full or model.keeps_states):
             return NOTHING_LEFT
-        arrays, _ = self.shelf.get(self.batch, self.old, self.receipt)
+        arrays, _ = self.shelf.get(self.batch, self.old, self.receipt, late=True)
         return Left(arrays, self.edits, self.is_full)
 
     def write(self, model: Model, found: Visit) -> Receipt | None:

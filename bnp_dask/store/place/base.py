@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from bnp_dask.errors import StoreError
@@ -17,10 +19,27 @@ class DamagedError(Exception):
     """A file that is missing, cut off or altered; the message names it."""
 
 
+UNSEEN = (errno.ENOENT, errno.ESTALE)
+"""Errors of a file that is not there, or is another one by now: on network file systems also of one that is new."""
+
+_ADVICE: Mapping[int, str] = MappingProxyType(
+    {
+        **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "Make room"),
+        **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "Give permission"),
+        **dict.fromkeys(
+            UNSEEN,
+            "Another process removed it, or a machine that wrote it does not show it here: let all of them mount the "
+            "same directory, on NFS with lookupcache=positive",
+        ),
+    }
+)
+
+
 def cannot(verb: str, path: str | os.PathLike[str], error: OSError) -> StoreError:
     """The error for a file that the operating system refuses."""
     reason = error.strerror or str(error)
-    return StoreError(f"cannot {verb} {path}: {reason}. Make room or give permission, then go on: {UNHARMED}")
+    advice = _ADVICE.get(error.errno or 0, "Look at the disk, its room and its permissions")
+    return StoreError(f"cannot {verb} {path}: {reason}. {advice}, then go on: {UNHARMED}")
 
 
 @dataclass(frozen=True)
@@ -90,6 +109,9 @@ class Place(Protocol):
 
     def part(self, path: Any, start: int, nbytes: int) -> bytes:
         """So many bytes of a file from ``start`` on, or fewer where it ends before."""
+
+    def read_late(self, path: Any) -> bytes:
+        """Content of a file that another machine has written, which may take some seconds to be seen here."""
 
     def glance(self, path: Any) -> bytes:
         """Content of a small file; where asking takes long, as it was up to a minute ago."""

@@ -57,6 +57,9 @@ class Bucket:
             raise DamagedError(f"{path} is missing")
         return found
 
+    def read_late(self, path: Key) -> bytes:
+        return self.read(path)
+
     def glance(self, path: Key) -> bytes:
         found, problem = _seen_lately(path, int(time.monotonic() // GLANCE_SECONDS), os.getpid())
         if found is None:

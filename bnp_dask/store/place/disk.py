@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -11,10 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from bnp_dask.errors import StoreError
-from bnp_dask.store.place.base import DamagedError, Extent, Lock, cannot
+from bnp_dask.store.place.base import UNSEEN, DamagedError, Extent, Lock, cannot
 from bnp_dask.store.place.lock import WriterLock
 
 TEMPORARY = ".tmp-"
@@ -22,6 +23,9 @@ FILE_THREADS = 16
 
 PIECE_BYTES = 2**22
 """Bytes that are read at a time to check a file."""
+
+LATE_PAUSES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
+"""Seconds between looks for a file that another machine has written: it must be seen within eight seconds."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,11 @@ class Disk:
             raise DamagedError(f"{path} is missing") from error
         except OSError as error:
             raise cannot("read", path, error) from error
+
+    def read_late(self, path: Path) -> bytes:
+        with suppress(OSError):  # what it still is, reading says
+            _when_seen(path, lambda: os.stat(path))
+        return self.read(path)
 
     def glance(self, path: Path) -> bytes:
         return self.read(path)
@@ -194,14 +203,35 @@ def _temporary(path: Path) -> Path:
 
 
 def _sync(path: Path) -> None:
-    try:
+    def flush() -> None:
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+    try:
+        _when_seen(path, flush)
     except OSError as error:
         raise cannot("sync", path, error) from error
+
+
+def _when_seen(path: Path, ask: Callable[[], Any]) -> None:
+    """Do this to a file, again and again for some seconds while it is not seen here yet.
+
+    Network file systems keep for a while what they knew of a folder; to list it is to ask the server.
+    """
+    for pause in LATE_PAUSES:
+        try:
+            ask()
+            return
+        except OSError as error:
+            if error.errno not in UNSEEN:
+                raise
+        time.sleep(pause)
+        with suppress(OSError):
+            os.listdir(path.parent)
+    ask()
 
 
 def _all_at_once(what: Callable[[Path], None], files: list[Path]) -> None:

@@ -1,0 +1,41 @@
+"""Few cells in which every two levels of two factors meet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import astuple
+from itertools import combinations
+
+import numpy as np
+
+from tests.crossed.cells import CELLS, FACTORS, Cell
+
+
+def pairs_of(cells: Sequence[Cell]) -> np.ndarray:
+    """Numbers of the pairs of levels that each cell has, ``(cells, pairs of factors)``."""
+    sizes = [len(levels) for levels in FACTORS]
+    level = np.array([[own.index(v) for own, v in zip(FACTORS, astuple(c), strict=True)] for c in cells])
+    out, first = [], 0
+    for i, j in combinations(range(len(sizes)), 2):
+        out.append(first + level[:, i] * sizes[j] + level[:, j])
+        first += sizes[i] * sizes[j]
+    return np.stack(out, axis=1)
+
+
+def covering(is_refused: Callable[[Cell], bool]) -> tuple[Cell, ...]:
+    """Cells that have every pair: in a cell that runs where there is one, else in one that is refused.
+
+    Greedy: each time the first cell with the most pairs that are still missing.
+    """
+    pairs = pairs_of(CELLS)
+    left, chosen = np.ones(pairs.max() + 1, np.bool_), []
+    refused = np.array([is_refused(cell) for cell in CELLS])
+    for group in (np.flatnonzero(~refused), np.flatnonzero(refused)):
+        while True:
+            gain = left[pairs[group]].sum(axis=1)
+            best = int(gain.argmax())
+            if gain[best] == 0:
+                break
+            chosen.append(CELLS[group[best]])
+            left[pairs[group[best]]] = False
+    return tuple(chosen)
