@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -19,20 +18,17 @@ from bnp_dask.model import Model
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.observation.interface.drawing import SampledObservation
 from bnp_dask.observation.missing.entries import require_exact_atoms
-from bnp_dask.sampling.batches import keep_labels, visit_of
 from bnp_dask.sampling.chain import add_batch, begin_sweep, draw_clusters, end_sweep, first_chain, others
 from bnp_dask.sampling.draws import Draws, draw_to_arrays, draws_from
 from bnp_dask.sampling.reseating import is_counted, reseat
 from bnp_dask.sampling.rounds import split_and_unite
 from bnp_dask.sampling.sweep import Drawn, sweep
-from bnp_dask.sampling.visit import Swept
+from bnp_dask.sampling.visit import Swept, keep_labels, visit_of
 from bnp_dask.schedules.base import IDLE, Step, history_row
-from bnp_dask.schedules.engine.bad_batches import require_enough
+from bnp_dask.schedules.engine.bad_batches import leave_out
 from bnp_dask.schedules.engine.chains import Sampler
 from bnp_dask.schedules.engine.pipeline import is_slight
-from bnp_dask.schedules.engine.state import Loss, State, Work
-
-logger = logging.getLogger("bnp_dask")
+from bnp_dask.schedules.engine.state import State, Work
 
 SAMPLED = "sampled"
 """Reason of a run that has made all of its sweeps."""
@@ -290,10 +286,7 @@ def _take(work: Work, state: State, batch: int, swept: Swept, places: np.ndarray
     if work.unread is not None:
         work.unread[batch] = False
     own = np.flatnonzero(places[:, 0] == batch)
-    if swept.lost:
-        state.lost[batch] = Loss(swept.lost, state.lap + 1, state.step + 1)
-        logger.warning("skipped from lap %d on: %s", state.lap + 1, swept.lost)
-        require_enough(work, state.lost)
+    leave_out(work, state, {batch: swept.lost} if swept.lost else {})
     for number, (chain, found) in enumerate(zip(state.sampler.chains, swept.chains, strict=True)):
         labels = swept.rows[number]
         add_batch(chain, found, own[: len(labels)], labels)

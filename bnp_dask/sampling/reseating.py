@@ -18,7 +18,6 @@ from bnp_dask.allocation.base import UrnAllocation
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.finite import require_finite_arrays
 from bnp_dask.core.summary import Summary, add_in_place
-from bnp_dask.data.base import Reader
 from bnp_dask.inputs.protocols import as_a
 from bnp_dask.kernels.streaming.reseating import reseat_counts
 from bnp_dask.kernels.streaming.split_merge import split_and_merge
@@ -28,7 +27,8 @@ from bnp_dask.observation import Multinomial
 from bnp_dask.observation.checks import as_csr
 from bnp_dask.sampling.proposals import reseat_few
 from bnp_dask.sampling.sweep import Drawn, drawn_places
-from bnp_dask.sampling.visit import RESEAT, Assigned, Labels, Swept, Task, generator, pins_of, statistics, visited
+from bnp_dask.sampling.visit import RESEAT, Assigned, Labels, Swept, generator, pins_of, statistics, visited
+from bnp_dask.schedules.engine.visit import Request
 
 CHUNK_SHARE = 1 / 16
 """Share of all atoms that are proposed clusters at once, given the others; draws are exact for any.
@@ -85,22 +85,22 @@ class Others:
 
 
 def reseat(
-    model: Model, others: tuple[Others, ...], reader: Reader, task: Task, before: tuple[Labels, ...] | None
+    model: Model, others: tuple[Others, ...], request: Request, rows: np.ndarray, before: tuple[Labels, ...] | None
 ) -> Swept:
     """The task: read a batch and seat its atoms again, in every chain."""
-    return visited(model, others, reader, task, before, seat_again)
+    return visited(model, others, request, rows, before, seat_again)
 
 
-def seat_again(model: Model, others: Others, atoms: Batch, task: Task, before: Labels | None) -> Assigned:
+def seat_again(model: Model, others: Others, atoms: Batch, request: Request, before: Labels | None) -> Assigned:
     """Draw a cluster for each of some atoms given those of all others."""
     assert before is not None
     places = before.places_in(others.ids, atoms).astype(np.int64)
-    rng = generator(task.seed, others.chain, others.lap, RESEAT, task.number)
+    rng = generator(request.seed, others.chain, others.lap, RESEAT, request.batch)
     rows = _seated(model, len(places), float(others.summary["N"].sum()), rng)
     swept = np.delete(np.arange(len(places)), rows)
     if len(swept):
         assert others.drawn is not None
-        places[swept] = np.concatenate([own for _, own in drawn_places(model, others.drawn, atoms, task)])[swept]
+        places[swept] = np.concatenate([own for _, own in drawn_places(model, others.drawn, atoms, request)])[swept]
     kept = _statistics(model, others.ids, atoms.take(swept), places[swept])
     few, own = atoms if not len(swept) else atoms.take(rows), places[rows]
     rest = others.summary + kept
@@ -113,7 +113,7 @@ def seat_again(model: Model, others: Others, atoms: Batch, task: Task, before: L
     ids = np.concatenate([others.ids, new])
     held = kept.insert_empty(new) + _statistics(model, ids, few, own)
     require_finite_arrays(held.values, f"{atoms.name}: statistic", held.ids)
-    return Assigned(held, pins_of(others, task, places, k), Labels.of(ids, places))
+    return Assigned(held, pins_of(others, request, places, k), Labels.of(ids, places))
 
 
 def _seated(model: Model, n_atoms: int, n_others: float, rng: np.random.Generator) -> np.ndarray:

@@ -17,11 +17,8 @@ import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Summary
-from bnp_dask.data.base import Reader, naming_batch
-from bnp_dask.data.skipping import read_or_why
 from bnp_dask.execute.ordered import in_order
 from bnp_dask.model import Model
-from bnp_dask.sampling.batches import keep_labels, labels_of, visit_of
 from bnp_dask.sampling.reseating import is_counted, urn_of
 from bnp_dask.sampling.split_merge import Proposals, Sides, followed, joined, led, log_gains, log_prior_ratio
 from bnp_dask.sampling.visit import (
@@ -29,14 +26,17 @@ from bnp_dask.sampling.visit import (
     DECIDE,
     ROUND,
     Labels,
-    Task,
     first_atoms,
     generator,
+    keep_labels,
+    labels_of,
     pins_of,
     repeated,
+    visit_of,
 )
 from bnp_dask.schedules.engine.chains import Chain, Pins
 from bnp_dask.schedules.engine.state import State, Work
+from bnp_dask.schedules.engine.visit import Request, visit
 
 EARLY, LATE = 8, 1 / 16
 """A lap, counted from 0, ends with a round with probability EARLY / (EARLY + lap), and LATE at least.
@@ -78,7 +78,7 @@ class Found:
 
 
 def lead(
-    model: Model, asked: tuple[Asked, ...], reader: Reader, task: Task, before: tuple[Labels, ...]
+    model: Model, asked: tuple[Asked, ...], request: Request, rows: np.ndarray, before: tuple[Labels, ...]
 ) -> tuple[tuple[Proposals, Found], ...] | None:
     """The task of the batch that leads: proposals of each chain, and its own atoms in them; None if it went bad."""
     sigma = urn_of(model).sigma
@@ -86,11 +86,11 @@ def lead(
     def sides_of(own: Asked, atoms: Batch, ids: np.ndarray, rng: np.random.Generator) -> tuple[Proposals, Sides]:
         return led(model, sigma, atoms, ids, MOST, rng)
 
-    return _by_chain(asked, reader, task, before, sides_of)
+    return _by_chain(model, asked, request, rows, before, sides_of)
 
 
 def follow(
-    model: Model, asked: tuple[Asked, ...], reader: Reader, task: Task, before: tuple[Labels, ...]
+    model: Model, asked: tuple[Asked, ...], request: Request, rows: np.ndarray, before: tuple[Labels, ...]
 ) -> tuple[Found, ...] | None:
     """The task of any other batch: its atoms join the sides of each proposal; None if it went bad."""
     sigma = urn_of(model).sigma
@@ -99,45 +99,37 @@ def follow(
         assert own.proposals is not None
         return own.proposals, followed(model, sigma, own.proposals, atoms, ids, rng)
 
-    found = _by_chain(asked, reader, task, before, sides_of)
+    found = _by_chain(model, asked, request, rows, before, sides_of)
     return None if found is None else tuple(own for _, own in found)
 
 
 def _by_chain(
+    model: Model,
     asked: tuple[Asked, ...],
-    reader: Reader,
-    task: Task,
+    request: Request,
+    rows: np.ndarray,
     before: tuple[Labels, ...],
     sides_of: Callable[[Asked, Batch, np.ndarray, np.random.Generator], tuple[Proposals, Sides]],
 ) -> tuple[tuple[Proposals, Found], ...] | None:
     """Proposals of each chain, and a batch's atoms in them as ``sides_of`` finds them; None if it went bad."""
-    batch = _read(reader, task)
-    if batch is None:
-        return None
-    with naming_batch(task.name):
+
+    def by_chain(batch: Batch) -> tuple[tuple[Proposals, Found], ...] | None:
         atoms, found = repeated(batch), []
         for own, labels in zip(asked, before, strict=True):
-            proposals, sides = sides_of(own, atoms, labels.ids, _generator(own, task))
-            found.append((proposals, _found(own, task, batch, atoms, sides)))
+            rng = generator(request.seed, own.chain, own.lap, ALLOCATE, request.batch)
+            proposals, sides = sides_of(own, atoms, labels.ids, rng)
+            found.append((proposals, _found(own, request, first_atoms(batch, rows), atoms, sides)))
         return tuple(found)
 
-
-def _generator(own: Asked, task: Task) -> np.random.Generator:
-    return generator(task.seed, own.chain, own.lap, ALLOCATE, task.number)
+    return visit(model, request, by_chain, lambda why: None)
 
 
-def _read(reader: Reader, task: Task) -> Batch | None:
-    batch = reader() if task.empty is None else read_or_why(reader)
-    return None if isinstance(batch, str) else batch
-
-
-def _found(own: Asked, task: Task, batch: Batch, atoms: Batch, sides: Sides) -> Found:
+def _found(own: Asked, request: Request, noted: np.ndarray, atoms: Batch, sides: Sides) -> Found:
     n_sides = sides.held.n_clusters
     places = np.full(atoms.n_atoms + 1, n_sides)  # the last is that of rows that are not there
     places[sides.rows] = sides.place
-    pins = pins_of(own, task, places[:-1], n_sides + 1).take(np.arange(n_sides))
-    noted = places[first_atoms(batch, task.rows)]
-    return Found(sides, pins, np.where(noted < n_sides, noted, -1))
+    pins = pins_of(own, request, places[:-1], n_sides + 1).take(np.arange(n_sides))
+    return Found(sides, pins, np.where(places[noted] < n_sides, places[noted], -1))
 
 
 # -- the coordinator ----------------------------------------------------------------------------------------------

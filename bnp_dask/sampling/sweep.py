@@ -18,15 +18,15 @@ import numpy as np
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.finite import require_finite_arrays
 from bnp_dask.core.summary import add_in_place
-from bnp_dask.data.base import Reader
 from bnp_dask.errors import NumericalError
 from bnp_dask.inputs.protocols import as_a
 from bnp_dask.kernels.mixture.choose import NOBODY, choose_among_all, choose_from_lists
 from bnp_dask.kernels.mixture.resp import ScreenedWeights
 from bnp_dask.model import Model
 from bnp_dask.observation.base import QuadraticObservation
-from bnp_dask.sampling.visit import ASSIGN, Assigned, Labels, Swept, Task, generator, pins_of, statistics, visited
+from bnp_dask.sampling.visit import ASSIGN, Assigned, Labels, Swept, generator, pins_of, statistics, visited
 from bnp_dask.schedules.engine.chains import Pins
+from bnp_dask.schedules.engine.visit import Request
 from bnp_dask.structure.screened import screened_pieces
 
 
@@ -57,31 +57,31 @@ class Drawn:
 
 
 def sweep(
-    model: Model, drawn: tuple[Drawn, ...], reader: Reader, task: Task, before: tuple[Labels, ...] | None
+    model: Model, drawn: tuple[Drawn, ...], request: Request, rows: np.ndarray, before: tuple[Labels, ...] | None
 ) -> Swept:
     """The task: read a batch and draw a cluster for each atom in every chain."""
-    return visited(model, drawn, reader, task, before, assign)
+    return visited(model, drawn, request, rows, before, assign)
 
 
-def assign(model: Model, drawn: Drawn, atoms: Batch, task: Task, before: Labels | None) -> Assigned:
+def assign(model: Model, drawn: Drawn, atoms: Batch, request: Request, before: Labels | None) -> Assigned:
     """Draw a cluster for each of some atoms, which had others before."""
     if before is not None:
         before.places_in(drawn.ids, atoms)
     total, labels = model.empty_summary(drawn.ids), [np.zeros(0, np.int64)]
-    for piece, places in drawn_places(model, drawn, atoms, task):
+    for piece, places in drawn_places(model, drawn, atoms, request):
         labels.append(places)
         add_in_place(total, statistics(model, drawn.ids, piece, places))
     require_finite_arrays(total.values, f"{atoms.name}: statistic", total.ids)
     places = np.concatenate(labels)
-    return Assigned(total, pins_of(drawn, task, places, len(drawn.ids)), Labels.of(drawn.ids, places))
+    return Assigned(total, pins_of(drawn, request, places, len(drawn.ids)), Labels.of(drawn.ids, places))
 
 
-def drawn_places(model: Model, drawn: Drawn, atoms: Batch, task: Task) -> Iterator[tuple[Batch, np.ndarray]]:
+def drawn_places(model: Model, drawn: Drawn, atoms: Batch, request: Request) -> Iterator[tuple[Batch, np.ndarray]]:
     """Some atoms after the other, in the order of rows, with the places of the clusters drawn for them."""
-    uniform = generator(task.seed, drawn.chain, drawn.lap, ASSIGN, task.number).random(atoms.n_atoms)
+    uniform = generator(request.seed, drawn.chain, drawn.lap, ASSIGN, request.batch).random(atoms.n_atoms)
     pinned = np.full(atoms.n_atoms, NOBODY)
     if drawn.pins is not None:
-        held = np.flatnonzero(drawn.pins.batch == task.number)
+        held = np.flatnonzero(drawn.pins.batch == request.batch)
         pinned[drawn.pins.row[held]] = held
     start = 0
     for piece, screened in _pieces(model, drawn, atoms):

@@ -11,14 +11,13 @@ import numpy as np
 from bnp_dask.allocation.base import SampledAllocation
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Summary
-from bnp_dask.data.base import Reader, naming_batch
-from bnp_dask.data.skipping import read_or_why, require_checksum
 from bnp_dask.errors import DataError
 from bnp_dask.inputs.protocols import as_a
 from bnp_dask.kernels.mixture.resp import RaggedResp, cluster_sums
 from bnp_dask.model import Model
-from bnp_dask.schedules.engine.bad_batches import fault_of
 from bnp_dask.schedules.engine.chains import Pins
+from bnp_dask.schedules.engine.state import State, Work
+from bnp_dask.schedules.engine.visit import Request, request_of, visit
 
 ASSIGN, PIN, WEIGHTS, PARAMETERS, RESEAT, ROUND, ALLOCATE, DECIDE = range(8)
 """Purposes of random numbers."""
@@ -89,32 +88,6 @@ class Labels:
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
-    """Which batch a task visits.
-
-    Parameters
-    ----------
-    name, number
-        Of the batch.
-    seed
-        Of the run.
-    rows
-        Rows whose clusters are wanted, ``(R,)``.
-    checksum
-        CRC-32 that it must have; None: nobody looks.
-    empty
-        What is read in its place when it has gone bad; None: that is an error.
-    """
-
-    name: str
-    number: int
-    seed: int
-    rows: np.ndarray
-    checksum: int | None = None
-    empty: Reader | None = None
-
-
-@dataclass(frozen=True, eq=False)
 class Assigned:
     """A batch in one chain after a visit.
 
@@ -152,35 +125,30 @@ class Swept:
     lost: str = ""
 
 
-Assign = Callable[[Model, Any, Batch, Task, Labels | None], Assigned]
-"""Draws clusters for the atoms of a batch in one chain: model, clusters known, atoms, task, labels before."""
+Assign = Callable[[Model, Any, Batch, Request, Labels | None], Assigned]
+"""Draws clusters for the atoms of a batch in one chain: model, clusters known, atoms, request, labels before."""
 
 
 def visited(
     model: Model,
     known: Sequence[Known],
-    reader: Reader,
-    task: Task,
+    request: Request,
+    rows: np.ndarray,
     before: tuple[Labels, ...] | None,
     assign: Assign,
 ) -> Swept:
-    """Read a batch and draw a cluster for each atom in every chain."""
-    batch = reader() if task.empty is None else read_or_why(reader)
-    if isinstance(batch, str):
-        return _lost(model, known, task, batch)
-    with naming_batch(task.name):
-        if task.checksum is not None:
-            require_checksum(batch, task.checksum)
-        try:
-            atoms = repeated(batch)
-            held = before if before is not None else (None,) * len(known)
-            found = tuple(assign(model, one, atoms, task, b) for one, b in zip(known, held, strict=True))
-            return Swept(found, _labels_of_rows(batch, found, task.rows))
-        except Exception:
-            why = None if task.empty is None else fault_of(model, batch)
-            if why is None:
-                raise
-            return _lost(model, known, task, why)
+    """Read a batch and draw a cluster for each atom in every chain.
+
+    ``rows (R,)`` are those whose clusters are noted; ``before`` are the labels that the last sweep left.
+    """
+
+    def drawn(batch: Batch) -> Swept:
+        atoms = repeated(batch)
+        held = before if before is not None else (None,) * len(known)
+        found = tuple(assign(model, one, atoms, request, b) for one, b in zip(known, held, strict=True))
+        return Swept(found, _labels_of_rows(batch, found, rows))
+
+    return visit(model, request, drawn, lambda why: _lost(model, known, rows, why))
 
 
 def _labels_of_rows(batch: Batch, found: tuple[Assigned, ...], rows: np.ndarray) -> np.ndarray:
@@ -199,10 +167,10 @@ def first_atoms(batch: Batch, rows: np.ndarray) -> np.ndarray:
     return np.where(times > 0, np.cumsum(times) - times, -1)[rows]
 
 
-def _lost(model: Model, known: Sequence[Known], task: Task, why: str) -> Swept:
+def _lost(model: Model, known: Sequence[Known], rows: np.ndarray, why: str) -> Swept:
     nothing = Labels(np.zeros(0, np.int64), np.zeros(0, np.uint8))
     found = tuple(Assigned(model.empty_summary(one.ids), Pins.none(len(one.ids)), nothing) for one in known)
-    return Swept(found, np.full((len(known), len(task.rows)), -1), why)
+    return Swept(found, np.full((len(known), len(rows)), -1), why)
 
 
 def repeated(batch: Batch) -> Batch:
@@ -219,14 +187,14 @@ def repeated(batch: Batch) -> Batch:
     return replace(batch.take(np.repeat(np.arange(batch.n_atoms), times)), weights=None)
 
 
-def pins_of(known: Numbered, task: Task, places: np.ndarray, n_clusters: int) -> Pins:
+def pins_of(known: Numbered, request: Request, places: np.ndarray, n_clusters: int) -> Pins:
     """The atom of a batch in each cluster whose number is least, for the lap after this one."""
-    number = generator(task.seed, known.chain, known.lap + 1, PIN, task.number).random(len(places))
+    number = generator(request.seed, known.chain, known.lap + 1, PIN, request.batch).random(len(places))
     least, row = np.full(n_clusters, np.inf), np.full(n_clusters, -1)
     np.minimum.at(least, places, number)
     own = np.flatnonzero(number == least[places])[::-1]  # of equals the first
     row[places[own]] = own
-    return Pins(least, np.where(row >= 0, task.number, -1), row)
+    return Pins(least, np.where(row >= 0, request.batch, -1), row)
 
 
 def positions(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
@@ -241,3 +209,28 @@ def statistics(model: Model, ids: np.ndarray, atoms: Batch, places: np.ndarray) 
     total = model.summarize(ids, atoms, resp)
     certain = as_a(model.allocation, SampledAllocation).certain_values(cluster_sums(resp))
     return replace(total, values={**total.values, **certain})
+
+
+# -- the coordinator ----------------------------------------------------------------------------------------------
+def visit_of(work: Work, state: State, batch: int, places: np.ndarray) -> tuple[Any, ...]:
+    """Request, noted rows and labels of a visit to a batch."""
+    assert state.sampler is not None
+    rows = places[places[:, 0] == batch, 1] if batch not in state.lost else np.zeros(0, np.int64)
+    return request_of(work, state, batch), rows, labels_of(work, state, batch, len(state.sampler.chains))
+
+
+def labels_of(work: Work, state: State, batch: int, n_chains: int) -> tuple[Labels, ...] | None:
+    """Clusters of a batch's atoms after its last sweep; None before the first."""
+    if state.visits[batch] < 0:
+        return None
+    arrays, _ = work.memo.get_summary(batch, int(state.visits[batch]), state.receipt(batch))
+    return tuple(Labels(arrays[f"names{c}"], arrays[f"places{c}"]) for c in range(n_chains))
+
+
+def keep_labels(work: Work, state: State, batch: int, chains: Sequence[Labels]) -> None:
+    """Keep the clusters of a batch's atoms in every chain."""
+    arrays: dict[str, np.ndarray] = {}
+    for number, labels in enumerate(chains):
+        arrays |= {f"names{number}": labels.names, f"places{number}": labels.places}
+    visit = int(state.visits[batch]) + 1
+    state.note(batch, visit, len(state.edits), work.memo.put_summary(batch, visit, arrays))

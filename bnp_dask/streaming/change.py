@@ -10,27 +10,24 @@ import numpy as np
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.finite import require_finite_arrays
 from bnp_dask.core.summary import Summary
-from bnp_dask.data.base import Reader, naming_batch
-from bnp_dask.data.skipping import read_or_why, require_checksum
 from bnp_dask.errors import NumericalError
 from bnp_dask.execute.ordered import collected, submitted
 from bnp_dask.model import Model
-from bnp_dask.schedules.engine.bad_batches import fault_of, reader_of
 from bnp_dask.schedules.engine.state import State, Work
+from bnp_dask.schedules.engine.visit import Request, request_of, visit
 from bnp_dask.streaming.learners import Draws, mixture_learner, weights_of
 from bnp_dask.streaming.newborn import Opened
-from bnp_dask.streaming.site import Place, place_of
 from bnp_dask.streaming.topics import TopicLearner
 
 
 @dataclass(frozen=True)
 class Turn:
-    """Which visit a task makes.
+    """How the rows of a batch are visited.
 
     Parameters
     ----------
-    seed, lap, batch
-        Key of all random numbers.
+    lap
+        Number of the lap; with seed and batch the key of all random numbers.
     minibatch
         Atoms (of topic models: documents) between two changes of what is believed.
     draws
@@ -45,9 +42,7 @@ class Turn:
         Whether all data are believed to be like those seen.
     """
 
-    seed: int
     lap: int
-    batch: int
     minibatch: int
     draws: Draws
     is_shuffled: bool
@@ -90,21 +85,15 @@ class Change:
         return Opened(held, held["N"] if self.tables is None else self.tables[first:])
 
 
-def change(model: Model, held: Summary, tables: np.ndarray | None, turn: Turn, reader: Reader, place: Place) -> Change:
-    """The task: read a batch and visit it."""
-    batch = reader() if place.empty is None else read_or_why(reader)
-    if isinstance(batch, str):
-        return no_change(model, held, tables, batch)
-    with naming_batch(place.name):
-        if place.checksum is not None:
-            require_checksum(batch, place.checksum)
-        try:
-            return change_of(model, held, tables, turn, batch)
-        except Exception:
-            why = None if place.empty is None else fault_of(model, batch)
-            if why is None:
-                raise
-            return no_change(model, held, tables, why)
+def change(model: Model, held: Summary, tables: np.ndarray | None, turn: Turn, request: Request) -> Change:
+    """The task: read a batch and visit it minibatch by minibatch."""
+    rng = np.random.default_rng(np.random.SeedSequence(request.seed, spawn_key=(*b"free", turn.lap, request.batch)))
+    return visit(
+        model,
+        request,
+        compute=lambda batch: change_of(model, held, tables, turn, batch, rng),
+        lose=lambda why: no_change(model, held, tables, why),
+    )
 
 
 def kept_share(seen: float, weight: float, total: float) -> float:
@@ -124,9 +113,10 @@ def no_change(model: Model, held: Summary, tables: np.ndarray | None, why: str) 
     return Change(1.0, model.empty_summary(held.ids), none, 0.0, 0.0, why)
 
 
-def change_of(model: Model, held: Summary, tables: np.ndarray | None, turn: Turn, batch: Batch) -> Change:
+def change_of(
+    model: Model, held: Summary, tables: np.ndarray | None, turn: Turn, batch: Batch, rng: np.random.Generator
+) -> Change:
     """The change by a batch in memory."""
-    rng = np.random.default_rng(np.random.SeedSequence(turn.seed, spawn_key=(*b"free", turn.lap, turn.batch)))
     order = rng.permutation(batch.n_atoms) if turn.is_shuffled else np.arange(batch.n_atoms)
     learner = (
         mixture_learner(model, held, batch, turn.draws, rng)
@@ -154,15 +144,15 @@ def change_of(model: Model, held: Summary, tables: np.ndarray | None, turn: Turn
 
 
 def changes(
-    work: Work, state: State, turns: Sequence[Turn], held: Summary, tables: np.ndarray | None
+    work: Work, state: State, batches: Sequence[int], turns: Sequence[Turn], held: Summary, tables: np.ndarray | None
 ) -> Iterator[Change]:
     """Changes by some batches, all from what is believed now, in order; the tasks run side by side."""
     light = replace(held, values=dict(held.values), fields=dict(held.fields))
     tasks = []
-    for turn in turns:
-        args = (work.model, light, tables, turn, reader_of(work, state, turn.batch), place_of(work, state, turn.batch))
-        tasks.append((f"change-lap{turn.lap}-batch{turn.batch}", change, args))
-    for turn, found in zip(turns, collected(work.executor, submitted(work.executor, tasks), False), strict=True):
+    for batch, turn in zip(batches, turns, strict=True):
+        args = (work.model, light, tables, turn, request_of(work, state, batch))
+        tasks.append((f"change-lap{turn.lap}-batch{batch}", change, args))
+    for batch, found in zip(batches, collected(work.executor, submitted(work.executor, tasks), False), strict=True):
         if work.unread is not None:
-            work.unread[turn.batch] = False
+            work.unread[batch] = False
         yield found

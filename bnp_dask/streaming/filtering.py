@@ -15,8 +15,9 @@ from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import hold, number_from, share_below_one
 from bnp_dask.moves.base import record
 from bnp_dask.schedules.base import IDLE, Step, history_row
+from bnp_dask.schedules.engine.bad_batches import leave_out
 from bnp_dask.schedules.engine.state import State, Work
-from bnp_dask.streaming.settling import lose_sites, settle, threshold
+from bnp_dask.streaming.settling import settle, threshold
 from bnp_dask.streaming.site import Given, check_urn, seated, with_site
 from bnp_dask.streaming.unite import unions
 
@@ -80,7 +81,7 @@ class Filter:
             batch = state.position
             before = state.total.value()
             (site,) = seated(work, state, [batch], [Given(before)], epsilon)
-            lose_sites(work, state, {batch: site})
+            leave_out(work, state, {batch: site.lost} if site.lost else {})
             state.total, state.memory.next_id = with_site(state.total, site, state.memory.next_id)
             state.terms = {"log_predictive": state.terms.get("log_predictive", 0.0) + site.log_predictive}
             moves = self._unite(work, state, before, last=batch + 1 == n_batches)

@@ -16,9 +16,10 @@ from bnp_dask.inputs.settings import hold, number_from, share_below_one, whole_n
 from bnp_dask.kernels.mixture.resp import RaggedResp
 from bnp_dask.model import Model
 from bnp_dask.schedules.base import IDLE, Step, history_row
+from bnp_dask.schedules.engine.bad_batches import leave_out
 from bnp_dask.schedules.engine.lap import trim
 from bnp_dask.schedules.engine.state import State, Work, recall, recall_more, remember
-from bnp_dask.streaming.settling import LEAST_EPSILON, lose_sites, settle
+from bnp_dask.streaming.settling import LEAST_EPSILON, settle
 from bnp_dask.streaming.site import Given, Site, check_urn, seated
 from bnp_dask.streaming.unite import pair_gains, rows
 from bnp_dask.structure.base import Visit
@@ -107,7 +108,7 @@ class ExpectationPropagation:
         known, newborn = total.ids, list[int]()
         # while workers seat the batches after it: a site changes nothing that those of its group are given
         for batch, site in zip(group, seated(work, state, group, givens, epsilon), strict=True):
-            lose_sites(work, state, {batch: site})
+            leave_out(work, state, {batch: site.lost} if site.lost else {})
             old = before[batch]
             if old is not None:
                 state.total.subtract(old.insert_empty(state.total.high.ids[len(known) :]))

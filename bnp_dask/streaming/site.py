@@ -12,8 +12,6 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.core.finite import require_finite_arrays
 from bnp_dask.core.summary import Summary
 from bnp_dask.core.totals import RunningTotal
-from bnp_dask.data.base import Reader, naming_batch
-from bnp_dask.data.skipping import read_or_why, require_checksum
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.ordered import collected, submitted
 from bnp_dask.kernels.mixture.resp import RaggedResp, Resp, cluster_sums, scale_rows
@@ -21,19 +19,9 @@ from bnp_dask.kernels.numeric.arithmetic import log
 from bnp_dask.kernels.streaming.urn import ABSENT, log_absent
 from bnp_dask.model import Model
 from bnp_dask.observation.missing.entries import require_exact_atoms
-from bnp_dask.schedules.engine.bad_batches import fault_of, instead, reader_of
 from bnp_dask.schedules.engine.state import State, Work
+from bnp_dask.schedules.engine.visit import Request, request_of, visit
 from bnp_dask.streaming.seats import seat_batch
-
-
-@dataclass(frozen=True)
-class Place:
-    """Which batch a task seats: its name, the CRC-32 that it must have (None: nobody looks), and what is read in its
-    place when it has gone bad (None: that is an error)."""
-
-    name: str
-    checksum: int | None = None
-    empty: Reader | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,22 +84,14 @@ def check_urn(model: Model, schedule: str) -> None:
         )
 
 
-def seat(model: Model, given: Given, epsilon: float, reader: Reader, place: Place) -> Site:
+def seat(model: Model, given: Given, epsilon: float, request: Request) -> Site:
     """The task: read a batch and seat its atoms."""
-    batch = reader() if place.empty is None else read_or_why(reader)
-    if isinstance(batch, str):
-        return lost_site(model, given.held, batch)
-    if place.checksum is not None:
-        with naming_batch(place.name):
-            require_checksum(batch, place.checksum)
-    try:
-        with naming_batch(place.name):
-            return site_of(model, given.held, batch, epsilon, given.before, given.keep)
-    except Exception:
-        why = None if place.empty is None else fault_of(model, batch)
-        if why is None:
-            raise
-        return lost_site(model, given.held, why)
+    return visit(
+        model,
+        request,
+        compute=lambda batch: site_of(model, given.held, batch, epsilon, given.before, given.keep),
+        lose=lambda why: lost_site(model, given.held, why),
+    )
 
 
 def lost_site(model: Model, held: Summary, why: str) -> Site:
@@ -175,24 +155,9 @@ def seated(work: Work, state: State, batches: Sequence[int], givens: Sequence[Gi
     tasks = []
     for batch, given in zip(batches, givens, strict=True):
         light = replace(given.held, values=dict(given.held.values), fields=dict(given.held.fields))
-        args = (
-            work.model,
-            replace(given, held=light),
-            epsilon,
-            reader_of(work, state, batch),
-            place_of(work, state, batch),
-        )
+        args = (work.model, replace(given, held=light), epsilon, request_of(work, state, batch))
         tasks.append((f"seat-lap{state.lap}-batch{batch}", seat, args))
     for batch, site in zip(batches, collected(work.executor, submitted(work.executor, tasks), False), strict=True):
         if work.unread is not None:
             work.unread[batch] = False
         yield site
-
-
-def place_of(work: Work, state: State, batch: int) -> Place:
-    """Facts that a task has to know of a batch before it reads it."""
-    alive = batch not in state.lost
-    checksum = None
-    if work.unread is not None and work.unread[batch] and alive:
-        checksum = int(work.survey.checksums[batch])
-    return Place(f"{work.source.name} batch {batch}", checksum, instead(work, batch) if work.skips and alive else None)

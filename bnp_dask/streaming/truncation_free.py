@@ -18,13 +18,12 @@ from bnp_dask.model import Model
 from bnp_dask.observation import Multinomial
 from bnp_dask.observation.missing.entries import require_exact_atoms
 from bnp_dask.schedules.base import IDLE, Step, history_row
-from bnp_dask.schedules.engine.bad_batches import remaining_weight
+from bnp_dask.schedules.engine.bad_batches import leave_out, remaining_weight
 from bnp_dask.schedules.engine.state import State, Stream, Work
 from bnp_dask.schedules.memoized import lap_order
 from bnp_dask.streaming.change import Change, Turn, changes
 from bnp_dask.streaming.learners import Draws, by_size
 from bnp_dask.streaming.newborn import Newborn
-from bnp_dask.streaming.settling import lose_sites
 
 STREAMED = "streamed"
 """Reason of a run that has made all of its passes."""
@@ -173,8 +172,8 @@ class TruncationFreeSVI:
         assert state.stream is not None
         held, before = state.total.value(), state.stream.tables
         turns = self._turns(work, state, group)
-        found = dict(zip(group, changes(work, state, turns, held, before), strict=True))
-        lose_sites(work, state, found)
+        found = dict(zip(group, changes(work, state, group, turns, held, before), strict=True))
+        leave_out(work, state, {batch: one.lost for batch, one in found.items() if one.lost})
         seen = state.stream.seen
         newborn = Newborn()
         for one in found.values():
@@ -196,7 +195,7 @@ class TruncationFreeSVI:
         shuffled, whole = self.order == "shuffled", self.extrapolate
         whole = not has_topics(work.model) if whole is None else whole
         for batch in group:
-            out.append(Turn(work.seed, state.lap, batch, self.minibatch, draws, shuffled, seen, total, whole))
+            out.append(Turn(state.lap, self.minibatch, draws, shuffled, seen, total, whole))
             seen += 0.0 if batch in state.lost else float(work.survey.batch_weights[batch])
         return out
 

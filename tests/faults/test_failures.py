@@ -95,14 +95,14 @@ def test_an_error_while_computing_names_the_batch_and_its_source(make, monkeypat
     """Not reading but the local step fails: the note names the data too."""
     from bnp_dask.schedules.engine import pipeline
 
-    monkeypatch.setattr(pipeline, "visit", fails_after_reading)
+    monkeypatch.setattr(pipeline, "local_steps", fails_after_reading)
     with pytest.raises(ZeroDivisionError) as caught:
         go(make(kind, 0), "stochastic", Faulty(atoms()))
     assert any("in /data/atoms.zarr batch" in note for note in caught.value.__notes__)
 
 
-def fails_after_reading(posterior, reader, *rest):
-    with naming_batch(reader().name):
+def fails_after_reading(posterior, trials, step):
+    with naming_batch(step.request.reader().name):
         return 1 / 0
 
 

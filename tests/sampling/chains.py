@@ -9,13 +9,15 @@ from functools import partial
 import numpy as np
 
 from bnp_dask.core.batch import Batch
+from bnp_dask.data.base import Reader
 from bnp_dask.model import Model
 from bnp_dask.sampling.chain import add_batch, begin_sweep, draw_clusters, end_sweep, first_chain, others
 from bnp_dask.sampling.reseating import Others, seat_again
 from bnp_dask.sampling.rounds import Asked, decide, follow, lead, relabelled
 from bnp_dask.sampling.sweep import assign
-from bnp_dask.sampling.visit import Assigned, Labels, Task, pins_of, positions, statistics
+from bnp_dask.sampling.visit import Assigned, Labels, pins_of, positions, statistics
 from bnp_dask.schedules.engine.chains import Chain
+from bnp_dask.schedules.engine.visit import Request
 from tests.streaming.oracle import Oracle, Partition
 
 NO_ROWS = np.zeros(0, np.int64)
@@ -51,7 +53,7 @@ class Few:
         for i, batch in enumerate(self.batches):
             own = labels[start : start + batch.n_atoms]
             found = statistics(self.model, ids, batch, own)
-            self._take(i, Assigned(found, pins_of(known, task(i), own, len(ids)), Labels.of(ids, own)))
+            self._take(i, Assigned(found, pins_of(known, request(i), own, len(ids)), Labels.of(ids, own)))
             start += batch.n_atoms
         end_sweep(self.model, self.chain)
 
@@ -61,10 +63,12 @@ class Few:
         begin_sweep(self.model, self.chain, 0)
         for i, batch in enumerate(self.batches):
             if i != seated:
-                self._take(i, assign(self.model, drawn, batch, task(i), self.labels[i]))
+                self._take(i, assign(self.model, drawn, batch, request(i), self.labels[i]))
         if seated is not None:
             known = others(self.chain, 0, lap, drawn)
-            self._take(seated, seat_again(self.model, known, self.batches[seated], task(seated), self.labels[seated]))
+            self._take(
+                seated, seat_again(self.model, known, self.batches[seated], request(seated), self.labels[seated])
+            )
         end_sweep(self.model, self.chain)
 
     def round(self, lap: int, leading: int) -> np.ndarray:
@@ -73,18 +77,21 @@ class Few:
         rows = {i: np.arange(end - batch.n_atoms, end) for i, (batch, end) in enumerate(zip(self.batches, ends))}
         begin_sweep(self.model, self.chain, ends[-1])
         ids, own = self.chain.total.ids, (Asked(0, lap),)
-        tasks = [Task("few", i, 0, np.arange(batch.n_atoms)) for i, batch in enumerate(self.batches)]
+        noted = [np.arange(batch.n_atoms) for batch in self.batches]
         for i, batch in enumerate(self.batches):
             places = positions(ids, self.labels[i].ids)
             found = statistics(self.model, ids, batch, places)
-            found = Assigned(found, pins_of(own[0], tasks[i], places, len(ids)), self.labels[i])
+            found = Assigned(found, pins_of(own[0], request(i), places, len(ids)), self.labels[i])
             add_batch(self.chain, found, rows[i], self.labels[i].ids)
-        readers = [partial(lambda batch: batch, batch) for batch in self.batches]
-        proposals, first = lead(self.model, own, readers[leading], tasks[leading], (self.labels[leading],))[0]
+        given = [
+            (request(i, partial(lambda batch: batch, batch)), noted[i], (self.labels[i],))
+            for i, batch in enumerate(self.batches)
+        ]
+        proposals, first = lead(self.model, own, *given[leading])[0]
         asked, found = (Asked(0, lap, proposals),), {leading: first}
         for i in range(len(self.batches)):
             if i != leading:
-                found[i] = follow(self.model, asked, readers[i], tasks[i], (self.labels[i],))[0]
+                found[i] = follow(self.model, asked, *given[i])[0]
         accepted = decide(self.model, self.chain, asked[0], found, rows, 0)
         self.labels = [relabelled(labels, accepted, found[i]) for i, labels in enumerate(self.labels)]
         return end_sweep(self.model, self.chain)
@@ -99,9 +106,9 @@ class Few:
         return canonical(np.concatenate([own.ids for own in self.labels]))
 
 
-def task(batch: int) -> Task:
-    """The task of a batch whose rows nobody notes."""
-    return Task("few", batch, 0, NO_ROWS)
+def request(batch: int, reader: Reader | None = None) -> Request:
+    """The request for a batch, in memory unless it has a reader."""
+    return Request(batch, "few", reader)
 
 
 def visited(model: Model, batches: list[Batch], n_sweeps: int, n_clusters: int = 1) -> Counter[Partition]:

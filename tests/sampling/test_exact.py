@@ -18,9 +18,10 @@ from bnp_dask.kernels.streaming.reseating import propose, reseat_counts
 from bnp_dask.kernels.streaming.split_merge import split_and_merge
 from bnp_dask.sampling.reseating import Others, urn_of
 from bnp_dask.sampling.single_atoms import density_of
-from bnp_dask.sampling.visit import Task, pins_of, statistics
+from bnp_dask.sampling.visit import pins_of, statistics
 from bnp_dask.schedules.engine.chains import Pins
-from tests.sampling.chains import NO_ROWS, Few, canonical, distance, halves, left_by_one_lap, variation
+from bnp_dask.schedules.engine.visit import Request
+from tests.sampling.chains import Few, canonical, distance, halves, left_by_one_lap, variation
 from tests.streaming.cases import LIKELIHOODS, case
 from tests.streaming.oracle import Oracle, log_prior
 
@@ -112,7 +113,7 @@ def test_a_cluster_keeps_one_of_its_atoms_in_a_sweep():
 def test_each_atom_of_a_cluster_is_as_likely_to_be_kept():
     model, _ = case("Gaussian", bnp.DPMixture(1.0), 4)
     known = Others(0, 0, model.empty_summary(np.zeros(1, np.int64)), 1)
-    found = [pins_of(known, Task("x", 0, seed, NO_ROWS), np.zeros(4, np.int64), 1).row[0] for seed in range(800)]
+    found = [pins_of(known, Request(0, "x", None, seed), np.zeros(4, np.int64), 1).row[0] for seed in range(800)]
     assert np.abs(np.bincount(found, minlength=4) - 200).max() < 4.0 * np.sqrt(150.0)
 
 

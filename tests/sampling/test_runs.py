@@ -17,8 +17,8 @@ from bnp_dask.errors import DataError, SettingError, StoreError
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.execute.threads import ThreadExecutor
 from bnp_dask.sampling.sweep import sweep
-from bnp_dask.sampling.visit import Task
 from bnp_dask.schedules.engine.chains import sampler_to_json
+from bnp_dask.schedules.engine.visit import Request
 from bnp_dask.testing.parts import survey_of
 from tests.faults.parts import Faulty, atoms
 from tests.stopping import AfterSteps
@@ -166,7 +166,7 @@ def test_a_batch_that_cannot_be_read_in_a_sweep_has_nothing_and_says_why():
         raise DataError("batch 0: gone")
 
     model = bnp.Model(bnp.DPMixture(), bnp.DiagGaussian()).with_prior(survey_of(Batch(blobs(), None, "x")))
-    found = sweep(model, (), broken, Task("batch 0", 0, 0, np.arange(3), empty=broken), None)
+    found = sweep(model, (), Request(0, "batch 0", broken, empty=broken), np.arange(3), None)
     assert "gone" in found.lost
     assert found.rows.shape == (0, 3)
 
@@ -230,7 +230,7 @@ def test_data_that_changed_since_the_run_began_are_refused_by_a_sweep():
     batch = Batch(blobs(), None, "batch 0")
     model = bnp.Model(bnp.DPMixture(), bnp.DiagGaussian()).with_prior(survey_of(batch))
     with pytest.raises(DataError, match="the data changed"):
-        sweep(model, (), lambda: batch, Task("batch 0", 0, 0, np.arange(3), checksum(batch) ^ 1), None)
+        sweep(model, (), Request(0, "batch 0", lambda: batch, 0, checksum(batch) ^ 1), np.arange(3), None)
 
 
 def nameless(sampler):

@@ -12,7 +12,8 @@ from bnp_dask.execute import SerialExecutor
 from bnp_dask.execute.threads import ThreadExecutor
 from bnp_dask.sampling.rounds import Asked, lead
 from bnp_dask.sampling.split_merge import log_prior_ratio
-from bnp_dask.sampling.visit import Labels, Task, statistics
+from bnp_dask.sampling.visit import Labels, statistics
+from bnp_dask.schedules.engine.visit import Request
 from bnp_dask.testing.parts import survey_of
 from tests.sampling.chains import NO_ROWS, Few, canonical, halves, left_by_rounds, variation
 from tests.sampling.test_runs import bits
@@ -100,14 +101,14 @@ def test_a_batch_that_cannot_be_read_leaves_a_round_without_effect():
         raise OSError("gone")
 
     model, batch = case("Gaussian", NGGP, 4)
-    task = Task("few", 0, 0, NO_ROWS, empty=lambda: batch)
-    assert lead(model, (Asked(0, 1),), reader, task, (Labels.of(np.arange(1), np.zeros(4, np.int64)),)) is None
+    request = Request(0, "few", reader, empty=lambda: batch)
+    assert lead(model, (Asked(0, 1),), request, NO_ROWS, (Labels.of(np.arange(1), np.zeros(4, np.int64)),)) is None
 
 
 def test_no_atoms_make_no_proposals():
     model, batch = case("Gaussian", NGGP, 4)
     empty, nobody = batch.rows(0, 0), Labels(np.zeros(0, np.int64), np.zeros(0, np.uint8))
-    proposals, found = lead(model, (Asked(0, 1),), lambda: empty, Task("few", 0, 0, NO_ROWS), (nobody,))[0]
+    proposals, found = lead(model, (Asked(0, 1),), Request(0, "few", lambda: empty), NO_ROWS, (nobody,))[0]
     assert len(proposals) == len(found.sides.rows) == 0
 
 

@@ -35,8 +35,12 @@ def nothing(model):
     return model.empty_summary(np.zeros(0, np.int64))
 
 
-def turn(minibatch=100, burn_in=0, seed=0, seen=0.0, total=20.0, samples=1):
-    return Turn(seed, 0, 0, minibatch, Draws(burn_in, samples), False, seen, total)
+def turn(minibatch=100, burn_in=0, seen=0.0, total=20.0, samples=1):
+    return Turn(0, minibatch, Draws(burn_in, samples), False, seen, total)
+
+
+def rng():
+    return np.random.default_rng(np.random.SeedSequence(0, spawn_key=(*b"free", 0, 0)))
 
 
 def canonical(labels):
@@ -106,11 +110,11 @@ def test_compiled_loops_draw_as_log_predictive_does(likelihood, weighted, sample
     batch, held, found = Batch(batch.x, weights, "rows"), nothing(model), []
     for _ in range(2):
         visit = turn(7, 2, seen=0.0 if not found else 20.0, samples=samples)
-        fast = change_of(model, held, None, visit, batch)
+        fast = change_of(model, held, None, visit, batch, rng())
         with monkeypatch.context() as patch:
             patch.setattr(learners, "Multinomial", type(None))
             patch.setattr(learners, "is_plain_gaussian", lambda model: False)
-            slow = change_of(model, held, None, visit, batch)
+            slow = change_of(model, held, None, visit, batch, rng())
         assert_allclose(fast.fade, slow.fade)
         assert_allclose(fast.added["N"], slow.added["N"], rtol=1e-9, atol=1e-12)
         assert_allclose(fast.added["x"], slow.added["x"], rtol=1e-9, atol=1e-9)
@@ -122,7 +126,7 @@ def test_compiled_loops_draw_as_log_predictive_does(likelihood, weighted, sample
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
 def test_every_likelihood_gives_all_atoms_to_some_cluster(likelihood):
     model, batch = case(likelihood, bnp.DPMixture(1.0), 6)
-    found = change_of(model, nothing(model), None, turn(3, 1, total=6.0), batch)
+    found = change_of(model, nothing(model), None, turn(3, 1, total=6.0), batch, rng())
     assert_allclose(found.added["N"].sum(), 6.0)
     assert np.isfinite(found.log_predictive)
 
@@ -151,8 +155,8 @@ def test_rate_is_that_of_the_paper():
 
 def test_one_minibatch_is_one_step_whatever_what_is_held():
     model, batch = case("Multinomial", bnp.DPMixture(1.0), 20)
-    held = change_of(model, nothing(model), None, turn(), batch).added
-    one = change_of(model, held, None, turn(20, seen=100.0, total=50.0), batch)
+    held = change_of(model, nothing(model), None, turn(), batch, rng()).added
+    one = change_of(model, held, None, turn(20, seen=100.0, total=50.0), batch, rng())
     assert_allclose(one.fade, 30.0 / 50.0)
     assert_allclose(one.added["N"].sum(), 20.0)
 

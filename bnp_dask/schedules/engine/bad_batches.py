@@ -5,18 +5,21 @@ The visit that finds a batch bad takes it out of every total; from then on a bat
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import Survey, survey_batch
-from bnp_dask.data.base import Reader, Source, batch_reader, naming_batch
-from bnp_dask.data.skipping import EmptyReader, WithoutBatches, reason, stand_in
+from bnp_dask.data.base import Source, naming_batch
+from bnp_dask.data.skipping import EmptyReader, WithoutBatches, stand_in
 from bnp_dask.errors import DataError
 from bnp_dask.model import Model
 from bnp_dask.observation.base import correlated_columns
 from bnp_dask.schedules.engine.state import Loss, State, Work
+
+logger = logging.getLogger("bnp_dask")
 
 MOST = 0.5
 """Share of the data that may go bad under a run: beyond it, the storage is at fault and not a batch."""
@@ -30,23 +33,9 @@ def survey_checked(model: Model, batch: Batch, for_priors: bool = True) -> Surve
         return survey_batch(batch, model.marginalises, for_priors, columns)
 
 
-def fault_of(model: Model, batch: Batch) -> str | None:
-    """Fault of a batch that could be read; None when there is none."""
-    try:
-        survey_checked(model, batch)
-    except DataError as error:
-        return reason(error)
-    return None
-
-
 def instead(work: Work, batch: int) -> EmptyReader:
     """Batch that is read in place of one that is left out."""
     return stand_in(work.source, work.survey, batch)
-
-
-def reader_of(work: Work, state: State, batch: int) -> Reader:
-    """How a task reads a batch, or what stands in its place."""
-    return instead(work, batch) if batch in state.lost else batch_reader(work.source, batch)
 
 
 def usable(work: Work, state: State) -> Source:
@@ -70,6 +59,15 @@ def _without_lost(work: Work, state: State, is_forgiving: bool) -> Source:
 def remaining_weight(work: Work, lost: Iterable[int]) -> float:
     """Weight of all atoms but those of batches that were left out since the run began."""
     return math.fsum([work.survey.total_weight, *(-work.survey.batch_weights[batch] for batch in lost)])
+
+
+def leave_out(work: Work, state: State, lost: Mapping[int, str]) -> None:
+    """Leave batches out from the step under way on, given why; DataError where too many are."""
+    for batch, why in lost.items():
+        state.lost[batch] = Loss(why, state.lap + 1, state.step + 1)
+        logger.warning("skipped from lap %d on: %s", state.lap + 1, why)
+    if lost:
+        require_enough(work, state.lost)
 
 
 def require_enough(work: Work, lost: Mapping[int, Loss]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,19 +16,17 @@ from bnp_dask.moves.base import Plan, PlanContext, named_by, record
 from bnp_dask.moves.births.at_batch import consider_split
 from bnp_dask.moves.births.pending import close, note
 from bnp_dask.moves.engine import decide, plan_lap
-from bnp_dask.schedules.engine.bad_batches import require_enough, usable
+from bnp_dask.schedules.engine.bad_batches import leave_out, usable
 from bnp_dask.schedules.engine.gathered import Gathered, GatheredAtoms
 from bnp_dask.schedules.engine.leaving import subtract
 from bnp_dask.schedules.engine.pipeline import Taken
 from bnp_dask.schedules.engine.prior import learn_prior
 from bnp_dask.schedules.engine.pure_streams.sealed import are_sealed
 from bnp_dask.schedules.engine.reduction import Change
-from bnp_dask.schedules.engine.state import Loss, State, Work
+from bnp_dask.schedules.engine.state import State, Work
 from bnp_dask.structure.base import Visit
 
 Remember = Callable[[Work, State, int, Visit, int], None]
-
-logger = logging.getLogger("bnp_dask")
 
 
 def begin_lap(work: Work, state: State, total: RunningTotal, pends: bool = False) -> None:
@@ -82,10 +79,7 @@ def lose(work: Work, state: State, taken: Taken, remember: Remember, keeps: bool
         return taken
     if keeps:
         subtract(work, state, [batch for batch in lost if state.visits[batch] >= 0])
-    for batch, why in lost.items():
-        state.lost[batch] = Loss(why, state.lap + 1, state.step + 1)
-        logger.warning("skipped from lap %d on: %s", state.lap + 1, why)
-    require_enough(work, state.lost)
+    leave_out(work, state, lost)
     for batch, kept in taken.written.items():
         if batch in lost:
             state.note(batch, kept.visit, taken.seen, kept.receipt)

@@ -14,26 +14,16 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.core.summary import Summary
-from bnp_dask.data.base import Reader
 from bnp_dask.data.coalesce import SMALL_BYTES
-from bnp_dask.execute.base import Handle, Task
+from bnp_dask.execute.base import Handle
 from bnp_dask.execute.ordered import collected, submitted
 from bnp_dask.model import Posterior
 from bnp_dask.observation.base import numbers_per_cluster
-from bnp_dask.schedules.engine.bad_batches import instead, reader_of
 from bnp_dask.schedules.engine.batch_memo import MemoSlot
 from bnp_dask.schedules.engine.reduction import FAN, Change, change_of, joined, reduced, reduced_for_us, sums_left
 from bnp_dask.schedules.engine.state import State, Work, recall, recall_left, recall_states
-from bnp_dask.schedules.engine.tasks import (
-    BatchTask,
-    Unkept,
-    Unsummed,
-    VisitRequest,
-    added,
-    unkept_of,
-    visit,
-    visit_and_keep,
-)
+from bnp_dask.schedules.engine.tasks import LocalStep, Unkept, Unsummed, added, local_steps, unkept_of
+from bnp_dask.schedules.engine.visit import request_of
 from bnp_dask.store import Receipt
 from bnp_dask.structure.base import Visit
 
@@ -94,10 +84,10 @@ class Taken:
 
 @dataclass(frozen=True, eq=False)
 class _Group:
-    """A group in flight: its batches, the posterior behind it, what workers reduce, and visits that come whole.
+    """A group in flight: its batches, the posterior behind it, and tasks that tell what it changes.
 
-    ``numbers`` are those of the visits that workers may write down.  ``at_once``: whether there is room for all that
-    workers reduce.
+    ``numbers`` are those of the visits that workers may write down.  ``own`` are tasks of batches that try a birth of
+    their own.  ``at_once``: whether there is room for all other changes.
     """
 
     batches: tuple[int, ...]
@@ -105,7 +95,7 @@ class _Group:
     seen: int
     numbers: dict[int, int]
     changes: list[Handle]
-    visits: list[tuple[int, Handle]]
+    own: list[Handle]
     at_once: bool
 
 
@@ -196,41 +186,28 @@ class Pipeline:
 
     def _submit(self, batches: tuple[int, ...], basis: Posterior, seen: int, attempt: int = 1) -> _Group:
         executor = self.work.executor
-        pieces: list[BatchTask] = []
-        whole: list[tuple[int, Reader, VisitRequest]] = []
-        for batch in batches:
-            request, reader = self._request(batch), reader_of(self.work, self.state, batch)
-            if self.work.shelf is None or self.is_whole or request.split is not None:
-                whole.append((batch, reader, request))
-            else:
-                pieces.append(self._piece(batch, reader, request, attempt, seen))
-        rounds = self._rounds(pieces, basis.n_clusters)
+        steps = [self._step(batch, seen, attempt) for batch in batches]
+        last = [step for step in steps if step.split is not None]
+        rounds = self._rounds([step for step in steps if step.split is None], basis.n_clusters)
         numbers = basis.n_clusters * numbers_per_cluster(self.work.model.observation)
-        slight = is_slight(len(whole) + len(rounds), numbers)
+        slight = is_slight(len(last) + len(rounds), numbers)
         beliefs: Any = basis.for_visits(self._most_atoms)
         if not slight:
             beliefs = executor.share(f"posterior-lap{self.lap}-batch{batches[0]}", beliefs)
-        visits = self._visit_whole(beliefs, whole, seen)
-        tasks = [(self._name(r[0].slot.batch), visit_and_keep, (beliefs, self._trials, *r)) for r in rounds]
-        changes = submitted(executor, tasks)
-        if changes and not slight and not self.work.reach.is_rare:
+        own = self._started(beliefs, [[step] for step in last])
+        changes = self._started(beliefs, rounds)
+        kept = {step.request.batch: step.slot.new for step in steps if step.slot is not None}
+        by_workers = bool(kept) and not self.work.reach.is_rare
+        if by_workers and not slight:
             most = sums_left(len(changes), executor.n_workers, numbers)
             changes = reduced_for_us(changes, self._add, most)
-        at_once = len(changes) * numbers <= AT_ONCE and not self.work.reach.is_rare
-        return _Group(
-            batches, basis, seen, {piece.slot.batch: piece.slot.new for piece in pieces}, changes, visits, at_once
-        )
+        at_once = by_workers and len(changes) * numbers <= AT_ONCE
+        return _Group(batches, basis, seen, kept, changes, own, at_once)
 
-    def _visit_whole(
-        self, beliefs: Any, whole: Sequence[tuple[int, Reader, VisitRequest]], seen: int, first: bool = False
-    ) -> list[tuple[int, Handle]]:
-        """Tasks for visits that come here, by batch; what their last visits left goes along, as far as it must."""
-        tasks: list[Task] = []
-        for batch, reader, request in whole:
-            states = recall_states(self.work, self.state, batch, seen)
-            left = recall_left(self.work, self.state, batch, seen) if self.keeps else None
-            tasks.append((self._name(batch), visit, (beliefs, reader, self._trials, request, states, left)))
-        return list(zip((batch for batch, _, _ in whole), submitted(self.work.executor, tasks, first), strict=True))
+    def _started(self, beliefs: Any, rounds: list[list[LocalStep]], first: bool = False) -> list[Handle]:
+        """Tasks, one for each round of batches."""
+        tasks = [(self._name(some[0].request.batch), local_steps, (beliefs, self._trials, *some)) for some in rounds]
+        return submitted(self.work.executor, tasks, first)
 
     def _add(self, groups: list[Sequence[Handle]]) -> list[Handle]:
         """Tasks that each add some changes."""
@@ -239,11 +216,13 @@ class Pipeline:
     def _name(self, batch: int) -> str:
         return f"local_step-lap{self.lap}-batch{batch}"
 
-    def _rounds(self, pieces: list[BatchTask], n_clusters: int) -> list[list[BatchTask]]:
+    def _rounds(self, pieces: list[LocalStep], n_clusters: int) -> list[list[LocalStep]]:
         """Which batches one task visits: those whose changes would be added first anyway, where a task costs more.
 
         Every worker thread gets one of a group all the same.
         """
+        if any(step.slot is None for step in pieces):  # what comes back whole is as much as a message should hold
+            return [[step] for step in pieces]
         effort, n_workers = _effort(self.work, n_clusters), max(1, self.work.executor.n_workers)
         size = FAN if effort < SMALL_EFFORT and len(pieces) >= FAN * n_workers else 1
         numbers = n_clusters * numbers_per_cluster(self.work.model.observation)
@@ -253,65 +232,61 @@ class Pipeline:
                 size *= 2
         return [pieces[i : i + size] for i in range(0, len(pieces), size)]
 
-    def _request(self, batch: int) -> VisitRequest:
-        plan = self.state.plan
-        gather = replace(plan.gather, key=(self.lap, 13, batch))
-        name = f"{self.work.source.name} batch {batch}"
-        empty = instead(self.work, batch) if self.work.skips and batch not in self.state.lost else None
-        facts = (name, plan.pairs, plan.splits.get(batch), gather, self.work.seed)
-        return VisitRequest(*facts, empty, self._checksum(batch), self.state.weight(batch), self._assigns(batch))
+    def _step(self, batch: int, seen: int, attempt: int = 1, is_whole: bool = False) -> LocalStep:
+        """Work on a batch; with what its last visit left, unless its worker reads that itself."""
+        work, state, plan = self.work, self.state, self.state.plan
+        split = plan.splits.get(batch)
+        is_whole = is_whole or work.shelf is None or self.is_whole or split is not None
+        slot = None if is_whole else self._slot(batch, seen, attempt)
+        carries = slot is None or work.reach.is_rare
+        return LocalStep(
+            request=request_of(work, state, batch),
+            pairs=plan.pairs,
+            split=split,
+            gather=replace(plan.gather, key=(self.lap, 13, batch)),
+            weight=state.weight(batch),
+            assigns=self._assigns(batch),
+            slot=slot,
+            states=recall_states(work, state, batch, seen) if carries else None,
+            left=recall_left(work, state, batch, seen) if carries and self.keeps else None,
+            has_states=carries,
+        )
+
+    def _slot(self, batch: int, seen: int, attempt: int) -> MemoSlot:
+        state = self.state
+        assert self.work.shelf is not None
+        old = int(state.visits[batch])
+        return MemoSlot(
+            shelf=self.work.shelf,
+            batch=batch,
+            old=old,
+            receipt=state.receipt(batch),
+            new=old + attempt,
+            edits=tuple(state.edits[int(state.seen[batch]) : seen]),
+            is_full=self.keeps,
+            leaves=self.leaves,
+        )
 
     def _assigns(self, batch: int) -> bool:
         """Whether assignments of a batch may be kept; its data may be needed again whenever statistics are."""
         readable = self.work.readable
         return self.keeps and readable is not None and bool(readable[batch]) and batch not in self.state.lost
 
-    def _checksum(self, batch: int) -> int | None:
-        """The CRC-32 that a batch must have, if it has not been read since it was surveyed."""
-        unread = self.work.unread
-        if unread is None or not unread[batch] or batch in self.state.lost:
-            return None
-        return int(self.work.survey.checksums[batch])
-
-    def _piece(self, batch: int, reader: Reader, request: VisitRequest, attempt: int, seen: int) -> BatchTask:
-        state, model = self.state, self.work.model
-        assert self.work.shelf is not None
-        old, known = int(state.visits[batch]), int(state.seen[batch])
-        edits = tuple(state.edits[known:seen])
-        facts = (old + attempt, edits, self.keeps, self.leaves)
-        slot = MemoSlot(self.work.shelf, batch, old, state.receipt(batch), *facts)
-        if not self.work.reach.is_rare:
-            return BatchTask(reader, request, slot)
-        left = recall_left(self.work, state, batch, seen) if self.keeps else None
-        if not model.keeps_states:
-            return BatchTask(reader, request, slot, left=left)
-        return BatchTask(reader, request, slot, recall_states(self.work, state, batch, seen), True, left)
-
     def _open(self, group: _Group) -> Taken:
         """Wait for a group's tasks.  Batches that try a birth of their own are added last."""
         found: list[tuple[int, Visit]] = []
-        own: list[Change] = []
+        unkept: list[str] = []
 
-        def others() -> Iterator[Change]:
-            for batch, handle in group.visits:
-                change = self._keep_here(group, batch, self.work.executor.result(handle), found)
-                if batch in self.state.plan.splits:
-                    own.append(change)
-                else:
-                    yield change
-
-        def reduced_by_workers() -> Iterator[Change]:
-            unkept: list[str] = []
-            for part in collected(self.work.executor, group.changes, group.at_once):
+        def changes(handles: Sequence[Handle], at_once: bool) -> Iterator[Change]:
+            for part in collected(self.work.executor, handles, at_once):
                 missing = unkept_of([part])
-                unkept += [one.why for one in missing]
+                unkept.extend(one.why for one in missing if one.why)
                 yield self._finished(group, part, self._found_at_last(group, missing), found)
-            self.work.reach.note(len(group.numbers) - len(unkept), unkept)
 
-        main = reduced(others(), lambda some: joined(*some))
-        if group.changes:
-            main = reduced(reduced_by_workers(), lambda some: joined(*some))
+        own = list(changes(group.own, False))
+        main = reduced(changes(group.changes, group.at_once), lambda some: joined(*some))
         whole = joined(*([] if main is None else [main]), *own)
+        self.work.reach.note(len(group.numbers) - len(unkept), unkept)
         if self.work.unread is not None:
             self.work.unread[list(group.batches)] = False
         written = {batch: Kept(group.numbers[batch], receipt) for batch, receipt in whole.written}
@@ -326,13 +301,11 @@ class Pipeline:
         return change_of(seen, old, batch)
 
     def _found_at_last(self, group: _Group, missing: Sequence[Unkept]) -> dict[int, Visit]:
-        """Visits of batches that workers did not reach the run directory for, made now if they were not."""
-        left = [one.batch for one in missing if one.found is None]
-        whole = [(batch, reader_of(self.work, self.state, batch), self._request(batch)) for batch in left]
-        beliefs = group.basis.for_visits(self._most_atoms) if left else None
-        handles = self._visit_whole(beliefs, whole, group.seen, first=True)
-        out = {one.batch: one.found for one in missing if one.found is not None}
-        return out | {batch: self.work.executor.result(handle) for batch, handle in handles}
+        """Visits of batches whose results the coordinator keeps, made now where they were not."""
+        late = [self._step(one.batch, group.seen, is_whole=True) for one in missing if one.found is None]
+        beliefs = group.basis.for_visits(self._most_atoms) if late else None
+        parts = [self.work.executor.result(h) for h in self._started(beliefs, [[step] for step in late], first=True)]
+        return {one.batch: one.found for one in [*missing, *unkept_of(parts)] if one.found is not None}
 
     def _finished(
         self,

@@ -9,7 +9,6 @@ import numpy as np
 
 from bnp_dask.core.location import Location
 from bnp_dask.errors import SettingError
-from bnp_dask.moves.base import Gather
 from bnp_dask.schedules import State, Work
 from bnp_dask.schedules.arrivals import Round, abandon
 from bnp_dask.schedules.base import history_row
@@ -17,7 +16,8 @@ from bnp_dask.schedules.engine.bad_batches import instead
 from bnp_dask.schedules.engine.leaving import subtract
 from bnp_dask.schedules.engine.pure_streams.sealed import SEALED
 from bnp_dask.schedules.engine.state import Loss, recall_parts, remember
-from bnp_dask.schedules.engine.tasks import VisitRequest, lose_batch
+from bnp_dask.schedules.engine.tasks import LocalStep, lose_batch
+from bnp_dask.schedules.engine.visit import Request
 from bnp_dask.training.growing.growing_run import GrowingRun
 from bnp_dask.training.run_settings import OPENED
 
@@ -46,9 +46,10 @@ def take_out(
                 if name in state.trials:
                     state.trials[name].subtract(part)
         state.lost[batch] = Loss(RETIRED, state.lap, state.step)
-        request = VisitRequest(f"batch {batch}", state.total.high.pairs, None, Gather(), work.seed)
+        empty = instead(work, batch)
+        step = LocalStep(Request(batch, f"batch {batch}", empty, work.seed, empty=empty), state.total.high.pairs)
         trials = state.plan.trials if turn.is_open else ()
-        remember(work, state, batch, lose_batch(state.posterior, instead(work, batch), trials, request, RETIRED))
+        remember(work, state, batch, lose_batch(state.posterior, trials, step, RETIRED))
     turn.note(batches, state.step)
     value = state.total.value()
     state.posterior = state.model.global_step(value)
