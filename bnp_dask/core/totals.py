@@ -95,13 +95,14 @@ class RunningTotal:
         for name, held in rest.items():
             held.add_to(self.high.values[name], self.low.values[name], sign)
 
-    def before(self, other: RunningTotal) -> Callable[[], None]:
-        """Call it after :meth:`join` of ``other`` to have every bit as it is now.
+    def before(self, other: RunningTotal | None = None) -> Callable[[], None]:
+        """Call it after :meth:`join` of ``other``, or after any changes for None, to have every bit as it is now.
 
         Of words that few change no more is kept than those: of topics and words a copy takes longer than the sum.
         """
         sparse, high, low = dict(self.sparse), self.high, self.low
-        rest = {name: held.place for name, held in other.sparse.items() if name not in sparse}
+        few_of = {} if other is None else other.sparse
+        rest = {name: held.place for name, held in few_of.items() if name not in sparse}
         kept = [(part, _without(part, rest).scale(1.0)) for part in (high, low)]
         few = [(part.values[name].reshape(-1), at) for part in (high, low) for name, at in rest.items()]
         old = [values[at] for values, at in few]

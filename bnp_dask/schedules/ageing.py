@@ -34,9 +34,7 @@ def fade(state: State, factor: float) -> dict[str, Any]:
     memory.young = {i: weight * factor for i, weight in memory.young.items()}
     weights = np.ones(len(state.visits)) if state.weights is None else state.weights
     state.weights = weights * factor
-    value = state.total.value()
-    state.posterior = state.model.global_step(value)
-    state.terms = state.model.elbo(state.posterior, value)
+    state.settle()
     state.step += 1
     row = history_row(state, state.lap, None, exact=True, action=AGED, gain=None, moves=[])
     return {**row, "n_batches": 0, "faded": factor}

@@ -81,9 +81,7 @@ def fold_new(work: Work, state: State, pipeline: Pipeline, taken: Taken, remembe
         taken = pipeline.again(taken.batches)
     taken = lose_with_step(work, state, taken)
     state.total.join(taken.change.with_clusters(state.total.high.ids).delta)
-    value = state.total.value()
-    state.posterior = state.model.global_step(value)
-    state.terms = state.model.elbo(state.posterior, value)
+    state.settle()
     if birth is None:
         known = dict(keep(work, state, taken, remember))
         rows = _decided(work, state, known)

@@ -67,9 +67,7 @@ def lay_away(state: State, turn: Round, least: float) -> dict[str, Any] | None:
     state.total.apply([edit])
     memory.forget_dead(np.array(edit.ids))
     turn.short[turn.last >= 0] = True
-    value = state.total.value()
-    state.posterior = state.model.global_step(value)
-    state.terms = state.model.elbo(state.posterior, value)
+    state.settle()
     state.step += 1
     why = f"fewer than {least:g} atoms"
     moves = [record(DORMANT, (cluster,), (), None, True, why) for cluster in gone]

@@ -72,7 +72,5 @@ class FullBatch:
     def _global_step(self, work: Work, state: State) -> None:
         assert state.partial is not None
         state.total, state.partial = state.partial, None
-        value = state.total.value()
-        state.posterior = state.model.global_step(value)
-        state.terms = state.model.elbo(state.posterior, value)
+        state.settle()
         state.step += 1

@@ -26,7 +26,6 @@ from bnp_dask.moves.base import Gather, Split
 from bnp_dask.moves.births.move import Birth
 from bnp_dask.moves.births.new_atoms import are_alike, newborn_of, splits_by
 from bnp_dask.moves.lap_policy import LAP
-from bnp_dask.schedules.engine.fold import ROUNDING
 from bnp_dask.schedules.engine.lap import plan_context, try_split, with_newer_clusters
 from bnp_dask.schedules.engine.pipeline import Pipeline, Taken
 from bnp_dask.schedules.engine.state import State, Work
@@ -176,17 +175,10 @@ class NewBatches:
         state.plan = replace(plan, splits={}, gather=gather or Gather(), trials=(*plan.trials, *trials))
         batches = list(self.known)
         taken = Pipeline(work, state, state.lap, np.asarray(batches), self.window, is_whole=True).again(batches, basis)
-        state.plan, held = plan, state.total.copy()
-        for found in self.known.values():
-            state.total.subtract(with_newer_clusters(state, found).summary)
-        state.total.join(taken.change.delta)
-        value = state.total.value()
-        posterior = state.model.global_step(value)
-        terms = state.model.elbo(posterior, value)
-        if sum(terms.values()) < state.elbo - ROUNDING * sum(abs(t) for t in terms.values()):
-            state.total = held
+        state.plan = plan
+        known = [with_newer_clusters(state, found).summary for found in self.known.values()]
+        if not state.attempt(taken.change.delta, instead_of=known):
             return None
-        state.posterior, state.terms = posterior, terms
         for name, trial in state.trials.items():
             trial.join(taken.change.parts[name])
             for found in self.known.values():

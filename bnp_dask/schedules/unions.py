@@ -51,9 +51,7 @@ def unite(work: Work, state: State, lineage: Lineage) -> Iterator[dict[str, Any]
         lineage.edited(found.edits)
         state.edits.extend(found.edits)
         state.total.apply(found.edits)
-        value = state.total.value()
-        state.posterior = state.model.global_step(value)
-        state.terms = state.model.elbo(state.posterior, value)
+        state.settle()
     state.step += 1
     row = history_row(state, state.lap, None, exact=True, action=UNITED, gain=0.0, moves=found.records)
     yield {**row, "n_batches": 0}

@@ -35,9 +35,7 @@ def widen(state: State, model: Model, size: int) -> dict[str, Any]:
     memory.dormant = {i: edit.apply(part, NO_PARTS) for i, part in memory.dormant.items()}
     state.gathered.widen(size)
     state.pending = {}  # found among the words of before
-    value = state.total.value()
-    state.posterior = model.global_step(value)
-    state.terms = model.elbo(state.posterior, value)
+    state.settle(model)
     state.step += 1
     row = history_row(state, state.lap, None, exact=True, action=WIDENED, gain=None, moves=[])
     return {**row, "n_batches": 0, "words": count}

@@ -12,8 +12,7 @@ import pytest
 import bnp_dask as bnp
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.execute import SerialExecutor, ThreadExecutor
-from bnp_dask.schedules import FullBatch, Memoized, Stochastic
-from bnp_dask.schedules.engine import fold
+from bnp_dask.schedules import FullBatch, Memoized, State, Stochastic
 from bnp_dask.schedules.engine.reduction import FAN, change_of, joined, reduced, reduced_for_us, sums_left
 from bnp_dask.store import RunStore
 from bnp_dask.structure.base import Visit
@@ -241,12 +240,12 @@ def test_the_bits_do_not_depend_on_who_adds(tmp_path, monkeypatch, name):
 
 @pytest.mark.parametrize("where", ["memory", "run directory"])
 def test_a_group_that_is_sent_back_is_counted_once(tmp_path, monkeypatch, where):
-    attempt, count = fold._try, itertools.count()
+    attempt, count = State.attempt, itertools.count()
 
-    def moody(work, state, taken):
-        return next(count) % 3 != 0 and attempt(work, state, taken)
+    def moody(state, change):
+        return next(count) % 3 != 0 and attempt(state, change)
 
-    monkeypatch.setattr(fold, "_try", moody)
+    monkeypatch.setattr(State, "attempt", moody)
     store = tmp_path / "run" if where == "run directory" else None
     result = mixture(Memoized(laps=6, window=4), store=store)
     actions = [row["action"] for row in result.history]

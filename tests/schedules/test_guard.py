@@ -24,7 +24,6 @@ from bnp_dask.initialize import FromPosterior
 from bnp_dask.model import Model
 from bnp_dask.observation import FixedVarianceGaussian
 from bnp_dask.schedules import FullBatch, Memoized, State
-from bnp_dask.schedules.engine import fold
 from bnp_dask.training.train import train
 from tests.moves.parts import prepare
 
@@ -95,7 +94,7 @@ def sent_back(rows):
 @pytest.fixture
 def unguarded(monkeypatch):
     """From here on any change of the objective passes for rounding."""
-    return lambda: monkeypatch.setattr(fold, "ROUNDING", np.inf)
+    return lambda: monkeypatch.setattr("bnp_dask.schedules.engine.state.ROUNDING", np.inf)
 
 
 @pytest.mark.parametrize("window", [2, 3, 8])

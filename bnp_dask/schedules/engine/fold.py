@@ -9,9 +9,6 @@ from bnp_dask.schedules.engine.pipeline import Pipeline, Taken
 from bnp_dask.schedules.engine.state import State, Work, remember
 from bnp_dask.structure.base import Visit
 
-ROUNDING = 1e-12
-"""Share of the objective's terms below which a change is rounding."""
-
 Folded = tuple[str, float | None, list[dict[str, Any]]]
 """Action, gain in nats (None where the objective before was that of other data), history rows of births at batches."""
 
@@ -27,10 +24,10 @@ def fold_again(work: Work, state: State, pipeline: Pipeline, taken: Taken, pends
     """
     taken = lose_with_step(work, state, taken)
     action, before = "folded", state.elbo
-    if not _try(work, state, taken):
+    if not _is_folded(state, taken):
         taken, action = lose_with_step(work, state, pipeline.again(taken.batches)), "recomputed"
         before = state.elbo
-        if not _try(work, state, taken):
+        if not _is_folded(state, taken):
             state.void = True
             return "kept", 0.0, []  # only rounding separates the two: the old summaries are as good
     gain = state.elbo - before
@@ -41,9 +38,7 @@ def lose_with_step(work: Work, state: State, taken: Taken) -> Taken:
     """Leave out batches that have gone bad: from here on the objective is that of the others."""
     rest = lose(work, state, taken, remember)
     if rest is not taken and state.lap > 0:
-        value = state.total.value()
-        state.posterior = state.model.global_step(value)
-        state.terms = state.model.elbo(state.posterior, value)
+        state.settle()
     return rest
 
 
@@ -57,20 +52,5 @@ def _keep(work: Work, state: State, taken: Taken, remember: Remember, pends: boo
     return rows
 
 
-def _try(work: Work, state: State, taken: Taken) -> bool:
-    delta = taken.change.with_clusters(state.total.high.ids).delta
-    undo = state.total.before(delta)
-    try:
-        state.total.join(delta)
-        value = state.total.value()
-        posterior = state.model.global_step(value)
-        terms = state.model.elbo(posterior, value)
-    except BaseException:
-        undo()
-        raise
-    slack = ROUNDING * sum(abs(t) for t in terms.values())
-    if sum(terms.values()) < state.elbo - slack:
-        undo()
-        return False
-    state.posterior, state.terms = posterior, terms
-    return True
+def _is_folded(state: State, taken: Taken) -> bool:
+    return state.attempt(taken.change.with_clusters(state.total.high.ids).delta)

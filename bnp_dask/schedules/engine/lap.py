@@ -210,9 +210,7 @@ def _end(work: Work, state: State, edits: list[Edit]) -> None:
     state.total.apply(edits, state.trials)
     state.edits.extend(edits)
     if edits:
-        value = state.total.value()
-        state.posterior = state.model.global_step(value)
-        state.terms = state.model.elbo(state.posterior, value)
+        state.settle()
     state.plan, state.trials, state.void = Plan(), {}, False
     trim(state)
 

@@ -44,6 +44,9 @@ from bnp_dask.structure.base import Visit
 
 logger = logging.getLogger("bnp_dask")
 
+ROUNDING = 1e-12
+"""Share of the objective's terms below which a change is rounding."""
+
 
 class Memo(Protocol):
     """Where summaries of batches wait for the next visit."""
@@ -255,6 +258,43 @@ class State:
     def elbo(self) -> float:
         """The objective after the last step, nats."""
         return float(sum(self.terms.values()))
+
+    def settle(self, model: Model | None = None) -> None:
+        """Take the global step: posterior and objective from the total, with the prior of ``model`` from now on."""
+        value = self.total.value()
+        self.posterior = (self.model if model is None else model).global_step(value)
+        self.terms = self.model.elbo(self.posterior, value)
+
+    def attempt(self, change: RunningTotal, instead_of: Sequence[Summary] = ()) -> bool:
+        """Put a change into the total and settle, if the objective does not fall by more than rounding.
+
+        Parameters
+        ----------
+        change
+            Statistics that enter the total.
+        instead_of
+            Statistics that leave it before.
+
+        Returns
+        -------
+        is_made
+            Whether the change was made.  Where it was not, and where it raises, every bit of total, posterior and
+            objective is as before.
+        """
+        undo = self.total.before(None if instead_of else change)
+        posterior, terms, elbo = self.posterior, self.terms, self.elbo
+        is_made = False
+        try:
+            for own in instead_of:
+                self.total.subtract(own)
+            self.total.join(change)
+            self.settle()
+            is_made = not self.elbo < elbo - ROUNDING * sum(abs(term) for term in self.terms.values())
+        finally:
+            if not is_made:
+                undo()
+                self.posterior, self.terms = posterior, terms
+        return is_made
 
     def parts(self) -> list[Part]:
         """Files that the state refers to beside the summaries of batches."""

@@ -23,10 +23,9 @@ from bnp_dask.moves.births.rejected import as_start, with_rejected
 from bnp_dask.moves.lap_policy import LAP
 from bnp_dask.observation.base import Observation
 from bnp_dask.schedules import Schedule, State, Step, Work
-from bnp_dask.schedules.engine.fold import ROUNDING
 from bnp_dask.schedules.engine.gathered import Gathered
 from bnp_dask.schedules.engine.prior import prior_to_arrays, settings_to_arrays, with_saved_prior
-from bnp_dask.schedules.engine.state import Loss
+from bnp_dask.schedules.engine.state import ROUNDING, Loss
 from bnp_dask.schedules.side_by_side.shared_reads import SharedReads
 from bnp_dask.store import Checkpoint, MemoryStore
 from bnp_dask.training.alternatives.living import Living

@@ -51,9 +51,7 @@ def take_out(
         trials = state.plan.trials if turn.is_open else ()
         remember(work, state, batch, lose_batch(state.posterior, trials, step, RETIRED))
     turn.note(batches, state.step)
-    value = state.total.value()
-    state.posterior = state.model.global_step(value)
-    state.terms = state.model.elbo(state.posterior, value)
+    state.settle()
     return history_row(state, state.lap, batches, exact=True, action=RETIRED, gain=None, moves=[])
 
 
