@@ -23,7 +23,7 @@ import bnp_dask as bnp
 from benchmarks.timing import workers
 from bnp_dask.core.batch import Batch
 from bnp_dask.execute import prefetch as ahead
-from bnp_dask.schedules.engine import tasks
+from bnp_dask.schedules.engine import local_steps
 
 N_ATOMS, N_FEATURES, N_CLUSTERS = 1000, 512, 4
 LEAST_SECONDS = ahead.LEAST_SECONDS
@@ -76,13 +76,13 @@ def compute(seconds: float) -> None:
 
 def slow_down(step: float, is_busy: bool) -> None:
     """On a worker: from now on local steps take so long."""
-    visit_batch = tasks.visit_batch
+    visit_batch = local_steps.visit_batch
 
     def slowly(*args: Any) -> Any:
         (compute if is_busy else time.sleep)(step)
         return visit_batch(*args)
 
-    tasks.visit_batch = slowly
+    local_steps.visit_batch = slowly
 
 
 def switch(is_on: bool) -> None:

@@ -27,12 +27,12 @@ from numba import njit
 import bnp_dask as bnp
 from benchmarks.timing import workers
 from bnp_dask.execute import message, one_blas_thread
-from bnp_dask.schedules.engine import pipeline
+from bnp_dask.schedules.engine import local_steps
 
 WORKERS = 2
 LAPS = 6
 
-SMALL, SMALL_EFFORT, REDUCED = message.SMALL, pipeline.SMALL_EFFORT, pipeline.reduced_for_us
+SMALL, SMALL_EFFORT, REDUCED = message.SMALL, local_steps.SMALL_EFFORT, local_steps.reduced_for_us
 
 
 def frames(is_on: bool) -> None:
@@ -42,12 +42,12 @@ def frames(is_on: bool) -> None:
 
 def rounds(is_on: bool) -> None:
     """Several small batches in a task, or one."""
-    pipeline.SMALL_EFFORT = SMALL_EFFORT if is_on else 0.0
+    local_steps.SMALL_EFFORT = SMALL_EFFORT if is_on else 0.0
 
 
 def fan_in(is_on: bool) -> None:
     """Changes added on workers, or all by the coordinator."""
-    pipeline.reduced_for_us = REDUCED if is_on else lambda items, join_all, most: list(items)
+    local_steps.reduced_for_us = REDUCED if is_on else lambda items, join_all, most: list(items)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from bnp_dask.model import Model, Posterior
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.schedules import State, Work
 from bnp_dask.schedules.engine.batch_memo import total_from, visit_to_arrays
-from bnp_dask.schedules.engine.pipeline import Taken
+from bnp_dask.schedules.engine.local_steps import Taken
 from bnp_dask.schedules.engine.reduction import FAN, Change, change_of, joined
 from tests.moves.parts import Batches, DictMemo
 

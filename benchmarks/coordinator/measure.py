@@ -28,7 +28,7 @@ from bnp_dask.model import Model
 from bnp_dask.observation import Gaussian
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.schedules import Memoized, State, Work
-from bnp_dask.schedules.engine.pipeline import Taken
+from bnp_dask.schedules.engine.local_steps import Taken
 from bnp_dask.schedules.engine.reduction import FAN, Change, change_of, joined, reduced_for_us, sums_left
 from tests.moves.parts import Batches, DictMemo
 

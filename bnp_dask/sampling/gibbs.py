@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from bnp_dask.allocation.base import SampledAllocation, UrnAllocation
 from bnp_dask.core.registry import register
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.errors import SettingError, StoreError
-from bnp_dask.execute.ordered import in_order
+from bnp_dask.execute.base import Task
 from bnp_dask.inputs.settings import hold, shown, whole_number
 from bnp_dask.model import Model
 from bnp_dask.observation.base import numbers_per_cluster
@@ -24,10 +24,9 @@ from bnp_dask.sampling.reseating import is_counted, reseat
 from bnp_dask.sampling.rounds import split_and_unite
 from bnp_dask.sampling.sweep import Drawn, sweep
 from bnp_dask.sampling.visit import Swept, keep_labels, visit_of
-from bnp_dask.schedules.base import IDLE, Step, history_row
-from bnp_dask.schedules.engine.bad_batches import leave_out
 from bnp_dask.schedules.engine.chains import Sampler
-from bnp_dask.schedules.engine.pipeline import is_slight
+from bnp_dask.schedules.engine.drive import Flight, OneByOne, Results, Step, Told, drive
+from bnp_dask.schedules.engine.local_steps import is_slight
 from bnp_dask.schedules.engine.state import State, Work
 
 SAMPLED = "sampled"
@@ -144,6 +143,14 @@ class Gibbs:
             raise SettingError(f'Gibbs(): draws from a posterior, so that estimate="{model.estimate}" has no meaning')
 
     def run(self, work: Work, state: State) -> Iterator[Step]:
+        return drive(self, work, state)
+
+    def groups(self, work: Work, state: State) -> Flight[Results[Swept]]:
+        """One batch each; all are swept side by side, and the last one, where there is one, is seated again.
+
+        Where the number of clusters is unbounded each lap seats the atoms of one batch again; the first lap none, since
+        its atoms have no clusters before.
+        """
         self.check(work.model)
         if work.moves:
             raise SettingError("Gibbs() changes the number of clusters itself; leave moves out")
@@ -151,23 +158,64 @@ class Gibbs:
             assert state.posterior.summary is not None
             start = state.posterior.summary
             state.sampler = Sampler([first_chain(work.model, start) for _ in range(self.chains)])
-        places, chains = self._places(work), state.sampler.chains
         _require_pins(work, state)
-        while state.finished is None:
-            if state.position == 0:
-                for chain in chains:
-                    begin_sweep(work.model, chain, len(places))
-            for batch, swept in _swept(work, state, places, self.window):
-                _take(work, state, batch, swept, places)
-                state.position += 1
-                if state.position < work.source.n_batches:
-                    yield Step(state, IDLE, None, lap_end=False)
-            split_and_unite(work, state, places, self.window)
-            self._end_lap(work, state)
-            row = history_row(state, state.lap - 1, None, exact=False, action=SAMPLED, moves=[])
-            if state.lap >= self.laps:
-                self._finish(work, state)
-            yield Step(state, IDLE, row, lap_end=True)
+        chains, lap = state.sampler.chains, state.lap
+        state.sampler.noted = self._places(work)
+        if state.position == 0:
+            for chain in chains:
+                begin_sweep(work.model, chain, len(state.sampler.noted))
+        together, last = list(range(work.source.n_batches)), list[int]()
+        if chains[0].pins is not None:
+            last.append(together.pop(lap % len(together)))
+        n_left = len(together) - state.position
+        sweeps_last = not is_counted(work.model)  # the atoms that are not seated again
+        drawn = _drawn(work, state) if n_left > 0 or sweeps_last else ()
+        numbers = sum(len(d.ids) for d in drawn) * numbers_per_cluster(work.model.observation)
+        is_shared = n_left > 0 and not is_slight(n_left, numbers)
+        shared: Any = work.executor.share(f"drawn-lap{lap}", drawn) if is_shared else drawn
+
+        def tasks(batches: tuple[int, ...]) -> list[Task]:
+            return [reseating(batch) if batch in last else sweeping(batch) for batch in batches]
+
+        def sweeping(batch: int) -> Task:
+            return f"sweep-lap{lap}-batch{batch}", sweep, (work.model, shared, *visit_of(work, state, batch))
+
+        def reseating(batch: int) -> Task:
+            swept: Sequence[Drawn | None] = drawn if sweeps_last else [None] * len(chains)
+            held = tuple(others(chain, number, lap, swept[number]) for number, chain in enumerate(chains))
+            return f"reseat-lap{lap}-batch{batch}", reseat, (work.model, held, *visit_of(work, state, batch))
+
+        order, visits = np.array(together + last), OneByOne[Swept](work, state, tasks)
+        return Flight(work, state, order, self.window, size=1, visits=visits, last=last)
+
+    def fold(self, work: Work, state: State, group: Results[Swept]) -> Told:
+        """Add the batch to all chains, and keep the clusters of its atoms."""
+        assert state.sampler is not None
+        for batch, swept in group.found:
+            noted = np.flatnonzero(state.sampler.noted[:, 0] == batch)
+            for chain, found, labels in zip(state.sampler.chains, swept.chains, swept.rows, strict=True):
+                add_batch(chain, found, noted[: len(labels)], labels)
+            keep_labels(work, state, batch, [found.labels for found in swept.chains])
+        return {}
+
+    def end_lap(self, work: Work, state: State, told: Told) -> Told:
+        """Splits and unions, totals of all chains, and the draw where it is kept."""
+        assert state.sampler is not None
+        split_and_unite(work, state, self.window)
+        rows = [end_sweep(work.model, chain) for chain in state.sampler.chains]
+        first = state.sampler.chains[0]
+        state.posterior = work.model.global_step(first.total)
+        state.total = RunningTotal(first.total)
+        state.terms = {"log_joint": first.log_joint}
+        if self._keeps(state.lap + 1):
+            arrays = draw_to_arrays(
+                [(c.total, c.log_joint, own) for c, own in zip(state.sampler.chains, rows, strict=True)]
+            )
+            part = work.memo.part_files().put(f"draw-{state.lap + 1}", arrays)
+            state.sampler.draws.append((state.lap + 1, part))
+        if state.lap + 1 >= self.laps:
+            self._finish(work, state)
+        return {"exact": False, "action": SAMPLED, "moves": []}
 
     def _places(self, work: Work) -> np.ndarray:
         """Batch and row of each noted row of the data, ``(R, 2)``."""
@@ -181,22 +229,6 @@ class Gibbs:
                 raise SettingError(f"Gibbs(rows={shown(self.rows)}): row {rows.max()} is not there; the data have {n}")
         batch = np.searchsorted(ends, rows, side="right")
         return np.stack([batch, rows - (ends - work.survey.batch_atoms)[batch]], axis=1)
-
-    def _end_lap(self, work: Work, state: State) -> None:
-        """Totals of all chains, and the draw where it is kept."""
-        assert state.sampler is not None
-        rows = [end_sweep(work.model, chain) for chain in state.sampler.chains]
-        first = state.sampler.chains[0]
-        state.posterior = work.model.global_step(first.total)
-        state.total = RunningTotal(first.total)
-        state.terms = {"log_joint": first.log_joint}
-        state.lap, state.position, state.step = state.lap + 1, 0, state.step + 1
-        if self._keeps(state.lap):
-            arrays = draw_to_arrays(
-                [(c.total, c.log_joint, own) for c, own in zip(state.sampler.chains, rows, strict=True)]
-            )
-            part = work.memo.part_files().put(f"draw-{state.lap}", arrays)
-            state.sampler.draws.append((state.lap, part))
 
     def _finish(self, work: Work, state: State) -> None:
         """The point estimate becomes the posterior; draws of what is burn-in now, after laps were added, go."""
@@ -239,55 +271,3 @@ def _drawn(work: Work, state: State) -> tuple[Drawn, ...]:
     assert state.sampler is not None
     n_atoms, chains = max(work.survey.batch_atoms, default=0), state.sampler.chains
     return tuple(draw_clusters(work.model, c, i, state.lap, work.seed, n_atoms) for i, c in enumerate(chains))
-
-
-def _order(work: Work, state: State) -> tuple[list[int], list[int]]:
-    """Batches that a lap sweeps, side by side, and those whose atoms are seated again after that, one after the other.
-
-    Where the number of clusters is unbounded each lap seats the atoms of one batch again; the first lap none, since its
-    atoms have no clusters before.
-    """
-    assert state.sampler is not None
-    batches = list(range(work.source.n_batches))
-    if state.sampler.chains[0].pins is None:
-        return batches, []
-    last = batches.pop(state.lap % len(batches))
-    return batches, [last]
-
-
-def _swept(work: Work, state: State, places: np.ndarray, window: int) -> Iterator[tuple[int, Swept]]:
-    """Batches from the position of a run on, swept or seated again, in order."""
-    assert state.sampler is not None
-    together, alone = _order(work, state)
-    lap, chains = state.lap, state.sampler.chains
-    left = together[state.position :]
-    sweeps = not is_counted(work.model)  # also of the atoms that are not seated again
-    drawn = _drawn(work, state) if left or sweeps else ()
-    if left:
-        numbers = sum(len(d.ids) for d in drawn) * numbers_per_cluster(work.model.observation)
-        shared: Any = drawn if is_slight(len(left), numbers) else work.executor.share(f"drawn-lap{lap}", drawn)
-
-        def tasks() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
-            for batch in left:
-                yield f"sweep-lap{lap}-batch{batch}", sweep, (work.model, shared, *visit_of(work, state, batch, places))
-
-        yield from zip(left, in_order(work.executor, tasks(), window), strict=True)
-    for batch in alone:
-        held = tuple(
-            others(chain, number, lap, drawn[number] if sweeps else None) for number, chain in enumerate(chains)
-        )
-        args = (work.model, held, *visit_of(work, state, batch, places))
-        yield batch, next(iter(in_order(work.executor, iter([(f"reseat-lap{lap}-batch{batch}", reseat, args)]), 1)))
-
-
-def _take(work: Work, state: State, batch: int, swept: Swept, places: np.ndarray) -> None:
-    """Add a batch to all chains, and keep the clusters of its atoms."""
-    assert state.sampler is not None
-    if work.unread is not None:
-        work.unread[batch] = False
-    own = np.flatnonzero(places[:, 0] == batch)
-    leave_out(work, state, {batch: swept.lost} if swept.lost else {})
-    for number, (chain, found) in enumerate(zip(state.sampler.chains, swept.chains, strict=True)):
-        labels = swept.rows[number]
-        add_batch(chain, found, own[: len(labels)], labels)
-    keep_labels(work, state, batch, [found.labels for found in swept.chains])

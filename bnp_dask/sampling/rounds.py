@@ -133,7 +133,7 @@ def _found(own: Asked, request: Request, noted: np.ndarray, atoms: Batch, sides:
 
 
 # -- the coordinator ----------------------------------------------------------------------------------------------
-def split_and_unite(work: Work, state: State, places: np.ndarray, window: int) -> None:
+def split_and_unite(work: Work, state: State, window: int) -> None:
     """End a lap with a round, or not: clusters are split and united in all chains.
 
     A batch that cannot be read leaves a round without effect; the next sweep sees to it.
@@ -145,7 +145,7 @@ def split_and_unite(work: Work, state: State, places: np.ndarray, window: int) -
         return
     leading = int(rng.integers(n_batches))
     asked = tuple(Asked(number, lap) for number in range(len(chains)))
-    args = (work.model, asked, *visit_of(work, state, leading, places))
+    args = (work.model, asked, *visit_of(work, state, leading))
     first = next(iter(in_order(work.executor, iter([(f"lead-lap{lap}-batch{leading}", lead, args)]), 1)))
     if first is None or not any(len(proposals) for proposals, _ in first):
         return
@@ -154,14 +154,14 @@ def split_and_unite(work: Work, state: State, places: np.ndarray, window: int) -
 
     def tasks() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
         for batch in others:
-            args = (work.model, asked, *visit_of(work, state, batch, places))
+            args = (work.model, asked, *visit_of(work, state, batch))
             yield f"follow-lap{lap}-batch{batch}", follow, args
 
     found = {leading: tuple(own for _, own in first)}
     found |= dict(zip(others, in_order(work.executor, tasks(), window), strict=True))
     if any(one is None for one in found.values()):
         return
-    rows = {batch: np.flatnonzero(places[:, 0] == batch) for batch in found}
+    rows = {batch: np.flatnonzero(state.sampler.noted[:, 0] == batch) for batch in found}
     changes = []
     for own, chain in zip(asked, chains, strict=True):
         by_batch = {batch: one[own.chain] for batch, one in found.items()}

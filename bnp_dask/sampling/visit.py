@@ -212,10 +212,11 @@ def statistics(model: Model, ids: np.ndarray, atoms: Batch, places: np.ndarray) 
 
 
 # -- the coordinator ----------------------------------------------------------------------------------------------
-def visit_of(work: Work, state: State, batch: int, places: np.ndarray) -> tuple[Any, ...]:
+def visit_of(work: Work, state: State, batch: int) -> tuple[Any, ...]:
     """Request, noted rows and labels of a visit to a batch."""
     assert state.sampler is not None
-    rows = places[places[:, 0] == batch, 1] if batch not in state.lost else np.zeros(0, np.int64)
+    noted = state.sampler.noted
+    rows = noted[noted[:, 0] == batch, 1] if batch not in state.lost else np.zeros(0, np.int64)
     return request_of(work, state, batch), rows, labels_of(work, state, batch, len(state.sampler.chains))
 
 

@@ -1,7 +1,7 @@
 """Schedules: generators of states, each written like its algorithm in the thesis."""
 
-from bnp_dask.schedules.base import Schedule, Step
 from bnp_dask.schedules.engine.checkpoint import is_constant, state_from_saved, state_to_arrays, state_to_json
+from bnp_dask.schedules.engine.drive import Schedule, Step
 from bnp_dask.schedules.engine.state import State, Work
 from bnp_dask.schedules.engine.verify import restored
 from bnp_dask.schedules.full import FullBatch

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.core.edits import Fade
-from bnp_dask.schedules.base import history_row
+from bnp_dask.schedules.engine.drive import history_row
 from bnp_dask.schedules.engine.state import State
 
 AGED = "aged"

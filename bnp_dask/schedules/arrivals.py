@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,12 +17,12 @@ import numpy as np
 from bnp_dask.core.edits import Forget
 from bnp_dask.moves.base import Plan
 from bnp_dask.moves.births.move import Birth
-from bnp_dask.schedules.base import history_row
 from bnp_dask.schedules.births_on_arrival import births_of_new, fold_new, size_of_new, splits_of_new
+from bnp_dask.schedules.engine.drive import Flight, Step, Told, drive_lap
 from bnp_dask.schedules.engine.fold import fold_again, pass_over
 from bnp_dask.schedules.engine.gathered import Gathered
 from bnp_dask.schedules.engine.lap import begin_lap, settle_lap
-from bnp_dask.schedules.engine.pipeline import Pipeline
+from bnp_dask.schedules.engine.local_steps import LocalSteps, Taken
 from bnp_dask.schedules.engine.state import State, Work, recall_counts, remember
 from bnp_dask.schedules.lineage import COUNTS, Lineage
 
@@ -131,7 +130,11 @@ def visit_arrivals(
     if turn.is_open and n_again and not rounds:
         abandon(state, turn)
     _plan(work, state, turn, new, rounds)
-    stretch = partial(_stretch, work, state, turn, lineage, window)
+
+    def stretch(batches: Sequence[int], is_new: bool = False, leaves: bool = True) -> Iterator[dict[str, Any]]:
+        visits = Stretch(turn, lineage, window, batches, is_new, leaves)
+        return (step.row for step in visits.run(work, state) if step.row is not None)
+
     yield from stretch(new, is_new=True, leaves=leaves)
     state.plan = replace(state.plan, splits={})
     while n_again:
@@ -184,37 +187,68 @@ def _regains(work: Work, state: State, turn: Round, batches: Sequence[int]) -> b
     return any(own < (1.0 - SHORT) * whole for own, whole in zip(held, full, strict=True))
 
 
-def _stretch(
-    work: Work,
-    state: State,
-    turn: Round,
-    lineage: Lineage,
-    window: int,
-    batches: Sequence[int],
-    is_new: bool = False,
-    leaves: bool = True,
-) -> Iterator[dict[str, Any]]:
-    """Visit some batches in this order; the round's proposals are decided at its last one."""
-    state.position = 0
-    size = size_of_new(work, state, batches, window) if is_new else max(1, window // 2)
-    together = is_new and births_of_new(work, state) is not None
-    order = np.asarray(batches)
-    pipeline = Pipeline(work, state, state.lap, order, window, size=size, is_whole=together, leaves=leaves)
-    first = partial(fold_new, remember=remember if leaves else pass_over)
-    pipeline.fill()
-    for _ in range(pipeline.n_left):
-        taken = pipeline.take()
-        with lineage.visited(state, taken.batches):
-            regains = not is_new and _regains(work, state, turn, taken.batches)
-            fold = first if is_new or regains else fold_again
-            action, gain, moves = fold(work, state, pipeline, taken)
-        action = REGAINED if regains else action
-        state.step += 1
-        turn.note(taken.batches, state.step)
+@dataclass(frozen=True, eq=False)
+class Stretch:
+    """Visits of some batches in this order; the round's proposals are decided at its last one.
+
+    Parameters
+    ----------
+    turn, lineage
+        The round under way; follows clusters.
+    window
+        Batches in flight at most.
+    batches
+        Their numbers.
+    is_new, leaves
+        Whether they are visited for the first time, and whether anything is kept of them by themselves.
+    """
+
+    turn: Round
+    lineage: Lineage
+    window: int
+    batches: Sequence[int]
+    is_new: bool = False
+    leaves: bool = True
+    laps = 1
+    decides_moves = True
+
+    def run(self, work: Work, state: State) -> Iterator[Step]:
+        """Visit the batches, which counts as a lap, be there none."""
+        if not self.batches:
+            state.lap, state.position = state.lap + 1, 0
+            return iter(())
+        state.position = 0
+        return drive_lap(self, work, state)
+
+    def groups(self, work: Work, state: State) -> Flight[Taken]:
+        """Half a window each, or as many new batches as look for births together."""
+        is_whole = self._births(work, state) is not None
+        half = max(1, self.window // 2)
+        size = size_of_new(work, state, self.batches, self.window) if self.is_new else half
+        visits = LocalSteps(work, state, len(self.batches), is_whole=is_whole, leaves=self.leaves)
+        return Flight(work, state, np.asarray(self.batches), self.window, size, visits)
+
+    def fold(self, work: Work, state: State, group: Taken) -> Told:
+        """Add new batches, or replace the summaries of others."""
+        turn, batches = self.turn, group.batches
+        with self.lineage.visited(state, batches):
+            regains = not self.is_new and _regains(work, state, turn, batches)
+            if self.is_new or regains:
+                birth = self._births(work, state)
+                kept = remember if self.leaves else pass_over
+                action, gain, moves = fold_new(work, state, group, birth, self.window, kept)
+            else:
+                action, gain, moves = fold_again(work, state, group)
+        turn.note(batches, state.step + 1)
         if turn.is_open and turn.seen.all():
-            with lineage.settled(state):
+            with self.lineage.settled(state):
                 moves = [*moves, *settle_lap(work, state, gain)]
             turn.is_open = False
-        pipeline.fill()
-        yield history_row(state, state.lap, taken.batches, exact=True, action=action, gain=gain, moves=moves)
-    state.lap, state.position = state.lap + 1, 0
+        return {"exact": True, "action": REGAINED if regains else action, "gain": gain, "moves": moves}
+
+    def end_lap(self, work: Work, state: State, told: Told) -> Told:
+        """Nothing: a round may take many stretches."""
+        return told
+
+    def _births(self, work: Work, state: State) -> Birth | None:
+        return births_of_new(work, state) if self.is_new else None

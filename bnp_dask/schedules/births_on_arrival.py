@@ -24,7 +24,7 @@ from bnp_dask.schedules.engine.lap import (
     void_pairs,
     with_newer_clusters,
 )
-from bnp_dask.schedules.engine.pipeline import Pipeline, Taken
+from bnp_dask.schedules.engine.local_steps import Taken
 from bnp_dask.schedules.engine.state import State, Work
 from bnp_dask.schedules.new_batches import NewBatches
 from bnp_dask.structure.base import Visit
@@ -70,15 +70,22 @@ def size_of_new(work: Work, state: State, new: Sequence[int], window: int) -> in
     return half if most <= half else math.ceil(len(new) / math.ceil(len(new) / most))
 
 
-def fold_new(work: Work, state: State, pipeline: Pipeline, taken: Taken, remember: Remember) -> Folded:
+def fold_new(work: Work, state: State, taken: Taken, birth: Birth | None, window: int, remember: Remember) -> Folded:
     """Add batches that were never visited, take the global step, and decide their births.
 
-    The objective is that of more data then.  ``remember`` keeps their visits for the next, or passes over them where
-    there will be none.
+    The objective is that of more data then.
+
+    Parameters
+    ----------
+    work, state, taken
+        The run, and the batches.
+    birth, window
+        Births that all of the batches seek together, with so many tasks in flight; None: each seeks its own.
+    remember
+        Keeps their visits for the next, or passes over them where there will be none.
     """
-    birth = births_of_new(work, state) if pipeline.is_whole else None
     if birth is not None and any(_is_behind(state, found) for _, found in taken.visits):
-        taken = pipeline.again(taken.batches)
+        taken = taken.by.again(taken.batches)
     taken = lose_with_step(work, state, taken)
     state.total.join(taken.change.with_clusters(state.total.high.ids).delta)
     state.settle()
@@ -87,7 +94,7 @@ def fold_new(work: Work, state: State, pipeline: Pipeline, taken: Taken, remembe
         rows = _decided(work, state, known)
     else:
         add_trials(work, state, taken.change)
-        together = NewBatches(work, state, birth, dict(taken.visits), pipeline.window)
+        together = NewBatches(work, state, birth, dict(taken.visits), window)
         rows = together.settle()
         known = together.known
     for batch, found in known.items():

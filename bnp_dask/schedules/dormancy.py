@@ -9,7 +9,7 @@ import numpy as np
 from bnp_dask.core.edits import Take
 from bnp_dask.moves.base import record
 from bnp_dask.schedules.arrivals import Round, abandon
-from bnp_dask.schedules.base import history_row
+from bnp_dask.schedules.engine.drive import history_row
 from bnp_dask.schedules.engine.state import State
 
 DORMANT = "dormant"

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from bnp_dask.core.registry import register
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.errors import SettingError
-from bnp_dask.schedules.base import Step, end_lap, history_row, hold_common, opening
-from bnp_dask.schedules.engine.lap import begin_lap, keep, lose, settle_lap
-from bnp_dask.schedules.engine.pipeline import Pipeline
+from bnp_dask.schedules.base import end_exact_lap, hold_common
+from bnp_dask.schedules.engine.drive import Flight, Step, Told, drive
+from bnp_dask.schedules.engine.lap import begin_lap, keep, lose
+from bnp_dask.schedules.engine.local_steps import LocalSteps, Taken
 from bnp_dask.schedules.engine.state import State, Work, remember_states
 from bnp_dask.schedules.memoized import lap_order
 
@@ -40,37 +41,35 @@ class FullBatch:
         hold_common(self)
 
     def run(self, work: Work, state: State) -> Iterator[Step]:
-        n_batches = work.source.n_batches
+        return drive(self, work, state)
+
+    def groups(self, work: Work, state: State) -> Flight[Taken]:
+        """Half a window each; what they find waits in a total of its own."""
         for move in work.moves:
             if move.at_batch:
                 raise SettingError(f"{move}: changes clusters within a lap; use Memoized(), or where='data'")
-        while state.finished is None:
-            lap = state.lap
-            if state.partial is None:
-                state.partial = RunningTotal(work.model.empty_summary(state.posterior.ids))
-                begin_lap(work, state, state.partial)
-            order = lap_order(work, lap, "fixed")
-            pipeline = Pipeline(work, state, lap, order, self.window, max(1, self.window // 2), keeps=False)
-            pipeline.fill()
-            yield from opening(work, state, pipeline)
-            for _ in range(pipeline.n_left):
-                taken = lose(work, state, pipeline.take(), remember_states, keeps=False)
-                state.partial.join(taken.change.delta)
-                keep(work, state, taken, remember_states)
-                pipeline.fill()
-                if state.position < n_batches:
-                    yield Step(state, pipeline, None, lap_end=False)
-            before = state.elbo if lap > 0 and all(loss.lap <= lap for loss in state.lost.values()) else None
-            self._global_step(work, state)
-            gain = None if before is None else state.elbo - before
-            n_proposed = state.plan.n_proposed
-            moves = settle_lap(work, state, gain)
-            end_lap(work, state, self.laps, self.tolerance, self.count_tolerance, n_proposed)
-            row = history_row(state, lap, None, exact=True, action="folded", gain=gain, moves=moves)
-            yield Step(state, pipeline, row, lap_end=True)
+        if state.partial is None:
+            state.partial = RunningTotal(work.model.empty_summary(state.posterior.ids))
+            begin_lap(work, state, state.partial)
+        order = lap_order(work, state.lap, "fixed")
+        visits = LocalSteps(work, state, len(order), keeps=False)
+        return Flight(work, state, order, self.window, size=max(1, self.window // 2), visits=visits)
 
-    def _global_step(self, work: Work, state: State) -> None:
+    def fold(self, work: Work, state: State, group: Taken) -> Told:
+        """Add up; the posterior stays."""
         assert state.partial is not None
+        group = lose(work, state, group, remember_states, keeps=False)
+        state.partial.join(group.change.delta)
+        keep(work, state, group, remember_states)
+        return {}
+
+    def end_lap(self, work: Work, state: State, told: Told) -> Told:
+        """One global step, and moves."""
+        assert state.partial is not None
+        is_same = state.lap > 0 and all(loss.lap <= state.lap for loss in state.lost.values())
+        before = state.elbo if is_same else None
         state.total, state.partial = state.partial, None
         state.settle()
-        state.step += 1
+        gain = None if before is None else state.elbo - before
+        moves = end_exact_lap(self, work, state, gain)
+        return {"exact": True, "action": "folded", "gain": gain, "moves": moves}

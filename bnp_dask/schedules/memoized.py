@@ -11,10 +11,11 @@ import numpy as np
 from bnp_dask.core.registry import register
 from bnp_dask.inputs.settings import hold, number_from, one_of
 from bnp_dask.moves.births.pending import note
-from bnp_dask.schedules.base import Step, end_lap, history_row, hold_common, opening
+from bnp_dask.schedules.base import end_exact_lap, hold_common
+from bnp_dask.schedules.engine.drive import Flight, Step, Told, drive
 from bnp_dask.schedules.engine.fold import Folded, fold_again, lose_with_step
-from bnp_dask.schedules.engine.lap import begin_lap, keep, settle_lap
-from bnp_dask.schedules.engine.pipeline import Pipeline, Taken
+from bnp_dask.schedules.engine.lap import begin_lap, keep
+from bnp_dask.schedules.engine.local_steps import LocalSteps, Taken
 from bnp_dask.schedules.engine.state import State, Work, remember
 
 
@@ -72,42 +73,38 @@ class Memoized:
         hold(self, "delay", number_from("delay", self.delay, 0.0, 1.0, "a share of the first lap"))
 
     def run(self, work: Work, state: State) -> Iterator[Step]:
-        n_batches = work.source.n_batches
-        while state.finished is None:
-            lap = state.lap
-            order = lap_order(work, lap, self.order)
-            if state.position == 0:
-                begin_lap(work, state, state.total, pends=True)
-            pipeline = Pipeline(work, state, lap, order, self.window, size=max(1, self.window // 2))
-            pipeline.fill()
-            yield from opening(work, state, pipeline)
-            for _ in range(pipeline.n_left):
-                taken = pipeline.take()
-                action, gain, moves = self._fold(work, state, pipeline, taken)
-                state.step += 1
-                last = state.position == n_batches
-                if last:
-                    n_proposed = state.plan.n_proposed
-                    moves = [*moves, *settle_lap(work, state, gain)]
-                    end_lap(work, state, self.laps, self.tolerance, self.count_tolerance, n_proposed)
-                else:
-                    pipeline.fill()
-                exact = lap > 0 or last
-                row = history_row(state, lap, taken.batches, exact=exact, action=action, gain=gain, moves=moves)
-                yield Step(state, pipeline, row, lap_end=last)
+        return drive(self, work, state)
 
-    def _fold(self, work: Work, state: State, pipeline: Pipeline, taken: Taken) -> Folded:
+    def groups(self, work: Work, state: State) -> Flight[Taken]:
+        """Half a window each."""
+        order = lap_order(work, state.lap, self.order)
+        if state.position == 0:
+            begin_lap(work, state, state.total, pends=True)
+        visits = LocalSteps(work, state, len(order))
+        return Flight(work, state, order, self.window, size=max(1, self.window // 2), visits=visits)
+
+    def fold(self, work: Work, state: State, group: Taken) -> Told:
         """Replace the batches' summaries and take the global step; in the first lap only add them at first."""
-        if state.lap > 0:
-            return fold_again(work, state, pipeline, taken, pends=True)
-        taken = lose_with_step(work, state, taken)
-        state.total.join(taken.change.delta)
+        folded = fold_again(work, state, group, pends=True) if state.lap > 0 else self._add(work, state, group)
+        action, gain, moves = folded
+        return {"exact": state.lap > 0, "action": action, "gain": gain, "moves": moves}
+
+    def end_lap(self, work: Work, state: State, told: Told) -> Told:
+        """Moves."""
+        moves = end_exact_lap(self, work, state, told["gain"])
+        return {**told, "exact": True, "moves": [*told["moves"], *moves]}
+
+    def _add(self, work: Work, state: State, group: Taken) -> Folded:
+        """Add batches that were never visited; the posterior stays until ``delay`` of them were."""
+        group = lose_with_step(work, state, group)
+        state.total.join(group.change.delta)
         if state.position / work.source.n_batches >= self.delay:
-            state.posterior = state.model.global_step(state.total.value())
-        state.terms = state.model.elbo(state.posterior, state.total.value())
-        for batch, found in keep(work, state, taken, remember):  # there is no exact objective yet to decide them
+            state.settle()
+        else:
+            state.terms = state.model.elbo(state.posterior, state.total.value())
+        for batch, found in keep(work, state, group, remember):  # there is no exact objective yet to decide them
             note(state.model, state.pending, found)
-            remember(work, state, batch, found, taken.seen)
+            remember(work, state, batch, found, group.seen)
         return "folded", None, []
 
 

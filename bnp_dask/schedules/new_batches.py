@@ -15,8 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
 from bnp_dask.core.batch import concatenate
 from bnp_dask.core.summary import Summary
 from bnp_dask.execute.base import Task
@@ -27,7 +25,7 @@ from bnp_dask.moves.births.move import Birth
 from bnp_dask.moves.births.new_atoms import are_alike, newborn_of, splits_by
 from bnp_dask.moves.lap_policy import LAP
 from bnp_dask.schedules.engine.lap import plan_context, try_split, with_newer_clusters
-from bnp_dask.schedules.engine.pipeline import Pipeline, Taken
+from bnp_dask.schedules.engine.local_steps import LocalSteps, Taken
 from bnp_dask.schedules.engine.state import State, Work
 from bnp_dask.structure.base import Trial, Visit
 
@@ -174,7 +172,7 @@ class NewBatches:
         work, state, plan = self.work, self.state, self.state.plan
         state.plan = replace(plan, splits={}, gather=gather or Gather(), trials=(*plan.trials, *trials))
         batches = list(self.known)
-        taken = Pipeline(work, state, state.lap, np.asarray(batches), self.window, is_whole=True).again(batches, basis)
+        taken = LocalSteps(work, state, len(batches), is_whole=True).again(batches, basis)
         state.plan = plan
         known = [with_newer_clusters(state, found).summary for found in self.known.values()]
         if not state.attempt(taken.change.delta, instead_of=known):

@@ -11,10 +11,11 @@ from bnp_dask.core.summary import Summary
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import hold, number_from, one_of
 from bnp_dask.model import Posterior
-from bnp_dask.schedules.base import Step, end_lap, history_row, hold_common, opening
+from bnp_dask.schedules.base import decide_to_stop, hold_common
 from bnp_dask.schedules.engine.bad_batches import remaining_weight
+from bnp_dask.schedules.engine.drive import Flight, Step, Told, drive
 from bnp_dask.schedules.engine.lap import lose
-from bnp_dask.schedules.engine.pipeline import Pipeline
+from bnp_dask.schedules.engine.local_steps import LocalSteps, Taken
 from bnp_dask.schedules.engine.state import State, Work, remember
 from bnp_dask.schedules.memoized import lap_order
 
@@ -71,35 +72,32 @@ class Stochastic:
         return (self.delay + step + 1) ** -self.decay
 
     def run(self, work: Work, state: State) -> Iterator[Step]:
-        n_batches = work.source.n_batches
+        return drive(self, work, state)
+
+    def groups(self, work: Work, state: State) -> Flight[Taken]:
+        """One batch each."""
         if work.moves:
             raise SettingError(
                 "Stochastic() has no exact objective to decide moves with; use Memoized() or FullBatch()"
             )
-        while state.finished is None:
-            lap = state.lap
-            order = lap_order(work, lap, self.order)
-            pipeline = Pipeline(work, state, lap, order, self.window, is_whole=True)
-            pipeline.fill()
-            yield from opening(work, state, pipeline)
-            for _ in range(pipeline.n_left):
-                taken = lose(work, state, pipeline.take(), remember)
-                state.total.join(taken.change.delta)
-                rate = self.learning_rate(state.step)
-                for batch, found in taken.visits:  # one, unless it went bad
-                    remember(work, state, batch, found)
-                    state.posterior = self._blend(work, state, found.summary, rate)
-                state.terms = work.model.elbo(state.posterior, state.total.value())
-                state.step += 1
-                last = state.position == n_batches
-                if last:
-                    end_lap(work, state, self.laps, self.tolerance, self.count_tolerance, 0)
-                else:
-                    pipeline.fill()
-                row = history_row(
-                    state, lap, taken.batches, exact=lap > 0 or last, action="folded", moves=[], learning_rate=rate
-                )
-                yield Step(state, pipeline, row, lap_end=last)
+        order = lap_order(work, state.lap, self.order)
+        visits = LocalSteps(work, state, len(order), is_whole=True)
+        return Flight(work, state, order, self.window, size=1, visits=visits)
+
+    def fold(self, work: Work, state: State, group: Taken) -> Told:
+        """Move what is believed towards the batch."""
+        group = lose(work, state, group, remember)
+        state.total.join(group.change.delta)
+        rate = self.learning_rate(state.step)
+        for batch, found in group.visits:  # one, unless it went bad
+            remember(work, state, batch, found)
+            state.posterior = self._blend(work, state, found.summary, rate)
+        state.terms = work.model.elbo(state.posterior, state.total.value())
+        return {"exact": state.lap > 0, "action": "folded", "moves": [], "learning_rate": rate}
+
+    def end_lap(self, work: Work, state: State, told: Told) -> Told:
+        decide_to_stop(self, work, state, n_proposed=0)
+        return {**told, "exact": True}
 
     def _blend(self, work: Work, state: State, new: Summary, rate: float) -> Posterior:
         """Global step on ``(1 - rate)`` of what was believed plus ``rate`` of the batch scaled to the data."""

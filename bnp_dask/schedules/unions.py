@@ -19,7 +19,7 @@ from bnp_dask.moves import Merge
 from bnp_dask.moves.base import Plan
 from bnp_dask.moves.engine import decide
 from bnp_dask.moves.merge import pair_empty
-from bnp_dask.schedules.base import history_row
+from bnp_dask.schedules.engine.drive import history_row
 from bnp_dask.schedules.engine.lap import plan_context
 from bnp_dask.schedules.engine.state import State, Work
 from bnp_dask.schedules.lineage import Lineage

@@ -9,7 +9,7 @@ from bnp_dask.core.edits import NO_PARTS, Widen
 from bnp_dask.core.summary import Summary
 from bnp_dask.core.totals import WORDS
 from bnp_dask.model import Model, Posterior
-from bnp_dask.schedules.base import history_row
+from bnp_dask.schedules.engine.drive import history_row
 from bnp_dask.schedules.engine.state import State
 
 WIDENED = "widened"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,7 +10,7 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.core.finite import require_finite_arrays
 from bnp_dask.core.summary import Summary
 from bnp_dask.errors import NumericalError
-from bnp_dask.execute.ordered import collected, submitted
+from bnp_dask.execute.base import Task
 from bnp_dask.model import Model
 from bnp_dask.schedules.engine.state import State, Work
 from bnp_dask.schedules.engine.visit import Request, request_of, visit
@@ -143,16 +142,8 @@ def change_of(
     return Change(fade, added, more, float(weights.sum()), logs)
 
 
-def changes(
-    work: Work, state: State, batches: Sequence[int], turns: Sequence[Turn], held: Summary, tables: np.ndarray | None
-) -> Iterator[Change]:
-    """Changes by some batches, all from what is believed now, in order; the tasks run side by side."""
+def change_task(work: Work, state: State, batch: int, turn: Turn, held: Summary, tables: np.ndarray | None) -> Task:
+    """The task :func:`change` on a batch of a run, from what is believed now."""
     light = replace(held, values=dict(held.values), fields=dict(held.fields))
-    tasks = []
-    for batch, turn in zip(batches, turns, strict=True):
-        args = (work.model, light, tables, turn, request_of(work, state, batch))
-        tasks.append((f"change-lap{turn.lap}-batch{batch}", change, args))
-    for batch, found in zip(batches, collected(work.executor, submitted(work.executor, tasks), False), strict=True):
-        if work.unread is not None:
-            work.unread[batch] = False
-        yield found
+    args = (work.model, light, tables, turn, request_of(work, state, batch))
+    return f"change-lap{turn.lap}-batch{batch}", change, args

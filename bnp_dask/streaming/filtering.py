@@ -12,13 +12,13 @@ from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Summary
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.errors import SettingError
+from bnp_dask.execute.base import Task
 from bnp_dask.inputs.settings import hold, number_from, share_below_one
 from bnp_dask.moves.base import record
-from bnp_dask.schedules.base import IDLE, Step, history_row
-from bnp_dask.schedules.engine.bad_batches import leave_out
+from bnp_dask.schedules.engine.drive import Flight, OneByOne, Results, Step, Told, drive
 from bnp_dask.schedules.engine.state import State, Work
 from bnp_dask.streaming.settling import settle, threshold
-from bnp_dask.streaming.site import Given, check_urn, seated, with_site
+from bnp_dask.streaming.site import Given, Site, check_urn, seat_task, with_site
 from bnp_dask.streaming.unite import unions
 
 GREW = 1.5
@@ -71,28 +71,36 @@ class Filter:
         check_urn(model, "Filter()")
 
     def run(self, work: Work, state: State) -> Iterator[Step]:
+        return drive(self, work, state)
+
+    def groups(self, work: Work, state: State) -> Flight[Results[Site]]:
+        """One batch each, given all before it."""
         self.check(work.model)
         if work.moves:
             raise SettingError("Filter() has no objective to decide moves with; unite clusters with Filter(merge=...)")
         if state.step == 0:
             _begin(state)
-        epsilon, n_batches = threshold(work.model, self.epsilon), work.source.n_batches
-        while state.finished is None:
-            batch = state.position
-            before = state.total.value()
-            (site,) = seated(work, state, [batch], [Given(before)], epsilon)
-            leave_out(work, state, {batch: site.lost} if site.lost else {})
+        epsilon = threshold(work.model, self.epsilon)
+
+        def tasks(batches: tuple[int, ...]) -> list[Task]:
+            return [seat_task(work, state, batch, Given(state.total.value()), epsilon) for batch in batches]
+
+        order = np.arange(work.source.n_batches)
+        return Flight(work, state, order, window=1, size=1, visits=OneByOne(work, state, tasks))
+
+    def fold(self, work: Work, state: State, group: Results[Site]) -> Told:
+        """Add the batch's site, and unite clusters."""
+        before, moves = state.total.value(), list[dict[str, Any]]()
+        for batch, site in group.found:
             state.total, state.memory.next_id = with_site(state.total, site, state.memory.next_id)
             state.terms = {"log_predictive": state.terms.get("log_predictive", 0.0) + site.log_predictive}
-            moves = self._unite(work, state, before, last=batch + 1 == n_batches)
-            settle(work, state)
-            state.step += 1
-            state.position += 1
-            lap = state.lap
-            if state.position == n_batches:
-                state.lap, state.position, state.finished = 1, 0, "filtered"
-            row = history_row(state, lap, [batch], exact=False, action="folded", moves=moves)
-            yield Step(state, IDLE, row, lap_end=state.finished is not None)
+            moves = self._unite(work, state, before, last=batch + 1 == work.source.n_batches)
+        settle(work, state)
+        return {"exact": False, "action": "folded", "moves": moves}
+
+    def end_lap(self, work: Work, state: State, told: Told) -> Told:
+        state.finished = "filtered"
+        return told
 
     def _unite(self, work: Work, state: State, before: Summary, last: bool) -> list[dict[str, Any]]:
         """Unite clusters that are one, of those that are new or grew; at the end of the stream, of all."""

@@ -12,15 +12,15 @@ from bnp_dask.core.edits import InsertEmpty, Take
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Summary
 from bnp_dask.errors import SettingError
+from bnp_dask.execute.base import Task
 from bnp_dask.inputs.settings import hold, number_from, share_below_one, whole_number
 from bnp_dask.kernels.mixture.resp import RaggedResp
 from bnp_dask.model import Model
-from bnp_dask.schedules.base import IDLE, Step, history_row
-from bnp_dask.schedules.engine.bad_batches import leave_out
+from bnp_dask.schedules.engine.drive import Flight, OneByOne, Results, Step, Told, drive
 from bnp_dask.schedules.engine.lap import trim
 from bnp_dask.schedules.engine.state import State, Work, recall, recall_more, remember
 from bnp_dask.streaming.settling import LEAST_EPSILON, settle
-from bnp_dask.streaming.site import Given, Site, check_urn, seated
+from bnp_dask.streaming.site import Given, Site, check_urn, seat_task
 from bnp_dask.streaming.unite import pair_gains, rows
 from bnp_dask.structure.base import Visit
 
@@ -78,45 +78,59 @@ class ExpectationPropagation:
         check_urn(model, "ExpectationPropagation()")
 
     def run(self, work: Work, state: State) -> Iterator[Step]:
+        return drive(self, work, state)
+
+    def groups(self, work: Work, state: State) -> Flight[Results[Site]]:
+        """A window each, seated with one total."""
         self.check(work.model)
         if work.moves:
             raise SettingError("ExpectationPropagation() has no objective to decide moves with; leave moves out")
         if state.step == 0:
             _begin(state)
-        n_batches = work.source.n_batches
-        epsilon = LEAST_EPSILON if self.epsilon is None else float(self.epsilon)
-        while state.finished is None:
-            lap = state.lap
-            group = list(range(state.position, min(state.position + self.window, n_batches)))
-            if state.position == 0:
-                state.terms = {"log_predictive": 0.0}
-            self._fold(work, state, group, epsilon)
-            settle(work, state)
-            state.step += 1
-            state.position += len(group)
-            last = state.position == n_batches
-            if last:
-                self._end_lap(state)
-            row = history_row(state, lap, group, exact=False, action="folded", moves=[])
-            yield Step(state, IDLE, row, lap_end=last)
+        if state.position == 0:
+            state.terms = {"log_predictive": 0.0}
 
-    def _fold(self, work: Work, state: State, group: list[int], epsilon: float) -> None:
-        """Visit some batches with one total, and exchange their sites in order."""
-        total = state.total.value()
-        before = {batch: _site(work, state, batch) for batch in group}
-        givens = [_given(work, state, batch, total, old) for batch, old in before.items()]
-        known, newborn = total.ids, list[int]()
-        # while workers seat the batches after it: a site changes nothing that those of its group are given
-        for batch, site in zip(group, seated(work, state, group, givens, epsilon), strict=True):
-            leave_out(work, state, {batch: site.lost} if site.lost else {})
-            old = before[batch]
-            if old is not None:
-                state.total.subtract(old.insert_empty(state.total.high.ids[len(known) :]))
+        def tasks(batches: tuple[int, ...]) -> list[Task]:
+            total = state.total.value()
+            givens = [_given(work, state, batch, total) for batch in batches]
+            return [seat_task(work, state, b, given, self._epsilon) for b, given in zip(batches, givens, strict=True)]
+
+        order, visits = np.arange(work.source.n_batches), OneByOne[Site](work, state, tasks)
+        return Flight(work, state, order, self.window, size=self.window, visits=visits)
+
+    def fold(self, work: Work, state: State, group: Results[Site]) -> Told:
+        """Exchange the batches' sites in order, and give up clusters that hold too little.
+
+        Workers seat later batches meanwhile: a site changes nothing that those of its group are given.
+        """
+        known, newborn = state.total.high.ids, list[int]()
+        for batch, site in group.found:
+            if state.visits[batch] >= 0:
+                state.total.subtract(recall(work, state, batch))
             mine, names = self._named(work, state, site, known, newborn)
             state.total.add(mine)
             remember(work, state, batch, Visit(mine, {}), more=seats_to_arrays(site.resp, names))
             state.terms = {"log_predictive": state.terms["log_predictive"] + site.log_predictive}
-        self._give_up(state, epsilon)
+        self._give_up(state)
+        settle(work, state)
+        return {"exact": False, "action": "folded", "moves": []}
+
+    def end_lap(self, work: Work, state: State, told: Told) -> Told:
+        """Stop where no count changes any more."""
+        counts, old = state.total.value()["N"], state.lap_counts
+        if old is not None and len(old) == len(counts):
+            moved = float(np.abs(counts - old).max(initial=0.0))
+            if moved <= self.count_tolerance * counts.sum():
+                state.finished = "converged"
+        state.lap_counts = counts
+        if state.finished is None and state.lap + 1 >= self.laps:
+            state.finished = "laps"
+        trim(state)
+        return told
+
+    @property
+    def _epsilon(self) -> float:
+        return LEAST_EPSILON if self.epsilon is None else float(self.epsilon)
 
     def _named(
         self, work: Work, state: State, site: Site, known: np.ndarray, newborn: list[int]
@@ -141,27 +155,13 @@ class ExpectationPropagation:
         missing = ids[~np.isin(ids, summary.ids)]
         return summary.insert_empty(missing).take(ids), summary.ids
 
-    def _give_up(self, state: State, epsilon: float) -> None:
+    def _give_up(self, state: State) -> None:
         """Leave out clusters that hold less than epsilon (Alg. 2, last line), from the total and from every site."""
         n = state.total.value_of("N")
-        if (n < epsilon).any():
-            edit = Take(tuple(int(i) for i in state.total.high.ids[n >= epsilon]))
+        if (n < self._epsilon).any():
+            edit = Take(tuple(int(i) for i in state.total.high.ids[n >= self._epsilon]))
             state.total.apply([edit])
             state.edits.append(edit)
-
-    def _end_lap(self, state: State) -> None:
-        value = state.total.value()
-        counts, old = value["N"], state.lap_counts
-        state.lap += 1
-        state.position = 0
-        if old is not None and len(old) == len(counts):
-            moved = float(np.abs(counts - old).max(initial=0.0))
-            if moved <= self.count_tolerance * counts.sum():
-                state.finished = "converged"
-        state.lap_counts = counts
-        if state.finished is None and state.lap >= self.laps:
-            state.finished = "laps"
-        trim(state)
 
 
 def _same(model: Model, total: Summary, newborn: list[int], summary: Summary, first: int) -> np.ndarray:
@@ -195,14 +195,9 @@ def _begin(state: State) -> None:
     state.memory.next_id = 0
 
 
-def _site(work: Work, state: State, batch: int) -> Summary | None:
-    """Contribution of the batch to the total; None before its first visit."""
-    return recall(work, state, batch) if state.visits[batch] >= 0 else None
-
-
-def _given(work: Work, state: State, batch: int, total: Summary, old: Summary | None) -> Given:
+def _given(work: Work, state: State, batch: int, total: Summary) -> Given:
     """Statistics that a batch is seated by: the total, which its atoms leave one by one after its first visit."""
-    if old is None:
+    if state.visits[batch] < 0:
         return Given(total, keep=True)
     kept = recall_more(work, state, batch, SEATS)
     if "id" not in kept:  # a batch that was left out left no seats

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +12,7 @@ from bnp_dask.core.finite import require_finite_arrays
 from bnp_dask.core.summary import Summary
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.errors import SettingError
-from bnp_dask.execute.ordered import collected, submitted
+from bnp_dask.execute.base import Task
 from bnp_dask.kernels.mixture.resp import RaggedResp, Resp, cluster_sums, scale_rows
 from bnp_dask.kernels.numeric.arithmetic import log
 from bnp_dask.kernels.streaming.urn import ABSENT, log_absent
@@ -150,14 +149,8 @@ def _entropy(resp: Resp, weights: np.ndarray | None) -> np.ndarray:
     return np.bincount(resp.index, terms, minlength=resp.n_clusters)
 
 
-def seated(work: Work, state: State, batches: Sequence[int], givens: Sequence[Given], epsilon: float) -> Iterator[Site]:
-    """Sites of some batches, each by what it is given, in order; the tasks run side by side."""
-    tasks = []
-    for batch, given in zip(batches, givens, strict=True):
-        light = replace(given.held, values=dict(given.held.values), fields=dict(given.held.fields))
-        args = (work.model, replace(given, held=light), epsilon, request_of(work, state, batch))
-        tasks.append((f"seat-lap{state.lap}-batch{batch}", seat, args))
-    for batch, site in zip(batches, collected(work.executor, submitted(work.executor, tasks), False), strict=True):
-        if work.unread is not None:
-            work.unread[batch] = False
-        yield site
+def seat_task(work: Work, state: State, batch: int, given: Given, epsilon: float) -> Task:
+    """The task :func:`seat` on a batch of a run."""
+    light = replace(given.held, values=dict(given.held.values), fields=dict(given.held.fields))
+    args = (work.model, replace(given, held=light), epsilon, request_of(work, state, batch))
+    return f"seat-lap{state.lap}-batch{batch}", seat, args

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -12,16 +12,17 @@ from bnp_dask.allocation.base import StickAllocation
 from bnp_dask.core.registry import register
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.errors import SettingError
+from bnp_dask.execute.base import Task
 from bnp_dask.inputs.protocols import as_a
 from bnp_dask.inputs.settings import flag, hold, one_of, whole_number
 from bnp_dask.model import Model
 from bnp_dask.observation import Multinomial
+from bnp_dask.schedules.engine.bad_batches import remaining_weight
+from bnp_dask.schedules.engine.drive import Flight, OneByOne, Results, Step, Told, drive
 from bnp_dask.observation.missing.entries import require_exact_atoms
-from bnp_dask.schedules.base import IDLE, Step, history_row
-from bnp_dask.schedules.engine.bad_batches import leave_out, remaining_weight
 from bnp_dask.schedules.engine.state import State, Stream, Work
 from bnp_dask.schedules.memoized import lap_order
-from bnp_dask.streaming.change import Change, Turn, changes
+from bnp_dask.streaming.change import Change, Turn, change_task
 from bnp_dask.streaming.learners import Draws, by_size
 from bnp_dask.streaming.newborn import Newborn
 
@@ -143,6 +144,10 @@ class TruncationFreeSVI:
             )
 
     def run(self, work: Work, state: State) -> Iterator[Step]:
+        return drive(self, work, state)
+
+    def groups(self, work: Work, state: State) -> Flight[Results[Change]]:
+        """A window each, visited from one state."""
         self.check(work.model)
         if work.moves:
             raise SettingError("TruncationFreeSVI() opens and gives up clusters itself; leave moves out")
@@ -151,34 +156,30 @@ class TruncationFreeSVI:
         if state.stream is None:
             _begin(work, state)
         settle_sticks(work, state)
-        n_batches = work.source.n_batches
-        while state.finished is None:
-            lap, order = state.lap, lap_order(work, state.lap, self.order)
-            if state.position == 0:
-                state.terms = {"log_predictive": 0.0}
-            group = [int(b) for b in order[state.position : state.position + self.window]]
-            self._fold(work, state, group)
-            state.step += 1
-            state.position += len(group)
-            last = state.position == n_batches
-            if last:
-                state.lap, state.position = lap + 1, 0
-                state.finished = STREAMED if state.lap >= self.laps else None
-            row = history_row(state, lap, group, exact=False, action="folded", moves=[])
-            yield Step(state, IDLE, row, lap_end=last)
+        if state.position == 0:
+            state.terms = {"log_predictive": 0.0}
+        order = lap_order(work, state.lap, self.order)
 
-    def _fold(self, work: Work, state: State, group: list[int]) -> None:
-        """Visit some batches from one state, and change what is believed by each, in order."""
+        def tasks(batches: tuple[int, ...]) -> list[Task]:
+            assert state.stream is not None
+            held, tables, out = state.total.value(), state.stream.tables, []
+            for i, batch in enumerate(batches):
+                turn = self._turn(work, state, before=batches[:i])
+                out.append(change_task(work, state, batch, turn, held, tables))
+            return out
+
+        visits = OneByOne[Change](work, state, tasks)
+        return Flight(work, state, order, self.window, size=self.window, visits=visits)
+
+    def fold(self, work: Work, state: State, group: Results[Change]) -> Told:
+        """Change what is believed by each batch, in order."""
         assert state.stream is not None
-        held, before = state.total.value(), state.stream.tables
-        turns = self._turns(work, state, group)
-        found = dict(zip(group, changes(work, state, group, turns, held, before), strict=True))
-        leave_out(work, state, {batch: one.lost for batch, one in found.items() if one.lost})
+        known, found = state.total.high.ids, dict(group.found)
         seen = state.stream.seen
         newborn = Newborn()
         for one in found.values():
             if one.weight > 0.0:
-                self._change(work, state, one, held.ids, newborn)
+                self._change(work, state, one, known, newborn)
         value, tables = state.total.value(), state.stream.tables
         if state.stream.seen // self.prune_every > seen // self.prune_every:
             keep = value["N"] >= min(LEAST, float(value["N"].max(initial=0.0)))
@@ -187,17 +188,27 @@ class TruncationFreeSVI:
         state.total = RunningTotal(value.take(value.ids[order]))
         state.stream.tables = None if tables is None else tables[order]
         settle_sticks(work, state)
+        return {"exact": False, "action": "folded", "moves": []}
 
-    def _turns(self, work: Work, state: State, group: list[int]) -> list[Turn]:
+    def end_lap(self, work: Work, state: State, told: Told) -> Told:
+        state.finished = STREAMED if state.lap + 1 >= self.laps else None
+        return told
+
+    def _turn(self, work: Work, state: State, before: Sequence[int]) -> Turn:
+        """How a batch is visited, given those of its group that come ``before`` it."""
         assert state.stream is not None
-        draws = Draws(self.burn_in, self.samples)
-        seen, total, out = state.stream.seen, remaining_weight(work, state.lost), []
-        shuffled, whole = self.order == "shuffled", self.extrapolate
-        whole = not has_topics(work.model) if whole is None else whole
-        for batch in group:
-            out.append(Turn(state.lap, self.minibatch, draws, shuffled, seen, total, whole))
+        seen = state.stream.seen
+        for batch in before:
             seen += 0.0 if batch in state.lost else float(work.survey.batch_weights[batch])
-        return out
+        return Turn(
+            lap=state.lap,
+            minibatch=self.minibatch,
+            draws=Draws(self.burn_in, self.samples),
+            is_shuffled=self.order == "shuffled",
+            seen=seen,
+            total=remaining_weight(work, state.lost),
+            extrapolates=not has_topics(work.model) if self.extrapolate is None else self.extrapolate,
+        )
 
     def _change(self, work: Work, state: State, one: Change, known: np.ndarray, newborn: Newborn) -> None:
         """Fade what is believed and add what a batch has found, its new clusters under ids of their own.

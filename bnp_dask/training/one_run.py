@@ -18,7 +18,6 @@ from bnp_dask.initialize import InitContext, Initialization
 from bnp_dask.observation.base import Observation
 from bnp_dask.sampling.gibbs import SAMPLED, Gibbs, kept_draws
 from bnp_dask.schedules import Schedule, State, Step, Work, is_constant, restored, state_to_arrays, state_to_json
-from bnp_dask.schedules.base import IDLE
 from bnp_dask.schedules.engine.bad_batches import require_enough, usable, without
 from bnp_dask.schedules.engine.gathered import EMBEDDED
 from bnp_dask.schedules.engine.sound import require_sound
@@ -173,7 +172,7 @@ class OneRun:
         """Go on with the start that has settled; all that it keeps comes here first."""
         take_over(settled.memo, self.memo, state, self.work.room)
         settled.memo.close()
-        self._checkpoint(Step(state, IDLE, None, lap_end=True), list(rows), commits)
+        self._checkpoint(Step(state, None, lap_end=True), list(rows), commits)
         return self._loop(state, rows, clock, commits, len(rows))
 
     def _require_fitting(self, state: State, n_states: int) -> None:
@@ -254,7 +253,7 @@ class OneRun:
         self._forget(state)
         if isinstance(self.memo, MemoryStore):
             return
-        state.in_flight = step.pipeline.outstanding()
+        state.in_flight = list(step.in_flight)
         if state.gathered.held > EMBEDDED:
             state.gathered.write(self.memo.part_files())
         numbers, arrays, listing = self._saved(state)

@@ -93,9 +93,9 @@ def test_small_batches_that_share_a_task_share_its_retries(tmp_path, retries):
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_error_while_computing_names_the_batch_and_its_source(make, monkeypatch, kind):
     """Not reading but the local step fails: the note names the data too."""
-    from bnp_dask.schedules.engine import pipeline
+    from bnp_dask.schedules.engine import local_steps
 
-    monkeypatch.setattr(pipeline, "local_steps", fails_after_reading)
+    monkeypatch.setattr(local_steps, "local_steps", fails_after_reading)
     with pytest.raises(ZeroDivisionError) as caught:
         go(make(kind, 0), "stochastic", Faulty(atoms()))
     assert any("in /data/atoms.zarr batch" in note for note in caught.value.__notes__)

@@ -443,12 +443,12 @@ def test_rows_that_go_bad_and_errors_that_are_not_the_batches(tmp_path, monkeypa
     result = bnp.train(model, tmp_path / "x.npy", batch_size=ROWS, callbacks=[Watch(act)], **settings)
     assert lost_of(result) == {3: 2}
     assert "row 7, column 1 is nan" in result.skipped[0]
-    from bnp_dask.schedules.engine import tasks
+    from bnp_dask.schedules.engine import local_steps
 
     def fails(*args):
         raise ZeroDivisionError("of our own")
 
-    monkeypatch.setattr(tasks, "visit_batch", fails)
+    monkeypatch.setattr(local_steps, "visit_batch", fails)
     with pytest.raises(ZeroDivisionError):
         bnp.train(model, x, batch_size=ROWS, **settings)
 

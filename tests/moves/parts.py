@@ -87,6 +87,6 @@ def paused(work: Work, state: State, schedule: Any, stop: int) -> tuple[list[Any
         rows.append(step.row)
         if len(rows) == stop:
             break
-    state.in_flight = step.pipeline.outstanding()
+    state.in_flight = list(step.in_flight)
     numbers = json.loads(json.dumps(state_to_json(state)))
     return rows, state_from_saved(work.model, numbers, {k: v.copy() for k, v in state_to_arrays(state).items()})

@@ -21,7 +21,7 @@ from bnp_dask.moves.lap_policy import DECISION, LAP
 from bnp_dask.moves.policy import DeletePolicy
 from bnp_dask.observation import DiagGaussian, Gaussian
 from bnp_dask.schedules import Memoized
-from bnp_dask.schedules.base import end_lap
+from bnp_dask.schedules.base import decide_to_stop
 from bnp_dask.schedules.engine import lap as laps
 from bnp_dask.schedules.engine.state import Loss
 from tests.moves.parts import blobs, paused, prepare, start_random
@@ -133,7 +133,7 @@ def test_what_counts_as_calm(seed):
     state.terms = {"data": gain}
     state.lap_elbo, state.lap_counts = 0.0, before[: k - (seed % 5 == 0)]
     tolerance, count_tolerance = rng.choice([1e-6, 1e-3]), rng.choice([1e-4, 0.02])
-    end_lap(work, state, 50, tolerance, count_tolerance, 1)
+    decide_to_stop(Memoized(50, tolerance=tolerance, count_tolerance=count_tolerance), work, state, 1)
     expected = calm_by_hand(before[: k - (seed % 5 == 0)], after, gain, tolerance, count_tolerance)
     assert state.calm == expected
     assert state.finished is None
@@ -148,7 +148,7 @@ def test_a_lap_that_lost_a_batch_is_not_compared_with_the_one_before(lost_in, is
     state.total, state.terms = RunningTotal(total), {"data": 0.0}
     state.lap_elbo, state.lap_counts = 0.0, total["N"].copy()
     state.lost = {3: Loss("cannot be read", lost_in, 0)}
-    end_lap(replace(work, moves=()), state, 50, 1e-6, 1e-6, 0)
+    decide_to_stop(Memoized(50, tolerance=1e-6, count_tolerance=1e-6), replace(work, moves=()), state, 0)
     assert state.calm == is_calm
     assert (state.finished == "converged") == is_calm
 

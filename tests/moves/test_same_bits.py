@@ -44,7 +44,7 @@ def pause(schedule, work, state, stop):
         if step.row is not None:
             rows.append(step.row)
         if count == stop:
-            state.in_flight = step.pipeline.outstanding()
+            state.in_flight = list(step.in_flight)
             numbers = json.loads(json.dumps(state_to_json(state)))
             return rows, state_from_saved(work.model, numbers, {k: v.copy() for k, v in state_to_arrays(state).items()})
     raise AssertionError("the run was over before the pause")

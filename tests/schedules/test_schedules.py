@@ -128,7 +128,7 @@ def test_saved_and_restored_anywhere_goes_on_to_the_same_bits(schedule, stop):
         if step.row is not None:
             first.append(step.row)
         if count == stop:
-            state.in_flight = step.pipeline.outstanding()
+            state.in_flight = list(step.in_flight)
             saved = (
                 json.loads(json.dumps(state_to_json(state))),
                 {k: np.array(v) for k, v in state_to_arrays(state).items()},

@@ -22,7 +22,8 @@ from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.moves.policy import BirthPolicy
 from bnp_dask.observation import DiagGaussian, Gaussian
 from bnp_dask.schedules import FullBatch, Memoized, Stochastic
-from bnp_dask.schedules.engine import pipeline
+from bnp_dask.schedules.engine import local_steps
+from bnp_dask.schedules.engine.drive import Flight
 from bnp_dask.training.train import train
 from tests.growing.parts import counts_of, day
 from tests.stopping import InLap
@@ -161,7 +162,7 @@ def test_a_lap_with_a_shadow_reads_each_batch_once(make, kept, whole, monkeypatc
             counts.clear()
 
     monkeypatch.setattr(NamedReader, "fetch", counting)
-    monkeypatch.setattr(pipeline, "SLIGHT", 0)
+    monkeypatch.setattr(local_steps, "SLIGHT", 0)
     more = {"store": tmp_path / "run"} if kept else {}
     result = go(shadow=SHADOW, callbacks=[Count()], schedule=make(laps=80, window=4), **more)
     assert make is FullBatch or bits(result) == bits(whole)
@@ -239,14 +240,14 @@ def test_a_batch_that_was_lost_before_is_no_reason_to_drop_a_shadow(monkeypatch)
 
 
 def test_a_shadow_whose_numbers_are_not_finite_is_no_matter_of_the_run(plain, monkeypatch):
-    take = pipeline.Pipeline.take
+    take = Flight.take
 
     def refusing(own):
-        if own.work.first_lap > 0 and own.lap == 1:
+        if own.work.first_lap > 0 and own.state.lap == 1:
             raise NumericalError("not finite")
         return take(own)
 
-    monkeypatch.setattr(pipeline.Pipeline, "take", refusing)
+    monkeypatch.setattr(Flight, "take", refusing)
     result = go(shadow=SHADOW)
     assert bits(result) == bits(plain) and result.reason == plain.reason
     assert [one["reason"] for one in result.alternatives] == ["refused: not finite"]

@@ -111,12 +111,14 @@ class Chain:
 class Sampler:
     """All chains, and the draws that were kept: the lap of each (from 1) and the file with its arrays.
 
-    ``kind`` is empty for one that a version up to 0.2 left, whose chains have no pins.
+    ``kind`` is empty for one that a version up to 0.2 left, whose chains have no pins.  ``noted (R, 2)`` are batch and
+    row of each row whose clusters are kept; the schedule sets it at the beginning of a lap, and nothing saves it.
     """
 
     chains: list[Chain]
     draws: list[tuple[int, Part]] = field(default_factory=list)
     kind: str = PINNED
+    noted: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), np.int64))
 
     @property
     def parts(self) -> list[Part]:

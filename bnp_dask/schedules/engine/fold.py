@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bnp_dask.schedules.engine.lap import Remember, keep, lose, try_split
-from bnp_dask.schedules.engine.pipeline import Pipeline, Taken
+from bnp_dask.schedules.engine.local_steps import Taken
 from bnp_dask.schedules.engine.state import State, Work, remember
 from bnp_dask.structure.base import Visit
 
@@ -17,7 +17,7 @@ def pass_over(work: Work, state: State, batch: int, found: Visit, seen: int | No
     """Keep nothing of a batch that is never visited again."""
 
 
-def fold_again(work: Work, state: State, pipeline: Pipeline, taken: Taken, pends: bool = False) -> Folded:
+def fold_again(work: Work, state: State, taken: Taken, pends: bool = False) -> Folded:
     """Replace the batches' statistics, take the global step, and see that the objective does not fall.
 
     ``pends``: births that do not pay at their batch are kept for a trial on all data.
@@ -25,7 +25,7 @@ def fold_again(work: Work, state: State, pipeline: Pipeline, taken: Taken, pends
     taken = lose_with_step(work, state, taken)
     action, before = "folded", state.elbo
     if not _is_folded(state, taken):
-        taken, action = lose_with_step(work, state, pipeline.again(taken.batches)), "recomputed"
+        taken, action = lose_with_step(work, state, taken.by.again(taken.batches)), "recomputed"
         before = state.elbo
         if not _is_folded(state, taken):
             state.void = True

@@ -19,7 +19,7 @@ from bnp_dask.moves.engine import decide, plan_lap
 from bnp_dask.schedules.engine.bad_batches import leave_out, usable
 from bnp_dask.schedules.engine.gathered import Gathered, GatheredAtoms
 from bnp_dask.schedules.engine.leaving import subtract
-from bnp_dask.schedules.engine.pipeline import Taken
+from bnp_dask.schedules.engine.local_steps import Taken
 from bnp_dask.schedules.engine.prior import learn_prior
 from bnp_dask.schedules.engine.pure_streams.sealed import are_sealed
 from bnp_dask.schedules.engine.reduction import Change

@@ -1,31 +1,42 @@
-"""Batches in flight: submitted in groups, taken in order, a fixed number at a time.
+"""Local steps of batches and what they change together: asked for here, made and added up by workers, opened here.
 
-The posterior a group of batches is computed with is that after folding the groups before those in flight, whoever
-computes it and however long that takes: a run depends on data, settings, seed and window only.
+From top to bottom: what is asked (:class:`LocalStep`), the task of a worker (:func:`local_steps`), and the coordinator
+that submits tasks and collects what they change (:class:`LocalSteps`).
+
+Where a worker reaches the run directory, it reads there what the last visit of its batch left, writes what this one
+found, and sends the difference.  Where it does not, because the directory is not mounted there, may not be written, or
+is full, what it found comes back whole and the coordinator does the rest, to the same bits.  That is decided in the
+task, batch by batch.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from bnp_dask.core.summary import Summary
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.finite import require_finite_arrays
+from bnp_dask.core.group_states import GroupStates
 from bnp_dask.data.coalesce import SMALL_BYTES
+from bnp_dask.errors import StoreError
 from bnp_dask.execute.base import Handle
 from bnp_dask.execute.ordered import collected, submitted
-from bnp_dask.model import Posterior
+from bnp_dask.execute.prefetch import Load, in_turn
+from bnp_dask.model import Model, Posterior
+from bnp_dask.moves.base import Gather, Split
+from bnp_dask.moves.births.move import gather_atoms
+from bnp_dask.moves.births.splitting import visit_and_split
 from bnp_dask.observation.base import numbers_per_cluster
-from bnp_dask.schedules.engine.batch_memo import MemoSlot
+from bnp_dask.schedules.engine.batch_memo import Left, MemoSlot
 from bnp_dask.schedules.engine.reduction import FAN, Change, change_of, joined, reduced, reduced_for_us, sums_left
 from bnp_dask.schedules.engine.state import State, Work, recall, recall_left, recall_states
-from bnp_dask.schedules.engine.tasks import LocalStep, Unkept, Unsummed, added, local_steps, unkept_of
-from bnp_dask.schedules.engine.visit import request_of
+from bnp_dask.schedules.engine.visit import Request, request_of, visit
 from bnp_dask.store import Receipt
-from bnp_dask.structure.base import Visit
+from bnp_dask.structure.assignments import room_for
+from bnp_dask.structure.base import Trial, Visit
 
 SMALL_EFFORT = 1e8
 """Products that the local step of a batch takes below which some 20 ms for a task of its own are too many."""
@@ -49,6 +60,178 @@ AT_ONCE = 2**22
 """Numbers up to which the changes of a group come in one message (32 MB)."""
 
 
+@dataclass(frozen=True, eq=False)
+class LocalStep:
+    """Local step of one batch, and what else a lap wants of it; see :class:`~bnp_dask.moves.base.Plan`.
+
+    Parameters
+    ----------
+    request
+        The batch.
+    pairs
+        Pairs of clusters whose unions are tracked, ``(M, 2)``.
+    split
+        Birth that the batch tries by itself; None: none.
+    gather
+        Atoms that are gathered for births.
+    weight
+        Weight of the batch; results are scaled by it.
+    assigns
+        Whether assignments may be kept in place of statistics.
+    slot
+        Place in the run directory of the results of the last visit and of this one; None: results come back whole.
+    states, left
+        States of groups, and assignments, that the last visit left, for workers that do not reach the run directory.
+    has_states
+        Whether ``states`` are known: they are None as well where groups have no states yet.
+    """
+
+    request: Request
+    pairs: np.ndarray
+    split: Split | None = None
+    gather: Gather = field(default_factory=Gather)
+    weight: float = 1.0
+    assigns: bool = False
+    slot: MemoSlot | None = None
+    states: GroupStates | None = None
+    left: Left | None = None
+    has_states: bool = True
+
+    @property
+    def first_load(self) -> Load[Batch] | None:
+        """The reader, where it may be called before the task runs."""
+        return self.request.first_load
+
+    def can_do_without(self, model: Model) -> bool:
+        """Whether a worker that does not reach the run directory can visit the batch all the same."""
+        return self.has_states or not model.keeps_states or self.slot is None or self.slot.old < 0
+
+
+def local_steps(posterior: Posterior, trials: tuple[Trial, ...], *steps: LocalStep) -> Change | Unsummed:
+    """The task: local steps of some batches, and what they change together as far as that can be told here."""
+    with in_turn([step.request.reader for step in steps]):
+        found = added(*[_kept(posterior, trials, step) for step in steps])
+    return found.with_atoms_in_one() if isinstance(found, Change) else found
+
+
+def _kept(posterior: Posterior, trials: tuple[Trial, ...], step: LocalStep) -> Change | Unkept:
+    """Local step of a batch between reading what its last visit left and writing down what this one found."""
+    model, slot, batch = posterior.model, step.slot, step.request.batch
+    if slot is None:
+        return Unkept(batch, local_step(posterior, trials, step, step.states, step.left))
+    old, states, left, why = None, step.states, step.left, ""
+    try:
+        kept = slot.read(model)
+        left = kept if kept.needs_batch else None
+        old, states = None if left else kept.total(model), kept.states(model)
+    except StoreError as error:
+        why = str(error)
+        if not step.can_do_without(model):
+            return Unkept(batch, None, why)
+    found = local_step(posterior, trials, step, states, left)
+    try:
+        receipt = None if why else slot.write(model, found)
+    except StoreError as error:
+        why = str(error)
+    if why:
+        return Unkept(batch, found, why)
+    return change_of(found, old if left is None else found.before, batch, receipt)
+
+
+def local_step(
+    posterior: Posterior, trials: tuple[Trial, ...], step: LocalStep, states: GroupStates | None, left: Left | None
+) -> Visit:
+    """Read one batch, assign its atoms, summarize them, and carry out the lap's trials.
+
+    ``states`` are those of its groups, ``left`` the assignments of its last visit, of which the statistics are told
+    with its data.
+    """
+
+    def compute(batch: Batch) -> Visit:
+        found = visit_batch(posterior, batch, trials, step, states)
+        return found if left is None else replace(found, before=left.total(posterior.model, lambda: batch))
+
+    return visit(posterior.model, step.request, compute, lambda why: lose_batch(posterior, trials, step, why))
+
+
+def lose_batch(posterior: Posterior, trials: tuple[Trial, ...], step: LocalStep, why: str) -> Visit:
+    """Visit of a batch that is left out: that of a batch without atoms."""
+    assert step.request.empty is not None
+    alone = replace(step, split=None, assigns=False)
+    return replace(visit_batch(posterior, step.request.empty(), trials, alone, None), lost=why)
+
+
+def visit_batch(
+    posterior: Posterior, batch: Batch, trials: tuple[Trial, ...], step: LocalStep, states: GroupStates | None
+) -> Visit:
+    """Local step, trials and gathering on a batch in memory."""
+    model, request = posterior.model, step.request
+    if step.split is not None:
+        found = visit_and_split(posterior, batch, step.pairs, trials, step.split, request.seed, states)
+    else:
+        room = room_for(model.observation, posterior.n_clusters, batch.n_atoms) if step.assigns else 0
+        found = model.visit(posterior, batch, step.pairs, trials, step.gather.clusters, states, room)
+        found = gather_atoms(model, found, batch, step.gather, request.seed)
+    sums = {"": found.summary, **{f"trial {name}: ": part for name, part in found.parts.items()}}
+    sums |= {} if found.newborn is None else {"newborn clusters: ": found.newborn}
+    for name, summary in sums.items():
+        require_finite_arrays(summary.values, f"{request.name}: {name}statistic", summary.ids)
+        require_finite_arrays(summary.pair_values, f"{request.name}: {name}statistic of pairs")
+    return found if step.weight == 1.0 else found.scaled(step.weight)
+
+
+@dataclass(frozen=True, eq=False)
+class Unkept:
+    """A batch whose results the coordinator keeps.
+
+    Parameters
+    ----------
+    batch
+        Its number.
+    found
+        What the coordinator is to keep; None where the batch was not visited, for want of its groups' states.
+    why
+        Error that the worker met in place of the run directory; empty where it was not to keep anything.
+    """
+
+    batch: int
+    found: Visit | None
+    why: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Unsummed:
+    """Changes that wait to be added, in this order, because the coordinator has to tell some of them.
+
+    ``parts`` are added as :func:`~bnp_dask.schedules.engine.reduction.joined` adds.
+    """
+
+    parts: tuple[Change | Unkept | Unsummed, ...]
+
+    @property
+    def unkept(self) -> list[Unkept]:
+        """Results that the coordinator has to keep, in order."""
+        out: list[Unkept] = []
+        for part in self.parts:
+            if isinstance(part, Unsummed):
+                out += part.unkept
+            elif isinstance(part, Unkept):
+                out.append(part)
+        return out
+
+
+def added(*parts: Change | Unkept | Unsummed) -> Change | Unsummed:
+    """The task that adds what others found, as far as that can be added by now."""
+    changes = [part for part in parts if isinstance(part, Change)]
+    return joined(*changes) if len(changes) == len(parts) else Unsummed(parts)
+
+
+def unkept_of(parts: Sequence[Change | Unsummed]) -> list[Unkept]:
+    """Results of some tasks that the coordinator has to keep."""
+    return [unkept for part in parts if isinstance(part, Unsummed) for unkept in part.unkept]
+
+
+# -- the coordinator ----------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Kept:
     """A visit that a worker has written down: its number, and what its file is known by."""
@@ -73,6 +256,8 @@ class Taken:
         Those visits that workers have written down.
     visits
         The other visits, which are to be kept here.
+    by
+        Visits them again.
     """
 
     batches: tuple[int, ...]
@@ -80,10 +265,11 @@ class Taken:
     change: Change
     written: dict[int, Kept]
     visits: list[tuple[int, Visit]]
+    by: LocalSteps
 
 
 @dataclass(frozen=True, eq=False)
-class _Group:
+class InFlight:
     """A group in flight: its batches, the posterior behind it, and tasks that tell what it changes.
 
     ``numbers`` are those of the visits that workers may write down.  ``own`` are tasks of batches that try a birth of
@@ -99,22 +285,16 @@ class _Group:
     at_once: bool
 
 
-@dataclass
-class Pipeline:
-    """The batches of one lap, from submission to folding.
+@dataclass(eq=False)
+class LocalSteps:
+    """Visits of batches for what they change together.
 
     Parameters
     ----------
     work, state
         What does not change, and where the run stands.
-    lap
-        For the names of tasks.
-    order
-        Batches in the order of this lap, ``(B,)``.
-    window
-        Batches in flight at most.
-    size
-        Batches of a group.
+    n_batches
+        Batches that are visited in all.
     keeps
         Whether the statistics of a batch's last visit are kept, so that a visit changes by a difference.
     is_whole
@@ -125,66 +305,25 @@ class Pipeline:
 
     work: Work
     state: State
-    lap: int
-    order: np.ndarray
-    window: int
-    size: int = 1
+    n_batches: int
     keeps: bool = True
     is_whole: bool = False
     leaves: bool = True
-    _queue: deque[_Group] = field(default_factory=deque)
-    _next: int = 0
 
     def __post_init__(self) -> None:
-        plan = self.state.plan
+        trials = self.state.plan.trials
         self._most_atoms = max(self.work.survey.batch_atoms, default=0)
-        self._trials: Any = tuple(replace(t, beliefs=t.beliefs.for_visits(self._most_atoms)) for t in plan.trials)
-        numbers = sum(t.beliefs.n_clusters for t in plan.trials) * numbers_per_cluster(self.work.model.observation)
-        if numbers * len(self.order) > SLIGHT_TRIALS:
-            self._trials = self.work.executor.share(f"trials-lap{self.lap}", self._trials)
-        self._next = self.state.position
-        for basis, seen in self.state.in_flight:
-            self._queue.append(self._submit(self._next_group(), self.state.model.global_step(basis), seen))
-        self.state.in_flight = []
-
-    @property
-    def n_left(self) -> int:
-        """Groups of this lap that were not taken yet."""
-        return -(-(len(self.order) - self.state.position) // self.size)
-
-    def fill(self) -> None:
-        """Submit groups computed with the current posterior until the window is full or the lap is."""
-        while self._next < len(self.order):
-            size = min(self.size, len(self.order) - self._next)
-            if self._queue and self._next + size - self.state.position > self.window:
-                return
-            self._queue.append(self._submit(self._next_group(), self.state.posterior, len(self.state.edits)))
-
-    def take(self) -> Taken:
-        """Wait for the next group of the lap."""
-        group = self._queue.popleft()
-        self.state.position += len(group.batches)
-        return self._open(group)
+        self._trials: Any = tuple(replace(t, beliefs=t.beliefs.for_visits(self._most_atoms)) for t in trials)
+        numbers = sum(t.beliefs.n_clusters for t in trials) * numbers_per_cluster(self.work.model.observation)
+        if numbers * self.n_batches > SLIGHT_TRIALS:
+            self._trials = self.work.executor.share(f"trials-lap{self.state.lap}", self._trials)
 
     def again(self, batches: Sequence[int], basis: Posterior | None = None) -> Taken:
         """Visit a group once more, with the current posterior unless another is given."""
         posterior = self.state.posterior if basis is None else basis
-        return self._open(self._submit(tuple(batches), posterior, len(self.state.edits), attempt=2))
+        return self.collect(self.submit(tuple(batches), posterior, len(self.state.edits), attempt=2))
 
-    def outstanding(self) -> list[tuple[Summary, int]]:
-        """Facts with which the groups in flight were submitted; a checkpoint holds them, to compute these again."""
-        out = []
-        for group in self._queue:
-            assert group.basis.summary is not None
-            out.append((group.basis.summary, group.seen))
-        return out
-
-    def _next_group(self) -> tuple[int, ...]:
-        found = tuple(int(b) for b in self.order[self._next : self._next + self.size])
-        self._next += len(found)
-        return found
-
-    def _submit(self, batches: tuple[int, ...], basis: Posterior, seen: int, attempt: int = 1) -> _Group:
+    def submit(self, batches: tuple[int, ...], basis: Posterior, seen: int, attempt: int = 1) -> InFlight:
         executor = self.work.executor
         steps = [self._step(batch, seen, attempt) for batch in batches]
         last = [step for step in steps if step.split is not None]
@@ -193,7 +332,7 @@ class Pipeline:
         slight = is_slight(len(last) + len(rounds), numbers)
         beliefs: Any = basis.for_visits(self._most_atoms)
         if not slight:
-            beliefs = executor.share(f"posterior-lap{self.lap}-batch{batches[0]}", beliefs)
+            beliefs = executor.share(f"posterior-lap{self.state.lap}-batch{batches[0]}", beliefs)
         own = self._started(beliefs, [[step] for step in last])
         changes = self._started(beliefs, rounds)
         kept = {step.request.batch: step.slot.new for step in steps if step.slot is not None}
@@ -202,7 +341,7 @@ class Pipeline:
             most = sums_left(len(changes), executor.n_workers, numbers)
             changes = reduced_for_us(changes, self._add, most)
         at_once = by_workers and len(changes) * numbers <= AT_ONCE
-        return _Group(batches, basis, seen, kept, changes, own, at_once)
+        return InFlight(batches, basis, seen, kept, changes, own, at_once)
 
     def _started(self, beliefs: Any, rounds: list[list[LocalStep]], first: bool = False) -> list[Handle]:
         """Tasks, one for each round of batches."""
@@ -211,10 +350,10 @@ class Pipeline:
 
     def _add(self, groups: list[Sequence[Handle]]) -> list[Handle]:
         """Tasks that each add some changes."""
-        return submitted(self.work.executor, [(f"add-lap{self.lap}", added, tuple(some)) for some in groups])
+        return submitted(self.work.executor, [(f"add-lap{self.state.lap}", added, tuple(some)) for some in groups])
 
     def _name(self, batch: int) -> str:
-        return f"local_step-lap{self.lap}-batch{batch}"
+        return f"local_step-lap{self.state.lap}-batch{batch}"
 
     def _rounds(self, pieces: list[LocalStep], n_clusters: int) -> list[list[LocalStep]]:
         """Which batches one task visits: those whose changes would be added first anyway, where a task costs more.
@@ -243,7 +382,7 @@ class Pipeline:
             request=request_of(work, state, batch),
             pairs=plan.pairs,
             split=split,
-            gather=replace(plan.gather, key=(self.lap, 13, batch)),
+            gather=replace(plan.gather, key=(self.state.lap, 13, batch)),
             weight=state.weight(batch),
             assigns=self._assigns(batch),
             slot=slot,
@@ -272,7 +411,7 @@ class Pipeline:
         readable = self.work.readable
         return self.keeps and readable is not None and bool(readable[batch]) and batch not in self.state.lost
 
-    def _open(self, group: _Group) -> Taken:
+    def collect(self, group: InFlight) -> Taken:
         """Wait for a group's tasks.  Batches that try a birth of their own are added last."""
         found: list[tuple[int, Visit]] = []
         unkept: list[str] = []
@@ -287,12 +426,10 @@ class Pipeline:
         main = reduced(changes(group.changes, group.at_once), lambda some: joined(*some))
         whole = joined(*([] if main is None else [main]), *own)
         self.work.reach.note(len(group.numbers) - len(unkept), unkept)
-        if self.work.unread is not None:
-            self.work.unread[list(group.batches)] = False
         written = {batch: Kept(group.numbers[batch], receipt) for batch, receipt in whole.written}
-        return Taken(group.batches, group.seen, whole, written, found)
+        return Taken(group.batches, group.seen, whole, written, found, self)
 
-    def _keep_here(self, group: _Group, batch: int, seen: Visit, found: list[tuple[int, Visit]]) -> Change:
+    def _keep_here(self, group: InFlight, batch: int, seen: Visit, found: list[tuple[int, Visit]]) -> Change:
         """The change that a visit makes which came whole; it is noted under ``found``."""
         found.append((batch, replace(seen, before=None)))
         old = seen.before
@@ -300,7 +437,7 @@ class Pipeline:
             old = recall(self.work, self.state, batch, group.seen)
         return change_of(seen, old, batch)
 
-    def _found_at_last(self, group: _Group, missing: Sequence[Unkept]) -> dict[int, Visit]:
+    def _found_at_last(self, group: InFlight, missing: Sequence[Unkept]) -> dict[int, Visit]:
         """Visits of batches whose results the coordinator keeps, made now where they were not."""
         late = [self._step(one.batch, group.seen, is_whole=True) for one in missing if one.found is None]
         beliefs = group.basis.for_visits(self._most_atoms) if late else None
@@ -309,7 +446,7 @@ class Pipeline:
 
     def _finished(
         self,
-        group: _Group,
+        group: InFlight,
         part: Change | Unkept | Unsummed,
         visits: Mapping[int, Visit],
         found: list[tuple[int, Visit]],
