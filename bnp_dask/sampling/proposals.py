@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -13,8 +14,8 @@ from bnp_dask.core.summary import Summary
 from bnp_dask.kernels.streaming.reseating import propose
 from bnp_dask.kernels.streaming.urn import Urn
 from bnp_dask.model import Model
-from bnp_dask.observation.interface.single_atoms import Density
-from bnp_dask.sampling.single_atoms import density_of
+from bnp_dask.observation.interface.single_atoms import Density, sequential_predictive
+from bnp_dask.sampling.visit import statistics
 
 NEW = -1
 """Position of a cluster that holds no other atom."""
@@ -210,3 +211,34 @@ def _columns(
         here[own], there[own], fresh[own] = table[rows, places[own]], table[rows, proposed[own]], table[:, k]
         start += tile.n_atoms
     return (proposed, level, fresh, here, there), density_of(model, base, params, atoms)
+
+
+def density_of(model: Model, base: Summary, params: Any, atoms: Batch) -> Density:
+    """The density of some atoms in the clusters of a summary.
+
+    Parameters
+    ----------
+    model
+        Its likelihood may have a closed form; any other goes by its summaries.
+    base, params
+        Statistics of the clusters without any of the atoms, and parameters at these.
+    atoms
+        The few.
+    """
+    closed = sequential_predictive(model.observation, params, atoms)
+    return closed if closed is not None else _by_summaries(model, base, atoms)
+
+
+def _by_summaries(model: Model, base: Summary, atoms: Batch) -> Density:
+    """Densities by the summary of a cluster with those that joined it."""
+    singles: dict[int, Summary] = {}
+
+    def density(i: int, k: int, others: list[int]) -> float:
+        if k not in singles:
+            singles[k] = base.take(base.ids[[k]])
+        one, observation = singles[k], model.observation
+        few = atoms.take(np.array(others, np.int64))
+        whole = one + statistics(model, one.ids, few, np.zeros(len(others), np.int64))
+        return float(observation.log_predictive(observation.global_step(whole), atoms.rows(i, i + 1))[0, 0])
+
+    return density

@@ -17,8 +17,7 @@ from bnp_dask.inputs.settings import hold, number_from, share_below_one
 from bnp_dask.moves.base import record
 from bnp_dask.schedules.engine.drive import Flight, OneByOne, Results, Step, Told, drive
 from bnp_dask.schedules.engine.state import State, Work
-from bnp_dask.streaming.settling import settle, threshold
-from bnp_dask.streaming.site import Given, Site, check_urn, seat_task, with_site
+from bnp_dask.streaming.site import Given, Site, check_urn, seat_task, settle, threshold, with_site
 from bnp_dask.streaming.unite import unions
 
 GREW = 1.5

@@ -13,8 +13,7 @@ from bnp_dask.core.totals import RunningTotal
 from bnp_dask.data.base import Reader, naming_batch
 from bnp_dask.model import Model
 from bnp_dask.schedules.engine.bad_batches import survey_checked
-from bnp_dask.streaming.settling import threshold
-from bnp_dask.streaming.site import site_of, with_site
+from bnp_dask.streaming.site import site_of, threshold, with_site
 
 
 @dataclass(frozen=True)

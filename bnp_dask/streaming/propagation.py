@@ -19,8 +19,7 @@ from bnp_dask.model import Model
 from bnp_dask.schedules.engine.drive import Flight, OneByOne, Results, Step, Told, drive
 from bnp_dask.schedules.engine.lap import trim
 from bnp_dask.schedules.engine.state import State, Work, recall, recall_more, remember
-from bnp_dask.streaming.settling import LEAST_EPSILON, settle
-from bnp_dask.streaming.site import Given, Site, check_urn, seat_task
+from bnp_dask.streaming.site import LEAST_EPSILON, Given, Site, check_urn, seat_task, settle
 from bnp_dask.streaming.unite import pair_gains, rows
 from bnp_dask.structure.base import Visit
 

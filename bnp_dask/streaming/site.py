@@ -20,7 +20,10 @@ from bnp_dask.model import Model
 from bnp_dask.observation.missing.entries import require_exact_atoms
 from bnp_dask.schedules.engine.state import State, Work
 from bnp_dask.schedules.engine.visit import Request, request_of, visit
-from bnp_dask.streaming.seats import seat_batch
+from bnp_dask.streaming.seats import seat_batch, urn_of
+
+LEAST_EPSILON = 0.01
+"""Probability of a new cluster above which it is opened, of priors without a discount, by default."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,3 +157,16 @@ def seat_task(work: Work, state: State, batch: int, given: Given, epsilon: float
     light = replace(given.held, values=dict(given.held.values), fields=dict(given.held.fields))
     args = (work.model, replace(given, held=light), epsilon, request_of(work, state, batch))
     return f"seat-lap{state.lap}-batch{batch}", seat, args
+
+
+# -- between two batches --------------------------------------------------------------------------------------------
+def threshold(model: Model, epsilon: float | None) -> float:
+    """The probability of a new cluster above which it is opened."""
+    return max(urn_of(model).sigma, LEAST_EPSILON) if epsilon is None else float(epsilon)
+
+
+def settle(work: Work, state: State) -> None:
+    """The posterior of the total, once a cluster holds something."""
+    value = state.total.value()
+    if value.n_clusters:
+        state.posterior = work.model.global_step(value)

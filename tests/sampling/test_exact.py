@@ -16,8 +16,8 @@ from bnp_dask.kernels.mixture.resp import ScreenedWeights
 from bnp_dask.kernels.streaming.nggp import log_partition
 from bnp_dask.kernels.streaming.reseating import propose, reseat_counts
 from bnp_dask.kernels.streaming.split_merge import split_and_merge
+from bnp_dask.sampling.proposals import density_of
 from bnp_dask.sampling.reseating import Others, urn_of
-from bnp_dask.sampling.single_atoms import density_of
 from bnp_dask.sampling.visit import pins_of, statistics
 from bnp_dask.schedules.engine.chains import Pins
 from bnp_dask.schedules.engine.visit import Request

@@ -18,7 +18,7 @@ from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.observation import Multinomial
 from bnp_dask.schedules import FullBatch, Memoized, Stochastic
-from bnp_dask.schedules.engine.packed import pack_sparse, unpack_sparse
+from bnp_dask.schedules.engine.batch_memo import pack_sparse, unpack_sparse
 from bnp_dask.schedules.engine.state import recall, recall_states, remember
 from bnp_dask.structure.base import Trial
 from bnp_dask.training.growing.update import update

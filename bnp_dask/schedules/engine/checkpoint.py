@@ -20,7 +20,7 @@ from bnp_dask.moves.policy import SmallRunPolicy
 from bnp_dask.schedules.engine.chains import sampler_from_saved, sampler_to_arrays, sampler_to_json
 from bnp_dask.schedules.engine.gathered import Gathered
 from bnp_dask.schedules.engine.prior import prior_to_arrays, with_saved_prior
-from bnp_dask.schedules.engine.pure_streams.sealed import Sealed
+from bnp_dask.schedules.engine.sealed import Sealed
 from bnp_dask.schedules.engine.state import Loss, State, Stream
 from bnp_dask.store import DamagedError, Listing, no_receipts
 from bnp_dask.store.parts import Part

@@ -36,7 +36,7 @@ from bnp_dask.schedules.engine.batch_memo import (
 )
 from bnp_dask.schedules.engine.chains import Sampler
 from bnp_dask.schedules.engine.gathered import ROOM, Gathered
-from bnp_dask.schedules.engine.pure_streams.sealed import Sealed
+from bnp_dask.schedules.engine.sealed import Sealed
 from bnp_dask.store import NO_RECEIPT, Receipt, no_receipts, receipt_of
 from bnp_dask.store.parts import Part, PartFiles
 from bnp_dask.structure.assignments import LITTLE

@@ -26,9 +26,9 @@ from bnp_dask.schedules.arrivals import Round
 from bnp_dask.schedules.engine.checkpoint import require_sums
 from bnp_dask.schedules.engine.gathered import EMBEDDED, ROOM
 from bnp_dask.schedules.engine.lap import trim
-from bnp_dask.schedules.engine.pure_streams.sealing import settle
 from bnp_dask.schedules.engine.sound import require_sound
 from bnp_dask.schedules.lineage import renamed
+from bnp_dask.schedules.sealing import settle
 from bnp_dask.store import (
     Checkpoint,
     DamagedError,

@@ -19,9 +19,9 @@ from bnp_dask.schedules.ageing import fade
 from bnp_dask.schedules.arrivals import REGAINED, abandon, visit_arrivals
 from bnp_dask.schedules.dormancy import lay_away
 from bnp_dask.schedules.engine.leaving import take_data
-from bnp_dask.schedules.engine.pure_streams.sealed import are_sealed
-from bnp_dask.schedules.engine.pure_streams.sealing import Before, seal
+from bnp_dask.schedules.engine.sealed import are_sealed
 from bnp_dask.schedules.lineage import Lineage, inherited, told
+from bnp_dask.schedules.sealing import Before, seal
 from bnp_dask.schedules.unions import unite
 from bnp_dask.schedules.widening import widen
 from bnp_dask.training.callbacks import logger

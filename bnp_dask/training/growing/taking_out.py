@@ -15,7 +15,7 @@ from bnp_dask.schedules.engine.bad_batches import instead
 from bnp_dask.schedules.engine.drive import history_row
 from bnp_dask.schedules.engine.leaving import subtract
 from bnp_dask.schedules.engine.local_steps import LocalStep, lose_batch
-from bnp_dask.schedules.engine.pure_streams.sealed import SEALED
+from bnp_dask.schedules.engine.sealed import SEALED
 from bnp_dask.schedules.engine.state import Loss, recall_parts, remember
 from bnp_dask.schedules.engine.visit import Request
 from bnp_dask.training.growing.growing_run import GrowingRun

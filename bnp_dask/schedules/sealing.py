@@ -8,7 +8,7 @@ import numpy as np
 
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.schedules.engine.lap import trim
-from bnp_dask.schedules.engine.pure_streams.sealed import SEALED, Sealed
+from bnp_dask.schedules.engine.sealed import SEALED, Sealed
 from bnp_dask.schedules.engine.state import State
 
 
