@@ -1,4 +1,4 @@
-"""Schedules: generators of states, each written like its algorithm in the thesis."""
+"""Schedules: three functions each, written like their algorithms in the thesis, and driven by one loop."""
 
 from bnp_dask.schedules.engine.checkpoint import is_constant, state_from_saved, state_to_arrays, state_to_json
 from bnp_dask.schedules.engine.drive import Schedule, Step
