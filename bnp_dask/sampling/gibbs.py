@@ -215,7 +215,8 @@ class Gibbs:
             state.sampler.draws.append((state.lap + 1, part))
         if state.lap + 1 >= self.laps:
             self._finish(work, state)
-        return {"exact": False, "action": SAMPLED, "moves": []}
+        # of the last draw, not of the point estimate that the posterior may be by now
+        return {"exact": False, "action": SAMPLED, "moves": [], "n_clusters": first.total.n_clusters}
 
     def _places(self, work: Work) -> np.ndarray:
         """Batch and row of each noted row of the data, ``(R, 2)``."""
