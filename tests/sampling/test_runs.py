@@ -107,6 +107,11 @@ def test_draws_add_up(whole):
     assert (np.diff(whole.posterior.summary["N"]) <= 0).all()
 
 
+def test_the_last_row_of_the_history_tells_of_the_last_draw(whole):
+    """The posterior is the point estimate by then, which may have other clusters."""
+    assert whole.history[-1]["n_clusters"] == whole.draws.n_clusters[0, -1]
+
+
 def test_draws_are_labelled_arrays_as_arviz_reads_them(whole):
     pytest.importorskip("xarray")
     found = whole.draws.to_xarray()
